@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <xxhash.h>
@@ -27,9 +26,16 @@ int64_t ech_hash_ranges(int64_t file_bytes)
     return file_bytes / ECH_HASH_RANGE + (file_bytes % ECH_HASH_RANGE != 0);
 }
 
-static ech_status hash_span(int fd, const char *path, int64_t begin, int64_t end, char *buffer,
-                            const ech_hash_visitor *visitor, XXH3_state_t *state)
+ECH_DESTROY_AT(XXH3_state_t, XXH3_freeState)
+
+ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
+                               const ech_hash_visitor *visitor, ech_hash *out)
 {
+    int64_t begin = i * ECH_HASH_RANGE;
+    int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
+    ECH_CLEANUP(XXH3_freeState_at) XXH3_state_t *state = XXH3_createState();
+    if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
+    ECH_FREED char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
     XXH3_128bits_reset(state);
     while (begin < end) {
         size_t n = end - begin < CHUNK ? (size_t)(end - begin) : CHUNK;
@@ -38,24 +44,9 @@ static ech_status hash_span(int fd, const char *path, int64_t begin, int64_t end
         if (visitor) visitor->visit(visitor->context, buffer, n, begin);
         begin += (int64_t)n;
     }
+    XXH128_hash_t hash = XXH3_128bits_digest(state);
+    *out = (ech_hash){hash.high64, hash.low64};
     return ECH_OK;
-}
-
-ech_status ech_hash_file_range(int fd, const char *path, int64_t file_bytes, int64_t i,
-                               const ech_hash_visitor *visitor, ech_hash *out)
-{
-    int64_t begin = i * ECH_HASH_RANGE;
-    int64_t end = file_bytes - begin < ECH_HASH_RANGE ? file_bytes : begin + ECH_HASH_RANGE;
-    XXH3_state_t *state = XXH3_createState();
-    if (!state) ECH_FAIL(ECH_ENOMEM, "%s: no memory to hash it", path);
-    ECH_FREED char *buffer = ech_calloc(end - begin < CHUNK ? (size_t)(end - begin) : CHUNK, 1);
-    ech_status st = hash_span(fd, path, begin, end, buffer, visitor, state);
-    if (st == ECH_OK) {
-        XXH128_hash_t hash = XXH3_128bits_digest(state);
-        *out = (ech_hash){hash.high64, hash.low64};
-    }
-    XXH3_freeState(state);
-    return st;
 }
 
 /* ---- sums ---- */

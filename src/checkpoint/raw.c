@@ -65,11 +65,11 @@ static ech_status read_transposed(const ech_raw *raw, const ech_raw_tensor *t, i
 {
     const int64_t stored[] = {t->shape[1], t->shape[0]};
     ECH_FREED double *columns = ech_calloc((size_t)(rows * t->shape[1]), sizeof *columns);
-    ech_status st = read_box(raw, t, stored, (const int64_t[]){0, first},
-                             (const int64_t[]){stored[0], rows}, columns);
+    ECH_TRY(read_box(raw, t, stored, (const int64_t[]){0, first},
+                     (const int64_t[]){stored[0], rows}, columns));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < t->shape[1]; c++) to[r * t->shape[1] + c] = columns[c * rows + r];
-    return st;
+    return ECH_OK;
 }
 
 static ech_status read_interleaved(const ech_raw *raw, const ech_raw_tensor *t, int64_t first,
@@ -78,26 +78,20 @@ static ech_status read_interleaved(const ech_raw *raw, const ech_raw_tensor *t, 
     int64_t D = t->shape[0] / t->heads, C = t->shape[1];
     size_t item = ech_dtype_bytes(raw->dtype), bytes = (size_t)C * item;
     ECH_FREED void *row = ech_calloc(bytes, 1);
-    ech_status st = ECH_OK;
-    for (int64_t r = first; r < first + rows && st == ECH_OK; r++) {
+    for (int64_t r = first; r < first + rows; r++) {
         int64_t j = r % D, half = j >= D / 2;
         int64_t from = r - j + 2 * (j - half * (D / 2)) + half;
-        st = ech_file_read_at(raw->fd, raw->path, row, bytes, t->offset + from * (int64_t)bytes);
-        if (st == ECH_OK) ech_convert(row, raw->dtype, to + (r - first) * C, ECH_F64, C);
+        ECH_TRY(
+            ech_file_read_at(raw->fd, raw->path, row, bytes, t->offset + from * (int64_t)bytes));
+        ech_convert(row, raw->dtype, to + (r - first) * C, ECH_F64, C);
     }
-    return st;
+    return ECH_OK;
 }
 
 ech_status ech_raw_rows(const ech_raw *raw, const ech_raw_tensor *tensor, int64_t first,
                         int64_t rows, double *to)
 {
-    switch (tensor->order) {
-    case ECH_RAW_TRANSPOSED:
-        return read_transposed(raw, tensor, first, rows, to);
-    case ECH_RAW_INTERLEAVED:
-        return read_interleaved(raw, tensor, first, rows, to);
-    case ECH_RAW_PLAIN:
-        break;
-    }
+    if (tensor->order == ECH_RAW_TRANSPOSED) return read_transposed(raw, tensor, first, rows, to);
+    if (tensor->order == ECH_RAW_INTERLEAVED) return read_interleaved(raw, tensor, first, rows, to);
     return read_plain(raw, tensor, first, rows, to);
 }

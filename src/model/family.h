@@ -30,9 +30,6 @@ typedef struct ech_decoder {
     ech_decoder_part attention, mlp;
 } ech_decoder;
 
-/* Builds all blocks. A head that is not tied has lm_head.weight. */
-void ech_decoder_build(const ech_config *config, ech_model *model);
-
 /* ---- config.json ---- */
 
 typedef enum ech_family_row_use {
@@ -61,8 +58,6 @@ struct ech_family_import {
     const json_t *json; /* the object; NULL: an empty one */
 };
 
-/* Parses a config.json or generation_config.json. Release *out with json_decref. */
-ech_status ech_family_import_parse(const char *path, const char *text, size_t n, json_t **out);
 /* The value of a key of the file; NULL if it is absent or null. */
 const json_t *ech_family_import_get(const ech_family_import *in, const char *name);
 /* Sets a key of the run file to `text`. Errors: out of bounds; the run file has another value. */

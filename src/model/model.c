@@ -2,9 +2,11 @@
  *
  * Code of all families: resolving, checking and building models, and counting parameters and FLOPs.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "layer/layers.h"
 #include "model/family.h"
 
 static const ech_family *const rows[] = {
@@ -131,6 +133,48 @@ static ech_block_options ways_of(const ech_config *config)
                                .drifts = config->parallel.weight_stashing == 0};
 }
 
+/* ---- building ---- */
+
+static void build_layer(const ech_config *config, ech_model *model, const ech_decoder *decoder,
+                        int64_t i)
+{
+    char *name = ech_pool_format(model->pool, "%s.%lld", decoder->layers, (long long)i);
+    char *first = ech_pool_format(model->pool, "%s.%s", name, decoder->first_norm);
+    char *second = ech_pool_format(model->pool, "%s.%s", name, decoder->second_norm);
+    /* Radford et al. 2019, section 2.3: residual layers are scaled at initialisation. */
+    double std = model->std / sqrt(2 * (double)model->layers);
+    ech_block *block = ech_model_block(model, name);
+    int x = ech_block_input(block, "hidden", ech_block_stream(block, config->model.hidden_size));
+    int y = decoder->norm(model, block, config, first, x);
+    x = ech_layer_residual(block, x, decoder->attention(config, model, block, name, y, std));
+    y = decoder->norm(model, block, config, second, x);
+    x = ech_layer_residual(block, x, decoder->mlp(config, model, block, name, y, std));
+    ech_block_output(block, x);
+}
+
+static void build_head(const ech_config *config, ech_model *model, const ech_decoder *decoder,
+                       int table)
+{
+    int64_t C = config->model.hidden_size, V = config->model.vocab_size;
+    ech_block *block = ech_model_block(model, "lm_head");
+    int x = ech_block_input(block, "hidden", ech_block_stream(block, C));
+    x = decoder->norm(model, block, config, decoder->last_norm, x);
+    if (!config->model.tie_word_embeddings)
+        table = ech_model_matrix(model, block, ECH_MODEL_HEAD,
+                                 ech_shape_2d(ECH_AXIS_VOCAB, V, ECH_AXIS_MODEL, C), model->std);
+    int targets = ech_block_batch(block, ECH_TARGETS),
+        weights = ech_block_batch(block, ECH_WEIGHTS);
+    model->logits = ech_layer_head_loss(block, x, targets, weights, table, V);
+}
+
+static void build(const ech_config *config, ech_model *model)
+{
+    const ech_decoder *decoder = model->family->decoder;
+    int table = decoder->embedding(config, model);
+    for (int64_t i = 0; i < model->layers; i++) build_layer(config, model, decoder, i);
+    build_head(config, model, decoder, table);
+}
+
 static ech_status create(const ech_config *config, ech_block_options options, ech_model **out)
 {
     const ech_family *family = ech_family_of(config);
@@ -144,7 +188,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->width = config->model.num_attention_heads * config->model.head_dim;
     model->std = config->model.initializer_range;
     model->options = options;
-    ech_decoder_build(config, model);
+    build(config, model);
     for (size_t i = 0; i < model->block.n; i++)
         ech_block_finish(model->block.at[i], model->param.at);
     *out = model;
@@ -171,15 +215,10 @@ void ech_model_destroy(ech_model *model)
     free(model);
 }
 
-static int64_t param_count(const ech_param *param)
-{
-    return ech_shape_whole(&param->shape);
-}
-
 int64_t ech_model_params(const ech_model *model)
 {
     int64_t count = 0;
-    for (size_t i = 0; i < model->param.n; i++) count += param_count(&model->param.at[i]);
+    for (size_t i = 0; i < model->param.n; i++) count += ech_shape_whole(&model->param.at[i].shape);
     return count;
 }
 
@@ -202,7 +241,7 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
     ECH_FREED bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
     find_multiplied(model, multiplied);
     for (size_t i = 0; i < model->param.n; i++)
-        if (multiplied[i]) N += (double)param_count(&model->param.at[i]);
+        if (multiplied[i]) N += (double)ech_shape_whole(&model->param.at[i].shape);
     double attention = (double)model->layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reading a Hugging Face config.json, which is untrusted: size, depth and count are limited before a tree is built;
- * values must be within the bounds of the run file's keys.
+ * values must be within the bounds of the run file's keys. Writing one: the family's keys, merged into the config.json
+ * that the run began with.
  */
 #include "model/family.h"
 
@@ -14,7 +15,7 @@
 
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
-ech_status ech_family_import_parse(const char *path, const char *text, size_t n, json_t **out)
+static ech_status parse(const char *path, const char *text, size_t n, json_t **out)
 {
     const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
     return ech_json_parse(path, text, n, limits, out);
@@ -185,7 +186,7 @@ ech_status ech_model_read_stops(const char *path, const char *text, size_t n, in
                                 ech_stops *stops)
 {
     json_auto_t *json = NULL;
-    ECH_TRY(ech_family_import_parse(path, text, n, &json));
+    ECH_TRY(parse(path, text, n, &json));
     const json_t *value = json_object_get(json, "eos_token_id");
     size_t ids = json_is_array(value) ? json_array_size(value) : 0;
     for (size_t i = 0; i < ids; i++) add_stop(json_array_get(value, i), vocabulary, stops);
@@ -197,7 +198,7 @@ ech_status ech_model_import_text(ech_config *config, const char *path, const cha
                                  ech_model_text_ends *ends)
 {
     json_auto_t *json = NULL;
-    ECH_TRY(ech_family_import_parse(path, text, n, &json));
+    ECH_TRY(parse(path, text, n, &json));
     const ech_family_import in = {config, path, json};
     ECH_TRY(import_family(&in));
     if (ends) *ends = read_ends(&in);
@@ -210,4 +211,95 @@ ech_status ech_model_import(ech_config *config, const char *path, ech_model_text
     size_t n;
     ECH_TRY(ech_file_read(path, LARGEST, &text, &n));
     return ech_model_import_text(config, path, text, n, ends);
+}
+
+/* ---- writing ---- */
+
+static bool includes(const json_t *value, int32_t id)
+{
+    bool found = json_is_integer(value) && json_integer_value(value) == id;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        found = found || includes(json_array_get(value, i), id);
+    return found;
+}
+
+/* Whether the original value of an id's key, which may be absent, is used. */
+static bool stays(const ech_model_export_options *options, const json_t *was, int32_t id)
+{
+    if (!options->ends) return true;
+    return options->text && (options->came_together || includes(was, id));
+}
+
+static void choose_id(const ech_model_export_options *options, const json_t *original,
+                      const char *key, int32_t id, json_t *ours)
+{
+    json_t *was = json_object_get(original, key);
+    if (!stays(options, was, id)) return;
+    if (was)
+        json_object_set(ours, key, was);
+    else
+        json_object_del(ours, key);
+}
+
+static void remove_replaced(const ech_family *family, json_t *original)
+{
+    const char *key;
+    void *next;
+    json_t *value;
+    json_object_foreach_safe(original, next, key, value)
+    {
+        if (ech_text_has_word(family->replaces, key)) json_object_del(original, key);
+    }
+}
+
+/* Merges ours into the original, whose order of keys stays. */
+static void merge(const ech_family *family, const ech_model_export_options *options,
+                  ech_model_text_ends ends, json_t *original, json_t *ours)
+{
+    choose_id(options, original, "bos_token_id", ends.begin, ours);
+    choose_id(options, original, "eos_token_id", ends.end, ours);
+    remove_replaced(family, original);
+    json_object_update(original, ours);
+}
+
+static const char *torch_dtype(ech_dtype dtype)
+{
+    static const char *const names[ECH_DTYPES] = {[ECH_F32] = "float32",
+                                                  [ECH_F64] = "float64",
+                                                  [ECH_BF16] = "bfloat16",
+                                                  [ECH_F16] = "float16"};
+    ECH_ASSERT(dtype < ECH_DTYPES && names[dtype]);
+    return names[dtype];
+}
+
+static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech_dtype dtype)
+{
+    const ech_family *family = ech_family_of(config);
+    json_auto_t *rows = ech_family_export_rows(config, family->rows);
+    json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
+                                  ends.end, "torch_dtype", torch_dtype(dtype));
+    json_t *ours = json_pack("{s:[s], s:s}", "architectures", family->architecture, "model_type",
+                             family->name);
+    ECH_ASSERT(rows && last && ours);
+    if (family->export_more) family->export_more(config, rows);
+    json_object_update(ours, rows);
+    json_object_update(ours, last);
+    return ours;
+}
+
+ech_status ech_model_export(const ech_config *config, const ech_model_export_options *options,
+                            ech_text *out)
+{
+    ech_model_text_ends ends = options->ends ? *options->ends : (ech_model_text_ends){0};
+    json_auto_t *original = NULL;
+    if (options->text)
+        ECH_TRY(parse(options->path, options->text, options->n, &original));
+    else
+        original = json_object();
+    json_auto_t *ours = write_all(config, ends, options->dtype);
+    merge(ech_family_of(config), options, ends, original, ours);
+    ECH_FREED char *text = json_dumps(original, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+    ECH_ASSERT(text != NULL);
+    ech_text_append(out, "%s\n", text);
+    return ECH_OK;
 }
