@@ -10,14 +10,12 @@
 #include <string.h>
 
 /* The cores of the process before its first thread was bound: threads started later inherit their creator's. */
-static struct {
-    pthread_once_t once;
-    ech_core_set cores;
-} before = {.once = PTHREAD_ONCE_INIT};
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ech_core_set before;
 
 static void remember(void)
 {
-    before.cores = ech_cores_mine();
+    before = ech_cores_mine();
 }
 
 ech_core_set ech_cores_mine(void)
@@ -68,30 +66,27 @@ static int physical(int core)
 
 int ech_cores_order(const ech_core_set *set, int wanted, int *core)
 {
-    int all[ECH_MOST_CORES], first_of[ECH_MOST_CORES], n = 0, single = 0, ordered = 0;
+    int all[ECH_MOST_CORES], first_of[ECH_MOST_CORES], n = 0, ordered = 0;
     for (int c = 0; c < ECH_MOST_CORES; c++)
         if (has(set, c)) {
             all[n] = c;
             first_of[n++] = physical(c);
         }
-    for (int i = 0; i < n; i++) {
-        bool is_new = true;
-        for (int j = 0; j < i && is_new; j++) is_new = first_of[j] != first_of[i];
-        if (is_new) core[single++] = all[i];
-    }
-    if (single >= wanted || single == n) return single;
-    for (int i = 0; i < n; i++) {
-        bool is_new = true;
-        for (int j = 0; j < i && is_new; j++) is_new = first_of[j] != first_of[i];
-        for (int j = i; j < n && is_new; j++)
-            if (first_of[j] == first_of[i]) core[ordered++] = all[j];
+    for (int siblings = 0; siblings < 2 && (siblings == 0 || ordered < wanted); siblings++) {
+        ordered = 0;
+        for (int i = 0; i < n; i++) {
+            bool is_new = true;
+            for (int j = 0; j < i && is_new; j++) is_new = first_of[j] != first_of[i];
+            for (int j = i; j < n && is_new && (siblings || j == i); j++)
+                if (first_of[j] == first_of[i]) core[ordered++] = all[j];
+        }
     }
     return ordered;
 }
 
 void ech_cores_bind_set(const ech_core_set *set)
 {
-    pthread_once(&before.once, remember);
+    pthread_once(&once, remember);
     (void)sched_setaffinity(0, sizeof *set, (const cpu_set_t *)(const void *)set);
 }
 
@@ -104,6 +99,6 @@ void ech_cores_bind(const int *core, int n)
 
 void ech_cores_release(void)
 {
-    pthread_once(&before.once, remember);
-    if (ech_cores_count(&before.cores) > 0) ech_cores_bind_set(&before.cores);
+    pthread_once(&once, remember);
+    if (ech_cores_count(&before) > 0) ech_cores_bind_set(&before);
 }

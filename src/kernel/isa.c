@@ -72,22 +72,15 @@ static ech_isa best(void)
     return isa;
 }
 
-/* "portable, avx2": those that work. */
-static void list_works(size_t size, char *text)
-{
-    size_t used = 0;
-    for (ech_isa isa = 0; isa < ECH_ISAS; isa++)
-        if (ech_isa_works(isa) && used < size)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", isa ? ", " : "", names[isa]);
-}
-
 static void refuse(const char *wanted, const char *what)
 {
-    char works[64];
-    list_works(sizeof works, works);
-    snprintf(refused, sizeof refused,
-             "ECHELON_ISA=%.40s: %s; unset it to get the best, or say one of: %s", wanted, what,
-             works);
+    size_t used = (size_t)snprintf(
+        refused, sizeof refused,
+        "ECHELON_ISA=%.40s: %s; unset it to get the best, or say one of: ", wanted, what);
+    for (ech_isa isa = 0; isa < ECH_ISAS; isa++)
+        if (ech_isa_works(isa))
+            used += (size_t)snprintf(refused + used, sizeof refused - used, "%s%s", isa ? ", " : "",
+                                     names[isa]);
 }
 
 static void follow(const char *wanted)

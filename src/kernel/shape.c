@@ -147,24 +147,10 @@ static bool ascending(const ech_rows *rows)
             rows->start[1] >= (rows->split > 0 ? rows->start[0] + rows->split : 0));
 }
 
-void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t count)
+static void check_starts(const char *file, int line, const ech_tensor *starts, const ech_rows *rows,
+                         int64_t count)
 {
     char message[3 * TEXT_BYTES];
-    if (count == 0) return;
-    if (ascending(rows) && ech_rows_token_position(rows, rows->tokens - 1) < rows->whole) return;
-    snprintf(message, sizeof message,
-             "%lld of %lld tokens from row %lld on, %lld from position %lld, the others from %lld: "
-             "expected ascending positions",
-             (long long)rows->tokens, (long long)rows->whole, (long long)rows->first,
-             (long long)rows->split, (long long)rows->start[0], (long long)rows->start[1]);
-    ech_assert_failed(file, line, message);
-}
-
-void ech_starts_check(const char *file, int line, const ech_tensor *starts, const ech_rows *rows,
-                      int64_t count)
-{
-    char message[3 * TEXT_BYTES];
-    if (!starts || count == 0) return;
     int64_t samples = (rows->first + count - 1) / rows->tokens + 1, T = rows->whole;
     const rule wanted = {"starts", 6, .dtype = ECH_I32, .dims = 2, .shape = {starts->shape[0], T}};
     check(file, line, starts, &wanted);
@@ -179,6 +165,22 @@ void ech_starts_check(const char *file, int line, const ech_tensor *starts, cons
                  (long long)(i % T), (long long)start, (long long)before);
         ech_assert_failed(file, line, message);
     }
+}
+
+void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_tensor *starts,
+                    int64_t count)
+{
+    char message[3 * TEXT_BYTES];
+    if (count == 0) return;
+    if (!ascending(rows) || ech_rows_token_position(rows, rows->tokens - 1) >= rows->whole) {
+        snprintf(message, sizeof message,
+                 "%lld of %lld tokens from row %lld on, %lld from position %lld, the others from "
+                 "%lld: expected ascending positions",
+                 (long long)rows->tokens, (long long)rows->whole, (long long)rows->first,
+                 (long long)rows->split, (long long)rows->start[0], (long long)rows->start[1]);
+        ech_assert_failed(file, line, message);
+    }
+    if (starts) check_starts(file, line, starts, rows, count);
 }
 
 void *ech_scratch(const ech_kernel_context *context, size_t bytes)

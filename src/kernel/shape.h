@@ -21,21 +21,17 @@ void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int
 /* x with the sizes of op(x): only for the check of a product. */
 ech_tensor ech_shape_transposed(const ech_tensor *x, bool transposed);
 
-/* The positions of `count` rows from rows->first on ascend and are within the sample. */
-void ech_rows_check(const char *file, int line, const ech_rows *rows, int64_t count);
-#define ECH_ROWS(rows, count) ech_rows_check(__FILE__, __LINE__, rows, count)
-/* The same for a view of whole local samples: rows->tokens is T, rows->first is 0. */
-#define ECH_SAMPLES(rows, T)                                                                       \
+/* The positions of `count` rows from rows->first on ascend and are within the sample. `starts` (kernel.def), if not
+ * NULL, has a row for each sample that they touch; its entries are in [0, position] and do not descend. */
+void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_tensor *starts,
+                    int64_t count);
+#define ECH_ROWS(rows, starts, count) ech_rows_check(__FILE__, __LINE__, rows, starts, count)
+/* The same for a view of B whole local samples: rows->tokens is T, rows->first is 0. */
+#define ECH_SAMPLES(rows, starts, B, T)                                                            \
     do {                                                                                           \
-        ECH_ROWS(rows, T);                                                                         \
+        ECH_ROWS(rows, starts, (B) * (T));                                                         \
         ECH_ASSERT((rows)->tokens == (T) && (rows)->first == 0);                                   \
     } while (0)
-
-/* `starts` (kernel.def) has a row for each sample that `count` rows from rows->first on touch; its entries are in
- * [0, position] and do not descend. */
-void ech_starts_check(const char *file, int line, const ech_tensor *starts, const ech_rows *rows,
-                      int64_t count);
-#define ECH_DOCUMENTS(starts, rows, count) ech_starts_check(__FILE__, __LINE__, starts, rows, count)
 
 /* The context's scratch, which must hold `bytes`. */
 void *ech_scratch(const ech_kernel_context *context, size_t bytes);

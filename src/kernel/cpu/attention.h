@@ -17,16 +17,18 @@
 #define ECH_LN_2   0.6931471805599453
 
 typedef struct ech_attention {
-    int64_t B, Tq, Tk, H, G, D, group; /* heads h with h / group = g read key/value head g */
-    int64_t width;                     /* D, padded */
-    int64_t query_tiles, key_tiles;
-    int64_t parts; /* units of work per (sample, key/value head) */
+    int64_t B, Tq, Tk, H, G, D;
     const ech_tensor *q, *k, *v;
-    float scale, scale2; /* of scores; scale2 = scale log2 e */
+    const ech_rows *queries, *keys;
     const ech_attention_shard *shard;
     const ech_tensor *starts;
     const ech_dropout *dropout;
-    uint32_t threshold; /* random words below it are dropped; 0: no dropout */
+    int64_t group; /* heads h with h / group = g read key/value head g */
+    int64_t width; /* D, padded */
+    int64_t query_tiles, key_tiles;
+    int64_t parts;       /* units of work per (sample, key/value head) */
+    float scale, scale2; /* of scores; scale2 = scale log2 e */
+    uint32_t threshold;  /* random words below it are dropped; 0: no dropout */
     float dropout_scale;
 } ech_attention;
 
@@ -35,10 +37,10 @@ typedef struct ech_span {
     int64_t first, count, position;
 } ech_span;
 
-static inline int64_t ech_attention_tiles(const ech_rows *rows, int64_t T)
+static inline int64_t ech_attention_tiles(const ech_rows *rows)
 {
-    int64_t early = ech_clamp(rows->split, 0, T);
-    return ech_tile_count(early) + ech_tile_count(T - early);
+    int64_t early = ech_clamp(rows->split, 0, rows->tokens);
+    return ech_tile_count(early) + ech_tile_count(rows->tokens - early);
 }
 
 /* The most tiles of T tokens, for any split. */
@@ -47,25 +49,15 @@ static inline int64_t ech_attention_most_tiles(int64_t T)
     return T < 2 ? T : (T - 2) / ECH_TILE + 2;
 }
 
-/* Tile number `tile` of T tokens. Tiles ascend in tokens and positions. */
-ECH_INLINE ech_span ech_attention_span(const ech_rows *rows, int64_t T, int64_t tile)
+/* Tile number `tile` of a sample's tokens. Tiles ascend in tokens and positions. */
+ECH_INLINE ech_span ech_attention_span(const ech_rows *rows, int64_t tile)
 {
-    int64_t early = ech_clamp(rows->split, 0, T), tiles = ech_tile_count(early);
+    int64_t early = ech_clamp(rows->split, 0, rows->tokens), tiles = ech_tile_count(early);
     bool late = tile >= tiles;
     int64_t first = late ? early + (tile - tiles) * ECH_TILE : tile * ECH_TILE;
-    int64_t left = (late ? T : early) - first;
+    int64_t left = (late ? rows->tokens : early) - first;
     return (ech_span){first, left < ECH_TILE ? left : ECH_TILE,
                       ech_rows_token_position(rows, first)};
-}
-
-ECH_INLINE ech_span ech_attention_queries(const ech_attention *at, int64_t tile)
-{
-    return ech_attention_span(&at->shard->query, at->Tq, tile);
-}
-
-ECH_INLINE ech_span ech_attention_keys(const ech_attention *at, int64_t tile)
-{
-    return ech_attention_span(&at->shard->key, at->Tk, tile);
 }
 
 /* The keys, as indices in the tile, that the query of sample b at `position` attends to: from the start of its
@@ -139,27 +131,20 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
                                                 const ech_tensor *starts,
                                                 const ech_dropout *dropout)
 {
-    ech_attention at = {.B = q->shape[0], .Tq = q->shape[1], .H = q->shape[2], .D = q->shape[3]};
-    at.Tk = k->shape[1];
-    at.G = k->shape[2];
-    ECH_SAMPLES(&shard->query, at.Tq);
-    ECH_SAMPLES(&shard->key, at.Tk);
-    ECH_DOCUMENTS(starts, &shard->query, at.B * at.Tq);
+    ech_attention at = {
+        q->shape[0], q->shape[1],   k->shape[1], q->shape[2], k->shape[2], q->shape[3],       q, k,
+        v,           &shard->query, &shard->key, shard,       starts,      .dropout = dropout};
+    ECH_SAMPLES(&shard->query, starts, at.B, at.Tq);
+    ECH_SAMPLES(&shard->key, NULL, at.B, at.Tk);
     ECH_ASSERT(shard->query.whole == shard->key.whole);
     ECH_ASSERT(shard->first_head >= 0 && shard->first_head + at.H <= shard->heads);
     ECH_ASSERT(at.G > 0 && at.H % at.G == 0 && dropout->p < 1);
     at.group = at.H / at.G;
     at.width = ech_tile_width(at.D);
-    at.query_tiles = ech_attention_tiles(&shard->query, at.Tq);
-    at.key_tiles = ech_attention_tiles(&shard->key, at.Tk);
-    at.q = q;
-    at.k = k;
-    at.v = v;
+    at.query_tiles = ech_attention_tiles(at.queries);
+    at.key_tiles = ech_attention_tiles(at.keys);
     at.scale = (float)scale;
     at.scale2 = (float)(scale * ECH_LOG2_E);
-    at.shard = shard;
-    at.starts = starts;
-    at.dropout = dropout;
     at.threshold = dropout->p > 0 ? ech_drop_threshold(dropout->p) : 0;
     at.dropout_scale = (float)(1 / (1 - dropout->p));
     return at;
@@ -170,7 +155,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
 ECH_INLINE void ech_attention_dropout_mask(const ech_attention *at, int64_t b, int64_t h,
                                            int64_t position, int64_t first, float factor[ECH_TILE])
 {
-    const ech_rows *rows = &at->shard->query;
+    const ech_rows *rows = at->queries;
     int64_t head = (rows->first_sample + b) * at->shard->heads + at->shard->first_head + h;
     int64_t row = head * rows->whole + position;
     ech_dropout_mask(at->dropout->key, at->threshold, at->dropout_scale,

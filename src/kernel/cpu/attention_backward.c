@@ -81,7 +81,7 @@ ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const
 {
     const float *lse = (const float *)from->lse->data + (b * at->H + h) * at->Tq;
     for (int64_t tile = 0; tile < at->query_tiles; tile++) {
-        const ech_span queries = ech_attention_queries(at, tile);
+        const ech_span queries = ech_attention_span(at->queries, tile);
         int64_t row = tile * ECH_TILE;
         float *packed = w->dout + row * at->width;
         ech_tile_pack(at->q, b, h, queries.first, queries.count, at->scale2, at->width,
@@ -162,8 +162,8 @@ ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_
 ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float *dq, int64_t b,
                              int64_t h, int64_t query_tile, int64_t key_tile, int64_t slot)
 {
-    const ech_span queries = ech_attention_queries(at, query_tile);
-    const ech_span keys = ech_attention_keys(at, key_tile);
+    const ech_span queries = ech_attention_span(at->queries, query_tile);
+    const ech_span keys = ech_attention_span(at->keys, key_tile);
     if (!ech_span_meets(at, b, &queries, &keys)) return;
     int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width;
     int64_t own = key_tile * ECH_TILE * width, packed = slot * ECH_TILE * width;
@@ -186,8 +186,7 @@ ECH_INLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech_
 {
     int64_t D = x->shape[3];
     for (int64_t i = 0; i < tokens->count; i++) {
-        float *to = (float *)x->data + b * x->stride[0] + (tokens->first + i) * x->stride[1] +
-                    h * x->stride[2];
+        float *to = (float *)ech_tile_row(x, b, tokens->first + i, h);
         if (add)
             for (int64_t d = 0; d < D; d++) to[d] += factor * from[i * width + d];
         else
@@ -198,7 +197,7 @@ ECH_INLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech_
 ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, int64_t b, int64_t h,
                               int64_t tile, const float *dq)
 {
-    const ech_span queries = ech_attention_queries(at, tile);
+    const ech_span queries = ech_attention_span(at->queries, tile);
     write_tile(from->dq, b, h, &queries, at->scale, at->width, dq + tile * ECH_TILE * at->width,
                from->add_q);
 }
@@ -206,7 +205,7 @@ ECH_INLINE void write_queries(const ech_attention *at, const gradients *from, in
 ECH_INLINE void pack_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t g,
                           int64_t key_tile, int64_t slot)
 {
-    const ech_span keys = ech_attention_keys(at, key_tile);
+    const ech_span keys = ech_attention_span(at->keys, key_tile);
     int64_t to = slot * ECH_TILE * at->width;
     ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->key + to);
     ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t + to);
@@ -240,7 +239,7 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
             write_queries(at, from, b, h, i, dq);
     }
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
-        const ech_span keys = ech_attention_keys(at, j);
+        const ech_span keys = ech_attention_span(at->keys, j);
         write_tile(from->dk, b, g, &keys, (float)ECH_LN_2, at->width, w->dk + j * tile,
                    from->add_kv);
         write_tile(from->dv, b, g, &keys, 1.0F, at->width, w->dv + j * tile, from->add_kv);

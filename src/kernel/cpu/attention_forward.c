@@ -42,14 +42,13 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
 
 /* A vector of queries from `query` on: turns their scores into 2^(score - max), and finds what corrects
  * what was summed under a smaller max. */
-ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, bool masked,
-                                int64_t query)
+ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, int64_t query)
 {
     enum { CHAINS = 4 };
     float *scores = w->scores + query;
     int64_t begin = mask->first[query], end = mask->end[query + ECH_WIDE - 1], j = begin;
     ech_wide old = ech_wide_load(w->max + query), max[CHAINS] = {old, old, old, old};
-    if (masked) {
+    if (mask->masked) {
         ech_wide_int first = *(const ech_wide_int *)(mask->first + query);
         ech_wide_int last = *(const ech_wide_int *)(mask->end + query);
         for (int64_t key = begin; key < end; key++) {
@@ -80,17 +79,13 @@ ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, b
 ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
                           const ech_span *queries, int64_t tile)
 {
-    const ech_span keys = ech_attention_keys(at, tile);
+    const ech_span keys = ech_attention_span(at->keys, tile);
     int64_t offset = tile * ECH_TILE * at->width;
     ech_tile_mask mask;
     ech_tile_mask_fill(at, b, queries, &keys, &mask);
     ech_tile_scores(mask.queries, at->D, (ech_factor){w->keys + offset, at->width, 1}, w->query,
                     w->scores);
-    for (int64_t i = 0; i < queries->count; i += ECH_WIDE)
-        if (mask.masked)
-            softmax_columns(w, &mask, true, i);
-        else
-            softmax_columns(w, &mask, false, i);
+    for (int64_t i = 0; i < queries->count; i += ECH_WIDE) softmax_columns(w, &mask, i);
     for (int64_t i = 0; at->threshold && i < queries->count; i++) {
         float factor[ECH_TILE];
         ech_attention_dropout_mask(at, b, h, queries->position + i, keys.position, factor);
@@ -138,7 +133,7 @@ ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b, const ech_
     int64_t start = ech_document_start(at->starts, b, queries->position);
     ech_interval met = {0, 0};
     for (int64_t n = 0; n < at->key_tiles; n++) {
-        const ech_span keys = ech_attention_keys(at, n);
+        const ech_span keys = ech_attention_span(at->keys, n);
         met.first += keys.position + keys.count <= start;
         met.end += keys.position < queries->position + queries->count;
     }
@@ -149,7 +144,7 @@ ECH_INLINE ech_interval tiles_met(const ech_attention *at, int64_t b, const ech_
 static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
 {
     for (int64_t tile = 0; tile < at->key_tiles; tile++) {
-        const ech_span keys = ech_attention_keys(at, tile);
+        const ech_span keys = ech_attention_span(at->keys, tile);
         ech_interval seen = ech_span_seen(at, b, &keys, position);
         if (seen.first < seen.end) return true;
     }
@@ -183,18 +178,18 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
                          const results *to)
 {
     int64_t part = unit % at->parts, g = unit / at->parts % at->G, b = unit / at->parts / at->G;
-    const ech_span first = ech_attention_queries(at, 0);
-    const ech_span last = ech_attention_queries(at, at->query_tiles - 1);
+    const ech_span first = ech_attention_span(at->queries, 0);
+    const ech_span last = ech_attention_span(at->queries, at->query_tiles - 1);
     int64_t end = tiles_met(at, b, &last).end;
     for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
-        const ech_span keys = ech_attention_keys(at, tile);
+        const ech_span keys = ech_attention_span(at->keys, tile);
         int64_t offset = tile * ECH_TILE * at->width;
         ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + offset);
         ech_tile_pack(at->v, b, g, keys.first, keys.count, 1.0F, at->width, w->values + offset);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
         for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
-            const ech_span queries = ech_attention_queries(at, tile);
+            const ech_span queries = ech_attention_span(at->queries, tile);
             forward_tile(at, w, b, h, &queries, to);
         }
 }

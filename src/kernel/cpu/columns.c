@@ -71,8 +71,7 @@ void ECH_CPU(position_backward)(ech_kernel_context *context, const ech_tensor *d
 {
     int64_t R = dy->shape[0], C = dy->shape[1];
     ECH_SHAPES(position_backward, ECH_F32, dy, dtable);
-    ECH_ROWS(rows, R);
-    ECH_DOCUMENTS(starts, rows, R);
+    ECH_ROWS(rows, starts, R);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
     if (!starts) {
         sum_positions(context, dy, rows, accumulate, dtable);

@@ -63,7 +63,7 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(dropout, ECH_F32, x, y);
-    ECH_ROWS(rows, R);
+    ECH_ROWS(rows, NULL, R);
     ECH_ASSERT(dropout->p < 1);
     if (R == 0 || C == 0) return;
     if (!(dropout->p > 0)) {
@@ -93,28 +93,20 @@ void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
     }
 }
 
-/* x[i] = mean + std normal(first + i); drawn in fp64 as the definition does. */
-static void fill_normal_chunk(ech_random_key key, uint64_t first, int64_t n, double mean,
-                              double std, float *x)
-{
-    double normals[4];
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t element = first + (uint64_t)i;
-        if (i == 0 || element % 4 == 0) ech_random_normals(key, element / 4, normals);
-        x[i] = (float)(mean + std * normals[element % 4]);
-    }
-}
-
 void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
                           int64_t first_element, double mean, double std)
 {
     ECH_SHAPES(fill_normal, ECH_F32, x);
-    ECH_ASSERT(x->dtype == ECH_F32 && first_element >= 0);
-    int64_t n = ech_tensor_count(x);
+    ECH_ASSERT(first_element >= 0);
+    int64_t n = ech_tensor_count(x), end = first_element + n;
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK)
-        fill_normal_chunk(key, (uint64_t)(first_element + i), n - i < ECH_CHUNK ? n - i : ECH_CHUNK,
-                          mean, std, (float *)x->data + i);
+    for (int64_t quad = first_element / 4; quad < (end + 3) / 4; quad++) {
+        double normals[4]; /* in fp64, as the definition does */
+        ech_random_normals(key, (uint64_t)quad, normals);
+        for (int64_t i = 4 * quad; i < 4 * quad + 4; i++)
+            if (i >= first_element && i < end)
+                ((float *)x->data)[i - first_element] = (float)(mean + std * normals[i % 4]);
+    }
 }
 
 void ECH_CPU(embedding_forward)(ech_kernel_context *context, const ech_tensor *table,
@@ -139,8 +131,7 @@ void ECH_CPU(position_forward)(ech_kernel_context *context, const ech_tensor *x,
 {
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
     ECH_SHAPES(position_forward, ECH_F32, x, table, y);
-    ECH_ROWS(rows, R);
-    ECH_DOCUMENTS(starts, rows, R);
+    ECH_ROWS(rows, starts, R);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
         int64_t position = ech_row_in_document(rows, starts, r);

@@ -167,16 +167,12 @@ size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     int64_t M = dims[0], N = dims[1], K = dims[2];
     if (M == 0 || N == 0 || K == 0) return 0;
-    ech_product p = {.M = M,
-                     .N = N,
-                     .K = K,
-                     .a_stride = dims[3] ? M : K,
-                     .b_stride = dims[4] ? K : N,
-                     .c_stride = N,
-                     .a_transposed = dims[3],
-                     .b_transposed = dims[4],
-                     .has_bias = dims[5],
-                     .add = dims[6] ? ECH_ADD_C : ECH_ADD_NOTHING};
+    const ech_tensor a = ech_tensor_2d(NULL, dtype, dims[3] ? K : M, dims[3] ? M : K);
+    const ech_tensor b = ech_tensor_2d(NULL, dtype, dims[4] ? N : K, dims[4] ? K : N);
+    const ech_tensor c = ech_tensor_2d(NULL, dtype, M, N);
+    ech_product p = describe(&a, dims[3], &b, dims[4], NULL, &c);
+    p.has_bias = dims[5];
+    p.add = dims[6] ? ECH_ADD_C : ECH_ADD_NOTHING;
     if (in_parts(&p, threads)) return 0;
     size_t bytes = ech_cpu_primitive_scratch(threads, &p), other = 0;
     if (dims[6]) {

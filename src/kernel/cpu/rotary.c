@@ -16,16 +16,12 @@ enum { BLOCK = 64 };
 /* One call's numbers, and the angles' steps: frequency, its cosine and sine (D/2 each). */
 typedef struct turning {
     const ech_tensor *x, *y, *starts;
+    const ech_rows *rows;
     int64_t half;
     const double *frequency;
     double *step_cos, *step_sin;
     bool inverse;
 } turning;
-
-/* Tokens [token, token + count) at positions from `position` on; they reach into `blocks` blocks. */
-typedef struct stretch {
-    int64_t token, position, count, blocks;
-} stretch;
 
 /* A position in a document, and cosine and sine of its angles (D/2 each). */
 typedef struct cursor {
@@ -70,31 +66,21 @@ static void go_to(const turning *at, cursor *to, int64_t position)
     to->position = position;
 }
 
-/* Positions of one block that the run covers, of samples [first, end): with documents one sample, else
- * all of them, whose angles are the same. */
-static void turn_block(const turning *at, const stretch *run, int64_t block, int64_t first,
-                       int64_t end, cursor *to)
+/* Tokens [token, end) of samples [first, last): with documents one sample, else all of them, whose angles are the
+ * same. */
+static void turn_tokens(const turning *at, int64_t token, int64_t end, int64_t first, int64_t last,
+                        cursor *to)
 {
     const int64_t *sx = at->x->stride, *sy = at->y->stride;
-    int64_t stop = (block + 1) * BLOCK, position = block * BLOCK;
-    if (stop > run->position + run->count) stop = run->position + run->count;
-    if (position < run->position) position = run->position;
-    to->position = -2; /* next to none */
-    for (; position < stop; position++) {
-        int64_t t = run->token + position - run->position;
+    for (int64_t t = token; t < end; t++) {
+        int64_t position = ech_rows_token_position(at->rows, t);
         go_to(at, to, position - ech_document_start(at->starts, first, position));
-        for (int64_t b = first; b < end; b++)
+        for (int64_t b = first; b < last; b++)
             for (int64_t h = 0; h < at->x->shape[2]; h++)
                 turn_head(at->half, to->cosine, to->sine, at->inverse ? -1.0F : 1.0F,
                           (const float *)at->x->data + b * sx[0] + t * sx[1] + h * sx[2],
                           (float *)at->y->data + b * sy[0] + t * sy[1] + h * sy[2]);
     }
-}
-
-static stretch make_stretch(int64_t token, int64_t position, int64_t count)
-{
-    int64_t blocks = count > 0 ? (position + count - 1) / BLOCK - position / BLOCK + 1 : 0;
-    return (stretch){token, position, count, blocks};
 }
 
 void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const double *frequency,
@@ -103,27 +89,22 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
     ECH_SHAPES(rotary, ECH_F32, x, y);
-    ECH_SAMPLES(rows, T);
-    ECH_DOCUMENTS(starts, rows, B * T);
+    ECH_SAMPLES(rows, starts, B, T);
     ECH_ASSERT(D % 2 == 0);
     int threads = context->threads;
     double *memory = ech_scratch(context, (size_t)((2 + 2 * threads) * half) * sizeof *memory);
-    turning at = {x, y, starts, half, frequency, memory, memory + half, inverse};
+    turning at = {x, y, starts, rows, half, frequency, memory, memory + half, inverse};
     for (int64_t i = 0; i < half; i++) {
         at.step_cos[i] = cos(frequency[i]);
         at.step_sin[i] = sin(frequency[i]);
     }
-    int64_t split = rows->split < T ? rows->split : T;
-    const stretch early = make_stretch(0, rows->start[0], split);
-    const stretch late = make_stretch(split, rows->start[1], T - split);
-    int64_t blocks = early.blocks + late.blocks, apart = starts ? B : 1, together = B / apart;
+    int64_t blocks = (T + BLOCK - 1) / BLOCK, apart = starts ? B : 1, together = B / apart;
 #pragma omp parallel for num_threads(threads) if (B * T * H * D > ECH_CHUNK)
     for (int64_t unit = 0; unit < blocks * apart; unit++) {
-        int64_t j = unit % blocks, b = unit / blocks * together;
+        int64_t token = unit % blocks * BLOCK, b = unit / blocks * together;
         double *own = memory + (2 + 2 * omp_get_thread_num()) * half;
-        const stretch *in = j < early.blocks ? &early : &late;
-        int64_t block = in->position / BLOCK + (j < early.blocks ? j : j - early.blocks);
-        turn_block(&at, in, block, b, b + together, &(cursor){0, own, own + half});
+        turn_tokens(&at, token, token + BLOCK < T ? token + BLOCK : T, b, b + together,
+                    &(cursor){-2, own, own + half}); /* -2: next to none */
     }
 }
 

@@ -30,9 +30,6 @@ extern const ech_kernels ECH_CPU(kernels);
 #include "kernel/kernel.def"
 #undef X
 
-double ECH_CPU(multiply_adds)(const ech_kernel_context *context, int64_t rounds);
-void ECH_CPU(triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
-                    int64_t n);
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims);

@@ -47,32 +47,25 @@ ECH_INLINE ech_wide ech_wide_select(ech_wide_int mask, ech_wide a, ech_wide b)
     return (ech_wide)((mask & (ech_wide_int)a) | (~mask & (ech_wide_int)b));
 }
 
-/* a > b ? a : b; thus b if either is NaN. */
+/* max: a > b ? a : b; min: a < b ? a : b. Thus b if either is NaN. */
+#if defined(__AVX512F__)
+#define ECH_WIDE_EXTREME(max, greater, a, b) (ech_wide) _mm512_##max##_ps((__m512)(a), (__m512)(b))
+#elif defined(__AVX2__)
+#define ECH_WIDE_EXTREME(max, greater, a, b) (ech_wide) _mm256_##max##_ps((__m256)(a), (__m256)(b))
+#elif defined(__SSE2__)
+#define ECH_WIDE_EXTREME(max, greater, a, b) (ech_wide) _mm_##max##_ps((__m128)(a), (__m128)(b))
+#else
+#define ECH_WIDE_EXTREME(max, greater, a, b) ech_wide_select((ech_wide_int)((a)greater(b)), a, b)
+#endif
+
 ECH_INLINE ech_wide ech_wide_max(ech_wide a, ech_wide b)
 {
-#if defined(__AVX512F__)
-    return (ech_wide)_mm512_max_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-    return (ech_wide)_mm256_max_ps((__m256)a, (__m256)b);
-#elif defined(__SSE2__)
-    return (ech_wide)_mm_max_ps((__m128)a, (__m128)b);
-#else
-    return ech_wide_select((ech_wide_int)(a > b), a, b);
-#endif
+    return ECH_WIDE_EXTREME(max, >, a, b);
 }
 
-/* a < b ? a : b; thus b if either is NaN. */
 ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
 {
-#if defined(__AVX512F__)
-    return (ech_wide)_mm512_min_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-    return (ech_wide)_mm256_min_ps((__m256)a, (__m256)b);
-#elif defined(__SSE2__)
-    return (ech_wide)_mm_min_ps((__m128)a, (__m128)b);
-#else
-    return ech_wide_select((ech_wide_int)(a < b), a, b);
-#endif
+    return ECH_WIDE_EXTREME(min, <, a, b);
 }
 
 /* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 where 2^x

@@ -9,12 +9,13 @@
 
 /* One call's numbers. k and v of head h are those of key/value head h / group. */
 typedef struct problem {
-    int64_t B, Tq, Tk, H, G, D, group;
+    int64_t B, Tq, Tk, H, G, D;
     const ech_tensor *q, *k, *v;
     double scale;
     const ech_attention_shard *at;
     const ech_tensor *starts;
     const ech_dropout *dropout;
+    int64_t group;
 } problem;
 
 static const real *row_of(const ech_tensor *x, int64_t b, int64_t t, int64_t h)
@@ -29,6 +30,13 @@ static double dot(int64_t D, const real *a, const real *b)
     return sum;
 }
 
+static bool sees(const problem *p, int64_t b, int64_t query, int64_t key)
+{
+    int64_t position = ech_rows_token_position(&p->at->query, query);
+    int64_t there = ech_rows_token_position(&p->at->key, key);
+    return there <= position && there >= ech_document_start(p->starts, b, position);
+}
+
 /* Keys [first, end): positions ascend, so a query sees a run of them. */
 typedef struct run {
     int64_t first, end;
@@ -36,21 +44,10 @@ typedef struct run {
 
 static run keys_seen(const problem *p, int64_t b, int64_t query)
 {
-    int64_t position = ech_rows_token_position(&p->at->query, query);
-    int64_t start = ech_document_start(p->starts, b, position);
     run seen = {0, 0};
-    while (seen.end < p->Tk && ech_rows_token_position(&p->at->key, seen.end) <= position)
-        seen.end++;
-    while (seen.first < seen.end && ech_rows_token_position(&p->at->key, seen.first) < start)
-        seen.first++;
+    while (seen.first < p->Tk && !sees(p, b, query, seen.first)) seen.first++;
+    for (seen.end = seen.first; seen.end < p->Tk && sees(p, b, query, seen.end);) seen.end++;
     return seen;
-}
-
-static bool sees(const problem *p, int64_t b, int64_t query, int64_t key)
-{
-    int64_t position = ech_rows_token_position(&p->at->query, query);
-    int64_t there = ech_rows_token_position(&p->at->key, key);
-    return there <= position && there >= ech_document_start(p->starts, b, position);
 }
 
 /* What dropout multiplies the probability of (query, key) by: 0 or 1/(1-p). */
@@ -70,22 +67,11 @@ static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor 
                      const ech_attention_shard *at, const ech_tensor *starts,
                      const ech_dropout *dropout)
 {
-    problem p = {.B = q->shape[0],
-                 .Tq = q->shape[1],
-                 .Tk = k->shape[1],
-                 .H = q->shape[2],
-                 .G = k->shape[2],
-                 .D = q->shape[3],
-                 .q = q,
-                 .k = k,
-                 .v = v,
-                 .scale = scale,
-                 .at = at,
-                 .starts = starts,
-                 .dropout = dropout};
-    ECH_SAMPLES(&at->query, p.Tq);
-    ECH_SAMPLES(&at->key, p.Tk);
-    ECH_DOCUMENTS(starts, &at->query, p.B * p.Tq);
+    problem p = {
+        q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3],       q,
+        k,           v,           scale,       at,          starts,      .dropout = dropout};
+    ECH_SAMPLES(&at->query, starts, p.B, p.Tq);
+    ECH_SAMPLES(&at->key, NULL, p.B, p.Tk);
     ECH_ASSERT(at->query.whole == at->key.whole);
     ECH_ASSERT(at->first_head >= 0 && at->first_head + p.H <= at->heads);
     ECH_ASSERT(p.G > 0 && p.H % p.G == 0);

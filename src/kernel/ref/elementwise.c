@@ -9,7 +9,7 @@ void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
 {
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(dropout, ECH_REAL, x, y);
-    ECH_ROWS(rows, R);
+    ECH_ROWS(rows, NULL, R);
     for (int64_t r = 0; r < R; r++)
         for (int64_t c = 0; c < C; c++) {
             uint64_t element = (uint64_t)(ech_row_whole(rows, r) * C + c);

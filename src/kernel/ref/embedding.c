@@ -42,8 +42,7 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
 {
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
     ECH_SHAPES(position_forward, ECH_REAL, x, table, y);
-    ECH_ROWS(rows, R);
-    ECH_DOCUMENTS(starts, rows, R);
+    ECH_ROWS(rows, starts, R);
     for (int64_t r = 0; r < R; r++) {
         int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
@@ -61,8 +60,7 @@ void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *d
 {
     int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
     ECH_SHAPES(position_backward, ECH_REAL, dy, dtable);
-    ECH_ROWS(rows, R);
-    ECH_DOCUMENTS(starts, rows, R);
+    ECH_ROWS(rows, starts, R);
     if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
     for (int64_t r = 0; r < R; r++) {
         int64_t position = ech_row_in_document(rows, starts, r);

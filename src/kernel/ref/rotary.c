@@ -12,8 +12,7 @@ void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPES(rotary, ECH_REAL, x, y);
-    ECH_SAMPLES(rows, T);
-    ECH_DOCUMENTS(starts, rows, B * T);
+    ECH_SAMPLES(rows, starts, B, T);
     ECH_ASSERT(D % 2 == 0);
     for (int64_t row = 0; row < B * T; row++)
         for (int64_t i = 0; i < D / 2; i++) {
