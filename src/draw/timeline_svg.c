@@ -71,16 +71,6 @@ static void lay_out(drawing *picture)
     }
 }
 
-static double head_of(const ech_panel *panel)
-{
-    return panel->title ? title_height : 0;
-}
-
-static double panel_height(const ech_panel *panel)
-{
-    return head_of(panel) + panel->rows * (panel->row_height + panel->row_gap) + axis_height;
-}
-
 /* ---- title and axis ---- */
 
 static void draw_title(const drawing *picture, const ech_panel *panel, double y, ech_text *out)
@@ -179,12 +169,16 @@ static void draw(drawing *picture, ech_text *out)
     double y = margin;
     for (int i = 0; i < picture->panels; i++) {
         ech_panel *panel = &picture->panel[i];
-        if (i > 0) y += panel->title ? panel_gap : 0;
-        if (panel->title) draw_title(picture, panel, y, &body);
-        ech_panel_draw_rows(panel, picture->left, y + head_of(panel), &body);
-        y += panel_height(panel);
-        draw_axis(picture, panel, y - axis_height + 4, &body);
-        if (panel->title) ech_text_append(&name, "%s%s", i > 0 ? "; " : "", panel->title);
+        if (panel->title) {
+            if (i > 0) y += panel_gap;
+            draw_title(picture, panel, y, &body);
+            ech_text_append(&name, "%s%s", i > 0 ? "; " : "", panel->title);
+            y += title_height;
+        }
+        ech_panel_draw_rows(panel, picture->left, y, &body);
+        y += panel->rows * (panel->row_height + panel->row_gap);
+        draw_axis(picture, panel, y + 4, &body);
+        y += axis_height;
     }
     y = draw_legend(picture, y, &body);
     ech_svg_begin(out, picture->left + picture->plot + margin, y + margin / 2, name.at);

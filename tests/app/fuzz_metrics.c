@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "app/report/metrics_read.h"
+#include "app/report/parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 

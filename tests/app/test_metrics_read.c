@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "app/fixture.h"
-#include "app/report/metrics_read.h"
+#include "app/report/parts.h"
 #include "app/metrics.h"
 #include "app/train/progress.h"
 #include "base/log.h"

@@ -12,7 +12,6 @@
 #include <jansson.h>
 
 #include "app/count.h"
-#include "app/bench/text.h"
 #include "base/text.h"
 #include "comm/comm.h"
 #include "kernel/kernel.h"

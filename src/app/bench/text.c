@@ -2,12 +2,10 @@
  *
  * Parsing the texts of a bench's rows. They are constants of the program, so an error in one ends it.
  */
-#include "app/bench/text.h"
+#include "app/bench/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "kernel/kernel.h"
 
 static bool is_letter(char c)
 {

@@ -7,22 +7,16 @@
 
 #include <stdlib.h>
 
-static bool are_alike(const ech_layout *layout, int a, int b)
-{
-    return layout->coordinates[a].stage == layout->coordinates[b].stage &&
-           ech_layout_micro_batches(layout, a) == ech_layout_micro_batches(layout, b);
-}
-
 /* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours, except that
  * some replicas of a stage have one micro-batch more. */
 static int find_class(const ech_plan_report *report, int rank)
 {
+    const ech_layout *layout = report->design->layout;
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
-        if (are_alike(report->design->layout, other, rank)) return c;
-        if (report->design->layout->coordinates[other].stage !=
-            report->design->layout->coordinates[rank].stage)
-            break;
+        if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
+        if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank))
+            return c;
     }
     return (int)report->alike.n;
 }

@@ -46,16 +46,20 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
 enum { WORKING = ECH_MEMORY_KINDS, ARENA, NUMBERS };
 
 /* The columns: kinds of memory, what is at work at once, the arena. */
-static const struct {
-    const char *name;
-    int kind; /* or WORKING, ARENA */
-} memory_columns[] = {{"parameters", ECH_MEMORY_PARAMETERS},
-                      {"optimizer", ECH_MEMORY_OPTIMIZER},
-                      {"gradients", ECH_MEMORY_GRADIENTS},
-                      {"activations", ECH_MEMORY_ACTIVATIONS},
-                      {"snapshot", ECH_MEMORY_SNAPSHOT},
-                      {"working", WORKING},
-                      {"arena", ARENA}};
+static const int memory_columns[] = {ECH_MEMORY_PARAMETERS,
+                                     ECH_MEMORY_OPTIMIZER,
+                                     ECH_MEMORY_GRADIENTS,
+                                     ECH_MEMORY_ACTIVATIONS,
+                                     ECH_MEMORY_SNAPSHOT,
+                                     WORKING,
+                                     ARENA};
+
+static const char *column_name(int column)
+{
+    return column == WORKING ? "working"
+           : column == ARENA ? "arena"
+                             : ech_memory_name((ech_memory_kind)column);
+}
 
 /* The snapshot's column only where there is one. plan NULL: the heading. */
 static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
@@ -69,9 +73,9 @@ static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
     } else
         ech_text_append(out, ECH_PLAN_INDENT "rank ");
     for (size_t i = 0; i < sizeof memory_columns / sizeof *memory_columns; i++) {
-        int kind = memory_columns[i].kind;
-        if (kind != ECH_MEMORY_SNAPSHOT || snapshot)
-            ech_text_append(out, "%12s ", plan ? ECH_BYTES(bytes[kind]) : memory_columns[i].name);
+        int column = memory_columns[i];
+        if (column != ECH_MEMORY_SNAPSHOT || snapshot)
+            ech_text_append(out, "%12s ", plan ? ECH_BYTES(bytes[column]) : column_name(column));
     }
 }
 

@@ -73,9 +73,9 @@ static void widen(chart_frame *frame, const ech_report_points *points)
 {
     for (size_t i = 0; i < points->n; i++) {
         const ech_report_point *point = &points->at[i];
-        bool is_first = frame->points++ == 0;
-        frame->first = is_first ? (double)point->step : fmin(frame->first, (double)point->step);
-        frame->last = is_first ? (double)point->step : fmax(frame->last, (double)point->step);
+        frame->points++;
+        frame->first = fmin(frame->first, (double)point->step);
+        frame->last = fmax(frame->last, (double)point->step);
         if (!ech_report_is_drawn(point->value)) {
             frame->broken++;
             continue;
@@ -87,7 +87,7 @@ static void widen(chart_frame *frame, const ech_report_points *points)
 
 static chart_frame frame_of(const ech_report_chart *chart)
 {
-    chart_frame frame = {.low = INFINITY, .high = -INFINITY};
+    chart_frame frame = {.first = INFINITY, .last = -INFINITY, .low = INFINITY, .high = -INFINITY};
     widen(&frame, &chart->training);
     widen(&frame, &chart->validation);
     if (frame.low > frame.high) frame.low = frame.high = 0;

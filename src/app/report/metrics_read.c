@@ -2,7 +2,7 @@
  *
  * Lines of metrics.jsonl as series of points.
  */
-#include "app/report/metrics_read.h"
+#include "app/report/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,13 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of `echelon report` while it makes the page. Private to app/report.
+ * What `echelon report` reads and holds while it makes the page. Private to app/report.
  */
 #ifndef ECH_APP_REPORT_PARTS_H
 #define ECH_APP_REPORT_PARTS_H
 
 #include "app/plan/report.h"
-#include "app/report/metrics_read.h"
+#include "app/report/html.h"
 #include "app/trace/recording.h"
+
+/* ---- metrics.jsonl as series, of a run that has ended, runs or was killed ---- */
+
+typedef struct ech_metrics_series {
+    union {
+        struct {
+            ech_report_points loss, grad_norm, learning_rate, tokens_per_second, step_seconds;
+            ech_report_points valid_loss; /* may have several values per step, as restarts may; the
+                                             others have one */
+            ech_report_points restarts;   /* step: training steps done before; value: number of the
+                                           start, from 2 */
+        };
+        ech_report_points all[7];
+    };
+    int64_t steps;   /* training steps done */
+    int64_t skipped; /* lines that are no JSON objects of metrics, or out of order */
+} ech_metrics_series;
+
+/* Reads the file line by line; it may be of any size. A null (NaN or infinity) is read as NaN. An incomplete last
+ * line is ignored. Errors: ECH_EIO. */
+ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out);
+void ech_metrics_series_free(ech_metrics_series *series);
+
+/* ---- the page ---- */
 
 typedef struct ech_report {
     const char *directory;
