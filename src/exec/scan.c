@@ -36,7 +36,7 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
     int64_t at = find_first(exec, x, &value);
     if (at < 0) return;
     ech_micro micro = ech_micro_at(exec->list->numbering, step->micro);
-    ech_text text = {0};
+    ECH_CLEANUP(ech_text_free) ech_text text = {0};
     ech_step_print(step, &text);
     exec->finding = (ech_finding){.rank = exec->plan->rank,
                                   .step = (int)(step - exec->list->step.at),
@@ -44,7 +44,6 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
                                   .micro = step->micro < 0 ? -1 : micro.micro_batch};
     snprintf(exec->finding.what, sizeof exec->finding.what, "%s %s, element %lld is %g, in step %s",
              what, name, (long long)at, value, text.at);
-    ech_text_free(&text);
 }
 
 /* A parameter that is not finite already explains the rest. */

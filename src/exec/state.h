@@ -103,7 +103,7 @@ struct ech_exec {
     const ech_device *device;
     ech_comm *comm;
     const ech_curve *curve;
-    ech_pool *pool; /* of arrays that live as long as this */
+    ech_pool *pool;                            /* of arrays that live as long as this */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: none of its steps is in a list */
     ech_kernel_context *context;
     const char *binding;       /* the outcome of parallel.pin */

@@ -15,7 +15,6 @@
  * runs, one from the front and one from the back (zig-zag), so that causal work is balanced.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "layer/layers.h"
 
@@ -181,14 +180,13 @@ static int add_ring(ech_block *block, int q, int k, int v, int starts, double p)
 {
     int parts = block->options.sharding.context, out = -1, lse = -1;
     attention_options options = options_of(block, q, k, p);
-    int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
+    ECH_FREED int *kv = ech_calloc((size_t)parts + 1, sizeof *kv);
     kv[0] = add_pack(block, k, v);
     for (int part = 0; part < parts; options.part = ++part) {
         if (part + 1 < parts) kv[part + 1] = add_shift(block, &ech_layer_row_shift, kv[part]);
         add_part(block, &options, q, kv[part], starts, &out, &lse);
     }
     refetch(block, k, v, kv, parts);
-    free(kv);
     return out;
 }
 

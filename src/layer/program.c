@@ -251,12 +251,11 @@ static bool mark_touched(const ech_block *block, const ech_block_call *call, boo
 /* The earliest position of call i: after the last call that touches what it touches. */
 static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
 {
-    bool *touched = ech_calloc(block->value.n, sizeof *touched);
+    ECH_FREED bool *touched = ech_calloc(block->value.n, sizeof *touched);
     const ech_block_call *calls = block->program[phase].at;
     mark_touched(block, &calls[i], touched, true);
     size_t place = i;
     while (place > 0 && !mark_touched(block, &calls[place - 1], touched, false)) place--;
-    free(touched);
     return place;
 }
 
@@ -293,10 +292,8 @@ void ech_block_finish(ech_block *block, ech_param *params)
         ECH_PUSH(block->doutput, g.value[value]);
     }
     emit_backward(block, &g);
-    for (size_t i = 0; i < block->input.n; i++) {
-        int gradient = g.value[block->input.at[i]];
-        ECH_PUSH(block->dinput, gradient);
-    }
+    for (size_t i = 0; i < block->input.n; i++)
+        ECH_PUSH(block->dinput, g.value[block->input.at[i]]);
     ech_program_recompute(block);
     ech_program_list_operands(block);
     begin_early(block, ECH_BACKWARD_INPUT);
