@@ -242,17 +242,6 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-ech_status ech_handle_FORWARD(ech_exec *exec, const ech_step *step)
-{
-    return run_block(exec, step);
-}
-
-ech_status ech_handle_BACKWARD_INPUT(ech_exec *exec, const ech_step *step)
-{
-    return run_block(exec, step);
-}
-
-ech_status ech_handle_BACKWARD_WEIGHT(ech_exec *exec, const ech_step *step)
-{
-    return run_block(exec, step);
-}
+ECH_HANDLE_BY(FORWARD, run_block)
+ECH_HANDLE_BY(BACKWARD_INPUT, run_block)
+ECH_HANDLE_BY(BACKWARD_WEIGHT, run_block)

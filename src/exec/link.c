@@ -57,25 +57,10 @@ static ech_status post(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-ech_status ech_handle_SEND_ACT(ech_exec *exec, const ech_step *step)
-{
-    return post(exec, step);
-}
-
-ech_status ech_handle_RECV_ACT(ech_exec *exec, const ech_step *step)
-{
-    return post(exec, step);
-}
-
-ech_status ech_handle_SEND_GRAD(ech_exec *exec, const ech_step *step)
-{
-    return post(exec, step);
-}
-
-ech_status ech_handle_RECV_GRAD(ech_exec *exec, const ech_step *step)
-{
-    return post(exec, step);
-}
+ECH_HANDLE_BY(SEND_ACT, post)
+ECH_HANDLE_BY(RECV_ACT, post)
+ECH_HANDLE_BY(SEND_GRAD, post)
+ECH_HANDLE_BY(RECV_GRAD, post)
 
 /* ---- the loop ---- */
 

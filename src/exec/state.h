@@ -157,6 +157,12 @@ struct ech_exec {
 #define X(name, ...) ech_status ech_handle_##name(ech_exec *exec, const ech_step *step);
 #include "schedule/steps.def"
 #undef X
+/* Defines the handler of a kind: the same function handles several. */
+#define ECH_HANDLE_BY(name, function)                                                              \
+    ech_status ech_handle_##name(ech_exec *exec, const ech_step *step)                             \
+    {                                                                                              \
+        return function(exec, step);                                                               \
+    }
 
 /* The samples and positions of this rank's rows of a micro-batch of the list that runs: those of its context rank
  * and sequence chunk, or of the one token that is sampled after. */
