@@ -267,7 +267,7 @@ ECH_DESTROY_AT(ech_loader, ech_loader_destroy)
  * Returns the reading thread's errors. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
 /* Makes `step` the next one for the thread and for ech_loader_next; batches read ahead are dropped. Does not wait.
- * If the thread has ended with an error, ech_loader_next goes on returning it. */
+ * If the thread has ended with an error, ech_loader_next still returns it. */
 void ech_loader_rewind(ech_loader *loader, int64_t step);
 /* How many calls of ech_loader_next had to wait for the thread. */
 int64_t ech_loader_stalls(const ech_loader *loader);

@@ -54,7 +54,7 @@ static ech_status write_chunk(importing *im, const ech_import_chunk *chunk)
     if (chunk->status != ECH_OK) ECH_FAIL(chunk->status, "%s", chunk->message);
     const int32_t *ids = chunk->ids.at;
     for (size_t i = 0; i < chunk->segment.n; i++) {
-        ech_import_segment s = chunk->segment.at[i];
+        ech_text_segment s = chunk->segment.at[i];
         bool held = s.valid && im->parts > 1;
         ech_token_writer *writer = im->writer[held];
         ECH_TRY(s.prompt ? ech_token_writer_add_prompt(writer, ids, s.n)

@@ -12,19 +12,11 @@
 #include "data/texts.h"
 #include "data/token_writer.h"
 
-/* A segment of a chunk's ids. */
-typedef struct ech_import_segment {
-    size_t n;   /* ids */
-    bool valid; /* belongs to the validation part */
-    bool prompt;
-    bool ends; /* ends a document */
-} ech_import_segment;
-
 typedef struct ech_import_chunk {
     ech_text_chunk read;
     /* Results of encoding: */
     ech_ids ids;
-    ECH_LIST(ech_import_segment) segment;
+    ECH_LIST(ech_text_segment) segment; /* n: ids instead of bytes */
     ech_status status;
     char *message;
 } ech_import_chunk;

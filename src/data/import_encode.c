@@ -23,10 +23,8 @@ static ech_status encode(const ech_text_segment *segment, void *context)
     size_t before = ids->n;
     ECH_TRY(ech_coder_encode(e->coder, segment->bytes, segment->n, segment->begins, ids));
     if (segment->ends) ECH_PUSH(*ids, e->end_of_text);
-    ECH_PUSH(e->chunk->segment, (ech_import_segment){.n = ids->n - before,
-                                                     .valid = segment->valid,
-                                                     .prompt = segment->prompt,
-                                                     .ends = segment->ends});
+    ECH_PUSH(e->chunk->segment, *segment);
+    e->chunk->segment.at[e->chunk->segment.n - 1].n = ids->n - before;
     return ECH_OK;
 }
 
@@ -42,7 +40,7 @@ void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_
     ech_log_set_quiet(quiet);
 }
 
-/* Threads that encode chunks: each takes the next one that nobody has until all are taken. */
+/* Each thread takes the next chunk until all are taken. */
 typedef struct round {
     const ech_import_options *options;
     ech_import_chunk *chunk;

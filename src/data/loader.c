@@ -58,8 +58,7 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
     return ech_sample_read(file, options, s, loader->ids, batch, row);
 }
 
-/* Over all samples of the step, whoever reads them, and without reading one: every rank counts for
- * itself what all of them agree on. */
+/* The targets of all ranks' samples of the step. Every rank computes the same sum, without reading tokens. */
 static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
 {
     const ech_loader_options *options = &loader->options;
@@ -98,7 +97,7 @@ static bool wait_for_slot(ech_loader *loader, int64_t *step)
     return !atomic_load(&loader->stop);
 }
 
-/* Of a step that nobody asks for since a rewind, nothing but an error counts. */
+/* A step that was read before a rewind is dropped, its error is not. */
 static void publish(ech_loader *loader, int64_t step, ech_status st)
 {
     pthread_mutex_lock(&loader->lock);
@@ -122,15 +121,6 @@ static void *run(void *argument)
         publish(loader, step, st);
     }
     return NULL;
-}
-
-static void check_options(const ech_loader_options *o, int64_t first_step)
-{
-    ECH_ASSERT(o->sequence_length > 0 && o->micro_batch_size > 0 && o->prefetch > 0);
-    ECH_ASSERT(o->data_degree > 0 && o->data_rank >= 0 && o->data_rank < o->data_degree);
-    ECH_ASSERT(o->global_batch_size > 0 && o->global_batch_size % o->micro_batch_size == 0);
-    ECH_ASSERT(o->global_batch_size / o->micro_batch_size >= o->data_degree);
-    ECH_ASSERT(first_step >= 0);
 }
 
 /* One allocation: the ids, then tokens, targets, weights and perhaps starts of every slot. */
@@ -195,7 +185,10 @@ static void release(ech_loader *loader)
 ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out)
 {
-    check_options(options, first_step);
+    int64_t micro_batches = options->global_batch_size / options->micro_batch_size;
+    ECH_ASSERT(options->data_rank >= 0 && options->data_rank < options->data_degree);
+    ECH_ASSERT(options->global_batch_size % options->micro_batch_size == 0);
+    ECH_ASSERT(micro_batches >= options->data_degree && options->prefetch > 0 && first_step >= 0);
     ECH_ASSERT(corpus->sequence_length == options->sequence_length);
     ECH_ASSERT(corpus->document_mask == options->document_mask);
     ech_loader *loader = ech_calloc(1, sizeof *loader);

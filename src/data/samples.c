@@ -107,7 +107,7 @@ static void mark_runs(const ech_token_runs *runs, const ech_loader_options *opti
         if (opens) start = from;
         for (int64_t t = most(from, 0); t < end && t < T; t++) starts[t] = (int32_t)start;
     }
-    /* What pads the last sample goes on with its last document. */
+    /* The padding of the last sample belongs to its last document. */
     for (int64_t t = count + 1; options->document_mask && t < T; t++) starts[t] = (int32_t)start;
 }
 

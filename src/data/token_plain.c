@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening token files without an index: those of llm.c, which begin with a header of 256 i32, and
- * nanoGPT's, which are u16 and nothing else. Shards that match a pattern are one stream. Documents
- * end at end-of-text, so they are looked for where somebody wants to know.
+ * nanoGPT's, which are u16 and nothing else. Shards that match a pattern are one stream. A document
+ * ends with end-of-text; documents are searched only on request.
  */
 #include <glob.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
 #include "data/token_index.h"
 #include "data/token_origin.h"
 
-enum { FIRST_WIDE_VOCABULARY = 65500, PIECE = 4096 };
+enum { FIRST_WIDE_VOCABULARY = 65500, BLOCK = 4096 };
 
 /* A sequence in the list: its length, and above it these. */
 static const uint64_t LENGTH = UINT32_MAX, PROMPT = UINT64_C(1) << 32, LAST = UINT64_C(1) << 33;
@@ -72,10 +72,10 @@ static ech_status end_sequence(ech_token_writer *writer, uint64_t marks)
     return ech_sink_put(&writer->sequences, &sequence, sizeof sequence);
 }
 
-/* At most PIECE ids, as they lie in the file. */
-static ech_status put_piece(ech_token_writer *writer, const int32_t *ids, size_t n)
+/* At most BLOCK ids, as they lie in the file. */
+static ech_status put_block(ech_token_writer *writer, const int32_t *ids, size_t n)
 {
-    uint16_t narrow[PIECE];
+    uint16_t narrow[BLOCK];
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= writer->vocabulary)
             ECH_FAIL(ECH_EINPUT, "%s.bin: cannot hold token id %d: the vocabulary has %lld",
@@ -93,9 +93,9 @@ static ech_status add(ech_token_writer *writer, const int32_t *ids, size_t n, ui
     while (n > 0) {
         if (state->open_length == writer->longest) ECH_TRY(end_sequence(writer, marks));
         size_t room = (size_t)(writer->longest - state->open_length);
-        size_t take = n < PIECE ? n : PIECE;
+        size_t take = n < BLOCK ? n : BLOCK;
         if (take > room) take = room;
-        ECH_TRY(put_piece(writer, ids, take));
+        ECH_TRY(put_block(writer, ids, take));
         state->open_length += (int32_t)take;
         state->tokens += (int64_t)take;
         state->open = true;

@@ -45,14 +45,6 @@ static bool is_visible(unsigned byte)
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/* How many bytes below this one are hidden. */
-static unsigned hidden_below(unsigned byte)
-{
-    if (byte <= 0x20) return byte;
-    if (byte <= 0xa0) return 0x21 + (byte > 0x7f ? byte - 0x7f : 0);
-    return 0x21 + 0x22; /* 0xad is the last */
-}
-
 static unsigned hidden_byte(unsigned number)
 {
     if (number < 0x21) return number;
@@ -63,7 +55,9 @@ void ech_bpe_show(const void *bytes, size_t n, ech_text *out)
 {
     const unsigned char *from = bytes;
     for (size_t i = 0; i < n; i++) {
-        unsigned c = is_visible(from[i]) ? from[i] : FIRST_HIDDEN + hidden_below(from[i]);
+        unsigned c = from[i];
+        for (unsigned h = 0; !is_visible(from[i]) && h < HIDDEN; h++)
+            if (hidden_byte(h) == from[i]) c = FIRST_HIDDEN + h;
         unsigned char utf8[2] = {(unsigned char)(0xc0 | c >> 6),
                                  (unsigned char)(0x80 | (c & 0x3f))};
         if (c < 0x80)

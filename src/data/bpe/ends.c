@@ -101,8 +101,9 @@ ech_status ech_bpe_check_gpt2(const char *config_path)
     const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
     if (class) snprintf(name, sizeof name, "%s", class);
     if (strncmp(name, "GPT2", 4) == 0) return ECH_OK;
-    ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: tokenizer_class is %s, and vocabulary and merges alone do not say how that cuts "
-             "text; save it as tokenizer.json",
-             config_path, name);
+    ECH_FAIL(
+        ECH_EUNSUPPORTED,
+        "%s: tokenizer_class is %s, and vocabulary and merges alone do not say how that splits "
+        "text; save it as tokenizer.json",
+        config_path, name);
 }

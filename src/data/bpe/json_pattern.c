@@ -36,7 +36,7 @@ static bool is_replacement(const json_t *step, const char *from, const char *to)
 
 /* ---- words ---- */
 
-/* Pieces between matches are words as well as matches are; where every text is covered by matches, as with
+/* Texts between matches are words as well as matches are; where every text is covered by matches, as with
  * one Split, both spellings mean the same. */
 static bool isolates(const json_t *split, bool alone)
 {

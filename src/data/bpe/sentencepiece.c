@@ -51,19 +51,18 @@ static ech_status check_trainer(const Pieces__Trainer *trainer, const char *file
     return ECH_OK;
 }
 
-static ech_status take_normalizer(const Pieces__Normalizer *normalizer, const char *file,
-                                  ech_bpe *bpe)
+static ech_status take_normalizer(const Pieces__Normalizer *normalizer, ech_bpe *bpe)
 {
     Pieces__Normalizer usual = PIECES__NORMALIZER__INIT;
     if (!normalizer) normalizer = &usual;
     if (normalizer->precompiled_charsmap.len > 0)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer %.*s; identity works", file,
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer %.*s; identity works", bpe->file,
                  normalizer->name.len < LONGEST_SHOWN ? (int)normalizer->name.len : LONGEST_SHOWN,
                  normalizer->name.len > 0 ? (const char *)normalizer->name.data : "");
     if (normalizer->remove_extra_whitespaces)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: remove_extra_whitespaces is true; false works", file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: remove_extra_whitespaces is true; false works", bpe->file);
     if (!normalizer->escape_whitespaces)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: escape_whitespaces is false; true works", file);
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: escape_whitespaces is false; true works", bpe->file);
     bpe->normal_blanks = true;
     bpe->strips = normalizer->add_dummy_prefix;
     bpe->prefix = normalizer->add_dummy_prefix ? ECH_BPE_PREFIX_ALWAYS : ECH_BPE_NO_PREFIX;
@@ -88,12 +87,12 @@ static ech_status check_piece(const Pieces__Piece *piece, const char *file, size
     return ECH_OK;
 }
 
-static ech_status take_piece(const Pieces__Piece *piece, const char *file, size_t id, ech_bpe *bpe)
+static ech_status take_piece(const Pieces__Piece *piece, size_t id, ech_bpe *bpe)
 {
-    ECH_TRY(check_piece(piece, file, id));
+    ECH_TRY(check_piece(piece, bpe->file, id));
     bool plain = piece->type == NORMAL || piece->type == BYTE;
     if (!ech_bpe_put(bpe, (int32_t)id, piece->piece.data, piece->piece.len, plain))
-        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: \"%.*s\" comes twice", file, id,
+        ECH_FAIL(ECH_EINPUT, "%s: piece %zu: \"%.*s\" comes twice", bpe->file, id,
                  piece->piece.len < LONGEST_SHOWN ? (int)piece->piece.len : LONGEST_SHOWN,
                  (const char *)piece->piece.data);
     bpe->token.at[id].silent = piece->type == CONTROL;
@@ -118,12 +117,6 @@ static int by_score(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static size_t character_bytes(const char *text, size_t n)
-{
-    uint32_t code;
-    return ech_utf8_next(text, n, &code);
-}
-
 /* A part of a piece that may merge: a piece itself, and no byte's name. */
 static int32_t find_part(const ech_bpe *bpe, const Pieces__Model *model, const char *text, size_t n)
 {
@@ -131,15 +124,16 @@ static int32_t find_part(const ech_bpe *bpe, const Pieces__Model *model, const c
     return id != ECH_BPE_NONE && model->pieces[id]->type == NORMAL ? id : ECH_BPE_NONE;
 }
 
-static ech_status take_merges_of(const Pieces__Model *model, int32_t id, int32_t rank,
-                                 const char *file, ech_bpe *bpe)
+static ech_status take_merges_of(const Pieces__Model *model, int32_t id, int32_t rank, ech_bpe *bpe)
 {
     const char *text = (const char *)model->pieces[id]->piece.data;
-    size_t n = model->pieces[id]->piece.len, first = character_bytes(text, n);
-    for (size_t at = 0, length; at < n && first < n; at += length) {
-        length = character_bytes(text + at, n - at);
+    size_t n = model->pieces[id]->piece.len;
+    uint32_t code;
+    if (ech_bpe_symbol(bpe, text, n, &code) == n) return ECH_OK;
+    for (size_t at = 0, length; at < n; at += length) {
+        length = ech_bpe_symbol(bpe, text + at, n - at, &code);
         if (find_part(bpe, model, text + at, length) == ECH_BPE_NONE)
-            ECH_FAIL(ECH_EUNSUPPORTED, "%s: piece %d: \"%.*s\" of \"%.*s\" is no piece", file,
+            ECH_FAIL(ECH_EUNSUPPORTED, "%s: piece %d: \"%.*s\" of \"%.*s\" is no piece", bpe->file,
                      (int)id, (int)length, text + at, n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN,
                      text);
         if (at == 0) continue;
@@ -151,21 +145,20 @@ static ech_status take_merges_of(const Pieces__Model *model, int32_t id, int32_t
     return ECH_OK;
 }
 
-static ech_status take_merges(const Pieces__Model *model, const char *file, ech_bpe *bpe)
+static ech_status take_merges(const Pieces__Model *model, ech_bpe *bpe)
 {
-    ECH_LIST(scored) list = {0};
-    ech_status status = ECH_OK;
+    ECH_FREED scored *list = ech_calloc(model->n_pieces + 1, sizeof *list);
+    size_t n = 0;
+    int32_t rank = 0;
     for (size_t i = 0; i < model->n_pieces; i++)
         if (model->pieces[i]->type == NORMAL)
-            ECH_PUSH(list, (scored){model->pieces[i]->score, (int32_t)i});
-    if (list.n > 0) qsort(list.at, list.n, sizeof *list.at, by_score);
-    int32_t rank = 0;
-    for (size_t i = 0; i < list.n && status == ECH_OK; i++) {
-        if (i > 0 && list.at[i].score < list.at[i - 1].score) rank++;
-        status = take_merges_of(model, list.at[i].id, rank, file, bpe);
+            list[n++] = (scored){model->pieces[i]->score, (int32_t)i};
+    qsort(list, n, sizeof *list, by_score);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && list[i].score < list[i - 1].score) rank++;
+        ECH_TRY(take_merges_of(model, list[i].id, rank, bpe));
     }
-    free(list.at);
-    return status;
+    return ECH_OK;
 }
 
 /* ---- the whole ---- */
@@ -176,15 +169,14 @@ static int32_t find_end(const ech_bpe *bpe, int32_t id)
     return known ? id : ECH_BPE_NONE;
 }
 
-static ech_status take_model(const Pieces__Model *model, const char *file, ech_bpe *bpe)
+static ech_status take_model(const Pieces__Model *model, ech_bpe *bpe)
 {
-    ECH_TRY(check_trainer(model->trainer, file));
-    ECH_TRY(take_normalizer(model->normalizer, file, bpe));
+    ECH_TRY(check_trainer(model->trainer, bpe->file));
+    ECH_TRY(take_normalizer(model->normalizer, bpe));
     bpe->characters = true;
     bpe->pattern = ECH_BPE_whole;
-    for (size_t i = 0; i < model->n_pieces; i++)
-        ECH_TRY(take_piece(model->pieces[i], file, i, bpe));
-    ECH_TRY(take_merges(model, file, bpe));
+    for (size_t i = 0; i < model->n_pieces; i++) ECH_TRY(take_piece(model->pieces[i], i, bpe));
+    ECH_TRY(take_merges(model, bpe));
     bpe->begin_of_text = find_end(bpe, model->trainer->bos_id);
     bpe->end_of_text = find_end(bpe, model->trainer->eos_id);
     if (bpe->begin_of_text != ECH_BPE_NONE) ECH_PUSH(bpe->front, bpe->begin_of_text);
@@ -204,7 +196,7 @@ ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe)
         pieces__model__unpack(&allocator, source->n, (const uint8_t *)source->at);
     if (!model)
         ECH_FAIL(ECH_EINPUT, "%s: is no tokenizer.model of SentencePiece, or is damaged", path);
-    ech_status status = take_model(model, path, bpe);
+    ech_status status = take_model(model, bpe);
     pieces__model__free_unpacked(model, &allocator);
     return status;
 }
