@@ -50,8 +50,7 @@ static ech_status print_version(void)
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
     printf("echelon %s\n", ECH_VERSION);
-    const ech_comm_backend *mpi = ech_comm_find("mpi");
-    if (mpi) printf("MPI:     %s (%s)\n", ech_comm_version(mpi), ech_comm_launcher(mpi));
+    printf("MPI:     %s (%s)\n", ech_mpi_version(), ech_mpi_launcher());
     printf("kernels: %s\n", ech_kernels_describe());
     return ECH_OK;
 }

@@ -155,7 +155,8 @@ void ech_record_writer_submit(ech_record_writer *writer)
     pthread_mutex_lock(&writer->lock);
     writer->submitted++;
     pthread_mutex_unlock(&writer->lock);
-    pthread_cond_broadcast(&writer->changed); /* so late that who wakes finds the lock free */
+    pthread_cond_broadcast(
+        &writer->changed); /* so late that the woken thread finds the lock free */
 }
 
 void ech_record_writer_flush(ech_record_writer *writer)

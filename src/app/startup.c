@@ -82,13 +82,13 @@ BARE void ech_startup_check(int argc, char **argv, char **environment)
     check_addresses(environment);
 }
 
-/* glibc's largest threshold for mappings of their own; and so much is kept at a heap's end. */
-enum { MAPPED_FROM = 32 << 20, KEPT = 512 << 20 };
+/* glibc's largest threshold for mappings of their own, and the free bytes that stay at a heap's end. */
+enum { MAPPED_FROM = 32 << 20, FREE_BYTES = 512 << 20 };
 
 void ech_startup_keep_memory(void)
 {
 #ifdef M_MMAP_THRESHOLD
     mallopt(M_MMAP_THRESHOLD, MAPPED_FROM);
-    mallopt(M_TRIM_THRESHOLD, KEPT);
+    mallopt(M_TRIM_THRESHOLD, FREE_BYTES);
 #endif
 }

@@ -38,8 +38,6 @@ struct ech_comm {
  * get checked arguments and are called by one thread at a time (under comm->lock). */
 struct ech_comm_backend {
     const char *name;
-    const char *launcher; /* path of the program that starts ranks, or NULL */
-    const char *(*version)(void);
     /* See ech_comm_open. Fills endpoints[] by ech_comm_make. */
     ech_status (*open)(int size, double deadline_seconds, ech_comm **endpoints);
     void (*close)(ech_comm *comm); /* releases comm->state and the board */

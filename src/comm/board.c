@@ -45,8 +45,8 @@ void ech_board_init(ech_board *board, int slots)
 
 bool ech_board_take(ech_board *board, int members)
 {
-    int32_t nobody = 0;
-    return atomic_compare_exchange_strong(&board->members, &nobody, members);
+    int32_t none = 0;
+    return atomic_compare_exchange_strong(&board->members, &none, members);
 }
 
 void ech_board_join(ech_board *board, int slot, int rank)
@@ -185,11 +185,10 @@ void ech_board_print(const ech_board *board)
 {
     for (int i = 0; i < board->slots; i++) {
         int rank = atomic_load(&board->slot[i].rank);
-        ech_text text = {0};
+        ECH_FREED_TEXT text = {0};
         if (rank < 0) continue; /* it never came, or the board has room for more */
         ech_board_describe(board, rank, &text);
         ech_log_warn("rank %d: %s", rank, text.at);
-        ech_text_free(&text);
     }
 }
 
@@ -243,7 +242,6 @@ ech_status ech_board_file_create(int slots, ech_transient *file, ech_board **out
     return ECH_OK;
 }
 
-/* Maps the whole of an open file, if that is a board of ours with room for `slots`. */
 static ech_board *map_open(int fd, int slots)
 {
     struct stat file;
@@ -258,16 +256,26 @@ static ech_board *map_open(int fd, int slots)
     return NULL;
 }
 
-ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
+/* Maps the whole file, if it is a board of this user with room for `slots`; else NULL. *error: errno of open. */
+static ech_board *map_path(const char *path, int slots, int *error)
 {
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    *error = fd < 0 ? errno : 0;
+    if (fd < 0) return NULL;
+    ech_board *board = map_open(fd, slots);
+    close(fd);
+    return board;
+}
+
+ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
+{
+    int error;
+    ech_board *board = map_path(path, slots, &error);
+    if (error)
         ECH_FAIL(ECH_EIO,
                  "cannot open %s, made by another process of this machine: %s (ranks in "
                  "containers must share /dev/shm)",
-                 path, strerror(errno));
-    ech_board *board = map_open(fd, slots);
-    close(fd);
+                 path, strerror(error));
     if (!board) ECH_FAIL(ECH_EIO, "%s: cannot be mapped as a board of %d ranks", path, slots);
     *out = board;
     return ECH_OK;
@@ -276,12 +284,10 @@ ech_status ech_board_file_open(const char *path, int slots, ech_board **out)
 /* A path from another machine names nothing here, and one that others have taken is theirs. */
 ech_board *ech_board_file_take_given(int slots, ech_transient *file)
 {
+    int error;
     const char *given = getenv(ECH_BOARD_VARIABLE);
     if (!given || strlen(given) >= sizeof file->path) return NULL;
-    int fd = open(given, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return NULL;
-    ech_board *board = map_open(fd, slots);
-    close(fd);
+    ech_board *board = map_path(given, slots, &error);
     if (!board || !ech_board_take(board, slots)) {
         ech_board_file_unmap(board);
         return NULL;

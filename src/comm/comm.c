@@ -38,16 +38,6 @@ const char *ech_comm_names(void)
     return names + 1;
 }
 
-const char *ech_comm_launcher(const ech_comm_backend *backend)
-{
-    return backend->launcher;
-}
-
-const char *ech_comm_version(const ech_comm_backend *backend)
-{
-    return backend->version();
-}
-
 ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int local_rank,
                         int local_size, double deadline_seconds, ech_board *board)
 {

@@ -62,9 +62,6 @@ const char *ech_comm_name(const ech_comm *comm); /* "local" or "mpi" */
 int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
 /* Whether all of ranks[n] are on this rank's machine. The ranks of a machine are consecutive. */
 bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n);
-const char *
-ech_comm_launcher(const ech_comm_backend *backend);            /* "mpirun" of this build, or NULL */
-const char *ech_comm_version(const ech_comm_backend *backend); /* "Open MPI 4.1.4", "threads" */
 
 /* Raises the abort flag and returns at once: waits of this rank's other threads and of the machine's other
  * ranks end with ECH_EABORTED. For a lane that fails; from any thread. */
@@ -74,7 +71,7 @@ void ech_comm_raise(ech_comm *comm);
  * later, when the other ranks have printed their errors. Not collective. */
 void ech_comm_abort(ech_comm *comm);
 
-/* Puts on the board that this rank waits for `peer` (-1: for nobody), for reports of a passed deadline.
+/* Puts on the board that this rank waits for `peer` (-1: for none), for reports of a passed deadline.
  * Only for callers that poll with ech_comm_test: ech_comm_wait and collectives do it themselves, and restore
  * this mark when they end. All threads of a rank share one mark, the last one set; so call this every few
  * milliseconds while polling, which is also the heartbeat of a rank that has not been stopped. */
@@ -229,6 +226,10 @@ typedef enum ech_comm_counted {
     ECH_COMM_COUNTS
 } ech_comm_counted;
 ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind);
+
+/* The version of this build's MPI, as "Open MPI 4.1.4", and the path of its launcher. */
+const char *ech_mpi_version(void);
+const char *ech_mpi_launcher(void);
 
 /* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
  * part_bytes. The same on all ranks, before any message. */

@@ -74,8 +74,8 @@ static void absent_describe(const ech_board *board, ech_text *out)
                              "machines of the job are up");
 }
 
-/* Milliseconds between looks for ranks that have not come to the board yet, and until a death is
- * reported: a launcher that ends all ranks at once is no death to be explained. */
+/* Milliseconds between searches for ranks that have not joined the board yet, and until a death is reported:
+ * a launcher that ends all ranks at once is no death to be explained. */
 enum { COMING_MS = 100, SETTLE_MS = 100 };
 
 /* Seconds that the process has to unwind after a death. */
@@ -100,20 +100,13 @@ struct ech_guard {
     double ends_by;  /* the process has to have ended; 0: it has not */
 };
 
-static void wake(ech_guard *guard)
-{
-    uint64_t one = 1;
-    ssize_t n = write(guard->wake, &one, sizeof one);
-    (void)n; /* a counter that is full wakes as well */
-}
-
 void ech_guard_enter(ech_guard *guard, const char *call)
 {
     pthread_mutex_lock(&guard->lock);
     guard->call = call;
     guard->call_ends_by = ech_clock_now() + guard->deadline;
     pthread_mutex_unlock(&guard->lock);
-    wake(guard);
+    eventfd_write(guard->wake, 1);
 }
 
 void ech_guard_leave(ech_guard *guard)
@@ -129,7 +122,7 @@ void ech_guard_watch(ech_guard *guard, ech_board *board, int slot)
     guard->slot = slot;
     guard->board = board;
     pthread_mutex_unlock(&guard->lock);
-    wake(guard);
+    eventfd_write(guard->wake, 1);
 }
 
 /* ---- calls that take too long ---- */
@@ -142,12 +135,12 @@ static void check_call(ech_guard *guard)
     const ech_board *board = guard->board;
     pthread_mutex_unlock(&guard->lock);
     if (!late) return;
-    ECH_FREED_TEXT who = {0};
-    absent_describe(board, &who);
+    ECH_FREED_TEXT absent = {0};
+    absent_describe(board, &absent);
     ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
                 "%s has waited %g s for the other ranks: %s; if they may take that long, raise "
                 "parallel.deadline",
-                call, guard->deadline, who.at);
+                call, guard->deadline, absent.at);
     _exit(1);
 }
 
@@ -160,14 +153,13 @@ static void report_death(ech_guard *guard, int slot)
         own = atomic_load(&board->slot[guard->slot].rank);
     guard->ends_by = ech_clock_now() + unwind_seconds;
     if (ech_board_claim_report(board)) {
-        ech_text where = {0};
+        ECH_FREED_TEXT where = {0};
         ech_board_print(board);
         ech_board_describe(board, rank, &where);
         ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
                     "rank %d (process %d) has died, and the job with it: %s; the launcher knows of "
                     "what; if nobody killed it, memory may have run out: see dmesg",
                     rank, (int)guard->watch.process[slot], where.at);
-        ech_text_free(&where);
     }
     ech_board_abort(board, own);
 }
@@ -210,9 +202,9 @@ static void *run(void *argument)
         int ms = left_ms(guard, coming);
         pthread_mutex_unlock(&guard->lock);
         if (over) return NULL;
-        uint64_t count;
+        eventfd_t count;
         ech_watch_poll(watch, ms);
-        if (watch->polled[0].revents && read(guard->wake, &count, sizeof count) < 0) continue;
+        if (watch->polled[0].revents) eventfd_read(guard->wake, &count);
         for (int i = -1; (i = ech_watch_next_end(watch, i + 1)) >= 0;) note_end(guard, i);
         if (guard->ends_by > 0 && ech_clock_now() > guard->ends_by) _exit(1);
         check_call(guard);
@@ -249,7 +241,7 @@ void ech_guard_stop(ech_guard *guard)
     pthread_mutex_lock(&guard->lock);
     guard->over = true;
     pthread_mutex_unlock(&guard->lock);
-    wake(guard);
+    eventfd_write(guard->wake, 1);
     pthread_join(guard->thread, NULL);
     ech_watch_end(&guard->watch);
     close(guard->wake);

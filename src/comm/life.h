@@ -49,9 +49,8 @@ void ech_life_children(pid_t parent, ech_process_ids *out);
 typedef struct ech_watch {
     ech_board *board;
     int slots;
-    pid_t *process; /* [slots] of each slot, once seen; 0: none yet */
-    struct pollfd
-        *polled; /* [1 + slots] the caller's descriptor; then a pidfd of each process, or -1 */
+    pid_t *process;        /* [slots] of each slot, once seen; 0: none yet */
+    struct pollfd *polled; /* [1 + slots] the caller's, then a pidfd of each process; fd -1: none */
 } ech_watch;
 
 /* board NULL: polls only the caller's descriptor. */

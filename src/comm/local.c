@@ -21,7 +21,7 @@
 enum { CHUNK = 128 * 1024, MOST_RANKS = 4096, SLAB = 64 };
 
 /* WAITING -> COPYING -> DONE, or WAITING -> MISFIT (other size), or WAITING -> WITHDRAWN.
- * Under the box's lock while it is in the box; later changed by the one who took it out. */
+ * Under the box's lock while it is in the box; later changed by the side that took it out. */
 enum { WAITING, COPYING, DONE, MISFIT, WITHDRAWN };
 
 typedef struct post {
@@ -59,30 +59,17 @@ typedef struct local_state {
     post *free;
 } local_state;
 
-static const char *version(void)
-{
-    return "threads";
-}
-
 static void open_board(job *shared)
 {
     ech_transient file;
     shared->board = ech_board_file_take_given(shared->size, &file);
     shared->board_is_given = shared->board != NULL;
     if (shared->board_is_given) {
-        ech_transient_remove(&file); /* nobody else opens it */
+        ech_transient_remove(&file); /* no other process opens it */
         return;
     }
     shared->board = ech_calloc(1, ech_board_bytes(shared->size));
     ech_board_init(shared->board, shared->size);
-}
-
-static void close_board(job *shared)
-{
-    if (shared->board_is_given)
-        ech_board_file_unmap(shared->board);
-    else
-        free(shared->board);
 }
 
 /* ---- posts ---- */
@@ -100,7 +87,7 @@ static void add_slab(local_state *state)
     }
 }
 
-/* A post of this endpoint, used again once done: there are as many as transfers were ever open at
+/* A post of this endpoint, reused once done: there are as many as transfers were ever open at
  * once, and up to a slab more. */
 static post *new_post(local_state *state)
 {
@@ -138,12 +125,10 @@ static post *take(post **list, int source, int tag)
 /* Takes out this very post; false if it is not in the list. */
 static bool take_out(post **list, const post *p)
 {
-    for (; *list; list = &(*list)->next) {
-        if (*list != p) continue;
-        *list = p->next;
-        return true;
-    }
-    return false;
+    while (*list && *list != p) list = &(*list)->next;
+    if (!*list) return false;
+    *list = p->next;
+    return true;
 }
 
 /* ---- copies ---- */
@@ -184,7 +169,8 @@ static ech_status meet(post *p, ech_request *request, const void *from, void *to
     atomic_store_explicit(&p->state, COPYING, memory_order_release);
     copy_chunks(p);
     while (atomic_load_explicit(&p->copied, memory_order_acquire) < p->bytes) sched_yield();
-    atomic_store_explicit(&p->state, DONE, memory_order_release); /* now it is the owner's again */
+    atomic_store_explicit(&p->state, DONE,
+                          memory_order_release); /* from now on the owner may reuse it */
     request->done = true;
     return ECH_OK;
 }
@@ -268,7 +254,7 @@ static void withdraw_post(job *shared, post *p)
     if (take_out(&at->sends, p) || take_out(&at->receives, p))
         atomic_store_explicit(&p->state, WITHDRAWN, memory_order_release);
     pthread_mutex_unlock(&at->lock);
-    /* Somebody took it out and is about to copy or copies: a matter of microseconds. */
+    /* The other side took it out and copies or is about to: a matter of microseconds. */
     for (;;) {
         int state = atomic_load_explicit(&p->state, memory_order_acquire);
         if (state != WAITING && state != COPYING) return;
@@ -298,13 +284,15 @@ static void close_one(ech_comm *comm)
     if (atomic_fetch_sub(&shared->open, 1) > 1) return;
     for (int rank = 0; rank < shared->size; rank++)
         pthread_mutex_destroy(&shared->boxes[rank].lock);
-    close_board(shared);
+    if (shared->board_is_given)
+        ech_board_file_unmap(shared->board);
+    else
+        free(shared->board);
     free(shared);
 }
 
 const ech_comm_backend ech_comm_local = {
     .name = "local",
-    .version = version,
     .open = open_all,
     .close = close_one,
     .start = start,

@@ -33,10 +33,10 @@ static ech_status check_size(int wanted)
 {
     int size;
     ECH_TRY(ECH_MPI(Comm_size, MPI_COMM_WORLD, &size));
-    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_comm_mpi.launcher));
+    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_mpi_launcher()));
     if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
-                 wanted, size, ech_comm_mpi.launcher, wanted);
+                 wanted, size, ech_mpi_launcher(), wanted);
     return ECH_OK;
 }
 
@@ -99,7 +99,7 @@ static ech_status open_board(MPI_Comm machine, int local_rank, int local_size, e
     return st;
 }
 
-/* Once everyone has opened the file nobody needs its name: nothing is left of a killed job. */
+/* Once all ranks have opened the file its name is not needed: nothing is left of a killed job. */
 static ech_status share_board(MPI_Comm machine, int local_rank, int local_size, ech_board **board)
 {
     ech_transient file = {.hold = -1};

@@ -117,9 +117,9 @@ int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment)
 
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size)
 {
-    if (size < 2 || n == 0) return 0;
+    const ech_reduction_row *row = table[reduction].row;
     size_t item = ech_dtype_bytes(dtype);
-    return (size_t)table[reduction].row->scratch(item, n, size) * item;
+    return size < 2 || n == 0 || !row->scratch ? 0 : (size_t)row->scratch(item, n, size) * item;
 }
 
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,

@@ -13,7 +13,7 @@
 #include "comm/group.h"
 
 struct ech_reduction_row {
-    /* Elements of scratch; N > 1, n > 0. */
+    /* Elements of scratch; N > 1, n > 0. Optional: none. */
     int64_t (*scratch)(size_t item, int64_t n, int N);
     /* Elements that member `index` sends, N > 1. */
     int64_t (*sent)(int64_t n, int N, int index);

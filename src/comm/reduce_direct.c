@@ -11,11 +11,6 @@
 
 enum { AHEAD = ECH_UNDER_WAY - 1 }; /* segments begun before the sum of one is sent */
 
-static int64_t scratch(size_t item, int64_t n, int N)
-{
-    return ech_scatter_scratch(item, n, N);
-}
-
 static int64_t sent(int64_t n, int N, int index)
 {
     int64_t own = ech_collective_shard_count(n, N, index);
@@ -55,4 +50,4 @@ static ech_status end(const ech_sum *sum)
 }
 
 const ech_reduction_row ech_reduce_DIRECT = {
-    .scratch = scratch, .sent = sent, .begin = begin, .run = run, .end = end};
+    .scratch = ech_scatter_scratch, .sent = sent, .begin = begin, .run = run, .end = end};

@@ -90,18 +90,14 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
     return run(&sum, mine);
 }
 
-/* ---- all-gather: every member sends its shard to each other one, which receives it in place ---- */
-
-/* The first batches are the reduce-scatter's. */
-static ech_comm_batch *batch_of(ech_group *group, int64_t k)
-{
-    return &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY];
-}
+/* ---- all-gather: every member sends its shard to each other one, which receives it in place ----
+ *
+ * The first ECH_UNDER_WAY batches are the reduce-scatter's. */
 
 ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
 {
     ech_group *group = sum->group;
-    ech_comm_batch *batch = batch_of(group, k);
+    ech_comm_batch *batch = &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY];
     int N = group->size, index = group->index;
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
@@ -116,7 +112,7 @@ ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
 
 ech_status ech_gather_end(ech_group *group, int64_t k)
 {
-    return ech_comm_batch_wait(group, batch_of(group, k));
+    return ech_comm_batch_wait(group, &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY]);
 }
 
 /* Nothing is added and scratch is not needed, so a shard is one segment. */

@@ -20,11 +20,11 @@
 
 enum { FOLDERS = 3, TRIES = 8 };
 
-static void list_folders(const char *folders[FOLDERS])
+/* NULL: not set. */
+static const char *folder_at(int i)
 {
-    folders[0] = "/dev/shm";
-    folders[1] = getenv("TMPDIR");
-    folders[2] = "/tmp";
+    const char *const folders[FOLDERS] = {"/dev/shm", getenv("TMPDIR"), "/tmp"};
+    return folders[i];
 }
 
 /* ---- what others have left ---- */
@@ -65,11 +65,9 @@ static void sweep_in(const char *folder)
 
 void ech_transient_sweep(void)
 {
-    const char *folders[FOLDERS];
     bool quiet = ech_log_set_quiet(true);
-    list_folders(folders);
     for (int i = 0; i < FOLDERS; i++)
-        if (folders[i]) sweep_in(folders[i]);
+        if (folder_at(i)) sweep_in(folder_at(i));
     ech_log_set_quiet(quiet);
 }
 
@@ -81,7 +79,7 @@ static int open_new(bool is_folder, const char *path)
     return mkdir(path, 0700) == 0 ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
 }
 
-/* Somebody who sweeps may come between the making and the lock: then there is another name. */
+/* A sweep of another process may come between the making and the lock: then another name is tried. */
 static int create_in(const char *folder, bool is_folder, ech_transient *out)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -92,7 +90,7 @@ static int create_in(const char *folder, bool is_folder, ech_transient *out)
         if (n < 0 || (size_t)n >= sizeof out->path) return -1;
         int fd = open_new(is_folder, out->path);
         if (fd < 0) return -1;
-        /* A file system without locks has nobody who sweeps there, either. */
+        /* Nor does anyone sweep in a file system without locks. */
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
         if (locked && ech_file_is_same(out->path, fd)) return fd;
         close(fd);
@@ -102,12 +100,10 @@ static int create_in(const char *folder, bool is_folder, ech_transient *out)
 
 ech_status ech_transient_create(bool is_folder, ech_transient *out)
 {
-    const char *folders[FOLDERS];
     ech_transient made = {.hold = -1};
     ech_transient_sweep();
-    list_folders(folders);
     for (int i = 0; i < FOLDERS && made.hold < 0; i++)
-        if (folders[i]) made.hold = create_in(folders[i], is_folder, &made);
+        if (folder_at(i)) made.hold = create_in(folder_at(i), is_folder, &made);
     if (made.hold < 0)
         ECH_FAIL(ECH_EIO,
                  "cannot create a %s for the ranks in /dev/shm, $TMPDIR or /tmp: make one "

@@ -25,9 +25,8 @@ static void test_backends(void **state)
     assert_string_equal(ech_comm_names(), "local mpi");
     assert_null(ech_comm_find("nccl"));
     const ech_comm_backend *local = ech_comm_find("local");
-    assert_string_equal(ech_comm_version(local), "threads");
-    assert_null(ech_comm_launcher(local));
-    assert_non_null(ech_comm_launcher(ech_comm_find("mpi")));
+    assert_non_null(ech_comm_find("mpi"));
+    assert_non_null(strchr(ech_mpi_launcher(), '/'));
     ech_log_set_quiet(true);
     ech_comm *none[1];
     assert_int_equal(ech_comm_open(local, 0, 1, none), ECH_EUSAGE);

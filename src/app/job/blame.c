@@ -70,9 +70,9 @@ static int awaited(const ech_monitor *monitor)
 static void describe_end(const ech_job_end *end, ech_text *out)
 {
     int signal = end->code - 128;
-    const char *who = end->is_launcher ? "the launcher" : "its process";
+    const char *child = end->is_launcher ? "the launcher" : "its process";
     if (end->child_signal) {
-        ech_text_append(out, "%s was ended by signal %d (%s)", who, end->child_signal,
+        ech_text_append(out, "%s was ended by signal %d (%s)", child, end->child_signal,
                         strsignal(end->child_signal));
         if (end->is_launcher) return;
     } else {
@@ -88,29 +88,27 @@ static void describe_end(const ech_job_end *end, ech_text *out)
 static void name_culprit(const ech_monitor *monitor, const ech_job_end *end, ech_text *out)
 {
     int rank = monitor->first_dead;
-    if (monitor->early && rank < 0) {
+    bool ours = monitor->phase == ECH_CHILD_HANGS; /* this process ended the launcher */
+    bool came = atomic_load(&monitor->board->members) > 0;
+    if (came && rank < 0 && (ours || !end->child_signal)) rank = awaited(monitor);
+    if (monitor->early && monitor->first_dead < 0)
         ech_text_append(out, "a rank (process %d) has died as it began, and the job with it",
                         (int)monitor->early);
-        return;
-    }
-    if (atomic_load(&monitor->board->members) == 0 && !monitor->any && end->is_launcher) {
+    else if (!came && !monitor->any && end->is_launcher)
         ech_text_append(out, "the launcher has ended before it started a rank; give the line above "
                              "to a shell without --quiet, if it has that: then it says why");
-        return;
-    }
-    if (atomic_load(&monitor->board->members) == 0) {
+    else if (!came)
         ech_text_append(out, "the job has died before a rank of this machine began");
-        return;
-    }
-    bool ours = monitor->phase == ECH_CHILD_HANGS; /* who ended the launcher */
-    if (rank < 0 && (ours || !end->child_signal)) rank = awaited(monitor);
-    if (rank < 0)
+    else if (rank < 0)
         ech_text_append(out, "the job has died");
-    else if (rank == monitor->first_dead)
-        ech_text_append(out, "rank %d has died, and the job with it: ", rank);
-    else
-        ech_text_append(out, "the job has died; likely for rank %d: ", rank);
-    if (rank >= 0) ech_board_describe(monitor->board, rank, out);
+    else {
+        bool is_first = rank == monitor->first_dead;
+        ech_text_append(out,
+                        is_first ? "rank %d has died, and the job with it: "
+                                 : "the job has died; likely for rank %d: ",
+                        rank);
+        ech_board_describe(monitor->board, rank, out);
+    }
 }
 
 static ech_status report(ech_monitor *monitor, const ech_job_end *end)

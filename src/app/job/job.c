@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "checkpoint/folder.h"
 
-/* ---- the rule by which a job is started again ---- */
+/* ---- the rule by which a job is restarted ---- */
 
 enum { MOST_IDLE = 2 };
 
@@ -88,7 +88,7 @@ static ech_status run_once(const ech_job *job, ech_job_end *end)
     ech_child child = {.words = job->line->word.at,
                        .is_launcher = job->by_launcher,
                        .stop_signal = job->stop_signal};
-    *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not started again */
+    *end = (ech_job_end){.code = ECH_EXIT_USAGE}; /* what cannot be started is not restarted */
     ECH_TRY(ech_monitor_create(job->ranks, job->deadline, &monitor));
     ech_status status = ech_supervise(&child, monitor, end);
     if (status == ECH_OK) status = ech_monitor_report(monitor, end);

@@ -99,9 +99,8 @@ ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out)
     char program[PATH_MAX];
     if (!ech_rank_process_program("/proc/self/exe", program, sizeof program))
         ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
-    const ech_comm_backend *mpi = ech_comm_find("mpi");
-    ech_launch launch = {.version = ech_comm_version(mpi),
-                         .launcher = by_launcher ? ech_comm_launcher(mpi) : NULL,
+    ech_launch launch = {.version = ech_mpi_version(),
+                         .launcher = by_launcher ? ech_mpi_launcher() : NULL,
                          .program = program,
                          .ranks = ranks,
                          .cores = ech_device_find("cpu")->cores(),

@@ -85,26 +85,21 @@ static void destroy_folder(const ech_transient *folder)
 
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
 {
-    ech_board *board = NULL;
+    ech_board *board;
+    ech_transient file;
+    ECH_TRY(ech_board_file_create(ranks, &file, &board));
     ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
-    ech_status status = ech_board_file_create(ranks, &monitor->file, &board);
-    if (status == ECH_OK) {
-        status = create_folder(&monitor->folder);
-        if (status != ECH_OK) ech_transient_remove(&monitor->file);
-    }
-    if (status != ECH_OK) {
-        ech_board_file_unmap(board);
-        free(monitor);
-        return status;
-    }
-    atomic_store(&board->is_watched, 1);
-    monitor->board = board;
+    *monitor = (ech_monitor){
+        .board = board, .file = file, .stall = {.deadline = deadline}, .first_dead = -1};
     ech_watch_begin(&monitor->watch, board, ranks);
-    monitor->stall.deadline = deadline;
-    monitor->first_dead = -1;
-    setenv(ECH_BOARD_VARIABLE, monitor->file.path, 1);
-    *out = monitor;
-    return ECH_OK;
+    atomic_store(&board->is_watched, 1);
+    setenv(ECH_BOARD_VARIABLE, file.path, 1);
+    ech_status status = create_folder(&monitor->folder);
+    if (status == ECH_OK)
+        *out = monitor;
+    else
+        ech_monitor_destroy(monitor);
+    return status;
 }
 
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher)

@@ -64,11 +64,13 @@ typedef struct supervision {
     ech_job_end end;
 } supervision;
 
-/* Forwards the pending signals that a rank has handlers for by now; sooner, it would die of them. */
-static void forward_pending(supervision *c)
+/* Forwards `signal` (0: none) and those pending that a rank has handlers for by now; sooner, it would die of
+ * them. */
+static void forward(supervision *c, int signal)
 {
     const struct itimerval soon = {.it_value = {.tv_usec = AGAIN_MS * 1000}};
     bool any = false;
+    c->pending[signal] = signal != 0;
     for (int s = 1; s < NSIG; s++) {
         if (!c->pending[s]) continue;
         pid_t rank = c->process;
@@ -92,12 +94,6 @@ static void forget_alarm(void)
     while (sigtimedwait(&alarm, NULL, &(struct timespec){0}) > 0) continue;
 }
 
-static void forward(supervision *c, int signal)
-{
-    c->pending[signal] = true;
-    forward_pending(c);
-}
-
 /* Schedulers repeat signals, so only a second Ctrl-C ends the job at once (train.c has the same rule). */
 static void stop(supervision *c, int signal)
 {
@@ -117,16 +113,6 @@ static void stop(supervision *c, int signal)
     kill(c->process, c->child->is_launcher && c->end.stops == 1 ? SIGTERM : SIGKILL);
     ech_monitor_note_stop_now(c->monitor);
     c->end.stops++;
-}
-
-/* The next signal; 0: the child hangs. */
-static int next_signal(int fd, ech_monitor *monitor)
-{
-    for (;;) {
-        struct signalfd_siginfo got;
-        if (!ech_monitor_wait(monitor, fd)) return 0;
-        if (read(fd, &got, sizeof got) == (ssize_t)sizeof got) return (int)got.ssi_signo;
-    }
 }
 
 static bool has_ended(supervision *c)
@@ -155,21 +141,23 @@ static bool give_up(supervision *c)
 static void watch(supervision *c, int fd)
 {
     for (;;) {
-        int got = next_signal(fd, c->monitor);
-        if (got == SIGCHLD) {
+        struct signalfd_siginfo got;
+        bool hangs = !ech_monitor_wait(c->monitor, fd);
+        if (hangs && give_up(c)) return;
+        if (hangs || read(fd, &got, sizeof got) != (ssize_t)sizeof got) continue;
+        int signal = (int)got.ssi_signo;
+        if (signal == SIGCHLD) {
             if (has_ended(c)) return;
-        } else if (got == SIGALRM) {
-            forward_pending(c);
-        } else if (got == SIGUSR1 || got == SIGUSR2) {
-            if (got == SIGUSR2) {
-                c->end.asked = true;
-                ech_monitor_note_stop(c->monitor);
-            }
-            forward(c, got);
-        } else if (got == 0) {
-            if (give_up(c)) return;
+        } else if (signal == SIGALRM) {
+            forward(c, 0);
+        } else if (signal == SIGUSR1) {
+            forward(c, signal);
+        } else if (signal == SIGUSR2) {
+            c->end.asked = true;
+            ech_monitor_note_stop(c->monitor);
+            forward(c, signal);
         } else {
-            stop(c, got);
+            stop(c, signal);
         }
     }
 }
