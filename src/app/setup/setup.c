@@ -148,16 +148,12 @@ static ech_status read_profile(const ech_config *config, ech_profile **out)
     return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
 }
 
-static ech_dtype dtype_of(const ech_config *config)
-{
-    return config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32;
-}
-
 static ech_status find_kernels(const ech_config *config, const ech_kernels **out)
 {
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    *out = ech_kernels_fast(dtype_of(config));
+    bool fp64 = config->precision.compute == ECH_COMPUTE_FP64;
+    *out = ech_kernels_fast(fp64 ? ECH_F64 : ECH_F32);
     return ECH_OK;
 }
 
@@ -271,14 +267,6 @@ ech_status ech_design_create_alone(const ech_design *other, ech_config *config, 
     ECH_TRY(ech_design_create(config, other->tokenizer, 1, 1, out));
     out->end_of_text = other->end_of_text;
     return ECH_OK;
-}
-
-ech_design ech_design_with(const ech_design *other, const ech_config *config)
-{
-    ech_design design = *other;
-    design.config = config;
-    design.kernels = ech_kernels_fast(dtype_of(config));
-    return design;
 }
 
 void ech_design_destroy(ech_design *design)

@@ -49,9 +49,6 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
                              int local_ranks, ech_design *out);
 /* A design of one rank on the same data as `other`. config: a copy of other's, changed by ech_setup_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
-/* The same design with a configuration that differs only in keys on which model, layout and schedule do not
- * depend, such as precision.compute. It borrows what `other` owns: do not destroy it. */
-ech_design ech_design_with(const ech_design *other, const ech_config *config);
 void ech_design_destroy(ech_design *design); /* frees its members */
 /* Opens the corpus to train or validate on; *out is NULL if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);

@@ -144,16 +144,6 @@ static ech_status claim_folders(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Of the checkpoint, or what model.init_from means. */
-static ech_status find_model_folder(ech_trainer *t, const char *checkpoint)
-{
-    if (checkpoint[0])
-        t->model_folder = ech_file_join(checkpoint, "model");
-    else if (t->config->model.init_from[0])
-        return ech_shards_find(t->config->model.init_from, &t->model_folder);
-    return ECH_OK;
-}
-
 /* A checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
  * open what it found. */
 static ech_status restore(ech_trainer *t)
@@ -164,7 +154,10 @@ static ech_status restore(ech_trainer *t)
     if (ech_trainer_is_first(t)) {
         ECH_TRY(find_start(t, &checkpoint));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
-        ECH_TRY(find_model_folder(t, path));
+        if (checkpoint)
+            t->model_folder = ech_file_join(path, "model");
+        else if (t->config->model.init_from[0])
+            ECH_TRY(ech_shards_find(t->config->model.init_from, &t->model_folder));
     }
     ECH_TRY(ech_group_broadcast(ech_exec_world(t->session.exec), 0, path, sizeof path));
     if (path[0] && !checkpoint) ECH_TRY(ech_checkpoint_open(path, false, &checkpoint));

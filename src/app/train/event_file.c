@@ -39,25 +39,20 @@ static void append_record(const Tb__Event *event, ech_text *out)
     ech_text_append_bytes(out, &crc, sizeof crc);
 }
 
-static Tb__Event event_at(double wall_time)
+/* step -1: none. */
+static Tb__Event event_of(double wall_time, int64_t step)
 {
     Tb__Event event = TB__EVENT__INIT;
     event.has_wall_time = 1;
     event.wall_time = wall_time;
-    return event;
-}
-
-static Tb__Event event_of(double wall_time, int64_t step)
-{
-    Tb__Event event = event_at(wall_time);
-    event.has_step = 1;
+    event.has_step = step >= 0;
     event.step = step;
     return event;
 }
 
 void ech_event_version(double wall_time, ech_text *out)
 {
-    Tb__Event event = event_at(wall_time);
+    Tb__Event event = event_of(wall_time, -1);
     char version[] = "brain.Event:2";
     event.file_version = version;
     append_record(&event, out);

@@ -32,15 +32,14 @@ static ech_status refuse_more(const ech_trainer *t, const char *what)
 static ech_status explain_asynchronous(ech_trainer *t)
 {
     bool first = ech_trainer_is_first(t);
-    if (skips(t) && !is_beyond(t)) {
-        if (first)
-            ech_progress_say(t->progress,
-                             "step %lld: NaN or infinity; stages where it showed skipped their "
-                             "update",
-                             (long long)t->step + 1);
+    bool goes_on = skips(t) && !is_beyond(t);
+    if (!first) return goes_on ? ECH_OK : ECH_EABORTED;
+    if (goes_on) {
+        ech_progress_say(t->progress,
+                         "step %lld: NaN or infinity; stages where it showed skipped their update",
+                         (long long)t->step + 1);
         return ECH_OK;
     }
-    if (!first) return ECH_EABORTED;
     if (skips(t)) return refuse_more(t, "in the loss or in gradients");
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity in the loss or in gradients; lower "
@@ -49,20 +48,18 @@ static ech_status explain_asynchronous(ech_trainer *t)
              (long long)t->step + 1);
 }
 
-static ech_text describe(const ech_trainer *t, const ech_finding *finding)
+static void describe(const ech_trainer *t, const ech_finding *finding, ech_text *out)
 {
-    ech_text what = {0};
     if (finding->rank < 0)
-        ech_text_append(&what, "not found again when the step was repeated (a passing fault of the "
-                               "machine?)");
+        ech_text_append(out, "not found again when the step was repeated (a passing fault of the "
+                             "machine?)");
     else if (finding->block < 0)
-        ech_text_append(&what, "in rank %d before the first micro-batch: %s", finding->rank,
+        ech_text_append(out, "in rank %d before the first micro-batch: %s", finding->rank,
                         finding->what);
     else
-        ech_text_append(&what, "first in rank %d, block %s, micro-batch %d: %s", finding->rank,
+        ech_text_append(out, "first in rank %d, block %s, micro-batch %d: %s", finding->rank,
                         t->design->model->block.at[finding->block]->name, finding->micro,
                         finding->what);
-    return what;
 }
 
 /* The weights themselves have a NaN or infinity: no later step can be right. */
@@ -95,14 +92,11 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
     if (t->design->schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
     ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
     bool goes_on = skips(t) && !is_beyond(t) && !is_lost(&finding);
-    ech_status status = goes_on ? ECH_OK : ECH_EABORTED;
-    if (!ech_trainer_is_first(t)) return status;
-    ech_text what = describe(t, &finding);
-    if (goes_on)
-        ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
-                         (long long)t->step + 1, what.at);
-    else
-        status = refuse(t, &finding, what.at);
-    ech_text_free(&what);
-    return status;
+    ECH_FREED_TEXT what = {0};
+    if (!ech_trainer_is_first(t)) return goes_on ? ECH_OK : ECH_EABORTED;
+    describe(t, &finding, &what);
+    if (!goes_on) return refuse(t, &finding, what.at);
+    ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
+                     (long long)t->step + 1, what.at);
+    return ECH_OK;
 }

@@ -65,31 +65,21 @@ static void add_exported(const ech_tokenizer *tokenizer, ech_checkpoint_info *ou
     put(config, ECH_FILE_TOKENIZER_CONFIG, out);
 }
 
-static ech_status read_tokenizer_of(const ech_tokenizer *tokenizer, const char *from,
-                                    ech_checkpoint_info *out)
-{
-    const char *name = tokenizer->name;
-    ech_checkpoint_file own = file_of(tokenizer);
-    if (!ech_file_is_folder(name)) ECH_TRY(read_text(name, own, out));
-    /* A tokenizer.json beside a named tokenizer.model would take precedence over it. */
-    for (int f = ECH_FILE_TOKENIZER; f < ECH_FILES; f++)
-        if (!out->text[f].at && (f != ECH_FILE_TOKENIZER || own == ECH_FILE_TOKENIZER))
-            ECH_TRY(read_from(from, (ech_checkpoint_file)f, out));
-    return ECH_OK;
-}
-
 static ech_status read_tokenizer(const ech_tokenizer *tokenizer, const char *folder,
                                  ech_checkpoint_info *out)
 {
-    if (!tokenizer) {
-        for (int f = ECH_FILE_TOKENIZER; folder && f < ECH_FILES; f++)
-            if (!is_vocabulary((ech_checkpoint_file)f))
-                ECH_TRY(read_from(folder, (ech_checkpoint_file)f, out));
-        return ECH_OK;
+    ECH_FREED char *opened = tokenizer ? ech_tokenizer_folder(tokenizer) : NULL;
+    const char *from = tokenizer ? opened : folder;
+    if (opened && !ech_file_is_folder(tokenizer->name))
+        ECH_TRY(read_text(tokenizer->name, file_of(tokenizer), out));
+    for (int f = ECH_FILE_TOKENIZER; from && f < ECH_FILES; f++) {
+        ech_checkpoint_file file = (ech_checkpoint_file)f;
+        /* A tokenizer.json beside a named tokenizer.model would take precedence over it. */
+        bool wanted = tokenizer ? file != ECH_FILE_TOKENIZER || file == file_of(tokenizer)
+                                : !is_vocabulary(file);
+        if (wanted && !out->text[f].at) ECH_TRY(read_from(from, file, out));
     }
-    ECH_FREED char *from = ech_tokenizer_folder(tokenizer);
-    if (from) ECH_TRY(read_tokenizer_of(tokenizer, from, out));
-    add_exported(tokenizer, out);
+    if (tokenizer) add_exported(tokenizer, out);
     return ECH_OK;
 }
 

@@ -159,8 +159,12 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
 {
     ech_config *config = v->config[0] = ech_config_copy(design->config);
     config->checkpoint.background = 0; /* nothing is saved: no memory for it */
-    if (!request->own_precision) config->precision.compute = ECH_COMPUTE_FP64;
-    v->compared = ech_design_with(design, config);
+    v->compared = *design;             /* model, layout and schedule do not depend on these keys */
+    v->compared.config = config;
+    if (!request->own_precision) {
+        config->precision.compute = ECH_COMPUTE_FP64;
+        v->compared.kernels = ech_kernels_fast(ECH_F64);
+    }
     v->layout.design = &v->compared;
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
