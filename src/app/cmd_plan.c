@@ -50,27 +50,19 @@ static ech_status find_ranks(const ech_config *config, const plan_arguments *in,
     return ECH_OK;
 }
 
-static ech_status write_svg(const ech_plan_report *report, const char *path)
-{
-    ECH_FREED_TEXT svg = {0};
-    ECH_TRY(ech_plan_report_svg(report, &svg));
-    return ech_file_write(path, svg.at, svg.n);
-}
-
 static ech_status print_report(const ech_design *design, const plan_arguments *in)
 {
-    ech_plan_report report;
-    ECH_FREED_TEXT text = {0};
+    ECH_CLEANUP(ech_plan_report_destroy) ech_plan_report report = {0};
+    ECH_FREED_TEXT text = {0}, svg = {0};
     ECH_TRY(ech_plan_report_create(design, &in->options, &report));
-    ech_status status = ECH_OK;
     if (in->json)
-        status = ech_plan_report_json(&report, &text);
+        ECH_TRY(ech_plan_report_json(&report, &text));
     else
         ech_plan_report_text(&report, &text);
-    if (status == ECH_OK) fwrite(text.at, 1, text.n, stdout);
-    if (status == ECH_OK && in->svg) status = write_svg(&report, in->svg);
-    ech_plan_report_destroy(&report);
-    return status;
+    fwrite(text.at, 1, text.n, stdout);
+    if (!in->svg) return ECH_OK;
+    ECH_TRY(ech_plan_report_svg(&report, &svg));
+    return ech_file_write(in->svg, svg.at, svg.n);
 }
 
 static ech_status plan(const ech_run *run, void *arguments, int *code)
@@ -78,12 +70,10 @@ static ech_status plan(const ech_run *run, void *arguments, int *code)
     (void)code;
     const plan_arguments *in = arguments;
     int ranks = 1, local_ranks = 1;
-    ech_design design;
+    ECH_CLEANUP(ech_design_destroy) ech_design design = {0};
     ECH_TRY(find_ranks(run->config, in, &ranks, &local_ranks));
     ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &design));
-    ech_status status = print_report(&design, in);
-    ech_design_destroy(&design);
-    return status;
+    return print_report(&design, in);
 }
 
 ech_status ech_command_plan(int argc, char **argv, int *code)

@@ -239,9 +239,7 @@ static void release(ech_report *report)
 
 ech_status ech_report_run(const char *directory, const char *out, ech_text *words)
 {
-    ech_report report = {.directory = directory, .pool = ech_pool_create()};
+    ECH_CLEANUP(release) ech_report report = {.directory = directory, .pool = ech_pool_create()};
     ECH_FREED char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
-    ech_status status = make(&report, path, words);
-    release(&report);
-    return status;
+    return make(&report, path, words);
 }

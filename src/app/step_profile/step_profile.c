@@ -86,25 +86,15 @@ static void add_step(ech_step_profile *p, const ech_exec_times *t, size_t s)
     add(p, p->rows.between, t->ends[s] - since);
 }
 
-/* After its last step the compute lane waits for all lanes. */
-static void add_end(ech_step_profile *p, const ech_exec_times *t, double last)
-{
-    const ech_list *list = &p->plan->list[ECH_LIST_TRAIN];
-    int latest = -1;
-    for (size_t s = 0; s < list->step.n; s++)
-        if (list->step.at[s].lane != ECH_LANE_COMPUTE &&
-            (latest < 0 || t->ends[s] > t->ends[latest]))
-            latest = (int)s;
-    add_gap(p, t, &latest, latest >= 0, last, t->ended);
-}
-
 static void add_list(ech_step_profile *p, const ech_exec_times *t)
 {
     const ech_list *list = &p->plan->list[ECH_LIST_TRAIN];
     double last = t->began;
+    int latest = -1; /* step of another lane */
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->lane != ECH_LANE_COMPUTE) {
+            if (latest < 0 || t->ends[s] > t->ends[latest]) latest = (int)s;
             add(p, p->rows.of_tick[step->tick], t->ends[s] - t->begins[s]);
             continue;
         }
@@ -112,7 +102,8 @@ static void add_list(ech_step_profile *p, const ech_exec_times *t)
         add_step(p, t, s);
         last = t->ends[s];
     }
-    add_end(p, t, last);
+    /* After its last step the compute lane waits for all lanes. */
+    add_gap(p, t, &latest, latest >= 0, last, t->ended);
     p->listed += t->ended - t->began;
     p->lists++;
 }
@@ -130,15 +121,13 @@ void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *time
 
 ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double now)
 {
-    ech_step_profile_table table = {0};
-    if (!profile) return table;
     const ech_plan *plan = profile->plan;
     ech_step_profile_switch_to(profile, ECH_ACTIVITY_OTHER, now);
-    table = (ech_step_profile_table){.rank = plan->rank,
-                                     .threads = plan->threads,
-                                     .steps = profile->lists * plan->list[ECH_LIST_TRAIN].turns,
-                                     .seconds = profile->begun ? now - profile->began : 0,
-                                     .rates = profile->rates};
+    ech_step_profile_table table = {.rank = plan->rank,
+                                    .threads = plan->threads,
+                                    .steps = profile->lists * plan->list[ECH_LIST_TRAIN].turns,
+                                    .seconds = profile->begun ? now - profile->began : 0,
+                                    .rates = profile->rates};
     for (size_t i = 0; i < profile->rows.row.n; i++) {
         ech_step_profile_row row = profile->rows.row.at[i];
         double lists = (double)profile->lists;

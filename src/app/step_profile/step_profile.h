@@ -67,7 +67,7 @@ typedef struct ech_step_profile ech_step_profile;
 ech_step_profile *ech_step_profile_create(const ech_plan *plan, ech_machine_rates rates);
 void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
-/* The next three accept NULL and do nothing then. */
+/* The next two accept NULL and do nothing then. */
 
 /* Books the rank's time from `now` on, in seconds on the clock, to `activity`. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
