@@ -112,17 +112,6 @@ void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_ten
     memcpy(box->stride, part->stride, bytes);
 }
 
-void ech_saved_whole(ech_saved_tensor *tensor, void *data)
-{
-    const int64_t origin[ECH_MAX_DIMS] = {0};
-    int64_t elements;
-    tensor->boxes = 0;
-    /* a file may have a shape whose strides cannot be counted, if it has no element */
-    if (!ech_box_elements(tensor->dims, tensor->shape, &elements) || elements == 0) return;
-    ech_tensor all = ech_tensor_view(data, tensor->dtype, tensor->dims, tensor->shape);
-    ech_saved_add(tensor, origin, &all);
-}
-
 static void print_shape(int dims, const int64_t *shape, ech_text *out)
 {
     ech_text_append(out, "[");

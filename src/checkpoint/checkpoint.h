@@ -47,11 +47,9 @@ typedef struct ech_saved_tensor {
 
 /* The dtype in the file that it is saved into. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
-/* Makes the whole tensor, contiguous in `data`, the only box; no box if it has no elements. */
-void ech_saved_whole(ech_saved_tensor *tensor, void *data);
 /* Adds a box: `part`, of the tensor's dtype and dims, is the memory of the elements from index `begin` on. Example:
  * of a local (C, 3·n) matrix with n columns each of queries, keys and values, the keys are
- * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_columns(&local, n, n). */
+ * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_narrow(&local, 1, n, n). */
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);
 
 /* The files of a checkpoint besides its manifest: two of tensors, then texts. */

@@ -191,12 +191,9 @@ ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint
 
 ech_status ech_checkpoint_find(const char *path, bool verify, ech_checkpoint **out)
 {
-    ech_checkpoint *found;
     if (ech_file_has(path, ECH_MANIFEST_NAME)) return ech_checkpoint_open(path, verify, out);
-    ECH_TRY(ech_checkpoint_open_run(path, verify, &found));
-    if (!found) return fail_none(path);
-    *out = found;
-    return ECH_OK;
+    ECH_TRY(ech_checkpoint_open_run(path, verify, out));
+    return *out ? ECH_OK : fail_none(path);
 }
 
 /* ---- removing those that are not wanted any more ---- */

@@ -42,8 +42,7 @@ typedef enum ech_family_row_use {
 /* A value of config.json, in the order in which they are written and read. */
 struct ech_family_row {
     const char *name; /* "n_embd"; NULL ends the table */
-    const char
-        *key; /* of the run file: "model.hidden_size", a number or boolean; NULL: a constant */
+    const char *key;  /* of the run file: "model.hidden_size"; NULL: a constant */
     /* The value if the file has none or null; NULL: an error then, unless `derived` gives it. Of a constant: the
      * values that we support, one of true, false, 1 and null, or blank-separated words. The first one is written. */
     const char *initial;

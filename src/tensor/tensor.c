@@ -84,12 +84,6 @@ ech_tensor ech_tensor_narrow(const ech_tensor *x, int d, int64_t first, int64_t 
     return view;
 }
 
-ech_tensor ech_tensor_columns(const ech_tensor *x, int64_t first, int64_t count)
-{
-    ECH_ASSERT(x->dims > 0);
-    return ech_tensor_narrow(x, x->dims - 1, first, count);
-}
-
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count)
 {
     ECH_ASSERT(x->dims > 0);

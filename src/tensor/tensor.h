@@ -48,9 +48,8 @@ ech_tensor ech_tensor_view(void *data, ech_dtype dtype, int dims, const int64_t 
 ech_tensor ech_tensor_1d(void *data, ech_dtype dtype, int64_t n);
 ech_tensor ech_tensor_2d(void *data, ech_dtype dtype, int64_t rows, int64_t columns);
 
-/* A view of [first, first + count) of dimension d, with x's strides; of the last dimension; of the first. */
+/* A view of [first, first + count) of dimension d, with x's strides; of the first dimension. */
 ech_tensor ech_tensor_narrow(const ech_tensor *x, int d, int64_t first, int64_t count);
-ech_tensor ech_tensor_columns(const ech_tensor *x, int64_t first, int64_t count);
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count);
 /* All elements of a contiguous x in one dimension. */
 ech_tensor ech_tensor_flat(const ech_tensor *x);

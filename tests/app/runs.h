@@ -10,6 +10,7 @@
 
 #include "app/fixture.h"
 #include "app/train/train.h"
+#include "checkpoint/whole.h"
 #include "base/log.h"
 
 /* A run of its own folder `name`: its calendar is written in `more`. */
@@ -106,7 +107,7 @@ static inline double *runs_read(const ech_safetensors *file, const char *name, i
     *n = 1;
     for (int d = 0; d < x.dims; d++) *n *= x.shape[d];
     double *values = ech_calloc((size_t)*n + 1, sizeof *values);
-    ech_saved_whole(&x, values);
+    saved_whole(&x, values);
     assert_int_equal(ech_safetensors_read(file, t, &x), ECH_OK);
     return values;
 }

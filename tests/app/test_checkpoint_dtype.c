@@ -51,7 +51,7 @@ static void *read_stored(const char *run, const char *file, const char *name, ec
     int64_t n = 1;
     for (int d = 0; d < t->dims; d++) n *= t->shape[d];
     void *data = ech_calloc((size_t)n, ech_dtype_bytes(t->dtype));
-    ech_saved_whole(t, data);
+    saved_whole(t, data);
     assert_int_equal(ech_safetensors_read(open, i, t), ECH_OK);
     ech_safetensors_close(open);
     t->shape[0] = n;

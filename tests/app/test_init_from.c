@@ -15,6 +15,7 @@
 #include "app/report/report.h"
 #include "app/train/trained.h"
 #include "app/train_from.h"
+#include "checkpoint/whole.h"
 
 enum { VOCABULARY = 260, MOST_IDS = 16 };
 
@@ -31,7 +32,7 @@ static void read_tensor(const ech_safetensors *file, const char *name, void *to)
     assert_true(i >= 0);
     ech_saved_tensor x = ech_safetensors_get(file, i);
     assert_in_range(x.shape[0], 1, MOST_IDS);
-    ech_saved_whole(&x, to);
+    saved_whole(&x, to);
     assert_int_equal(ech_safetensors_read(file, i, &x), ECH_OK);
 }
 

@@ -15,6 +15,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
+#include "checkpoint/whole.h"
 #include "base/log.h"
 
 enum { STEPS = 4, VOCABULARY = 37, MAX_RANKS = 4 };
@@ -66,7 +67,7 @@ static double *stored(const ech_safetensors *file, const char *prefix, const cha
     for (int d = 0; d < saved.dims; d++) *n *= saved.shape[d];
     void *raw = ech_calloc((size_t)*n, ech_dtype_bytes(saved.dtype));
     double *out = ech_calloc((size_t)*n, sizeof *out);
-    ech_saved_whole(&saved, raw);
+    saved_whole(&saved, raw);
     ECH_ASSERT(ech_safetensors_read(file, i, &saved) == ECH_OK);
     for (int64_t j = 0; j < *n; j++)
         out[j] = saved.dtype == ECH_F64   ? ((double *)raw)[j]

@@ -14,6 +14,7 @@
 
 #include "app/fixture.h"
 #include "app/train/train.h"
+#include "checkpoint/whole.h"
 #include "base/log.h"
 
 static ech_status train(ech_config *config, int ranks)
@@ -120,9 +121,9 @@ static void test_resume_elsewhere(void **state)
             int64_t n = 1;
             for (int d = 0; d < x.dims; d++) n *= x.shape[d];
             double *a = ech_calloc((size_t)n, 8), *b = ech_calloc((size_t)n, 8);
-            ech_saved_whole(&x, a);
+            saved_whole(&x, a);
             assert_int_equal(ech_safetensors_read(file[0], t, &x), ECH_OK);
-            ech_saved_whole(&x, b);
+            saved_whole(&x, b);
             int other = ech_safetensors_find(file[1], x.name);
             assert_int_equal(ech_safetensors_read(file[1], other, &x), ECH_OK);
             for (int64_t j = 0; j < n; j++) assert_true(fabs(a[j] - b[j]) < 1e-9);

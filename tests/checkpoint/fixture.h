@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/scratch.h"
+#include "checkpoint/whole.h"
 #include "comm/ranks.h"
 
 typedef enum fixture_cut {
@@ -81,7 +82,7 @@ static inline void fixture_cut_tensor(ech_saved_tensor *t, ech_tensor *memory, i
     if (t->dims == 0 || cut == BY_OWNERS) {
         *memory = ech_tensor_view(NULL, t->dtype, t->dims, t->shape);
         memory->data = ech_calloc((size_t)ech_tensor_count(memory) + 1, ech_dtype_bytes(t->dtype));
-        if (rank == (cut == BY_OWNERS ? i % ranks : 0)) ech_saved_whole(t, memory->data);
+        if (rank == (cut == BY_OWNERS ? i % ranks : 0)) saved_whole(t, memory->data);
         return;
     }
     bool rows = cut == BY_ROWS || cut == BY_THREE_ROWS || cut == BY_PADDED_ROWS;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/whole.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -21,7 +22,7 @@ static void read_all(const ech_safetensors *file, size_t n)
     for (int i = 0; i < ech_safetensors_count(file); i++) {
         ech_saved_tensor t = ech_safetensors_get(file, i);
         ECH_ASSERT(ech_safetensors_find(file, t.name) == i);
-        ech_saved_whole(&t, data);
+        saved_whole(&t, data);
         ECH_ASSERT(ech_safetensors_read(file, i, &t) == ECH_OK);
         if (t.dtype != ECH_F32) continue;
         t.dtype = ECH_F64;

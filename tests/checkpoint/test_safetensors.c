@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/scratch.h"
 #include "checkpoint/stored.h"
+#include "checkpoint/whole.h"
 
 /* a = [1.0, 2.0] in F32, as the format's own writer makes it. */
 static const unsigned char golden[105] =
@@ -52,7 +53,7 @@ static void test_golden_bytes(void **state)
     assert_int_equal(a.dims, 1);
     assert_int_equal(a.shape[0], 2);
     float values[2];
-    ech_saved_whole(&a, values);
+    saved_whole(&a, values);
     assert_int_equal(ech_safetensors_read(file, 0, &a), ECH_OK);
     assert_true(values[0] == 1.0f && values[1] == 2.0f);
     ech_safetensors_close(file);
@@ -267,7 +268,7 @@ static void test_boxes_round_trip(void **state)
         {.name = "n", .dtype = ECH_I64}};
     ech_tensor half = ech_tensor_2d(left, ECH_F64, ROWS, HALF);
     ech_saved_add(&tensors[0], (int64_t[]){0, 0}, &half);
-    ech_saved_whole(&tensors[1], &count);
+    saved_whole(&tensors[1], &count);
     ech_stored stored;
     assert_int_equal(ech_stored_plan(tensors, 2, false, &stored), ECH_OK);
     const int64_t *offsets = stored.offsets;
@@ -290,7 +291,7 @@ static void test_boxes_round_trip(void **state)
     assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
     int i = ech_safetensors_find(file, "w \"x\"");
     ech_saved_tensor w = ech_safetensors_get(file, i);
-    ech_saved_whole(&w, whole);
+    saved_whole(&w, whole);
     assert_int_equal(ech_safetensors_read(file, i, &w), ECH_OK);
     for (int k = 0; k < ROWS * COLUMNS; k++) assert_true(whole[k] == k);
     double corner[4];
@@ -306,7 +307,7 @@ static void test_boxes_round_trip(void **state)
     int64_t back = 0;
     i = ech_safetensors_find(file, "n");
     ech_saved_tensor n = ech_safetensors_get(file, i);
-    ech_saved_whole(&n, &back);
+    saved_whole(&n, &back);
     assert_int_equal(ech_safetensors_read(file, i, &n), ECH_OK);
     assert_int_equal(back, -7);
     ech_safetensors_close(file);

@@ -147,7 +147,7 @@ static void test_bytes_and_files(void **state)
 static ech_saved_tensor whole(int i, void *data)
 {
     ech_saved_tensor t = fixture_tensors[i];
-    ech_saved_whole(&t, data);
+    saved_whole(&t, data);
     return t;
 }
 
@@ -246,7 +246,7 @@ static ech_status save_narrowed(ech_comm *comm, void *context)
     t[2].narrowed = true;
     t[2].narrow = ECH_F32;
     double few[] = {1.0 / 3, 0x1p-200};
-    if (rank == 0) ech_saved_whole(&t[2], few);
+    if (rank == 0) saved_whole(&t[2], few);
     ech_checkpoint_info info = fixture_info(1);
     int64_t bytes;
     ech_status st = ech_checkpoint_save(world, context, &info, t, 3, &bytes);
@@ -262,12 +262,12 @@ static void check_narrowed(const ech_checkpoint *checkpoint)
     float *full = ech_calloc((size_t)n, sizeof *full);
     ech_saved_tensor t = {
         .name = "w", .dtype = ECH_BF16, .dims = 2, .shape = {NARROW_ROWS, NARROW_COLUMNS}};
-    ech_saved_whole(&t, halves);
+    saved_whole(&t, halves);
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     t.name = "w.master";
     t.is_state = true;
     t.dtype = ECH_F32;
-    ech_saved_whole(&t, full);
+    saved_whole(&t, full);
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     for (int64_t k = 0; k < n; k++) {
         float value = wide_value(k);
@@ -279,7 +279,7 @@ static void check_narrowed(const ech_checkpoint *checkpoint)
     }
     float few[2];
     t = (ech_saved_tensor){.name = "few", .dtype = ECH_F32, .dims = 1, .shape = {2}};
-    ech_saved_whole(&t, few);
+    saved_whole(&t, few);
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_OK);
     assert_true(few[0] == (float)(1.0 / 3) && few[1] == 0);
     free(halves);
@@ -342,7 +342,7 @@ static ech_status save_large(ech_comm *comm, void *context)
     float *data = ech_calloc(ROWS * COLUMNS, sizeof *data);
     for (int k = 0; k < ROWS * COLUMNS; k++) data[k] = (float)k;
     ech_saved_tensor t = {.name = "w", .dtype = ECH_F32, .dims = 2, .shape = {ROWS, COLUMNS}};
-    ech_saved_whole(&t, data);
+    saved_whole(&t, data);
     ech_checkpoint_info info = fixture_info(1);
     info.run_yaml = info.text[ECH_FILE_CONFIG].at = NULL;
     info.loss = (double)NAN;

@@ -9,6 +9,7 @@
 
 #include "checkpoint/shards.h"
 #include "checkpoint/stored.h"
+#include "checkpoint/whole.h"
 
 enum { ROWS = 4, WIDTH = 3 };
 
@@ -35,7 +36,7 @@ static void write_file(const char *folder, const char *name, const matrix *all, 
                                         .dims = 2,
                                         .shape = {ROWS, WIDTH}};
         for (int k = 0; k < ROWS * WIDTH; k++) data[i][k] = all[i].first + (float)k;
-        ech_saved_whole(&tensors[i], data[i]);
+        saved_whole(&tensors[i], data[i]);
     }
     ech_stored stored;
     char *path = ech_file_join(folder, name);

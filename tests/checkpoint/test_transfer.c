@@ -26,7 +26,7 @@ static size_t lay_out(const matrix *m, int rank, ech_dtype dtype, ech_saved_tens
     memset(*memory, 0x5a, bytes);
     *t = (ech_saved_tensor){.name = "w", .dtype = dtype, .dims = 2, .shape = {m->rows, m->columns}};
     for (int p = 0; p < m->parts; p++) {
-        ech_tensor part = ech_tensor_columns(&local, p * n, n);
+        ech_tensor part = ech_tensor_narrow(&local, local.dims - 1, p * n, n);
         int64_t column = m->columns / m->parts * p + n * rank;
         ech_saved_add(t, (int64_t[]){m->first, column}, &part);
     }

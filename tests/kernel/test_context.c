@@ -107,7 +107,7 @@ static void add_other_type(const ech_kernels *kernels)
 static void add_strided(const ech_kernels *kernels)
 {
     ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4);
-    ech_tensor b = ech_tensor_columns(&a, 1, 2);
+    ech_tensor b = ech_tensor_narrow(&a, a.dims - 1, 1, 2);
     fill_of(kernels, &b, &b);
 }
 

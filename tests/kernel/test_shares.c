@@ -288,7 +288,7 @@ static void run_shares(const ech_kernels *kernels, loss *given, int t, ech_tenso
     int64_t first;
     for (int share = 0; share < t; share++) {
         int64_t n = ids_of(t, share, &first);
-        ech_tensor own = ech_tensor_columns(logits, n > 0 ? first : 0, n);
+        ech_tensor own = ech_tensor_narrow(logits, logits->dims - 1, n > 0 ? first : 0, n);
         ech_tensor known = ech_tensor_2d(parts[share], ECH_F64, R, ECH_LOSS_STATS);
         kernels->loss_statistics(context, &own, &targets, first, &known);
     }
@@ -297,7 +297,7 @@ static void run_shares(const ech_kernels *kernels, loss *given, int t, ech_tenso
     ech_tensor all = ech_tensor_2d(stats, ECH_F64, R, ECH_LOSS_STATS);
     for (int share = 0; share < t; share++) {
         int64_t n = ids_of(t, share, &first);
-        ech_tensor own = ech_tensor_columns(logits, n > 0 ? first : 0, n);
+        ech_tensor own = ech_tensor_narrow(logits, logits->dims - 1, n > 0 ? first : 0, n);
         ech_tensor sum = ech_tensor_1d(sums[share], ECH_F64, ECH_LOSS_SUMS);
         sums[share][0] = 3;
         sums[share][1] = 4;

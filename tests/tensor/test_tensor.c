@@ -56,7 +56,7 @@ static void test_slices(void **state)
     (void)state;
     float data[24];
     ech_tensor x = ech_tensor_2d(data, ECH_F32, 6, 4);
-    ech_tensor columns = ech_tensor_columns(&x, 1, 2);
+    ech_tensor columns = ech_tensor_narrow(&x, x.dims - 1, 1, 2);
     assert_ptr_equal(columns.data, data + 1);
     assert_int_equal(columns.shape[1], 2);
     assert_int_equal(columns.stride[0], 4);
@@ -84,7 +84,7 @@ static void test_folding(void **state)
     assert_int_equal(matrix.shape[1], 5);
     assert_int_equal(matrix.stride[0], 5);
     /* Columns of a (B, T, C) tensor fold too: rows stay C apart. */
-    ech_tensor columns = ech_tensor_columns(&x, 2, 2);
+    ech_tensor columns = ech_tensor_narrow(&x, x.dims - 1, 2, 2);
     matrix = ech_tensor_matrix(&columns);
     assert_ptr_equal(matrix.data, data + 2);
     assert_int_equal(matrix.shape[0], 24);
