@@ -19,42 +19,19 @@ void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
     for (int64_t i = 0; i < n; i++) sum[i] = one[i] + other[i];
 }
 
-/* `first` is the index of x[0] in the whole tensor. */
-static void dropout_chunk(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
-                          int64_t n, const float *x, float *y)
+/* A row of C elements; `first` is the index of x[0] in the whole tensor. */
+static void dropout_row(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
+                        int64_t C, const float *x, float *y)
 {
     enum { PART = 256 };
     float factor[PART];
-    for (int64_t i = 0; i < n; i += PART) {
-        int64_t count = n - i < PART ? n - i : PART;
-        ech_dropout_mask(key, threshold, scale, first + (uint64_t)i, count, factor);
+    for (int64_t c = 0; c < C; c += PART) {
+        int64_t count = C - c < PART ? C - c : PART;
+        ech_dropout_mask(key, threshold, scale, first + (uint64_t)c, count, factor);
         /* A dropped element is 0 even where x is no number. */
 #pragma omp simd
         for (int64_t j = 0; j < count; j++)
-            y[i + j] = factor[j] == 0.0F ? 0.0F : x[i + j] * factor[j];
-    }
-}
-
-/* How many rows from `row` on, at most `most`, are contiguous in the whole tensor as well. */
-static int64_t rows_together(const ech_rows *rows, int64_t row, int64_t most)
-{
-    int64_t t = (rows->first + row) % rows->tokens;
-    int64_t end = t < rows->split && rows->split < rows->tokens ? rows->split : rows->tokens;
-    bool whole = rows->split >= rows->tokens && rows->start[0] == 0 && rows->tokens == rows->whole;
-    return whole || end - t > most ? most : end - t;
-}
-
-/* Rows [first, first + n) of x (R,C). */
-static void dropout_rows(const ech_dropout *dropout, const ech_rows *rows, int64_t C, int64_t first,
-                         int64_t n, const float *x, float *y)
-{
-    uint32_t threshold = ech_drop_threshold(dropout->p);
-    float scale = (float)(1 / (1 - dropout->p));
-    for (int64_t r = first; r < first + n;) {
-        int64_t together = rows_together(rows, r, first + n - r);
-        dropout_chunk(dropout->key, threshold, scale, (uint64_t)(ech_row_whole(rows, r) * C),
-                      together * C, x + r * C, y + r * C);
-        r += together;
+            y[c + j] = factor[j] == 0.0F ? 0.0F : x[c + j] * factor[j];
     }
 }
 
@@ -65,15 +42,16 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
     ECH_SHAPES(dropout, ECH_F32, x, y);
     ECH_ROWS(rows, NULL, R);
     ECH_ASSERT(dropout->p < 1);
-    if (R == 0 || C == 0) return;
     if (!(dropout->p > 0)) {
-        if (x->data != y->data) memcpy(y->data, x->data, (size_t)(R * C) * sizeof(float));
+        if (x->data != y->data && R * C > 0) memcpy(y->data, x->data, ech_tensor_bytes(x));
         return;
     }
-    int64_t chunk = C < ECH_CHUNK ? ECH_CHUNK / C : 1;
-#pragma omp parallel for num_threads(context->threads) if (R > chunk)
-    for (int64_t r = 0; r < R; r += chunk)
-        dropout_rows(dropout, rows, C, r, R - r < chunk ? R - r : chunk, x->data, y->data);
+    uint32_t threshold = ech_drop_threshold(dropout->p);
+    float scale = (float)(1 / (1 - dropout->p));
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++)
+        dropout_row(dropout->key, threshold, scale, (uint64_t)(ech_row_whole(rows, r) * C), C,
+                    (const float *)x->data + r * C, (float *)y->data + r * C);
 }
 
 void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)

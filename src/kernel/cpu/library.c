@@ -12,7 +12,10 @@
 #include "kernel/cpu/library.h"
 #include "kernel/shape.h"
 
-enum { A, B, BIAS, ADD, C, SCRATCH, OPERANDS };
+enum {
+    SCRATCH = ECH_OPERANDS,
+    OPERANDS
+}; /* the library's operands: those of the product, and scratch */
 static const int dnnl_names[OPERANDS] = {
     DNNL_ARG_SRC,  DNNL_ARG_WEIGHTS,
     DNNL_ARG_BIAS, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
@@ -46,11 +49,11 @@ static dnnl_memory_desc_t describe(const ech_product *p, int operand)
         int64_t rows, columns, stride;
         bool transposed;
     } shapes[] = {
-        [A] = {p->M, p->K, p->a_stride, p->a_transposed},
-        [B] = {p->K, p->N, p->b_stride, p->b_transposed},
-        [BIAS] = {1, p->N, p->N, false},
-        [ADD] = {p->M, p->N, p->N, false},
-        [C] = {p->M, p->N, p->c_stride, false},
+        [ECH_IN_A] = {p->M, p->K, p->a_stride, p->a_transposed},
+        [ECH_IN_B] = {p->K, p->N, p->b_stride, p->b_transposed},
+        [ECH_IN_BIAS] = {1, p->N, p->N, false},
+        [ECH_IN_ADD] = {p->M, p->N, p->N, false},
+        [ECH_OUT_C] = {p->M, p->N, p->c_stride, false},
     };
     dnnl_memory_desc_t md;
     dnnl_dims_t dims = {shapes[operand].rows, shapes[operand].columns};
@@ -68,7 +71,7 @@ static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
     must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
     if (p->add == ECH_ADD_NOTHING) return attributes;
     dnnl_post_ops_t after;
-    dnnl_memory_desc_t other = describe(p, ADD);
+    dnnl_memory_desc_t other = describe(p, ECH_IN_ADD);
     must(dnnl_post_ops_create(&after));
     if (p->add == ECH_ADD_C)
         must(dnnl_post_ops_append_sum(after, 1.0F));
@@ -82,8 +85,8 @@ static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
 /* The product's implementation, chosen for the calling thread's OpenMP threads. */
 static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p)
 {
-    dnnl_memory_desc_t a = describe(p, A), b = describe(p, B);
-    dnnl_memory_desc_t c = describe(p, C), bias = describe(p, BIAS);
+    dnnl_memory_desc_t a = describe(p, ECH_IN_A), b = describe(p, ECH_IN_B);
+    dnnl_memory_desc_t c = describe(p, ECH_OUT_C), bias = describe(p, ECH_IN_BIAS);
     dnnl_matmul_desc_t operation;
     must(dnnl_matmul_desc_init(&operation, &a, &b, p->has_bias ? &bias : NULL, &c));
     dnnl_primitive_attr_t attributes = choose_attributes(p);
@@ -100,7 +103,8 @@ static const dnnl_memory_desc_t *scratch_of(const_dnnl_primitive_desc_t chosen)
 
 static bool takes(const ech_product *p, int operand)
 {
-    return (operand != BIAS || p->has_bias) && (operand != ADD || p->add == ECH_ADD_OTHER);
+    return (operand != ECH_IN_BIAS || p->has_bias) &&
+           (operand != ECH_IN_ADD || p->add == ECH_ADD_OTHER);
 }
 
 static void make_entry(library *lib, entry *made, const ech_product *key)
@@ -158,18 +162,16 @@ static entry *find_entry(library *lib, const ech_product *key)
 }
 
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
-                       const ech_operands *operands)
+                       void *const operands[ECH_OPERANDS])
 {
     library *lib = open_library(context);
     entry *made = find_entry(lib, product);
-    void *const data[OPERANDS] = {operands->a,    operands->b,
-                                  operands->bias, operands->add,
-                                  operands->c,    ech_scratch(context, made->scratch_bytes)};
+    void *scratch = ech_scratch(context, made->scratch_bytes);
     dnnl_exec_arg_t arguments[OPERANDS];
     int n = 0;
     for (int o = 0; o < OPERANDS; o++) {
         if (!takes(product, o)) continue;
-        must(dnnl_memory_set_data_handle(made->operand[o], data[o]));
+        must(dnnl_memory_set_data_handle(made->operand[o], o == SCRATCH ? scratch : operands[o]));
         arguments[n++] = (dnnl_exec_arg_t){dnnl_names[o], made->operand[o]};
     }
     must(dnnl_primitive_execute(made->primitive, lib->stream, n, arguments));

@@ -18,14 +18,12 @@ typedef struct ech_product {
     int64_t a_transposed, b_transposed, has_bias, add;
 } ech_product;
 
-/* The memory of a product. */
-typedef struct ech_operands {
-    void *a, *b, *bias, *add, *c; /* bias and add NULL where the product has none */
-} ech_operands;
+/* The memory of a product: bias and add are NULL where it has none. */
+enum { ECH_IN_A, ECH_IN_B, ECH_IN_BIAS, ECH_IN_ADD, ECH_OUT_C, ECH_OPERANDS };
 
 /* Computes c by oneDNN's matmul primitive, with all of the context's threads. */
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
-                       const ech_operands *operands);
+                       void *const operands[ECH_OPERANDS]);
 size_t ech_cpu_primitive_scratch(int threads, const ech_product *product);
 
 void ech_cpu_library_destroy(void *library); /* accepts NULL */

@@ -59,26 +59,18 @@ static int64_t part_begin(int64_t length, int i, int n)
     return i == n ? length : length * i / n / VECTOR * VECTOR;
 }
 
-static void multiply_part(const ech_product *p, const ech_operands *at, grid g, int part)
+static void multiply_part(const ech_product *p, void *const at[ECH_OPERANDS], grid g, int part)
 {
     int row = part / g.columns, column = part % g.columns;
     int64_t m = part_begin(p->M, row, g.rows), n = part_begin(p->N, column, g.columns);
-    const float *a = (const float *)at->a + (p->a_transposed ? m : m * p->a_stride);
-    const float *b = (const float *)at->b + (p->b_transposed ? n * p->b_stride : n);
+    const float *a = (const float *)at[ECH_IN_A] + (p->a_transposed ? m : m * p->a_stride);
+    const float *b = (const float *)at[ECH_IN_B] + (p->b_transposed ? n * p->b_stride : n);
     dnnl_status_t status = dnnl_sgemm(
         p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N',
         part_begin(p->M, row + 1, g.rows) - m, part_begin(p->N, column + 1, g.columns) - n, p->K,
         1.0F, a, p->a_stride, b, p->b_stride, p->add == ECH_ADD_C ? 1.0F : 0.0F,
-        (float *)at->c + m * p->c_stride + n, p->c_stride);
+        (float *)at[ECH_OUT_C] + m * p->c_stride + n, p->c_stride);
     ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
-}
-
-/* Inside of a parallel region sgemm takes the calling thread alone. */
-static void multiply_in_parts(int threads, const ech_product *p, const ech_operands *at)
-{
-    grid g = split(p, threads);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int part = 0; part < threads; part++) multiply_part(p, at, g, part);
 }
 
 /* A matrix of one row may have any stride; its width is the one that oneDNN knows best. */
@@ -149,15 +141,15 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
         begin(context, add, c);
         p.add = ECH_ADD_C;
     }
-    ech_operands at = {.a = a->data,
-                       .b = b->data,
-                       .bias = bias ? bias->data : NULL,
-                       .add = add ? add->data : NULL,
-                       .c = c->data};
-    if (parts)
-        multiply_in_parts(context->threads, &p, &at);
-    else if (K > 0)
-        ech_cpu_primitive(context, &p, &at);
+    void *const at[ECH_OPERANDS] = {a->data, b->data, bias ? bias->data : NULL,
+                                    add ? add->data : NULL, c->data};
+    if (parts) { /* inside of a parallel region sgemm takes the calling thread alone */
+        grid g = split(&p, context->threads);
+#pragma omp parallel for num_threads(context->threads) schedule(static)
+        for (int part = 0; part < context->threads; part++) multiply_part(&p, at, g, part);
+    } else if (K > 0) {
+        ech_cpu_primitive(context, &p, at);
+    }
     if (bias && !p.has_bias) add_bias(context, bias, c);
 }
 

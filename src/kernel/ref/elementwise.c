@@ -2,6 +2,8 @@
  *
  * Dropout, sums of two tensors, copies and fills.
  */
+#include <string.h>
+
 #include "kernel/ref/real.h"
 
 void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
@@ -35,13 +37,13 @@ void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPES(copy, ECH_REAL, x, y);
-    for (int64_t b = 0; b < B; b++)
-        for (int64_t t = 0; t < T; t++)
-            for (int64_t h = 0; h < H; h++)
-                for (int64_t d = 0; d < D; d++)
-                    ((real *)y->data)[b * y->stride[0] + t * y->stride[1] + h * y->stride[2] + d] =
-                        ((const real *)
-                             x->data)[b * x->stride[0] + t * x->stride[1] + h * x->stride[2] + d];
+    for (int64_t i = 0; i < B * T * H; i++) {
+        int64_t b = i / H / T, t = i / H % T, h = i % H;
+        const real *from =
+            (const real *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
+        real *to = (real *)y->data + b * y->stride[0] + t * y->stride[1] + h * y->stride[2];
+        memcpy(to, from, (size_t)D * sizeof *to);
+    }
 }
 
 void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,

@@ -19,7 +19,6 @@ void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
     }
 }
 
-#ifndef ECH_REAL_BF16
 void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                  const ech_tensor *ids, int64_t first_id, bool accumulate,
                                  const ech_tensor *dtable)
@@ -31,10 +30,10 @@ void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *
         int64_t id = ((const int32_t *)ids->data)[r] - first_id;
         if (id < 0 || id >= V) continue;
         real *sum = (real *)dtable->data + id * C;
-        for (int64_t c = 0; c < C; c++) sum[c] += ((const real *)dy->data)[r * C + c];
+        const real *row = (const real *)dy->data + r * C;
+        for (int64_t c = 0; c < C; c++) sum[c] = ech_stored(ech_value(sum[c]) + ech_value(row[c]));
     }
 }
-#endif
 
 void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *table, const ech_rows *rows,
@@ -53,7 +52,6 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
     }
 }
 
-#ifndef ECH_REAL_BF16
 void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
@@ -66,7 +64,7 @@ void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *d
         int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
         real *sum = (real *)dtable->data + position * C;
-        for (int64_t c = 0; c < C; c++) sum[c] += ((const real *)dy->data)[r * C + c];
+        const real *row = (const real *)dy->data + r * C;
+        for (int64_t c = 0; c < C; c++) sum[c] = ech_stored(ech_value(sum[c]) + ech_value(row[c]));
     }
 }
-#endif
