@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives as plans need them: names, shards, scratch, and how many messages and bytes a member sends. First
- * those of tensor, sequence and context parallelism, then the algorithms that all-reduce gradients. Pure: nothing
- * is sent here.
+ * Collectives as plans need them: names, shards, scratch, and how many messages and bytes a member sends.
+ * First those of tensor, sequence and context parallelism, then the algorithms that all-reduce gradients.
+ * Pure: nothing is sent here.
  */
 #ifndef ECH_COMM_COLLECTIVE_H
 #define ECH_COMM_COLLECTIVE_H

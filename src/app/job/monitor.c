@@ -11,11 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "app/job/rank_process.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/memory.h"
-#include "comm/life.h"
 
 /* Milliseconds between searches for ranks that have not joined yet: one that starts and dies between two is
  * not seen. */
@@ -29,12 +26,12 @@ static const double kill_patience = 5;
 
 /* ---- the job folder ----
  *
- * A temporary folder for the files that MPI makes for a job (Open MPI: the launcher's session folder and the memory
- * that ranks of a machine share), which a killed launcher would leave behind. The monitor removes it; if that is
- * killed too, the next start of any job does (comm/transient.h). */
+ * A temporary folder for the files that MPI makes for a job (Open MPI: the launcher's session folder and the
+ * memory that ranks of a machine share), which a killed launcher would leave behind. The monitor removes it; if
+ * that is killed too, the next start of any job does (comm/transient.h). */
 
-/* Environment variables that tell Open MPI 4 and 5 where to put its files; shared memory only where the folder is
- * memory. */
+/* Environment variables that tell Open MPI 4 and 5 where to put its files; shared memory only where the folder
+ * is memory. */
 static const struct setting {
     const char *name;
     bool shares;
@@ -58,8 +55,8 @@ static bool has_several_machines(void)
     return nodes && (!ech_text_to_int(nodes, &n) || n > 1);
 }
 
-/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. hold is -1 for
- * a job on several machines: it has no folder, since the other machines would not see it. */
+/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. hold is -1
+ * for a job on several machines: it has no folder, since the other machines would not see it. */
 static ech_status create_folder(ech_transient *out)
 {
     *out = (ech_transient){.hold = -1};

@@ -9,7 +9,6 @@
 #include "app/job/monitor_state.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "comm/life.h"
 
 /* Seconds: at most between observations; at most counted for one, however late it comes; and until ranks that
  * were told to continue and to stop, but are suspended all the same, count as stalled. */
