@@ -57,7 +57,7 @@ static void encode_naively(naive_coder *coder, const char *text, size_t n)
     }
 }
 
-static void encode_pieces(const ech_bpe *bpe, const char *text, size_t n, size_t most, ech_ids *ids)
+static void encode_pieces(ech_bpe *bpe, const char *text, size_t n, size_t most, ech_ids *ids)
 {
     ech_coder *coder = ech_coder_create(&(ech_tokenizer){.bpe = bpe});
     for (bool begins = true; n > 0; begins = false) {
@@ -70,7 +70,7 @@ static void encode_pieces(const ech_bpe *bpe, const char *text, size_t n, size_t
     ech_coder_destroy(coder);
 }
 
-static void compare(const ech_bpe *bpe, const char *text, size_t n, size_t most)
+static void compare(ech_bpe *bpe, const char *text, size_t n, size_t most)
 {
     naive_coder naive = {.bpe = bpe};
     ech_ids ids = {0};
