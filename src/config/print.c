@@ -215,11 +215,11 @@ static void append_wrapped(const char *words, int indent, ech_text *out)
 /* What a value of each type is; what stands before the key's choices. */
 static const struct {
     const char *is, *choices;
-} types[] = {[ECH_CONFIG_INT] = {"whole number"},
-             [ECH_CONFIG_SIZE] = {"bytes (units: KiB, MiB, GiB ...)"},
-             [ECH_CONFIG_REAL] = {"number"},
-             [ECH_CONFIG_TIME] = {"seconds (also 90m, 2h, 1:30:00, 1-12:00:00)"},
-             [ECH_CONFIG_BOOL] = {"true or false"},
+} types[] = {[ECH_CONFIG_INT] = {"whole number", NULL},
+             [ECH_CONFIG_SIZE] = {"bytes (units: KiB, MiB, GiB ...)", NULL},
+             [ECH_CONFIG_REAL] = {"number", NULL},
+             [ECH_CONFIG_TIME] = {"seconds (also 90m, 2h, 1:30:00, 1-12:00:00)", NULL},
+             [ECH_CONFIG_BOOL] = {"true or false", NULL},
              [ECH_CONFIG_TEXT] = {"text", ", such as"},
              [ECH_CONFIG_NAME] = {"", "one of"},
              [ECH_CONFIG_LIST] = {"list like [3, 1] of whole numbers", "; or one of"}};
