@@ -121,7 +121,7 @@ static void check(void *arguments, const struct argp_state *state)
 
 static double began_at; /* of an import */
 
-/* What is left, by the pace so far; nothing in the first second. */
+/* Appends the rate and the time left by it; nothing in the first second. */
 static void append_rest(char *text, size_t size, int64_t read, int64_t left)
 {
     double seconds = ech_clock_now() - began_at;

@@ -48,7 +48,7 @@ static const ech_option options[] = {
              "show where the time of a step goes, against what this machine can do"),
     {0}};
 
-/* What earlier starts of a job have taken. */
+/* Seconds of the job's earlier starts. */
 static double elapsed(void)
 {
     const char *text = getenv(ECH_ELAPSED_VARIABLE);

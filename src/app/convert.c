@@ -200,7 +200,7 @@ static ech_status write_folder(const ech_conversion *c, const char *folder, ech_
     return ech_file_sync_folder(folder);
 }
 
-/* OUT, without the slashes at its end, and what is beside it until it is whole. */
+/* The name beside OUT, without its final slashes, under which the folder is written. */
 static char *temporary_name(const char *out)
 {
     ech_text name = {0};

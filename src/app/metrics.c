@@ -57,7 +57,7 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
                              ech_metrics_line *take, void *context)
 {
     ECH_FREED char *room = ech_calloc(ROOM, 1);
-    size_t held = 0; /* bytes of a line whose end is to come */
+    size_t held = 0; /* bytes of an incomplete line */
     bool is_long = false;
     while (begin < end) {
         size_t n = ROOM - held, used = 0;

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 
 typedef struct candidate {
-    double weight; /* logit, then its share before division by the sum */
+    double weight; /* logit, then the unnormalized probability */
     int32_t id;
 } candidate;
 
@@ -72,7 +72,7 @@ static int64_t narrow(const ech_sampler *sampler, candidate *all, int64_t V, dou
     return n;
 }
 
-/* The token where the running sum passes the share `unit`; never one without weight. */
+/* The token where the running sum passes `unit` of the sum; never one of weight 0. */
 static int32_t draw(const candidate *all, int64_t n, double sum, double unit)
 {
     double passed = 0;

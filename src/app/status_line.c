@@ -21,11 +21,11 @@ int ech_terminal_columns(void)
 {
     struct winsize size;
     int64_t columns = 0;
-    const char *handed = getenv(ECH_TERMINAL_VARIABLE);
+    const char *given = getenv(ECH_TERMINAL_VARIABLE);
     if (isatty(STDERR_FILENO))
         columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col
                                                                               : USUAL_COLUMNS;
-    else if (!handed || !ech_text_to_int(handed, &columns) || columns <= 0)
+    else if (!given || !ech_text_to_int(given, &columns) || columns <= 0)
         return 0;
     if (columns < FEWEST_COLUMNS) return FEWEST_COLUMNS;
     return columns < MOST_COLUMNS ? (int)columns : MOST_COLUMNS;
@@ -36,8 +36,7 @@ void ech_status_line_begin(ech_status_line *line)
     *line = (ech_status_line){.columns = ech_terminal_columns(), .drawn_at = -1};
 }
 
-/* Over what is there, and nothing of it left behind. The last column stays free: some terminals go
- * to the next line there. */
+/* Overwrites the line. The last column stays free: some terminals go to the next line there. */
 static void redraw(ech_status_line *line)
 {
     fprintf(stderr, "\r%.*s\033[K", line->columns - 1, line->text.at);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run starts from: its model section and tokenizer, and its initial weights (model.init_from or random
+ * The start of a run: its model section and tokenizer, and its initial weights (model.init_from or random
  * numbers).
  */
 #ifndef ECH_APP_SETUP_INITIAL_H

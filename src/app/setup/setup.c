@@ -157,19 +157,19 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
     return ECH_OK;
 }
 
-/* Chooses stages, replicas, micro-batches and spans from the whole model (`uncut`), then makes the sharded
+/* Chooses stages, replicas, micro-batches and spans from the whole model (`whole`), then makes the sharded
  * model and its layout and schedule. */
-static ech_status make_design(ech_config *config, const ech_model *uncut,
+static ech_status make_design(ech_config *config, const ech_model *whole,
                               ech_schedule_choice *choice, ech_design *design)
 {
     ECH_TRY(find_kernels(config, &design->kernels));
     ECH_TRY(read_profile(config, &design->profile));
     const ech_layout_filter filter = {.accepts = ech_schedule_accepts, .context = choice};
-    ECH_TRY(ech_simulate_choice(config, uncut, design->profile, design->kernels, design->world,
+    ECH_TRY(ech_simulate_choice(config, whole, design->profile, design->kernels, design->world,
                                 choice));
-    ECH_TRY(ech_layout_resolve(config, uncut, design->world, &filter));
+    ECH_TRY(ech_layout_resolve(config, whole, design->world, &filter));
     if (design->profile)
-        ECH_TRY(ech_profile_check(design->profile, config, uncut, config->parallel.profile));
+        ECH_TRY(ech_profile_check(design->profile, config, whole, config->parallel.profile));
     ECH_TRY(ech_model_create(config, &design->model));
     ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
@@ -215,7 +215,7 @@ static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokeniz
 static ech_status resolve(ech_config *config, int local_ranks, ech_design *design)
 {
     const ech_tokenizer *tokenizer = design->tokenizer;
-    ECH_CLEANUP(ech_model_destroy_at) ech_model *uncut = NULL;
+    ECH_CLEANUP(ech_model_destroy_at) ech_model *whole = NULL;
     ech_schedule_choice choice = ech_schedule_find(config);
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
@@ -228,8 +228,8 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
     ECH_ALSO(&status, resolve_model(config, tokenizer));
     if (config->model.vocab_size != ECH_AUTO)
-        ECH_ALSO(&status, ech_model_create_whole(config, &uncut));
-    if (uncut && together == ECH_OK) ECH_ALSO(&status, make_design(config, uncut, &choice, design));
+        ECH_ALSO(&status, ech_model_create_whole(config, &whole));
+    if (whole && together == ECH_OK) ECH_ALSO(&status, make_design(config, whole, &choice, design));
     ech_schedule_choice_free(&choice);
     return status;
 }

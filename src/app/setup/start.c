@@ -155,7 +155,7 @@ static ech_status start_job(const prepared *p, bool by_launcher, int *code)
 
 /* The first rank whose preparation failed repeats it, now logging all errors; the others return
  * ECH_EABORTED. */
-static ech_status tell_once(ech_comm *comm, const ech_start *start, ech_status status)
+static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status status)
 {
     ECH_CLEANUP(release) prepared p = {0};
     ECH_CLEANUP(ech_group_destroy_at) ech_group *world = NULL;
@@ -180,7 +180,7 @@ static ech_status launched_main(ech_comm *comm, void *context)
     bool quiet = ech_log_set_quiet(true);
     ech_status ready = prepare(start, ech_comm_size(comm), ech_comm_local_size(comm), &p);
     ech_log_set_quiet(quiet);
-    ECH_TRY(tell_once(comm, start, ready));
+    ECH_TRY(report_once(comm, start, ready));
     return start->main(comm, &p.design, start->context);
 }
 

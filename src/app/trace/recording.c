@@ -46,7 +46,7 @@ static ech_status take_int(const reader *r, const json_t *object, const char *ke
              r->name, r->line, key, low, LAST_STEP);
 }
 
-/* JSON has neither NaN nor infinity, and its reader refuses what would overflow. */
+/* JSON has neither NaN nor infinity, and its reader refuses numbers that overflow. */
 static ech_status take_time(const reader *r, const json_t *event, const char *key, double *out)
 {
     const json_t *number = json_object_get(event, key);

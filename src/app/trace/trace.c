@@ -51,13 +51,13 @@ void ech_trace_events_destroy(ech_trace_events *events)
 static void print_name(int rank, int thread, const char *name, const char *more, ech_text *out)
 {
     const char *what = thread < 0 ? "process" : "thread";
-    ECH_FREED_TEXT whose = {0};
-    ech_text_append(&whose, "\"ph\":\"M\",\"pid\":%d", rank);
-    if (thread >= 0) ech_text_append(&whose, ",\"tid\":%d", thread);
-    ech_text_append(out, "{\"name\":\"%s_name\",%s,\"args\":{\"name\":\"%s\"%s}}\n", what, whose.at,
+    ECH_FREED_TEXT owner = {0};
+    ech_text_append(&owner, "\"ph\":\"M\",\"pid\":%d", rank);
+    if (thread >= 0) ech_text_append(&owner, ",\"tid\":%d", thread);
+    ech_text_append(out, "{\"name\":\"%s_name\",%s,\"args\":{\"name\":\"%s\"%s}}\n", what, owner.at,
                     name, more);
     ech_text_append(out, ",{\"name\":\"%s_sort_index\",%s,\"args\":{\"sort_index\":%d}}\n", what,
-                    whose.at, thread < 0 ? rank : thread);
+                    owner.at, thread < 0 ? rank : thread);
 }
 
 /* "rank 3 (stage 0, replica 1, tensor 1)": axes along which no rank is the second are left out. */
@@ -103,7 +103,7 @@ static void append_microseconds(const char *key, int64_t nanoseconds, ech_text *
                     nanoseconds % 1000);
 }
 
-/* A thread of the lane that is free, named when it is first used; what finds none shares the last one. */
+/* A free thread of the lane, named when it is first used; if none is free, the last one. */
 static int find_thread(ech_trace_events *events, ech_lane lane, int64_t begin, int64_t end,
                        ech_text *out)
 {
@@ -130,7 +130,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 }
 
 /* The same for a send and for its receive, without a word between their ranks: messages of one kind across one
- * boundary keep their order. Below 2^53, so that every reader of JSON keeps it. */
+ * boundary keep their order. Below 2^53, so that every reader of JSON reads it exactly. */
 static int64_t number_message(ech_trace_events *events, const ech_step *step)
 {
     bool sends = ech_step_sends(step);

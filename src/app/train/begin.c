@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 
-/* What an asynchronous schedule's updates depend on may change with the schedule, not under it. */
+/* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. */
 static const char *fixed_by_schedule(const ech_config *saved, const ech_config *now)
 {
     bool same = strcmp(saved->parallel.schedule, now->parallel.schedule) == 0;
@@ -116,7 +116,7 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_INIT, 0));
     ECH_TRY(ech_exec_restore(t->session.exec, checkpoint));
     t->step = info->step;
-    /* what another run has saved this one has not */
+    /* a checkpoint of another run is not saved by this one */
     bool own = lies_in(ech_checkpoint_path(checkpoint), t->config->checkpoint.directory);
     t->saved_step = own ? info->step : -1;
     t->skipped = info->skipped_steps;
@@ -144,8 +144,8 @@ static ech_status claim_folders(ech_trainer *t)
     return ECH_OK;
 }
 
-/* A checkpoint that verifies, or initial parameters. Rank 0 looks and checks; the others
- * open what it found. */
+/* Restores a checkpoint that verifies, or sets initial parameters. Rank 0 finds and checks the checkpoint; the
+ * others open it. */
 static ech_status restore(ech_trainer *t)
 {
     char path[4096] = "";

@@ -19,10 +19,10 @@
 
 enum { SESSION_START = 1, DATA_CLASS_TENSOR = 2, DT_STRING = 7 };
 
-/* The mask keeps a checksum from being that of data which contains checksums. */
+/* Masked, since checksums of data that contains checksums would be weak. */
 static uint32_t masked_crc(const void *bytes, size_t n)
 {
-    /* ISA-L does not write to what it reads, though it does not say so. */
+    /* ISA-L's parameter is not const, but it only reads. */
     uint32_t crc = ~crc32_iscsi((unsigned char *)(uintptr_t)bytes, (int)n, UINT32_MAX);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
@@ -140,7 +140,7 @@ ech_status ech_event_file_open(const char *folder, int64_t first_step, int64_t s
     ECH_FREED_TEXT records = {0};
     ECH_TRY(ech_journal_open(path, true, out));
     ech_event_version(ech_clock_wall(), &records);
-    /* A checkpoint is of a step that is done: what is logged of it stays. */
+    /* The checkpoint's step is done: its events stay. */
     ech_event_start(ech_clock_wall(), first_step + 1, &records);
     ech_journal_add(*out, records.at, records.n);
     return ECH_OK;

@@ -82,8 +82,8 @@ typedef struct ech_note {
     };
 } ech_note;
 
-/* Opens DIRECTORY/metrics.jsonl for appending, after dropping lines of steps > first_step (rewritten
- * atomically) and a torn last line, and an event file; both say that the run starts. */
+/* Opens DIRECTORY/metrics.jsonl for appending, after dropping lines of steps > first_step and an
+ * incomplete last line, and an event file; both record that the run starts. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
 /* Flushes, and ends the status line. Accepts NULL. */
 void ech_progress_destroy(ech_progress *progress);
@@ -108,7 +108,7 @@ typedef struct ech_spikes {
 
 /* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a spike if it
  * is at least 1.5 times the median and exceeds it by at least six times the median absolute deviation, so that
- * noisy losses have none; never among the first 20. *begins: a spike whose predecessor was none. */
+ * noisy losses have none; never among the first 20. *begins: the loss is a spike and the one before was none. */
 double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saving, and telling of a checkpoint once it is there: its writing goes on beside training.
+ * Saving, and logging a checkpoint once it is complete: it is written while training continues.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static ech_status read_from(const char *folder, ech_checkpoint_file file, ech_ch
 
 /* ---- the tokenizer's ---- */
 
-/* The others are words about a tokenizer, and none by themselves. */
+/* The others describe a tokenizer without being one. */
 static bool is_vocabulary(ech_checkpoint_file file)
 {
     return file != ECH_FILE_TOKENIZER_CONFIG && file != ECH_FILE_SPECIAL_TOKENS &&
@@ -46,15 +46,15 @@ static void put(ech_text text, ech_checkpoint_file file, ech_checkpoint_info *ou
     out->text[file].n = text.n;
 }
 
-/* Which of the files the tokenizer itself is. */
+/* The file that holds the tokenizer itself. */
 static ech_checkpoint_file file_of(const ech_tokenizer *tokenizer)
 {
     const char *sentencepiece = ech_checkpoint_text_name(ECH_FILE_SENTENCEPIECE);
-    bool is = strcmp(tokenizer->file, sentencepiece) == 0;
-    return is ? ECH_FILE_SENTENCEPIECE : ECH_FILE_TOKENIZER;
+    bool same = strcmp(tokenizer->file, sentencepiece) == 0;
+    return same ? ECH_FILE_SENTENCEPIECE : ECH_FILE_TOKENIZER;
 }
 
-/* Instead of files that it was not read from. */
+/* Exports a tokenizer that was not read from such files. */
 static void add_exported(const ech_tokenizer *tokenizer, ech_checkpoint_info *out)
 {
     ech_text bytes = {0}, config = {0};
@@ -104,8 +104,8 @@ static ech_status read_texts(const ech_config *config, const ech_tokenizer *toke
     return read_tokenizer(tokenizer, folder, out);
 }
 
-/* Of the last checkpoint, if it is there since this was asked last. */
-static void tell_of_saved(ech_trainer *t)
+/* Logs the last checkpoint, if it was completed since the last call. */
+static void log_saved(ech_trainer *t)
 {
     ech_exec_saved saved;
     if (!ech_exec_take_saved(t->session.exec, &saved) || !ech_trainer_is_first(t)) return;
@@ -124,7 +124,7 @@ ech_status ech_trainer_follow_save(ech_trainer *t, bool failed)
 {
     if (failed) ECH_TRY(ech_exec_finish_save(t->session.exec));
     if (failed) return ECH_EABORTED;
-    tell_of_saved(t);
+    log_saved(t);
     return ECH_OK;
 }
 
@@ -133,7 +133,7 @@ ech_status ech_trainer_finish_save(ech_trainer *t)
     double start = ech_clock_now();
     ECH_TRY(ech_exec_finish_save(t->session.exec));
     t->stall_seconds += ech_clock_now() - start;
-    tell_of_saved(t);
+    log_saved(t);
     return ECH_OK;
 }
 
@@ -154,8 +154,8 @@ ech_status ech_trainer_save(ech_trainer *t)
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
     double stall = ech_clock_now() - start;
     t->saved_step = t->step;
-    if (!t->session.plan->snapshots) t->stall_seconds = stall; /* it is this one that is there */
-    tell_of_saved(t);
+    if (!t->session.plan->snapshots) t->stall_seconds = stall; /* this one is complete */
+    log_saved(t);
     t->stall_seconds = stall;
     return ECH_OK;
 }
@@ -183,7 +183,7 @@ static ech_status check_folders(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Who goes on from a checkpoint finds the metrics of all steps before it. */
+/* Metrics of all steps before a checkpoint are written before it is committed. */
 static ech_status open_gate(void *context)
 {
     ech_trainer *t = context;

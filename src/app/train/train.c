@@ -125,10 +125,10 @@ void ech_train_catch_signals(void)
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigset_t caught;
     sigemptyset(&action.sa_mask);
-    signal(SIGPIPE, SIG_IGN); /* who reads the log may go */
+    signal(SIGPIPE, SIG_IGN); /* the log's reader may end */
     sigemptyset(&caught);
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        struct sigaction now; /* what was told to be ignored (nohup, a shell's &) stays ignored */
+        struct sigaction now; /* an ignored signal (nohup, a shell's &) stays ignored */
         sigaction(signals[i], NULL, &now);
         if (now.sa_handler != SIG_IGN) sigaction(signals[i], &action, NULL);
         sigaddset(&caught, signals[i]);
@@ -246,7 +246,7 @@ static ech_status run_due(ech_trainer *t)
     switch_to(t, ECH_ACTIVITY_SAVING);
     if (ech_calendar_due(&t->calendar, ECH_LIST_SAVE, t->step) || r->save_now || stop)
         ECH_TRY(ech_trainer_save(t));
-    if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* what is said next is true then */
+    if (stop) ECH_TRY(ech_trainer_finish_save(t)); /* before the line below */
     if (stop && ech_trainer_is_first(t))
         ech_progress_say(t->progress, "stopped after step %lld, %s; the same command goes on",
                          (long long)t->step,
@@ -298,7 +298,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_session_destroy(&t.session);
     ech_checkpoint_info_free(&t.texts);
     free(t.model_folder);
-    ech_progress_destroy(t.progress); /* what saves looks to it */
+    ech_progress_destroy(t.progress); /* savers use it */
     for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */
         if (t.lock[i] >= 0) close(t.lock[i]);
     ech_corpus_close(t.train);

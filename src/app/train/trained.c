@@ -75,7 +75,7 @@ static void try_tokenizer(ech_trained *trained)
     trained->tokenizer = NULL;
 }
 
-/* That of the run file may be gone by now; the model has its own beside it. */
+/* The run file's tokenizer may be gone by now; the model's folder has a copy. */
 static ech_status open_tokenizer(ech_trained *trained, const ech_trained_options *options)
 {
     const char *source = options->tokenizer ? options->tokenizer : trained->folder;
