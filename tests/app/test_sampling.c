@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
+#include "data/token_file.h"
 
 enum { T = 9 };
 
