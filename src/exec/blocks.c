@@ -80,7 +80,7 @@ typedef struct frame {
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
-    const ech_block_call *last; /* whose tensors stand in the ech_call; NULL: nobody's */
+    const ech_block_call *last; /* the ech_call still has its tensors; NULL: none */
 } frame;
 
 /* Global micro-batch q begins with sample q b. */
@@ -137,8 +137,8 @@ static void prepare_step(frame *f, ech_call *call)
 
 /* ---- a call ---- */
 
-/* What the step's call before has set. A tensor without data is absent; what else it says does not matter,
- * and clearing all of it takes as long as everything else that a call is prepared with. */
+/* Clears the tensors of the step's previous call. A tensor without data is absent, whatever else it holds; to clear
+ * all of it would take as long as all other preparations of a call. */
 static void clear_ports(const frame *f, ech_call *call)
 {
     if (!f->last) return;

@@ -127,16 +127,16 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
 
 /* ---- the reduce lane: scalars ---- */
 
-/* Squares count once for each slice of the model's parameters: on one rank. */
-static void keep_own_squares(ech_exec *exec, double *squares)
+/* The squares of each slice of a parameter count on one rank only. */
+static void count_own_squares(ech_exec *exec, double *squares)
 {
     const ech_plan *plan = exec->plan;
     for (int i = 0; i < (int)plan->model->param.n; i++)
         if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i)) squares[i] = 0;
 }
 
-/* Tensor ranks have the same loss. */
-static void keep_own_loss(const ech_exec *exec, double *row)
+/* Tensor ranks have the same loss: it counts on the first. */
+static void count_own_loss(const ech_exec *exec, double *row)
 {
     if (exec->plan->layout->coordinates[exec->plan->rank].tensor > 0)
         row[ECH_SCALAR_LOSS] = row[ECH_SCALAR_LOSS_WEIGHT] = 0;
@@ -148,8 +148,8 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
                   (size_t)step->turn * (size_t)ech_plan_row(exec->plan);
     bool counts = step->group == ECH_GROUP_WORLD && step->index <= ECH_SCALAR_LOSS &&
                   step->index + step->count > ECH_SCALAR_LOSS;
-    if (counts) keep_own_loss(exec, row);
-    if (step->index + step->count > ECH_SCALARS) keep_own_squares(exec, row + ECH_SCALARS);
+    if (counts) count_own_loss(exec, row);
+    if (step->index + step->count > ECH_SCALARS) count_own_squares(exec, row + ECH_SCALARS);
     return ech_group_fold(exec->channel[step->group][step->lane],
                           step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM, &row[step->index],
                           step->count);

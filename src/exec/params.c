@@ -8,7 +8,7 @@
 
 #include "exec/state.h"
 
-/* What this rank has of it. */
+/* The shape of this rank's shard, with that data. */
 static void set_view(const ech_exec *exec, int param, void *data, ech_tensor *out)
 {
     *out = exec->param_view[param];
@@ -155,8 +155,8 @@ static bool is_asynchronous(const ech_exec *exec)
     return exec->plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
 }
 
-/* Not folded yet under asynchronous schedules, squares are this rank's own: those that a tensor rank
- * before it has as well are that one's to count. */
+/* Under asynchronous schedules squares are not folded yet: this rank sums its own, without those of parameters that a
+ * lower tensor rank has as well. */
 ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
@@ -168,7 +168,7 @@ ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* Under asynchronous schedules a loss is one replica's own: squares are all's. */
+/* Under asynchronous schedules the loss is of this replica only; squares are of all. */
 static bool is_finite(const ech_exec *exec, const double *row)
 {
     return isfinite(row[ECH_SCALAR_SQUARES]) &&

@@ -109,8 +109,8 @@ static void list_forward(lister *l, const ech_node *node)
         add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);
 }
 
-/* The gradient of input i may take over the place of what is read of that input, if both are all of their
- * memory and nothing is added. */
+/* The gradient of input i may take over the memory of what is read of that input, if neither is a view and nothing is
+ * added. */
 static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads, int i)
 {
     int read = ech_block_backward_value(l->block, node->in[i]);

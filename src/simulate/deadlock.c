@@ -94,14 +94,14 @@ static int find_in(const chain *c, ech_wait at)
 }
 
 /* Follows waits from `at`. Returns where in the chain the last one's wait leads back to, or -1: to a
- * step that does not exist, on rank `*nobody`. */
-static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *nobody)
+ * step that does not exist, on rank `*lacks`. */
+static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *lacks)
 {
     for (;;) {
         ECH_PUSH(*c, at);
         at = waits_for(r, at);
         if (at.step < 0) {
-            *nobody = at.rank;
+            *lacks = at.rank;
             return -1;
         }
         int again = find_in(c, at);
@@ -115,8 +115,8 @@ static void print_wait(const ech_rehearsal *r, ech_wait at, ech_text *out)
     ech_step_print(step_of(r, at), out);
 }
 
-static void print_nobody(const ech_rehearsal *r, const chain *c, int first, int nobody,
-                         ech_text *out)
+static void print_missing(const ech_rehearsal *r, const chain *c, int first, int lacks,
+                          ech_text *out)
 {
     for (size_t i = (size_t)first + 1; i < c->n; i++) {
         ech_text_append(out, "%s", i == (size_t)first + 1 ? "waits for " : ", which waits for ");
@@ -124,7 +124,7 @@ static void print_nobody(const ech_rehearsal *r, const chain *c, int first, int 
     }
     const ech_step *last = step_of(r, c->at[c->n - 1]);
     ech_text_append(out, "%swaits for rank %d to %s", c->n > (size_t)first + 1 ? ", which " : "",
-                    nobody,
+                    lacks,
                     ech_step_gathers(last) ? "join"
                     : ech_step_sends(last) ? "receive it"
                                            : "send it");
@@ -160,12 +160,12 @@ ech_status ech_rehearsal_fail(const ech_rehearsal *r)
     chain c = {0};
     ECH_CLEANUP(ech_text_free) ech_text why = {0};
     ECH_FREED int *standing = find_standing(r);
-    int rank = 0, nobody = -1;
+    int rank = 0, lacks = -1;
     while (standing[rank] < 0) rank++;
-    int again = follow(r, (ech_wait){.rank = rank, .step = standing[rank]}, &c, &nobody), first;
+    int again = follow(r, (ech_wait){.rank = rank, .step = standing[rank]}, &c, &lacks), first;
     if (again < 0) {
         first = (int)c.n > MOST_SHOWN ? (int)c.n - MOST_SHOWN : 0;
-        print_nobody(r, &c, first, nobody, &why);
+        print_missing(r, &c, first, lacks, &why);
     } else {
         first = find_compute(r, &c, again);
         print_circle(r, &c, first, again, &why);

@@ -52,7 +52,7 @@ const char *ech_step_name(ech_step_kind kind)
     return rows[kind].text;
 }
 
-/* Messages only carry what a phase makes. */
+/* Messages run no phase; they have what one makes. */
 int ech_step_kind_phase(ech_step_kind kind)
 {
     return rows[kind].lane == ECH_LANE_COMPUTE ? rows[kind].phase : -1;
