@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include "app/fixture.h"
-#include "data/token_file.h"
 
 enum { T = 9 };
 
