@@ -71,7 +71,8 @@ void ech_step_profile_destroy(ech_step_profile *profile); /* accepts NULL */
 
 /* Books the rank's time from `now` on, in seconds on the clock, to `activity`. */
 void ech_step_profile_switch_to(ech_step_profile *profile, ech_activity activity, double now);
-/* Adds a train list that has ended, with the times recorded of it. The first call does not: it begins the measurement at `now`. */
+/* Adds a train list that has ended, with the times recorded of it. The first call does not: it begins the
+ * measurement at `now`. */
 void ech_step_profile_take(ech_step_profile *profile, const ech_exec_times *times, double now);
 /* The table of all that was measured until `now`; release with ech_step_profile_table_free. */
 ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double now);
