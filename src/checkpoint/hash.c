@@ -117,8 +117,8 @@ void ech_hash_print(ech_hash hash, char digits[ECH_HASH_DIGITS + 1])
 bool ech_hash_parse(const char *digits, ech_hash *out)
 {
     ech_hash hash;
-    char text[ECH_HASH_DIGITS + 1] = "", back[ECH_HASH_DIGITS + 1];
-    memcpy(text, digits, ECH_HASH_DIGITS);
+    char text[ECH_HASH_DIGITS + 1], back[ECH_HASH_DIGITS + 1];
+    snprintf(text, sizeof text, "%.*s", ECH_HASH_DIGITS, digits);
     if (sscanf(text, "%16" SCNx64 "%16" SCNx64, &hash.high, &hash.low) != 2) return false;
     ech_hash_print(hash, back);
     if (strcmp(text, back) != 0) return false; /* blanks, signs or upper case */

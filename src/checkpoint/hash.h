@@ -45,7 +45,7 @@ uint64_t ech_hash_number(uint64_t number);
 bool ech_hash_equal(ech_hash a, ech_hash b);
 /* Writes 32 lower-case hexadecimal digits, high half first, as xxhsum prints them, and a NUL. */
 void ech_hash_print(ech_hash hash, char digits[ECH_HASH_DIGITS + 1]);
-/* Parses 32 such digits; at least as many bytes must be readable. False: they are something else. */
+/* False: the text does not begin with 32 such digits. */
 bool ech_hash_parse(const char *digits, ech_hash *out);
 
 #endif
