@@ -171,7 +171,7 @@ static ech_status make_groups(ech_exec *exec)
 /* What the board shows of each step, made once: a step is to cost nothing but its work. */
 static void name_positions(ech_exec *exec)
 {
-    ECH_CLEANUP(ech_text_free) ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
         exec->where[l] = ech_pool_alloc(exec->pool, list->step.n * sizeof *exec->where[l]);

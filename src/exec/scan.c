@@ -36,7 +36,7 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
     int64_t at = find_first(exec, x, &value);
     if (at < 0) return;
     ech_micro micro = ech_micro_at(exec->list->numbering, step->micro);
-    ECH_CLEANUP(ech_text_free) ech_text text = {0};
+    ECH_FREED_TEXT text = {0};
     ech_step_print(step, &text);
     exec->finding = (ech_finding){.rank = exec->plan->rank,
                                   .step = (int)(step - exec->list->step.at),

@@ -158,7 +158,7 @@ static int find_compute(const ech_rehearsal *r, const chain *c, int again)
 ech_status ech_rehearsal_fail(const ech_rehearsal *r)
 {
     chain c = {0};
-    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    ECH_FREED_TEXT why = {0};
     ECH_FREED int *standing = find_standing(r);
     int rank = 0, lacks = -1;
     while (standing[rank] < 0) rank++;

@@ -10,7 +10,7 @@
 static inline bool order_follow(const ech_order *order, ech_order_progress *progress, ech_text *why)
 {
     for (size_t i = 0; i < order->n; i++) {
-        ECH_CLEANUP(ech_text_free) ech_text fault = {0};
+        ECH_FREED_TEXT fault = {0};
         if (ech_order_progress_add(progress, order->at[i], &fault)) continue;
         ech_text_append(why, "item %zu, ", i);
         ech_order_item_print(order->at[i], why);
@@ -26,7 +26,7 @@ static inline ech_status order_check(const ech_order *order, int chunks, int mic
 {
     ECH_CLEANUP(ech_order_progress_end)
     ech_order_progress progress = ech_order_progress_begin(chunks, micro_batches);
-    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    ECH_FREED_TEXT why = {0};
     if (order_follow(order, &progress, &why)) return ECH_OK;
     ECH_FAIL(ECH_EINPUT, "%s: %s", name, why.at);
 }

@@ -109,7 +109,7 @@ static ech_status read_word(const reader *r, const word *w, ech_order_progress *
         return refuse(r, w->at,
                       "%s: not an item; write F<chunk>.<micro-batch>, B... or W..., as F0.3",
                       w->shown);
-    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    ECH_FREED_TEXT why = {0};
     if (!ech_order_progress_add(progress, item, &why))
         return refuse(r, w->at, "%s: %s", w->shown, why.at);
     ECH_PUSH(*order, item);
@@ -133,7 +133,7 @@ static ech_status finish_line(const reader *r, int stage, const ech_order_progre
 {
     bool split = false;
     for (size_t i = 0; i < order->n && !split; i++) split = order->at[i].action == ECH_W;
-    ECH_CLEANUP(ech_text_free) ech_text why = {0};
+    ECH_FREED_TEXT why = {0};
     if (!ech_order_progress_done(progress, split, &why))
         return refuse(r, r->at, "stage %d: %s", stage, why.at);
     if (!split) follow_each_backward(order);
