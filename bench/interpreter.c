@@ -21,6 +21,7 @@
 
 #include "app/setup/setup.h"
 #include "base/clock.h"
+#include "check/check.h"
 
 /* Nothing of it is read or written: no list that does is run. */
 static const char run_file[] = "model:\n"
