@@ -153,12 +153,12 @@ void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out)
     ech_text_append(out, "%s", monitor->how.at);
 }
 
-/* Sends SIGCONT to a process that is stopped. */
-static bool continue_stopped(pid_t process)
+/* Sends SIGCONT, which also withdraws a SIGSTOP that the process has not acted on. Whether it was stopped. */
+static bool continue_process(pid_t process)
 {
     ech_life_signs signs;
     ech_life_look(process, &signs);
-    return signs.state == 'T' && kill(process, SIGCONT) == 0;
+    return kill(process, SIGCONT) == 0 && signs.state == 'T';
 }
 
 void ech_monitor_note_stop(ech_monitor *monitor)
@@ -168,7 +168,7 @@ void ech_monitor_note_stop(ech_monitor *monitor)
     monitor->asked = true;
     list_ranks(monitor, &processes);
     if (monitor->child) ECH_PUSH(processes, monitor->child);
-    for (size_t i = 0; i < processes.n; i++) n += continue_stopped(processes.at[i]);
+    for (size_t i = 0; i < processes.n; i++) n += continue_process(processes.at[i]);
     free(processes.at);
     if (n)
         ech_log_info("processes of the job that were stopped go on now, so that it can end: %d", n);
