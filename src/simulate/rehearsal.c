@@ -32,11 +32,18 @@ typedef struct rank_state {
     int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
 } rank_state;
 
+/* What calls [c, c + calls) of a block's program cost: the same for every micro-batch and rank. calls 0: not known. */
+typedef struct known_cost {
+    int calls;
+    double cost;
+} known_cost;
+
 typedef struct engine {
     ech_rehearsal *out;
     const ech_costs *costs;
-    rank_state *rank; /* [ranks] */
-    int *members;     /* [ranks] */
+    rank_state *rank;                 /* [ranks] */
+    int *members;                     /* [ranks] */
+    known_cost *(*known)[ECH_PHASES]; /* [blocks]: [c]; NULL until a step of that program is met */
     ECH_LIST(channel) channel;
     ECH_LIST(event) heap;
     double now;
@@ -145,6 +152,22 @@ static void begin_collective(engine *e, int rank, int step)
     end_in(e, ech_costs_of_step(e->costs, e->out->plans[rank], s, c->among), rank, step);
 }
 
+/* Of a step that its rank does alone. */
+static double cost_alone(engine *e, int rank, const ech_step *step)
+{
+    const ech_plan *plan = e->out->plans[rank];
+    ech_participants alone = {1, rank, rank};
+    if (ech_step_kind_phase(step->kind) < 0) return ech_costs_of_step(e->costs, plan, step, alone);
+    known_cost **known = &e->known[step->block][step->phase];
+    size_t calls = plan->model->block.at[step->block]->program[step->phase].n;
+    ECH_ASSERT((size_t)step->first_call < calls);
+    if (!*known) *known = ech_pool_alloc(e->out->pool, calls * sizeof **known);
+    known_cost *of = &(*known)[step->first_call];
+    if (of->calls != step->calls)
+        *of = (known_cost){step->calls, ech_costs_of_step(e->costs, plan, step, alone)};
+    return of->cost;
+}
+
 static void begin(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
@@ -157,10 +180,7 @@ static void begin(engine *e, int rank, int step)
     if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
-        end_in(
-            e,
-            ech_costs_of_step(e->costs, e->out->plans[rank], s, (ech_participants){1, rank, rank}),
-            rank, step);
+        end_in(e, cost_alone(e, rank, s), rank, step);
 }
 
 static bool is_ready(const engine *e, int rank, lane *l)
@@ -228,6 +248,7 @@ static void allocate(engine *e)
     out->finish = ech_pool_alloc(out->pool, ranks * sizeof *out->finish);
     e->rank = ech_calloc(ranks, sizeof *e->rank);
     e->members = ech_calloc(ranks, sizeof *e->members);
+    e->known = ech_calloc(out->plans[0]->model->block.n, sizeof *e->known);
     for (int rank = 0; rank < out->ranks; rank++) {
         size_t steps = ech_rehearsal_list(e->out, rank)->step.n;
         out->missing += (int64_t)steps;
@@ -254,6 +275,7 @@ void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const
     }
     free(e.rank);
     free(e.members);
+    free(e.known);
     free(e.channel.at);
     free(e.heap.at);
 }
