@@ -127,7 +127,11 @@ static ech_status open_shards(ech_shards *weights, const char *path)
             ECH_FAIL(ECH_EINPUT, "%s: its shard %s is not there; copy all files of the model", path,
                      shard);
         ECH_TRY(open_file(weights, shard));
-        ECH_TRY(check_shard(path, &index, shard, weights->file.at[weights->file.n - 1]));
+    }
+    size_t f = 0;
+    json_object_foreach(index.shards, shard, tensors)
+    {
+        ECH_TRY(check_shard(path, &index, shard, weights->file.at[f++]));
     }
     return ECH_OK;
 }
