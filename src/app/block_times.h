@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Costs of a model's blocks (layout/profile.h) from the begin and end times of the steps of train lists, as
- * measured by `echelon profile` or recorded in a trace.
+ * Costs of a model's blocks (layout/profile.h) from the begin and end times of the steps of train lists, as measured by
+ * `echelon profile` or recorded in a trace.
  */
 #ifndef ECH_APP_BLOCK_TIMES_H
 #define ECH_APP_BLOCK_TIMES_H
@@ -13,43 +13,44 @@
 
 /* One phase of one block. */
 typedef struct ech_block_phase {
-    ech_numbers seconds; /* of each micro-batch or sequence chunk */
-    double sum;          /* seconds so far of the one whose steps are being added up */
-    int micro;           /* its number, or -1 */
+    ech_numbers seconds; /* one number per micro-batch, or per sequence chunk */
+    double sum;          /* seconds so far of the micro-batch whose steps are being summed */
+    int micro;           /* number of that micro-batch; -1: none */
 } ech_block_phase;
 
 typedef struct ech_block_times {
-    int slots;
-    ech_block_phase *slot; /* [blocks * ECH_PHASES] */
-    ech_numbers update;    /* seconds per byte of norm and update, one per list of a rank */
-    ech_numbers other;     /* seconds of other steps, per training step; one per list of a rank */
+    int slots;             /* blocks * ECH_PHASES */
+    ech_block_phase *slot; /* [slots], block by block */
+    ech_numbers update;    /* seconds of norm and update per byte of parameters, by list added */
+    ech_numbers other;     /* seconds of other compute steps per training step, by list added */
 } ech_block_times;
 
 void ech_block_times_create(const ech_model *model, ech_block_times *out);
 void ech_block_times_free(ech_block_times *times);
 
-/* Adds a train list that the plan's rank has run: begin[steps] and end[steps] in seconds. The steps of one phase
- * of a block on one micro-batch are summed to one number: collectives split a phase into several steps, and so
- * do B and W where they alternate. */
+/* Adds a train list that the plan's rank has executed; begin and end, [steps of the list], are in seconds. The steps of
+ * one phase of a block on one micro-batch are summed to one number: collectives split a phase into several steps, and
+ * so does the alternation of B and W. */
 void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const double *begin,
                          const double *end);
 
-/* Medians and quartiles over lists, micro-batches and ranks, multiplied by `ways` (ech_plan_ways), over which
- * tensor and context ranks divide a block: so they are the times of a whole block on one rank. Link, bytes of
- * blocks and the model's description are left empty, for the caller. Release with ech_profile_destroy. */
+/* A profile with medians and quartiles over lists, micro-batches and ranks. Times of phases are multiplied by `ways`
+ * (ech_plan_ways), the number of tensor and context ranks that divide a block: so they are the times of an unsharded
+ * block on one rank. The caller sets link, bytes of blocks and the model's description. Release with
+ * ech_profile_destroy. */
 ech_profile *ech_block_times_profile(ech_block_times *times, int ways);
 
-/* The interquartile ranges of the times of n blocks together, over the sum of their medians. */
+/* The sum of the interquartile ranges of the times of n blocks over the sum of their medians. */
 double ech_block_times_spread(const ech_profile_block *block, int n);
 
-/* Sets profile->busy: whether other programs disturbed the measurement, judged by its spread and by the
- * fraction of time in which it had a processor. */
+/* Sets profile->busy (other programs disturbed the measurement) from its spread and processor_share. */
 void ech_profile_judge(ech_profile *profile);
 
-/* The measurement of `echelon profile`. Every rank trains the whole model alone for `steps` training steps after one
- * that does not count, all ranks at the same time, so that they contend for memory as in the run. Medians and
- * quartiles over steps and micro-batches are averaged over the ranks. Then ranks 0 and 1 measure the link between
- * them. `design`: of the run. *out: the same on every rank. Reads the run's data, writes nothing. Collective. */
+/* The measurement of `echelon profile`. Every rank trains the unsharded model alone for `steps` training steps after
+ * one that does not count, all ranks at the same time, so that they contend for memory as in the run. Medians and
+ * quartiles over training steps and micro-batches are averaged over the ranks. Then ranks 0 and 1 measure the link
+ * between them. `design`: the run's. *out is the same on every rank; release with ech_profile_destroy. Reads the run's
+ * data, writes nothing. Collective. */
 ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
                               ech_profile **out);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of other programs' weights to a Hugging Face folder, tensor by tensor: a model may be larger than
- * memory.
+ * Conversion of other programs' weights to a Hugging Face folder, tensor by tensor: a model may be larger than memory.
  */
 #ifndef ECH_APP_CONVERT_H
 #define ECH_APP_CONVERT_H
@@ -10,22 +9,25 @@
 #include "checkpoint/shards.h"
 #include "model/model.h"
 
-/* The input: a file of llm.c or llama2.c, whose tensors have no names, or a folder. */
+/* The input: a file of llm.c or llama2.c, whose tensors have no names, or a Hugging Face folder. */
 typedef struct ech_conversion {
     ech_config *config; /* with the model section of the input */
     ech_model *model;
-    ech_raw raw;              /* of a file */
-    ech_shards *shards;       /* of a folder; NULL: a file */
-    char *folder;             /* likewise */
-    const char *format;       /* its name: "Hugging Face folder" */
-    ech_dtype dtype;          /* as which most tensors are stored */
+    ech_raw raw;              /* the input if it is a file */
+    ech_shards *shards;       /* the weights of an input folder; NULL: the input is a file */
+    char *folder;             /* path of the input folder; NULL: the input is a file */
+    const char *format;       /* name of the input's format: "Hugging Face folder"; static */
+    ech_dtype dtype;          /* of most tensors of the input */
     ech_model_text_ends ends; /* tokens that begin and end a text */
 } ech_conversion;
 
+/* Opens and checks the file or folder `in`. Errors: it is damaged, of an unknown format, or has not exactly the tensors
+ * of a model that Echelon knows. */
 ech_status ech_conversion_open(const char *in, ech_conversion *out);
 void ech_conversion_close(ech_conversion *conversion);
 
-/* Writes the folder `out`, which must not exist: under a temporary name, then renames it. */
+/* Writes the folder `out` with weights of `dtype`, under a temporary name that is renamed at the end. Errors: `out`
+ * exists; a value is too large for `dtype`; ECH_EIO. */
 ech_status ech_conversion_write(const ech_conversion *conversion, const char *out, ech_dtype dtype);
 
 #endif

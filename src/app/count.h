@@ -25,8 +25,8 @@ char *ech_count_span(double seconds, char *buffer);
 
 typedef ECH_LIST(double) ech_numbers;
 
-/* The quartile `quarters` (0 to 3) of finite numbers: element n * quarters / 4 of the sorted list; 0 if it is
- * empty. Sorts the list. */
+/* The quartile `quarters` (0 to 3) of finite numbers: element n * quarters / 4 of the sorted list; 0 if it is empty.
+ * Sorts the list. */
 double ech_quartile(ech_numbers *numbers, int quarters);
 /* The median: quartile 2. */
 double ech_median(ech_numbers *numbers);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parsing a command's line by tables: options and positional words, each of which sets a field of the
- * command's struct of arguments.
+ * Parsing a command line with tables of options and of positional words, each of which sets a field of the command's
+ * struct of arguments.
  */
 #ifndef ECH_APP_OPTIONS_H
 #define ECH_APP_OPTIONS_H
@@ -22,9 +22,9 @@ typedef struct ech_option {
     ech_option_kind kind;
     const char *name;  /* "steps" of --steps */
     char letter;       /* "s" of -s; 0: none */
-    const char *value; /* the value's name in --help; NULL: it takes none */
-    size_t at, bytes;  /* of the field */
-    int64_t low, high; /* of ECH_OPTION_INT */
+    const char *value; /* the value's name in --help; NULL: the option takes none */
+    size_t at, bytes;  /* offset and size of the field in the struct of arguments */
+    int64_t low, high; /* of ECH_OPTION_INT, both allowed */
     const char *help;
 } ech_option;
 
@@ -44,21 +44,21 @@ typedef struct ech_option {
 #define ECH_TEXT(type, field, name, letter, value, help)                                           \
     ECH_OPTION_ROW(ECH_OPTION_TEXT, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
 
-/* A positional word sets a field of type const char *, NULL before. */
+/* A positional word. It sets a field of type const char *, which is NULL before. */
 typedef struct ech_word {
-    size_t at;
+    size_t at;           /* offset of the field */
     const char *missing; /* the error if it is not given; NULL: it is optional */
 } ech_word;
 
 typedef struct ech_command_line {
-    const char *usage, *about;
-    const ech_option *option; /* ends with {0}; NULL: none */
-    const ech_word *word;     /* [words] */
+    const char *usage, *about; /* for --help: the words, and what the command does */
+    const ech_option *option;  /* ends with {0}; NULL: no options */
+    const ech_word *word;      /* [words] in their order */
     size_t words;
     const char *surplus; /* hint of the error for a word too many; NULL: none */
-    /* NULL, or called for each word and sets the fields itself; `word` then only checks for missing ones. */
+    /* NULL, or is called for each word and sets fields itself; then the table `word` only says which are missing. */
     void (*take)(void *arguments, char *word, const struct argp_state *state);
-    /* NULL, or called after the whole line; reports errors by argp_error. */
+    /* NULL, or is called after the last word; reports errors with argp_error. */
     void (*check)(void *arguments, const struct argp_state *state);
 } ech_command_line;
 

@@ -13,21 +13,20 @@
 typedef struct ech_sampler {
     double temperature; /* logits are divided by it; 0: always the most likely token */
     int64_t top_k;      /* only the k most likely; 0, or more than there are: all */
-    double
-        top_p; /* nucleus: the fewest most likely with a total probability >= p, after top_k; 1: all */
+    double top_p;       /* nucleus, after top_k: the fewest most likely with a sum >= p; 1: all */
 } ech_sampler;
 
 /* Errors: ECH_EUSAGE if temperature < 0, top_k < 0 or top_p is not in (0, 1]. */
 ech_status ech_sampler_check(const ech_sampler *sampler);
 
-/* Draws one of V tokens from the softmax of logits[V] after temperature, top_k and top_p. `unit`: the random
- * number, in (0, 1). Among equally likely tokens smaller ids rank first; a logit of -inf is probability 0.
+/* Draws one of V tokens from the softmax of logits[V] after temperature, top_k and top_p. `unit`: a uniform random
+ * number in (0, 1). Of equally likely tokens the one with the smaller id comes first; a logit of -inf is probability 0.
  * Errors: ECH_ENUMERIC for a NaN or +inf, or if all probabilities are 0. */
 ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, int64_t V,
                               double unit, int32_t *out);
 
-/* Appends the ids of a prompt: those that the tokenizer's template puts before a text (*front of them), then
- * the text's. Those that the template puts after a text would end it and are left out. */
+/* Appends the ids of a prompt: the *front ids that the tokenizer's template puts before a text, then the text's. Ids
+ * that the template puts after a text are left out, since they would end it. */
 ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, ech_ids *out,
                               size_t *front);
 

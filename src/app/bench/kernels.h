@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the bench's tables of matrix products and of kernels, and their notation: sizes by the letters of
- * docs/design.md, operands, and counts.
+ * The rows of the bench's tables of matrix products and of kernels, and the notation of their sizes (with the letters
+ * of docs/design.md), operands and counts.
  *
- *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: number of blocks in which norms sum N
+ *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
  *                                    numbers
  *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as bytes;
  *                                    then the extents, letters or numbers. "i" or "d" before them: int32
@@ -18,15 +18,15 @@
 enum { ECH_BENCH_LETTERS = 26, ECH_BENCH_TENSORS = 12 };
 
 typedef struct ech_bench_sizes {
-    int64_t of[ECH_BENCH_LETTERS]; /* 'A' first; 0: not given */
+    int64_t of[ECH_BENCH_LETTERS]; /* size of each letter, from 'A'; 0: not given */
 } ech_bench_sizes;
 
 /* The operands of a row: tensors without data. */
 typedef struct ech_bench_operands {
     int n;
     ech_tensor tensor[ECH_BENCH_TENSORS];
-    bool reads[ECH_BENCH_TENSORS]; /* the call reads it, so it must be filled */
-    double bytes;                  /* read and written by one call; "=" counts twice */
+    bool reads[ECH_BENCH_TENSORS]; /* the call reads the tensor, so it must be filled */
+    double bytes;                  /* that one call reads and writes; "=" counts twice */
 } ech_bench_operands;
 
 /* Parses sizes, each reduced to at most `most` (0: as given), for tests. */
@@ -50,8 +50,8 @@ typedef struct ech_bench_call {
     bool a_transposed, b_transposed; /* of products */
 } ech_bench_call;
 
-/* A row of a table: a kernel with its sizes, operands and counts as text. To add one: a row and its
- * call. */
+/* A row of a table: a kernel with its sizes, operands and counts in the notation above. A new kernel needs a row and
+ * its `call`. */
 typedef struct ech_bench_kernel {
     ech_bench_group group;
     ech_op op;
@@ -60,10 +60,10 @@ typedef struct ech_bench_kernel {
     const char *tensors; /* operands, ech_bench_call.t in order */
     const char
         *flops; /* FLOPs of the formula; an exponential, a root or a logarithm counts as one */
-    const char *bytes; /* NULL: those of the tensors */
-    void (*call)(ech_bench_call *c);
-    const char *phase;    /* of products: "F", "B" or "W"; else NULL */
-    const char *switches; /* the scratch dimensions of kernel.def that are on */
+    const char *bytes;               /* count; NULL: ech_bench_operands.bytes */
+    void (*call)(ech_bench_call *c); /* calls the kernel once */
+    const char *phase;               /* of products: "F", "B" or "W"; else NULL */
+    const char *switches;            /* the scratch dimensions of kernel.def that are true */
 } ech_bench_kernel;
 
 extern const ech_bench_kernel ech_bench_kernel_rows[];

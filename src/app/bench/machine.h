@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measured rates of this machine. Each takes a few tenths of a second; 0: memory or threads could not be had.
+ * Measured rates of this machine. Each measurement takes tenths of a second; 0: memory or threads were not to be had.
  */
 #ifndef ECH_APP_BENCH_MACHINE_H
 #define ECH_APP_BENCH_MACHINE_H
@@ -10,10 +10,10 @@
 /* FLOP/s of the fastest of a few matrix products with `threads` threads: the denominator of mfu. */
 double ech_peak_flops(const ech_kernels *kernels, int threads);
 
-/* Memory bandwidth as McCalpin's STREAM (https://www.cs.virginia.edu/stream) measures it, the bound of kernels with
- * few FLOPs per byte: bytes per second, read and written by `threads` threads together on arrays larger than the
- * caches. The better of a[i] = b[i] + s c[i], counted as STREAM does (without the read of a[i]'s cache line before
- * the write), and a[i] = a[i] + s c[i], the pattern of optimizers. */
+/* Memory bandwidth as McCalpin's STREAM (https://www.cs.virginia.edu/stream) measures it, the bound of kernels with few
+ * FLOPs per byte: bytes per second, read and written by `threads` threads together on arrays larger than the caches.
+ * The better of a[i] = b[i] + s c[i], counted as STREAM does (without the read of a[i]'s cache line before the write),
+ * and a[i] = a[i] + s c[i], the pattern of optimizers. */
 double ech_stream_bytes(int threads);
 
 #endif

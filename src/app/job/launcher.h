@@ -11,30 +11,32 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* What the command line depends on. */
+/* What the command line depends on. Texts are borrowed. */
 typedef struct ech_launch {
-    const char *version;  /* of MPI: "Open MPI 4.1.4" */
-    const char *launcher; /* path; NULL: none */
+    const char *version;  /* the MPI library's, which decides the options: "Open MPI 4.1.4" */
+    const char *launcher; /* path of mpirun or mpiexec; NULL: the program is started without one */
     const char *program;  /* path */
-    int ranks, cores;
-    bool is_root;
+    int ranks;            /* for the launcher; not used without one */
+    int cores;            /* of this machine */
+    bool is_root;         /* the user is root, which Open MPI refuses unless it is told otherwise */
 } ech_launch;
 
 typedef struct ech_launch_line {
-    ECH_LIST(const char *)
-    setting;               /* environment variables to be 1, only those that are not set yet */
-    ECH_LIST(char *) word; /* argv */
+    /* Names (static) of environment variables that must be 1. Variables that are set already are not listed. */
+    ECH_LIST(const char *) setting;
+    ECH_LIST(char *) word; /* argv, owned */
 } ech_launch_line;
 
-/* Fills *out up to the program's name. */
+/* Begins a line: settings, the launcher with its options, and the program's path. Release with ech_launch_line_free. */
 void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out);
-/* The same for this program, run by this build's launcher or as one process. Errors: ECH_EIO. */
+/* Begins a line for this program on this machine, with this build's launcher or (!by_launcher) as one process. Errors,
+ * ECH_EIO: /proc does not show the path of this program. */
 ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out);
-/* Adds an argument of the program, which is copied; NULL ends the line. */
+/* Adds an argument of the program, which is copied. After the last one, NULL completes the line. */
 void ech_launch_line_add(ech_launch_line *line, const char *word);
-/* Appends a line that has ended, as typed into a shell. */
+/* Appends a complete line with its settings, as it would be typed into a shell. */
 void ech_launch_line_print(const ech_launch_line *line, ech_text *out);
-/* Puts the settings into this process's environment. */
+/* Sets the settings to 1 in this process's environment. */
 void ech_launch_line_set(const ech_launch_line *line);
 void ech_launch_line_free(ech_launch_line *line);
 

@@ -13,41 +13,40 @@
 
 /* What has been done so far to end the job. */
 typedef enum ech_monitor_phase {
-    ECH_WATCHING,
+    ECH_WATCHING, /* nothing */
     ECH_RANKS_KILLED,
-    ECH_CHILD_HANGS,     /* it did not end after its ranks were killed */
-    ECH_CHILD_UNKILLABLE /* nor after it was killed itself */
+    ECH_CHILD_HANGS,     /* the child did not end after its ranks were killed */
+    ECH_CHILD_UNKILLABLE /* nor did it end after it was killed itself */
 } ech_monitor_phase;
 
 struct ech_monitor {
     ech_board *board;
-    ech_transient file;           /* the board's */
-    ech_transient folder;         /* the job folder; hold -1: none */
+    ech_transient file;           /* of the board */
+    ech_transient folder;         /* for MPI's files of the job; hold -1: none */
     ech_watch watch;              /* of the rank processes that have joined the board */
     ech_rank_processes processes; /* until all ranks have joined the board */
-    bool any;                     /* a rank process was seen */
+    bool any;                     /* a rank process below a launcher was seen */
     ech_monitor_phase phase;
-    pid_t child;           /* the launcher, or the process of all ranks; 0: unknown */
-    bool asked;            /* the job was told to stop */
-    ech_stall stall;       /* and the time of its last observation: */
-    double observed_at;    /* seconds on the clock; 0: never */
+    pid_t child; /* the launcher, or the process of all ranks; 0: unknown */
+    bool asked;  /* the job was told to stop */
+    ech_stall stall;
+    double observed_at; /* time of the stall's last observation, seconds on the clock; 0: never */
     ech_stall_kind halted; /* how the job had stalled when its ranks were killed */
-    ech_text how;          /* the state in which they were found then */
-    /* when a rank died or the end of the job began, seconds on the clock; 0: not yet */
-    double ended_at;
-    int first_dead; /* the rank that died first; -1: none, or several at once */
-    int killed_by;  /* the signal that ended it; 0: none, or unknown */
-    bool has_dead;  /* a rank died before the abort flag was raised */
-    pid_t early; /* the process that died before it joined the board; 0: none, or several at once */
+    ech_text how;    /* the state of the first of these ranks: "rank 0 (process 12) is asleep" */
+    double ended_at; /* when a rank died or the job's end began, seconds on the clock; 0: not yet */
+    int first_dead;  /* the rank that died first; -1: none, or several at once */
+    int killed_by;   /* the signal that ended the process that died first; 0: none, or unknown */
+    bool has_dead;   /* a rank died before the abort flag was raised */
+    pid_t early; /* a process that died before it joined the board; 0: none, or several at once */
 };
 
-/* Observes the ranks if that is due. True when the job has stalled; the positions were printed then. */
+/* Observes the ranks if that is due. True: the job has stalled, and what each rank waits for was printed. */
 bool ech_monitor_check_stall(ech_monitor *monitor);
 
 /* Appends why a stalled job was ended, for the error. */
 void ech_monitor_describe_halt(const ech_monitor *monitor, ech_text *out);
 
-/* The process of a rank that has joined the board and not left it; 0: none. */
+/* The process id that a rank has put into a slot of the board and not removed; 0: none. */
 static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
 {
     return atomic_load(&monitor->board->slot[slot].process);
@@ -56,7 +55,7 @@ static inline int32_t ech_monitor_present(const ech_monitor *monitor, int slot)
 /* After the child's end: gives the ranks 2 s to end, then kills those that are left. */
 void ech_monitor_end_ranks(ech_monitor *monitor);
 
-/* The process of a slot if its rank has joined and the process has not ended; 0: none, or unknown. */
+/* The process of a slot's rank unless it has left the board and ended; 0: none, or this process cannot see it. */
 pid_t ech_monitor_process(const ech_monitor *monitor, int slot);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rank processes of a launcher on this machine: its descendants that run this program, as /proc shows
+ * The rank processes of a launcher on this machine: its descendants whose program is this program's, as /proc shows
  * them.
  */
 #ifndef ECH_APP_JOB_RANK_PROCESS_H
@@ -11,38 +11,38 @@
 
 #include "comm/life.h"
 
-/* Writes the path of the program that a process runs: link is "/proc/PID/exe". The path of a file that was
- * replaced since does not differ. False: /proc does not show it. */
+/* Writes the path of a process's program; link is "/proc/PID/exe". If the file was replaced since, it is still the
+ * original path, without " (deleted)". False: /proc does not show it. */
 bool ech_rank_process_program(const char *link, char *path, size_t size);
 
 /* A rank process below `root` that has a handler for the signal; 0: none. */
 pid_t ech_rank_process_find(pid_t root, int signal);
 
-/* Whether a process has a handler for the signal (before it has one, the signal would kill it). */
+/* Whether a process has a handler for the signal. (Without one the signal would kill it.) */
 bool ech_rank_process_catches(pid_t process, int signal);
 
-/* Whether a process runs the same program as this process. */
+/* Whether a process has the same program as this process. */
 bool ech_rank_process_is_ours(pid_t process);
 
 /* ---- rank processes from their start on: one that dies before it joins the board shows only here ---- */
 
 typedef struct ech_rank_process {
     pid_t process;
-    int life; /* a pidfd: readable when it has ended */
+    int life; /* a pidfd: readable when the process has ended */
 } ech_rank_process;
 
 typedef struct ech_rank_processes {
-    pid_t launcher; /* 0: none, and all calls do nothing */
+    pid_t launcher; /* 0: none; then the calls below do nothing */
     ECH_LIST(ech_rank_process) seen;
 } ech_rank_processes;
 
 /* Adds the rank processes that have started below the launcher since the last call. */
 void ech_rank_processes_update(ech_rank_processes *list);
 
-/* Removes one that has ended from the list and returns its id; 0: none has. */
+/* Removes a process that has ended from the list and returns its id; 0: none has ended. */
 pid_t ech_rank_processes_next_end(ech_rank_processes *list);
 
-void ech_rank_processes_kill(const ech_rank_processes *list);
-void ech_rank_processes_clear(ech_rank_processes *list); /* empties the list */
+void ech_rank_processes_kill(const ech_rank_processes *list); /* SIGKILL to all */
+void ech_rank_processes_clear(ech_rank_processes *list); /* empties the list, frees its memory */
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a job has stalled. A rank that waits for another ends at its own deadline; but when no rank runs at
- * all (all are stopped, frozen by their control group, or in a system call that does not return), only the
- * job monitor can tell. This is its rule, fed with an observation every second or so. Pure.
- *
- * Time in which the monitor itself was stopped does not count.
+ * Whether a job has stalled. A rank that waits too long for another fails by itself; but when no rank does anything
+ * (all are suspended by SIGSTOP, frozen by their control group, or in a system call that does not return), only the job
+ * monitor can tell. This is its rule: a state machine without input or output. Its `deadline` is a number of seconds
+ * (parallel.deadline). Time in which the monitor itself was suspended does not count.
  */
 #ifndef ECH_APP_JOB_STALL_H
 #define ECH_APP_JOB_STALL_H
@@ -15,30 +14,33 @@
 /* The state of all ranks at one time. */
 typedef struct ech_observation {
     uint64_t pulse; /* ech_board_pulse: changes when a rank writes to the board */
-    uint64_t ticks; /* of processor time used, over all ranks */
-    int shown;      /* number of rank processes; 0: /proc does not show all of them */
-    int suspended;  /* how many of these are stopped or frozen */
-    bool asked;     /* the job was told to stop */
+    uint64_t ticks; /* processor time that all ranks have used, in clock ticks of /proc */
+    int shown; /* rank processes; 0: /proc does not show all, and ticks and suspended are void */
+    int suspended; /* how many of these are suspended or frozen */
+    bool asked;    /* the job was told to stop */
 } ech_observation;
 
 typedef enum ech_stall_kind {
     ECH_STALL_NONE,
-    ECH_STALL_IDLE,      /* for the deadline no rank has changed the board or used the processor */
-    ECH_STALL_SUSPENDED, /* told to stop, but all ranks have been stopped or frozen for 10 s since */
-    ECH_STALL_UNRESPONSIVE /* told to stop, and the board has not changed for the deadline */
+    /* For `deadline` seconds no rank has changed the board or used the processor, asked or not. Needs shown > 0. */
+    ECH_STALL_IDLE,
+    /* For 10 s (or `deadline`, if shorter) all ranks have been suspended or frozen while asked. Needs shown > 0. */
+    ECH_STALL_SUSPENDED,
+    ECH_STALL_UNRESPONSIVE /* for `deadline` seconds the board has not changed while asked */
 } ech_stall_kind;
 
 /* Begins as {.deadline = seconds}. */
 typedef struct ech_stall {
     double deadline;
-    double idle, suspended, unresponsive; /* seconds so far */
-    ech_observation last;
+    double idle, suspended, unresponsive; /* seconds that each has lasted */
+    ech_observation last;                 /* before the first one: zeros */
 } ech_stall;
 
-/* Adds an observation, `seconds` after the last one (at most 2 s count); returns whether the job has stalled. */
+/* Adds an observation made `seconds` after the last one (first: 0; at most 2 s count). Returns the first kind of stall,
+ * in the order above, that has lasted long enough; then the job is to be ended. */
 ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, double seconds);
 
-/* Seconds between observations. */
+/* Seconds between observations: 1, or a quarter of the deadline if that is less. */
 double ech_stall_interval(const ech_stall *stall);
 
 #endif

@@ -55,9 +55,9 @@ static bool is_small(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
     if (layout->world > ECH_PLAN_CHECKED_RANKS) return false;
-    double runs = (double)layout->micro_batches * (double)design->model->block.n *
-                  (double)design->schedule->turns;
-    return runs <= ECH_PLAN_CHECKED_RUNS;
+    double forwards = (double)layout->micro_batches * (double)design->model->block.n *
+                      (double)design->schedule->turns;
+    return forwards <= ECH_PLAN_CHECKED_WORK;
 }
 
 /* A report needs a plan's steps and sums only; the values of thousands of plans would not fit into memory. */

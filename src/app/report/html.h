@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory. It is one file that
- * opens from a disk: SVG pictures inline, no scripts, nothing from the network; light or dark as the reader's
- * system.
+ * The HTML page of `echelon report`: facts of a run, timelines, charts of metrics, memory. It is one file that opens
+ * from a disk: SVG pictures inline, no scripts, nothing from the network; light or dark as the reader's system.
  */
 #ifndef ECH_APP_REPORT_HTML_H
 #define ECH_APP_REPORT_HTML_H
@@ -19,48 +18,46 @@ typedef struct ech_report_fact {
 } ech_report_fact;
 
 typedef struct ech_report_point {
-    int64_t step;
-    double
-        value; /* NaN or beyond 1e100: not drawn; the line breaks, and the chart says how often */
+    int64_t step; /* training step */
+    double value; /* NaN or beyond 1e100: a gap in the line, and the chart says how often */
 } ech_report_point;
-typedef ECH_LIST(ech_report_point) ech_report_points; /* steps ascend */
+typedef ECH_LIST(ech_report_point) ech_report_points; /* training steps ascend */
 
-/* A line chart over steps. With many steps, each half pixel shows the lowest and highest value, under a running
- * mean; so the bytes of a chart are bounded. */
+/* A line chart over training steps. With many steps, each half pixel shows the lowest and highest value, and a running
+ * mean is drawn over them; so the bytes of a chart are bounded. */
 typedef struct ech_report_chart {
     const char *title; /* "loss", "tokens per second" */
     ech_report_points training;
     ech_report_points validation; /* may be empty; drawn as dots */
-    ech_report_points restarts;   /* dashed lines after these steps; values are numbers of starts */
-    bool logarithmic;             /* y axis, if all values are above 0 */
+    ech_report_points restarts;   /* dashed lines; value: number of the start, from 2 */
+    bool logarithmic;             /* the y axis is, if all values are above 0 */
 } ech_report_chart;
 
 typedef struct ech_report_memory {
     int ranks, kinds;
-    const char *const *name; /* [kinds], from the left */
+    const char *const *name; /* [kinds], segments of a bar from the left */
     const int64_t *bytes;    /* [ranks][kinds] */
     int64_t limit;           /* bytes per rank; 0: none */
 } ech_report_memory;
 
-/* Empty, zero or NULL parts are left out of the page. Any text is escaped. Pointers but those of lists and texts are
- * borrowed. */
+/* Empty, zero or NULL parts are left out of the page. Any text is escaped. The page borrows all that it points to;
+ * lists and texts are released by who made them. */
 typedef struct ech_report_page {
     const char *title;
     ECH_LIST(ech_report_fact) facts;
-    const ech_timeline *predicted, *measured; /* finished; drawn above each other on one scale */
+    const ech_timeline *predicted, *measured; /* after ech_timeline_finish; on one scale of time */
     ECH_LIST(ech_report_chart) charts;
     ech_report_memory memory;
-    const char *run_file; /* its text */
+    const char *run_file; /* text of the run file */
 } ech_report_page;
 
 /* Appends the page; the same input gives the same bytes. */
 void ech_report_html(const ech_report_page *page, ech_text *out);
 
-/* ---- its pictures: one SVG element each ---- */
+/* ---- pictures of the page: each appends one SVG element ---- */
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
-/* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only evenly spaced
- * ones. */
+/* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only evenly spaced ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 
 /* ---- for charts of reports: running means ---- */
@@ -68,10 +65,9 @@ void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 /* Whether a value is drawn: not NaN, infinite or beyond 1e100. */
 bool ech_report_is_drawn(double value);
 
-/* Centered running mean at each `every`-th point and at the last: over up to `reach` points before it and as
- * many after it. Near the beginning, where losses fall steeply, the window shrinks on both sides; at the end
- * only on the right. Values that are not drawn are left out; NaN if no value is left. Release `at` with
- * free(). */
+/* Centered running mean at each `every`-th point and at the last: over up to `reach` points before it and as many after
+ * it. Near the beginning, where losses fall steeply, the window shrinks on both sides; at the end only on the right.
+ * Values that are not drawn are left out; NaN if no value is left. Release the result's `at` with free(). */
 ech_report_points ech_report_mean(const ech_report_points *points, size_t reach, size_t every);
 
 #endif

@@ -199,7 +199,7 @@ static void add_memory(ech_report *report)
 
 /* ---- the whole ---- */
 
-static ech_status make(ech_report *report, const char *path, ech_text *words)
+static ech_status make(ech_report *report, const char *path, ech_text *summary)
 {
     ECH_FREED char *trace = ech_file_join(report->directory, "trace.json");
     ECH_FREED_TEXT html = {0};
@@ -210,11 +210,11 @@ static ech_status make(ech_report *report, const char *path, ech_text *words)
     ech_report_add_facts(report);
     ech_report_html(&report->page, &html);
     ECH_TRY(ech_file_write(path, html.at, html.n));
-    ech_text_append(words, "written to %s\n", path);
+    ech_text_append(summary, "written to %s\n", path);
     if (report->page.measured)
-        ech_text_append(words, "recorded steps: %s, for ui.perfetto.dev\n", trace);
-    ech_report_print_bubble(report, words);
-    if (report->missing.n) ech_text_append(words, "%s", report->missing.at);
+        ech_text_append(summary, "recorded steps: %s, for ui.perfetto.dev\n", trace);
+    ech_report_print_bubble(report, summary);
+    if (report->missing.n) ech_text_append(summary, "%s", report->missing.at);
     return ECH_OK;
 }
 
@@ -237,9 +237,9 @@ static void release(ech_report *report)
     ech_pool_destroy(report->pool);
 }
 
-ech_status ech_report_run(const char *directory, const char *out, ech_text *words)
+ech_status ech_report_run(const char *directory, const char *out, ech_text *summary)
 {
     ECH_CLEANUP(release) ech_report report = {.directory = directory, .pool = ech_pool_create()};
     ECH_FREED char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
-    return make(&report, path, words);
+    return make(&report, path, summary);
 }

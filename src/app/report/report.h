@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon report`: one HTML page about a run directory.
+ * `echelon report`: one HTML page about a run directory. Not collective.
  */
 #ifndef ECH_APP_REPORT_REPORT_H
 #define ECH_APP_REPORT_REPORT_H
@@ -8,10 +8,10 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Writes the page of the run in `directory` to `out` (NULL: report.html in the directory) and, if steps were
- * recorded, trace.json in the directory. Appends a summary to `words`: the files written, the bubble, and which
- * parts are left out and how to get them. Errors: run.yaml is missing or invalid; a trace is damaged; a file
- * cannot be written. Missing parts are no error. */
-ech_status ech_report_run(const char *directory, const char *out, ech_text *words);
+/* Writes the page of the run in `directory` to `out` (NULL: report.html in the directory) and, if the run has a trace
+ * (log.trace), its ranks' events to trace.json in the directory (app/trace/trace.h). Appends to `summary`, for people:
+ * the files written, the bubble, and which parts are left out and how to get them. Errors: run.yaml is missing or
+ * invalid; a trace is damaged; a file cannot be written. Missing parts are no error. */
+ech_status ech_report_run(const char *directory, const char *out, ech_text *summary);
 
 #endif

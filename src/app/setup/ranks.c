@@ -62,10 +62,10 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
     return first;
 }
 
-ech_status ech_run_ranks(ech_comm_kind comm, int ranks, double deadline, ech_rank_main main,
+ech_status ech_run_ranks(ech_comm_kind kind, int ranks, double deadline, ech_rank_main main,
                          void *context)
 {
-    const ech_comm_backend *backend = ech_comm_of_kind(comm);
+    const ech_comm_backend *backend = ech_comm_of_kind(kind);
     ECH_FREED ech_comm **comms = ech_calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *comms);
     ECH_TRY(ech_comm_open(backend, ranks, deadline, comms));
     return ranks > 0 ? run_threads(comms, ranks, main, context) : run_rank(comms[0], main, context);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The start of all commands: from a run file to a configuration, from that to the design (model, layout and
- * schedule), and from the design to a rank's plan and session.
+ * The start of all commands: from a run file to a configuration, from that to the design (model, layout and schedule),
+ * and from the design to a rank's plan and session. The caller releases every *out. Nothing is collective unless it
+ * says so.
  */
 #ifndef ECH_APP_SETUP_SETUP_H
 #define ECH_APP_SETUP_SETUP_H
@@ -9,54 +10,59 @@
 #include "exec/exec.h"
 #include "layout/profile.h"
 
-/* Reads a configuration: defaults, then the run file, then the command line's "section.key=value" words.
- * Completes the model section by model.init_from (ech_setup_fill_model) and checks all of it. */
+/* Reads a configuration: defaults, then the run file, then the n assignments "section.key=value" of the command line.
+ * Fills the model section from model.init_from (ech_setup_fill_model) and checks all sections. Errors: all that is
+ * wrong, logged with key and value. */
 ech_status ech_setup_config(const char *run_file, char *const *assignments, int n,
                             ech_config **out);
-/* The same from text, without model.init_from; `name` is for errors. */
+/* Reads a configuration from a run file's text instead. The model section must be complete: nothing is filled from
+ * model.init_from, which may be set. `name` is for errors. */
 ech_status ech_setup_config_text(const char *text, const char *name, char *const *assignments,
                                  int n, ech_config **out);
-/* The same from a checkpoint's run.yaml. */
+/* ech_setup_config_text of a checkpoint's run.yaml. */
 ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const *assignments, int n,
                                   ech_config **out);
-/* The defaults, for `echelon help`. */
+/* A configuration of defaults, not checked. */
 ech_status ech_setup_defaults(ech_config **out);
 
-/* The number of ranks by the degrees of the parallel section, where auto counts as 1; 0: all are auto or 1, with
- * pipeline and data auto. */
+/* The number of ranks that the parallel section asks for: pipeline x data x context x tensor, where auto counts as 1;
+ * with stage_replicas their sum x context x tensor. 0: it asks for none, since pipeline and data are auto and context
+ * and tensor are 1. */
 int64_t ech_setup_ranks(const ech_config *config);
-/* Changes the configuration to one rank without parallelism, which trains the same model on the same
- * micro-batches. Before or after it is resolved. */
+/* Changes the configuration to one rank without parallelism, which trains the same model on the global batch in the
+ * same micro-batches. The configuration may be resolved or not. */
 void ech_setup_alone(ech_config *config);
 
 /* The design of a run, the same for all ranks. Made once per process; its ranks only read it. */
 typedef struct ech_design {
     const ech_config *config;       /* resolved; borrowed */
     const ech_tokenizer *tokenizer; /* borrowed; NULL: none is known */
-    int32_t end_of_text;            /* the token that ends a text; -1: none is known */
+    int32_t end_of_text; /* the tokenizer's, unless the caller sets it; -1: none is known */
     ech_model *model;
     ech_layout *layout;
     ech_schedule *schedule;
-    ech_profile *profile; /* measured costs of blocks; NULL: none */
-    const ech_kernels *kernels;
-    int world;
+    ech_profile *profile;       /* measured costs of blocks; NULL: none */
+    const ech_kernels *kernels; /* static */
+    int world;                  /* number of ranks */
 } ech_design;
 
-/* Resolves the configuration in place (replaces every "auto", for `world` ranks, `local_ranks` of them on this
- * machine) and makes model, layout and schedule from it. tokenizer NULL: model.vocab_size must be set. Errors:
- * all that is wrong with the configuration, each with its key and value. */
+/* Resolves the configuration in place (replaces every "auto", for `world` ranks, `local_ranks` of them on this machine)
+ * and makes model, layout and schedule from it. tokenizer NULL: model.vocab_size must be set. The design borrows both.
+ * Errors: all that is wrong with the configuration, each with its key and value. */
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
                              int local_ranks, ech_design *out);
-/* A design of one rank on the same data as `other`. config: a copy of other's, changed by ech_setup_alone. */
+/* A design of one rank on the data of `other`. Borrows config: a copy of other's, changed with ech_setup_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
-void ech_design_destroy(ech_design *design); /* frees its members */
-/* Opens the corpus to train or validate on; *out is NULL if the run does not validate. */
+void ech_design_destroy(ech_design *design); /* frees what the design does not borrow */
+/* Opens the corpus of a split. *out is NULL for ECH_SPLIT_VALID if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
-/* Loader options of a rank: shuffled for training; for validation, samples up to position `last`. */
+/* The options of a rank's loader. `shuffle`: true for training. `last`: samples from this position in the reading order
+ * on are replaced by padding; INT64_MAX: none is. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
-/* A rank's plan. Errors: it exceeds memory.device_limit; a table of its memory is printed then. */
+/* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation and sampling. Errors:
+ * it exceeds memory.device_limit (then a table of its memory is logged); those of the checker. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
-/* A plan with only the steps of its train list (ech_plan_request.outline). */
+/* Makes an outline of a rank's plan: only the steps of the train list (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out);
 /* Appends "    parameters          12.3 MiB ...", a line per kind of memory, and the sum. */
 void ech_print_memory(const ech_plan *plan, ech_text *out);
@@ -67,21 +73,24 @@ typedef struct ech_session {
     ech_exec *exec;
 } ech_session;
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
-                              ech_session *out); /* collective */
+                              ech_session *out); /* collective over `comm` */
 void ech_session_destroy(ech_session *session);
-/* Makes the loader of the session's batches for a purpose (ech_design_reads; shuffled for ECH_TRAIN), which begins
- * at `first_step` and has samples up to position `last`. The caller destroys it. */
+/* Makes the loader of the session's batches for a purpose and gives it to the engine, which borrows it. It begins with
+ * the batch of `first_step` (0: the first), is shuffled for ECH_TRAIN, and has samples before position `last`
+ * (ech_design_reads). */
 ech_status ech_session_read(const ech_session *session, const ech_design *design,
                             const ech_corpus *corpus, ech_purpose purpose, int64_t first_step,
                             int64_t last, ech_loader **out);
 
-/* Opens endpoints and runs `main` on every rank: for `local` on a thread per rank, for `mpi` on this process's
- * rank. Returns the first error of a rank of this process. */
 typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
-ech_status ech_run_ranks(ech_comm_kind comm, int ranks, double deadline, ech_rank_main main,
+/* Calls `main` on every rank with its endpoint (ech_comm), which is closed afterwards: for `local` on `ranks` threads,
+ * for `mpi` (ranks 0) on this process's rank. A rank's error aborts the others. deadline: seconds after which a wait
+ * for another rank fails. Returns the error of the lowest rank of this process that failed by itself, not because
+ * another one had. Collective over the processes of `mpi`. */
+ech_status ech_run_ranks(ech_comm_kind kind, int ranks, double deadline, ech_rank_main main,
                          void *context);
-/* The same for the ranks of a design. */
 typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);
+/* ech_run_ranks for the ranks of a design. */
 ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context);
 
 #endif

@@ -15,7 +15,7 @@ static bool skips(const ech_trainer *t)
 static bool is_beyond(const ech_trainer *t)
 {
     int64_t most = t->config->training.nonfinite_limit;
-    return skips(t) && most > 0 && t->idle > most;
+    return skips(t) && most > 0 && t->withheld > most;
 }
 
 static ech_status refuse_more(const ech_trainer *t, const char *what)
@@ -24,7 +24,7 @@ static ech_status refuse_more(const ech_trainer *t, const char *what)
              "step %lld: NaN or infinity, %s; update %lld in a row that was skipped, where "
              "training.nonfinite_limit is %lld (%lld skipped in all); lower "
              "optimizer.learning_rate and go on from the newest checkpoint",
-             (long long)t->step + 1, what, (long long)t->idle,
+             (long long)t->step + 1, what, (long long)t->withheld,
              (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
 }
 
@@ -88,7 +88,7 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
 {
     ech_finding finding;
     t->skipped++;
-    t->idle++;
+    t->withheld++;
     if (t->design->schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
     ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
     bool goes_on = skips(t) && !is_beyond(t) && !is_lost(&finding);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The log of training: the status line (or plain lines), metrics.jsonl and TensorBoard's events. Rank 0 only.
- * Once open, no error of these files ends the run (base/journal.h).
+ * The log of training: the status line (or plain lines), metrics.jsonl and TensorBoard's events. Rank 0 only, not
+ * collective. Once open, no error of these files ends the run (base/journal.h). A step is a training step here.
  *
- * Calls submit records (notes) to a record writer (app/record_writer.h), whose thread formats and writes them
- * in order. If a disk stalls, training waits once 256 records are queued, since none is dropped.
+ * Calls submit records (notes) to a record writer (app/record_writer.h), whose thread formats and writes them in order.
+ * If a disk is slow, training waits once 256 records are queued, since none is dropped.
  */
 #ifndef ECH_APP_TRAIN_PROGRESS_H
 #define ECH_APP_TRAIN_PROGRESS_H
@@ -20,30 +20,30 @@ typedef struct ech_progress_setup {
     const char *directory; /* the run directory, created if missing */
     int64_t steps;         /* of the whole run */
     int64_t first_step;    /* steps done before this start: metrics of later steps are dropped */
-    int64_t every;         /* plain lines: one every so many steps (and the first and last) */
-    double peak_flops;     /* measured, of all ranks: for mfu */
+    int64_t every; /* without a terminal, one line every so many steps (and the first and last) */
+    double peak_flops; /* measured, of all ranks: for mfu */
     int ranks;
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
     const char *run_yaml; /* the resolved run file, for TensorBoard; may be NULL */
     bool tensorboard;
 } ech_progress_setup;
 
-/* One training step; the JSON keys have the same names. */
+/* One step; the JSON keys have the names of the fields. */
 typedef struct ech_step_metrics {
-    int64_t step; /* steps done: 1 after the first */
-    double loss, learning_rate, grad_norm;
-    int64_t tokens;  /* seen since the run's start */
-    int64_t samples; /* likewise */
-    double step_seconds, tokens_per_second, flops_per_second;
-    int64_t bytes_sent; /* by rank 0 in this step: all axes, and scalars */
-    int64_t peak_bytes; /* of the arena */
+    int64_t step;                          /* steps done: 1 after the first */
+    double loss, learning_rate, grad_norm; /* grad_norm: before clipping */
+    int64_t tokens, samples;               /* trained on since the run began, over all ranks */
+    double step_seconds;
+    double tokens_per_second, flops_per_second; /* over all ranks */
+    int64_t bytes_sent; /* that rank 0 has sent in this step, along all axes and for scalars */
+    int64_t peak_bytes; /* size of rank 0's arena */
     bool skipped;       /* the update was withheld (NaN or infinity) */
 } ech_step_metrics;
 
 typedef struct ech_validation_metrics {
     int64_t step;
-    double loss;    /* JSON key "valid_loss": mean over the tokens */
-    int64_t tokens; /* "valid_tokens": with a target */
+    double loss;    /* JSON key "valid_loss": mean over these tokens */
+    int64_t tokens; /* JSON key "valid_tokens": tokens with a target */
     double seconds;
 } ech_validation_metrics;
 
@@ -52,12 +52,12 @@ typedef struct ech_checkpoint_metrics {
     int64_t step;
     char name[32]; /* JSON key "checkpoint": "step-00000100" */
     int64_t bytes;
-    double seconds;        /* from the start of writing until it was committed */
-    double stall_seconds;  /* for which training waited for it */
-    double waited_seconds; /* of these, for the checkpoint before it */
+    double seconds;        /* from the start of writing until the checkpoint was committed */
+    double stall_seconds;  /* in which training waited for it */
+    double waited_seconds; /* part of stall_seconds in which it waited for the checkpoint before */
 } ech_checkpoint_metrics;
 
-/* The end of the process's training; the JSON line also has "loss_spikes". */
+/* The end of this start's training; the JSON line also has "loss_spikes". */
 typedef struct ech_end_metrics {
     int64_t step;
     int64_t skipped_steps; /* updates withheld since the run's start */
@@ -66,7 +66,7 @@ typedef struct ech_end_metrics {
 /* A record: a line of metrics.jsonl and of the log. */
 typedef struct ech_note {
     enum {
-        ECH_NOTE_STEP, /* adds "mfu", and "loss_spike" for a spike; draws the status line */
+        ECH_NOTE_STEP, /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
         ECH_NOTE_VALIDATION,
         ECH_NOTE_CHECKPOINT,
         ECH_NOTE_END, /* has a log line only if a number is not 0 */
@@ -78,17 +78,18 @@ typedef struct ech_note {
         ech_validation_metrics validation;
         ech_checkpoint_metrics checkpoint;
         ech_end_metrics end;
-        char *line; /* freed when it is written */
+        char *line; /* owned by the record; freed when it was written */
     };
 } ech_note;
 
-/* Opens DIRECTORY/metrics.jsonl for appending, after dropping lines of steps > first_step and an
- * incomplete last line, and an event file; both record that the run starts. */
+/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate) and opens it for appending, and makes an
+ * event file if setup->tensorboard. Both record that the run starts. Errors: ECH_EIO. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
 /* Flushes, and ends the status line. Accepts NULL. */
 void ech_progress_destroy(ech_progress *progress);
 ECH_DESTROY_AT(ech_progress, ech_progress_destroy)
 
+/* Submits a copy of the note. */
 void ech_progress_submit(ech_progress *progress, const ech_note *note);
 /* Prints a log line. */
 void ech_progress_say(ech_progress *progress, const char *format, ...)
@@ -102,13 +103,14 @@ enum { ECH_SPIKES_WINDOW = 50, ECH_SPIKES_FEWEST = 20 };
 
 typedef struct ech_spikes {
     double loss[ECH_SPIKES_WINDOW]; /* the last finite losses */
-    int64_t seen, count;            /* number of losses; of spikes, consecutive ones once */
+    int64_t seen;                   /* number of finite losses */
+    int64_t count;                  /* number of spikes; consecutive ones count once */
     bool high;                      /* the last loss was a spike */
 } ech_spikes;
 
-/* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a spike if it
- * is at least 1.5 times the median and exceeds it by at least six times the median absolute deviation, so that
- * noisy losses have none; never among the first 20. *begins: the loss is a spike and the one before was none. */
+/* Adds a step's loss. Returns loss / median of the window if the loss is a spike, else 0. It is a spike if it is at
+ * least 1.5 times the median and exceeds it by at least six median absolute deviations (so noisy losses have none), and
+ * 20 finite losses were before it. *begins: the loss is a spike and the one before was none. */
 double ech_spikes_take(ech_spikes *spikes, double loss, bool *begins);
 
 #endif

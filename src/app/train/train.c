@@ -164,7 +164,7 @@ static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, in
 {
     if (r.withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
     if (!r.withheld) {
-        t->idle = 0;
+        t->withheld = 0;
         t->proven = t->saved_step;
     }
     t->loss = r.loss;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of one rank's training. Private to app/train.
+ * The state of one rank's training. Private to app/train. A step is a training step here.
  */
 #ifndef ECH_APP_TRAIN_TRAINER_H
 #define ECH_APP_TRAIN_TRAINER_H
@@ -10,29 +10,34 @@
 #include "app/train/progress.h"
 #include "app/train/train.h"
 
+/* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what ech_trainer_begin made. */
 typedef struct ech_trainer {
     ech_comm *comm;
     const ech_design *design;
     const ech_config *config; /* the design's */
     ech_session session;
-    ech_calendar calendar;
+    ech_calendar calendar;     /* after which steps which lists are due */
     ech_corpus *train, *valid; /* valid: NULL without validation */
     ech_loader *loader, *valid_loader;
-    ech_progress *progress;         /* rank 0 */
-    ech_trace *trace;               /* NULL: no log.trace */
+    ech_progress *progress;         /* rank 0; else NULL */
+    ech_trace *trace;               /* NULL: log.trace is off */
     ech_step_profile *step_profile; /* NULL: no --profile */
-    int lock[2];                    /* rank 0: locks on log and checkpoint directory, or -1 */
-    bool told_moved; /* the saving thread has warned that the run directory was moved */
-    int64_t step, saved_step, skipped, tokens;
-    int64_t proven; /* the newest checkpoint's step after which a step was finite; -1: none */
-    int64_t idle;   /* consecutive updates that were withheld */
-    double loss, flops;
-    char
-        *model_folder; /* rank 0: folder with the config.json that the model came from; NULL: new */
-    ech_checkpoint_info texts; /* rank 0: the texts of every checkpoint */
-    double stall_seconds;      /* for which training waited for the checkpoint begun last */
-    double began_at;           /* from here training.time_limit counts, seconds on the clock */
-    bool stopped;
+    int lock[2];        /* rank 0: locked descriptors of log and checkpoint directory, or -1 */
+    bool told_moved;    /* the saving thread has warned that the run directory was moved */
+    int64_t step;       /* steps done since the run began */
+    int64_t saved_step; /* step of this run's newest checkpoint, complete or not; -1: none */
+    /* saved_step when an update was finite last; -1: none. ech_checkpoint_prune spares this checkpoint. */
+    int64_t proven;
+    int64_t skipped;    /* updates withheld for a NaN or infinity since the run began */
+    int64_t withheld;   /* consecutive ones up to the last step */
+    int64_t tokens;     /* trained on since the run began, over all ranks */
+    double loss;        /* of the last step */
+    double flops;       /* number of FLOPs of one step, over all ranks */
+    char *model_folder; /* rank 0: folder of the config.json that the model came from; NULL: new */
+    ech_checkpoint_info texts; /* rank 0: text files that each checkpoint gets: run.yaml ... */
+    double stall_seconds;      /* in which training waited for the newest checkpoint */
+    double began_at; /* where training.time_limit begins: ech_clock_now less earlier starts */
+    bool stopped;    /* a signal or training.time_limit ends training after this step */
 } ech_trainer;
 
 /* Rank 0 logs and writes files for all. */
@@ -41,25 +46,29 @@ static inline bool ech_trainer_is_first(const ech_trainer *t)
     return ech_comm_rank(t->comm) == 0;
 }
 
-/* Opens the data, makes the session, and restores the newest checkpoint or initializes. Collective. */
+/* Opens data, session, logs and loaders, and restores the newest checkpoint or initializes. Collective. */
 ech_status ech_trainer_begin(ech_trainer *t);
 
-/* Makes the texts of all checkpoints; after ech_progress_create. Not collective. */
+/* Fills `texts`, which needs `progress` on rank 0; part of ech_trainer_begin. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
-/* The number of samples of each validation. */
+/* The number of samples of one validation. Needs `valid`. */
 int64_t ech_trainer_samples(const ech_trainer *t);
 
-/* Saves a checkpoint unless this step is saved. Collective. */
+/* Saves a checkpoint unless this step's is there already. With checkpoint.background it returns once the snapshot is
+ * made, before the files are written. Collective. */
 ech_status ech_trainer_save(ech_trainer *t);
 
-/* After a train list: logs a checkpoint that has been completed since. `failed` (the same on all ranks): fails
- * because one could not be written. */
+/* After a train list: logs the checkpoint that was completed since the last call, if there is one. `failed`: a
+ * checkpoint could not be written (ech_readings.save_failed, the same on all ranks); then returns its error, on ranks
+ * that have none ECH_EABORTED. To be called on all ranks. */
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed);
-/* Waits for the checkpoint that is being written, and logs it. */
+/* Waits until the checkpoint that is being written is complete, and logs it. Errors: it could not be written. To be
+ * called on all ranks. */
 ech_status ech_trainer_finish_save(ech_trainer *t);
 
-/* After a withheld update: reports where the first NaN or infinity was, then continues or fails as
- * training.on_nonfinite says. Collective. */
+/* After a withheld update: counts it and reports where the first NaN or infinity was (rank, block, micro-batch), for
+ * which a synchronous schedule repeats the step. Continues or fails as training.on_nonfinite and nonfinite_limit say.
+ * Collective. */
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t);
 
 #endif

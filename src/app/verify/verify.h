@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `echelon verify`: compares training under a layout with training on one rank.
+ * `echelon verify`: compares training under a layout with training on one rank. The error of a tensor a against the
+ * reference b is max|a - b| / max|b| (docs/design.md).
  */
 #ifndef ECH_APP_VERIFY_VERIFY_H
 #define ECH_APP_VERIFY_VERIFY_H
@@ -15,52 +16,54 @@ typedef struct ech_compared_run {
     ech_loader *loader;
 } ech_compared_run;
 
-/* Makes session and loader and initializes the parameters; run->design is set. Collective over `comm`. */
+/* Makes session, data and loader, and initializes the parameters. run->design must be set. Release with
+ * ech_compared_run_close, also after an error. Collective over `comm`. */
 ech_status ech_compared_run_open(ech_compared_run *run, ech_comm *comm);
-/* *loss: of the first batch of validation data under the newest weights. *validates: there is such data.
- * Collective. */
+/* *loss: of the first global batch of validation data with the newest weights. *validates: there is such data; else
+ * *loss is not set. Collective. */
 ech_status ech_compared_run_validate(ech_compared_run *run, bool *validates, double *loss);
 void ech_compared_run_close(ech_compared_run *run);
 
 /* A comparison and its result. */
 typedef struct ech_verification {
     /* in */
-    int64_t steps;      /* training steps to compare; asynchronous: rounded up to whole spans */
-    double tolerance;   /* the largest error that passes; 0: bits must be equal */
+    int64_t steps;      /* training steps to compare; asynchronous: rounded up to full spans */
+    double tolerance;   /* the largest error that passes; 0: numbers must be equal */
     bool own_precision; /* in the run's own precision instead of fp64 */
     /* out, on rank 0 */
     bool passed;
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
-    bool replayed;         /* asynchronous: compared with the serial replay (app/verify/replay.h) */
-    bool exact;            /* the layout must give the same bits as one rank */
-    bool validated;        /* validation losses were compared, too */
-    double worst;          /* the largest error */
-    char worst_at[256];    /* where it was: "step 2, gradient of model.layers.1...." */
-    char first_bad[256];   /* the first tensor out of tolerance, "" if there is none */
-    double worst_loss, worst_gradient, worst_weight, worst_state, worst_validation;
-    int64_t compared; /* elements of gradients, weights and states */
+    bool replayed;  /* the schedule is asynchronous: compared with its serial replay (replay.h) */
+    bool exact;     /* the layout must give the same bits as one rank (docs/design.md) */
+    bool validated; /* validation losses were compared, too */
+    double worst;   /* the largest error */
+    char worst_at[256];  /* where the largest error was: "step 2, gradient of model.layers.1...." */
+    char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
+    double worst_loss, worst_gradient, worst_weight, worst_state, worst_validation; /* errors */
+    int64_t compared; /* number of elements of gradients, weights and states */
 } ech_verification;
 
-/* Default tolerances. That of fp64 is about ten times the largest error of 1,400 random run files (1.2e-12),
- * drawn as in tests/app/test_verify_random.c. */
+/* Default tolerances. That of fp64 is about ten times the largest error of 1,400 random run files (1.2e-12), drawn as
+ * in tests/app/test_verify_random.c. */
 #define ECH_TOLERANCE      1e-11
 #define ECH_TOLERANCE_FP32 1e-5
 
-/* Trains the design's layout and, on rank 0 beside it, a single rank on the same micro-batches. After each
- * training step it compares the loss and every gradient (reduced, not yet clipped) and copies the layout's
- * gradients to the single rank; then it compares the weights and optimizer states that both make of these
- * gradients, and copies them, too. So rounding errors do not accumulate over steps. An asynchronous schedule is
- * compared with its serial replay in the same way, its states at the end of each span. Last, it compares the
- * loss of a validation batch. An ech_design_main whose context is an ech_verification. Collective. */
+/* Trains the design's layout and, on rank 0 beside it, a single rank on the same micro-batches. After each training
+ * step it compares the loss and every gradient (reduced, not yet clipped) and copies the layout's gradients to the
+ * single rank; then it compares the weights and optimizer states that both make of these gradients, and copies them,
+ * too. So rounding errors do not accumulate over training steps. An asynchronous schedule is compared with its serial
+ * replay in the same way, but optimizer states only at the end of each span. Last, it compares the loss of a validation
+ * batch. Errors do not include a comparison that fails: see `passed`. An ech_design_main whose context is an
+ * ech_verification. Collective. */
 ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verification);
 
-/* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is
- * exact (bits must be equal), or if own_precision asks for it. Then its tolerance is own.tolerance, or eight
- * times main's worst error scaled from fp64 to fp32 rounding (2^29) if that is larger: a run that amplifies
- * rounding does so in both. */
+/* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is exact,
+ * with tolerance 0, or else if own_precision asks for it and the run's precision is not fp64. Then the tolerance is the
+ * larger of own.tolerance and 8 x 2^29 x main.worst (2^29: fp32's rounding over fp64's): a run that amplifies rounding
+ * does so in both. */
 typedef struct ech_verifications {
-    ech_verification main, own; /* in: main's inputs; own.tolerance */
+    ech_verification main, own; /* in: main's inputs, own.tolerance; out: results */
     bool own_precision;         /* in: make the second comparison for any layout */
     bool own_compared;          /* out, on rank 0: it was made */
 } ech_verifications;
