@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Divisors of whole numbers.
+ * Divisors of integers.
  */
 #ifndef ECH_BASE_DIVISOR_H
 #define ECH_BASE_DIVISOR_H
 
 #include <stdint.h>
 
-/* Greatest common divisor of a, b >= 0 (Euclid's algorithm). The divisor of 0 and n is n. */
+/* Greatest common divisor of a, b >= 0 (Euclid's algorithm). That of 0 and n is n. */
 static inline int64_t ech_common_divisor(int64_t a, int64_t b)
 {
     while (b) {

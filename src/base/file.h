@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files and folders. Errors (ECH_EIO, ECH_EINPUT) name the path and the system's reason.
+ * Files and folders. Errors name the path and the system's reason: ECH_EIO, or ECH_EINPUT for what a file is or
+ * holds. The caller closes file descriptors.
  */
 #ifndef ECH_BASE_FILE_H
 #define ECH_BASE_FILE_H
@@ -11,38 +12,38 @@
 
 #include "base/status.h"
 
-/* Functions that read open regular files, and links to regular files. They refuse pipes, devices and sockets:
+/* ech_file_read and ech_file_open accept regular files, and links to them. Pipes, devices and sockets are errors:
  * these may have no end, and opening one can have an effect. So a link in an untrusted folder is harmless. */
 
-/* Reads a whole file; a file of more than `limit` bytes is an error. *out has *n bytes and then a NUL;
+/* Reads a file to its end; one of more than `limit` bytes is an error. *out has *n bytes and then a NUL;
  * release it with free(). */
 ech_status ech_file_read(const char *path, size_t limit, char **out, size_t *n);
 
-/* Replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames it to `path` and
- * fsyncs the folder. A device or a pipe is written directly. */
+/* Creates or replaces a file atomically: writes a temporary file beside `path`, fsyncs it, renames it to `path` and
+ * fsyncs the folder. If `path` is a device or a pipe, it is written directly. */
 ech_status ech_file_write(const char *path, const void *bytes, size_t n);
 
-/* Opens a regular file for reading; *bytes: its size. */
+/* Opens a file for reading. *out: the descriptor; *bytes: the size. */
 ech_status ech_file_open(const char *path, int *out, int64_t *bytes);
 
-/* Creates a file with a unique name in the folder of `path`, open for reading and writing. Release *name with
- * free(). */
+/* Creates a file with a unique name in the folder of `path`, open for reading and writing. *out: the descriptor.
+ * Release *name with free(). */
 ech_status ech_file_create_beside(const char *path, char **name, int *out);
 
 /* pread and pwrite of exactly n bytes; interrupted and short calls are repeated. */
 ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset);
 ech_status ech_file_write_at(int fd, const char *path, const void *bytes, size_t n, int64_t offset);
-/* The same without a log line: returns 0 or errno. */
+/* ech_file_write_at without a log line: returns 0 or errno. */
 int ech_file_put_at(int fd, const void *bytes, size_t n, int64_t offset);
 
 /* fsync of a folder, and of the folder that a file is in. */
 ech_status ech_file_sync_folder(const char *path);
 ech_status ech_file_sync_parent(const char *path);
 
-/* Makes the folder and its parents; an existing folder is no error. Errors: it is not writable. */
+/* Makes a folder and its parents; an existing folder is no error. A folder that is not writable is one. */
 ech_status ech_file_make_folder(const char *path);
-/* Locks the folder for this process until *out is closed or the process ends. Waits up to `seconds` for a process
- * that has the lock, logs that it waits, and then fails. On a file system without locks every process gets it. */
+/* Locks a folder for this process until *out, a descriptor, is closed or the process ends. If another process has the
+ * lock, logs that and waits, but fails after `seconds` (ECH_EIO). On a file system without locks all get it. */
 ech_status ech_file_lock_folder(const char *path, double seconds, int *out);
 /* Whether `path` still names the open file fd; false if it was replaced or removed. */
 bool ech_file_is_same(const char *path, int fd);

@@ -17,18 +17,19 @@
 typedef struct ech_json_limits {
     int depth;         /* most nested objects and arrays */
     size_t containers; /* most objects and arrays in total */
-    size_t values;     /* most commas in total: values of each container less one, summed */
-    bool reals;        /* reads integers as reals: some files have integers of 30 digits */
+    size_t values;     /* most commas in total; a container of n values has n - 1 */
+    bool reals;        /* read integers as reals: some files have integers of 30 digits */
 } ech_json_limits;
 
-/* Parses an object of n bytes. Release *out with json_decref. Errors name `path`, line and column. */
+/* Parses a text of n bytes that is one object. Release *out with json_decref. Errors: ECH_EINPUT, with `path`, line
+ * and column. */
 ech_status ech_json_parse(const char *path, const char *text, size_t n, ech_json_limits limits,
                           json_t **out);
 
 /* Whether the text is within the limits. Does not check that it is valid JSON. */
 bool ech_json_is_within(const char *text, size_t n, ech_json_limits limits);
 
-/* Writes an integer in [low, high] to *out. False: `value` is NULL, no integer or out of range. */
+/* Sets *out to `value`, an integer in [low, high]. False: it is NULL, no integer or out of range. */
 bool ech_json_to_int(const json_t *value, int64_t low, int64_t high, int64_t *out);
 
 /* Appends the text as a JSON string, quoted and escaped. False: it is not UTF-8. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log lines on standard error. A thread can set its rank, which then prefixes its lines. A thread can be
+ * Log lines on standard error. A thread can set its rank, with which its lines then begin. A thread can be
  * quiet, for tests that provoke errors.
  */
 #ifndef ECH_BASE_LOG_H

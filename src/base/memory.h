@@ -12,10 +12,10 @@
 
 /* Zeroed memory for n items of `bytes` each; never NULL. Release with free(). */
 void *ech_calloc(size_t n, size_t bytes);
-char *ech_strdup(const char *s);
+char *ech_strdup(const char *s); /* a copy; release with free() */
 
-/* Reallocates `items`, of *capacity items, so that at least `count` fit, and updates *capacity. New items are
- * zeroed. Returns the new address. */
+/* Reallocates `items` (NULL: none yet), of *capacity items, so that at least `count` fit, and updates *capacity. New
+ * items are zeroed. Returns the new address. */
 void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes);
 
 /* A growing array of T: {0} is empty; append with ECH_PUSH; release with free(list.at). */
@@ -24,7 +24,7 @@ void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes);
         T *at;                                                                                     \
         size_t n, capacity;                                                                        \
     }
-/* Appends a value. */
+/* Appends a value to an ECH_LIST. */
 #define ECH_PUSH(list, ...)                                                                        \
     do {                                                                                           \
         (list).at = ech_grow((list).at, &(list).capacity, (list).n + 1, sizeof *(list).at);        \
@@ -36,6 +36,7 @@ typedef struct ech_pool ech_pool;
 ech_pool *ech_pool_create(void);
 void ech_pool_destroy(ech_pool *pool);              /* accepts NULL */
 void *ech_pool_alloc(ech_pool *pool, size_t bytes); /* zeroed, aligned to 16; never NULL */
+/* Prints into memory of the pool. */
 char *ech_pool_format(ech_pool *pool, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

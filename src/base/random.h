@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as
- * easy as 1, 2, 3"). A number depends on seed, step, layer, site and element alone, never on the rank that
+ * easy as 1, 2, 3"). A number depends on seed, training step, layer, site and element alone, never on the rank that
  * computes it or on when:
  *
  *   key     = seed (64 bits, low word first)

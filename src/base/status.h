@@ -4,7 +4,7 @@
  *
  * Every fallible function returns an ech_status; results come back through the last parameters and
  * are written only on success. The function that detects an error logs it once, with a hint (ECH_FAIL);
- * its callers pass the status up (ECH_TRY).
+ * its callers pass the status up (ECH_TRY). If memory for small structures runs out, the process ends (memory.h).
  */
 #ifndef ECH_BASE_STATUS_H
 #define ECH_BASE_STATUS_H
@@ -36,13 +36,15 @@ const char *ech_last_error(void);
 /* Clears this thread's last error. */
 void ech_clear_error(void);
 
-/* Returns the constant itself, so that compilers see that results are unset only on failure. */
+/* Logs the error and returns st from the calling function: the constant itself, not the result of ech_fail_at, so
+ * that compilers see that results are unset only on failure. */
 #define ECH_FAIL(st, ...)                                                                          \
     do {                                                                                           \
         ech_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__);                                        \
         return (st);                                                                               \
     } while (0)
 
+/* Returns from the calling function with the status of the expression, unless it is ECH_OK. */
 #define ECH_TRY(expr)                                                                              \
     do {                                                                                           \
         ech_status ech_try_status_ = (expr);                                                       \
@@ -52,7 +54,7 @@ void ech_clear_error(void);
 /* Attribute of a local variable, which must be initialized: `function` is called with its address whenever its block
  * is left, also by ECH_TRY. */
 #define ECH_CLEANUP(function) __attribute__((cleanup(function)))
-/* The same for a pointer: free() is called on it. */
+/* Attribute of a local pointer: free() is called on it whenever its block is left. */
 #define ECH_FREED ECH_CLEANUP(ech_free_at)
 void ech_free_at(void *pointer);
 /* Defines DESTROY_at, the ECH_CLEANUP of a handle `type *`, from `destroy`, which accepts NULL. */

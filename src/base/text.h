@@ -17,15 +17,15 @@ typedef struct ech_text {
 
 void ech_text_append(ech_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a finite number as %.*g with the fewest significant digits, at least `precision`, that parse back to
- * the same bits. Returns `buffer`, of size >= 40. */
+ * the same bits. Returns `buffer`, which has `size` >= 40 bytes. */
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size);
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
-void ech_text_free(ech_text *text);
+void ech_text_free(ech_text *text); /* `text` is empty afterwards */
 /* Declares a local text, which must be initialized ({0}) and is freed whenever its block is left. */
 #define ECH_FREED_TEXT __attribute__((cleanup(ech_text_free))) ech_text
 
-/* Parse a number that is the whole string: no blanks, no trailing characters ("4x"), no underscores, no nan or
- * inf. False, *out unchanged: no such number, or out of range. */
+/* Parse a string that is a number from end to end: no blanks, no trailing characters ("4x"), no underscores, no nan
+ * or inf. False, *out unchanged: it is not, or the number is out of range. */
 bool ech_text_to_int(const char *text, int64_t *out);
 bool ech_text_to_real(const char *text, double *out);
 /* Parses bytes with an optional unit: "4096", "64KiB", "8MiB", "8GiB", "1TiB", "25MB" (10^6), "1.5GiB". */
@@ -44,12 +44,12 @@ bool ech_text_to_seconds(const char *text, double *out);
 
 /* 1536 -> "1.5 KiB". Returns `buffer`. */
 char *ech_text_from_bytes(int64_t bytes, char *buffer, size_t size);
-/* The same in a buffer that lives as long as the enclosing block. */
+/* That text in a buffer that lives as long as the enclosing block. */
 #define ECH_BYTES(n) ech_text_from_bytes((n), (char[32]){0}, 32)
 
 /* "1 layer", "3 layers". Returns `buffer`. */
 char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size);
-/* The same in a buffer that lives as long as the enclosing block. */
+/* That text in a buffer that lives as long as the enclosing block. */
 #define ECH_COUNT(n, noun) ech_text_from_count((n), (noun), (char[64]){0}, 64)
 
 /* For "did you mean": the candidate closest to `name` by edit distance; else the shortest one that `name`

@@ -13,10 +13,10 @@
  * well-formed character (incomplete, overlong, a surrogate or above U+10FFFF). */
 size_t ech_utf8_next(const void *text, size_t n, uint32_t *code);
 
-/* The same of a NUL-terminated text; the NUL is a character, too. */
+/* Decodes the first character of a NUL-terminated text; the NUL is a character, too. */
 size_t ech_utf8_first(const char *text, uint32_t *code);
 
-/* The length of the longest prefix of well-formed characters. */
+/* The bytes of the longest prefix of well-formed characters. */
 size_t ech_utf8_valid(const void *text, size_t n);
 
 /* Whether YAML text may hold the code point without an escape (YAML 1.1, section 5.1). */

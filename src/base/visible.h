@@ -17,7 +17,8 @@ bool ech_visible_is(const char *text, size_t n, bool lines);
  * which the next call may complete; with `last` all. */
 size_t ech_visible_append(ech_text *out, const char *text, size_t n, bool lines, bool last);
 
-/* The same for one line, into a buffer, as much as fits. Returns the bytes written. Does not allocate. */
+/* Writes n bytes, as one line, escaped where needed, to out[size] as far as they fit, without a NUL. Returns the bytes
+ * written. Does not allocate. */
 size_t ech_visible_print(const char *text, size_t n, char *out, size_t size);
 
 #endif

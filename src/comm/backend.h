@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to src/comm: the struct behind an endpoint, and the functions that a backend provides. A
- * backend only moves messages between two ranks; waits, collectives and counters are common to all
- * backends.
+ * backend moves messages between two ranks; waits, collectives and counters are common to all
+ * backends. None is collective unless said.
  *
  * To add a backend: a file with one `const ech_comm_backend ech_comm_NAME`, and a row in comm.def.
  */
@@ -25,12 +25,12 @@ struct ech_comm {
     int rank, size;
     int local_rank, local_size; /* the ranks of a machine are consecutive */
     double deadline;            /* seconds */
-    bool crowded;               /* more ranks than cores on this machine: never spin */
-    atomic_int polled;          /* the peer of ech_comm_set_wait */
+    bool crowded;               /* more ranks than cores on this machine: waits never spin */
+    atomic_int polled;          /* the peer of ech_comm_set_wait; -1: none */
 
     /* Held during every call of a backend's function and for the fields below; never while waiting. */
     pthread_mutex_t lock;
-    atomic_bool dead; /* transfers were withdrawn: no further one is started or tested */
+    atomic_bool dead; /* all transfers were cancelled: no further one is started or tested */
     uint32_t *shared; /* [size]: groups created so far that have this rank and rank r */
 };
 
@@ -38,20 +38,20 @@ struct ech_comm {
  * get checked arguments and are called by one thread at a time (under comm->lock). */
 struct ech_comm_backend {
     const char *name;
-    /* See ech_comm_open. Fills endpoints[] by ech_comm_make. */
+    /* See ech_comm_open. Makes each endpoint with ech_comm_make. */
     ech_status (*open)(int size, double deadline_seconds, ech_comm **endpoints);
     void (*close)(ech_comm *comm); /* releases comm->state and the board */
     /* Starts the send of `from` or the receive of `to` that the request describes. */
     ech_status (*start)(ech_comm *comm, ech_request *request, const void *from, void *to);
-    ech_status (*test)(ech_comm *comm, ech_request *request);
+    ech_status (*test)(ech_comm *comm, ech_request *request); /* sets request->done */
     /* Optional: cancels all transfers of this endpoint; afterwards none touches a buffer. NULL: the process
      * is about to end. */
     void (*withdraw)(ech_comm *comm);
-    /* Optional: ends the job, after the other ranks had time to print their errors. */
+    /* Optional: ends the job and this process. Called after the other ranks had time to print their errors. */
     void (*abort)(ech_comm *comm);
-    /* Optional; NULL: the library has no all-reduce. Starts x (n elements of dtype) = the sum over
-     * `ranks`, in place. The first call of a group, with *handle NULL, makes the library's communicator and
-     * waits for all members; with n = 0 it does only that. The caller stores *handle for the next ones. */
+    /* NULL: the backend has no all-reduce of a library. Starts x (n elements of dtype) = the sum over ranks[size],
+     * in place. A channel's first call, with *handle NULL, makes the library's communicator and waits for all
+     * members; with n = 0 it does only that. The caller keeps *handle for the channel's next calls. */
     ech_status (*allreduce_start)(ech_comm *comm, const int *ranks, int size, void **handle,
                                   void *x, int64_t n, ech_dtype dtype, ech_request *request);
     void (*allreduce_forget)(ech_comm *comm, void *handle); /* frees a handle of allreduce_start */
@@ -62,7 +62,7 @@ struct ech_comm_backend {
 #include "comm/comm.def"
 #undef X
 
-/* Whether the abort flag is raised or this endpoint's transfers are withdrawn. */
+/* Whether the abort flag is raised or this endpoint's transfers are cancelled. */
 bool ech_comm_is_over(const ech_comm *comm);
 
 /* Allocates an endpoint and enters its rank on the board. */
@@ -73,22 +73,23 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
  * ECH_EABORTED. */
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to);
 
-/* Tests a request once and sets request->done; after a withdrawal does nothing. */
+/* Tests a request once and sets request->done; does nothing once transfers are cancelled. */
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request);
 
 /* What a wait belongs to: the thread that waits, and for error messages the collective. */
 typedef struct ech_wait_for {
-    const char *group, *call; /* "data", "reduce"; NULL: messages point to point */
+    const char *group, *call; /* "data", "reduce"; both NULL: point to point */
     ech_board_thread thread;
 } ech_wait_for;
 
 /* Waits for all requests. Errors: ECH_EABORTED when the abort flag is raised, ECH_ECOMM past the deadline;
- * all transfers of this endpoint are withdrawn then. */
+ * all transfers of this endpoint are cancelled then. */
 ech_status ech_wait_all(ech_comm *comm, ech_request *requests, int n, const ech_wait_for *why);
+/* Cancels all transfers of this endpoint for good. */
 void ech_comm_withdraw(ech_comm *comm);
 
 /* For tests of `mpi`: treats the process with rank r in MPI_COMM_WORLD as one of machine r mod `machines`.
- * The same on all ranks, before ech_comm_open. */
+ * To be called with the same number on all ranks, before ech_comm_open. */
 void ech_mpi_pretend_machines(int machines);
 
 #endif

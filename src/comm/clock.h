@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Clock synchronization: the offset of each machine's clock from that of rank 0's machine.
+ * Clock synchronization: what each machine adds to its clock to have the time of rank 0's machine.
  */
 #ifndef ECH_COMM_CLOCK_H
 #define ECH_COMM_CLOCK_H
@@ -9,18 +9,21 @@
 
 /* The consecutive ranks of one machine, which share a clock. */
 typedef struct ech_machine {
-    int first, ranks;
+    int first; /* the lowest rank */
+    int ranks; /* how many */
 } ech_machine;
-ech_machine ech_machine_of(const ech_comm *comm); /* this rank's */
+ech_machine ech_machine_of(const ech_comm *comm); /* this rank's; not collective */
 
 typedef struct ech_comm_clock_offset {
     double seconds; /* this machine's clock + seconds = the clock of rank 0's machine */
-    double error;   /* at most: half of the shortest round trip; 0 on rank 0's machine */
+    double error;   /* the most that `seconds` is off: half of the shortest round trip */
 } ech_comm_clock_offset;
 
-/* Measures *out. Rank 0 asks the first rank of every other machine 32 times for its clock and assumes that
- * it was read half-way through the shortest round trip (Cristian 1989). The clock is ech_clock_now() + ahead.
- * The offset holds at the time of the call; clocks drift by some microseconds per second. Collective. */
+/* Measures *out; changes no clock. Rank 0 asks the first rank of every other machine 32 times for its clock and
+ * assumes that it was read half-way through the shortest round trip (Cristian 1989). The clock is ech_clock_now() +
+ * ahead. The offset holds at the time of the call; clocks drift by some microseconds per second.
+ * machine: ech_machine_of(comm). ahead: 0. Tests of one machine pass others, the same on all ranks of a machine, to
+ * have several machines whose clocks differ. Errors: those of ech_comm_wait. Collective over all ranks. */
 ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine, double ahead,
                                 ech_comm_clock_offset *out);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collectives as plans need them: names, shards, scratch, and how many messages and bytes a member sends.
- * First those of tensor, sequence and context parallelism, then the algorithms that all-reduce gradients.
- * Pure: nothing is sent here.
+ * First the collectives of tensor, sequence and context parallelism, each with one algorithm; then the algorithms
+ * that the all-reduce of gradients can be done with (parallel.reduction). These functions send nothing, cannot fail,
+ * and depend on their arguments alone.
  */
 #ifndef ECH_COMM_COLLECTIVE_H
 #define ECH_COMM_COLLECTIVE_H
@@ -12,7 +13,7 @@
 
 #include "tensor/tensor.h"
 
-/* Rows of collective.def. */
+/* Rows of collective.def: NONE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SHIFT. */
 typedef enum ech_collective {
 #define X(name, text, help) ECH_COLLECTIVE_##name,
 #include "comm/collective.def"
@@ -22,27 +23,30 @@ typedef enum ech_collective {
 
 const char *ech_collective_name(ech_collective collective);
 
-/* First element and element count of a member's shard of n elements over N members: contiguous, in member
- * order; the first n mod N shards are one element longer. With n < N the last ones are empty. */
+/* First element, and number of elements, of a member's shard of n elements over N members. Shards are contiguous, in
+ * member order; the first n mod N are one element longer. With n < N the last ones are empty. */
 int64_t ech_collective_shard_first(int64_t n, int N, int member);
 int64_t ech_collective_shard_count(int64_t n, int N, int member);
 
-/* In the next two, n counts elements: of the unsharded tensor that is summed or gathered; for ALL_TO_ALL
- * of the member's send buffer, a multiple of `size`; for SHIFT of the buffer, whose distance is taken not
- * to be a multiple of `size` (such a shift sends nothing). */
+/* In ech_collective_scratch and ech_collective_traffic `size` is the number of members, and n is a number of elements:
+ *   ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER   of the unsharded tensor
+ *   ALL_TO_ALL                               of a member's send buffer: a multiple of `size`
+ *   SHIFT                                    of a member's send buffer */
 
 /* Bytes of scratch that the collective needs; 0 for those that sum nothing. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
-/* What member `index` of `size` sends; ech_group_count counts the same. */
+/* What member `index` sends in one call: as much as ech_group_count counts. A SHIFT by a multiple of `size` sends
+ * nothing; here SHIFT is by another distance. */
 typedef struct ech_collective_sends {
-    int64_t messages, bytes; /* of payload */
+    int64_t messages;
+    int64_t bytes; /* of payload */
 } ech_collective_sends;
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
                                             int size, int index);
 
 /* ---- all-reduce of gradients ---- */
 
-/* Rows of reduction.def. */
+/* Rows of reduction.def: DIRECT, RING, NAIVE, LIBRARY. */
 typedef enum ech_reduction {
 #define X(name, text, help) ECH_REDUCTION_##name,
 #include "comm/reduction.def"
@@ -53,9 +57,9 @@ typedef enum ech_reduction {
 const char *ech_reduction_name(ech_reduction reduction);
 const char *ech_reduction_names(void); /* blank-separated, in the order of the enumerators */
 
-/* For an ech_group_reduce of n elements over `size` members: bytes of scratch that it needs, and payload
- * bytes that member `index` sends (of LIBRARY: the bytes of the tensor; what it sends is not known). */
+/* Bytes of scratch that an ech_group_reduce of n elements over `size` members needs. */
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size);
+/* Payload bytes that member `index` sends in it. LIBRARY: the bytes of the tensor, as what it sends is not known. */
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,
                             int index);
 

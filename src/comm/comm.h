@@ -2,18 +2,21 @@
  *
  * Communication between ranks: one endpoint per rank, groups of ranks, point-to-point messages,
  * collectives, and counters of calls, messages and bytes. A backend (`local`: ranks are threads of one
- * process; `mpi`: ranks are processes) only moves point-to-point messages. The collectives are written once
- * on top of those, so every backend gives the same bits.
+ * process; `mpi`: ranks are processes) moves point-to-point messages. The collectives are written once on top
+ * of those, so every backend gives the same bits. The one exception is ECH_REDUCTION_LIBRARY, the all-reduce
+ * of the MPI library itself, for comparison.
  *
  * Every wait polls with backoff, under a deadline, and watches the job's abort flag: when one rank fails,
- * the calls of the others return ECH_EABORTED instead of hanging.
+ * the calls of the others return ECH_EABORTED instead of hanging. The deadline counts seconds in which none of
+ * the requests that are waited for completes.
  *
  * Threads: several threads of a rank may use its endpoint at once. A channel is a group of ranks on a lane,
  * with tags of its own, like a communicator of NCCL: channels do not interfere with each other or with
  * point-to-point messages, even between the same ranks. Only one thread at a time may use a channel or a
- * request. All members create their groups in the same order, so best before further threads start. A
- * channel's first ECH_REDUCTION_LIBRARY blocks the rank's other threads until all members have called it,
- * so only one thread of a rank should use that reduction.
+ * request. All members create their groups in the same order, so best before further threads start.
+ *
+ * The sections "endpoints", "point to point" and "groups" have no collective calls but ech_comm_open and
+ * ech_comm_close. Buffers, and what is passed by pointer, stay the caller's.
  */
 #ifndef ECH_COMM_COMM_H
 #define ECH_COMM_COMM_H
@@ -38,22 +41,23 @@ typedef enum ech_comm_kind {
     ECH_COMM_KINDS
 } ech_comm_kind;
 
-/* A backend by its row, or by its name (NULL if this build has none of that name). */
 typedef struct ech_comm_backend ech_comm_backend;
 const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind);
+/* NULL if this build has no backend of that name. */
 const ech_comm_backend *ech_comm_find(const char *name);
 /* Space-separated names of the backends in this build. */
 const char *ech_comm_names(void);
 
 /* `local`: makes `size` endpoints in this process; endpoints[r] is for rank r's thread.
  * `mpi`: joins MPI_COMM_WORLD, which must have `size` processes (0: any number), and sets endpoints[0] to
- * this process's endpoint. Ranks are ordered by machine, then by rank in MPI_COMM_WORLD. Errors: ECH_EUSAGE
- * when a launcher that this MPI does not know has started this process as one of several, each of which
- * would train alone. Collective under mpi. */
+ * this process's endpoint. Ranks are ordered by machine, then by rank in MPI_COMM_WORLD. Errors: ECH_EUSAGE if
+ * `size` is not the number of processes, or if the launcher does not fit this MPI: each process would then train
+ * alone (ech_launched_check). Collective under mpi. */
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints);
-/* Closes this rank's endpoint; destroy its groups and end its other threads before. Accepts NULL.
- * Collective, but after an abort it does not wait: under mpi it then ends the job and this process. */
+/* Closes this rank's endpoint. Before it, end the rank's other threads and destroy its channels. Accepts NULL.
+ * Collective, but after an abort it waits for nobody: under mpi it then ends the job and this process, and does
+ * not return. */
 void ech_comm_close(ech_comm *comm);
 
 int ech_comm_rank(const ech_comm *comm);
@@ -63,28 +67,31 @@ int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they 
 /* Whether all of ranks[n] are on this rank's machine. The ranks of a machine are consecutive. */
 bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n);
 
-/* Raises the abort flag and returns at once: waits of this rank's other threads and of the machine's other
- * ranks end with ECH_EABORTED. For a lane that fails; from any thread. */
+/* Raises this machine's abort flag and returns at once: waits of this rank's other threads and of the machine's
+ * other ranks end with ECH_EABORTED. For any thread that fails; other machines learn of it when the rank calls
+ * ech_comm_abort. */
 void ech_comm_raise(ech_comm *comm);
 
-/* Aborts the job: raises the abort flag and cancels this rank's transfers; under mpi calls MPI_Abort 0.3 s
- * later, when the other ranks have printed their errors. Not collective. */
+/* Aborts the job: raises the abort flag and cancels this rank's transfers. Under local it then returns. Under mpi
+ * it sleeps for 0.3 s, in which other ranks can print their errors, calls MPI_Abort and does not return. */
 void ech_comm_abort(ech_comm *comm);
 
-/* Puts on the board that this rank waits for `peer` (-1: for none), for reports of a passed deadline.
- * Only for callers that poll with ech_comm_test: ech_comm_wait and collectives do it themselves, and restore
- * this mark when they end. All threads of a rank share one mark, the last one set; so call this every few
- * milliseconds while polling, which is also the heartbeat of a rank that has not been stopped. */
+/* Puts a mark on the board (comm/board.h): this rank waits for rank `peer` (-1: for none). Reports of a passed
+ * deadline follow marks. Only for callers that poll with ech_comm_test: ech_comm_wait and collectives set the
+ * mark themselves, and restore this one when they end. A rank's threads share one mark, which another thread may
+ * overwrite: so call this again every few milliseconds while polling. It is also the rank's heartbeat, which
+ * shows that the rank has not been suspended. */
 void ech_comm_set_wait(ech_comm *comm, int peer);
 
-/* Puts this rank's position on the board, for the same reports. Copies the first 39 bytes of `what`.
- * step -1: outside of any training step. */
+/* Puts this rank's position on the board, for the same reports: the training step (-1: outside of any) and a
+ * copy of the first 39 bytes of `what`. */
 void ech_comm_set_position(ech_comm *comm, int64_t step, const char *what);
-/* Puts on the board that a thread of this rank writes the checkpoint of `step`; -1: it has ended. */
+/* Puts on the board that a thread of this rank writes the checkpoint of training step `step`; -1: it has ended. */
 void ech_comm_set_saving(ech_comm *comm, int64_t step);
-/* Counts a training step on the board, where the job monitor reads it. */
+/* Adds a training step to the board's count, which the job monitor reads. Every rank calls it. */
 void ech_comm_count_step(ech_comm *comm);
-/* Tells the job monitor not to restart the job: a restart would not resume from its newest checkpoint. */
+/* Tells the job monitor not to restart the job. For failures after which a restart would not find the run's
+ * newest checkpoint. */
 void ech_comm_forbid_restart(ech_comm *comm);
 
 /* ---- point to point ---- */
@@ -93,24 +100,24 @@ typedef struct ech_request {
     uint64_t id;  /* the backend's */
     void *handle; /* the backend's */
     size_t bytes;
-    int peer, tag;
-    bool sends; /* or receives */
+    int peer, tag; /* peer: a rank */
+    bool sends;    /* false: receives */
     bool done;
 } ech_request;
 
 /* Start a send or receive, like MPI_Isend and MPI_Irecv: the buffer belongs to the transfer until
  * ech_comm_wait or ech_comm_test says that it is done. Messages between two ranks with one tag arrive in
- * order. A send may not complete before its receive is started. The receive must have exactly as many bytes
- * as the send. 0 <= tag < 2^20. */
+ * order. Nothing is buffered for sure: a send may stay incomplete until its receive is started. The receive must
+ * have exactly as many bytes as the send. 0 <= tag < 2^20. Errors: ECH_EABORTED. */
 ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *data, size_t bytes,
                                ech_request *request);
 ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
                                   ech_request *request);
-/* Sets *done, without waiting. Errors: ECH_EABORTED if the request is not done and the job was aborted.
+/* Sets *done without waiting. Errors: ECH_EABORTED if the request is not done and the abort flag is raised.
  * On any error all transfers of this endpoint are cancelled: none touches a buffer any more. */
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
-/* Checks the deadline for callers that poll with ech_comm_test; `seconds`: how long the request has been
- * polled. Errors: as ech_comm_wait, with the same report, once `seconds` exceeds the deadline. */
+/* Checks the deadline for callers that poll with ech_comm_test; `seconds`: for how long nothing has completed that
+ * they poll. Errors: those of ech_comm_wait, once `seconds` exceeds the deadline and the request is not done. */
 ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds);
 /* Waits for all n requests. Errors: ECH_ECOMM past the deadline, with a report of all ranks' positions;
  * ECH_EABORTED. On any error, also in another thread, all transfers of this endpoint are cancelled. */
@@ -118,7 +125,8 @@ ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
 
 /* ---- groups ---- */
 
-/* A channel: a group, which is a set of ranks, on one of its lanes. */
+/* A channel: a group, which is a set of ranks, on one of its lanes 0 .. ECH_GROUP_LANES - 1. The caller decides which
+ * thread uses which lane: the executor gives lane l of plans the channel on l + 1. */
 typedef struct ech_group ech_group;
 enum { ECH_GROUP_LANES = 8 };
 
@@ -129,63 +137,72 @@ typedef struct ech_comm_count {
     int64_t bytes;
 } ech_comm_count;
 
-/* Creates a group of ranks[n] and opens its channel on lane 0. ranks: ascending, with this rank. `name`
- * ("data", "world") is for counters and errors. Sends no message, but all members must create the same
- * groups in the same order, since tags follow from it. */
+/* Creates a group of ranks[n] and opens its channel on lane 0. ranks: ascending, this rank among them. `name`
+ * ("data", "world") is for errors; both are copied. Sends no message, but all members must create the same groups
+ * in the same order, since tags follow from it. Errors: ECH_EINTERNAL. */
 ech_status ech_group_create(ech_comm *comm, const char *name, const int *ranks, int n,
                             ech_group **out);
-/* Opens the group's channel on another lane < ECH_GROUP_LANES; each lane once. Not collective. Destroy each
- * channel, in any order. */
+/* Opens another channel of the group of `group`, on a lane on which this rank has opened none before. */
 ech_group *ech_group_open(const ech_group *group, int lane);
-void ech_group_destroy(ech_group *group); /* accepts NULL */
+/* Destroys a channel. The channels of a group may be destroyed in any order; the group ends with the last one.
+ * Accepts NULL. */
+void ech_group_destroy(ech_group *group);
 ECH_DESTROY_AT(ech_group, ech_group_destroy)
-/* Marks a channel as that of the threads that write a checkpoint while training goes on: its waits are
- * shown apart from the ranks' own on the board (ech_comm_set_saving). */
+/* Says that this rank's saver uses the channel: the thread that writes the rank's part of a checkpoint while training
+ * goes on. Its waits are shown on the board apart from those of the rank's other threads (ech_board_thread). */
 void ech_group_set_saves(ech_group *group);
-/* Sets the heartbeat of such a thread, between two collectives; nothing for other channels. */
+/* Sets the saver's heartbeat between two collectives. Does nothing for other channels. */
 void ech_group_show_life(ech_group *group);
 /* The deadline of waits, in seconds. */
 double ech_group_deadline(const ech_group *group);
 int ech_group_size(const ech_group *group);
 int ech_group_index(const ech_group *group); /* of this rank among the members */
 
-/* ---- collectives: every member calls, in the same order ---- */
+/* ---- collectives ----
+ *
+ * All members call them in the same order. Members are named by their index in the group (`root`, shard i), N is
+ * their number. Errors: ECH_ECOMM, ECH_EABORTED as of ech_comm_wait; sums of other dtypes than fp32 and fp64 are
+ * ECH_EUNSUPPORTED. */
 
-/* Whether the backend has this reduction; false for LIBRARY on `local`. */
+/* Whether the backend has this reduction; false for LIBRARY on `local`. Not collective. */
 bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction);
 
-/* Does the setup that the first ech_group_reduce of that kind would do: for LIBRARY, makes the MPI
- * communicator, which blocks the rank's other threads until all members have called. Collective. */
+/* Does the setup that a channel's first ech_group_reduce would do: for LIBRARY it makes an MPI communicator. Until
+ * all members have called, no other thread of the rank can send or receive. So one thread of a rank should prepare
+ * all channels for LIBRARY, in an order that all ranks have in common. */
 ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
 /* All-reduce of gradients: x (n, fp32 or fp64, contiguous) of every member becomes the sum over the
  * members, with the same bits on all of them. DIRECT adds each element in member order, so its bits do not
  * depend on n or on the element's position. DIRECT and RING send 2(N-1)/N·bytes per member, NAIVE
- * (N-1)·bytes; LIBRARY counts the bytes of x, not what the library sends. `scratch`:
+ * (N-1)·bytes; for LIBRARY the bytes of x are counted, since what the library sends is not known. `scratch`:
  * ech_reduction_scratch bytes. */
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                             void *scratch);
 
-/* ech_group_reduce in three parts, to overlap consecutive sums: the next sum may begin, also over another
- * group, after this one's run and before its end. Its first messages then follow this one's last ones
- * without a gap on a slow link. */
+/* ech_group_reduce in three parts, to overlap sums A and B, over the same group or different ones: begin A, run A,
+ * begin B, end A, run B, end B. B's first messages then follow A's last ones without a gap on a slow link. After an
+ * error of one part the next ones are not called. The fields are private to src/comm. */
 typedef struct ech_reduction_row ech_reduction_row;
 typedef struct ech_sum {
     ech_group *group;
     const ech_reduction_row *row;
-    char *x, *scratch;  /* scratch may be reused after run */
-    int64_t n, segment; /* elements in all, and of one message */
-    size_t item;        /* bytes of an element */
+    char *x, *scratch;
+    int64_t n;       /* elements of x */
+    int64_t segment; /* elements of a message, at most */
+    size_t item;     /* bytes of an element */
     ech_dtype dtype;
 } ech_sum;
-/* Starts messages and does not wait, except in a group's first ECH_REDUCTION_LIBRARY (ech_group_prepare). */
+/* Starts the first messages and does not wait, except in a channel's first LIBRARY (ech_group_prepare). */
 ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                          void *scratch, ech_sum *out);
+/* Adds. Afterwards scratch is free, but messages may still read and write x. */
 ech_status ech_sum_run(const ech_sum *sum);
+/* Waits for the last messages. Afterwards x is the sum. */
 ech_status ech_sum_end(const ech_sum *sum);
 
 typedef enum ech_fold { ECH_FOLD_SUM, ECH_FOLD_MAX } ech_fold;
-/* All-reduce of a few scalars (counts, norms, flags): values[n], fp64, become the sum or maximum over the
- * members, taken in member order. A NaN on any member gives NaN on all, for MAX too. */
+/* All-reduce of a few scalars (counts, norms, flags): values[n], fp64, become the sum or maximum over the members,
+ * taken in member order. A NaN on any member gives NaN on all, for MAX too. Any n; 64 values a message. */
 ech_status ech_group_fold(ech_group *group, ech_fold fold, double *values, int n);
 ech_status ech_group_barrier(ech_group *group);
 /* Copies member `root`'s data to all members. */
@@ -194,19 +211,17 @@ ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t by
 /* ---- collectives of tensor, sequence and context parallelism (comm/collective.h) ----
  *
  * Shards are those of ech_collective_shard_first; they may be uneven or empty. Buffers must not overlap
- * unless said. */
+ * unless said. `scratch`: ech_collective_scratch bytes. */
 
-/* x (n, fp32 or fp64, contiguous) of every member becomes the sum over the members, added in member order:
- * the bits of a reduce-scatter followed by an all-gather, and of DIRECT; the same on all members.
- * `scratch`: ech_collective_scratch bytes. Errors: ECH_EUNSUPPORTED for other dtypes. */
+/* x (n, fp32 or fp64, contiguous) of every member becomes the sum over the members, added in member order. All
+ * members have the same bits: those of DIRECT, and of a reduce-scatter followed by an all-gather. */
 ech_status ech_group_all_reduce(ech_group *group, const ech_tensor *x, void *scratch);
 /* whole (n elements of `item` bytes): its shard i becomes member i's `mine`. In place: `mine` may point to
  * this member's shard of `whole`. */
 ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine, size_t item,
                                 int64_t n);
-/* mine: this member's shard of the sum of all members' x (n, fp32 or fp64, contiguous), added in member
- * order. In place: `mine` may point to that shard of x; otherwise x is not changed. `scratch`:
- * ech_collective_scratch bytes. Errors: ECH_EUNSUPPORTED for other dtypes. */
+/* `mine` becomes this member's shard of the sum of all members' x (n, fp32 or fp64, contiguous), added in member
+ * order. In place: `mine` may point to that shard of x. The rest of x is not changed. */
 ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void *mine,
                                     void *scratch);
 /* Both buffers hold N blocks of `bytes` bytes: block i of `to` goes to member i, block i of `from` comes
@@ -217,22 +232,25 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
 ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,
                            size_t bytes);
 
-/* Kinds of call that are counted apart: gradient reductions (ech_group_reduce), the collectives of
- * collective.h, and all others. */
+/* ---- not collective ---- */
+
+/* Kinds of collectives that are counted apart. */
 typedef enum ech_comm_counted {
-    ECH_COMM_REDUCES,
-    ECH_COMM_COLLECTIVES,
-    ECH_COMM_OTHERS,
-    ECH_COMM_COUNTS
+    ECH_COMM_REDUCES,     /* ech_group_reduce, ech_sum_begin */
+    ECH_COMM_COLLECTIVES, /* those of ech_collective */
+    ECH_COMM_OTHERS,      /* fold, barrier, broadcast */
+    ECH_COMM_COUNTS       /* the number of kinds */
 } ech_comm_counted;
+/* What this channel has counted since it was opened. */
 ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind);
 
-/* The version of this build's MPI, as "Open MPI 4.1.4", and the path of its launcher. */
+/* The version of this build's MPI: "Open MPI 4.1.4". Static. */
 const char *ech_mpi_version(void);
+/* The path of that MPI's launcher (mpiexec). Static. */
 const char *ech_mpi_launcher(void);
 
 /* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
- * part_bytes. The same on all ranks, before any message. */
+ * part_bytes. To be called with the same values on all ranks, before any message. */
 void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes);
 
 #endif

@@ -40,9 +40,9 @@ enum {
 typedef struct ech_members {
     char *name;
     int *ranks;     /* [size], ascending */
-    int *tags;      /* [size]: first tag of the messages between this rank and each member */
-    unsigned lanes; /* bit i: lane i has been opened */
-    int channels;   /* number open; under the endpoint's lock */
+    int *tags;      /* [size]: first tag of messages with each member; lane l adds ECH_CALLS l */
+    unsigned lanes; /* bit l: lane l has been opened; it stays so without its channel */
+    int channels;   /* open ones; under the endpoint's lock */
 } ech_members;
 
 struct ech_group {
@@ -51,30 +51,31 @@ struct ech_group {
     int lane;
     double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library;           /* allreduce_start's handle, for LIBRARY */
-    ech_board_thread thread; /* that waits: ech_group_set_saves */
-    int size, index;
-    ech_comm_call call; /* the collective that runs, and the count of its messages */
-    ech_comm_count *count, counts[ECH_COMM_COUNTS];
+    ech_board_thread thread; /* which of the rank's threads uses the channel */
+    int size, index;         /* number of members, and this rank among them */
+    ech_comm_call call;      /* the collective under way, or the last one */
+    ech_comm_count *count;   /* the one of counts[] that `call` adds to */
+    ech_comm_count counts[ECH_COMM_COUNTS];
     ech_comm_batch batch[ECH_BATCHES];
 };
 
 /* Every collective starts with this: sets group->call and counts it. */
 void ech_group_begin(ech_group *group, ech_comm_call call);
 
-/* Start a message to or from a member. bytes 0: does nothing, on both sides. A batch has room for one send
+/* Start a message to or from a member (its index). bytes 0: do nothing, on both sides. A batch has room for one send
  * and one receive per member. */
 ech_status ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member,
                                const void *data, size_t bytes);
 ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
                                   size_t bytes);
-/* Both, of any number of bytes: 0 is a message that only tells of its sender. */
+/* Starts a send of `from` or a receive into `to`. With bytes 0 an empty message is sent, too. */
 ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int member, bool sends,
                                 const void *from, void *to, size_t bytes);
 
 /* Waits for all messages of the batch and empties it. Errors: as ech_wait_all. */
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch);
 
-/* ech_group_broadcast within another collective: does not count as a call. */
+/* ech_group_broadcast within another collective: does not count as a call. Collective. */
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers (mpirun, mpiexec, srun), recognized by the environment variables that they give their processes.
+ * Launchers (mpirun, mpiexec, srun), recognized from the environment variables that they give their processes.
+ * None of the calls is collective.
  */
 #ifndef ECH_COMM_LAUNCH_H
 #define ECH_COMM_LAUNCH_H
@@ -10,18 +11,20 @@
 
 #include "base/status.h"
 
+/* What the launcher's variables say; MPI_LOCALNRANKS and MPI_LOCALRANKID count the ranks of one machine alone. */
 typedef struct ech_launched {
-    const char *by;     /* "Open MPI's mpirun" */
-    int64_t size, rank; /* number of ranks, and this one's; size 0: unknown */
+    const char *by; /* the launcher, for messages: "Open MPI's mpirun". Static */
+    int64_t size;   /* number of ranks; 0: the launcher does not say */
+    int64_t rank;   /* this process's, from 0 */
 } ech_launched;
-/* Whether a launcher started this process as a rank. */
+/* Whether a launcher started this process as a rank. False: *out is not changed. */
 bool ech_launched_here(ech_launched *out);
 
-/* Detects that a launcher which this build's MPI does not know has started this process as one of several. MPI
- * then sees one rank in each of the N processes, and each would train alone. mpi_size, mpi_version,
- * mpi_launcher: the number of ranks that MPI sees, its version, the path of its launcher. Errors: ECH_EUSAGE if
- * mpi_size is 1 and the environment shows a launcher of several processes; the message names it and the
- * command to type instead. */
+/* Detects a launcher that does not fit this build's MPI: mpirun of another MPI, or srun without PMIx. It starts N
+ * processes, but in each of them this build's MPI sees one rank, so each would train alone. mpi_size, mpi_version,
+ * mpi_launcher: the number of ranks that this build's MPI sees, its version, the path of its launcher. Errors:
+ * ECH_EUSAGE if mpi_size is 1 and the environment shows a launcher that started several processes (size > 1, or an
+ * unknown size and rank > 0). The message names that launcher and the command to type instead. */
 ech_status ech_launched_check(int mpi_size, const char *mpi_version, const char *mpi_launcher);
 
 #endif

@@ -3,8 +3,9 @@
  * Private to src/comm: the algorithms of ech_group_reduce and of the collectives that sum or gather. To
  * add a reduction: a file with one ech_reduction_row, and a row of reduction.def.
  *
- * N members, n elements. Each member owns a shard (ech_collective_shard_first). Shards move in segments,
- * one message each, so that scratch is bounded and stays in caches.
+ * N members, n elements of `item` bytes. Each member owns a shard (ech_collective_shard_first). Shards move in
+ * segments, one message each, so that scratch is bounded and stays in caches. Functions of an ech_group or ech_sum
+ * that return a status are collective over the group.
  */
 #ifndef ECH_COMM_REDUCE_H
 #define ECH_COMM_REDUCE_H
@@ -13,11 +14,11 @@
 #include "comm/group.h"
 
 struct ech_reduction_row {
-    /* Elements of scratch; N > 1, n > 0. Optional: none. */
+    /* Elements of scratch; N > 1, n > 0. NULL: it needs none. */
     int64_t (*scratch)(size_t item, int64_t n, int N);
     /* Elements that member `index` sends, N > 1. */
     int64_t (*sent)(int64_t n, int N, int index);
-    /* ech_sum_begin, _run and _end for N > 1, n > 0; begin and end are optional. begin does not wait;
+    /* ech_sum_begin, _run and _end for N > 1, n > 0; begin and end may be NULL. begin does not wait;
      * another sum may begin between run and end. */
     ech_status (*begin)(const ech_sum *sum);
     ech_status (*run)(const ech_sum *sum);
@@ -34,9 +35,9 @@ struct ech_reduction_row {
 ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, void *scratch,
                         ech_sum *out);
 
-/* Elements of a segment, >= 1, for elements of `item` bytes. */
+/* Elements of a segment, >= 1. */
 int64_t ech_segment_elements(size_t item, int N);
-/* Elements of the segment that starts `at` elements into a run of `count`: min(segment, count - at), or 0
+/* Elements of the segment that starts `at` elements into `count` contiguous ones: min(segment, count - at), or 0
  * past the end. */
 int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment);
 
@@ -49,25 +50,25 @@ typedef struct ech_segment {
 ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k);
 /* Segments of the longest shard. */
 int64_t ech_sum_segments(const ech_sum *sum);
-/* The part of the scratch where `parts` addends of segment k arrive. ECH_UNDER_WAY segments have one. */
+/* The part of the scratch where `parts` addends of segment k arrive. Segments k and k + ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
-/* Elements of scratch that ech_scatter_begin and _end need. */
+/* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N);
 /* Reduce-scatter of segment k of every shard, N > 1. begin starts its messages; end waits for them and
  * writes the sum of this member's segment to `mine`, which may be that segment in sum->x. Segments end in
  * order; at most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k);
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);
-/* All-gather of segment k of every shard: begin starts to send `mine` and to receive the others' in place;
- * end waits for it. At most ECH_UNDER_WAY at once. */
+/* All-gather of segment k of every shard. begin starts to send `mine`, this member's, and to receive the others'
+ * into sum->x; end waits for it. At most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k);
 ech_status ech_gather_end(ech_group *group, int64_t k);
 
-/* to[i] += from[i] for i < n; fp32 or fp64; no overlap. */
+/* to[i] += from[i] for i < n elements; fp32 or fp64; no overlap. */
 void ech_add(ech_dtype dtype, void *to, const void *from, int64_t n);
 /* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order. This member's addend is own[n],
- * which may be `to`; the others' are in parts[N-1][n], which is overwritten. */
+ * which may be `to`; the others' are in parts[N-1][n], in member order, which is overwritten. */
 void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts, int64_t n);
 
 #endif

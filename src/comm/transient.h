@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Files and folders that must not outlive a job, in /dev/shm, $TMPDIR or /tmp, named
- * "echelon-USER-PROCESS-TIME". Their maker holds a lock (flock) on each, which the system releases when the
- * last process that has it open ends, even if killed. A file of such a name without a lock is therefore left
- * over from a killed job, and the next start removes it. Process ids are reused and are not relied on.
+ * "echelon-USER-PROCESS-TIME". Their maker holds a lock (flock) on each. The system releases it when the last
+ * process that has the file open ends, even if killed. A file of such a name without a lock is therefore left
+ * over from a killed job, and the next start removes it. Process ids are reused, so nothing relies on them.
  */
 #ifndef ECH_COMM_TRANSIENT_H
 #define ECH_COMM_TRANSIENT_H
@@ -14,11 +14,11 @@
 
 typedef struct ech_transient {
     char path[256];
-    int hold; /* the locked descriptor; -1: another process holds the lock */
+    int hold; /* the descriptor that holds the lock; -1: another process holds it */
 } ech_transient;
 
-/* Calls ech_transient_sweep, then makes a file (open for reading and writing) or a folder. A folder's
- * descriptor stays open across exec. Errors: ECH_EIO. */
+/* Calls ech_transient_sweep, then makes a file (open for reading and writing) or a folder, whose descriptor stays
+ * open across exec. Errors: ECH_EIO, none can be made. */
 ech_status ech_transient_create(bool is_folder, ech_transient *out);
 
 /* Removes the file or the folder with its content, and releases the lock. Silent: what cannot be removed now

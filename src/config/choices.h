@@ -13,7 +13,7 @@
 
 #define ECH_COMPUTES(X) X(ECH_COMPUTE_FP32, "fp32") X(ECH_COMPUTE_FP64, "fp64")
 
-/* Sequence parallelism; KEEP: gathered inputs are saved for the backward. */
+/* Sequence parallelism; KEEP: gathered inputs are kept for the backward, which need not gather them again. */
 #define ECH_SEQUENCES(X)                                                                           \
     X(ECH_SEQUENCE_FALSE, "false") X(ECH_SEQUENCE_TRUE, "true") X(ECH_SEQUENCE_KEEP, "keep")
 

@@ -10,8 +10,9 @@
  *     ECH_TRY(ech_config_check(config));                         // required keys are there
  *     config->training.steps ...
  *
- * This room knows types, bounds and names, not meanings. Other rooms resolve "auto": they write its value into the
- * struct, which then prints as a resolved run file.
+ * src/config knows types, bounds and names, not meanings. Other parts resolve keys that are "auto": they write the
+ * values into the struct, which then prints as a resolved run file. No call is collective. Errors are ECH_EUSAGE
+ * unless said, and logged. Texts passed in are copied, texts returned are the configuration's.
  */
 #ifndef ECH_CONFIG_CONFIG_H
 #define ECH_CONFIG_CONFIG_H
@@ -29,20 +30,20 @@
 enum { ECH_AUTO = -1 };
 
 #define ECH_CONFIG_FIELD_INT  int64_t
-#define ECH_CONFIG_FIELD_SIZE int64_t
+#define ECH_CONFIG_FIELD_SIZE int64_t /* bytes */
 #define ECH_CONFIG_FIELD_REAL double
 #define ECH_CONFIG_FIELD_TIME double /* seconds */
-#define ECH_CONFIG_FIELD_BOOL int
+#define ECH_CONFIG_FIELD_BOOL int    /* 0, 1 or ECH_AUTO */
 #define ECH_CONFIG_FIELD_TEXT char *
-#define ECH_CONFIG_FIELD_NAME int /* which of its choices, from 0; -1: none of them */
+#define ECH_CONFIG_FIELD_NAME int /* its choice, from 0; -1: none, ech_config_check fails */
 #define ECH_CONFIG_FIELD_LIST ech_config_list
 
-enum { ECH_CONFIG_LONGEST_LIST = 4096 };
+enum { ECH_CONFIG_LONGEST_LIST = 4096 }; /* entries */
 
-/* Whole numbers, or instead one of the key's choices. */
+/* Integers, or instead one of the key's choices. */
 typedef struct ech_config_list {
-    int word;    /* which of the choices; -1: it is a list */
-    int n;       /* 0: it is a word */
+    int word;    /* which of the choices, from 0; -1: it is a list */
+    int n;       /* entries of the list; 0: it is a word */
     int64_t *at; /* [n] */
 } ech_config_list;
 
@@ -65,7 +66,7 @@ typedef struct ech_config_names {
     const char *names; /* "gpt2 llama" */
 } ech_config_names;
 
-/* A configuration of defaults. The names are copied. */
+/* Makes a configuration of defaults. */
 ech_status ech_config_create(const ech_config_names *names, size_t n, ech_config **out);
 void ech_config_destroy(ech_config *config); /* accepts NULL */
 ECH_DESTROY_AT(ech_config, ech_config_destroy)
@@ -75,38 +76,39 @@ ech_config *ech_config_copy(const ech_config *config);
 /* Reads YAML: a mapping of sections to mappings of keys to scalars, or for LIST keys sequences of
  * scalars. Errors (unknown section or key with the nearest known one, duplicate key, wrong type or
  * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. All errors
- * of a file are logged, a line each, and nothing is set. */
+ * of a file are logged, a line each, and nothing is set. A key that was set before gets the file's value. */
 ech_status ech_config_read_file(ech_config *config, const char *path);
-/* The same from memory; `name` stands for the file in errors. */
+/* Reads YAML from memory; `name` stands for the file in errors. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
-/* "section.key=value", as on the command line. */
+/* Sets a key from "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
-/* Checks that required keys are set. A key that a refused file or assignment named is not reported as missing, so
- * that this call after an error reports only what else is wrong. */
+/* Checks that required keys are set, and that defaults of NAME keys are among their choices. A key that a refused
+ * file or assignment named is not reported as missing: called after an error, this reports only what else is wrong. */
 ech_status ech_config_check(const ech_config *config);
 
-/* Whether the user set the key ("model.rope_theta") in a file or on the command line. */
+/* Whether the key ("model.rope_theta") was set: by a file, the command line or ech_config_fill. */
 bool ech_config_is_set(const ech_config *config, const char *key);
-/* The same, or a refused file or assignment named it. */
+/* Whether the key was set, or a refused file or assignment named it. */
 bool ech_config_is_named(const ech_config *config, const char *key);
-/* An error about a key, with the place where it was set ("run.yaml:7:16: model.hidden_size = 100:
- * ..." or "command line: ..."). The message has a hint. Logged; returns ECH_EUSAGE. */
+/* Logs an error about a key, with its value and origin ("run.yaml:7:16: model.hidden_size = 100: MESSAGE"; "command
+ * line: ..."; or "(default)"), and returns ECH_EUSAGE. The caller's MESSAGE says what is wrong, then a hint. */
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* For keys that belong to some rows of a table (a model's, an optimizer's), of which only the
- * chosen row, `reader`, reads its own: an error for each key that is set, listed in `owned`
- * (blank-separated "section.key" words), and not in `read`. Others not in `read` are left out of
- * prints from then on, so that a resolved run file can be run. */
+/* Checks keys that not every run reads. Each row of a table (a model family, an optimizer) has keys of its own; the
+ * run reads those of the row that it has chosen. owned: the keys of all rows; read: those of the chosen row, both
+ * blank-separated "section.key" words; reader: the row's name, for errors. A key in `owned` and not in `read` is an
+ * error if it is set, and is otherwise marked as unread: ech_config_print then leaves it out, so that a resolved run
+ * file passes this check. */
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
 
-/* Takes a key's value ("model.hidden_size"), as text, from a file beside the run file, `place` in errors. A key that
- * is not set, or set to auto, gets it. A key that is set to another value is an error that names both, unless
- * may_differ. */
+/* Completes a key ("model.hidden_size") from a file other than the run file, as a model's config.json. text: the value
+ * there; place: the file, for errors. A key that is not set, or set to auto, is set to it. A key that is set to
+ * another value keeps its own; that is an error that names both, unless may_differ. */
 ech_status ech_config_fill(ech_config *config, const char *key, const char *text, const char *place,
                            bool may_differ);
-/* Likewise all keys that `from` sets in a section; keys that are set already do not change. */
+/* Sets all keys of a section that `from` sets and `config` does not, or sets to auto. */
 ech_status ech_config_fill_section(ech_config *config, const ech_config *from, const char *section,
                                    const char *place);
 
@@ -118,20 +120,20 @@ void ech_config_format(const ech_config *config, const char *key, ech_text *out)
 
 /* Whether a TEXT key's value is "auto". */
 bool ech_config_is_auto(const char *value);
-/* Replaces a TEXT key's value (copied), as resolved. */
+/* Replaces a TEXT key's value, for one that resolves "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);
-/* Likewise a LIST key; n 0: the word. */
+/* Replaces a LIST key's value with the list at[n], or if n is 0 with the choice `word`. */
 void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at, int n);
 
-/* The whole configuration as YAML that reads back to the same struct; sections and keys in the
+/* Appends the configuration as YAML that reads back to the same struct; sections and keys in the
  * table's order, floats printed so that they read back to the same bits. Required keys without a
- * value and unread keys (see above) are left out. */
+ * value and unread keys (ech_config_check_read) are left out. */
 void ech_config_print(const ech_config *config, ech_text *out);
-/* Help for all keys: name, type or choices, default, meaning. */
+/* Appends help for all keys: name, type or choices, default, meaning. */
 void ech_config_help(const ech_config *config, ech_text *out);
-/* Refuses a resume that changes fixed keys: logs all of them in one line, with both values and the place where each
- * was set; ECH_EUSAGE. `also`: further keys that may not change, blank-separated "section.key" words. A key whose
- * "auto" followed from other keys is left out if those differ. */
+/* Refuses a resume that changes keys: those that are FIXED in keys.def, and `also` (blank-separated "section.key"
+ * words). Logs them in one line, with both values and where each was set. A changed key with the default "auto" that
+ * `now` does not set followed from other keys: the line has it only if no other key has changed. */
 ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now,
                                    const char *also);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which features cannot be combined: the table of rules.def, checked before there is a model.
+ * Which features of a run cannot be combined: the table of rules.def, checked before there is a model. A rule is a
+ * pair of features; a configuration breaks it if both are on. All texts are static.
  */
 #ifndef ECH_CONFIG_RULES_H
 #define ECH_CONFIG_RULES_H
@@ -21,12 +22,17 @@ enum {
     ECH_RULES
 };
 
-/* What decides a rule: the run file alone, or the degrees of a grid, too. */
-typedef enum ech_rule_scope { ECH_RULES_OF_RUN, ECH_RULES_OF_GRID } ech_rule_scope;
+/* When a rule is checked. Each rule has one scope: GRID if one of its features has that scope in rules.def. */
+typedef enum ech_rule_scope {
+    ECH_RULES_OF_RUN, /* once: the run file alone decides */
+    ECH_RULES_OF_GRID /* for each device mesh that is tried: it also depends on the parallel degrees */
+} ech_rule_scope;
 
 typedef struct ech_rule {
-    ech_feature feature, other; /* that cannot be combined; errors name the first one's key */
-    const char *reason, *hint;
+    ech_feature feature; /* errors name its key */
+    ech_feature other;   /* it cannot be combined with this one */
+    const char *reason;  /* why not */
+    const char *hint;    /* what to set instead */
 } ech_rule;
 
 extern const ech_rule ech_rules[ECH_RULES];
@@ -35,11 +41,13 @@ bool ech_feature_is_on(const ech_config *config, ech_feature feature);
 
 /* The first rule of that scope that the configuration breaks; NULL: none. */
 const ech_rule *ech_rule_broken(const ech_config *config, ech_rule_scope scope);
-/* Appends "not with parallel.context = 2: REASON; HINT". Returns the key to blame. */
+/* Appends "not with parallel.context = 2: REASON; HINT", with the other feature's key. Returns rule->feature's key, for
+ * ech_config_complain. */
 const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech_text *out);
-/* Checks the rules of the run's scope: an error, logged, for each feature that breaks one; ECH_EUSAGE. */
+/* Checks all rules of scope RUN. Logs an error for each broken one, but only the first with the same `feature`;
+ * ECH_EUSAGE. */
 ech_status ech_rules_check(const ech_config *config);
-/* Help: all pairs that cannot be combined, with reasons. */
+/* Appends help: all pairs that cannot be combined, with reasons and hints. */
 void ech_rules_help(ech_text *out);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to this room: keys.def as data, the place where each key was set, and the value of one key from and to
- * text.
+ * Private to src/config: keys.def as data, where each key was set, and the value of one key from and to text.
  */
 #ifndef ECH_CONFIG_TABLE_H
 #define ECH_CONFIG_TABLE_H
@@ -23,9 +22,9 @@ typedef enum ech_config_type {
 typedef struct ech_config_key {
     const char *section, *name;
     ech_config_type type;
-    size_t offset; /* bytes from the start of ech_config */
-    const char *initial;
-    double low, high;
+    size_t offset;       /* bytes from the start of ech_config */
+    const char *initial; /* the default as text; "required": there is none */
+    double low, high;    /* bounds of numbers, inclusive */
     const char *choices; /* of NAME and LIST; of TEXT: suggestions; NULL: none */
     bool fixed;          /* may not change on resume */
     const char *help;
@@ -33,7 +32,7 @@ typedef struct ech_config_key {
 
 typedef struct ech_config_section {
     const char *name, *help;
-    size_t first, end; /* its keys in ech_config_keys */
+    size_t first, end; /* its keys are ech_config_keys[first .. end - 1] */
 } ech_config_section;
 
 enum {
@@ -58,10 +57,10 @@ enum {
 extern const ech_config_key ech_config_keys[ECH_CONFIG_KEYS];
 extern const ech_config_section ech_config_sections[ECH_CONFIG_SECTIONS];
 
-/* Where a key was set ("run.yaml:3:5", "command line") and as what; NULL both if it was not. */
 typedef struct ech_config_origin {
-    char *place, *text;
-    char *names; /* of a NAME or LIST key: its choices, one string after the other */
+    char *place; /* where the key was set: "run.yaml:3:5", "command line"; NULL: it was not */
+    char *text;  /* to what; NULL likewise */
+    char *names; /* of a NAME or LIST key: its choices, one NUL-terminated string after the other */
     bool unread; /* ech_config_check_read found that this run does not read it */
     bool tried;  /* a refused input named it or probably meant it: it is not reported as missing */
 } ech_config_origin;
@@ -79,8 +78,8 @@ const ech_config_key *ech_config_find_key(const ech_config_section *section, con
 /* "section.key"; NULL if there is none. */
 const ech_config_key *ech_config_find_path(const char *path);
 
-/* Appends the hint for an unknown name, to stand after a semicolon: never empty. Marks the keys that may have been
- * meant as tried. */
+/* Append the hint for an unknown name, to stand after a semicolon: never empty. The keys that may have been meant are
+ * marked as tried. */
 void ech_config_hint_section(ech_config *config, const char *name, ech_text *out);
 void ech_config_hint_key(ech_config *config, const ech_config_section *section, const char *name,
                          ech_text *out);
@@ -90,7 +89,7 @@ static inline void *ech_config_field(const ech_config *config, const ech_config_
     return (char *)config + key->offset;
 }
 
-/* Of a key that exists. */
+/* `key` is not NULL. */
 static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
                                                       const ech_config_key *key)
 {
@@ -106,10 +105,10 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key);
 /* Checks `text` and sets the key to it; `place` is named in this and later errors. */
 ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, const char *text,
                                 const char *place);
-/* One entry of a LIST key's list. */
+/* Reads one entry of a LIST key's list. */
 ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
                                  int64_t *out);
-/* The index of the text in a NAME key's choices; `place` as above. */
+/* Finds the index of `text` in a NAME key's choices. */
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out);
 
@@ -117,7 +116,7 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
 void ech_config_format_value(const ech_config *config, const ech_config_key *key, ech_text *out);
 /* Appends "1 to 64", the key's bounds in the same form. */
 void ech_config_format_bounds(const ech_config_key *key, ech_text *out);
-/* Whether the key's values differ. Appends both; they print so that they read back to the same bits. */
+/* Whether the key's values differ, as texts that read back to the same bits. Appends both texts. */
 bool ech_config_is_changed(const ech_config *before, const ech_config *after,
                            const ech_config_key *key, ech_text *value_before,
                            ech_text *value_after);

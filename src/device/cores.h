@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A set of cores, as the system numbers them. Empty on machines with more than ECH_MOST_CORES. */
+/* A set of cores (logical CPUs), as the system numbers them. Empty on machines with more than ECH_MOST_CORES. */
 enum { ECH_MOST_CORES = 4096 };
 typedef struct ech_core_set {
-    uint64_t word[ECH_MOST_CORES / 64];
+    uint64_t word[ECH_MOST_CORES / 64]; /* bit c % 64 of word[c / 64]: core c */
 } ech_core_set;
 
 /* The calling thread's affinity, as taskset, mpirun, Slurm or an earlier binding set it. */

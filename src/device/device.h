@@ -14,10 +14,11 @@ typedef struct ech_device {
     const char *name;
     /* Zeroed memory, aligned to 4,096 bytes. Errors: ECH_ENOMEM. */
     ech_status (*alloc)(size_t bytes, void **out);
-    void (*release)(void *memory, size_t bytes); /* accepts NULL */
+    void (*release)(void *memory, size_t bytes); /* `bytes` as in alloc; accepts NULL */
+    /* Copies within the device or from or to the host; no overlap. Complete on return, as fill is. */
     void (*copy)(void *to, const void *from, size_t bytes);
     void (*fill)(void *to, unsigned char byte, size_t bytes);
-    /* Bytes of memory of this machine, or of its control group if that has less: for all ranks on it. */
+    /* Bytes that all ranks of this machine have together: its memory, or the control group's limit if that is less. */
     size_t (*memory_bytes)(void);
     int (*cores)(void); /* how many cores this process may run on */
 } ech_device;

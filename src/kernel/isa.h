@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 /* portable: the baseline of the architecture; avx2: x86-64-v3 (with FMA); avx512: x86-64-v4 of the x86-64 psABI.
- * Other architectures have portable alone. */
+ * Architectures other than x86-64 have only portable. */
 typedef enum ech_isa {
 #define X(constant, name) constant,
 #include "kernel/isa.def"
@@ -23,9 +23,9 @@ typedef enum ech_isa {
 const char *ech_isa_name(ech_isa isa);
 /* Whether this build has kernels for the set and this machine can run them. */
 bool ech_isa_works(ech_isa isa);
-/* The process's instruction set; the first call decides. It also limits oneDNN: to AVX2 with avx2, to SSE4.1, its
- * lowest, with portable. (fp64 products are OpenBLAS's, which has OPENBLAS_CORETYPE.) ECH_EUSAGE: ECHELON_ISA
- * names no set, or one that does not work here. */
+/* The process's instruction set; the first call decides. That also limits oneDNN: to AVX2 with avx2, to SSE4.1, its
+ * lowest, with portable. (OpenBLAS does the fp64 products; OPENBLAS_CORETYPE limits it.) Errors: ECH_EUSAGE if
+ * ECHELON_ISA names no set, or one that does not work here. */
 ech_status ech_isa_decide(ech_isa *out);
 
 #endif

@@ -6,12 +6,12 @@
  * kernel/cpu/ overrides fp32 rows with fast versions, compiled once per instruction set (kernel/isa.h);
  * tests compare each with ref. Kernels take views (tensor/tensor.h), check shapes, allocate nothing, and know
  * nothing of ranks, layouts or schedules. The caller provides scratch: as many bytes as the row's scratch
- * function returns.
+ * function returns. Kernels cannot fail: wrong arguments abort the process (kernel/shape.h).
  *
  * Shapes use the letters of docs/design.md: B batch, T tokens, C model width, H heads, G key/value
- * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype. Any of
- * them may be a rank's shard: its size is the view's, and ech_rows, first_head and first_id say which part of
- * the whole (unsharded) tensor it is.
+ * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype. Any tensor may be a
+ * rank's shard: it has the sizes of its view, and ech_rows, first_head and first_id say which part of the whole
+ * (unsharded) tensor it is.
  */
 #ifndef ECH_KERNEL_KERNEL_H
 #define ECH_KERNEL_KERNEL_H
@@ -28,23 +28,23 @@
 
 /* The context of kernel calls. One per thread that calls kernels. */
 typedef struct ech_kernel_context {
-    int threads;          /* OpenMP threads a kernel may use: set by ech_kernel_context_create */
-    void *library;        /* the rank's cached library primitives */
-    void *scratch;        /* set by the caller before each call */
+    int threads;   /* OpenMP threads that a kernel may use: set by ech_kernel_context_create */
+    void *library; /* oneDNN's objects (cpu/library.h), made at first use; the context owns them */
+    void *scratch; /* set by the caller before each call */
     size_t scratch_bytes; /* at least what the row's scratch function returned */
 } ech_kernel_context;
 
 enum { ECH_MAX_THREADS = 1024 };
 
 /* Prepares the calling thread to run kernels with so many OpenMP threads. To be called by each thread that
- * computes, since OpenMP's settings are per thread. */
+ * computes, since OpenMP's settings are per thread. Errors: ECH_EUSAGE, `threads` or ECHELON_ISA. */
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
 void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
-/* Binds OpenMP thread i > 0 to core[i], and the calling thread, which made the context, to all
+/* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context, to all of
  * core[context->threads]. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core);
-/* First touch of zeroed memory: the OpenMP threads write zeros to its whole pages, in the partition in which they
- * compute on tensors. So pages are on the NUMA node that uses them, and kernels have no page faults. */
+/* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as tensors are when kernels
+ * compute on them. So pages are on the NUMA node that uses them, and kernels have no page faults. */
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);
 
 /* Which rows (tokens) of the whole tensor a view has. A rank may have a part of each sample's tokens: one
@@ -55,13 +55,13 @@ void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, s
 typedef struct ech_rows {
     int64_t first_sample; /* index in the global batch of this rank's first sample */
     int64_t whole;        /* T: tokens of a whole sample */
-    int64_t tokens;       /* T': tokens of a sample as this rank works on them */
+    int64_t tokens;       /* T': tokens t = 0 .. T' - 1 of each sample that this rank has */
     int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
-    int64_t split;        /* token t < split has position start[0] + t, */
-    int64_t start[2];     /* the others start[1] + t - split */
+    int64_t split;        /* tokens in the early range; T' if there is only one range */
+    int64_t start[2];     /* token t < split has position start[0] + t, else start[1] + t - split */
 } ech_rows;
 
-/* The position of token t of T'. */
+/* The position within its sample of token t < T'. */
 static inline int64_t ech_rows_token_position(const ech_rows *rows, int64_t t)
 {
     return t < rows->split ? rows->start[0] + t : rows->start[1] + t - rows->split;
@@ -80,7 +80,8 @@ static inline int64_t ech_row_whole(const ech_rows *rows, int64_t row)
     return sample * rows->whole + ech_row_position(rows, row);
 }
 
-/* The position at which the document of a position begins; `sample` is the sample's index in the view. */
+/* The position at which the document of a position begins; `starts` as in kernel.def; `sample` is the sample's index
+ * in the view. */
 static inline int64_t ech_document_start(const ech_tensor *starts, int64_t sample, int64_t position)
 {
     return starts ? ((const int32_t *)starts->data)[sample * starts->shape[1] + position] : 0;
@@ -112,9 +113,10 @@ typedef struct ech_dropout {
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double beta1, beta2, eps, momentum; /* these and nesterov: of the rules that read them */
-    bool nesterov;
-    int64_t count;     /* this update's number, from 1 */
+    double beta1, beta2, eps;           /* adamw */
+    double momentum;                    /* sgd */
+    bool nesterov;                      /* sgd */
+    int64_t count;                      /* this update's number, from 1 */
     double grad_scale; /* the factor of gradient clipping; gradients are multiplied by it */
 } ech_update;
 
@@ -132,7 +134,7 @@ typedef enum ech_op {
 #include "kernel/kernel.def"
 #undef X
 
-/* Scratch bytes of a row for these dimensions (in the order of the row's third column). */
+/* Scratch bytes of a row. dims: the dimensions that the row's last column in kernel.def names, in its order. */
 typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
 
 typedef struct ech_kernels {
@@ -153,22 +155,23 @@ typedef struct ech_kernels {
                             bool b_transposed, const ech_tensor *c);
 } ech_kernels;
 
-/* The reference kernels, for fp32, fp64 and bf16 (the rows of ref/bf16.def; the others are NULL; not used by runs
- * yet). NULL for other types. */
+/* The reference kernels, for fp32, fp64 and bf16 (only the rows of ref/bf16.def, the others are NULL; not used by runs
+ * yet). NULL for other types. All tables are static. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
 /* The reference kernels overridden by this build's fast ones for an instruction set. NULL: no such type, or the
- * machine lacks the set. For tests and benches: only ech_isa_decide limits oneDNN. */
+ * machine lacks the set. For tests and benches, since it does not limit oneDNN to the set (ech_isa_decide does). */
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
-/* Those of the process's instruction set. NULL: no such type, or ech_isa_decide failed and has logged why. */
+/* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and has logged why. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
 const char *ech_op_name(ech_op op);
+/* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);
 /* One line for logs: libraries and instruction sets in use. Call ech_isa_decide first. Valid until this thread's
  * next call. */
 const char *ech_kernels_describe(void);
 
-/* Gradient norms are sums over blocks of so many elements of a rank's shard of a tensor. */
+/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };

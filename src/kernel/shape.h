@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of kernel arguments: shapes, dtypes, strides and scratch. A failed check is a programming error: it
- * aborts with the tensor's name and both shapes.
+ * Checks of kernel arguments: shapes, dtypes, strides and scratch. A failed check is a programming error: the
+ * process aborts with the tensor's name and both shapes.
  */
 #ifndef ECH_KERNEL_SHAPE_H
 #define ECH_KERNEL_SHAPE_H
 
 #include "kernel/kernel.h"
 
-/* Checks n tensors of a call against the shapes of its row (kernel.def); real is the table's type. A letter's size
- * is that of the first tensor that has it. */
+/* Checks n tensors of a call against the shapes of its row of kernel.def; `real` is the table's dtype. A letter of
+ * these shapes stands for the size that the first tensor with it has. */
 void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int n,
                       const ech_tensor *const *x);
 /* ECH_SHAPES(add, ECH_F32, a, b, y): all tensors that the row names, in its order. */
@@ -18,22 +18,22 @@ void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int
                      (int)(sizeof((const ech_tensor *const[]){__VA_ARGS__}) / sizeof(void *)),     \
                      (const ech_tensor *const[]){__VA_ARGS__})
 
-/* x with the sizes of op(x): only for the check of a product. */
+/* x with the sizes of op(x), which is x or its transpose: only for the check of a product. */
 ech_tensor ech_shape_transposed(const ech_tensor *x, bool transposed);
 
-/* The positions of `count` rows from rows->first on ascend and are within the sample. `starts` (kernel.def), if not
- * NULL, has a row for each sample that they touch; its entries are in [0, position] and do not descend. */
+/* Checks that the positions of `count` rows from rows->first on ascend and are within the sample; and that `starts`
+ * (kernel.def; NULL: not checked) has a row for each of their samples, of entries in [0, position], not descending. */
 void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_tensor *starts,
                     int64_t count);
 #define ECH_ROWS(rows, starts, count) ech_rows_check(__FILE__, __LINE__, rows, starts, count)
-/* The same for a view of B whole local samples: rows->tokens is T, rows->first is 0. */
+/* ECH_ROWS for a view of B samples with all of the rank's tokens: rows->tokens is T, rows->first is 0. */
 #define ECH_SAMPLES(rows, starts, B, T)                                                            \
     do {                                                                                           \
         ECH_ROWS(rows, starts, (B) * (T));                                                         \
         ECH_ASSERT((rows)->tokens == (T) && (rows)->first == 0);                                   \
     } while (0)
 
-/* The context's scratch, which must hold `bytes`. */
+/* The context's scratch. Checks that it holds `bytes`. */
 void *ech_scratch(const ech_kernel_context *context, size_t bytes);
 
 #endif

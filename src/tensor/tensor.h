@@ -24,7 +24,7 @@ typedef enum ech_dtype {
 size_t ech_dtype_bytes(ech_dtype dtype);
 const char *ech_dtype_name(ech_dtype dtype);    /* "fp32": in run files and prints */
 const char *ech_dtype_on_disk(ech_dtype dtype); /* "F32": in safetensors */
-/* False, *out unchanged: no type has that name. */
+/* The inverses. False, *out unchanged: no type has that name. */
 bool ech_dtype_from_name(const char *name, ech_dtype *out);
 bool ech_dtype_from_disk(const char *name, ech_dtype *out);
 /* Whether it is a floating-point type: fp32, fp64, bf16 or fp16. */
@@ -48,8 +48,9 @@ ech_tensor ech_tensor_view(void *data, ech_dtype dtype, int dims, const int64_t 
 ech_tensor ech_tensor_1d(void *data, ech_dtype dtype, int64_t n);
 ech_tensor ech_tensor_2d(void *data, ech_dtype dtype, int64_t rows, int64_t columns);
 
-/* A view of [first, first + count) of dimension d, with x's strides; of the first dimension. */
+/* A view of x with only [first, first + count) of dimension d. */
 ech_tensor ech_tensor_narrow(const ech_tensor *x, int d, int64_t first, int64_t count);
+/* ech_tensor_narrow for dimension 0. */
 ech_tensor ech_tensor_rows(const ech_tensor *x, int64_t first, int64_t count);
 /* All elements of a contiguous x in one dimension. */
 ech_tensor ech_tensor_flat(const ech_tensor *x);

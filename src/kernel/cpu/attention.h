@@ -17,16 +17,16 @@
 #define ECH_LN_2   0.6931471805599453
 
 typedef struct ech_attention {
-    int64_t B, Tq, Tk, H, G, D;
+    int64_t B, Tq, Tk, H, G, D; /* Tq, Tk: the rank's queries and keys per sample */
     const ech_tensor *q, *k, *v;
     const ech_rows *queries, *keys;
     const ech_attention_shard *shard;
     const ech_tensor *starts;
     const ech_dropout *dropout;
-    int64_t group; /* heads h with h / group = g read key/value head g */
+    int64_t group; /* query heads per key/value head: head h reads key/value head h / group */
     int64_t width; /* D, padded */
     int64_t query_tiles, key_tiles;
-    int64_t parts;       /* units of work per (sample, key/value head) */
+    int64_t parts;       /* units of work per (sample, key/value head), for threads to share */
     float scale, scale2; /* of scores; scale2 = scale log2 e */
     uint32_t threshold;  /* random words below it are dropped; 0: no dropout */
     float dropout_scale;
@@ -119,7 +119,7 @@ ECH_INLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech
     }
 }
 
-/* All ones in the lanes whose `at` is in [first, end), else zero. */
+/* All ones in the elements whose `at` is in [first, end), zero in the others. */
 ECH_INLINE ech_wide_int ech_wide_within(ech_wide_int first, ech_wide_int at, ech_wide_int end)
 {
     return (first <= at) & (at < end);

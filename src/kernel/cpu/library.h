@@ -18,10 +18,10 @@ typedef struct ech_product {
     int64_t a_transposed, b_transposed, has_bias, add;
 } ech_product;
 
-/* The memory of a product: bias and add are NULL where it has none. */
+/* Indices of a product's operands. Those of bias and add are NULL where it has none. */
 enum { ECH_IN_A, ECH_IN_B, ECH_IN_BIAS, ECH_IN_ADD, ECH_OUT_C, ECH_OPERANDS };
 
-/* Computes c by oneDNN's matmul primitive, with all of the context's threads. */
+/* Computes c with oneDNN's matmul primitive, on all of the context's threads. */
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
                        void *const operands[ECH_OPERANDS]);
 size_t ech_cpu_primitive_scratch(int threads, const ech_product *product);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fast fp32 functions for CPUs that rows.def lists, and their scratch functions. Files with loops are
- * compiled once per instruction set, with ECH_ISA its name: ECH_CPU(add) is ech_cpu_add_avx2. Their code runs only
- * on machines with that set, so they may define no symbol that other objects use too: functions in headers are
- * static inline.
+ * The fast fp32 kernels for CPUs, and their scratch functions (ech_kernel_scratch_fn). rows.def lists the rows of
+ * kernel.def that have one. Files with loops are compiled once per instruction set, with the macro ECH_ISA defined
+ * as its name: ECH_CPU(add) is ech_cpu_add_avx2. This code runs only on machines with the set. So these files may
+ * define no symbol that other objects define, too, since the linker might take theirs for all: functions in headers
+ * are static inline.
  */
 #ifndef ECH_KERNEL_CPU_ROWS_H
 #define ECH_KERNEL_CPU_ROWS_H
@@ -14,7 +15,7 @@
 #define ECH_CPU_EXPAND(name, isa) ECH_CPU_JOIN(name, isa)
 #define ECH_CPU(name)             ECH_CPU_EXPAND(name, ECH_ISA)
 
-/* Compiled once: products by the library. */
+/* Compiled once, as only oneDNN computes: row matmul, and the library_product of ech_kernels, for benchmarks. */
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                     const ech_tensor *add, const ech_tensor *c);

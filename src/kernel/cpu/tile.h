@@ -9,8 +9,8 @@
 #include "kernel/cpu/wide.h"
 #include "tensor/tensor.h"
 
-/* The rows of a tile, and the alignment of its width. The same for all instruction sets, so that scratch sizes,
- * and thus plans, are equal. */
+/* The rows of a tile, and what its width is a multiple of. They are the same for all instruction sets, so that scratch
+ * sizes, and thus plans, are equal. */
 enum { ECH_TILE = 64, ECH_TILE_ALIGN = 16 };
 
 /* The register block of ROWS x VECTORS sums. These, a row of b and a broadcast element of a must fit in the
@@ -83,7 +83,7 @@ ECH_INLINE void ech_tile_block(int vectors, ech_interval over, ech_factor a, con
         for (int v = 0; v < vectors; v++) ech_wide_store(c + i * c_row + v * ECH_WIDE, sum[i][v]);
 }
 
-/* The same for an interval of at most VECTORS vectors of columns. */
+/* ech_tile_block for an interval of columns, of at most VECTORS vectors. */
 ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_factor a,
                                  const float *b, int64_t b_row, bool add, const float *rescale,
                                  float *c, int64_t c_row)
@@ -100,7 +100,7 @@ ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_fa
 }
 
 /* c (ECH_TILE, ECH_TILE) = a b, summed over K. Of each block of rows it computes only the columns in `needed`,
- * rounded outwards to whole vectors. */
+ * rounded outwards to full vectors. */
 ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K, ech_factor a,
                                 const float *b, float *c)
 {
@@ -119,7 +119,7 @@ ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int6
         }
 }
 
-/* c (ECH_TILE, width) += a b, each block of rows summed over `needed` alone: a is zero outside of it.
+/* c (ECH_TILE, width) += a b. Each block of rows is summed over its `needed` k only: a is zero for the others.
  * rescale (ECH_TILE, or NULL): c's rows are first multiplied by it; must be 1 for blocks whose `needed` is empty. */
 ECH_INLINE void ech_tile_sums(const ech_interval needed[ECH_TILE_BLOCKS], int64_t width,
                               ech_factor a, const float *b, const float *rescale, float *c)
@@ -185,7 +185,7 @@ ECH_INLINE void ech_tile_turn(const float *const from[4], int64_t d, float facto
     *(ech_quad *)(to + 3 * ECH_TILE) = __builtin_shufflevector(ab2, ce2, 2, 3, 6, 7) * factor;
 }
 
-/* Packs the same rows transposed, into (D, ECH_TILE). */
+/* Packs the rows of ech_tile_pack transposed, into (D, ECH_TILE). */
 ECH_INLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                          int64_t rows, float factor, float *to)
 {

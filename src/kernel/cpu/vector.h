@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Helpers of the fast fp32 loops: vectorizable exponentials, and the chunk size of element-wise work.
+ * Helpers of the fast fp32 loops: vectorizable exponentials, and which loops are worth threads.
  */
 #ifndef ECH_KERNEL_CPU_VECTOR_H
 #define ECH_KERNEL_CPU_VECTOR_H
@@ -11,7 +11,7 @@
 /* Functions that are inlined at every optimization level. */
 #define ECH_INLINE static inline __attribute__((always_inline))
 
-/* Elements of one chunk of element-wise work. Less than a chunk is not worth an OpenMP region. */
+/* Loops over at most so many elements are not worth an OpenMP region. */
 enum { ECH_CHUNK = 16384 };
 
 ECH_INLINE float ech_float_of_bits(uint32_t bits)

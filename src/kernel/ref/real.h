@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The real type of the reference kernels. Every file of ref/ is compiled with ECH_REAL_F32 and with ECH_REAL_F64,
+ * The real type of the reference kernels. Every file of ref/ is compiled with ECH_REAL_F32 and again with ECH_REAL_F64;
  * those with rows of bf16.def also with ECH_REAL_BF16. Tensors hold `real`; arithmetic is in double, rounded once,
  * to nearest even, when a result is stored.
  */
