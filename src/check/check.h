@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks plans before they run, without the code that makes them.
+ * Checks plans before they run, without the code that makes them. Nothing here communicates. On failure the functions
+ * log what is wrong with which step, print the steps around it, and return ECH_EINTERNAL, or ECH_EUSAGE where an order
+ * written by hand is to blame.
  */
 #ifndef ECH_CHECK_CHECK_H
 #define ECH_CHECK_CHECK_H
 
 #include "schedule/schedule.h"
 
-/* ech_plan_create, then ech_check_plan. */
+/* ech_plan_create, then ech_check_plan. The caller destroys *out; on failure there is none. */
 ech_status ech_checked_plan_create(const ech_plan_request *request, ech_plan **out);
 /* Checks all lists of one rank's plan; of an outline the train list, its only one. */
 ech_status ech_check_plan(const ech_plan *plan);
-/* One rank's list: `after` points back; every read has an earlier write; every gradient is reduced
- * once, after all its writers and before its use; F and B of a micro-batch read the weight version that the
- * schedule promises, and no version is overwritten that is still needed; no two live values overlap;
- * all lies inside the arena. On failure logs the step and prints the list with the step marked. */
+/* Checks of one rank's list: steps wait only for steps before them; every read has an earlier write; every gradient is
+ * reduced once, after all its writers and before its use; F, B and W of a micro-batch read the weight version that the
+ * schedule promises, and no version is overwritten that is still needed; no two live values overlap; all values lie
+ * inside the arena. */
 ech_status ech_check_list(const ech_plan *plan, const ech_list *list);
-/* All ranks' lists of that kind; plans[r] is rank r's. Every send meets its receive, with as many bytes, in the order
- * of their starts; all members of a group have its collectives in the same order; there is no deadlock, even where a
- * send ends only after its receive has begun. On failure logs the step and prints the ranks' rows with it marked. */
+/* Checks of all n ranks' lists of that kind, plans[r] being rank r's: every send meets its receive, with as many bytes,
+ * in the order in which they begin; all members of a group have its collectives in the same order; there is no
+ * deadlock, even where a send ends only after its receive has begun. */
 ech_status ech_check_plans(const ech_plan *const *plans, int n, ech_list_kind list);
 
 #endif

@@ -1,53 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of the checker. Private to this room.
+ * The parts of the checker. Private to src/check.
  */
 #ifndef ECH_CHECK_CHECKER_H
 #define ECH_CHECK_CHECKER_H
 
 #include "check/check.h"
 
-/* ---- of one list: ech_check_list runs them all ---- */
+/* ---- of one list of one rank's plan: ech_check_list runs all of these ---- */
 
-/* Fails: logs rank, step and why, and prints the lines around the step. */
+/* Logs rank, step `marked` and why, prints the list's lines around that step, and returns ECH_EINTERNAL. */
 ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* Whether the list has F; and whether it has B and W, too. */
+/* Whether the list must have F. */
 bool ech_list_has_blocks(const ech_list *list);
+/* Whether the list must have F, B and W. */
 bool ech_list_trains(const ech_list *list);
-/* The number of a rank's micro-batch over all replicas, within its turn. */
+/* The global number q (layout.h), within its turn, of the micro-batch that sequence chunk `micro` is a part of. */
 int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int micro);
 
-/* The steps of each F, B and W of a list. Errors: a step of a block, chunk, micro-batch or turn that the rank does
- * not have, or the same work twice. */
+/* For each phase (F, B, W) of each block of the rank and each sequence chunk: the steps that run it. */
 typedef struct ech_block_steps {
-    int chunks, *first, *end; /* [chunks] blocks */
-    int *base;                /* [chunks] index of the chunk's first block in `at` */
-    int micro_batches;
+    int chunks;        /* model chunks of the rank */
+    int *first, *end;  /* [chunks]: model chunk c is blocks first[c] .. end[c] - 1 */
+    int *base;         /* [chunks]: how many blocks of the rank come before model chunk c */
+    int micro_batches; /* list.micro_batches: values of `micro` */
+    /* [((base[chunk] + block - first[chunk]) * micro_batches + micro) * ECH_PHASES + phase] */
     struct ech_block_step {
-        int first, last; /* steps of the compute lane that run it, or -1 */
-        int calls;       /* that these and its collectives run */
+        int first, last; /* indices of the phase's first and last compute step; -1: none */
+        int calls;       /* how many calls its steps run, COLLECTIVE steps included */
     } * at;
 } ech_block_steps;
+/* Free *out with ech_block_steps_free. Errors: a step of a block, model chunk, sequence chunk or turn that the rank
+ * does not have; calls that do not fit the step's kind, or that run twice or out of order. */
 ech_status ech_block_steps_create(const ech_plan *plan, const ech_list *list, ech_block_steps *out);
 void ech_block_steps_free(ech_block_steps *steps);
-/* The last step that runs a phase of a block, or -1; and the first. */
+/* ech_block_step.last and ech_block_step.first of a phase. */
 int ech_block_step(const ech_block_steps *steps, int chunk, int micro, int block, ech_phase phase);
 int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int block,
                          ech_phase phase);
 
-/* Every block's F, B and W of every micro-batch once, in the order in which data flows. */
+/* Every block runs its F, and if the list trains its B and W, once for every sequence chunk, in the order in which
+ * activations and gradients flow. */
 ech_status ech_check_blocks(const ech_plan *plan, const ech_list *list,
                             const ech_block_steps *blocks);
-/* Each boundary to a block on another rank has one message, with the right peer, received before its reader begins,
- * sent after its writer has ended; and there are no other messages. */
+/* For every sequence chunk, each boundary to a block on another rank has one message in each direction that the list
+ * needs. It names the right peer, is received before its reader begins, and is sent after its writer has ended. There
+ * are no other messages. Looks at this rank alone; ech_check_plans matches sends with receives. */
 ech_status ech_check_messages(const ech_plan *plan, const ech_list *list,
                               const ech_block_steps *blocks);
-/* Where layers are sharded: calls touch values in the order of their programs, and wait for the steps of other lanes
- * that write or read them; messages that come as shards are gathered. The blocks' steps are already checked. */
+/* Where layers are sharded: steps touch values in the order of the blocks' programs, and wait for the steps of other
+ * lanes that write or read these values; messages that come as shards are gathered. Call it after ech_check_blocks. */
 ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list);
-/* In every turn each bucket is written, reduced once, has its norm taken, and is updated. */
+/* In every turn the gradients of each bucket are written, reduced once if its group has other members, and enter the
+ * norm; then the weights are updated once. */
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list);
 /* Each step reads the weight version that the schedule promises, and no later update has overwritten it. */
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);

@@ -10,27 +10,29 @@
 
 typedef struct ech_panel {
     const ech_timeline *timeline;
-    const char *title; /* NULL: the panel continues the one above it */
-    double from, end;  /* the time that is shown */
-    ech_timeline_rows drawn;
-    int rows;                   /* that are drawn */
-    int digits;                 /* of the largest number of a micro-batch */
+    const char *title;          /* NULL: the panel continues the one above it */
+    double from, end;           /* the time that is shown */
+    ech_timeline_rows drawn;    /* owned */
+    int rows;                   /* how many are drawn: at most ECH_TIMELINE_ROWS */
+    int digits;                 /* how many the largest number of a micro-batch has */
     double scale;               /* pixels a unit */
     double row_height, row_gap; /* pixels */
     double font_size;           /* of numbers */
     bool hints;                 /* boxes have tooltips */
-    bool numbers, together; /* set by drawing: some boxes have numbers; some merge several bars */
+    /* Set by drawing: */
+    bool numbers;  /* some boxes have numbers */
+    bool together; /* some boxes merge several bars */
 } ech_panel;
 
-/* A panel of the whole timeline. Chooses its rows: one for ranks that do the same; beyond ECH_TIMELINE_ROWS some are
- * left out. */
+/* A panel of the entire timeline, which is borrowed. Chooses its rows: one for ranks that do the same; beyond
+ * ECH_TIMELINE_ROWS some are left out. Release it with ech_panel_free. */
 ech_panel ech_panel_create(const ech_timeline *timeline, const char *title);
 void ech_panel_free(ech_panel *panel);
 /* Sets what depends on timeline, rows and scale. */
 void ech_panel_measure(ech_panel *panel, double scale);
 void ech_panel_draw_rows(ech_panel *panel, double left, double top, ech_text *out);
 
-/* The colour of a bar; of F, B and W, paler for later chunks. Returns `buffer`, of 8 bytes. */
+/* The colour of a bar, "#rrggbb"; F, B and W are paler for later model chunks. Returns `buffer`, of 8 bytes. */
 char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 
 /* ---- boxes ---- */

@@ -13,32 +13,31 @@
 typedef struct ech_timeline_bar {
     int rank;
     ech_bar_kind kind;
-    int chunk;         /* of F, B, W */
+    int chunk;         /* model chunk of F, B, W */
     int micro;         /* the number in the box; -1: none */
     double begin, end; /* in the timeline's unit */
-    double
-        weight; /* the part of this time in W: where B and W alternate they are one bar, a BACKWARD */
+    double weight; /* how much of end - begin is W; where B and W alternate they are one B bar */
 } ech_timeline_bar;
 
 typedef struct ech_timeline {
     int ranks;
     const ech_layout *layout; /* of the ranks; borrowed. NULL: not known */
-    int chunks;               /* of a rank: shades of a colour */
-    int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: micro-batches are whole */
-    double end;    /* when the last rank ends */
-    bool seconds;  /* the unit: seconds, or forwards of one block */
+    int chunks;               /* model chunks of a rank, drawn in shades of a colour */
+    int sequence_chunks; /* of a micro-batch, each with a number of its own; 0 or 1: not divided */
+    double end;          /* when the last rank ends */
+    bool seconds;        /* the unit: seconds, or forwards of one block */
     double bubble; /* fraction of ranks x end in which no F, B or W runs; 0 for an empty timeline */
-    double waits;  /* the part of it in which compute waits for a collective */
-    double collective; /* time in which collectives run, of all ranks together; 0: not known */
-    double forward;    /* the median forward; 0: there is none */
+    double waits;  /* fraction of ranks x end in which compute waits for a collective */
+    double collective; /* time in which collectives run, summed over all ranks; 0: not known */
+    double forward;    /* the median duration of an F bar; 0: there is none */
     ECH_LIST(ech_timeline_bar) bar; /* by rank, then by begin */
 } ech_timeline;
 
 void ech_timeline_free(ech_timeline *timeline);
-/* Adds a rank's bars from the times at which the list's steps began and ended: on the compute lane one for
- * successive steps of a kind, chunk and micro-batch (a W next to its own B is part of B's bar), and one, within such a
- * bar or before it, wherever compute waited for a collective; and one for each sum of the reduce lane. Ranks may
- * come in any order; call ech_timeline_finish after the last. */
+/* Adds a rank's bars; begin[s] and end[s] are when step s of the list began and ended. On the compute lane successive
+ * steps of one kind, model chunk and micro-batch are one bar (a W next to its own B is part of B's bar), and each wait
+ * for a collective is a bar, within or before these. Each sum of gradients on the reduce lane is a bar. Ranks may come
+ * in any order; call ech_timeline_finish after the last. */
 void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *list,
                            const double *begin, const double *end);
 /* Sorts the bars and sets `end` (unless it is set), `bubble`, `waits` and `forward` from them. Waits for a
@@ -47,12 +46,12 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
  * once. */
 void ech_timeline_finish(ech_timeline *timeline);
 
-/* "bubble 21.3 %", or "bubble 21.3 %, waits for collectives 4.0 %". */
+/* Appends "bubble 21.3 %", or "bubble 21.3 %, waits for collectives 4.0 %". */
 void ech_timeline_bubble(const ech_timeline *timeline, ech_text *out);
-/* "12.3 ms a step and rank; compute waits for them 8.1 ms", which may be longer: lanes wake each other.
- * Nothing where no collective runs. `steps`: training steps that the timeline shows. */
+/* Appends "12.3 ms a step and rank; compute waits for them 8.1 ms". The wait may be longer than the collectives, since
+ * it takes time to wake a lane. Appends nothing where no collective runs. `steps`: training steps in the timeline. */
 void ech_timeline_collectives(const ech_timeline *timeline, int steps, ech_text *out);
-/* A duration with its unit: "33 block forwards", "161.2 ms". */
+/* Appends a duration with its unit: "33 block forwards", "161.2 ms". */
 void ech_timeline_time(const ech_timeline *timeline, double time, ech_text *out);
 
 /* Successive ranks that are drawn as one row, and the bars of the first of them. */
@@ -78,7 +77,7 @@ void ech_timeline_text(const ech_timeline *timeline, int width, int most_rows, e
 /* The most rows of a picture. Ranks that do the same are one row; where more rows remain, the first, the last
  * and evenly spaced ones between are drawn, and the picture says so. */
 enum { ECH_TIMELINE_ROWS = 64 };
-/* The index, of `ranks`, that is drawn in a row. */
+/* The rank, of `ranks` ranks, that is drawn as row `row`. */
 int ech_timeline_rank_of_row(int ranks, int row);
 
 /* One SVG element, for a file or an HTML page: a timeline, or two above each other on one scale. Where their units

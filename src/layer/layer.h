@@ -14,8 +14,8 @@
  *     ech_block_output(block, ech_layer_residual(block, x, y));
  *     ech_block_finish(block, params);
  *
- * Everything up to ech_call is a declaration: pure structs that the schedule room turns into steps,
- * lifetimes and memory offsets. A layer never knows ranks, schedules, recomputation or offload.
+ * Everything up to ech_call is a declaration: structs without memory for tensors, which src/schedule turns into steps,
+ * lives and offsets. A layer never knows ranks, schedules or recomputation. Nothing here communicates or fails.
  *
  * Where layers are sharded over ranks, builders see it from the names of axes (shape.h). A row-parallel product,
  * whose inner axis is sharded, makes a partial sum; a column-parallel one, whose outer axis is sharded, needs its
@@ -46,8 +46,8 @@ typedef struct ech_param {
     ech_initializer initializer;
     double std; /* of ECH_INIT_NORMAL */
     bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
-    /* The axes of the mesh along which its gradient is summed: ranks that differ only in these coordinates each
-     * have a partial sum. Ranks that differ in another have another slice, or the same gradient. */
+    /* The axes of the device mesh along which its gradient is summed: ranks that differ only in these coordinates each
+     * have a partial sum. Ranks that differ in another coordinate have another shard, or the same gradient. */
     ech_mesh addends;
     int block; /* the block that declared it */
     int site;  /* which parameter of that block: its random stream */
@@ -61,7 +61,7 @@ typedef enum ech_block_value_source {
     ECH_FROM_BATCH  /* LOAD writes it */
 } ech_block_value_source;
 
-/* What LOAD provides. */
+/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents. */
 typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
@@ -85,8 +85,8 @@ typedef struct ech_block_value {
     ech_shape shape;
     ech_block_value_source source;
     ech_block_value_role role;
-    bool is_real; /* of the run's compute type; otherwise of `dtype` */
-    ech_dtype dtype;
+    bool is_real;      /* its type is the run's compute type */
+    ech_dtype dtype;   /* otherwise its type */
     ech_slot slot;     /* of ECH_FROM_BATCH */
     unsigned purposes; /* bit 1 << purpose: lists in which the value exists */
     /* A view: columns [first, first + its own) of the base value's last dimension, under another
@@ -94,14 +94,14 @@ typedef struct ech_block_value {
     int base;
     int64_t first;
     int recomputed; /* the value that B and W read instead, recomputed for them; -1: none */
-    bool cached;    /* one for all sequence chunks: the KV cache, starts of documents */
+    bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
 /* ---- nodes ---- */
 
 typedef struct ech_layer ech_layer;
 
-/* Masks of ports: bit i is port i. */
+/* What a phase reads. Masks of ports: bit i is port i. */
 typedef struct ech_reads {
     unsigned in, out, keep; /* values of the forward that are read */
     unsigned param;         /* parameters */
@@ -123,14 +123,14 @@ typedef struct ech_node {
     bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
     bool goes_on;          /* F adds to an earlier node's outputs and saved values */
     bool is_part;          /* B writes some rows of its input's gradient; other nodes the rest */
-    unsigned purposes;     /* lists in which F does something: bits 1 << purpose */
+    unsigned purposes;     /* bits 1 << purpose: lists in which F does something */
 } ech_node;
 
-/* The collective of a COLLECTIVE node, over the ranks along some axes of the mesh. */
+/* A collective that a call stands for. */
 typedef struct ech_exchange {
-    ech_collective kind;
-    ech_mesh over;
-    int distance; /* of SHIFT */
+    ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
+    ech_mesh over;       /* among ranks that differ in these coordinates only */
+    int distance;        /* of SHIFT, in ranks of the group; see comm/comm.h */
 } ech_exchange;
 
 /* Where a call finds an operand: in which array of ech_call. */
@@ -165,10 +165,11 @@ typedef struct ech_operand {
     int like; /* the block's value whose shape it has here: a view, or the value it is the gradient of */
 } ech_operand;
 
-/* One run of one node in a program. Gradient ports are block values or -1. */
+/* One execution of one node in a program. */
 typedef struct ech_block_call {
     int node;       /* -1: din[0] = add[0] + dout[0], where gradients meet */
     bool recompute; /* in B or W: runs the node's forward, whose outputs the backward needs */
+    /* Block values or -1: gradients of the outputs (read), of the inputs (written), and what is added to the latter. */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
     unsigned purposes;           /* in other lists it does nothing, and has no operands */
     int first_operand, operands; /* in block.operand: values, then parameters, then scratch */
@@ -187,7 +188,7 @@ typedef struct ech_block_options {
     ech_sharding sharding;
     bool keep;    /* sequence parallelism: gathered inputs are saved for W, not gathered twice */
     bool ulysses; /* context parallelism by all-to-all; otherwise by a ring of keys and values */
-    int sequence_chunks; /* with a KV cache from chunk to chunk; 0 or 1: the sequence is whole */
+    int sequence_chunks; /* which share a KV cache; 0 or 1: the sequence is not divided */
     bool documents;      /* attention and positions stay inside of documents */
     int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
     ech_dtype real;      /* of activations */
@@ -230,8 +231,8 @@ void ech_block_finish(ech_block *block, ech_param *params);
 /* The shape of what crosses block boundaries: (B,T',C), or under sequence parallelism this rank's shard of its
  * rows. */
 ech_shape ech_block_stream(const ech_block *block, int64_t C);
-/* For builders of column-parallel products: returns x whole, and has the partial sums of its gradient summed
- * (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is saved, not recomputed. */
+/* For builders of column-parallel products: returns the value of x unsharded, and adds the collective that sums the
+ * partial sums of its gradient (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is saved. */
 int ech_block_whole(ech_block *block, int x, bool kept);
 /* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial sums of the
  * gradient of x itself: without sequence parallelism, where x itself is whole. */
@@ -241,8 +242,7 @@ bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
 int ech_block_sum(ech_block *block, int y);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
-/* Whether the axis is sharded over tensor ranks. */
-bool ech_block_is_sharded(const ech_block *block, ech_axis axis);
+bool ech_block_is_sharded(const ech_block *block, ech_axis axis); /* over tensor ranks */
 
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
@@ -270,10 +270,10 @@ static inline int ech_block_backward_value(const ech_block *block, int value)
 }
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
-/* The call's collective in lists of that purpose; NULL: it computes, or does nothing. */
+/* The call's collective in lists of that purpose; NULL: the call computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase, ech_purpose purpose);
-/* How many of a program's calls lists of that purpose run: all but trailing ones that do nothing there. */
+/* How many of a program's calls are run in lists of that purpose: all but the last ones that do nothing there. */
 int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
 /* Whether some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
@@ -291,7 +291,6 @@ static inline const ech_operand *ech_call_next(const ech_block *block, const ech
     while (next < end && !(next->purposes & 1u << purpose)) next++;
     return next < end ? next : NULL;
 }
-/* Whether it is a value of the block. */
 static inline bool ech_operand_is_value(const ech_operand *operand)
 {
     return operand->port < ECH_PORT_PARAM;
@@ -311,7 +310,7 @@ ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent
 typedef struct ech_call {
     const ech_node *node;
     const ech_kernels *kernels;
-    ech_kernel_context *context; /* its scratch: the bytes that the layer's scratch asked for */
+    ech_kernel_context *context; /* its scratch has the bytes that ech_layer.scratch asked for */
     ech_extent extent;
     ech_purpose purpose;
     union {
@@ -322,9 +321,9 @@ typedef struct ech_call {
         };
         ech_tensor port[ECH_TENSOR_PORTS][ECH_MAX_PORTS];
     };
-    bool accumulate[ECH_MAX_PORTS]; /* add to dparam; otherwise overwrite it */
-    uint64_t seed;
-    uint32_t step, layer;
+    bool accumulate[ECH_MAX_PORTS];   /* add to dparam; otherwise overwrite it */
+    uint64_t seed;                    /* of dropout, with the next two */
+    uint32_t step, layer;             /* training step; index of the block in the model */
     const ech_block_options *options; /* how the model is parallelized */
     ech_rows rows;                    /* the samples and positions of this rank's B x T' rows */
     ech_rows shard;                   /* likewise, of its row shard under sequence parallelism */
@@ -363,7 +362,7 @@ struct ech_layer {
     /* A node of a loop over chunks of rows: where there is a backward, B does F as well. The last node of each chunk
      * has no outputs, and turns its input 0 into the gradient of that. */
     bool joined;
-    bool finishes_in_b; /* B writes the parameters' gradients */
+    bool finishes_in_b; /* B, not W, writes the parameters' gradients */
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
     /* Of collectives: those of F and of B; the functions are NULL. */
@@ -387,7 +386,7 @@ static inline const ech_tensor *ech_optional(const ech_tensor *x)
 {
     return x->data ? x : NULL;
 }
-/* Scratch of one matmul c (M,N) = op(a) op(b), K inner. */
+/* Scratch bytes of one matmul c (M,N) = op(a) op(b), K inner. */
 size_t ech_query_matmul(const ech_scratch_query *query, int64_t M, int64_t N, int64_t K,
                         bool a_transposed, bool b_transposed, bool bias, bool add);
 

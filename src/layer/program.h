@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of ech_block_finish. Private to this room.
+ * The parts of ech_block_finish. Private to src/layer.
  */
 #ifndef ECH_LAYER_PROGRAM_H
 #define ECH_LAYER_PROGRAM_H
@@ -10,7 +10,7 @@
 /* Sets the addends of the parameters that the block's nodes use. */
 void ech_program_find_addends(const ech_block *block, ech_param *params);
 
-/* A call without node or gradients: all -1. */
+/* A call without node or gradients: all of these are -1. */
 extern const ech_block_call ech_no_call;
 
 /* Before programs are derived: adds a node that recomputes each output of a cheap layer that the backward reads,

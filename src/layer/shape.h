@@ -41,7 +41,7 @@ typedef struct ech_shape {
     int64_t size[ECH_MAX_DIMS]; /* unsharded; 0: the extent says it */
 } ech_shape;
 
-/* Over how many ranks layers are sharded. All 0 or 1: not at all. */
+/* Over how many ranks layers are sharded. All 0 or 1: unsharded. */
 typedef struct ech_sharding {
     int tensor;    /* t */
     int key_value; /* shards of the key/value heads: min(t, G) */
@@ -88,8 +88,8 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent);
 /* Elements of the unsharded tensor. For shapes without axes of the extent: parameters. */
 int64_t ech_shape_whole(const ech_shape *shape);
 
-/* A part of a rank's tensor in the unsharded one: along dimension `dim`, the rank's indices local .. local + count
- * are whole .. whole + count of the unsharded tensor; all other dimensions are whole. */
+/* Where a part of a rank's shard lies in the unsharded tensor: along dimension `dim`, `count` indices from `local`
+ * on in the shard are those from `whole` on in the unsharded tensor; all other dimensions are complete. */
 typedef struct ech_slice {
     int dim;
     int64_t whole, local, count;
@@ -109,7 +109,6 @@ ech_slice_runs ech_slice_split(const ech_shape *shape, ech_sharding sharding,
 /* Whether one of the parameter's axes is sharded. *shards: into how many shards, which may be fewer than tensor
  * ranks. */
 bool ech_shape_is_sharded(const ech_shape *shape, ech_sharding sharding, int *shards);
-/* Whether it has the axis. */
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);
 
 #endif

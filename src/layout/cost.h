@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Seconds that messages, reductions and updates take, for the partitioner and the simulator. The seconds of blocks
- * are in the profile.
+ * Estimates the seconds of messages, reductions and updates, for the partitioner and the simulator. The seconds of
+ * blocks are in the profile. Nothing here fails or communicates.
  */
 #ifndef ECH_LAYOUT_COST_H
 #define ECH_LAYOUT_COST_H
@@ -15,8 +15,8 @@ typedef struct ech_rates {
      * A rank sends one message at a time, and receives one at the same time. */
     double inside, between;
     double latency;        /* seconds of a message without bytes */
-    double update_seconds; /* of norm and update, per byte of parameters */
-    double other_seconds;  /* of whatever else a training step does */
+    double update_seconds; /* of norm and update together, per byte of parameters */
+    double other_seconds;  /* of all else in a training step: reading its batch, its scalars */
 } ech_rates;
 
 /* From parallel.node_ranks, node_bandwidth and network_bandwidth; from the profile where they are "auto".
@@ -27,10 +27,10 @@ double ech_rates_between(const ech_rates *rates, int first, int last);
 
 /* Seconds of a message between two ranks. */
 double ech_cost_message(const ech_rates *rates, double bytes, int from, int to);
-/* Seconds of an all-reduce of `bytes` over n = `members` of the ranks first .. last: each sends and receives
- * 2 (n - 1) / n x bytes. */
+/* Seconds of an all-reduce of `bytes` over n = `members` ranks between `first` and `last`, inclusive: each sends and
+ * receives 2 (n - 1) / n x bytes. */
 double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int first, int last);
-/* Seconds of the norm, the update, and the copy to the next version of the weights, for `bytes` of parameters. */
+/* Seconds of NORM, of UPDATE and of STASH (the copy to the next weight version), for `bytes` of parameters. */
 double ech_cost_norm(const ech_rates *rates, double bytes);
 double ech_cost_update(const ech_rates *rates, double bytes);
 double ech_cost_stash(const ech_rates *rates, double bytes);

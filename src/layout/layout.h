@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device mesh: a table from ranks to coordinates, and what each rank holds. No other room computes
- * coordinates. Nothing here communicates.
+ * The device mesh: a table from ranks to coordinates, and what each rank holds. No other code computes
+ * coordinates. Nothing here communicates, and only functions that return a status can fail.
  *
- * The model's blocks are partitioned into p x v VIRTUAL STAGES, p the depth of the pipeline and v the model chunks
- * of a rank. The PLACEMENT, a row of placements.def that the schedule chooses, says which stage has which.
- * Each stage has its own number r of REPLICAS. The M micro-batches of a step are numbered q = 0 .. M-1 over all
- * replicas; replica q mod r computes micro-batch q, forward and backward, as its number k = q / r (Narayanan et
- * al. 2019, 1F1B-RR). Where every stage has the same number of replicas, r is the data-parallel degree, and the ranks with
- * one data coordinate are one pipeline.
+ * The model's blocks are partitioned into p x v VIRTUAL STAGES, p the number of stages and v the model chunks of each.
+ * The PLACEMENT, a row of placements.def that the schedule chooses, says which stage has which virtual stages.
+ * Each stage has its own number r of REPLICAS. The M micro-batches of a training step are numbered q = 0 .. M-1
+ * over all replicas; replica q mod r computes micro-batch q, forward and backward, as its number k = floor(q / r)
+ * (Narayanan et al. 2019, 1F1B-RR). Where every stage has the same number of replicas, r is the data-parallel degree,
+ * and the ranks with one data coordinate are one pipeline.
  *
  * A replica is c CONTEXT x t TENSOR ranks. The tokens of its samples are sharded over context ranks; heads,
  * feed-forward and vocabulary of the layers over tensor ranks. Ranks are numbered by stage, then replica, then
@@ -20,8 +20,8 @@
 #include "config/config.h"
 #include "model/model.h"
 
-/* The most runs of blocks in a rank's plan. Each takes some 16 KiB while the plan is made, 2 GiB in all. 96 layers on
- * one rank may have 1,300 micro-batches. */
+/* The most block runs in a rank's plan. A block run is one block's F, B and W for one sequence chunk of a micro-batch.
+ * It takes some 16 KiB while the plan is made, 2 GiB in all: 96 layers on one rank may have 1,300 micro-batches. */
 enum { ECH_MOST_BLOCK_RUNS = 1 << 17 };
 
 typedef enum ech_layout_group {
@@ -31,8 +31,9 @@ typedef enum ech_layout_group {
 } ech_layout_group;
 
 const char *ech_layout_group_name(ech_layout_group kind);
-/* The axes of the mesh that the group runs over; and the first group over exactly these axes, which must exist. */
+/* The axes of the mesh that groups of that kind run over. */
 ech_mesh ech_layout_group_axes(ech_layout_group kind);
+/* The inverse: the kind of group that runs over exactly these axes. There must be one in groups.def. */
 ech_layout_group ech_layout_group_over(ech_mesh axes);
 
 typedef enum ech_placement {
@@ -41,94 +42,95 @@ typedef enum ech_placement {
 } ech_placement;
 
 typedef struct ech_virtual_stage {
-    int stage, chunk;
+    int stage, chunk; /* which model chunk of which stage */
 } ech_virtual_stage;
 
 typedef struct ech_coordinates {
-    int stage;   /* of the pipeline */
+    int stage;   /* which model chunks */
     int data;    /* replica of its stage: which micro-batches */
-    int context; /* which shard of their tokens */
+    int context; /* which shard of the tokens of their samples */
     int tensor;  /* which shard of the layers */
 } ech_coordinates;
 
 typedef struct ech_layout {
     int world;
-    int stages;                       /* p */
-    int chunks;                       /* v, of every rank */
-    int context;                      /* c, of every replica */
-    int tensor;                       /* t, of every replica */
-    ech_sharding sharding;            /* how these two shard layers */
-    int *replicas;                    /* [stages] r */
-    int *first_rank;                  /* [stages + 1] */
-    ech_virtual_stage *virtual_stage; /* [stages * chunks]: the stage and chunk of each */
-    int *virtual_of; /* [stages * chunks]: the inverse: s * chunks + c -> virtual stage */
+    int stages;            /* p */
+    int chunks;            /* v: model chunks of every stage, so of every rank */
+    int context;           /* c: context ranks of every replica */
+    int tensor;            /* t: tensor ranks of every replica */
+    ech_sharding sharding; /* how these two shard layers */
+    int *replicas;         /* [stages] r: the replicas of each stage */
+    int *first_rank; /* [stages + 1]: stage i is ranks first_rank[i] .. first_rank[i + 1] - 1 */
+    ech_virtual_stage *virtual_stage; /* [stages * chunks]: where each virtual stage is */
+    int *virtual_of;                  /* the inverse: virtual_of[stage * chunks + chunk] */
     /* [stages * chunks + 1]: virtual stage s is blocks first_block[s] .. first_block[s + 1] - 1 */
     int *first_block;
     ech_coordinates *coordinates; /* [world] */
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
-    int64_t micro_batch;   /* samples b */
-    int64_t micro_batches; /* M, of a step, over all replicas */
+    int64_t micro_batch;   /* samples of a micro-batch */
+    int64_t micro_batches; /* M: of a training step, over all replicas */
     /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */
     int *first_user, *user;
 } ech_layout;
 
-/* What a schedule must know of a grid to accept it. */
+/* What a schedule must know of a device mesh to accept it. */
 typedef struct ech_layout_shape {
-    int stages, chunks;
-    int micro_batches; /* of a rank and step; the fewest of any rank */
-    bool divides;      /* the replicas of every stage divide a step's micro-batches */
+    int stages, chunks; /* chunks: model chunks of a stage */
+    int micro_batches;  /* of a rank in a training step; the fewest of any rank */
+    bool divides; /* every stage's replicas have equally many micro-batches in a training step */
 } ech_layout_shape;
 
-/* Rules of a later room: errors suggest no grid that it does not accept. */
+/* Which meshes the schedule accepts (ech_schedule_accepts): errors suggest no other mesh. */
 typedef struct ech_layout_filter {
     bool (*accepts)(void *context, const ech_layout_shape *shape);
     void *context;
 } ech_layout_filter;
 
-/* Fills the parallel keys that are "auto" and training.micro_batch_size, for `world` ranks. parallel.partition is
- * not "auto" any more. Errors: degrees whose product is not `world`, batches that do not divide, more stages than
- * blocks. They suggest grids that work and that `filter` accepts; NULL: accepts all. */
+/* Fills parallel.pipeline, parallel.data and training.micro_batch_size where they are "auto", for `world` ranks. The
+ * caller has filled parallel.partition (ech_simulate_choice) and parallel.virtual_stages (ech_schedule_fill_chunks).
+ * Errors: degrees whose product is not `world`, batches that do not divide, more stages than blocks. They suggest
+ * meshes that work and that `filter` accepts; NULL: accepts all. */
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_filter *filter);
-/* From a resolved configuration. Errors: more bytes than any machine has, more runs of blocks than a plan holds. */
+/* Makes the layout of a resolved configuration; the caller destroys it. Errors: all parameters and states, or all
+ * activations, would be more than 2^60 bytes; a rank has more than ECH_MOST_BLOCK_RUNS. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
 /* ---- virtual stages ---- */
 
-/* Puts virtual stage s on stage[s], instead of where the placement says. `stage` has each stage v times. */
+/* Moves virtual stage s to stage[s], from where the placement puts it. `stage` must have each stage v times; the model
+ * chunks of a stage are numbered in the order of s. Call it before anything else reads the layout. */
 void ech_layout_assign(ech_layout *layout, const int *stage);
 /* The stage of virtual stage s in a pipeline of p stages. */
 int ech_placement_stage(ech_placement placement, int s, int p);
 /* Whether the model's first and last blocks are on one stage. */
 bool ech_placement_joins_ends(ech_placement placement, int stages, int chunks);
-/* The number of virtual stages: p x v. */
-int ech_layout_virtual_stages(const ech_layout *layout);
-/* The virtual stage of a rank's chunk. */
+int ech_layout_virtual_stages(const ech_layout *layout); /* how many: p x v */
+/* The virtual stage that is a rank's model chunk. */
 int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk);
-/* The virtual stage after a rank's chunk, or before it; -1: none. The rank itself may have it. */
+/* The virtual stage after a rank's model chunk, or before it; -1: none. It may be on the rank itself. */
 int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool after);
 
 /* ---- blocks ---- */
 
-/* The blocks of a rank's chunk: *first .. *end - 1. */
+/* The blocks of a rank's model chunk: *first .. *end - 1. */
 void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first, int *end);
-/* Whether the rank has the block. */
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block);
 /* Whether the rank holds the parameter: one of its blocks uses it. */
 bool ech_layout_holds(const ech_layout *layout, int rank, int param);
-/* Whether the stage holds it; *first and *last: the first and the last stage that do. */
+/* Whether the stage holds it. *first and *last: the first and the last stage that do, always set. */
 bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, int *first,
                                 int *last);
-/* Whether this rank counts its slice of the parameter in sums over distinct parameters, as the gradient norm.
- * One rank does for each slice: replica 0, context rank 0 of the first stage that holds it, and the first of the
- * tensor ranks with the same slice. */
+/* Several ranks may hold the same shard of a parameter; of one that is not sharded, all is one shard. */
+/* Whether `rank` counts its shard in sums over all parameters, such as the gradient norm. One rank does for each shard:
+ * replica 0, context rank 0 of the first stage that holds it, and the first of the tensor ranks with the same shard. */
 bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param);
-/* Whether this rank is the first of the tensor ranks with the same slice of the parameter. */
+/* Whether `rank` is the first of the tensor ranks with the same shard of the parameter. */
 bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param);
-/* Whether this rank writes its slice of the parameter and of its optimizer states into checkpoints. The
- * parameters are divided among the ranks with the same slice. */
+/* Whether `rank` writes its shard of the parameter and of its optimizer states into checkpoints. One rank does for each
+ * shard; the ranks of the first stage that have the same shards take turns, parameter by parameter. */
 bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param);
 
 /* ---- work ---- */
@@ -136,16 +138,16 @@ bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int ran
 /* The extent of a micro-batch, or of a sequence chunk of one, on one rank. */
 ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,
                              const ech_model *model);
-/* The multiply-adds of the busiest rank over the mean of all ranks; 1: even. The micro-batches are divided among
- * the replicas of a stage. *stage: the first stage with the busiest ranks. */
+/* The multiply-adds of the busiest rank in a training step, divided by the mean over all ranks; 1: balanced. *stage:
+ * the first stage with the busiest ranks. */
 double ech_layout_imbalance(const ech_layout *layout, const ech_model *model, ech_extent extent,
                             int *stage);
 
 /* ---- micro-batches ---- */
 
-/* Runs of blocks in a training step of the rank that has most; each sequence chunk is one run. */
+/* Block runs (ECH_MOST_BLOCK_RUNS) in a training step of the rank that has most. */
 int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config);
-/* The rank's own micro-batches of a step. */
+/* The number of the rank's own micro-batches in a training step. */
 int ech_layout_micro_batches(const ech_layout *layout, int rank);
 /* The global number q of the rank's k-th micro-batch. */
 int64_t ech_layout_global_micro(const ech_layout *layout, int rank, int64_t k);
@@ -154,15 +156,14 @@ int64_t ech_layout_own_micro(const ech_layout *layout, int rank, int64_t q);
 /* Without a layout: how many of `micro_batches` a replica computes, and the global number of its k-th. */
 int64_t ech_replica_micro_batches(int64_t micro_batches, int replicas, int replica);
 int64_t ech_replica_global_micro(int replicas, int replica, int64_t k);
-/* The rank that computes the virtual stage of micro-batch q and has the context and tensor coordinates of `rank`. */
+/* The rank that computes the virtual stage for micro-batch q and has the context and tensor coordinates of `rank`. */
 int ech_layout_rank_of(const ech_layout *layout, int virtual_stage, int64_t q, int rank);
-/* The rank at these coordinates. */
 int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int context, int tensor);
 
 /* ---- groups ---- */
 
 /* Writes the members of `rank`'s group of that kind, ascending, into ranks[world]; ranks NULL: only counts them.
- * Returns how many; 0: the rank is in no such group. */
+ * Returns how many; 0: the rank is in no such group. `model` says which stages are tied. */
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
                        ech_layout_group kind, int *ranks);
 int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int rank,
@@ -173,8 +174,8 @@ typedef struct ech_membership {
 } ech_membership;
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
                                      ech_layout_group kind);
-/* The group over which a parameter's gradient is summed: along its addends (layer/addends.c), without axes along
- * which there is one rank, and over all stages that hold it. */
+/* The kind of group over which a parameter's gradient is summed: along its addends (ech_param.addends), and over all
+ * stages that hold it. The group may have one member. */
 ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);
 
 #endif

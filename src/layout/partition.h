@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Partitions blocks into stages and gives each stage a number of replicas, so that a step is as short as can be:
- * PipeDream's dynamic program (Narayanan et al. 2019, §3.1; Harlap et al. 2018, arXiv:1806.03377) with the costs
- * of this program. Pure.
+ * Partitions blocks into stages and gives each stage a number of replicas, so that a training step is as short as
+ * possible: PipeDream's dynamic program (Narayanan et al. 2019, §3.1; Harlap et al. 2018, arXiv:1806.03377) with the
+ * costs of layout/cost.h. Nothing here communicates or does I/O. "Step" means training step here.
  *
- * The paper charges a stage of q replicas max(T, 2 (q - 1) w / B) / q for each micro-batch, as if gradients
- * were summed for each. Here they are summed once in a step of M micro-batches, of which the busiest
- * replica computes n = ceil(M / q); so a stage is busy for
+ * A WORKER is what computes one stage (here: virtual stage) for one replica: context x tensor ranks, which share its
+ * time and memory equally among their model chunks. All workers are used. They are numbered stage by stage and machine
+ * by machine, so it is known which links lie between machines.
+ *
+ * With T seconds of a micro-batch, w bytes of gradients and bandwidth B, the paper charges a stage of q replicas
+ * max(T, 2 (q - 1) w / B) / q for each micro-batch, as if gradients were summed for each. Here they are summed once in
+ * a step of M micro-batches, of which the busiest replica computes n = ceil(M / q); so in each step a stage is busy for
  *
  *     (n - 1) (F + B + W) + F + max(B + W, 2 (q - 1) / q x w / bandwidth) + update
  *
- * seconds a step: the all-reduce overlaps the last backward (parameters that the first and the last stage share
- * are summed over both after it). Its links are busy each way for n messages over both of its boundaries. The
- * pipeline is drained every `turns` steps (1: synchronous schedules), which adds a micro-batch's way through all
- * stages:
+ * seconds: the all-reduce overlaps the last backward (parameters that the first and the last stage share are summed
+ * over both after it). The stage's links are busy each way for n messages over both of its boundaries. The pipeline is
+ * drained every `turns` steps (1: synchronous schedules), which adds the time of one micro-batch through all stages:
  *
  *     pass + max over stages of (turns x busy - (F + B + W), (turns x n - 1) x links)
  *
- * where `pass` is F, B and W of all blocks and two messages for each boundary. Each step adds its other seconds.
- * Workers are numbered stage by stage and machine by machine, so it is known which links lie between machines. All
- * workers are used.
+ * where `pass` is F, B and W of all blocks and two messages for each boundary. Each step adds rates.other_seconds.
  *
  * For each number of stages the search finds the partition with the smallest maximum. Among equals, the first
  * stage has the fewest blocks, then the fewest replicas, and so on for the stages after it.
@@ -31,22 +32,22 @@
 
 typedef struct ech_partition_problem {
     int blocks;
-    const ech_profile_block *block; /* [blocks] costs on one worker, and bytes it sends */
+    const ech_profile_block *block; /* [blocks] of one worker; borrowed */
     int workers;
-    ech_rates rates;   /* its `node` counts workers */
-    int copies;        /* ranks of a worker over which its gradients are summed: context ranks */
-    double tied_bytes; /* of parameters of both the first and the last block; count at the first */
+    ech_rates rates;   /* `node` is workers of one machine, not ranks */
+    int copies;        /* ranks of a worker over which gradients are summed, too: context ranks */
+    double tied_bytes; /* of parameters that the first and last block share; in the first's bytes */
     int64_t micro_batches; /* M, of a step; every replica has at least one */
-    int turns;
-    bool divides; /* all replicas of a stage must have equally many micro-batches */
-    int stages;   /* exactly this many, each with equally many replicas; 0: any */
-    /* Bytes of a worker; 0: no limit. A stage of r replicas, with R workers from it to the last stage, holds the
-     * activations of ceil(R / r) micro-batches (PipeDream's NOAM; n - i at stage i of n where r is the same
-     * everywhere), or with `keeps_all` of all its micro-batches of a step. It holds `states` + `versions` bytes
-     * for each byte of parameters; versions 0: one, and one more for each update while those are in flight. */
+    int turns;             /* steps between two drains of the pipeline */
+    bool divides;          /* all replicas of a stage must have equally many micro-batches */
+    int stages;            /* exactly this many, each with equally many replicas; 0: any */
+    /* Most bytes of a worker; 0: no limit. A worker of a stage of r replicas, with R workers from this stage to the
+     * last, holds the activations of ceil(R / r) micro-batches (PipeDream's NOAM; n - i at stage i of n where r is the
+     * same everywhere), and states + versions bytes for each byte of parameters. */
     int64_t memory;
-    bool keeps_all;
-    int states, versions;
+    bool keeps_all; /* it holds the activations of all its micro-batches of a step instead */
+    int states;     /* the gradient and the optimizer's states */
+    int versions; /* weight versions; 0: one, and one more for each update while its micro-batches are in flight */
 } ech_partition_problem;
 
 typedef struct ech_partition {
@@ -57,18 +58,20 @@ typedef struct ech_partition {
 } ech_partition;
 typedef ECH_LIST(ech_partition) ech_partitions;
 
-/* The best partition for each number of stages, the shortest step first; among equals the fewest stages. Partitions
- * with the same replicas at every stage are always searched, those with unequal replicas only where that takes
- * seconds, not minutes. Errors: no partition fits the memory or divides the micro-batches; more stages than
- * blocks, or a number of them that does not divide the workers; no bandwidth; too many blocks. */
+/* The best partition for each number of stages, the shortest step first; among equals the fewest stages. Free *out
+ * with ech_partitions_free. Partitions with the same replicas at every stage are always searched, those with unequal
+ * replicas only where the search takes seconds, not minutes. Errors: no partition fits the memory or divides the
+ * micro-batches; more stages than blocks, or a number of them that does not divide the workers; no bandwidth; too many
+ * blocks. */
 ech_status ech_partition_search(const ech_partition_problem *problem, ech_partitions *out);
 /* Seconds of a step with this partition; INFINITY: it does not fit the memory. */
 double ech_partition_seconds(const ech_partition_problem *problem, int stages,
                              const int *first_block, const int *replicas);
 void ech_partitions_free(ech_partitions *partitions);
 
-/* Partitions the model's blocks into virtual stages as parallel.partition of the resolved configuration says: by a
- * list of transformer layers (embedding and head are none), or "even" in multiply-adds. */
+/* Partitions the model's blocks into `stages` virtual stages as parallel.partition of the resolved configuration says:
+ * by a list of numbers of transformer layers (embedding and head do not count), or "even" in multiply-adds. Writes
+ * first_block[stages + 1], as in ech_partition. */
 void ech_partition_blocks(const ech_config *config, const ech_model *model, ech_extent extent,
                           int stages, int *first_block);
 /* Partitions blocks of weights >= 0 into stages of at least one block each. The heaviest stage is as light as can

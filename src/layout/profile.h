@@ -17,7 +17,7 @@ typedef struct ech_profile_block {
     int64_t activation_bytes;   /* saved by F for B and W */
     int64_t boundary_bytes;     /* of the block's outputs, which the next block reads */
     int64_t param_bytes;        /* of its parameters; a tied one counts at its first block */
-    double low[ECH_PHASES], high[ECH_PHASES]; /* seconds: the quartiles about the medians */
+    double low[ECH_PHASES], high[ECH_PHASES]; /* seconds: first and third quartile */
 } ech_profile_block;
 
 typedef struct ech_profile {
@@ -27,8 +27,8 @@ typedef struct ech_profile {
     double other_seconds;     /* of the rest of a training step: reading its batch, its scalars */
     double bandwidth;         /* bytes per second between two ranks of one machine */
     double latency;           /* seconds of a message without bytes */
-    double spread;          /* distance of the quartiles over the medians, summed over all blocks */
-    double processor_share; /* share of the time in which the compute lane had a processor */
+    double spread;          /* (sum of high - low) / (sum of medians), over all blocks and phases */
+    double processor_share; /* fraction of the time in which the compute lane had a processor */
     bool busy;              /* the machine ran other work meanwhile: the seconds are unreliable */
     char *model;            /* what was measured: ech_profile_describe */
 } ech_profile;
@@ -40,7 +40,7 @@ void ech_profile_describe(const ech_config *config, ech_text *out);
 /* The micro-batch size that the profile's description names; ECH_AUTO: it names none. */
 int64_t ech_profile_micro_batch(const ech_profile *profile);
 
-/* Errors: not JSON, another version, missing or negative numbers (file and key are named). */
+/* The caller destroys *out. Errors: not JSON, another version, missing or negative numbers (file and key are named). */
 ech_status ech_profile_read(const char *path, ech_profile **out);
 /* The same from memory; `name` stands for the file in errors. */
 ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_profile **out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.partition = auto: candidates, for the simulator to choose from.
+ * parallel.partition = auto: candidates, for the simulator to choose from. Nothing here communicates.
  */
 #ifndef ECH_LAYOUT_PROPOSE_H
 #define ECH_LAYOUT_PROPOSE_H
@@ -8,31 +8,35 @@
 #include "layout/layout.h"
 #include "layout/partition.h"
 
-/* What the schedule adds to an ech_partition_problem. */
+/* What the schedule asks of a partition; the first four are fields of ech_partition_problem. */
 typedef struct ech_partition_needs {
-    int turns, versions;
-    bool divides, keeps_all;
+    int turns; /* training steps between two drains of the pipeline; 1: synchronous */
+    int versions; /* weight versions that a stage holds; 0: one, and one more for each update in flight */
+    bool divides;   /* all replicas of a stage must have equally many micro-batches */
+    bool keeps_all; /* a stage holds the activations of all its micro-batches at once (gpipe) */
     ech_placement placement;
-    const ech_layout_filter *filter; /* of ech_layout_resolve */
+    const ech_layout_filter *filter; /* meshes that the schedule accepts; borrowed */
 } ech_partition_needs;
 
-/* A partition as keys of the parallel section. */
+/* A candidate, as values of keys of the parallel section. */
 typedef struct ech_proposal {
-    ech_config_list partition; /* even, or layers of each virtual stage */
-    ech_config_list replicas;  /* auto, or of each stage */
-    int64_t pipeline, data;
-    double seconds; /* of a step, as the partitioner counts them */
+    ech_config_list partition; /* parallel.partition: even, or layers of each virtual stage */
+    ech_config_list replicas;  /* parallel.stage_replicas: auto, or replicas of each stage */
+    int64_t pipeline;          /* parallel.pipeline: number of stages */
+    int64_t data;   /* parallel.data: replicas of every stage; ECH_AUTO: `replicas` says them */
+    double seconds; /* of a training step, as the partitioner estimates it */
 } ech_proposal;
 typedef ECH_LIST(ech_proposal) ech_proposals;
 
-/* Candidates for `world` ranks, the shortest step first: what the partitioner finds, and every grid with equally many
- * replicas at each stage and an even partition. The model is unsharded. training.micro_batch_size "auto" becomes
- * the profile's. Errors: keys that `auto` does not go with; no profile, or one of another model; what the
- * partitioner refuses. */
+/* Candidates for `world` ranks, the shortest training step first: those that the partitioner finds, and an even
+ * partition for every number of stages that divides the ranks into equally many replicas. `model` must be unsharded
+ * (ech_model_create_whole). If training.micro_batch_size is "auto", it is set to the profile's, even where an error
+ * follows. Free *out with ech_proposals_free. Errors: no profile, or one of another number of blocks; keys that fit no
+ * candidate; what the partitioner refuses. */
 ech_status ech_layout_propose(ech_config *config, const ech_model *model,
                               const ech_profile *profile, const ech_partition_needs *needs,
                               int world, ech_proposals *out);
-/* Writes the candidate into the parallel keys. */
+/* Copies the candidate into the keys that its fields name. */
 void ech_layout_take(ech_config *config, const ech_proposal *proposal);
 void ech_proposals_free(ech_proposals *proposals);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to model: what families share: the structure of decoder-only transformers, and the table between the run
+ * Private to src/model. What families share: the structure of decoder-only transformers, and the table between the run
  * file's model section and a Hugging Face config.json.
  */
 #ifndef ECH_MODEL_FAMILY_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3) is an ech_family and a row of
- * models.def.
+ * models.def. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -59,7 +59,7 @@ typedef struct ech_model_text_ends {
  * Errors name the file and its key. *ends (NULL: not wanted): the first of several ids; default of EOS: the last
  * id of the vocabulary; default of BOS: EOS. */
 ech_status ech_model_import(ech_config *config, const char *path, ech_model_text_ends *ends);
-/* The same from memory; `path` is the file's name in errors. */
+/* The same from n bytes of text; `path` is the file's name in errors. */
 ech_status ech_model_import_text(ech_config *config, const char *path, const char *text, size_t n,
                                  ech_model_text_ends *ends);
 /* Appends the eos_token_id, one or several, of `text`, a config.json or generation_config.json: those below the
@@ -95,14 +95,14 @@ ech_sharding ech_model_sharding(const ech_config *config);
 /* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
  * heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);
-/* The same, as if all keys of parallel and memory had their defaults: unsharded. For blocks and parameters before
- * the layout has checked that the model can be sharded. */
+/* The same, unsharded: as if all keys of parallel and memory had their defaults. For code that needs blocks and
+ * parameters before the layout has checked that the model can be sharded. */
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
-/* Floating-point operations of forward and backward over so many tokens in sequences of T: 6 N tokens +
+/* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
  * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 

@@ -44,13 +44,13 @@ const ech_curve *ech_curve_find(const char *name);
 const ech_curve *ech_curve_of(const ech_config *config);
 const char *ech_curve_names(void);
 
-/* ECH_EUSAGE: a key is set that only other optimizers, or curves, use. */
+/* ECH_EUSAGE, logged: a key is set that only other optimizers, or curves, use. */
 ech_status ech_optimizer_check_keys(const ech_config *config);
 ech_status ech_curve_check_keys(const ech_config *config);
 
 /* The learning rate of update number `count` (from 1). During the warmup: learning_rate count / warmup_steps. Then
  * the curve at the number of updates done before, as in PyTorch and transformers: so the first update after the
- * warmup has the highest rate, and the last one of the run is a step short of the curve's end: not 0. */
+ * warmup has the highest rate, and the last one of the run is one update short of the curve's end: not 0. */
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count);
 
 /* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al. 2013; 1e-6 as

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What kinds of steps tell the access pass (access.c) of the values that they touch. Private to this room.
+ * What kinds of steps tell the access pass (access.c) of the values that they touch. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_ACCESS_H
 #define ECH_SCHEDULE_ACCESS_H
@@ -18,17 +18,17 @@ typedef struct ech_accessor {
     size_t **scratch[ECH_PHASES];
 } ech_accessor;
 
-/* Adds a value to the list; returns its number. */
+/* Adds a value to the list; returns its number (ech_value). */
 int ech_access_new(ech_accessor *a, ech_value value);
-/* The step touches the value, at the accessor's tick. */
+/* Records that the step touches the value, at the accessor's tick. */
 void ech_access_value(ech_accessor *a, int value, bool write);
-/* The list's value of a block's own value; it is added if it is new. */
+/* The value of a block's own value `local` for sequence chunk `micro`; it is added to the list if it is new. */
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
-/* The step touches a value of its own block and micro-batch. */
+/* Records that the step touches a value of its own block and sequence chunk. */
 void ech_access_local(ech_accessor *a, int local, bool write);
-/* The step touches the operands of call `call` of its block's program. Returns the scratch bytes of that call. */
+/* Records that the step touches the operands of a call of its block's program. Returns the call's scratch bytes. */
 size_t ech_access_call(ech_accessor *a, int call);
-/* The step has `bytes` of scratch, one value for all its calls, live from its first tick to its last. */
+/* Gives the step `bytes` of scratch: one value for all its calls, live from its first tick to its last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
 
 #endif

@@ -9,22 +9,22 @@
 #include "schedule/schedule.h"
 
 typedef struct ech_costs {
-    bool
-        seconds; /* false: the unit is the forward of one block; its backward costs two units, where the
-                     block has B and W one each; all else costs nothing */
-    const ech_profile *profile; /* with `seconds` */
-    ech_rates rates;            /* with `seconds` */
+    /* False: costs are in units. The forward of one block costs one unit, its backward two: one each for B and W where
+     * the block has both. All else costs nothing. The next two fields are not set. */
+    bool seconds;
+    const ech_profile *profile; /* borrowed */
+    ech_rates rates;
 } ech_costs;
 
 /* Costs in seconds; without a profile, in units. config: for ech_rates_of. */
 ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile);
 
-/* The ranks that take part in a step: how many, the lowest and the highest. */
+/* The ranks that take part in a message or collective: how many, the lowest and the highest. */
 typedef struct ech_participants {
     int members, first, last;
 } ech_participants;
 
-/* The cost of a step from the time at which it runs. */
+/* What a step costs, waits not counted. `among` is read for messages, reductions and collectives only. */
 double ech_costs_of_step(const ech_costs *costs, const ech_plan *plan, const ech_step *step,
                          ech_participants among);
 

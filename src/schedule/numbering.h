@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a rank's list numbers its sequence chunks: by training step (turn), then by the rank's own micro-batch, then
- * by sequence chunk. Steps, values and orders have this one number, called `micro`; only functions here take it apart.
+ * How a rank's list numbers its sequence chunks: the turn (training step of the list) counts most, then the rank's own
+ * micro-batch, then the sequence chunk. Steps and values have this one number, an int called `micro`; only functions
+ * here take it apart. (An order counts whole micro-batches until ech_order_expand_sequence_chunks.)
  */
 #ifndef ECH_SCHEDULE_NUMBERING_H
 #define ECH_SCHEDULE_NUMBERING_H
 
 typedef struct ech_numbering {
-    int micro_batches;   /* of a rank and turn */
-    int sequence_chunks; /* of a micro-batch; 1: it is whole */
+    int micro_batches;   /* of the rank in each turn; >= 1 */
+    int sequence_chunks; /* of each micro-batch; 1: it is not divided */
 } ech_numbering;
 
-/* What a number stands for; each counts from 0. */
+/* What a number `micro` stands for; each counts from 0. */
 typedef struct ech_micro {
     int turn, micro_batch, sequence_chunk;
 } ech_micro;
@@ -24,7 +25,7 @@ static inline ech_micro ech_micro_at(ech_numbering numbering, int number)
                        .sequence_chunk = number % numbering.sequence_chunks};
 }
 
-/* The number of the micro-batch over all turns, sequence chunks not counted. */
+/* The index of the micro-batch over all turns: turn x micro_batches + micro_batch. */
 static inline int ech_micro_whole(ech_numbering numbering, ech_micro at)
 {
     return at.turn * numbering.micro_batches + at.micro_batch;

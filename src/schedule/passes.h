@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The passes that turn an order into a finished list (see schedule.h). Private to this room.
+ * The passes that turn an order into a finished list (see schedule.h). Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_PASSES_H
 #define ECH_SCHEDULE_PASSES_H
@@ -9,11 +9,11 @@
 
 /* Appends a step of that kind, in the kind's lane; returns its index. */
 int ech_list_add(ech_list *list, ech_step_kind kind);
-/* The last step of the list also waits for `step`. */
+/* Makes the list's last step also wait for `step`. */
 void ech_list_add_after(ech_list *list, int step);
 
-/* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other ranks. version: of
- * the weights, for each item; NULL: all read the newest. */
+/* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other ranks. version[i]: the
+ * weight version (ech_step.version) that item i reads; NULL: 0 for all. */
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,
                     const int *version);
 /* The lowering of one block: the list that its steps go to, what they have in common, what they wait for. */
@@ -24,10 +24,10 @@ typedef struct ech_block_lowering {
     int last;              /* compute step that was added last, or -1 */
     ECH_LIST(int) pending; /* steps for the next compute step to wait for */
     int outstanding; /* the collective that was added last, if no step waits for it yet, or -1 */
-    int awaited;           /* the last collective that a compute step waits for, or -1 */
+    int awaited;     /* the last collective that a compute step waits for, or -1 */
     int *writer,
-        *reader; /* [locals] the last collective that writes, or reads, a value of this block, or -1 */
-    ECH_LIST(bool) weight_done; /* calls of the block's W program */
+        *reader; /* [locals]: the last collective that writes, or reads, the value; -1: none */
+    ECH_LIST(bool) weight_done; /* by call of the block's W program: it has been lowered */
 } ech_block_lowering;
 /* Lowers a phase of a block: steps of F, B or W, split at each collective of its program. */
 void ech_lower_phase(ech_block_lowering *p, ech_phase phase);
@@ -53,11 +53,11 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
 void ech_pass_access(ech_plan *plan, ech_list *list);
 /* Sets the ticks at which each value is born and dies. */
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
-/* Lets a gradient take over the offset of a value that the call that writes it reads last: its successor. */
+/* Sets successors: a gradient takes over the offset of the value that the gradient's writer is the last to read. */
 void ech_pass_inherit(const ech_plan *plan, ech_list *list);
 /* Places values: sets offsets, greedy by size, and list->bytes. `start`: offset of the arena's transient part. */
 void ech_pass_place(ech_list *list, int64_t start);
-/* Sets the most that is live at once: list->lower_bound, peak, working, working_tick. */
+/* Sets what of the list's memory is live at most: lower_bound, full_kind, peak, working, working_tick, working_kind. */
 void ech_pass_peaks(ech_list *list);
 
 #endif

@@ -9,9 +9,9 @@
 
 typedef struct ech_work {
     double flops; /* of products and attention; a multiply-add is two */
-    double
-        bytes; /* compute lane: all that is read and written, once each, with parameters and their
-                     gradients, without scratch. Other lanes: what this rank sends */
+    /* Compute lane: all that is read and written, each value, parameter and gradient once, without scratch. Other
+     * lanes: what this rank sends. */
+    double bytes;
 } ech_work;
 
 /* The work of call `call` of the block's program, of a step F, B or W. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rehearsals: run all ranks' lists of a kind together in virtual time, with costs instead of work. The simulator
- * makes timelines of them; the checker finds deadlocks with them.
+ * A rehearsal runs all ranks' lists of one kind together in virtual time, with costs instead of work, in this process.
+ * The simulator makes timelines of rehearsals; the checker finds deadlocks with them.
  *
- * Lanes follow the plan's rules. Compute, reduce, collective, copy and disk: a step begins when the step before it in
- * its lane and the steps that it comes after have ended. Send and receive: a step begins when the step before it in its
- * lane has begun and the steps that it comes after have ended. A message runs when both its ends have begun, and its
- * sender sends no other and its receiver receives no other; then both ends end. A reduction or collective runs when all
- * members have begun it.
+ * On lanes compute, reduce, collective, copy and disk, a step begins when the step before it in its lane and the steps
+ * that it comes after have ended. On send and receive, a step begins when the step before it in its lane has begun and
+ * the steps that it comes after have ended. A message is on its way from when its send and its receive have begun and
+ * its sender sends and its receiver receives no other; when it arrives, both steps end. A reduction or collective runs
+ * from when all members have begun it.
  */
 #ifndef ECH_SIMULATE_REHEARSAL_H
 #define ECH_SIMULATE_REHEARSAL_H
@@ -18,12 +18,12 @@
 /* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (activations or gradients) from
  * one rank to another across one boundary, the n-th send meets the n-th receive. */
 typedef struct ech_pairing {
-    /* [ranks][steps]: the step of the peer's list; -1: no message, or one without a partner. */
-    int **partner;
-    int *first_link; /* [ranks + 1]: of each sender, in link */
-    ech_link_uses link;
+    int **partner; /* [ranks][steps]: the step of the peer's list that the step meets; -1: none */
+    /* [ranks + 1]: sender r has link.at[first_link[r]] .. link.at[first_link[r + 1] - 1] */
+    int *first_link;
+    ech_link_uses link; /* what each rank sends to each other */
 } ech_pairing;
-/* In the pool; but release link.at with free(). */
+/* Pairs the messages of n plans, rank 0 first. Its arrays live in the pool, but link.at is released with free(). */
 ech_pairing ech_pairing_create(const ech_plan *const *plans, int n, ech_list_kind list,
                                ech_pool *pool);
 
@@ -31,15 +31,15 @@ typedef struct ech_rehearsal {
     const ech_plan *const *plans;
     int ranks;
     ech_list_kind kind;
-    ech_pool *pool; /* of all arrays but pairing.link */
+    ech_pool *pool; /* of all arrays but pairing.link; owned */
     ech_pairing pairing;
-    double **begin, **finish; /* [ranks][steps]; below 0: never */
-    double end;               /* time at which the last step ended */
+    double **begin, **finish; /* [ranks][steps] times in the unit of the costs; -1: never */
+    double end;               /* when the last step ended */
     int64_t missing;          /* steps that never ended; above 0: a deadlock */
 } ech_rehearsal;
 
-/* Runs the plans' lists of that kind; release *out with ech_rehearsal_free. Plans need not be sound: steps that wait for
- * ever are counted in `missing`. */
+/* Runs the n plans' lists of that kind; borrows the plans. Release *out with ech_rehearsal_free. Plans may be wrong:
+ * steps that wait for ever are counted in `missing`. */
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
                   ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
@@ -48,18 +48,18 @@ static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal,
 {
     return &rehearsal->plans[rank]->list[rehearsal->kind];
 }
-/* Lanes of messages, of which many may be under way at once. */
+/* Whether the lane is one of messages, of which many may be under way at once. */
 static inline bool ech_rehearsal_is_link(ech_lane lane)
 {
     return lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE;
 }
 
-/* A step of a rank that waits, or is waited for. */
+/* A step of a rank, in a chain of steps each of which waits for the next. */
 typedef struct ech_wait {
     int rank, step;
 } ech_wait;
-/* After a rehearsal with missing steps: fails with the circle of waits, or with the chain of waits that ends at a
- * step that does not exist, and prints the ranks' rows. */
+/* After a rehearsal with missing steps: logs the circle of waits, or the chain of waits that ends at a step that does
+ * not exist, prints the ranks' rows, and returns the error of ech_plans_reject. */
 ech_status ech_rehearsal_fail(const ech_rehearsal *rehearsal);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items of orders: for generators, which add them, and for the check of the rules of an order item by item. Private to
- * this folder.
+ * Functions that add items to an order, for generators, and that check an order item by item. Private to
+ * src/schedule/order. "Chunk" is a model chunk.
  */
 #ifndef ECH_SCHEDULE_ORDER_ITEMS_H
 #define ECH_SCHEDULE_ORDER_ITEMS_H
@@ -21,7 +21,7 @@ void ech_order_item_print(ech_order_item item, ech_text *out);
 /* F, B and W of a chunk each come in ascending micro-batches, so the state is the next micro-batch of each. */
 typedef struct ech_order_progress {
     int chunks, micro_batches;
-    int *next; /* [chunks * ECH_ACTIONS]: the micro-batch that is due */
+    int *next; /* [chunk * ECH_ACTIONS + action]: the micro-batch that is due */
 } ech_order_progress;
 
 ech_order_progress ech_order_progress_begin(int chunks, int micro_batches);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An order lists one rank's forwards (F), backwards of the input (B) and backwards of the weights (W), one of each for
- * every chunk and micro-batch. Pipeline schedules differ in their orders alone; passes add everything else. A
- * generator (a row of schedules.def, in generate_*.c) makes an order, or a file has one written by hand.
+ * every model chunk ("chunk" below) and micro-batch. Pipeline schedules differ only in their orders; passes add
+ * everything else. A generator (a row of schedules.def, in generate_*.c) makes an order, or a file has one that is
+ * written by hand. Nothing here communicates. The caller frees the items of orders (order.at).
  *
  * In every order, F of a chunk and micro-batch is before its B, and B before its W; F, B and W of a chunk are each in
  * ascending micro-batches.
@@ -21,7 +22,7 @@ typedef enum ech_action { ECH_F, ECH_B, ECH_W } ech_action;
 
 typedef struct ech_order_item {
     ech_action action;
-    int chunk, micro; /* the rank's own chunk and micro-batch */
+    int chunk, micro; /* the rank's own chunk and micro-batch, from 0 */
 } ech_order_item;
 typedef ECH_LIST(ech_order_item) ech_order;
 
@@ -38,15 +39,18 @@ typedef struct ech_pipe {
 
 /* Which version of the weights forwards and backwards read, and when updates come. */
 typedef enum ech_weights {
-    ECH_WEIGHTS_FLUSHED, /* synchronous: the same for all micro-batches of a step, then the update */
-    ECH_WEIGHTS_STASHED, /* update right after a step's last backward; each forward reads the newest */
-    ECH_WEIGHTS_BUFFERED, /* update likewise; forward and backward read the version before the newest */
+    /* Synchronous: one version for all micro-batches of a training step, then the update. */
+    ECH_WEIGHTS_FLUSHED,
+    /* PipeDream: update right after a training step's last backward; each forward reads the newest version. */
+    ECH_WEIGHTS_STASHED,
+    /* PipeDream-2BW: update likewise; training step t reads version t - 1, the one before the newest. */
+    ECH_WEIGHTS_BUFFERED,
 } ech_weights;
 
 /* What a generator needs to know of a run to accept or refuse it. */
 typedef struct ech_pipeline_shape {
     int stages;
-    int micro_batches; /* of a rank and step; the fewest of any rank */
+    int micro_batches; /* of a rank in a training step; the fewest of any rank */
 } ech_pipeline_shape;
 
 typedef struct ech_generator {
@@ -54,8 +58,8 @@ typedef struct ech_generator {
     ech_weights weights;
     ech_placement placement; /* of virtual stages, that the order is for */
     int chunks;              /* virtual stages of a rank, if only this number is possible; else 0 */
-    /* Whether a B sends its gradients before its W begins, even where W is the next item. False: such a B and W are
-     * one backward, block by block. */
+    /* True: a B sends its gradients before its W begins, even where W is the next item. False: such a B and W are one
+     * backward, block by block. */
     bool splits;
     /* Returns false if the number of micro-batches cannot be scheduled; `why` then says what is wrong with
      * training.global_batch_size and what would work. NULL accepts all. Features that a schedule never goes with
@@ -70,8 +74,8 @@ const char *ech_generator_names(void);                     /* blank-separated */
 bool ech_generator_accepts(const ech_generator *generator, const ech_pipeline_shape *shape,
                            ech_text *why);
 
-/* F alone, for evaluation: the forwards of the interleaved schedule, virtual stage by virtual stage in groups of p
- * micro-batches; with one chunk 0 .. m-1. */
+/* Appends only forwards, for evaluation, in the order of the interleaved schedule: the first p micro-batches of
+ * chunk 0, of chunk 1 and so on, then the next p; with one chunk 0 .. m-1. */
 void ech_order_forwards(const ech_pipe *pipe, ech_order *order);
 
 /* ---- written by hand ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A kind of step is one row of steps.def and the methods that the row names. Code that depends on the kind asks its
- * row and never lists kinds. Private to this room.
+ * row and never lists kinds. Private to src/schedule.
  */
 #ifndef ECH_SCHEDULE_STEP_STEP_H
 #define ECH_SCHEDULE_STEP_STEP_H
@@ -12,17 +12,17 @@
 #include "schedule/traffic.h"
 #include "schedule/work.h"
 
-/* A step that is asked about. */
+/* The arguments of `work` and `seconds`. */
 typedef struct ech_step_query {
     const ech_plan *plan;
     const ech_step *step;
-    const ech_list *list;   /* of `work` */
-    const ech_costs *costs; /* of `seconds` */
-    ech_participants among; /* of `seconds` */
+    const ech_list *list;   /* set for `work` */
+    const ech_costs *costs; /* set for `seconds` */
+    ech_participants among; /* set for `seconds` */
 } ech_step_query;
 
-/* Methods of kinds that work on the same things. NULL: such a step touches no value of the list, prints nothing more,
- * has no work, takes no time, sends nothing. */
+/* Methods that several kinds may share. A method that is NULL: the step touches no value, prints nothing more, has no
+ * work, takes no time, or sends nothing. */
 typedef struct ech_step_methods {
     /* Adds the values that the step touches, call by call; sets its ticks and scratch where it has them. */
     void (*touch)(ech_accessor *a);
@@ -30,7 +30,7 @@ typedef struct ech_step_methods {
     void (*print)(const ech_step *step, ech_text *out);
     /* The least work of the step. */
     ech_work (*work)(const ech_step_query *query);
-    /* Its seconds from the time at which it runs, at the rates of a profile. */
+    /* Its seconds according to a profile, waits not counted. */
     double (*seconds)(const ech_step_query *query);
     /* Adds the messages and bytes that this rank sends. */
     void (*count)(ech_traffic_count *count, const ech_step *step);
