@@ -74,8 +74,8 @@ ech_box_runs ech_box_split(int dims, const int64_t *shape, const ech_saved_box *
         runs.count *= box->size[d];
         runs.first += box->begin[d] * stride;
         runs.size[d] = box->size[d];
-        runs.in_whole[d] = stride;
-        runs.in_memory[d] = box->stride[d];
+        runs.whole_stride[d] = stride;
+        runs.memory_stride[d] = box->stride[d];
         stride *= shape[d];
     }
     return runs;
@@ -86,8 +86,8 @@ ech_box_offset ech_box_run_at(const ech_box_runs *runs, int64_t i)
     ech_box_offset offset = {.in_whole = runs->first};
     for (int d = runs->outer - 1; d >= 0; d--) {
         int64_t index = i % runs->size[d];
-        offset.in_whole += index * runs->in_whole[d];
-        offset.in_memory += index * runs->in_memory[d];
+        offset.in_whole += index * runs->whole_stride[d];
+        offset.in_memory += index * runs->memory_stride[d];
         i /= runs->size[d];
     }
     return offset;

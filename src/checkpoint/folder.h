@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoint folders by name: step-%08d is a checkpoint; step-%08d.tmp is unfinished; step-%08d.old is a checkpoint
- * that is being replaced by a new one of the same step.
+ * Checkpoint folders by name: step-%08d, the training step, is a checkpoint; step-%08d.tmp is unfinished; step-%08d.old
+ * is a checkpoint that is being replaced by a new one of the same training step (here: step). None is collective.
  */
 #ifndef ECH_CHECKPOINT_FOLDER_H
 #define ECH_CHECKPOINT_FOLDER_H
@@ -16,9 +16,9 @@ typedef enum ech_folder_kind {
 } ech_folder_kind;
 
 typedef struct ech_folder {
-    int64_t step;
-    ech_folder_kind kind;
-    char *path;
+    int64_t step;         /* that its name says; -1: its name is none of these */
+    ech_folder_kind kind; /* ECH_FOLDER_FINAL if step is -1 */
+    char *path;           /* owned by ech_folders */
 } ech_folder;
 
 /* Initialize with {0} and release with ech_folders_free, also after failures. */
@@ -27,26 +27,25 @@ void ech_folders_free(ech_folders *folders);
 
 /* DIRECTORY/step-00000100[.old|.tmp] in new memory, released with free(). */
 char *ech_folder_path(const char *directory, int64_t step, ech_folder_kind kind);
-/* Parses a folder's name. False: ech_folder_path does not make it. */
+/* Parses the last component of a path. False: it is no name that ech_folder_path gives. */
 bool ech_folder_parse(const char *name, int64_t *step, ech_folder_kind *kind);
 
-/* Lists the folders with such names in `directory`, newest first, of equal steps the final one first. None if the
- * directory does not exist. */
+/* Appends the folders with such names in `directory`, the highest step first, and of equal steps in the order of
+ * ech_folder_kind. Goes by the names alone. None if the directory does not exist. Errors: ECH_EIO. */
 ech_status ech_folder_list(const char *directory, ech_folders *out);
-/* The same, but complete checkpoints alone: without temporary ones, and without an old one if there is a final one of
- * its step. */
+/* The same, but only folders that are complete by name: no .tmp, and no .old if there is a final one of its step. */
 ech_status ech_folder_list_complete(const char *directory, ech_folders *out);
-/* Lists the folders that a path names, newest first: the path itself if it has a manifest or a checkpoint's name;
- * otherwise the folders with such names in it, or else in PATH/checkpoints. ECH_EUSAGE: there is none. */
+/* Lists the folders that a path names: the path itself, if its last component is such a name or if it has a manifest;
+ * otherwise those in PATH, or if it has none those in PATH/checkpoints, ordered likewise. ECH_EUSAGE: none. */
 ech_status ech_folder_find(const char *path, ech_folders *out);
 
-/* As ech_checkpoint_open, and checks that the checkpoint's step is the folder's (unless that is -1). */
+/* As ech_checkpoint_open, and checks that the manifest has folder->step (unless folder->step is -1). */
 ech_status ech_checkpoint_open_folder(const ech_folder *folder, bool verify, ech_checkpoint **out);
 
-/* As ech_checkpoint_open_newest, for a folder of checkpoints or a run directory. */
+/* ech_checkpoint_open_newest of PATH, or if there is no checkpoint of PATH/checkpoints. */
 ech_status ech_checkpoint_open_run(const char *path, bool verify, ech_checkpoint **out);
 
-/* rename(2). The new name is durable after ech_file_sync_parent. */
+/* rename(2); the new name is durable only after ech_file_sync_parent. Errors: ECH_EIO. */
 ech_status ech_folder_rename(const char *from, const char *to);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to checkpoint: model.safetensors.index.json, which maps tensors to shards (files).
+ * Private to checkpoint: model.safetensors.index.json, which maps tensors to files, called shards as in shards.h.
  */
 #ifndef ECH_CHECKPOINT_SHARDS_INDEX_H
 #define ECH_CHECKPOINT_SHARDS_INDEX_H
@@ -8,9 +8,9 @@
 #include "base/json.h"
 
 typedef struct ech_shards_index {
-    json_t *root;   /* the whole file */
-    json_t *map;    /* borrowed: tensor -> name of its shard */
-    json_t *shards; /* name of a shard -> number of its tensors, at least 1 */
+    json_t *root;   /* all of the file */
+    json_t *map;    /* weight_map: tensor -> name of its shard; borrowed from root */
+    json_t *shards; /* name of a shard -> number of its tensors, at least 1; owned */
 } ech_shards_index;
 
 /* Parses the file's text, which is untrusted; `path` is its name in errors. A shard's name must be a file in the same

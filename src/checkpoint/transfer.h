@@ -8,11 +8,11 @@
 #include "checkpoint/checkpoint.h"
 
 /* ECH_EINTERNAL, with the tensor's name, unless each box is inside the tensor and, if not empty, has memory that is
- * row-major without overlap (ech_box_is_apart). Reading and writing (ech_safetensors_write) check it, too. */
+ * row-major without overlap (ech_box_is_apart). ech_transfer_read and ech_safetensors_write check it, too. */
 ech_status ech_transfer_check(const ech_saved_tensor *tensor);
 
-/* Reads the tensor's boxes; the whole tensor begins at byte `offset` of the file. `stored`: the dtype in the file,
- * which is converted; unless both are floating-point types it must be the tensor's. Uses a buffer of bounded size. */
+/* Reads the tensor's boxes into their memory; the whole tensor begins at byte `offset` of the file. `stored`: the dtype
+ * in the file, converted to tensor->dtype; unless both are floating-point types they must be equal. */
 ech_status ech_transfer_read(int fd, const char *path, ech_dtype stored,
                              const ech_saved_tensor *tensor, int64_t offset);
 

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From text to batches: tokenizers, token files in Megatron's .bin/.idx format, and a loader that
- * gives each rank its samples of each step.
+ * From text to batches: tokenizers, token files in Megatron's .bin/.idx format, and a loader that gives each rank its
+ * samples of each training step. Here a step is a training step, counted from 0. None of these calls is collective.
  *
  * The stream of a token file is its documents in index order, each ending in end-of-text (which is in the file).
  * Sample s is tokens s T .. s T + T of the stream: T + 1 tokens, the last of which is also the next sample's first.
- * Samples cross documents; the last sample is padded with weight 0. A stream of N tokens has
- * S = ceil((N - 1) / T) samples.
+ * Samples cross documents; the last sample is padded with weight 0. A stream of N tokens has S = ceil((N - 1) / T)
+ * samples. An epoch is S samples, each once.
  *
- * A corpus is one stream or a blend of several. Sample i of step `step` is at position g = step x
- * global_batch_size + i of the run. A blend maps position g to a source k and the source's j-th sample (j = g if
- * there is one source): sample pi(seed, k, j / S)(j mod S) of its stream, pi the keyed permutation of
- * base/random.h; in validation sample j mod S.
+ * A corpus is one stream or a blend of several. Sample i of step `step` has position g = step x global_batch_size + i,
+ * which counts all samples that are read, from 0. A blend maps g to a source k and the source's j-th sample, from 0
+ * (j = g if there is one source). With shuffling this is sample pi(seed, k, j / S)(j mod S) of the source's stream, pi
+ * the keyed permutation of base/random.h; without (validation) it is sample j mod S.
  *
  * A step has M = global_batch_size / b micro-batches, b the micro-batch size, numbered q = 0 .. M - 1 over all
  * replicas. Micro-batch q is samples i = q b .. q b + b - 1. Of a stage's r replicas the one with data rank d takes
  * q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So the samples and the token count of a step
  * do not depend on the layout.
  *
- * A target has weight 1; weight 0 if it is in a sequence that the index marks as a prompt or, with document_mask, is
- * the first token of a document, which nothing before it could predict.
+ * A target has weight 1; it has weight 0 if it is in a sequence that the index marks as a prompt, or if document_mask
+ * is set and it is the first token of a document, which nothing before it could predict.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -40,8 +40,8 @@ typedef ECH_LIST(int32_t) ech_ids;
 typedef struct ech_tokenizer {
     char *name;       /* the `source` that was opened */
     const char *file; /* its file in Hugging Face folders: "tokenizer.json" or "tokenizer.model" */
-    int64_t vocabulary; /* ids are below this */
-    int32_t end_of_text;
+    int64_t vocabulary;  /* ids are 0 .. vocabulary - 1; some may be unused */
+    int32_t end_of_text; /* the EOS token */
     /* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
     int32_t begin_of_text;
     /* The ids that the tokenizer's post-processor adds before and after a text that is encoded alone, such as a
@@ -52,35 +52,33 @@ typedef struct ech_tokenizer {
 } ech_tokenizer;
 
 /* Opens `source`: "bytes" (one token per byte; id 256 ends a text), a tokenizer.json, a tokenizer.model, or a folder
- * that has tokenizer.json, or encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model. Errors
- * name the file and the reason. Not collective. */
+ * that has tokenizer.json, or encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model (the first
+ * of these that it has). Errors name the file and the reason. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
 void ech_tokenizer_close(ech_tokenizer *tokenizer); /* accepts NULL */
 ECH_DESTROY_AT(ech_tokenizer, ech_tokenizer_close)
-/* The folder of its files, in new memory; NULL: it has no files. */
+/* The folder of its files, released with free(); NULL: it has no files ("bytes"). */
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
 /* Appends the bytes of an id in [0, vocabulary); none for end-of-text and for unused ids. `first`: it is the first
  * id of a text: some tokenizers then drop the blank that encoding had put before the text. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
-/* Appends the content of its file, unchanged if it was read from one, and of a tokenizer_config.json. Opened, they
- * are the same tokenizer. */
+/* Appends to `file` the content of tokenizer->file (byte for byte what was read, if it was read from such a file), and
+ * to `config_json` that of a tokenizer_config.json. A folder with these two files opens as the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
 enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
-/* A hash (XXH3-128) of all ids' bytes. Tokenizers with equal hashes have the same meaning of ids, whatever their
- * files and however they split text into ids. */
+/* A hash of all ids' bytes: with equal hashes ids mean the same, whatever the files and the splitting into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3-128 of any bytes */
-/* Where a long text can be split for encoding: the largest k in (0, n] found such that, whatever follows these n
- * bytes, the text's ids are the ids of the first k bytes followed by those of the rest. 0: none. */
+/* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such that, whatever follows
+ * the n bytes, the text's ids are those of the first k bytes followed by those of the rest. 0: none was found. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 
-/* An encoder, for one thread; caches words. */
+/* An encoder, for one thread; caches words. Borrows the tokenizer. */
 typedef struct ech_coder ech_coder;
-/* Borrows the tokenizer. */
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes: a whole text or, split by ech_tokenizer_split, a part of one; `begins`: its beginning.
- * Does not append end-of-text. Any bytes have ids. */
+/* Appends the ids of n bytes, which are all of a text or a part of one between splits (ech_tokenizer_split). `begins`:
+ * the text begins with these bytes. Appends no end-of-text. Any bytes have ids, also such as are no UTF-8. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool begins,
                             ech_ids *out);
 
@@ -91,70 +89,74 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
  * `completion`; any other file is one text. Errors name file and line, or file and byte: no file or folder, no
  * UTF-8, a line that is no such object or has more than 64 MiB. */
 typedef struct ech_data_text_source {
-    const char *in;
-    bool binary; /* accepts text that is no UTF-8 (not in .jsonl), which is an error otherwise */
-    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: "text", ... */
+    const char *in; /* the file or folder */
+    bool binary;    /* accepts text that is no UTF-8 (not in .jsonl), which is an error otherwise */
+    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: as above */
 } ech_data_text_source;
 
 /* ---- training a tokenizer (byte-level BPE) ---- */
 
 typedef struct ech_bpe_trainer ech_bpe_trainer;
-/* Texts are split into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no such
- * pattern. */
+/* Texts are split into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no such pattern. */
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
 ECH_DESTROY_AT(ech_bpe_trainer, ech_bpe_trainer_destroy)
 /* Counts the words of a text. */
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
-/* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and appends the
- * content of its files. The result does not depend on the order of texts. `progress` (optional) is called with
- * tokens learnt. Errors: the texts do not have so many. */
+/* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and appends the content
+ * of tokenizer.json and of tokenizer_config.json. The result does not depend on the order of texts. `progress` (may be
+ * NULL) is called after each token with the tokens so far. Errors: the texts do not have so many. */
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
                                   void (*progress)(int64_t done, int64_t all),
                                   ech_text *tokenizer_json, ech_text *config_json);
-/* Learns from texts (a prompt and its completion are two texts) and writes OUT/tokenizer.json and
- * OUT/tokenizer_config.json. `progress` (optional) is called with bytes read, `learnt` (optional) with tokens
- * learnt. */
 typedef struct ech_bpe_training {
     ech_data_text_source texts;
-    const char *out, *pattern;
-    int64_t vocabulary;
-    void (*progress)(int64_t done, int64_t all), (*learnt)(int64_t done, int64_t all);
+    const char *out;                             /* the folder that the files are written to */
+    const char *pattern;                         /* as in ech_bpe_trainer_create */
+    int64_t vocabulary;                          /* as in ech_bpe_trainer_finish, like `learnt` */
+    void (*progress)(int64_t done, int64_t all); /* bytes of text read; may be NULL */
+    void (*learnt)(int64_t done, int64_t all);   /* tokens; may be NULL */
 } ech_bpe_training;
+/* Learns from texts (prompts and completions are texts) and writes tokenizer.json and tokenizer_config.json. */
 ech_status ech_data_train_bpe(const ech_bpe_training *training);
 
 /* ---- token files ---- */
 
-/* Writes a token file, document by document; ids are u16 if the vocabulary is below 65,500, else i32 (Megatron's
- * rule). The final names appear at ech_token_writer_finish. */
+/* Writes a token file PREFIX.bin and .idx, document by document; ids are u16 if the vocabulary is below 65,500, else
+ * i32 (Megatron's rule). The final names appear at ech_token_writer_finish. */
 typedef struct ech_token_writer ech_token_writer;
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out);
+/* Appends n tokens to the document. An id outside of the vocabulary is an error. */
 ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, size_t n);
-/* Appends tokens that are not trained on: a sequence of mode 1. */
+/* Appends n tokens that are not trained on: a sequence of their own, of mode 1 in the index. */
 ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n);
+/* Ends the document; the next token begins another. Adds no end-of-text. */
 ech_status ech_token_writer_end_document(ech_token_writer *writer);
-ech_status ech_token_writer_finish(ech_token_writer *writer); /* destroys it, also on failure */
-/* Destroys it and removes its files. Accepts NULL. */
+/* Gives the files their names; the last document must have ended. Destroys the writer, also on failure. */
+ech_status ech_token_writer_finish(ech_token_writer *writer);
+/* Destroys a writer that is not finished, and removes its files. Accepts NULL. */
 void ech_token_writer_discard(ech_token_writer *writer);
 ECH_DESTROY_AT(ech_token_writer, ech_token_writer_discard)
 
 /* An import: texts to token files. */
 typedef struct ech_import_options {
     ech_data_text_source texts;
-    const char *out;
-    const ech_tokenizer *tokenizer;
-    double valid; /* fraction for validation, in [0, 1) */
-    int workers;  /* threads that encode; changes no result */
-    /* Optional. done of all bytes are read, `before` of these by an earlier, interrupted import. */
+    const char *out;                /* prefix of the files that are written */
+    const ech_tokenizer *tokenizer; /* borrowed */
+    double valid;                   /* fraction for validation, in [0, 1) */
+    int workers;                    /* threads that encode; changes no result */
+    /* May be NULL. done of all bytes of text are imported, `before` of these by an earlier, interrupted import. */
     void (*progress)(int64_t before, int64_t done, int64_t all);
     int64_t save_bytes; /* bytes of text between two saves of the import's journal; 0: 256 MiB */
 } ech_import_options;
 
 /* The result of ech_data_import. */
 typedef struct ech_import_count {
-    int64_t files, documents, bytes; /* documents: in both parts */
-    int64_t tokens;                  /* in `out`, or in `out`-train */
-    int64_t valid_tokens;            /* in `out`-valid */
+    int64_t files;        /* that were read */
+    int64_t documents;    /* in `out`, or in `out`-train and `out`-valid */
+    int64_t bytes;        /* of text that was read */
+    int64_t tokens;       /* in `out`, or in `out`-train */
+    int64_t valid_tokens; /* in `out`-valid */
 } ech_import_count;
 
 /* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into `out`.origin.json; makes the
@@ -183,15 +185,15 @@ typedef struct ech_corpus ech_corpus;
 typedef enum ech_split { ECH_SPLIT_TRAIN, ECH_SPLIT_VALID, ECH_SPLIT_TEST } ech_split;
 
 typedef struct ech_corpus_options {
-    const char *key;     /* "data.train": the key in errors */
-    const char *sources; /* the value of data.train or data.valid, see below */
-    const char *split;   /* the value of data.split; "": all documents */
-    ech_split part;      /* with a split: whose documents */
-    int64_t sequence_length;
+    const char *key;         /* "data.train": the key in errors */
+    const char *sources;     /* the value of data.train or data.valid, see below */
+    const char *split;       /* the value of data.split; "": all documents */
+    ech_split part;          /* which documents of the split; ignored if `split` is "" */
+    int64_t sequence_length; /* T */
     bool document_mask;
-    int32_t end_of_text;
-    /* It is an error if PREFIX.origin.json has another tokenizer's hash. NULL: the tokenizer is not known; it is an error
-     * if PREFIX.origin.json has a larger vocabulary than this. */
+    int32_t end_of_text; /* ends a document in files without an index */
+    /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is not known; then the vocabulary in
+     * PREFIX.origin.json must not be larger than `vocabulary`. */
     const ech_tokenizer *tokenizer;
     int64_t vocabulary;
 } ech_corpus_options;
@@ -203,7 +205,8 @@ typedef struct ech_corpus_options {
  *               modes).
  *   FILE.bin    without a FILE.idx: tokens as llm.c writes them, u16 or u32 after a header of 1,024 bytes, which is
  *               checked; or u16 alone, as nanoGPT writes them.
- *   PATTERN     with *, ? or [: all matching files of the second kind, as one stream in the byte order of paths.
+ *   PATTERN     with *, ? or [: all matching files, which must be of the kind FILE.bin, as one stream in the byte order
+ *               of paths.
  *
  * `sources` is blank-separated (a blank in a path is written "\ "): one token file; or several,
  * blended by their numbers of samples; or, as in Megatron, weights before paths: "0.3 PREFIX1 0.7 PREFIX2".
@@ -212,7 +215,7 @@ typedef struct ech_corpus_options {
  * integers proportional to the weights if then P <= 2^20, else w_k 2^20 / sum w, rounded, at least 1. Positions of
  * a period are assigned earliest deadline first (Tijdeman 1980, "The chairman assignment problem"): of the first t
  * samples of a run, source k has n_k t / P, with an error below 1. (Megatron's rule, the source that lacks most,
- * can be off by 2.) The result is a table of P entries: position g belongs to source k = table[g mod P], as its
+ * can be off by 2.) The result is a table of P entries: position g belongs to source k = table[g mod P], and is its
  * sample j = (g / P) n_k + (number of entries before g mod P that are k).
  *
  * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for training, validation
@@ -221,7 +224,7 @@ ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */
 ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
-/* Samples of one epoch: positions until a sample would repeat. */
+/* How many positions come before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
 /* ---- the loader ---- */
@@ -230,14 +233,14 @@ int64_t ech_corpus_samples(const ech_corpus *corpus);
 typedef struct ech_loader_options {
     int64_t sequence_length;   /* T */
     int64_t global_batch_size; /* samples per step over all ranks: M b */
-    int64_t micro_batch_size;  /* b */
+    int64_t micro_batch_size;  /* b, in samples */
     int data_degree;           /* r <= M: replicas of this rank's stage */
     int data_rank;             /* d: this replica's index */
-    int64_t vocabulary;
-    bool shuffle; /* by (seed, epoch); validation: false */
-    uint64_t seed;
+    int64_t vocabulary;        /* an id outside of it is an error */
+    bool shuffle;  /* permute each epoch's samples, keyed by seed and epoch; validation: false */
+    uint64_t seed; /* of `shuffle` */
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
-    int prefetch;          /* batches to read ahead */
+    int prefetch;          /* batches to read ahead, at least 1 */
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
 } ech_loader_options;
@@ -248,8 +251,8 @@ typedef struct ech_batch {
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
     double step_tokens;    /* sum of the weights of all M b samples of the step, over all ranks */
     int32_t *tokens;       /* (m, b, T) */
-    int32_t *targets;      /* (m, b, T): the following tokens; 0 where the weight is 0 */
-    float *weights; /* (m, b, T): 1; 0 for padding, and for targets that are not trained on */
+    int32_t *targets;      /* (m, b, T): the following tokens; 0 in padding */
+    float *weights;        /* (m, b, T) of targets: 1; 0 in padding and if not trained on */
     /* (m, b, T): index in the sample at which each token's document begins (0: at or before the sample's first
      * token); NULL without document_mask */
     int32_t *starts;
@@ -258,18 +261,18 @@ typedef struct ech_batch {
 typedef struct ech_loader ech_loader;
 
 /* Starts a thread that reads batches from `first_step` on. Borrows the corpus, which must have been opened with the
- * same sequence length and document mask. Not collective. */
+ * same sequence length and document mask. */
 ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out);
 void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
 ECH_DESTROY_AT(ech_loader, ech_loader_destroy)
-/* The batch of `step`, borrowed until the next call. `step` must be that of the previous call or the one after it.
- * Returns the reading thread's errors. */
+/* The batch of `step`, borrowed until the next call. Waits until it is read. `step` must be that of the previous call
+ * (after creation or a rewind: there is none) or the one after it. Returns the reading thread's errors. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
 /* Makes `step` the next one for the thread and for ech_loader_next; batches read ahead are dropped. Does not wait.
  * If the thread has ended with an error, ech_loader_next still returns it. */
 void ech_loader_rewind(ech_loader *loader, int64_t step);
 /* How many calls of ech_loader_next had to wait for the thread. */
-int64_t ech_loader_stalls(const ech_loader *loader);
+int64_t ech_loader_waits(const ech_loader *loader);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: the parts of an import. It reads texts as chunks, in order; threads encode chunks; it writes
- * their ids in order. Texts are split into chunks where that does not change ids.
+ * Private to data: the parts of an import. It reads texts as text chunks (here: chunks), in order; threads encode
+ * chunks; it writes their ids in order. Texts are split into chunks where that does not change ids.
  */
 #ifndef ECH_DATA_IMPORT_H
 #define ECH_DATA_IMPORT_H
@@ -14,11 +14,11 @@
 
 typedef struct ech_import_chunk {
     ech_text_chunk read;
-    /* Results of encoding: */
-    ech_ids ids;
-    ECH_LIST(ech_text_segment) segment; /* n: ids instead of bytes */
+    /* Results of encoding; all memory is owned: */
+    ech_ids ids;                        /* of all segments, one after the other */
+    ECH_LIST(ech_text_segment) segment; /* .n counts ids instead of bytes */
     ech_status status;
-    char *message;
+    char *message; /* of an error; NULL: none */
 } ech_import_chunk;
 
 /* ---- import_encode.c ---- */
@@ -35,10 +35,10 @@ ech_status ech_import_encode_all(const ech_import_options *options, ech_coder *c
 typedef struct ech_import_journal {
     char hash[ECH_TOKENIZER_HASH]; /* ech_import_hash */
     bool sealed; /* all is written; only the renames to the final names are missing */
-    ech_text_position position;
-    int64_t done; /* bytes of text read */
+    ech_text_position position; /* where the next chunk begins */
+    int64_t done;               /* bytes of text read */
     ech_import_count count;
-    ech_token_state part[2]; /* of the writers: training (or all); validation */
+    ech_token_state part[2]; /* of the writers: [0] training, or all; [1] validation */
 } ech_import_journal;
 
 /* Reads FOLDER/journal.json. *found: there is one with this hash. Warns about one with another hash. */

@@ -33,7 +33,7 @@ struct ech_loader {
     void *memory;        /* of all slots, and ids; NULL with counts_only */
     int32_t *ids;        /* T + 1, the thread's */
     int64_t first, last; /* steps: where it began; what the reader got last, or first - 1 */
-    int64_t stalls;
+    int64_t waits;
     pthread_t thread;
     atomic_bool stop;
 
@@ -227,7 +227,7 @@ static ech_status wait_for_step(ech_loader *loader, int64_t step)
     pthread_mutex_lock(&loader->lock);
     loader->held = step;
     pthread_cond_broadcast(&loader->changed);
-    if (loader->filled <= step && loader->status == ECH_OK) loader->stalls++;
+    if (loader->filled <= step && loader->status == ECH_OK) loader->waits++;
     while (loader->filled <= step && loader->status == ECH_OK)
         pthread_cond_wait(&loader->changed, &loader->lock);
     ech_status st = loader->filled > step ? ECH_OK : loader->status;
@@ -260,7 +260,7 @@ void ech_loader_rewind(ech_loader *loader, int64_t step)
     loader->last = step - 1;
 }
 
-int64_t ech_loader_stalls(const ech_loader *loader)
+int64_t ech_loader_waits(const ech_loader *loader)
 {
-    return loader->stalls;
+    return loader->waits;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: from positions of a run to samples, and reading samples. Letters as in data.h.
+ * Private to data: from positions g to samples, and reading samples. Letters as in data.h.
  */
 #ifndef ECH_DATA_SAMPLES_H
 #define ECH_DATA_SAMPLES_H
@@ -13,21 +13,21 @@ int64_t ech_sample_micro_batches(const ech_loader_options *options);
 /* The index i < M b, among all samples of a step, of this rank's sample `row` < m b. */
 int64_t ech_sample_index(const ech_loader_options *options, int64_t row);
 
-/* The position g of sample i of a step. Errors: it is above 2^63. */
+/* *out: the position g of sample i of a step. ECH_EUSAGE: it is 2^63 or more. */
 ech_status ech_sample_position(const ech_loader_options *options, int64_t step, int64_t i,
                                int64_t *out);
 
-/* The stream of the sample at `position` of a run; *s: the sample's index in the stream. */
+/* The stream of the sample at `position`, borrowed from the corpus; *s: the sample's index in the stream. */
 const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
                                     int64_t position, int64_t *s);
 
-/* Targets of sample s of a stream of `tokens`: T, or fewer in the last sample. */
+/* The number of targets of sample s of a stream of `tokens` tokens: T, or fewer in the last sample. */
 int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s);
 
-/* Targets of sample s with weight 1. Does not read tokens. */
+/* The number of targets of sample s with weight 1. Does not read tokens. */
 int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *options, int64_t s);
 
-/* Reads sample s into row `row` of a batch. `ids`: room for T + 1 ids. */
+/* Reads sample s into row `row` < m b of a batch's arrays. `ids`: working memory for T + 1 ids. */
 ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
                            int32_t *ids, const ech_batch *batch, int64_t row);
 /* Fills a row with padding. */

@@ -12,23 +12,23 @@
 #include "base/status.h"
 
 typedef struct ech_sink {
-    char *temporary;
+    char *temporary; /* the file's path until it is renamed; NULL: closed */
     int fd;
-    bool persists;   /* the file is not removed with the sink */
-    int64_t written; /* bytes in the file, without the buffer's */
-    unsigned char *buffer;
-    size_t used;
+    bool persists;         /* ech_sink_close does not remove the file */
+    int64_t written;       /* bytes in the file, without the buffer's */
+    unsigned char *buffer; /* bytes to be written */
+    size_t used;           /* bytes in the buffer */
 } ech_sink;
 
 /* Creates a file with a unique name in the folder of `path`. ech_sink_close removes it unless it was renamed. */
 ech_status ech_sink_open(const char *path, ech_sink *out);
-/* Opens the file `temporary`, truncated to `bytes`, to append. ech_sink_close does not remove it. */
+/* Opens or creates the file `temporary`, truncated to `bytes`, to append. ech_sink_close does not remove it. */
 ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out);
 /* Appends n bytes. */
 ech_status ech_sink_put(ech_sink *sink, const void *bytes, size_t n);
 /* Writes the buffer and syncs the file, under the temporary name. */
 ech_status ech_sink_flush(ech_sink *sink);
-/* Renames the file. Flush it first. */
+/* Renames the file to `path`. Flush it first. */
 ech_status ech_sink_rename(ech_sink *sink, const char *path);
 /* Releases the sink, and removes the file unless it persists. Accepts {0}. */
 void ech_sink_close(ech_sink *sink);

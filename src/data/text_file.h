@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: reads files of text, plain or packed by gzip, with memory that does not depend on their size.
+ * Private to data: reads files of text, plain or packed by gzip, with memory that does not depend on their size. A
+ * file's text is what is packed in it, or all of a plain file.
  */
 #ifndef ECH_DATA_TEXT_FILE_H
 #define ECH_DATA_TEXT_FILE_H
@@ -13,18 +14,18 @@
 
 typedef struct ech_text_file ech_text_file;
 
-/* Whether the path ends in .gz: a file of one or several gzip members. */
+/* Whether the path ends in .gz: such a file is read as one or several gzip members. */
 bool ech_text_file_is_packed(const char *path);
 
-/* *stored: the file's size. */
+/* *stored: the file's size in bytes, packed if it is. */
 ech_status ech_text_file_open(const char *path, ech_text_file **out, int64_t *stored);
 void ech_text_file_close(ech_text_file *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_text_file, ech_text_file_close)
 
-/* *bytes: the size of its text. A packed file is unpacked for that, and its checksums are checked. */
+/* *bytes: the size of its text. A packed file is unpacked for that, from begin to end, which checks its checksums. */
 ech_status ech_text_file_count(ech_text_file *file, int64_t *bytes);
-/* Reads n bytes of the text from `at` on. A packed file is unpacked from its beginning if bytes before `at` were
- * read already. Errors name the file and where it is damaged or truncated. */
+/* Reads exactly n bytes of the text from byte `at` on. Reading a packed file backwards (`at` before the end of the last
+ * read) unpacks it again from its beginning. Errors name the file and where it is damaged or truncated. */
 ech_status ech_text_file_read(ech_text_file *file, int64_t at, size_t n, void *bytes);
 
 #endif

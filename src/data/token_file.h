@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: an open token file, a stream of tokens as a list of runs. A run is contiguous in a file, inside of
- * one document, and trained on as a whole or not at all. If documents are not needed, adjacent runs are merged: a
- * file without gaps is one run.
+ * Private to data: an open token file, a stream of tokens as a list of runs. A run is a stretch of tokens that is
+ * contiguous in one file, inside of one document, and either trained on or not. If documents are not needed, adjacent
+ * runs that are alike are merged: a file without gaps and prompts is one run.
  */
 #ifndef ECH_DATA_TOKEN_FILE_H
 #define ECH_DATA_TOKEN_FILE_H
@@ -12,25 +12,26 @@
 /* ---- runs ---- */
 
 typedef struct ech_token_run {
-    int64_t first;       /* position of its first token in the stream */
-    uint64_t at : 62;    /* index of its first token in the file */
+    int64_t first;       /* index of its first token in the stream */
+    uint64_t at : 62;    /* index of its first token in its part (ech_token_part) */
     uint64_t silent : 1; /* it is not trained on */
     uint64_t opens : 1;  /* its first token begins a document */
 } ech_token_run;
 
 typedef struct ech_token_runs {
     ECH_LIST(ech_token_run) run; /* none is empty */
-    int64_t tokens;              /* of all */
-    bool documents;              /* do not merge runs of different documents */
+    int64_t tokens;              /* of all runs */
+    bool documents;              /* runs of different documents are not merged */
     bool silent;                 /* some run is not trained on */
     bool opens;                  /* internal: an empty run began a document, so the next run does */
-    bool apart;                  /* the next run is in another file */
+    bool apart;                  /* internal: the next run is in another file */
 } ech_token_runs;
 
-/* Appends a run of n tokens. tokens + n < 2^63, at < 2^62. */
+/* Appends a run of n tokens, or merges it into the last. runs->tokens + n < 2^63, at < 2^62. */
 void ech_token_runs_add(ech_token_runs *runs, int64_t at, int64_t n, bool opens, bool silent);
-/* The index of the run that has the stream's token `position` < tokens. */
+/* The index of the run that has the stream's token `position` < runs->tokens. */
 size_t ech_token_runs_find(const ech_token_runs *runs, int64_t position);
+/* The index in the stream of the first token after run i. */
 static inline int64_t ech_token_run_end(const ech_token_runs *runs, size_t i)
 {
     return i + 1 < runs->run.n ? runs->run.at[i + 1].first : runs->tokens;
@@ -41,15 +42,16 @@ int64_t ech_token_runs_documents(const ech_token_runs *runs);
 /* ---- arrays of numbers in files ---- */
 
 typedef struct ech_token_array {
-    const char *path;
-    int fd;
-    int64_t width;  /* bytes of a number: 1 or 2, unsigned; 4 or 8, signed */
-    int64_t header; /* bytes before the first one */
+    const char *path; /* for errors; borrowed */
+    int fd;           /* borrowed */
+    int64_t width;    /* bytes of a number: 1 or 2, unsigned; 4 or 8, signed */
+    int64_t header;   /* bytes of the file before number 0 */
 } ech_token_array;
 
-/* Reads n numbers from number `at` on, in the file's type. */
+/* Reads n numbers from number `at` on, each of array->width bytes. */
 ech_status ech_token_array_read(const ech_token_array *array, int64_t at, int64_t n, void *numbers);
 
+/* Number i of what ech_token_array_read has read. */
 static inline int64_t ech_token_at(const void *numbers, int64_t width, int64_t i)
 {
     switch (width) {
@@ -64,15 +66,16 @@ static inline int64_t ech_token_at(const void *numbers, int64_t width, int64_t i
     }
 }
 
-/* Reads an array of n numbers in blocks. */
+/* Reads an array in blocks. Set array and n, all else to 0. */
 typedef struct ech_token_reader {
     ech_token_array array;
-    int64_t n, begin, end; /* numbers begin .. end - 1 are in the block */
-    int64_t block[4096];
+    int64_t n;           /* numbers in the array */
+    int64_t begin, end;  /* numbers begin .. end - 1 are in the block */
+    int64_t block[4096]; /* 4,096 numbers of any width */
 } ech_token_reader;
 
 ech_status ech_token_reader_load(ech_token_reader *reader, int64_t i); /* internal */
-/* Number i < n. */
+/* *out: number i < n. */
 static inline ech_status ech_token_reader_get(ech_token_reader *reader, int64_t i, int64_t *out)
 {
     if (i < reader->begin || i >= reader->end) ECH_TRY(ech_token_reader_load(reader, i));
@@ -86,13 +89,13 @@ static inline ech_status ech_token_reader_get(ech_token_reader *reader, int64_t 
 typedef struct ech_token_part {
     char *path;
     ech_token_array tokens;
-    int64_t first; /* position in the stream of the part's first token */
+    int64_t first; /* index in the stream of the part's first token that the stream has */
 } ech_token_part;
 
 typedef struct ech_token_file {
     ECH_LIST(ech_token_part) part;
-    ech_token_runs runs; /* .at counts from the part's first token */
-    int64_t documents;   /* 0: not known (no index, and not asked for) */
+    ech_token_runs runs;
+    int64_t documents; /* their number; 0: not known (no index, and not asked for) */
 } ech_token_file;
 
 typedef struct ech_token_options {
@@ -106,17 +109,17 @@ ech_status ech_token_file_open(const char *path, const ech_token_options *option
                                ech_token_file **out);
 void ech_token_file_close(ech_token_file *file); /* accepts NULL */
 ECH_DESTROY_AT(ech_token_file, ech_token_file_close)
-/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with file, position, id
- * and a hint), a range outside of the stream, a file that was truncated since it was opened. */
+/* Reads tokens [first, first + n) of the stream. Errors: an id outside of [0, vocabulary) (with file, index, id and a
+ * hint), a range outside of the stream, a file that was truncated since it was opened. */
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids);
-/* Restricts a file, opened with `documents`, to its documents [first, end). `documents`: their boundaries are still
- * needed. */
+/* Restricts a file that was opened with options->documents to its documents [first, end), not counting empty ones.
+ * `documents`: their boundaries are still needed. */
 void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);
 
 /* The formats. Each fills an empty `file`; on failure the caller closes it. */
 
-/* Adds a part that begins at the end of the stream, and opens its file; *bytes: its size. */
+/* For the formats: opens a file as a part that begins at the end of the stream; *bytes: its size. */
 ech_status ech_token_part_open(const char *path, ech_token_file *file, int64_t *bytes);
 /* token_megatron.c: PREFIX.bin and PREFIX.idx. */
 ech_status ech_token_open_megatron(const char *prefix, ech_token_file *file);

@@ -2,9 +2,9 @@
  *
  * Private to data and its tests: the writer of token files, and resuming one.
  *
- * A writer appends to .bin and to a list of sequences; at the end it makes .idx from that list, and .origin.json. A
- * writer with a folder has these files there under fixed names, so that another process can resume from a synced
- * state; what was written after it is dropped.
+ * A writer appends tokens to .bin and sequences to a list (.sequences); at the end it makes .idx from that list, and
+ * .origin.json. A writer with a folder has these files there under fixed names, so that another process can resume from
+ * a synced state; what was written after that sync is dropped.
  */
 #ifndef ECH_DATA_TOKEN_WRITER_H
 #define ECH_DATA_TOKEN_WRITER_H
@@ -15,10 +15,11 @@
 
 /* A writer's progress. */
 typedef struct ech_token_state {
-    int64_t tokens, sequences, documents;
-    int32_t open_length; /* tokens of the unfinished sequence */
-    bool open;           /* there is an unfinished sequence or document */
-    bool prompts;        /* some sequence is a prompt */
+    int64_t tokens;               /* written, those of an unfinished sequence included */
+    int64_t sequences, documents; /* finished */
+    int32_t open_length;          /* tokens of the unfinished sequence */
+    bool open;                    /* there is an unfinished sequence or document */
+    bool prompts;                 /* some sequence is a prompt */
 } ech_token_state;
 
 struct ech_token_writer {
@@ -28,20 +29,20 @@ struct ech_token_writer {
     const ech_tokenizer *tokenizer; /* of the ids, for .origin.json; NULL: not known */
     int64_t width;                  /* bytes of a token: 2 for u16, 4 for i32 */
     int64_t longest; /* tokens of a sequence: lengths are i32; a longer document becomes several */
-    ech_sink bin, sequences, idx, origin;
+    ech_sink bin, sequences, idx, origin; /* the files; {0}: not open yet */
     ech_token_state state;
 };
 
-/* Resumes in an existing `folder` from a state; {0}: begins. folder NULL: under temporary names. */
+/* Resumes in an existing `folder` from *state; {0}: from the beginning. folder NULL: under temporary names. */
 ech_status ech_token_writer_resume(const char *prefix, const char *folder, int64_t vocabulary,
                                    const ech_token_state *state, ech_token_writer **out);
-/* Syncs what was added so far; *state: to resume from here. */
+/* Syncs what was added so far; *state: what ech_token_writer_resume needs to go on from here. */
 ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *state);
-/* Makes and syncs .idx and .origin.json. Nothing more can be added then. */
+/* Makes and syncs .idx, and .origin.json if writer->tokenizer is set. Nothing more can be added then. */
 ech_status ech_token_writer_seal(ech_token_writer *writer);
 /* Renames the sealed files of a folder to their final names; an earlier call may have renamed some. */
 ech_status ech_token_publish(const char *prefix, const char *folder);
-/* Whether sealed files are missing both in the folder and under their final names. */
+/* Whether the index of sealed files is neither in the folder nor at its final name. */
 bool ech_token_is_lost(const char *prefix, const char *folder);
 /* Removes a writer's files from a folder, finished or not. */
 void ech_token_clear(const char *prefix, const char *folder);

@@ -4,15 +4,17 @@
  *
  *     ech_exec_create(&setup, &exec);             // arena, groups, lanes' threads
  *     ech_exec_run(exec, ECH_LIST_INIT, 0);
- *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step);
+ *     for (step = 0; ...; step++) ech_exec_run(exec, ECH_LIST_TRAIN, step); // step: training step
  *
- * The compute lane is the calling thread; send and receive share one thread, reduce and collective have
- * one each, and copy and disk share one. A thread sleeps through lists that have no step for it. Steps of a lane
- * begin in order; a step waits for the steps that it comes after. A message begins as soon as its step may;
- * many may be under way at once.
- * All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the
- * job's abort flag, so that no rank on this machine waits for this one; ech_exec_run then returns on
- * it, and its caller ends the job (ech_comm_abort).
+ * The compute lane is the calling thread; send and receive share one thread, reduce and collective have one each, and
+ * copy and disk share one. A thread sleeps while a list runs that has no step for it. Steps of a lane begin in order; a
+ * step waits for the steps that it comes after. A message begins as soon as its step may; many may be under way at
+ * once. All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the job's abort
+ * flag, so that no rank on this machine waits for this one; ech_exec_run then returns an error, on the other ranks
+ * ECH_EABORTED, and its caller ends the job (ech_comm_abort).
+ *
+ * All calls are for the thread that created the interpreter. Collective over all ranks are ech_exec_create,
+ * ech_exec_run (if the list's steps communicate) and ech_exec_find_nonfinite; the others are not.
  */
 #ifndef ECH_EXEC_EXEC_H
 #define ECH_EXEC_EXEC_H
@@ -33,138 +35,144 @@ typedef struct ech_exec_setup {
     ech_comm *comm;
 } ech_exec_setup;
 
-/* Makes the plan's groups. Collective. Everything in the setup is borrowed. */
+/* Makes the plan's groups, the arena and the lanes' threads. Everything in the setup is borrowed. */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
-void ech_exec_destroy(ech_exec *exec); /* accepts NULL */
+void ech_exec_destroy(ech_exec *exec); /* waits for a checkpoint under way; accepts NULL */
 /* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
 const char *ech_exec_binding(const ech_exec *exec);
 
 /* Runs a list for training step `step`, which selects the batch and the random numbers; a list of several turns runs
- * one training step a turn, from `step` on. Collective if the list's steps are. When it returns ECH_OK, every step
- * of every lane is complete. */
+ * one training step a turn, from `step` on. All ranks run the same lists in the same order. When it returns ECH_OK,
+ * every step of every lane is complete; a checkpoint may still be written (see saving). */
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
-/* The loader of LOAD's batches, for the lists of a purpose. Borrowed. */
+/* Sets the loader from which LOAD takes its batches in lists of that purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
-/* The token that LOAD gives the next run of ECH_LIST_GENERATE, and its position below T. Earlier runs had the tokens
- * before it, one each: their keys and values are in the KV cache. */
+/* Sets the token that LOAD gives to the next run of ECH_LIST_GENERATE, and its position < T in the text, from 0.
+ * Earlier runs had the tokens at the positions before it, one each: their keys and values are in the KV cache. */
 void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 
 /* ---- saving ----
  *
- * ECH_LIST_SAVE begins a checkpoint. Another thread of every rank writes, verifies and commits it, and
- * then removes those that are not kept; these threads have a channel of their own. Where the plan has a
- * snapshot, the list only copies into it, and training goes on meanwhile; otherwise the list ends when
- * the checkpoint is there. At most one is under way: the next one waits for it. */
+ * ECH_LIST_SAVE begins a checkpoint. On every rank another thread writes, verifies and commits it, and then removes
+ * those that are not wanted any more (ech_checkpoint_prune); these threads have a channel of their own. Where the plan
+ * has a snapshot, the list only copies into it and ends, and training goes on while that is written; otherwise the list
+ * ends when the checkpoint is there. At most one checkpoint is under way: the next one waits for it. */
 
-/* What the next checkpoint holds besides tensors, how many are kept (0: all) and which one stays
- * (ech_checkpoint_prune). Copied. */
+/* To be called on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the next one holds
+ * besides tensors; keep and proven: as in ech_checkpoint_prune. All is copied. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
                        int64_t keep, int64_t proven);
 
-/* Called on this rank by the thread that writes a checkpoint, before it begins and before it removes older
- * ones: completes what must come before. An error on one rank is an error on all, and nothing is written. NULL: no
- * call. */
+/* The thread that writes a checkpoint calls it on its rank before it writes, and before it removes older ones: it
+ * completes what must come before. An error on one rank is an error on all, and nothing is written or removed then. */
 typedef ech_status ech_save_gate(void *context);
-void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context);
+void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context); /* NULL: no gate */
 
-/* The type of the weights in model/: checkpoint.dtype. If it differs from the type of the run's weights, these are
- * saved in state/, too, as NAME.master. */
+/* The dtype of the weights in model/: checkpoint.dtype. If the run's weights have another one, they are in state/, too,
+ * as NAME.master. */
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec);
 
 /* A checkpoint that was committed. */
 typedef struct ech_exec_saved {
-    int64_t step, bytes;   /* bytes: of its files, over all ranks */
-    double seconds;        /* from the start of its writing to its commit */
-    double waited_seconds; /* its list's wait for the checkpoint before */
+    int64_t step;          /* its training step: ech_checkpoint_info.step */
+    int64_t bytes;         /* of all of its files, over all ranks */
+    double seconds;        /* from the start of its thread to its commit */
+    double waited_seconds; /* its ECH_LIST_SAVE's wait for the checkpoint before */
 } ech_exec_saved;
-/* Whether a checkpoint was committed since the last call that returned one; *out: the newest. Never waits; not
- * collective. */
+/* Whether a checkpoint was committed since the last call that returned true; *out: the newest. Never waits for one. */
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
-/* Waits for the checkpoint under way, if there is one. If it could not be written, every rank gets
- * an error (ECH_EABORTED where another one failed), here or from the next ECH_LIST_SAVE. */
+/* Waits for the checkpoint under way, if any; returns the status of the last one. If one could not be written, every
+ * rank gets an error (ECH_EABORTED where another rank failed), here or from the next ECH_LIST_SAVE. */
 ech_status ech_exec_finish_save(ech_exec *exec);
 
-/* What the last READ wrote. */
+/* What the last READ wrote of a turn. Under asynchronous schedules learning_rate, clip and updates are this stage's. */
 typedef struct ech_readings {
-    double loss;   /* mean over the tokens with weight, of all ranks */
-    double tokens; /* tokens with weight, of all ranks */
-    double loss_sum;
-    double grad_norm, learning_rate, clip;
-    int64_t updates;
-    bool withheld;       /* no update was made: a NaN or infinity */
-    bool stop, save_now; /* a signal asked some rank to */
-    bool save_failed;    /* the checkpoint under way: ech_exec_finish_save says why */
-    bool hash_differs;   /* list `check`: parameters are not bit-identical */
+    double loss;      /* loss_sum / tokens; 0 if there are no tokens */
+    double tokens;    /* sum of the targets' weights */
+    double loss_sum;  /* over all targets, times their weights */
+    double grad_norm; /* of all parameters, before clipping; from here on: only of ECH_LIST_TRAIN */
+    double learning_rate; /* of the update; 0 if it was withheld */
+    double clip;          /* factor of gradients, <= 1; 0 if the update was withheld */
+    int64_t updates;      /* ech_exec_updates after this turn */
+    bool withheld;        /* no update was made, because of a NaN or infinity */
+    bool stop, save_now;  /* ech_exec_ask asked for it on some rank */
+    bool save_failed;     /* a checkpoint was not written: ech_exec_finish_save returns why */
+    bool hash_differs;    /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */
 } ech_readings;
-/* [turns of the list]. Under asynchronous schedules learning_rate, clip and updates are this stage's. */
+/* [turns of the list that ran last]. Borrowed. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
-/* Logits (V) of the last ECH_GENERATE, as fp64. */
+/* The logits (V) that the last ECH_LIST_GENERATE gave on this rank, as fp64. Borrowed. */
 const double *ech_exec_logits(const ech_exec *exec);
 
-/* A signal asked this rank to stop or to save; LOAD of the next training step tells the other ranks. */
+/* Sets what this rank asks of all: to stop, to save now. The next ECH_LIST_TRAIN tells all ranks (ech_readings). */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
-/* The count of updates, which is the position on the learning-rate curve; checkpoints hold it. */
+/* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold it. */
 int64_t ech_exec_updates(const ech_exec *exec);
 
-/* Fills parameters and optimizer states from a checkpoint. A forward-only plan takes parameters only, from
- * model/. */
+/* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters only, from model/. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
-/* Checks that a folder of weights has all parameters of this model, in their shapes. */
+/* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0 also a tied head. */
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
 /* Fills parameters, in all weight versions that the plan holds, from a folder that passed
- * ech_exec_check_weights. Every rank reads its own slices. */
+ * ech_exec_check_weights. Each rank reads its own slices. */
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
-/* ---- looking inside, for verify and tests ---- */
+/* ---- looking inside, for verify and tests ----
+ *
+ * Tensors are this rank's shards, in the arena. `param`: index in model->param; this rank must have it. */
 
-/* This rank's shard of a parameter after the last run, of its gradient (valid only inside the train list's observer)
- * and of an optimizer state. */
+/* The newest version of a parameter when the list that runs began; between lists: the newest. */
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
-/* The weight version `version` of the parameter, in updates since the list that runs began. */
+/* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if the plan has it. */
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
+/* A gradient; only in ECH_LIST_TRAIN's observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
+/* Optimizer state number `state`. */
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
 
-/* Called on the compute lane after each of its steps. NULL: no call. */
 typedef void (*ech_observer)(void *context, ech_exec *exec, const ech_step *step);
+/* Sets a function that the compute lane calls after each of its steps. NULL: none. */
 void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context);
 
-/* Finds the first NaN or infinity of a training step: runs the step a second time and checks all that its calls
- * write. Collective. */
 typedef struct ech_finding {
-    int rank, step, block, micro; /* step: index in the train list; rank -1: none was found */
-    char what[192];               /* "B0.1/3: gradient of model.layers.1...., element 17 = nan" */
+    int rank;       /* -1: none was found */
+    int step;       /* index in that rank's train list */
+    int block;      /* -1: it is in no block */
+    int micro;      /* number of the rank's micro-batch; -1: it is in a parameter */
+    char what[192]; /* "gradient of model.layers.1...., element 17 is nan, in step B0.1/3" */
 } ech_finding;
+/* Finds the first NaN or infinity of training step `step`: runs it a second time, without an update, and checks
+ * parameters and all that calls write. *out is the same on all ranks. Only for synchronous schedules. */
 ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out);
 
-/* The most bytes of each memory kind that were live at once so far, measured; equal to the plan's. */
+/* The most bytes of each memory kind that were live at once so far, measured; after all lists equal to the plan's. */
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
-/* The most bytes of working memory that were live at once so far, measured; equal to ech_plan_working's. */
+/* The same of all working memory together; after all lists equal to ech_plan_working's. */
 int64_t ech_exec_working(const ech_exec *exec);
 /* What this rank has sent so far in reductions of gradients. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
-/* Messages that this rank has sent to other stages so far; calls: steps. */
+/* What this rank has sent to other stages so far; .calls: steps that sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
-/* What this rank has sent so far over one channel for collectives inside of blocks (tensor, context). */
+/* What this rank has sent so far over one channel for collectives inside of blocks; zeros: it has no such channel. */
 ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
                                          ech_lane lane);
-/* The payload bytes of all that this rank has sent so far, without checkpoints. */
+/* The payload bytes of all that this rank has sent so far, without what saving has sent. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 
-/* Whether runs from the next on record the times at which steps and calls begin and end. */
+/* Sets whether the next runs of lists record the times at which steps and calls begin and end. */
 void ech_exec_record(ech_exec *exec, bool on);
-/* Times of the last run, in seconds of ech_clock_now. Borrowed, to read. */
+/* Times of the last run of a list, in seconds of ech_clock_now. */
 typedef struct ech_exec_times {
-    double began, ended;   /* ended: on all lanes */
+    double began, ended;   /* of the run, on all lanes */
     double *begins, *ends; /* [steps of its list]; of a message: posted and completed */
     /* [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had arrived. Other
-     * steps do not set it. */
+     * ticks are not set. */
     double *marks;
 } ech_exec_times;
 const ech_exec_times *ech_exec_get_times(const ech_exec *exec);
-ech_group *ech_exec_world(ech_exec *exec);
+ech_group *ech_exec_world(ech_exec *exec); /* the channel of all ranks, for use between lists */
 
 #endif

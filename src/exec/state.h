@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of the interpreter, and the functions that its files call of each other. Private to this room.
+ * Private to exec: the state of the interpreter, and the functions that its files call of each other. "The list" is the
+ * one that runs, exec->list; a run is one execution of a list. A value's number is below plan->persistent.n if it is a
+ * persistent value, else persistent.n + its index in list.value.
  */
 #ifndef ECH_EXEC_STATE_H
 #define ECH_EXEC_STATE_H
@@ -12,13 +14,13 @@
 #include "device/cores.h"
 #include "exec/exec.h"
 
-/* Threads of a rank; each runs one or two lanes. */
+/* Engines: threads of a rank, each of which runs one or two lanes. */
 typedef enum ech_engine_kind {
-    ECH_ENGINE_COMPUTE,
-    ECH_ENGINE_LINK,
+    ECH_ENGINE_COMPUTE, /* the thread that calls ech_exec_run */
+    ECH_ENGINE_LINK,    /* send and receive, the link lanes */
     ECH_ENGINE_REDUCE,
     ECH_ENGINE_COLLECTIVE,
-    ECH_ENGINE_DISK,
+    ECH_ENGINE_DISK, /* copy and disk */
     ECH_ENGINES
 } ech_engine_kind;
 
@@ -26,46 +28,48 @@ typedef struct ech_engine {
     ech_exec *exec;
     ech_engine_kind kind;
     pthread_t thread;
-    bool started;
-    bool used[ECH_LIST_KINDS]; /* the list has a step for it */
-    uint64_t run;              /* number of the last run that needs it; it sleeps in the others */
+    bool started;              /* `thread` is to be joined */
+    bool used[ECH_LIST_KINDS]; /* by list: it has a step for this engine */
+    uint64_t run; /* number of the last run that needs it; it sleeps during the others */
 } ech_engine;
 
-/* The births and deaths of one list's values. */
+/* A birth or death of one of a list's own values. */
 typedef struct ech_dated {
-    int tick, value;
+    int tick, value; /* value: index in list.value */
 } ech_dated;
 typedef struct ech_lives {
-    bool *live;
-    ech_dated *by_death, *by_birth; /* sorted; by_birth: values of other lanes only */
+    bool *live;          /* [values of the list] whether it lives now */
+    ech_dated *by_death; /* [deaths] of all values, by tick */
+    ech_dated *by_birth; /* [births] by tick; only of values that other lanes than compute write */
     size_t deaths, births;
 } ech_lives;
 
-/* The tensor of a block's value, without data. A view begins `skip` bytes into its base. */
+/* The tensor of a block's value, without data. */
 typedef struct ech_view {
     ech_tensor tensor;
-    ptrdiff_t skip;
+    ptrdiff_t skip; /* bytes from the beginning of its base; 0 unless it is a view */
 } ech_view;
 
 /* A message under way. */
 typedef struct ech_message {
-    int step;
-    int requests;
-    ech_request request[ECH_MAX_PORTS];
+    int step;                           /* index in the list */
+    int requests;                       /* one for each tensor of the message */
+    ech_request request[ECH_MAX_PORTS]; /* [requests] */
 } ech_message;
 
-/* Value of `awaited`: the compute lane is at the list's end and waits for everything under way. */
+/* Value of exec->awaited: the compute lane is at the list's end and waits for everything under way. */
 enum { ECH_AWAITS_ALL = INT_MAX };
 
-enum { ECH_POSITION_BYTES = 32 };
+enum { ECH_POSITION_BYTES = 32 }; /* of the text by which the board shows a step */
 typedef char ech_position[ECH_POSITION_BYTES];
 
 /* Lives and peaks of values, measured. Written by the compute lane only. */
 typedef struct ech_ledger {
     ech_lives lives[ECH_LIST_KINDS];
-    size_t next_death, next_birth;
-    int64_t now[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS];
-    int64_t working, working_peak; /* of all working kinds together */
+    size_t next_death, next_birth;  /* of the list's by_death and by_birth */
+    int64_t now[ECH_MEMORY_KINDS];  /* bytes that live now, of the list's own values */
+    int64_t peak[ECH_MEMORY_KINDS]; /* the most so far, over all lists */
+    int64_t working, working_peak;  /* the same of all working kinds together */
 } ech_ledger;
 
 /* The arguments of ech_exec_set_save. */
@@ -85,16 +89,16 @@ typedef struct ech_saved_list {
 typedef struct ech_saver {
     bool under_way; /* its thread has not been joined */
     pthread_t thread;
-    atomic_bool ended; /* the thread is done: status and saved are final */
-    ech_status status;
-    ech_exec_saved saved;
-    ech_exec_saved last;        /* of the threads that have been joined */
-    bool news;                  /* ech_exec_take_saved has not returned it yet */
-    double began, waited;       /* waited: by the list that runs, for the checkpoint before */
-    ech_save_request now, next; /* next: of the next ECH_LIST_SAVE */
+    atomic_bool ended;          /* the thread is done: status and saved are final */
+    ech_status status;          /* of the last thread */
+    ech_exec_saved saved, last; /* of the last thread, and of the last one that was joined */
+    bool news;     /* `last` was committed, and ech_exec_take_saved has not returned it yet */
+    double began;  /* when the last thread began, in seconds of ech_clock_now */
+    double waited; /* seconds for which the list waited for the checkpoint before */
+    ech_save_request now, next; /* of the last thread, and of the next ECH_LIST_SAVE */
     ech_save_gate *gate;        /* NULL: none */
     void *gate_context;
-    ech_saved_list list;
+    ech_saved_list list; /* what the last thread writes */
 } ech_saver;
 
 struct ech_exec {
@@ -104,146 +108,146 @@ struct ech_exec {
     ech_comm *comm;
     const ech_curve *curve;
     ech_pool *pool;                            /* of arrays that live as long as this */
-    ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: none of its steps is in a list */
+    ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_kernel_context *context;
     const char *binding;       /* the outcome of parallel.pin */
-    ech_core_set cores_before; /* of the rank's thread; all are in it where none was bound */
+    ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
     char *arena;
-    double *scalars; /* a row for each turn, then the count of updates */
-    double *updates;
+    double *scalars; /* in the arena: a row for each turn, then the number of updates */
+    double *updates; /* that number */
     int64_t version; /* newest one of weights when a list begins; its slot: version mod versions */
-    ech_position *where[ECH_LIST_KINDS]; /* of every step, for the board */
+    ech_position *where[ECH_LIST_KINDS]; /* [steps of the list] for the board */
 
     ech_view *view[ECH_LIST_KINDS]; /* [list.first_local[block] + local] */
     ech_tensor *param_view;         /* [params], without data */
 
     /* The list that runs. */
     const ech_list *list;
-    int64_t step;
-    _Atomic int tick; /* of the compute lane's call */
-    uint64_t run;     /* number of this run: a step is complete when done[step] == run */
-    _Atomic uint64_t *done;
-    _Atomic int failed; /* ech_status of the first failure */
+    int64_t step;           /* training step of its first turn */
+    _Atomic int tick;       /* of the compute lane's call */
+    uint64_t run;           /* number of this run */
+    _Atomic uint64_t *done; /* [steps] the last run that completed it: complete if == run */
+    _Atomic int failed;     /* ech_status of the first failure, or ECH_OK; never reset */
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    _Atomic int waiting;
-    _Atomic int awaited; /* the step that the compute lane waits for; -1: it computes */
-    bool quit;
-    int busy; /* engines that have not finished this run */
+    pthread_cond_t changed; /* a step or run, or awaited, failed or quit */
+    _Atomic int waiting;    /* threads that wait for `changed` in a run */
+    _Atomic int awaited;    /* the step that the compute lane waits for; -1: it computes */
+    bool quit;              /* the engines' threads are to end */
+    int busy;               /* engines that have not finished this run */
     ech_engine engine[ECH_ENGINES];
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
-    ech_comm_count messages;
-    ech_sum begun;              /* of the reduce lane's next step, */
-    const ech_step *begun_step; /* or NULL: no sum has begun ahead of its step */
-    bool records;
+    ech_comm_count messages;      /* ech_exec_message_count */
+    ech_sum begun;                /* the sum that the reduce lane has begun ahead of its step */
+    const ech_step *begun_step;   /* that step; NULL: no sum has begun ahead */
+    bool records;                 /* `times` are recorded */
     ech_exec_times times;
 
     ech_loader *loader[ECH_PURPOSES];
-    int32_t token; /* of ECH_GENERATE, and where it stands */
+    int32_t token; /* ech_exec_set_token, also position */
     int64_t position;
-    double *logits;
+    double *logits; /* [V] */
     ech_saver saver;
-    bool ask_stop, ask_save;
-    ech_readings *readings;
-    ech_observer observer;
+    bool ask_stop, ask_save; /* ech_exec_ask */
+    ech_readings *readings;  /* [turns of the train list] */
+    ech_observer observer;   /* NULL: none */
     void *observer_context;
-    bool scanning;
-    ech_finding finding;
+    bool scanning;       /* ech_exec_find_nonfinite runs the list: nothing is updated */
+    ech_finding finding; /* this rank's first */
 };
 
-/* One handler a row of steps.def. */
+/* A handler for each row of steps.def: runs a step of the list on the thread of its lane. */
 #define X(name, ...) ech_status ech_handle_##name(ech_exec *exec, const ech_step *step);
 #include "schedule/steps.def"
 #undef X
-/* Defines the handler of a kind: the same function handles several. */
+/* Defines a kind's handler by a function that handles several kinds. */
 #define ECH_HANDLE_BY(name, function)                                                              \
     ech_status ech_handle_##name(ech_exec *exec, const ech_step *step)                             \
     {                                                                                              \
         return function(exec, step);                                                               \
     }
 
-/* The samples and positions of this rank's rows of a micro-batch of the list that runs: those of its context rank
- * and sequence chunk, or of the one token that is sampled after. */
+/* The samples and positions of the rows that this rank computes of `micro` (as in ech_numbering) of the list: those of
+ * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
-/* The scalars of a turn of the list that runs. */
+/* The row of scalars of a turn of the list. */
 double *ech_exec_row(const ech_exec *exec, int turn);
 
 void ech_views_create(ech_exec *exec);
-/* The copy that holds a version of the weights. */
+/* The slot of a version of the weights; `version`: as in ech_exec_param_at. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
-/* As ech_exec_param_at (of a slot) and ech_exec_gradient, but written into *out, which is faster: a tensor that is
- * returned and copied at once stalls on its own stores. */
+/* ech_exec_param_at of a slot, and ech_exec_gradient, each written into *out. That is faster: a tensor that is returned
+ * and copied at once waits for its own stores. */
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
-/* The tensor of a block's value in the list that runs; `data`: the memory of its base. */
+/* *out: the tensor of the block's value `local` in the list; `data`: the memory of its base. */
 void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,
                    ech_tensor *out);
 
-/* If times are recorded: a call of the compute lane ends now. */
+/* If times are recorded: the call of the compute lane at this tick ends now. */
 void ech_exec_mark(ech_exec *exec, int tick);
 
-/* Calls the handler of the step's kind: runs the step; a message it only begins. */
+/* Runs a step of the list by its handler; of a message only begins it. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);
 
-/* For lanes: whether a step may begin; marks it complete. */
+/* In the next calls `step` and `other` are indices in the list.
+ *
+ * Whether all steps that a step comes after are complete, or the run has failed. */
 bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
+/* Marks a step complete, and wakes those who wait. */
 void ech_exec_complete(ech_exec *exec, int step);
-/* Waits until one of the steps (-1: none) may begin or the run has failed. */
+/* Waits until one of the two steps (-1: none) may begin or the run has failed. */
 void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
-/* Waits until a step ends, the compute lane begins to wait, the run fails, or `ns` nanoseconds have passed. */
+/* Waits until a step ends, the compute lane waits, the run fails, or `ns` nanoseconds have passed. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
-/* Waits until a step is complete; false if the run has failed. compute: called by the compute lane, which publishes
- * the step in `awaited`; until it goes on, ech_exec_nap returns at once. */
+/* Waits until a step is complete; false if the run has failed. compute: the compute lane calls; `awaited` shows it. */
 bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
-/* Wakes all waiting lanes, which then check what they wait for. */
+/* Wakes all threads that wait in a run; they then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 
-/* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective. */
+/* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective over all ranks. */
 ech_status ech_threads_bind(ech_exec *exec);
 void ech_threads_unbind(ech_exec *exec);
-/* Touches every page of the new arena, by the thread that computes on it (first touch). */
+/* Touches every page of the new arena, each by the thread that computes on it (first touch). */
 void ech_threads_touch(ech_exec *exec);
 
-/* Touches the snapshot, so that the first one need not wait until the system has handed out its
- * pages. */
+/* Touches the snapshot's memory, so that the first snapshot does not wait until the system hands out its pages. */
 void ech_snapshot_prepare(ech_exec *exec);
 
-/* All tensors of a checkpoint, the same on all ranks, with those boxes that this rank writes: where training has them,
- * or in the snapshot. */
+/* All tensors of a checkpoint, the same on all ranks, each with the boxes that this rank writes. Their memory is that
+ * of the snapshot, or without one that of the weights and states. `step`: the step of the list that reads them. */
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step);
 void ech_saved_list_free(ech_saved_list *list);
-/* For a step: waits for the checkpoint before, whose thread works on what the next one is about to change. */
+/* For steps: waits for the checkpoint before, whose thread reads what they will change; returns its status. */
 ech_status ech_saver_wait(ech_exec *exec);
-/* The checkpoint under way has ended badly. Never waits. */
+/* Whether the last thread has ended with an error. Never waits. */
 bool ech_saver_has_failed(const ech_saver *saver);
-void ech_saver_free(ech_saver *saver); /* waits for its end */
+void ech_saver_free(ech_saver *saver); /* waits for the thread's end */
 
-/* The send and receive lanes of the list that runs, to their end. */
+/* Runs the send and receive lanes of the list to their end. ECH_OK also if another lane has failed. */
 ech_status ech_link_run(ech_exec *exec);
 
-/* The address of a value of the list that runs, for a step of the compute lane. Enters it into the ledger; aborts
- * outside of the value's planned life. */
+/* A value's address, for a step of the compute lane. Enters it into the ledger; aborts outside of its planned life. */
 void *ech_exec_touch(ech_exec *exec, int value);
-/* Likewise for a step of another lane; aborts if the step does not declare the value or it is not live. */
+/* The address of a value, for a step of any lane. Aborts the process if the step does not declare the value
+ * (ech_access) or does not lie in its planned life. */
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
-/* Likewise outside of steps (observers, scans); without checks. */
+/* The address of a value, outside of steps (observers, scans). Checks nothing. */
 void *ech_exec_look(const ech_exec *exec, int value);
-/* Copies a parameter's version `from` to version `to`. */
+/* Copies a parameter's version `from` to version `to`; versions as in ech_exec_param_at. */
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
 
 void ech_ledger_create(ech_exec *exec);
-/* A run of exec->list begins; no value is live. */
-void ech_ledger_begin(ech_exec *exec);
-/* The compute lane reaches a tick: values whose life ended before it die. */
+void ech_ledger_begin(ech_exec *exec); /* when a run begins: no value is live */
+/* When the compute lane reaches a tick: values whose last tick is before it die. */
 void ech_ledger_advance(ech_exec *exec, int tick);
-/* A step of another lane begins, or has ended but is not marked complete: aborts if a value that it declares is not
- * live. */
+/* When a step of another lane begins, and when it has ended: aborts if a value that it declares is not live. */
 void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins);
 
-/* In a scan: checks a tensor that a call wrote for NaN and infinity; stores the first finding. */
+/* In a scan: looks for a NaN or infinity in a tensor that a call of `step` wrote; stores the first in exec->finding.
+ * `what` and `name`, for its text: "gradient of", "model.norm.weight". */
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
                      const ech_tensor *x);
 

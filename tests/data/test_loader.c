@@ -349,16 +349,16 @@ static void test_file_cut_off_meanwhile(void **state)
     }
 }
 
-static void test_stalls(void **state)
+static void test_waits(void **state)
 {
     (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader *loader = start(corpus, sample_options(), 0);
     for (int64_t step = 0; step < 20; step++) next(loader, step);
-    assert_in_range(ech_loader_stalls(loader), 0, 20);
-    int64_t before = ech_loader_stalls(loader);
+    assert_in_range(ech_loader_waits(loader), 0, 20);
+    int64_t before = ech_loader_waits(loader);
     next(loader, 19); /* asked again: never a wait */
-    assert_int_equal(ech_loader_stalls(loader), before);
+    assert_int_equal(ech_loader_waits(loader), before);
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
 }
@@ -380,7 +380,7 @@ int main(void)
         SCRATCH_TEST(test_positions_end_at_2_63),
         SCRATCH_TEST(test_refused),
         SCRATCH_TEST(test_file_cut_off_meanwhile),
-        SCRATCH_TEST(test_stalls),
+        SCRATCH_TEST(test_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

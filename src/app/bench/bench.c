@@ -82,11 +82,13 @@ ech_status ech_bench_check_names(const ech_bench_options *options, bool processe
         for (int row = 0; (name = ech_bench_row_name((ech_bench_group)g, row)); row++)
             ECH_PUSH(names, name);
     }
-    ECH_FREED const char **at = names.at;
-    for (size_t i = 0; i < options->name.n; i++) ECH_TRY(check_name(options->name.at[i], &names));
-    for (size_t i = 0; i < options->name.n; i++)
-        ECH_TRY(check_possible(options, options->name.at[i], processes));
-    return ECH_OK;
+    ech_status status = ECH_OK;
+    for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
+        status = check_name(options->name.at[i], &names);
+    free(names.at);
+    for (size_t i = 0; i < options->name.n && status == ECH_OK; i++)
+        status = check_possible(options, options->name.at[i], processes);
+    return status;
 }
 
 /* Seconds for each row. The machine takes about as long as a few rows. */

@@ -167,7 +167,7 @@ static ech_status index_added(ech_bpe *bpe)
         added->at = token->at;
         added->n = token->n;
         if (added->normalized && !added->verbatim) ECH_TRY(ech_bpe_normalize_added(bpe, added));
-        token->searched = added->at != token->at;
+        token->altered = added->at != token->at;
         const char *bytes = bpe->bytes.at + added->at;
         if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, added->n,
                               added->id))

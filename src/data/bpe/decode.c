@@ -8,7 +8,7 @@
 
 #include "data/bpe/bpe.h"
 
-static const ech_bpe_added *find_searched(const ech_bpe *bpe, int32_t id)
+static const ech_bpe_added *find_added(const ech_bpe *bpe, int32_t id)
 {
     for (size_t i = 0; i < bpe->added.n; i++)
         if (bpe->added.at[i].id == id) return &bpe->added.at[i];
@@ -18,9 +18,9 @@ static const ech_bpe_added *find_searched(const ech_bpe *bpe, int32_t id)
 void ech_bpe_decode(const ech_bpe *bpe, int32_t id, bool first, ech_text *out)
 {
     const ech_bpe_token *token = &bpe->token.at[id];
-    const ech_bpe_added *searched = token->searched ? find_searched(bpe, id) : NULL;
-    const char *bytes = bpe->bytes.at + (searched ? searched->at : token->at);
-    size_t n = searched ? searched->n : token->n, begin = out->n;
+    const ech_bpe_added *added = token->altered ? find_added(bpe, id) : NULL;
+    const char *bytes = bpe->bytes.at + (added ? added->at : token->at);
+    size_t n = added ? added->n : token->n, begin = out->n;
     if (n == 0 || token->silent) return;
     if (token->byte) {
         unsigned char byte =

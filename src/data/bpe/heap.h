@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data/bpe: a binary min-heap, the queue of merges.
+ * Private to data/bpe: a binary min-heap, the queue of merges. Encoding queues a word's pairs by rank and place,
+ * learning queues pairs by the most frequent.
  */
 #ifndef ECH_DATA_BPE_HEAP_H
 #define ECH_DATA_BPE_HEAP_H
@@ -10,8 +11,8 @@
 #include "base/memory.h"
 
 typedef struct ech_bpe_queued {
-    int64_t order; /* the smallest comes first, */
-    uint64_t what; /* of equal ones the smallest `what` */
+    int64_t order; /* the entry with the smallest order comes first */
+    uint64_t what; /* of equal orders the entry with the smallest what comes first */
 } ech_bpe_queued;
 
 typedef ECH_LIST(ech_bpe_queued) ech_bpe_heap; /* {0}: empty; released with free(heap.at) */

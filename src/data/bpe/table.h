@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data/bpe: an open hash table from 64-bit keys to 64-bit values.
+ * Private to data/bpe: a hash table with open addressing from 64-bit keys to 64-bit values; keys are never removed.
  */
 #ifndef ECH_DATA_BPE_TABLE_H
 #define ECH_DATA_BPE_TABLE_H
@@ -18,10 +18,10 @@ typedef struct ech_bpe_entry {
 
 typedef struct ech_bpe_table {
     ech_bpe_entry *entry; /* {0} is an empty table; released with free(table.entry) */
-    size_t n, slots;
+    size_t n, slots;      /* keys; entries: a power of 2, or 0 if it is empty */
 } ech_bpe_table;
 
-/* The entry of a key, or the free one where it would be. The table is not empty. */
+/* The entry of a key, or the free one where it would be. slots must be above 0. */
 static inline ech_bpe_entry *ech_bpe_table_find(const ech_bpe_table *table, uint64_t key)
 {
     size_t mask = table->slots - 1, slot = (size_t)((key * 0x9e3779b97f4a7c15u) >> 20) & mask;
@@ -30,12 +30,13 @@ static inline ech_bpe_entry *ech_bpe_table_find(const ech_bpe_table *table, uint
     return &table->entry[slot];
 }
 
+/* The value of a key, or ECH_BPE_NO_VALUE. */
 static inline uint64_t ech_bpe_table_get(const ech_bpe_table *table, uint64_t key)
 {
     return table->slots > 0 ? ech_bpe_table_find(table, key)->value : ECH_BPE_NO_VALUE;
 }
 
-/* The value of a key, to be set at once if it is ECH_BPE_NO_VALUE. */
+/* The value of a key, which is put if it is new: then the value is ECH_BPE_NO_VALUE, and must be set at once. */
 uint64_t *ech_bpe_table_put(ech_bpe_table *table, uint64_t key);
 
 /* The key of a pair of ids or characters. */
