@@ -159,7 +159,9 @@ static ech_status refuse_choice(const attempt *a, const char *expected, const ch
         ECH_PUSH(words, word);
     const char *nearest = ech_text_nearest(a->text, words.at, words.n);
     free(words.at);
-    return refuse(a, "%s: %s%s%s%s", expected, choices, nearest ? "; did you mean " : "",
+    int n = (int)strlen(choices);
+    while (n > 0 && choices[n - 1] == ' ') n--;
+    return refuse(a, "%s: %.*s%s%s%s", expected, n, choices, nearest ? "; did you mean " : "",
                   nearest ? nearest : "", nearest ? "?" : "");
 }
 

@@ -3,6 +3,7 @@
  * FOLDER/journal.json: how far an import has come, and of what.
  */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@
 #include "base/log.h"
 #include "data/import.h"
 
-enum { VERSION = 1, MOST_BYTES = 1 << 20 };
+enum { VERSION = 2, MOST_BYTES = 1 << 20 };
 #define JOURNAL "journal.json"
 #define UNFINISHED                                                                                 \
     "journal.new" /* until it is whole: nothing else is left of one that was interrupted */
@@ -55,6 +56,13 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
 }
 
 /* ---- the file ---- */
+
+/* Of all that a journal says: a damaged number would be believed. */
+static void hash_object(const json_t *object, char hash[ECH_TOKENIZER_HASH])
+{
+    ECH_FREED char *text = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
+    ech_data_hash(&(ech_text){.at = text, .n = strlen(text)}, hash);
+}
 
 /* Every number of a journal, by name. */
 typedef struct field {
@@ -111,6 +119,9 @@ ech_status ech_import_journal_write(const char *folder, const ech_import_journal
                                     pack_state(&journal->part[0]), pack_state(&journal->part[1]));
     for (int i = 0; i < FIELDS; i++)
         json_object_set_new(object, fields[i].name, json_integer((json_int_t)*fields[i].number));
+    char own[ECH_TOKENIZER_HASH];
+    hash_object(object, own);
+    json_object_set_new(object, "own_hash", json_string(own));
     ECH_FREED char *text = json_dumps(object, JSON_INDENT(1));
     ECH_FREED char *path = ech_file_join(folder, JOURNAL),
                    *unfinished = ech_file_join(folder, UNFINISHED);
@@ -128,7 +139,8 @@ static const char *unpack(json_t *object, const char *hash, ech_import_journal *
     static const char *const damaged = "is damaged";
     ech_import_journal journal = {0};
     field fields[FIELDS];
-    const char *says;
+    const char *says, *said;
+    char own[ECH_TOKENIZER_HASH], own_said[ECH_TOKENIZER_HASH] = "";
     int version, sealed;
     json_t *parts;
     if (json_unpack(object, "{s:i, s:s, s:b, s:o}", "version", &version, "hash", &says, "sealed",
@@ -137,6 +149,11 @@ static const char *unpack(json_t *object, const char *hash, ech_import_journal *
     if (version != VERSION) return "is of another version";
     if (strcmp(says, hash) != 0)
         return "is of another import: texts, tokenizer or options have changed";
+    if ((said = json_string_value(json_object_get(object, "own_hash"))))
+        snprintf(own_said, sizeof own_said, "%s", said);
+    json_object_del(object, "own_hash");
+    hash_object(object, own);
+    if (strcmp(own, own_said) != 0) return damaged;
     list_fields(&journal, fields);
     for (int i = 0; i < FIELDS; i++) {
         const json_t *number = json_object_get(object, fields[i].name);

@@ -136,7 +136,7 @@ wait "$job"
 [ $? = 1 ] || complain "a crash loop: not exit code 1"
 job=
 [ "$(restarts)" = 3 ] || complain "a crash loop: not 3 restarts"
-grep -q "not started again: two starts have failed of themselves" err ||
+grep -q "not started again: two starts have failed by themselves" err ||
     complain "a crash loop: does not say why it gives up"
 
 conclude

@@ -156,7 +156,7 @@ static void test_begins_anew_when_something_changed(void **state)
         {NULL, "other text", "journal.json: is of another import"},
         {"{\"version\": 1", "some text", "journal.json: is no JSON; the import begins anew"},
         {"{\"version\": 1}", "some text", "journal.json: is damaged; the import begins anew"},
-        {"{\"version\": 2, \"hash\": \"\", \"sealed\": true, \"parts\": []}", "some text",
+        {"{\"version\": 3, \"hash\": \"\", \"sealed\": true, \"parts\": []}", "some text",
          "journal.json: is of another version"},
     };
     ech_import_count count;
@@ -178,6 +178,34 @@ static void test_begins_anew_when_something_changed(void **state)
         assert_int_equal(count.documents, 1);
         assert_int_equal(count_entries(), 4);
     }
+}
+
+/* Every number of a journal is under its hash: one that was changed is not believed. */
+static void test_begins_anew_when_a_number_is_damaged(void **state)
+{
+    (void)state;
+    ech_import_journal journal = {.count.documents = 77}, read;
+    char *text;
+    size_t n;
+    bool found;
+    memset(journal.hash, 'f', 32);
+    ech_file_make_folder(in_scratch("t.tmp"));
+    assert_int_equal(ech_import_journal_write(in_scratch("t.tmp"), &journal), ECH_OK);
+    assert_int_equal(ech_import_journal_read(in_scratch("t.tmp"), journal.hash, &found, &read),
+                     ECH_OK);
+    assert_true(found && read.count.documents == 77);
+    assert_int_equal(ech_file_read(in_scratch("t.tmp/journal.json"), 1 << 20, &text, &n), ECH_OK);
+    for (char *digits = strstr(text, "\"version\""); (digits = strpbrk(digits, "0123456789"));
+         digits++) {
+        char was = *digits;
+        *digits = was == '3' ? '4' : '3';
+        write_text("t.tmp/journal.json", text);
+        assert_int_equal(ech_import_journal_read(in_scratch("t.tmp"), journal.hash, &found, &read),
+                         ECH_OK);
+        assert_false(found);
+        *digits = was;
+    }
+    free(text);
 }
 
 /* Of an import of "in", with this tokenizer and without options. */
@@ -261,6 +289,7 @@ int main(void)
         SCRATCH_TEST(test_goes_on_after_a_full_disk),
         SCRATCH_TEST(test_begins_anew_after_files_were_cut_off),
         SCRATCH_TEST(test_begins_anew_when_something_changed),
+        SCRATCH_TEST(test_begins_anew_when_a_number_is_damaged),
         SCRATCH_TEST(test_begins_anew_when_files_are_lost),
         SCRATCH_TEST(test_hash_covers_the_end_of_text),
         SCRATCH_TEST(test_one_import_at_a_time),

@@ -55,7 +55,7 @@ bool ech_restarts_go_on(ech_restarts *restarts, const ech_job_end *end, int64_t 
         *why = "all restarts are used up";
     else if (restarts->idle >= MOST_IDLE)
         *why =
-            "two starts have failed of themselves and saved no new checkpoint; if they came far, "
+            "two starts have failed by themselves and saved no new checkpoint; if they came far, "
             "lower checkpoint.every";
     if (*why) return false;
     restarts->used++;

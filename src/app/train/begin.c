@@ -123,8 +123,8 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     t->loss = info->loss;
     t->tokens = info->samples * t->config->data.sequence_length;
     if (ech_trainer_is_first(t))
-        ech_log_info("resuming from %s (saved by %d ranks)", ech_checkpoint_path(checkpoint),
-                     info->ranks);
+        ech_log_info("resuming from %s (saved by %s)", ech_checkpoint_path(checkpoint),
+                     ECH_COUNT(info->ranks, "rank"));
     return ECH_OK;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "app/train/trained.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "app/setup/initial.h"
@@ -20,15 +21,23 @@ typedef struct trained_run {
 } trained_run;
 
 /* The run file of the checkpoint, with what belongs to one rank on this machine instead of the layout that
- * trained it. It may come from a stranger: no path in it is followed. */
+ * trained it. It may come from a stranger: no path in it is followed. Set like words of the command line, so that errors
+ * do not name the run file for them. */
 static ech_status read_config(const trained_run *run, ech_config **out)
 {
-    ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, out));
+    char batch[64], micro_batch[64];
+    char *assignments[] = {batch,
+                           micro_batch,
+                           (char[]){"parallel.comm=local"},
+                           (char[]){"parallel.threads=auto"},
+                           (char[]){"parallel.reduction=direct"},
+                           (char[]){"memory.device_limit=auto"}};
+    int n = sizeof assignments / sizeof *assignments;
+    long long samples = run->options->samples;
+    snprintf(batch, sizeof batch, "training.global_batch_size=%lld", samples);
+    snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld", samples);
+    ECH_TRY(ech_setup_config_saved(run->checkpoint, assignments, n, out));
     ech_config *c = *out;
-    c->training.global_batch_size = c->training.micro_batch_size = run->options->samples;
-    c->parallel.comm = ECH_COMM_local;
-    c->parallel.threads = c->memory.device_limit = ECH_AUTO;
-    c->parallel.reduction = ECH_REDUCTION_DIRECT;
     ech_config_replace_text(&c->data.tokenizer, "auto");
     ech_config_replace_text(&c->model.init_from, "");
     ech_config_replace_text(&c->checkpoint.directory, "auto");
