@@ -83,6 +83,12 @@ static void has_less_patience_behind_a_stop(void **state)
     ech_observation seen = {.pulse = 7, .ticks = 500, .shown = 3, .suspended = 3, .asked = true};
     ech_stall stall = begin(seen);
     assert_int_equal(look_on(&stall, seen, ECH_STALL_SUSPENDED), 10);
+    /* Seen between the suspension and the stop: both have lasted as long, and the stop is said. */
+    ech_observation before = seen;
+    before.asked = false;
+    stall = (ech_stall){.deadline = 5};
+    ech_stall_update(&stall, &before, 0);
+    assert_int_equal(look_on(&stall, seen, ECH_STALL_SUSPENDED), 5);
     seen.suspended = 2; /* one can still act, or waits */
     stall = begin(seen);
     assert_int_equal(look_on(&stall, seen, ECH_STALL_IDLE), DEADLINE);

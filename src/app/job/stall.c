@@ -30,10 +30,10 @@ ech_stall_kind ech_stall_update(ech_stall *stall, const ech_observation *seen, d
     stall->suspended = suspended ? stall->suspended + time : 0;
     stall->unresponsive = unresponsive ? stall->unresponsive + time : 0;
     stall->last = *seen;
-    if (stall->idle >= stall->deadline) return ECH_STALL_IDLE;
     if (stall->suspended >= suspended_patience ||
         (suspended && stall->suspended >= stall->deadline))
         return ECH_STALL_SUSPENDED;
+    if (stall->idle >= stall->deadline) return ECH_STALL_IDLE;
     return stall->unresponsive >= stall->deadline ? ECH_STALL_UNRESPONSIVE : ECH_STALL_NONE;
 }
 

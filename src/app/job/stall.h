@@ -22,10 +22,10 @@ typedef struct ech_observation {
 
 typedef enum ech_stall_kind {
     ECH_STALL_NONE,
-    /* For `deadline` seconds no rank has changed the board or used the processor, asked or not. Needs shown > 0. */
-    ECH_STALL_IDLE,
     /* For 10 s (or `deadline`, if shorter) all ranks have been suspended or frozen while asked. Needs shown > 0. */
     ECH_STALL_SUSPENDED,
+    /* For `deadline` seconds no rank has changed the board or used the processor, asked or not. Needs shown > 0. */
+    ECH_STALL_IDLE,
     ECH_STALL_UNRESPONSIVE /* for `deadline` seconds the board has not changed while asked */
 } ech_stall_kind;
 
