@@ -53,6 +53,14 @@ void *ech_grow(void *items, size_t *capacity, size_t count, size_t item_bytes)
     return moved;
 }
 
+void *ech_shrink(void *items, size_t *capacity, size_t count, size_t item_bytes)
+{
+    void *moved = count > 0 && count < *capacity ? realloc(items, count * item_bytes) : NULL;
+    if (!moved) return items;
+    *capacity = count;
+    return moved;
+}
+
 enum { POOL_CHUNK_BYTES = 64 << 10, POOL_ALIGN = 16 };
 
 typedef struct chunk {

@@ -282,20 +282,14 @@ static void forget_values(ech_list *list)
     list->first_writer = NULL;
 }
 
-/* A list has grown by doubling. */
-static void trim(ech_list *list)
-{
-    list->step.capacity = list->step.n;
-    list->step.at = realloc(list->step.at, (list->step.n + 1) * sizeof *list->step.at);
-    list->after.capacity = list->after.n;
-    list->after.at = realloc(list->after.at, (list->after.n + 1) * sizeof *list->after.at);
-}
-
 void ech_plan_forget_values(ech_plan *plan)
 {
-    for (int i = 0; i < ECH_LIST_KINDS; i++) {
-        forget_values(&plan->list[i]);
-        trim(&plan->list[i]);
+    for (ech_list *list = plan->list; list < plan->list + ECH_LIST_KINDS; list++) {
+        forget_values(list);
+        list->step.at =
+            ech_shrink(list->step.at, &list->step.capacity, list->step.n, sizeof *list->step.at);
+        list->after.at = ech_shrink(list->after.at, &list->after.capacity, list->after.n,
+                                    sizeof *list->after.at);
     }
 }
 

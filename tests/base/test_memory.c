@@ -44,6 +44,25 @@ static void test_lists_grow(void **state)
     free(list.at);
 }
 
+/* What is given back is zeroed when the list grows again; an empty list keeps its room. */
+static void test_lists_shrink(void **state)
+{
+    (void)state;
+    ECH_LIST(int) list = {0};
+    for (int i = 0; i < 1000; i++) ECH_PUSH(list, i + 1);
+    list.n = 10;
+    list.at = ech_shrink(list.at, &list.capacity, list.n, sizeof *list.at);
+    assert_int_equal(list.capacity, 10);
+    for (int i = 0; i < 10; i++) assert_int_equal(list.at[i], i + 1);
+    list.at = ech_shrink(list.at, &list.capacity, 0, sizeof *list.at);
+    assert_int_equal(list.capacity, 10);
+    ECH_PUSH(list, 11);
+    assert_true(list.capacity > 11);
+    assert_int_equal(list.at[10], 11);
+    assert_int_equal(list.at[11], 0);
+    free(list.at);
+}
+
 static void test_pools(void **state)
 {
     (void)state;
@@ -79,9 +98,8 @@ static void test_clock_does_not_go_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_memory),
-        cmocka_unit_test(test_lists_grow),
-        cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_small_memory),           cmocka_unit_test(test_lists_grow),
+        cmocka_unit_test(test_lists_shrink),           cmocka_unit_test(test_pools),
         cmocka_unit_test(test_clock_does_not_go_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
