@@ -14,6 +14,16 @@ bool ech_dtype_is_real(ech_dtype dtype)
     return dtype == ECH_F32 || dtype == ECH_F64 || dtype == ECH_BF16 || dtype == ECH_F16;
 }
 
+ech_dtype ech_dtype_wide(ech_dtype compute)
+{
+    return compute == ECH_F64 ? ECH_F64 : ECH_F32;
+}
+
+ech_dtype ech_type_dtype(ech_type type, ech_dtype fixed, ech_types types)
+{
+    return type == ECH_TYPE_COMPUTE ? types.compute : type == ECH_TYPE_WIDE ? types.wide : fixed;
+}
+
 static float float_of(uint32_t bits)
 {
     float value;

@@ -29,6 +29,26 @@ bool ech_dtype_from_name(const char *name, ech_dtype *out);
 bool ech_dtype_from_disk(const char *name, ech_dtype *out);
 /* Whether it is a floating-point type: fp32, fp64, bf16 or fp16. */
 bool ech_dtype_is_real(ech_dtype dtype);
+/* The type of what a run in `compute` keeps wide: fp64 of fp64, otherwise fp32. */
+ech_dtype ech_dtype_wide(ech_dtype compute);
+
+/* The types of a run (mixed precision, Micikevicius et al. 2018, arXiv:1710.03740). In fp32 and fp64 all three are one. */
+typedef struct ech_types {
+    ech_dtype compute; /* of matrices and activations */
+    ech_dtype
+        wide; /* of vectors, statistics, losses, masters and other optimizer states: ech_dtype_wide */
+    ech_dtype gradient; /* of the gradients of parameters that are `compute` */
+} ech_types;
+
+/* How a value or parameter says its type. */
+typedef enum ech_type {
+    ECH_TYPE_COMPUTE,
+    ECH_TYPE_WIDE,
+    ECH_TYPE_FIXED, /* the same in all runs */
+} ech_type;
+
+/* The dtype in a run of those types; `fixed` is that of ECH_TYPE_FIXED. */
+ech_dtype ech_type_dtype(ech_type type, ech_dtype fixed, ech_types types);
 
 /* Converts n elements between floating-point types. Widening is exact; narrowing rounds to nearest, ties to even, and
  * overflows to infinity (IEEE 754). Both arrays are aligned for their types; they must not overlap unless the types

@@ -103,6 +103,11 @@ static void long_arrays(void **state)
     ech_convert(doubles, ECH_F64, back, ECH_F32, N);
     for (int i = 0; i < N; i++) assert_true(back[i] == floats[i]);
     assert_true(ech_dtype_is_real(ECH_BF16) && !ech_dtype_is_real(ECH_I32));
+    assert_true(ech_dtype_wide(ECH_F64) == ECH_F64 && ech_dtype_wide(ECH_F16) == ECH_F32);
+    ech_types types = {.compute = ECH_BF16, .wide = ECH_F32, .gradient = ECH_F32};
+    assert_true(ech_type_dtype(ECH_TYPE_COMPUTE, ECH_I32, types) == ECH_BF16);
+    assert_true(ech_type_dtype(ECH_TYPE_WIDE, ECH_I32, types) == ECH_F32);
+    assert_true(ech_type_dtype(ECH_TYPE_FIXED, ECH_I32, types) == ECH_I32);
 }
 
 int main(void)
