@@ -211,7 +211,7 @@ static void count_bytes(const ech_plan *plan, ech_profile *profile)
         const ech_block *block = plan->model->block.at[b];
         for (size_t i = 0; i < block->output.n; i++)
             profile->block[b].boundary_bytes +=
-                (int64_t)ech_block_value_bytes(block, block->output.at[i], extent, plan->real);
+                (int64_t)ech_block_value_bytes(block, block->output.at[i], extent, plan->types);
     }
     for (size_t p = 0; p < plan->model->param.n; p++)
         profile->block[plan->model->param.at[p].block].param_bytes +=

@@ -122,9 +122,10 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position)
 ech_status ech_handle_LOGITS(ech_exec *exec, const ech_step *step)
 {
     (void)step;
-    const void *logits = ech_exec_touch(exec, exec->list->logits);
-    for (int64_t i = 0; i < exec->plan->model->vocabulary; i++)
-        exec->logits[i] = exec->plan->real == ECH_F64 ? ((const double *)logits)[i]
-                                                      : (double)((const float *)logits)[i];
+    const ech_plan *plan = exec->plan;
+    const ech_block *last = plan->model->block.at[plan->model->block.n - 1];
+    ech_dtype dtype = ech_block_value_dtype(last, plan->model->logits, plan->types);
+    ech_convert(ech_exec_touch(exec, exec->list->logits), dtype, exec->logits, ECH_F64,
+                plan->model->vocabulary);
     return ECH_OK;
 }

@@ -29,7 +29,7 @@ static ech_view view_of(const ech_plan *plan, const ech_list *list, const ech_bl
                         int local)
 {
     static char somewhere; /* asked where a view begins in its base, which lies nowhere yet */
-    ech_tensor at = ech_block_tensor(block, local, list->extent, plan->real, &somewhere);
+    ech_tensor at = ech_block_tensor(block, local, list->extent, plan->types, &somewhere);
     return (ech_view){.tensor = at, .skip = (char *)at.data - &somewhere};
 }
 
@@ -55,7 +55,8 @@ void ech_views_create(ech_exec *exec)
         const ech_shape *shape = &plan->model->param.at[i].shape;
         int64_t size[ECH_MAX_DIMS];
         ech_shape_resolve(shape, ech_extent_of_params(plan->layout->sharding), size);
-        exec->param_view[i] = ech_tensor_view(NULL, plan->real, shape->dims, size);
+        exec->param_view[i] =
+            ech_tensor_view(NULL, ech_plan_param_dtype(plan, (int)i), shape->dims, size);
     }
 }
 

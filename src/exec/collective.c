@@ -101,11 +101,9 @@ static ech_status make_whole(exchange *x)
         if (ports[i] < 0) continue;
         int64_t first;
         ech_tensor whole = tensor_of(x, ports[i], ports[i]);
-        size_t item = ech_dtype_bytes(whole.dtype);
         ech_plan_message_shard(x->exec->plan, x->exec->list, x->block, ports[i], &first);
-        ECH_TRY(ech_group_all_gather(x->group, whole.data,
-                                     (char *)whole.data + (size_t)first * item, item,
-                                     ech_tensor_count(&whole)));
+        ECH_TRY(ech_group_all_gather(x->group, whole.data, (char *)whole.data + first,
+                                     ech_dtype_bytes(whole.dtype), ech_tensor_count(&whole)));
     }
     return ECH_OK;
 }
@@ -160,8 +158,8 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_tensor gradients = ech_tensor_1d(ech_exec_address(exec, step, bucket->value),
-                                         exec->plan->real, bucket->elements);
+    ech_tensor gradients =
+        ech_tensor_1d(ech_exec_address(exec, step, bucket->value), bucket->dtype, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
                          scratch, out);

@@ -32,7 +32,7 @@ static ech_status start_port(ech_exec *exec, const ech_step *step, int port, int
         ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
-    data = (char *)data + (size_t)first * ech_dtype_bytes(exec->plan->real);
+    data = (char *)data + first;
     int tag = tag_of(step, port);
     if (ech_step_receives(step))
         return ech_comm_receive_start(exec->comm, step->peer, tag, data, bytes, request);

@@ -9,9 +9,10 @@
 #include "exec/state.h"
 
 /* The shape of this rank's shard, with that data. */
-static void set_view(const ech_exec *exec, int param, void *data, ech_tensor *out)
+static void set_view(const ech_exec *exec, int param, ech_dtype dtype, void *data, ech_tensor *out)
 {
     *out = exec->param_view[param];
+    out->dtype = dtype;
     out->data = data;
 }
 
@@ -26,7 +27,8 @@ void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *o
 {
     ECH_ASSERT(exec->plan->param[param].value >= 0);
     int value = exec->plan->param[param].value + slot;
-    set_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset, out);
+    *out = exec->param_view[param];
+    out->data = exec->arena + exec->plan->persistent.at[value].offset;
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
@@ -45,16 +47,18 @@ ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 {
     int value = exec->plan->param[param].state[state];
     ech_tensor view;
-    set_view(exec, param, exec->arena + exec->plan->persistent.at[value].offset, &view);
+    set_view(exec, param, ech_plan_state_dtype(exec->plan, param),
+             exec->arena + exec->plan->persistent.at[value].offset, &view);
     return view;
 }
 
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
 {
     const ech_plan_param *p = &exec->plan->param[param];
-    char *bucket = ech_exec_look(exec, exec->plan->bucket.at[p->bucket].value);
-    set_view(exec, param, bucket + (size_t)p->bucket_offset * ech_dtype_bytes(exec->plan->real),
-             out);
+    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    char *gradients = ech_exec_look(exec, bucket->value);
+    set_view(exec, param, bucket->dtype,
+             gradients + (size_t)p->bucket_offset * ech_dtype_bytes(bucket->dtype), out);
 }
 
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param)

@@ -28,15 +28,13 @@ static void add_slices(const ech_plan *plan, const ech_param *p, const ech_tenso
     }
 }
 
-/* x: this rank's slices; without data: none. */
+/* x: this rank's slices, of the type of the whole; without data: none. */
 static ech_saved_tensor *add_tensor(const ech_exec *exec, ech_saved_list *list, int param,
                                     const char *state, ech_tensor x)
 {
     const ech_param *p = &exec->plan->model->param.at[param];
-    ech_saved_tensor saved = {.name = p->name,
-                              .is_state = state != NULL,
-                              .dtype = exec->plan->real,
-                              .dims = p->shape.dims};
+    ech_saved_tensor saved = {
+        .name = p->name, .is_state = state != NULL, .dtype = x.dtype, .dims = p->shape.dims};
     if (!list->pool) list->pool = ech_pool_create();
     if (state) saved.name = ech_pool_format(list->pool, "%s.%s", p->name, state);
     for (int d = 0; d < p->shape.dims; d++) saved.shape[d] = p->shape.size[d];
@@ -60,7 +58,7 @@ ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
     case ECH_SAVED_BF16:
         return ECH_BF16;
     default: /* auto */
-        return exec->plan->real;
+        return exec->plan->types.compute;
     }
 }
 
@@ -69,7 +67,7 @@ static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, e
 {
     ech_saved_tensor *saved = add_tensor(exec, list, param, NULL, x);
     saved->narrow = ech_exec_saved_dtype(exec);
-    saved->narrowed = saved->narrow != exec->plan->real;
+    saved->narrowed = saved->narrow != x.dtype;
     if (saved->narrowed) add_tensor(exec, list, param, master_name, x);
 }
 
@@ -85,25 +83,38 @@ static int count_copies(const ech_exec *exec)
     return 1 + (exec->plan->partials >= 0 ? exec->plan->states : 0) + keeps_previous(exec);
 }
 
+static bool is_state(const ech_exec *exec, int i)
+{
+    return i > 0 && i <= exec->plan->states;
+}
+
 /* The suffix to the parameter's name; of the states and previous weights. */
 static const char *copy_name(const ech_exec *exec, int i)
 {
-    return i <= exec->plan->states ? exec->plan->state_name[i - 1] : previous_name;
+    return is_state(exec, i) ? exec->plan->state_name[i - 1] : previous_name;
 }
 
 /* Where training has it; of a parameter that this rank holds. */
 static int copy_value(const ech_exec *exec, int param, int i)
 {
     const ech_plan_param *p = &exec->plan->param[param];
-    if (i > 0 && i <= exec->plan->states) return p->state[i - 1];
+    if (is_state(exec, i)) return p->state[i - 1];
     return p->value + ech_exec_weight_slot(exec, i == 0 ? 0 : -1);
+}
+
+/* The copy without data. */
+static ech_tensor copy_shape(const ech_exec *exec, int param, int i)
+{
+    ech_tensor x = exec->param_view[param];
+    if (is_state(exec, i)) x.dtype = ech_plan_state_dtype(exec->plan, param);
+    return x;
 }
 
 /* The copy, or its copy in the snapshot. step: that reads or writes it; NULL: none runs. */
 static ech_tensor copy_at(const ech_exec *exec, const ech_step *step, int param, int i,
                           bool snapshot)
 {
-    ech_tensor x = exec->param_view[param];
+    ech_tensor x = copy_shape(exec, param, i);
     int value = snapshot ? exec->plan->param[param].snapshot + i : copy_value(exec, param, i);
     x.data = step ? ech_exec_address(exec, step, value) : ech_exec_look(exec, value);
     return x;
@@ -121,7 +132,7 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
     ech_saved_list list = {0};
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0; i < count_copies(exec); i++) {
-            ech_tensor x = {0};
+            ech_tensor x = copy_shape(exec, param, i);
             if (is_written(exec, param))
                 x = copy_at(exec, step, param, i, exec->plan->snapshots > 0);
             if (i == 0)
@@ -207,7 +218,7 @@ ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weight
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = {0};
     for (int i = 0; i < (int)exec->plan->model->param.n; i++)
-        add_tensor(exec, &all, i, NULL, (ech_tensor){0});
+        add_tensor(exec, &all, i, NULL, exec->param_view[i]);
     ECH_TRY(ech_shards_check(weights, all.tensor.at, (int)all.tensor.n));
     return exec->plan->rank == 0 ? ech_shards_check_head(weights) : ECH_OK;
 }

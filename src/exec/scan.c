@@ -21,8 +21,8 @@ static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
             (char *)x->data + (size_t)offset * ech_dtype_bytes(x->dtype), x->dtype, width);
         exec->plan->kernels->find_nonfinite(exec->context, &part, &at);
         if (at < 0) continue;
-        *value = x->dtype == ECH_F64 ? ((const double *)part.data)[at]
-                                     : (double)((const float *)part.data)[at];
+        ech_convert((char *)part.data + (size_t)at * ech_dtype_bytes(x->dtype), x->dtype, value,
+                    ECH_F64, 1);
         return row * width + at;
     }
     return -1;
@@ -31,7 +31,9 @@ static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
 void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, const char *name,
                      const ech_tensor *x)
 {
-    if (!x->data || exec->finding.rank >= 0 || x->dtype != exec->plan->real) return;
+    const ech_types *types = &exec->plan->types;
+    bool is_looked_at = x->dtype == types->compute || x->dtype == types->wide;
+    if (!x->data || exec->finding.rank >= 0 || !is_looked_at) return;
     double value = 0;
     int64_t at = find_first(exec, x, &value);
     if (at < 0) return;

@@ -73,7 +73,7 @@ static int add_attention(ech_block *block, int q, int k, int v, int starts, doub
     ech_node_in(node, k);
     ech_node_in(node, v);
     unsigned documents = ech_node_starts(node, starts);
-    ech_node_keep(block, node, "lse", shape_of_lse(&out));
+    ech_node_keep_wide(block, node, "lse", shape_of_lse(&out));
     add_cache(block, node, "keys", k, ECH_ROLE_ACTIVATION, all);
     add_cache(block, node, "values", v, ECH_ROLE_ACTIVATION, all);
     add_cache(block, node, "d keys", k, ECH_ROLE_GRADIENT, train);
@@ -156,7 +156,7 @@ static void add_part(ech_block *block, const attention_options *options, int q, 
     ech_node_in(node, kv);
     node->b = (ech_reads){.in = 3 | ech_node_starts(node, starts), .out = 1, .keep = 1};
     if (options->part == 0) {
-        *lse = ech_node_keep(block, node, "lse", shape_of_lse(&shape));
+        *lse = ech_node_keep_wide(block, node, "lse", shape_of_lse(&shape));
         *out = ech_node_out(block, node, "out", shape);
     } else {
         node->keep[node->keeps++] = *lse;

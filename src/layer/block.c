@@ -46,7 +46,7 @@ static int add_real(ech_block *block, const char *name, ech_shape shape,
                                               .shape = shape,
                                               .source = source,
                                               .role = role,
-                                              .is_real = true,
+                                              .type = ECH_TYPE_COMPUTE,
                                               .purposes = ~0u,
                                               .base = -1});
 }
@@ -84,6 +84,7 @@ int ech_block_batch(ech_block *block, ech_slot slot)
                                               .shape = shape,
                                               .source = ECH_FROM_BATCH,
                                               .role = ECH_ROLE_BATCH,
+                                              .type = ECH_TYPE_FIXED,
                                               .dtype = batch_slots[slot].dtype,
                                               .slot = slot,
                                               .purposes = batch_slots[slot].purposes,
@@ -182,6 +183,13 @@ int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape 
     return node->keep[node->keeps++] = add_made(block, node, name, shape);
 }
 
+int ech_node_keep_wide(ech_block *block, ech_node *node, const char *name, ech_shape shape)
+{
+    int kept = ech_node_keep(block, node, name, shape);
+    block->value.at[kept].type = ECH_TYPE_WIDE;
+    return kept;
+}
+
 void ech_node_param(ech_node *node, int param)
 {
     ECH_ASSERT(node->params < ECH_MAX_PORTS);
@@ -194,11 +202,17 @@ int ech_block_base(const ech_block *block, int value)
     return base < 0 ? value : base;
 }
 
-size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real)
+ech_dtype ech_block_value_dtype(const ech_block *block, int value, ech_types types)
 {
-    const ech_block_value *v = &block->value.at[ech_block_base(block, value)];
-    return (size_t)ech_shape_count(&v->shape, extent) *
-           ech_dtype_bytes(v->is_real ? real : v->dtype);
+    const ech_block_value *v = &block->value.at[value];
+    return ech_type_dtype(v->type, v->dtype, types);
+}
+
+size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_types types)
+{
+    int base = ech_block_base(block, value);
+    return (size_t)ech_shape_count(&block->value.at[base].shape, extent) *
+           ech_dtype_bytes(ech_block_value_dtype(block, base, types));
 }
 
 /* Where a view's columns begin in the rank's shard of the base: parts of an axis are sharded alike. */
@@ -210,11 +224,11 @@ static int64_t local_first(const ech_block_value *view, const ech_shape *base, e
                     : 0;
 }
 
-ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
+ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_types types,
                             void *data)
 {
     const ech_block_value *v = &block->value.at[value];
-    ech_dtype dtype = v->is_real ? real : v->dtype;
+    ech_dtype dtype = ech_block_value_dtype(block, value, types);
     int64_t sizes[ECH_MAX_DIMS];
     ech_shape_resolve(&v->shape, extent, sizes);
     ech_tensor tensor = ech_tensor_view(data, dtype, v->shape.dims, sizes);

@@ -23,7 +23,7 @@ enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256, MOST_CHUNKS = 256 };
 static int64_t most_rows(const ech_block_options *options, int64_t V)
 {
     int64_t row = ech_axis_local(ECH_AXIS_VOCAB, V, options->sharding) *
-                  (int64_t)ech_dtype_bytes(options->real);
+                  (int64_t)ech_dtype_bytes(options->wide);
     int64_t most = CHUNK_BYTES / row > CHUNK_ROWS ? CHUNK_BYTES / row : CHUNK_ROWS;
     int64_t even = (options->rows + MOST_CHUNKS - 1) / MOST_CHUNKS;
     return most > even ? most : even;
@@ -62,7 +62,7 @@ static int add_stats(builder *b, ech_node *node, const char *name, int64_t rows,
     int stats = ech_node_out(b->block, node, name, shape_of_stats(rows, shards));
     ech_block_value *value = &b->block->value.at[stats];
     value->role = ECH_ROLE_SCRATCH;
-    value->is_real = false;
+    value->type = ECH_TYPE_FIXED;
     value->dtype = ECH_F64;
     return stats;
 }
@@ -112,6 +112,7 @@ static int add_next(builder *b)
     node->purposes = 1u << ECH_GENERATE;
     int logits = ech_node_out(b->block, node, "logits", shape);
     b->block->value.at[logits].purposes = 1u << ECH_GENERATE;
+    b->block->value.at[logits].type = ECH_TYPE_WIDE;
     return logits;
 }
 
@@ -122,6 +123,7 @@ int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int w
     builder b = {block, x, targets, weights, weight, V, .rows = options->rows};
     if (b.rows > most_rows(options, V)) b.rows = most_rows(options, V);
     b.logits = ech_block_scratch(block, "logits", shape_of(b.rows, ECH_AXIS_VOCAB, V));
+    block->value.at[b.logits].type = ECH_TYPE_WIDE;
     int64_t first = 0;
     do {
         int64_t left = options->rows - first;
@@ -171,7 +173,7 @@ static void logits_forward(const ech_call *call)
     int64_t n = ech_tensor_count(&call->out[1]) / ECH_LOSS_STATS;
     ech_tensor x = rows_of(call, &call->in[0], n), targets = numbers_of(call, &call->in[1], n);
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
-    ech_tensor logits = ech_tensor_2d(call->out[0].data, kernels->dtype, n, s.valid);
+    ech_tensor logits = ech_tensor_2d(call->out[0].data, call->out[0].dtype, n, s.valid);
     ech_tensor stats = ech_tensor_2d(call->out[1].data, ECH_F64, n, ECH_LOSS_STATS);
     ech_tensor all = ech_tensor_flat(&call->out[0]);
     ech_tensor padding = ech_tensor_rows(&all, n * s.valid, n * (s.padded - s.valid));
@@ -188,7 +190,7 @@ static void logits_backward(const ech_call *call)
     ech_tensor x = rows_of(call, &call->in[0], n), dx = rows_of(call, &call->din[0], n);
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
     ech_tensor dweight = ech_tensor_rows(&call->dparam[0], 0, s.valid);
-    ech_tensor dlogits = ech_tensor_2d(call->dout[0].data, kernels->dtype, n, s.valid);
+    ech_tensor dlogits = ech_tensor_2d(call->dout[0].data, call->dout[0].dtype, n, s.valid);
     kernels->matmul(call->context, &dlogits, false, &weight, false, NULL, NULL, &dx);
     kernels->matmul(call->context, &dlogits, true, &x, false, NULL,
                     call->accumulate[0] ? &dweight : NULL, &dweight);
@@ -273,7 +275,7 @@ static void find_loss(const ech_call *call, bool gradient)
     vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
     ech_tensor stats = combine(call, n);
-    ech_tensor logits = ech_tensor_2d(call->in[0].data, call->kernels->dtype, n, s.valid);
+    ech_tensor logits = ech_tensor_2d(call->in[0].data, call->in[0].dtype, n, s.valid);
     ech_tensor targets = numbers_of(call, &call->in[2], n);
     ech_tensor weights = numbers_of(call, &call->in[3], n);
     ech_tensor scale = ech_tensor_1d(call->loss_scale, ECH_F64, 1);

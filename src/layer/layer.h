@@ -43,6 +43,7 @@ typedef enum ech_initializer { ECH_INIT_ZERO, ECH_INIT_ONE, ECH_INIT_NORMAL } ec
 typedef struct ech_param {
     const char *name; /* as on disk in Hugging Face checkpoints */
     ech_shape shape;  /* whole, with named axes */
+    ech_type type;    /* matrices are compute, gains and biases wide */
     ech_initializer initializer;
     double std; /* of ECH_INIT_NORMAL */
     bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
@@ -85,8 +86,8 @@ typedef struct ech_block_value {
     ech_shape shape;
     ech_block_value_source source;
     ech_block_value_role role;
-    bool is_real;      /* its type is the run's compute type */
-    ech_dtype dtype;   /* otherwise its type */
+    ech_type type;
+    ech_dtype dtype;   /* of ECH_TYPE_FIXED */
     ech_slot slot;     /* of ECH_FROM_BATCH */
     unsigned purposes; /* bit 1 << purpose: lists in which the value exists */
     /* A view: columns [first, first + its own) of the base value's last dimension, under another
@@ -191,7 +192,7 @@ typedef struct ech_block_options {
     int sequence_chunks; /* which share a KV cache; 0 or 1: the sequence is not divided */
     bool documents;      /* attention and positions stay inside of documents */
     int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
-    ech_dtype real;      /* of activations */
+    ech_dtype wide;      /* of logits: whose chunks have so many bytes */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
 } ech_block_options;
 
@@ -260,6 +261,8 @@ int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape s
 /* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_in_place). */
 int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);
+/* The same in the run's wide type: a statistic of rows. */
+int ech_node_keep_wide(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 void ech_node_param(ech_node *node, int param);
 
 /* What B and W read for `value`: itself, or the value that is recomputed for them. */
@@ -299,9 +302,10 @@ static inline bool ech_operand_is_value(const ech_operand *operand)
 int ech_operand_overwrites(const ech_block *block, const ech_block_call *call,
                            const ech_operand *operand);
 
-size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_dtype real);
+ech_dtype ech_block_value_dtype(const ech_block *block, int value, ech_types types);
+size_t ech_block_value_bytes(const ech_block *block, int value, ech_extent extent, ech_types types);
 /* The tensor of `value` in `data`, the memory of its base value or of the base value's gradient. */
-ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_dtype real,
+ech_tensor ech_block_tensor(const ech_block *block, int value, ech_extent extent, ech_types types,
                             void *data);
 /* ---- running ---- */
 

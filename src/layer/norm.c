@@ -22,9 +22,9 @@ static int add_norm(ech_block *block, const ech_layer *layer, int x, int gain, i
     ech_node_param(node, gain);
     if (bias >= 0) {
         ech_node_param(node, bias);
-        ech_node_keep(block, node, "mean", row);
+        ech_node_keep_wide(block, node, "mean", row);
     }
-    ech_node_keep(block, node, "rstd", row);
+    ech_node_keep_wide(block, node, "rstd", row);
     node->b = (ech_reads){.in = 1, .keep = (1u << node->keeps) - 1, .param = 1};
     return ech_node_out(block, node, "out", shape);
 }

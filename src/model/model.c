@@ -128,7 +128,7 @@ static ech_block_options ways_of(const ech_config *config)
                                .sequence_chunks = (int)config->memory.sequence_chunks,
                                .documents = config->data.document_mask == 1,
                                .rows = rows_of(config),
-                               .real = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64
+                               .wide = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64
                                                                                      : ECH_F32,
                                .drifts = config->parallel.weight_stashing == 0};
 }
@@ -263,6 +263,7 @@ int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_s
     return add_param(model, block,
                      (ech_param){.name = name,
                                  .shape = shape,
+                                 .type = ECH_TYPE_COMPUTE,
                                  .initializer = ECH_INIT_NORMAL,
                                  .std = std,
                                  .decay = true});
@@ -271,9 +272,11 @@ int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_s
 int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,
                      int64_t size, ech_initializer initializer)
 {
-    return add_param(
-        model, block,
-        (ech_param){.name = name, .shape = ech_shape_1d(axis, size), .initializer = initializer});
+    return add_param(model, block,
+                     (ech_param){.name = name,
+                                 .shape = ech_shape_1d(axis, size),
+                                 .type = ECH_TYPE_WIDE,
+                                 .initializer = initializer});
 }
 
 ech_block *ech_model_block(ech_model *model, const char *name)

@@ -89,7 +89,7 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
                                               .micro = micro,
                                               .index = -1,
                                               .bytes = (int64_t)ech_block_value_bytes(
-                                                  block, local, a->list->extent, a->plan->real)});
+                                                  block, local, a->list->extent, a->plan->types)});
     }
     return *slot;
 }

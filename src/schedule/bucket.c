@@ -30,12 +30,15 @@ static void put(ech_plan *plan, int param, int64_t bucket_bytes)
 {
     ech_plan_param *p = &plan->param[param];
     ech_layout_group group = ech_layout_addends(plan->layout, plan->model, param);
+    ech_dtype dtype = ech_plan_gradient_dtype(plan, param);
     int last = (int)plan->bucket.n - 1;
     ech_bucket *bucket = last < 0 ? NULL : &plan->bucket.at[last];
-    if (!bucket || bucket->group != group || ech_plan_bucket_bytes(plan, last) >= bucket_bytes) {
-        ECH_PUSH(
-            plan->bucket,
-            (ech_bucket){.first_param = (int)plan->bucket_param.n, .group = group, .value = -1});
+    if (!bucket || bucket->group != group || bucket->dtype != dtype ||
+        ech_plan_bucket_bytes(plan, last) >= bucket_bytes) {
+        ECH_PUSH(plan->bucket, (ech_bucket){.first_param = (int)plan->bucket_param.n,
+                                            .dtype = dtype,
+                                            .group = group,
+                                            .value = -1});
         bucket = &plan->bucket.at[plan->bucket.n - 1];
     }
     ECH_PUSH(plan->bucket_param, param);

@@ -118,10 +118,9 @@ static int64_t elements_of(const ech_block_lowering *p, int value)
 }
 
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
-                                  ech_dtype real)
+                                  ech_types types)
 {
-    const ech_block_value *in = &block->value.at[block->node.at[call->node].in[0]];
-    return in->is_real ? real : in->dtype;
+    return ech_block_value_dtype(block, block->node.at[call->node].in[0], types);
 }
 
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
@@ -141,7 +140,7 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
-    step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->real),
+    step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
                              ech_step_exchange_elements(block_of(p), c, p->list->extent));
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
@@ -165,7 +164,9 @@ int ech_lower_gather_message(ech_block_lowering *p, bool backward, int received)
     size_t n = ech_step_ports(step, block_of(p), &ports);
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0)
-            step->bytes += sent_bytes(p, step, p->plan->real, elements_of(p, ports[i]));
+            step->bytes +=
+                sent_bytes(p, step, ech_block_value_dtype(block_of(p), ports[i], p->plan->types),
+                           elements_of(p, ports[i]));
     return added;
 }
 

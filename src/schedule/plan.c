@@ -36,7 +36,15 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
     p->norm_first = plan->norm_partials;
     plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     for (int s = 0; s < plan->states && !forward_only; s++)
-        p->state[s] = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
+        p->state[s] =
+            add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, ech_plan_state_bytes(plan, index));
+}
+
+/* Of the copies that SAVE writes of a parameter: the newest weights, its states, the weights before. */
+static int64_t snapshot_bytes(const ech_plan *plan, int param, int copy)
+{
+    bool is_state = copy > 0 && copy <= plan->states;
+    return is_state ? ech_plan_state_bytes(plan, param) : ech_plan_param_bytes(plan, param);
 }
 
 /* After everything else, so that no other value moves. */
@@ -44,9 +52,9 @@ static void plan_snapshot(ech_plan *plan, int index)
 {
     ech_plan_param *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
-    int64_t bytes = ech_plan_param_bytes(plan, index);
     for (int i = 0; i < plan->snapshots; i++) {
-        int value = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+        int value =
+            add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, snapshot_bytes(plan, index, i));
         if (i == 0) p->snapshot = value;
     }
 }
@@ -54,10 +62,11 @@ static void plan_snapshot(ech_plan *plan, int index)
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
 {
     int64_t bytes = 0;
-    for (size_t i = 0; i < plan->model->param.n && plan->snapshots; i++)
-        if (plan->param[i].value >= 0 && ech_layout_writes(plan->layout, plan->model, rank, (int)i))
-            bytes += ech_align(ech_plan_param_bytes(plan, (int)i));
-    return bytes * plan->snapshots;
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (plan->param[i].value >= 0 && ech_layout_writes(plan->layout, plan->model, rank, i))
+            for (int copy = 0; copy < plan->snapshots; copy++)
+                bytes += ech_align(snapshot_bytes(plan, i, copy));
+    return bytes;
 }
 
 static int count_snapshots(const ech_plan *plan, const ech_plan_request *request)
@@ -76,7 +85,7 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
         for (int local = 0; local < (int)block->value.n; local++) {
             const ech_block_value *v = &block->value.at[local];
             if (!v->cached || !(v->purposes & 1u << ECH_GENERATE)) continue;
-            size_t bytes = ech_block_value_bytes(block, local, extent, plan->real);
+            size_t bytes = ech_block_value_bytes(block, local, extent, plan->types);
             int value = add_persistent(plan, ECH_MEMORY_KV_CACHE, -1, (int64_t)bytes);
             plan->persistent.at[value].block = b;
             plan->persistent.at[value].local = local;
@@ -248,7 +257,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->layout = request->layout;
     plan->schedule = request->schedule;
     plan->kernels = request->kernels;
-    plan->real = request->kernels->dtype;
+    plan->types = ech_types_of(request->kernels->dtype);
     plan->threads = request->threads;
     plan->optimizer = ech_optimizer_of(request->config);
     plan->states = plan->optimizer->states(request->config, plan->state_name);
@@ -345,24 +354,56 @@ int ech_plan_ways(const ech_plan *plan)
     return plan->layout->tensor * plan->layout->context * chunks;
 }
 
+static ech_type type_of(const ech_plan *plan, int param)
+{
+    return plan->model->param.at[param].type;
+}
+
+ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param)
+{
+    return ech_type_dtype(type_of(plan, param), plan->types.wide, plan->types);
+}
+
+ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param)
+{
+    return type_of(plan, param) == ECH_TYPE_COMPUTE ? plan->types.gradient : plan->types.wide;
+}
+
+ech_dtype ech_plan_state_dtype(const ech_plan *plan, int param)
+{
+    (void)param;
+    return plan->types.wide;
+}
+
+static int64_t bytes_as(const ech_plan *plan, int param, ech_dtype dtype)
+{
+    return plan->param[param].elements * (int64_t)ech_dtype_bytes(dtype);
+}
+
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param)
 {
-    return plan->param[param].elements * (int64_t)ech_dtype_bytes(plan->real);
+    return bytes_as(plan, param, ech_plan_param_dtype(plan, param));
+}
+
+int64_t ech_plan_state_bytes(const ech_plan *plan, int param)
+{
+    return bytes_as(plan, param, ech_plan_state_dtype(plan, param));
 }
 
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
 {
-    return plan->bucket.at[bucket].elements * (int64_t)ech_dtype_bytes(plan->real);
+    const ech_bucket *b = &plan->bucket.at[bucket];
+    return b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first)
 {
-    int64_t item = (int64_t)ech_dtype_bytes(plan->real);
-    int64_t whole = (int64_t)ech_block_value_bytes(block, local, list->extent, plan->real) / item;
+    int64_t item = (int64_t)ech_dtype_bytes(ech_block_value_dtype(block, local, plan->types));
+    int64_t whole = (int64_t)ech_block_value_bytes(block, local, list->extent, plan->types) / item;
     bool cuts = ech_plan_shards_messages(plan);
     int members = cuts ? plan->layout->tensor : 1;
     int index = cuts ? plan->layout->coordinates[plan->rank].tensor : 0;
-    if (first) *first = ech_collective_shard_first(whole, members, index);
+    if (first) *first = ech_collective_shard_first(whole, members, index) * item;
     return ech_collective_shard_count(whole, members, index) * item;
 }

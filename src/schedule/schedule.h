@@ -258,6 +258,7 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
 typedef struct ech_bucket {
     int first_param, params; /* its parameters are a range of plan.bucket_param */
     int64_t elements;        /* of this rank's shards */
+    ech_dtype dtype;         /* of all its gradients */
     ech_layout_group group;  /* over which it is reduced */
     int value;               /* in the train list */
 } ech_bucket;
@@ -280,7 +281,7 @@ typedef struct ech_plan {
     const ech_schedule *schedule;
     const ech_optimizer *optimizer;
     const ech_kernels *kernels;
-    ech_dtype real;          /* of weights, gradients, states and activations */
+    ech_types types;         /* `compute` is that of the kernels */
     int threads;             /* of the compute lane */
     ech_reduction reduction; /* the algorithm of REDUCE_GRADS */
     int states;              /* of the optimizer */
@@ -344,8 +345,13 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
 /* Numbers in a row of scalars: ECH_SCALARS, and after them for each parameter the sum of its gradient's squares. */
 int ech_plan_row(const ech_plan *plan);
-/* Bytes of this rank's shard of a parameter, and of a bucket's gradients. */
+/* The types of a parameter, of its gradient and of its optimizer states. */
+ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
+ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
+ech_dtype ech_plan_state_dtype(const ech_plan *plan, int param);
+/* Bytes of this rank's shard of a parameter, of one of its states, and of a bucket's gradients. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
+int64_t ech_plan_state_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
 /* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */
@@ -430,7 +436,7 @@ bool ech_step_has_bucket(const ech_step *step);
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
 /* Bytes of a block's value in a message: of all of it, or where messages are sharded (ech_plan_shards_messages) of this
- * tensor rank's shard. *first (optional): the element at which the shard begins. */
+ * tensor rank's shard. *first (optional): the byte at which the shard begins. */
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first);
 /* Into how many parts a block's work is divided: tensor ranks x context ranks x sequence chunks. */
@@ -439,7 +445,7 @@ int ech_plan_ways(const ech_plan *plan);
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
                                    ech_extent extent);
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
-                                  ech_dtype real);
+                                  ech_types types);
 
 /* Appends "F0.3/5": F of model chunk 0, sequence chunk (`micro`) 3, block 5; or "F0.3/5[4-9]" if the step runs only
  * calls 4 to 9 of the block's program. */

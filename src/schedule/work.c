@@ -17,7 +17,7 @@ typedef struct counter {
 
 static double bytes_of_value(const counter *c, int value)
 {
-    return (double)ech_block_value_bytes(c->block, value, c->list->extent, c->plan->real);
+    return (double)ech_block_value_bytes(c->block, value, c->list->extent, c->plan->types);
 }
 
 static double bytes_of_param(const counter *c, int param)

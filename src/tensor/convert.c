@@ -19,6 +19,12 @@ ech_dtype ech_dtype_wide(ech_dtype compute)
     return compute == ECH_F64 ? ECH_F64 : ECH_F32;
 }
 
+ech_types ech_types_of(ech_dtype compute)
+{
+    ech_dtype wide = ech_dtype_wide(compute);
+    return (ech_types){.compute = compute, .wide = wide, .gradient = wide};
+}
+
 ech_dtype ech_type_dtype(ech_type type, ech_dtype fixed, ech_types types)
 {
     return type == ECH_TYPE_COMPUTE ? types.compute : type == ECH_TYPE_WIDE ? types.wide : fixed;

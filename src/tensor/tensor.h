@@ -40,6 +40,9 @@ typedef struct ech_types {
     ech_dtype gradient; /* of the gradients of parameters that are `compute` */
 } ech_types;
 
+/* Those of a run in `compute` whose gradients are wide. */
+ech_types ech_types_of(ech_dtype compute);
+
 /* How a value or parameter says its type. */
 typedef enum ech_type {
     ECH_TYPE_COMPUTE,

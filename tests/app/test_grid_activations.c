@@ -61,7 +61,7 @@ static void find_turn(const ech_list *list, int block, int micro, int *last, int
 static int64_t kept(const ech_plan *plan, int block, int micro)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    int64_t bytes = 0, item = (int64_t)ech_dtype_bytes(plan->real);
+    int64_t bytes = 0, item = (int64_t)ech_dtype_bytes(plan->types.compute);
     int last, first;
     find_turn(list, block, micro, &last, &first);
     assert_true(0 <= last && last < first && first < list->ticks);

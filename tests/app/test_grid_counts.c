@@ -204,7 +204,7 @@ static tally tally_of(const ech_plan *plan, int block, int micro)
         if (step->kind != ECH_STEP_COLLECTIVE || step->block != block || step->micro != micro)
             continue;
         ++(step->phase == ECH_FORWARD ? t.forward : t.backward)[step->collective];
-        t.elements += step->bytes / (int64_t)ech_dtype_bytes(plan->real);
+        t.elements += step->bytes / (int64_t)ech_dtype_bytes(plan->types.compute);
     }
     return t;
 }

@@ -12,7 +12,8 @@
 /* `value`: whose memory; `like`: whose geometry. */
 static inline ech_tensor cut_tensor(const cut_side *s, int rank, int value, int like)
 {
-    return ech_block_tensor(s->block, like, s->extent, ECH_F64, *cut_value(s, rank, value));
+    return ech_block_tensor(s->block, like, s->extent, ech_types_of(ECH_F64),
+                            *cut_value(s, rank, value));
 }
 
 /* ---- one call of one layer on one rank ---- */

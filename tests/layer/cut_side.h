@@ -137,7 +137,7 @@ static inline bool cut_exists(const ech_block_value *value)
 static inline void cut_fill(const ech_block_value *value, uint32_t stream, int64_t i, int64_t ids,
                             void *to, int64_t k)
 {
-    if (value->is_real)
+    if (value->type != ECH_TYPE_FIXED)
         ((double *)to)[k] = cut_draw(stream, i);
     else if (value->dtype == ECH_I32)
         ((int32_t *)to)[k] = (int32_t)((7 * i + 3 * (int)value->slot) % ids);

@@ -89,9 +89,9 @@ static inline void runner_finish(runner *r)
             else if (value->slot == ECH_STARTS && value->source == ECH_FROM_BATCH)
                 ((int32_t *)r->value[v])[i] =
                     runner_start(i / r->extent.tokens, i % r->extent.tokens);
-            else if (value->dtype == ECH_I32 && !value->is_real)
+            else if (value->type == ECH_TYPE_FIXED && value->dtype == ECH_I32)
                 ((int32_t *)r->value[v])[i] = (int32_t)((7 * i + value->slot) % 5);
-            else if (!value->is_real)
+            else if (value->type == ECH_TYPE_FIXED)
                 ((float *)r->value[v])[i] = i % 2 ? 0.5f : 1.0f;
         }
     }
@@ -113,7 +113,7 @@ static inline void runner_close(runner *r)
 /* `value`: whose memory; `like`: whose geometry. */
 static inline ech_tensor runner_tensor(const runner *r, int value, int like)
 {
-    return ech_block_tensor(r->block, like, r->extent, ECH_F64, r->value[value]);
+    return ech_block_tensor(r->block, like, r->extent, ech_types_of(ECH_F64), r->value[value]);
 }
 
 /* All of the sample's rows: nothing is cut. */

@@ -155,7 +155,7 @@ static void open_regions(bench *b)
         if (value->base >= 0 || !(value->purposes & 1u << b->purpose)) continue;
         bool starts = value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS;
         b->value[v] = make_region(ech_shape_count(&value->shape, b->extent),
-                                  value->is_real ? ECH_F64 : value->dtype,
+                                  ech_type_dtype(value->type, value->dtype, ech_types_of(ECH_F64)),
                                   starts ? b->extent.sequence : 0, (uint32_t)v);
     }
     for (size_t p = 0; p < b->model->param.n; p++) {
@@ -181,7 +181,8 @@ static ech_tensor tensor_of(const bench *b, int value, int like)
 {
     if (value < 0) return (ech_tensor){0};
     char *data = b->value[ech_block_base(b->block, value)].data;
-    return data ? ech_block_tensor(b->block, like, b->extent, ECH_F64, data) : (ech_tensor){0};
+    return data ? ech_block_tensor(b->block, like, b->extent, ech_types_of(ECH_F64), data)
+                : (ech_tensor){0};
 }
 
 static ech_tensor param_tensor(const bench *b, const region *r, int param)

@@ -60,7 +60,7 @@ static inline ech_plan *lists_plan(lists *all, int rank)
     plan->model = all->model;
     plan->layout = all->layout;
     plan->schedule = all->schedule;
-    plan->real = ECH_F32;
+    plan->types = ech_types_of(ECH_F32);
     plan->versions = all->spec.weights == ECH_WEIGHTS_BUFFERED ? 2 : stashed ? all->spec.turns : 1;
     list->kind = ECH_LIST_TRAIN;
     list->purpose = ECH_TRAIN;

@@ -122,7 +122,7 @@ static double error_of(const double *a, const double *b, int64_t n, double floor
 /* Below this, numbers lose digits: the smallest normal number over the machine epsilon. */
 static double smallest(const ech_verifier *v)
 {
-    return v->single.session.plan->real == ECH_F64 ? 0x1p-970 : 0x1p-103;
+    return v->single.session.plan->types.compute == ECH_F64 ? 0x1p-970 : 0x1p-103;
 }
 
 void ech_verifier_prepare(ech_verifier *v)

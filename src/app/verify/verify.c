@@ -172,7 +172,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (v->result) {
         v->result->replayed = ech_verifier_is_asynchronous(v);
         v->result->exact = is_exact(design);
-        v->result->precision = ech_dtype_name(v->layout.session.plan->real);
+        v->result->precision = ech_dtype_name(v->layout.session.plan->types.compute);
         describe_layout(v);
         ECH_TRY(open_single(v));
     }

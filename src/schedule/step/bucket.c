@@ -35,7 +35,7 @@ static void touch_sum(ech_accessor *a)
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_value(a, bucket->value, true);
     ech_access_scratch(
-        a, ech_reduction_scratch(a->plan->reduction, a->plan->real, bucket->elements, members));
+        a, ech_reduction_scratch(a->plan->reduction, bucket->dtype, bucket->elements, members));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
@@ -46,8 +46,8 @@ static void print_sum(const ech_step *step, ech_text *out)
 
 static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
 {
-    return ech_reduction_bytes(plan->reduction, plan->real, bucket_of(plan, step)->elements,
-                               m->size, m->index);
+    const ech_bucket *bucket = bucket_of(plan, step);
+    return ech_reduction_bytes(plan->reduction, bucket->dtype, bucket->elements, m->size, m->index);
 }
 
 static ech_work sum_work(const ech_step_query *q)
@@ -66,15 +66,15 @@ static double sum_seconds(const ech_step_query *q)
 static void count_sum(ech_traffic_count *c, const ech_step *step)
 {
     ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_DATA];
+    const ech_bucket *bucket = bucket_of(c->plan, step);
     const ech_membership *m = &c->of[step->group];
     traffic->bytes += sent_bytes(c->plan, step, m);
     if (c->plan->reduction != ECH_REDUCTION_DIRECT)
         traffic->messages = -1;
     else
-        traffic->messages +=
-            ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, c->plan->real,
-                                   bucket_of(c->plan, step)->elements, m->size, m->index)
-                .messages;
+        traffic->messages += ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, bucket->dtype,
+                                                    bucket->elements, m->size, m->index)
+                                 .messages;
     ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_REDUCE, step->group, 1);
 }
 

@@ -22,7 +22,7 @@ static void touch(ech_accessor *a)
     }
     const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
     int64_t elements = ech_step_exchange_elements(block, call, a->list->extent);
-    ech_dtype dtype = ech_step_exchange_dtype(block, call, a->plan->real);
+    ech_dtype dtype = ech_step_exchange_dtype(block, call, a->plan->types);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_call(a, a->step->first_call);
@@ -72,7 +72,8 @@ static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic 
     for (size_t i = 0; i < n; i++) {
         if (ports[i] < 0) continue;
         const ech_shape *shape = &block->value.at[ports[i]].shape;
-        count_one(c, step, c->plan->real, ech_shape_count(shape, c->list->extent), traffic);
+        count_one(c, step, ech_block_value_dtype(block, ports[i], c->plan->types),
+                  ech_shape_count(shape, c->list->extent), traffic);
     }
 }
 
@@ -87,7 +88,7 @@ static void count(ech_traffic_count *c, const ech_step *step)
         return;
     }
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
-    count_one(c, step, ech_step_exchange_dtype(block, call, c->plan->real),
+    count_one(c, step, ech_step_exchange_dtype(block, call, c->plan->types),
               ech_step_exchange_elements(block, call, c->list->extent), traffic);
 }
 

@@ -17,7 +17,7 @@ static void make_batch(ech_accessor *a, int block, int local)
                                                   .index = -1,
                                                   .bytes = (int64_t)ech_block_value_bytes(
                                                       a->plan->model->block.at[block], local,
-                                                      a->list->extent, a->plan->real)});
+                                                      a->list->extent, a->plan->types)});
         if (micro == 0) a->list->batch[v->slot] = value;
     }
 }
