@@ -50,6 +50,11 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 }
+
+static bool has_avx512bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
 #endif
 
 bool ech_isa_works(ech_isa isa)
@@ -57,6 +62,7 @@ bool ech_isa_works(ech_isa isa)
 #ifdef ECH_KERNEL_X86
     if (isa == ECH_ISA_AVX2) return has_avx2();
     if (isa == ECH_ISA_AVX512) return has_avx512();
+    if (isa == ECH_ISA_AVX512BF16) return has_avx512bf16();
 #endif
     return isa == ECH_ISA_PORTABLE;
 }
@@ -97,9 +103,11 @@ static void follow(const char *wanted)
 static void limit_library(void)
 {
 #ifdef ECH_KERNEL_X86
-    static const dnnl_cpu_isa_t most[] = {
-        [ECH_ISA_PORTABLE] = dnnl_cpu_isa_sse41, [ECH_ISA_AVX2] = dnnl_cpu_isa_avx2};
-    if (decided == ECH_ISA_AVX512 || dnnl_set_max_cpu_isa(most[decided]) == dnnl_success) return;
+    static const dnnl_cpu_isa_t most[] = {[ECH_ISA_PORTABLE] = dnnl_cpu_isa_sse41,
+                                          [ECH_ISA_AVX2] = dnnl_cpu_isa_avx2,
+                                          [ECH_ISA_AVX512] = dnnl_cpu_isa_avx512_core_vnni};
+    if (decided == ECH_ISA_AVX512BF16 || dnnl_set_max_cpu_isa(most[decided]) == dnnl_success)
+        return;
     snprintf(refused, sizeof refused,
              "instruction set %s: oneDNN was built without dnnl_set_max_cpu_isa or is in use "
              "already, so it cannot be held down to it",

@@ -3,7 +3,7 @@
  * Kernels: the mathematical operations. Each is a row of kernel.def.
  *
  * kernel/ref/ defines them: plain loops, compiled in fp32, in fp64 and, for some rows, in bf16.
- * kernel/cpu/ overrides fp32 rows with fast versions, compiled once per instruction set (kernel/isa.h);
+ * kernel/cpu/ overrides rows with fast versions, compiled once per instruction set (kernel/isa.h) and type;
  * tests compare each with ref. Kernels take views (tensor/tensor.h), check shapes, allocate nothing, and know
  * nothing of ranks, layouts or schedules. The caller provides scratch: as many bytes as the row's scratch
  * function returns. Kernels cannot fail: wrong arguments abort the process (kernel/shape.h).

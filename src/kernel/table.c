@@ -4,6 +4,7 @@
  * versions.
  */
 #include <cblas.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "kernel/kernel.h"
@@ -87,18 +88,55 @@ static const ech_kernels ref[] = {
 };
 
 #ifdef ECH_KERNEL_CPU
-/* Each instruction set's table, which is compiled with its functions (cpu/table.c). */
-extern const ech_kernels ech_cpu_kernels_portable;
+/* The fast rows of each instruction set and type, compiled with their functions (cpu/table.c). */
+#define ROWS(isa, type) ech_cpu_kernels_##isa##_##type
+#define DECLARE(isa)    extern const ech_kernels ROWS(isa, f32), ROWS(isa, bf16), ROWS(isa, f16);
+#define TYPES(isa, isa_bf16)                                                                       \
+    {                                                                                              \
+        [ECH_F32] = &ROWS(isa, f32), [ECH_BF16] = &ROWS(isa_bf16, bf16),                           \
+        [ECH_F16] = &ROWS(isa, f16)                                                                \
+    }
+enum { MOST_TYPES = ECH_F16 + 1 };
+
+DECLARE(portable)
 #ifdef ECH_KERNEL_X86
-extern const ech_kernels ech_cpu_kernels_avx2, ech_cpu_kernels_avx512;
+DECLARE(avx2)
+DECLARE(avx512)
+extern const ech_kernels ROWS(avx512bf16, bf16);
 #endif
-static const ech_kernels *const fast_f32[ECH_ISAS] = {
-    [ECH_ISA_PORTABLE] = &ech_cpu_kernels_portable,
+static const ech_kernels *const fast_rows[ECH_ISAS][MOST_TYPES] = {
+    [ECH_ISA_PORTABLE] = TYPES(portable, portable),
 #ifdef ECH_KERNEL_X86
-    [ECH_ISA_AVX2] = &ech_cpu_kernels_avx2,
-    [ECH_ISA_AVX512] = &ech_cpu_kernels_avx512,
+    [ECH_ISA_AVX2] = TYPES(avx2, avx2),
+    [ECH_ISA_AVX512] = TYPES(avx512, avx512),
+    [ECH_ISA_AVX512BF16] = TYPES(avx512, avx512bf16),
 #endif
 };
+
+/* Those rows, and the reference's where a set has none: completed once. */
+static ech_kernels fast[ECH_ISAS][MOST_TYPES];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void complete(ech_kernels *out, const ech_kernels *from)
+{
+#define X(op, ...)                                                                                 \
+    if (!out->op) {                                                                                \
+        out->op = from->op;                                                                        \
+        out->scratch[ECH_OP_##op] = from->scratch[ECH_OP_##op];                                    \
+    }
+#include "kernel/kernel.def"
+#undef X
+}
+
+static void complete_all(void)
+{
+    for (int isa = 0; isa < ECH_ISAS; isa++)
+        for (int dtype = 0; dtype < MOST_TYPES; dtype++) {
+            if (!fast_rows[isa][dtype] || !ech_kernels_ref((ech_dtype)dtype)) continue;
+            fast[isa][dtype] = *fast_rows[isa][dtype];
+            complete(&fast[isa][dtype], ech_kernels_ref((ech_dtype)dtype));
+        }
+}
 #endif
 
 const ech_kernels *ech_kernels_ref(ech_dtype dtype)
@@ -110,7 +148,8 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
 {
     if (!ech_isa_works(isa)) return NULL;
 #ifdef ECH_KERNEL_CPU
-    if (dtype == ECH_F32) return fast_f32[isa];
+    pthread_once(&once, complete_all);
+    if ((int)dtype < MOST_TYPES && fast[isa][dtype].name) return &fast[isa][dtype];
 #endif
     return ech_kernels_ref(dtype);
 }

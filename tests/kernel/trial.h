@@ -274,11 +274,13 @@ static inline void trial_compare_odd(const trial *t, const char *what, const tri
 
 /* ---- every instruction set ---- */
 
-/* The fast rows of a set, NULL where the machine lacks it or the build has none. */
+/* The fast rows of a set, NULL where the machine lacks it, the build has none, or they are those of the set before. */
 static inline const ech_kernels *trial_set_of(ech_isa isa)
 {
     const ech_kernels *fast = ech_kernels_of(isa, ECH_F32);
-    return fast == ech_kernels_ref(ECH_F32) ? NULL : fast;
+    const ech_kernels *before =
+        isa > 0 ? ech_kernels_of(isa - 1, ECH_F32) : ech_kernels_ref(ECH_F32);
+    return fast && before && fast->add == before->add ? NULL : fast;
 }
 
 /* Fast rows against the definition, and against themselves: again, with more threads, elsewhere. */

@@ -1,19 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fast fp32 kernels for CPUs, and their scratch functions (ech_kernel_scratch_fn). rows.def lists the rows of
- * kernel.def that have one. Files with loops are compiled once per instruction set, with the macro ECH_ISA defined
- * as its name: ECH_CPU(add) is ech_cpu_add_avx2. This code runs only on machines with the set. So these files may
- * define no symbol that other objects define, too, since the linker might take theirs for all: functions in headers
- * are static inline.
+ * The fast kernels for CPUs, and their scratch functions (ech_kernel_scratch_fn). rows.def lists the rows of
+ * kernel.def that have one. Files with loops are compiled once per instruction set and type, with the macro ECH_ISA
+ * defined as the set's name and, for 16-bit types, ECH_REAL_BF16 or ECH_REAL_F16: ECH_CPU(add) is
+ * ech_cpu_add_avx2_f32. This code runs only on machines with the set. So these files may define no symbol that other
+ * objects define, too, since the linker might take theirs for all: functions in headers are static inline.
  */
 #ifndef ECH_KERNEL_CPU_ROWS_H
 #define ECH_KERNEL_CPU_ROWS_H
 
 #include "kernel/kernel.h"
 
-#define ECH_CPU_JOIN(name, isa)   ech_cpu_##name##_##isa
-#define ECH_CPU_EXPAND(name, isa) ECH_CPU_JOIN(name, isa)
-#define ECH_CPU(name)             ECH_CPU_EXPAND(name, ECH_ISA)
+#define ECH_CPU_JOIN(name, isa, type)   ech_cpu_##name##_##isa##_##type
+#define ECH_CPU_EXPAND(name, isa, type) ECH_CPU_JOIN(name, isa, type)
+/* The real type: ech_real is what tensors hold (of 16-bit types the bits), ECH_REAL its ech_dtype. */
+#if defined(ECH_REAL_BF16)
+#define ECH_CPU(name) ECH_CPU_EXPAND(name, ECH_ISA, bf16)
+#define ECH_REAL      ECH_BF16
+#define ECH_REAL_16
+typedef uint16_t ech_real;
+#elif defined(ECH_REAL_F16)
+#define ECH_CPU(name) ECH_CPU_EXPAND(name, ECH_ISA, f16)
+#define ECH_REAL      ECH_F16
+#define ECH_REAL_16
+typedef uint16_t ech_real;
+#else
+#define ECH_CPU(name) ECH_CPU_EXPAND(name, ECH_ISA, f32)
+#define ECH_REAL      ECH_F32
+typedef float ech_real;
+#endif
 
 /* Compiled once, as only oneDNN computes: row matmul, and the library_product of ech_kernels, for benchmarks. */
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * This instruction set's table: first all reference kernels; then rows.def overrides its rows (in C a later
- * initializer wins). And its reference speeds: multiply-adds that touch no memory, in the widest registers, and the
- * triad of STREAM.
+ * The rows of this instruction set and type; kernel/table.c adds the reference's where there are none. And its
+ * reference speeds: multiply-adds that touch no memory, in the widest registers, and the triad of STREAM.
  */
 #include "kernel/cpu/rows.h"
 #include "kernel/cpu/wide.h"
-#include "kernel/ref/rows.h"
 
 /* Registers that do not wait for each other: enough for the latency of two units, and with the two
  * constants not more than sixteen. */
@@ -42,19 +40,21 @@ static void triad(const ech_kernel_context *context, double *a, const double *b,
     for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3 * c[i];
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Woverride-init"
+#ifdef ECH_REAL_16
+#define F32(...)
+#else
+#define F32(...) __VA_ARGS__
+#endif
+#define ALL(...) __VA_ARGS__
+
 const ech_kernels ECH_CPU(kernels) = {
     .name = "cpu",
-    .dtype = ECH_F32,
-#define X(op, ...) .op = ech_ref_##op##_f32,
-#include "kernel/kernel.def"
-#undef X
+    .dtype = ECH_REAL,
     .multiply_adds = multiply_adds,
     .triad = triad,
     .library_product = ech_cpu_library_product,
-#define X(op, function, scratch_function) .op = function, .scratch[ECH_OP_##op] = scratch_function,
+#define X(op, function, scratch_function, types)                                                   \
+    types(.op = function, .scratch[ECH_OP_##op] = scratch_function, )
 #include "kernel/cpu/rows.def"
 #undef X
 };
-#pragma GCC diagnostic pop
