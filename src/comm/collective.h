@@ -57,10 +57,13 @@ typedef enum ech_reduction {
 const char *ech_reduction_name(ech_reduction reduction);
 const char *ech_reduction_names(void); /* blank-separated, in the order of the enumerators */
 
-/* Bytes of scratch that an ech_group_reduce of n elements over `size` members needs. */
-size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size);
+/* Whether sums of elements that travel in that type can be done in this way; `narrowed`: they are kept in a wider type.
+ * DIRECT does all, the others fp32 and fp64 that are not narrowed. */
+bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed);
+/* Bytes of scratch that an ech_group_reduce over `size` members needs, of n elements that travel in that type. */
+size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, int size);
 /* Payload bytes that member `index` sends in it. LIBRARY: the bytes of the tensor, as what it sends is not known. */
-int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,
+int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, int size,
                             int index);
 
 #endif

@@ -161,8 +161,10 @@ int ech_group_index(const ech_group *group); /* of this rank among the members *
 /* ---- collectives ----
  *
  * All members call them in the same order. Members are named by their index in the group (`root`, shard i), N is
- * their number. Errors: ECH_ECOMM, ECH_EABORTED as of ech_comm_wait; sums of other dtypes than fp32 and fp64 are
- * ECH_EUNSUPPORTED. */
+ * their number. Errors: ECH_ECOMM, ECH_EABORTED as of ech_comm_wait; sums of other types than fp32, fp64, bf16 and
+ * fp16 are ECH_EUNSUPPORTED.
+ *
+ * A sum of bf16 or fp16 is made in fp32, in member order, and rounded once. */
 
 /* Whether the backend has this reduction; false for LIBRARY on `local`. Not collective. */
 bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction);
@@ -171,13 +173,17 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
  * all members have called, no other thread of the rank can send or receive. So one thread of a rank should prepare
  * all channels for LIBRARY, in an order that all ranks have in common. */
 ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
-/* All-reduce of gradients: x (n, fp32 or fp64, contiguous) of every member becomes the sum over the
- * members, with the same bits on all of them. DIRECT adds each element in member order, so its bits do not
- * depend on n or on the element's position. DIRECT and RING send 2(N-1)/N·bytes per member, NAIVE
- * (N-1)·bytes; for LIBRARY the bytes of x are counted, since what the library sends is not known. `scratch`:
- * ech_reduction_scratch bytes. */
+/* All-reduce of gradients: x (n, contiguous) of every member becomes the sum over the members, with the same bits on
+ * all of them. `wire`: the type in which it travels, x's own or a narrower one; DIRECT alone takes a narrower one, and
+ * bf16 and fp16. Then every addend, this member's own included, is rounded to `wire`; those are summed, in fp32 if
+ * `wire` is narrower than fp64; the sum is rounded once to `wire`, and all members hold it widened to x's type. So for N
+ * members there are two roundings to `wire` on an element's way, and one of N - 1 fp32 additions each between; a group of
+ * one rounds nothing. DIRECT adds each element in member order, so its bits do not depend on n or on the element's
+ * position. With bytes those of n elements of `wire`, DIRECT and RING send 2(N-1)/N·bytes per member, NAIVE (N-1)·bytes;
+ * for LIBRARY the bytes of x are counted, since what the library sends is not known. `scratch`: ech_reduction_scratch
+ * bytes. */
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                            void *scratch);
+                            ech_dtype wire, void *scratch);
 
 /* ech_group_reduce in three parts, to overlap sums A and B, over the same group or different ones: begin A, run A,
  * begin B, end A, run B, end B. B's first messages then follow A's last ones without a gap on a slow link. After an
@@ -189,12 +195,14 @@ typedef struct ech_sum {
     char *x, *scratch;
     int64_t n;       /* elements of x */
     int64_t segment; /* elements of a message, at most */
-    size_t item;     /* bytes of an element */
+    size_t item;     /* bytes of an element of x */
     ech_dtype dtype;
+    size_t wire_item; /* bytes of an element in messages and scratch */
+    ech_dtype wire;
 } ech_sum;
 /* Starts the first messages and does not wait, except in a channel's first LIBRARY (ech_group_prepare). */
 ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                         void *scratch, ech_sum *out);
+                         ech_dtype wire, void *scratch, ech_sum *out);
 /* Adds. Afterwards scratch is free, but messages may still read and write x. */
 ech_status ech_sum_run(const ech_sum *sum);
 /* Waits for the last messages. Afterwards x is the sum. */
@@ -213,14 +221,14 @@ ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t by
  * Shards are those of ech_collective_shard_first; they may be uneven or empty. Buffers must not overlap
  * unless said. `scratch`: ech_collective_scratch bytes. */
 
-/* x (n, fp32 or fp64, contiguous) of every member becomes the sum over the members, added in member order. All
+/* x (n, contiguous) of every member becomes the sum over the members, added in member order. All
  * members have the same bits: those of DIRECT, and of a reduce-scatter followed by an all-gather. */
 ech_status ech_group_all_reduce(ech_group *group, const ech_tensor *x, void *scratch);
 /* whole (n elements of `item` bytes): its shard i becomes member i's `mine`. In place: `mine` may point to
  * this member's shard of `whole`. */
 ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine, size_t item,
                                 int64_t n);
-/* `mine` becomes this member's shard of the sum of all members' x (n, fp32 or fp64, contiguous), added in member
+/* `mine` becomes this member's shard of the sum of all members' x (n, contiguous), added in member
  * order. In place: `mine` may point to that shard of x. The rest of x is not changed. */
 ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void *mine,
                                     void *scratch);

@@ -4,6 +4,8 @@
  */
 #include "comm/reduce.h"
 
+#include <string.h>
+
 /* ---- the additions of reductions ---- */
 
 enum { BLOCK_BYTES = 8192 }; /* of each addend: what is added up stays in the fastest cache */
@@ -43,6 +45,55 @@ static void add_two(ech_dtype dtype, char *to, const char *a, const char *b, int
         add_two_f64((double *)to, (const double *)a, (const double *)b, n);
 }
 
+/* ---- sums of halves ----
+ *
+ * In fp32, a block at a time on the stack, and rounded once. */
+
+enum { HALVES = 1024 }; /* elements of a block */
+
+static void add_halves(const ech_sum *sum, char *to, const char *own, char *parts, size_t stride,
+                       int64_t n)
+{
+    float total[HALVES], next[HALVES];
+    for (int i = 0; i < sum->group->size; i++) {
+        const char *addend = i == sum->group->index ? own : parts;
+        if (i != sum->group->index) parts += stride;
+        ech_convert(addend, sum->wire, i == 0 ? total : next, ECH_F32, n);
+        if (i > 0) add_to_f32(total, next, n);
+    }
+    ech_convert(total, ECH_F32, to, sum->wire, n);
+}
+
+/* Narrowed elements lie at the beginning of the memory of x's. Blocks go by the stack, since both overlap: forwards to
+ * narrow, backwards to widen, so that none is written over before it has been read. */
+static void narrow_block(const ech_sum *sum, char *x, int64_t at, int64_t n)
+{
+    double block[HALVES];
+    memcpy(block, x + (size_t)at * sum->item, (size_t)n * sum->item);
+    ech_convert(block, sum->dtype, x + (size_t)at * sum->wire_item, sum->wire, n);
+}
+
+static void widen_block(const ech_sum *sum, char *x, int64_t at, int64_t n)
+{
+    double block[HALVES];
+    memcpy(block, x + (size_t)at * sum->wire_item, (size_t)n * sum->wire_item);
+    ech_convert(block, sum->wire, x + (size_t)at * sum->item, sum->dtype, n);
+}
+
+void ech_narrow(const ech_sum *sum, char *x, int64_t n)
+{
+    if (sum->wire == sum->dtype) return;
+    for (int64_t at = 0; at < n; at += HALVES)
+        narrow_block(sum, x, at, ech_segment_count(n, at, HALVES));
+}
+
+void ech_widen(const ech_sum *sum, char *x, int64_t n)
+{
+    if (sum->wire == sum->dtype) return;
+    for (int64_t at = (n - 1) / HALVES * HALVES; at >= 0; at -= HALVES)
+        widen_block(sum, x, at, ech_segment_count(n, at, HALVES));
+}
+
 /* One block. Until own has been added the sum lies in the first part, since `to` may be own. */
 static void add_block(const ech_sum *sum, char *to, const char *own, char *parts, size_t stride,
                       int64_t n)
@@ -52,7 +103,7 @@ static void add_block(const ech_sum *sum, char *to, const char *own, char *parts
     const char *next = index == 0 ? parts : parts + stride;
     for (int i = 1; i < sum->group->size; i++) {
         char *into = i < index ? parts : to;
-        add_two(sum->dtype, into, total, i == index ? own : next, n);
+        add_two(sum->wire, into, total, i == index ? own : next, n);
         total = into;
         if (i != index) next += stride;
     }
@@ -60,11 +111,13 @@ static void add_block(const ech_sum *sum, char *to, const char *own, char *parts
 
 void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts, int64_t n)
 {
-    int64_t block = BLOCK_BYTES / (int64_t)sum->item;
+    bool halves = sum->wire_item == sizeof(uint16_t);
+    int64_t block = halves ? HALVES : BLOCK_BYTES / (int64_t)sum->wire_item;
     for (int64_t at = 0; at < n; at += block) {
-        size_t offset = (size_t)at * sum->item;
-        add_block(sum, to + offset, own + offset, parts + offset, (size_t)n * sum->item,
-                  ech_segment_count(n, at, block));
+        size_t offset = (size_t)at * sum->wire_item;
+        (halves ? add_halves : add_block)(sum, to + offset, own + offset, parts + offset,
+                                          (size_t)n * sum->wire_item,
+                                          ech_segment_count(n, at, block));
     }
 }
 
@@ -115,34 +168,43 @@ int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment)
     return count - at < segment ? count - at : segment;
 }
 
-size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype dtype, int64_t n, int size)
+bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed)
+{
+    bool as_it_is = (wire == ECH_F32 || wire == ECH_F64) && !narrowed;
+    return ech_dtype_is_real(wire) && (as_it_is || table[reduction].row->narrows);
+}
+
+size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, int size)
 {
     const ech_reduction_row *row = table[reduction].row;
-    size_t item = ech_dtype_bytes(dtype);
+    size_t item = ech_dtype_bytes(wire);
     return size < 2 || n == 0 || !row->scratch ? 0 : (size_t)row->scratch(item, n, size) * item;
 }
 
-int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype dtype, int64_t n, int size,
-                            int index)
+int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, int size, int index)
 {
     if (size < 2) return 0;
-    return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(dtype);
+    return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(wire);
 }
 
-ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, void *scratch,
-                        ech_sum *out)
+ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, ech_dtype wire,
+                        void *scratch, ech_sum *out)
 {
-    if (x->dtype != ECH_F32 && x->dtype != ECH_F64)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s over group %s: %s is not summed, only fp32 and fp64",
+    if (!ech_dtype_is_real(x->dtype))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s over group %s: %s is not summed, only real types",
                  ech_comm_call_name(call), group->of->name, ech_dtype_name(x->dtype));
     ECH_ASSERT(ech_tensor_is_contiguous(x));
+    ECH_ASSERT(wire == x->dtype || ech_dtype_bytes(wire) < ech_dtype_bytes(x->dtype));
+    size_t item = ech_dtype_bytes(wire);
     *out = (ech_sum){.group = group,
                      .x = x->data,
                      .scratch = scratch,
                      .n = ech_tensor_count(x),
-                     .segment = ech_segment_elements(ech_dtype_bytes(x->dtype), group->size),
+                     .segment = ech_segment_elements(item, group->size),
                      .item = ech_dtype_bytes(x->dtype),
-                     .dtype = x->dtype};
+                     .wire_item = item,
+                     .dtype = x->dtype,
+                     .wire = wire};
     ech_group_begin(group, call);
     return ECH_OK;
 }
@@ -165,15 +227,20 @@ static ech_status begin(ech_sum *sum, const ech_reduction_row *row)
 }
 
 ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                         void *scratch, ech_sum *out)
+                         ech_dtype wire, void *scratch, ech_sum *out)
 {
     ech_sum sum;
     if (!ech_reduction_supported(group->comm->backend, reduction))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "parallel.reduction %s needs parallel.comm mpi, not %s; use direct or ring",
                  ech_reduction_name(reduction), group->comm->backend->name);
+    if (ech_dtype_is_real(x->dtype) && !ech_reduction_takes(reduction, wire, wire != x->dtype))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "parallel.reduction %s sums fp32 and fp64, which travel as they are, not %s that "
+                 "travels as %s; use direct",
+                 ech_reduction_name(reduction), ech_dtype_name(x->dtype), ech_dtype_name(wire));
     ECH_TRY(ech_group_prepare(group, reduction));
-    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE, x, scratch, &sum));
+    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE, x, wire, scratch, &sum));
     ECH_TRY(begin(&sum, table[reduction].row));
     *out = sum;
     return ECH_OK;
@@ -190,10 +257,10 @@ ech_status ech_sum_end(const ech_sum *sum)
 }
 
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                            void *scratch)
+                            ech_dtype wire, void *scratch)
 {
     ech_sum sum;
-    ECH_TRY(ech_sum_begin(group, reduction, x, scratch, &sum));
+    ECH_TRY(ech_sum_begin(group, reduction, x, wire, scratch, &sum));
     ECH_TRY(ech_sum_run(&sum));
     return ech_sum_end(&sum);
 }
@@ -201,7 +268,7 @@ ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech
 ech_status ech_group_all_reduce(ech_group *group, const ech_tensor *x, void *scratch)
 {
     ech_sum sum;
-    ECH_TRY(ech_sum_make(group, ECH_CALL_ALL_REDUCE, x, scratch, &sum));
+    ECH_TRY(ech_sum_make(group, ECH_CALL_ALL_REDUCE, x, x->dtype, scratch, &sum));
     ECH_TRY(begin(&sum, &ech_reduce_DIRECT));
     ECH_TRY(ech_sum_run(&sum));
     return ech_sum_end(&sum);

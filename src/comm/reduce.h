@@ -3,7 +3,8 @@
  * Private to src/comm: the algorithms of ech_group_reduce and of the collectives that sum or gather. To
  * add a reduction: a file with one ech_reduction_row, and a row of reduction.def.
  *
- * N members, n elements of `item` bytes. Each member owns a shard (ech_collective_shard_first). Shards move in
+ * N members, n elements, of `item` bytes in x and of `wire_item` in messages and scratch. Where the two differ, a segment's
+ * elements lie narrowed at the beginning of its own memory in x while they travel. Each member owns a shard (ech_collective_shard_first). Shards move in
  * segments, one message each, so that scratch is bounded and stays in caches. Functions of an ech_group or ech_sum
  * that return a status are collective over the group.
  */
@@ -14,6 +15,7 @@
 #include "comm/group.h"
 
 struct ech_reduction_row {
+    bool narrows; /* sums halves, and what travels narrowed; otherwise fp32 and fp64 as they are */
     /* Elements of scratch; N > 1, n > 0. NULL: it needs none. */
     int64_t (*scratch)(size_t item, int64_t n, int N);
     /* Elements that member `index` sends, N > 1. */
@@ -30,12 +32,11 @@ struct ech_reduction_row {
 #include "comm/reduction.def"
 #undef X
 
-/* Begins collective `call` and fills *out, except its row. Errors: ECH_EUNSUPPORTED for dtypes other than
- * fp32 and fp64. */
-ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, void *scratch,
-                        ech_sum *out);
+/* Begins collective `call` and fills *out, except its row. Errors: ECH_EUNSUPPORTED for dtypes that are not real. */
+ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, ech_dtype wire,
+                        void *scratch, ech_sum *out);
 
-/* Elements of a segment, >= 1. */
+/* Elements of a segment, >= 1; item: bytes of one in messages. */
 int64_t ech_segment_elements(size_t item, int N);
 /* Elements of the segment that starts `at` elements into `count` contiguous ones: min(segment, count - at), or 0
  * past the end. */
@@ -45,7 +46,8 @@ int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment);
  * shorter shards may be empty. */
 typedef struct ech_segment {
     char *x;
-    size_t bytes;
+    int64_t n;    /* elements */
+    size_t bytes; /* of its message */
 } ech_segment;
 ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k);
 /* Segments of the longest shard. */
@@ -55,19 +57,24 @@ char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
 /* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N);
-/* Reduce-scatter of segment k of every shard, N > 1. begin starts its messages; end waits for them and
- * writes the sum of this member's segment to `mine`, which may be that segment in sum->x. Segments end in
+/* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments, if they travel so, and starts their
+ * messages; end waits for them and writes the sum of this member's segment, narrowed, to `mine`, which may be that
+ * segment in sum->x. Segments end in
  * order; at most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k);
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);
 /* All-gather of segment k of every shard. begin starts to send `mine`, this member's, and to receive the others'
- * into sum->x; end waits for it. At most ECH_UNDER_WAY may have begun and not ended. */
+ * into sum->x; end waits for it, and widens the segments that travelled narrowed. At most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k);
-ech_status ech_gather_end(ech_group *group, int64_t k);
+ech_status ech_gather_end(const ech_sum *sum, int64_t k);
 
+/* n elements of x, of a sum that narrows, become those that travel, at x's beginning; and back. Otherwise nothing. */
+void ech_narrow(const ech_sum *sum, char *x, int64_t n);
+void ech_widen(const ech_sum *sum, char *x, int64_t n);
 /* to[i] += from[i] for i < n elements; fp32 or fp64; no overlap. */
 void ech_add(ech_dtype dtype, void *to, const void *from, int64_t n);
-/* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order. This member's addend is own[n],
+/* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that travels; of halves in fp32,
+ * rounded once. This member's addend is own[n],
  * which may be `to`; the others' are in parts[N-1][n], in member order, which is overwritten. */
 void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts, int64_t n);
 

@@ -29,7 +29,8 @@ static ech_status send_sum(const ech_sum *sum, int64_t k)
 {
     char *mine = ech_sum_segment(sum, sum->group->index, k).x;
     ECH_TRY(ech_scatter_end(sum, mine, k));
-    ECH_TRY(ech_gather_end(sum->group, k)); /* the segment that used its batch before */
+    if (k >= ECH_UNDER_WAY) /* the segment that used its batch before */
+        ECH_TRY(ech_gather_end(sum, k - ECH_UNDER_WAY));
     return ech_gather_begin(sum, mine, k);
 }
 
@@ -45,9 +46,15 @@ static ech_status run(const ech_sum *sum)
 
 static ech_status end(const ech_sum *sum)
 {
-    for (int64_t k = 0; k < ECH_UNDER_WAY; k++) ECH_TRY(ech_gather_end(sum->group, k));
+    int64_t segments = ech_sum_segments(sum);
+    int64_t k = segments > ECH_UNDER_WAY ? segments - ECH_UNDER_WAY : 0;
+    for (; k < segments; k++) ECH_TRY(ech_gather_end(sum, k));
     return ECH_OK;
 }
 
-const ech_reduction_row ech_reduce_DIRECT = {
-    .scratch = ech_scatter_scratch, .sent = sent, .begin = begin, .run = run, .end = end};
+const ech_reduction_row ech_reduce_DIRECT = {.narrows = true,
+                                             .scratch = ech_scatter_scratch,
+                                             .sent = sent,
+                                             .begin = begin,
+                                             .run = run,
+                                             .end = end};

@@ -44,7 +44,7 @@ static ech_status prepare(ech_group *group)
 {
     if (group->library) return ECH_OK;
     ECH_TRY(ech_group_barrier(group));
-    return start(&(ech_sum){.group = group, .dtype = ECH_F32}, &(ech_request){0});
+    return start(&(ech_sum){.group = group, .dtype = ECH_F32, .wire = ECH_F32}, &(ech_request){0});
 }
 
 const ech_reduction_row ech_reduce_LIBRARY = {

@@ -19,13 +19,15 @@ ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k)
     int64_t at = k * sum->segment;
     int64_t count = ech_collective_shard_count(sum->n, N, member);
     int64_t first = ech_collective_shard_first(sum->n, N, member);
+    int64_t n = ech_segment_count(count, at, sum->segment);
     return (ech_segment){.x = sum->x + (size_t)(first + at) * sum->item,
-                         .bytes = (size_t)ech_segment_count(count, at, sum->segment) * sum->item};
+                         .n = n,
+                         .bytes = (size_t)n * sum->wire_item};
 }
 
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts)
 {
-    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * parts * sum->segment) * sum->item;
+    return sum->scratch + (size_t)(k % ECH_UNDER_WAY * parts * sum->segment) * sum->wire_item;
 }
 
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
@@ -43,6 +45,7 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
     int N = group->size, index = group->index;
     ech_segment own = ech_sum_segment(sum, index, k);
     char *to = ech_sum_slot(sum, k, N - 1);
+    ech_narrow(sum, own.x, own.n);
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ECH_TRY(ech_comm_batch_receive(group, batch, i, to, own.bytes));
@@ -51,6 +54,7 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
     for (int d = 1; d < N; d++) { /* not all to member 0 first */
         int owner = (index + d) % N;
         ech_segment p = ech_sum_segment(sum, owner, k);
+        ech_narrow(sum, p.x, p.n);
         ECH_TRY(ech_comm_batch_send(group, batch, owner, p.x, p.bytes));
     }
     return ECH_OK;
@@ -60,8 +64,7 @@ ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
 {
     ech_segment own = ech_sum_segment(sum, sum->group->index, k);
     ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
-    ech_add_in_order(sum, mine, own.x, ech_sum_slot(sum, k, sum->group->size - 1),
-                     (int64_t)(own.bytes / sum->item));
+    ech_add_in_order(sum, mine, own.x, ech_sum_slot(sum, k, sum->group->size - 1), own.n);
     return ECH_OK;
 }
 
@@ -81,7 +84,7 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
                                     void *scratch)
 {
     ech_sum sum;
-    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE_SCATTER, x, scratch, &sum));
+    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE_SCATTER, x, x->dtype, scratch, &sum));
     if (sum.n == 0) return ECH_OK;
     if (group->size == 1) {
         if (mine != sum.x) memcpy(mine, sum.x, (size_t)sum.n * sum.item);
@@ -110,20 +113,27 @@ ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
     return ECH_OK;
 }
 
-ech_status ech_gather_end(ech_group *group, int64_t k)
+ech_status ech_gather_end(const ech_sum *sum, int64_t k)
 {
-    return ech_comm_batch_wait(group, &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY]);
+    ech_group *group = sum->group;
+    ECH_TRY(ech_comm_batch_wait(group, &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY]));
+    for (int i = 0; i < group->size; i++) {
+        ech_segment p = ech_sum_segment(sum, i, k);
+        ech_widen(sum, p.x, p.n);
+    }
+    return ECH_OK;
 }
 
 /* Nothing is added and scratch is not needed, so a shard is one segment. */
 ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine, size_t item,
                                 int64_t n)
 {
-    const ech_sum all = {.group = group, .x = whole, .n = n, .item = item, .segment = n};
+    const ech_sum all = {
+        .group = group, .x = whole, .n = n, .item = item, .wire_item = item, .segment = n};
     ech_group_begin(group, ECH_CALL_ALL_GATHER);
     if (n == 0) return ECH_OK;
     ECH_TRY(ech_gather_begin(&all, mine, 0));
     ech_segment own = ech_sum_segment(&all, group->index, 0);
     if (own.bytes > 0 && mine != own.x) memcpy(own.x, mine, own.bytes);
-    return ech_gather_end(group, 0);
+    return ech_gather_end(&all, 0);
 }

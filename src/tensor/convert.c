@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the floating-point types, by way of fp64, which holds them all. Halves go by their bits, so
- * that no compiler's or machine's support for them is needed.
+ * Between the floating-point types, by way of fp64, which holds them all; between fp32 and halves directly, since
+ * gradients and weights go that way at every step. Halves go by their bits, so that no compiler's or machine's support
+ * for them is needed. The direct loops have no branches: compilers make vector instructions of them.
  */
 #include "tensor/tensor.h"
 
@@ -105,6 +106,79 @@ static void put(const double *from, void *to, ech_dtype dtype, int64_t n)
     }
 }
 
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The direct ways keep a NaN a NaN, and quiet, as fp64 does. */
+enum { INFINITE = 0x7f800000, QUIET = 1 << 22 };
+
+static void bf16_to_f32(const uint16_t *restrict from, float *restrict to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)from[i] << 16;
+        bool nan = (bits & 0x7fffffff) > INFINITE;
+        to[i] = float_of(bits | (nan ? QUIET : 0));
+    }
+}
+
+static void f32_to_bf16(const float *restrict from, uint16_t *restrict to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of(from[i]);
+        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        bool nan = (bits & 0x7fffffff) > INFINITE;
+        to[i] = (uint16_t)(nan ? (bits >> 16 & 0x8000) | 0x7fc0 : rounded);
+    }
+}
+
+/* Significand and exponent move as one number; the exponent's bias differs by 112. */
+static void f16_to_f32(const uint16_t *restrict from, float *restrict to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, rest = (uint32_t)(from[i] & 0x7fff);
+        uint32_t normal = (rest << 13) + (112u << 23);
+        uint32_t subnormal = bits_of((float)(int32_t)rest * 0x1p-24f);
+        uint32_t infinite = (rest << 13) | INFINITE | (rest > 0x7c00 ? QUIET : 0);
+        to[i] = float_of(sign | (rest < 0x400 ? subnormal : rest < 0x7c00 ? normal : infinite));
+    }
+}
+
+/* A subnormal result is what is left of the value's last bits once 1/2, whose last bit is worth as much as the
+ * smallest half, has been added. */
+static void f32_to_f16(const float *restrict from, uint16_t *restrict to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of(from[i]), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+        uint32_t normal = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
+        uint32_t subnormal = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f);
+        uint32_t beyond = rest > INFINITE ? 0x7e00 : 0x7c00;
+        to[i] = (uint16_t)(sign | (rest < 113u << 23   ? subnormal
+                                   : rest < 143u << 23 ? normal
+                                                       : beyond));
+    }
+}
+
+/* False: there is no direct way between these types. */
+static bool convert_directly(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype,
+                             int64_t n)
+{
+    if (from_dtype == ECH_BF16 && to_dtype == ECH_F32)
+        bf16_to_f32(from, to, n);
+    else if (from_dtype == ECH_F16 && to_dtype == ECH_F32)
+        f16_to_f32(from, to, n);
+    else if (from_dtype == ECH_F32 && to_dtype == ECH_BF16)
+        f32_to_bf16(from, to, n);
+    else if (from_dtype == ECH_F32 && to_dtype == ECH_F16)
+        f32_to_f16(from, to, n);
+    else
+        return false;
+    return true;
+}
+
 void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype, int64_t n)
 {
     ECH_ASSERT(ech_dtype_is_real(from_dtype) && ech_dtype_is_real(to_dtype));
@@ -113,6 +187,7 @@ void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_
         memmove(to, from, (size_t)n * in);
         return;
     }
+    if (convert_directly(from, from_dtype, to, to_dtype, n)) return;
     double buffer[BUFFER];
     for (int64_t done = 0; done < n; done += BUFFER) {
         int64_t count = n - done < BUFFER ? n - done : BUFFER;

@@ -32,30 +32,52 @@ static inline double checks_element(int rank, int64_t i, bool whole)
     return whole ? (double)(word % 2001) - 1000 : (double)word * 0x1p-32 - 0.5;
 }
 
-static inline void checks_put(void *x, ech_dtype dtype, int64_t i, double value)
+enum { CHECKS_BLOCK = 512 };
+
+/* Rounds n <= CHECKS_BLOCK values to a type. */
+static inline void checks_round(double *values, ech_dtype dtype, int64_t n)
 {
-    if (dtype == ECH_F32)
-        ((float *)x)[i] = (float)value;
-    else
-        ((double *)x)[i] = value;
+    double memory[CHECKS_BLOCK];
+    ech_convert(values, ECH_F64, memory, dtype, n);
+    ech_convert(memory, dtype, values, ECH_F64, n);
+}
+
+static inline int64_t checks_elements(double *values, int rank, int64_t at, int64_t end, bool whole)
+{
+    int64_t n = end - at < CHECKS_BLOCK ? end - at : CHECKS_BLOCK;
+    for (int64_t i = 0; i < n; i++) values[i] = checks_element(rank, at + i, whole);
+    return n;
 }
 
 static inline void checks_fill(void *x, ech_dtype dtype, int64_t n, int rank, bool whole)
 {
-    for (int64_t i = 0; i < n; i++) checks_put(x, dtype, i, checks_element(rank, i, whole));
+    double values[CHECKS_BLOCK];
+    for (int64_t at = 0; at < n; at += CHECKS_BLOCK) {
+        int64_t some = checks_elements(values, rank, at, n, whole);
+        ech_convert(values, ECH_F64, (char *)x + (size_t)at * ech_dtype_bytes(dtype), dtype, some);
+    }
 }
 
-/* The sum in rank order, rounded to dtype after every addition. */
-static inline void checks_serial_sum(void *x, ech_dtype dtype, int64_t n, int ranks, bool whole)
+/* The sum in rank order of what travels as `wire`: rounded after every addition to the type that is added in, and once
+ * more at the end. A single rank's stays as it is. */
+static inline void checks_serial_sum(void *x, ech_dtype dtype, ech_dtype wire, int64_t n, int ranks,
+                                     bool whole)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float sum32 = (float)checks_element(0, i, whole);
-        double sum64 = checks_element(0, i, whole);
+    double sum[CHECKS_BLOCK], addend[CHECKS_BLOCK];
+    ech_dtype added = wire == ECH_F64 ? ECH_F64 : ECH_F32;
+    for (int64_t at = 0; at < n; at += CHECKS_BLOCK) {
+        int64_t some = checks_elements(sum, 0, at, n, whole);
+        checks_round(sum, dtype, some);
+        if (ranks > 1) checks_round(sum, wire, some);
         for (int r = 1; r < ranks; r++) {
-            sum32 += (float)checks_element(r, i, whole);
-            sum64 += checks_element(r, i, whole);
+            checks_elements(addend, r, at, n, whole);
+            checks_round(addend, dtype, some);
+            checks_round(addend, wire, some);
+            for (int64_t i = 0; i < some; i++) sum[i] += addend[i];
+            checks_round(sum, added, some);
         }
-        checks_put(x, dtype, i, dtype == ECH_F32 ? (double)sum32 : sum64);
+        if (ranks > 1) checks_round(sum, wire, some);
+        ech_convert(sum, ECH_F64, (char *)x + (size_t)at * ech_dtype_bytes(dtype), dtype, some);
     }
 }
 
@@ -74,12 +96,12 @@ static inline ech_status checks_same_bits(ech_group *group, const void *x, size_
 }
 
 /* The counters against the formula, summed over the members. */
-static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction, ech_dtype dtype,
+static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction, ech_dtype wire,
                                       int64_t n, int64_t before)
 {
-    int64_t N = ech_group_size(group), bytes = n * (int64_t)ech_dtype_bytes(dtype);
+    int64_t N = ech_group_size(group), bytes = n * (int64_t)ech_dtype_bytes(wire);
     int64_t sent = ech_group_count(group, ECH_COMM_REDUCES).bytes - before;
-    RANKS_CHECK(sent == ech_reduction_bytes(reduction, dtype, n, (int)N, ech_group_index(group)));
+    RANKS_CHECK(sent == ech_reduction_bytes(reduction, wire, n, (int)N, ech_group_index(group)));
     double total = (double)sent;
     ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &total, 1));
     if (reduction == ECH_REDUCTION_DIRECT || reduction == ECH_REDUCTION_RING)
@@ -90,7 +112,7 @@ static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction,
 
 typedef struct checks_case {
     ech_reduction reduction;
-    ech_dtype dtype;
+    ech_dtype dtype, wire;
     int64_t n;
     bool whole;
 } checks_case;
@@ -100,14 +122,14 @@ static inline ech_status checks_reduce_guarded(ech_group *group, const checks_ca
 {
     size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
     size_t scratch_bytes =
-        ech_reduction_scratch(c->reduction, c->dtype, c->n, ech_group_size(group));
+        ech_reduction_scratch(c->reduction, c->wire, c->n, ech_group_size(group));
     char *scratch = malloc(scratch_bytes + CHECKS_CANARY);
     char canary[CHECKS_CANARY];
     memset(canary, 0x5a, sizeof canary);
     memset(scratch + scratch_bytes, 0x5a, CHECKS_CANARY);
     memset(x + bytes, 0x5a, CHECKS_CANARY);
     ech_tensor view = ech_tensor_1d(x, c->dtype, c->n);
-    ech_status st = ech_group_reduce(group, c->reduction, &view, scratch);
+    ech_status st = ech_group_reduce(group, c->reduction, &view, c->wire, scratch);
     bool intact = memcmp(scratch + scratch_bytes, canary, CHECKS_CANARY) == 0 &&
                   memcmp(x + bytes, canary, CHECKS_CANARY) == 0;
     free(scratch);
@@ -123,17 +145,31 @@ static inline ech_status checks_one_reduce(ech_group *group, const checks_case *
     int N = ech_group_size(group);
     int64_t before = ech_group_count(group, ECH_COMM_REDUCES).bytes;
     checks_fill(x, c->dtype, c->n, ech_group_index(group), c->whole);
-    checks_serial_sum(expected, c->dtype, c->n, N, c->whole);
+    checks_serial_sum(expected, c->dtype, c->wire, c->n, N, c->whole);
     ECH_TRY(checks_reduce_guarded(group, c, x));
     /* Whole numbers add exactly in any order; in member order all numbers as in a serial sum. */
     bool ordered = c->reduction == ECH_REDUCTION_DIRECT || c->reduction == ECH_REDUCTION_NAIVE;
     if (c->whole || ordered) RANKS_CHECK(memcmp(x, expected, bytes) == 0);
     ECH_TRY(checks_same_bits(group, x, bytes));
     if (c->reduction == ECH_REDUCTION_LIBRARY) return ECH_OK;
-    return checks_bytes(group, c->reduction, c->dtype, c->n, before);
+    return checks_bytes(group, c->reduction, c->wire, c->n, before);
 }
 
-/* One way to reduce, for all counts, both types, exact and inexact sums. */
+/* Types of elements, kept and on their way. */
+static const struct checks_types {
+    ech_dtype dtype, wire;
+} checks_types[] = {
+    {ECH_F64, ECH_F64},  {ECH_F32, ECH_F32}, {ECH_BF16, ECH_BF16}, {ECH_F16, ECH_F16},
+    {ECH_F32, ECH_BF16}, {ECH_F32, ECH_F16}, {ECH_F64, ECH_F32},   {ECH_F64, ECH_BF16},
+};
+enum { CHECKS_TYPES = sizeof checks_types / sizeof *checks_types };
+
+static inline bool checks_takes(ech_reduction reduction, const struct checks_types *t)
+{
+    return ech_reduction_takes(reduction, t->wire, t->wire != t->dtype);
+}
+
+/* One way to reduce, for all counts, all types that it takes, exact and inexact sums. */
 static inline ech_status checks_reduction(ech_comm *comm, ech_reduction reduction)
 {
     ech_group *group;
@@ -141,12 +177,16 @@ static inline ech_status checks_reduction(ech_comm *comm, ech_reduction reductio
     size_t most = (size_t)checks_counts[CHECKS_COUNTS - 1] * 8 + CHECKS_CANARY;
     char *x = malloc(most), *expected = malloc(most);
     ech_status st = ECH_OK;
-    for (int i = 0; i < CHECKS_COUNTS * 4 && st == ECH_OK; i++) {
+    for (int i = 0; i < CHECKS_COUNTS * CHECKS_TYPES * 2 && st == ECH_OK; i++) {
+        const struct checks_types *t = &checks_types[i / 2 % CHECKS_TYPES];
         checks_case c = {.reduction = reduction,
-                         .dtype = i % 2 ? ECH_F32 : ECH_F64,
-                         .n = checks_counts[i / 4],
-                         .whole = i / 2 % 2};
-        st = checks_one_reduce(group, &c, x, expected);
+                         .dtype = t->dtype,
+                         .wire = t->wire,
+                         .n = checks_counts[i / 2 / CHECKS_TYPES],
+                         .whole = i % 2};
+        bool twice =
+            c.whole && i / 2 % CHECKS_TYPES > 1; /* whole numbers of halves are no others */
+        if (checks_takes(reduction, t) && !twice) st = checks_one_reduce(group, &c, x, expected);
     }
     free(x);
     free(expected);
@@ -159,10 +199,15 @@ static inline ech_status checks_long_reduction(ech_comm *comm, ech_reduction red
 {
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
-    checks_case c = {.reduction = reduction, .dtype = ECH_F32, .n = (1 << 20) + 5};
-    c.whole = reduction == ECH_REDUCTION_RING;
-    char *x = malloc((size_t)c.n * 4 + CHECKS_CANARY), *expected = malloc((size_t)c.n * 4);
-    ech_status st = checks_one_reduce(group, &c, x, expected);
+    int64_t n = (1 << 20) + 5;
+    char *x = malloc((size_t)n * 8 + CHECKS_CANARY), *expected = malloc((size_t)n * 8);
+    ech_status st = ECH_OK;
+    for (int i = 1; i < CHECKS_TYPES && st == ECH_OK; i += 2) {
+        const struct checks_types *t = &checks_types[i];
+        checks_case c = {.reduction = reduction, .dtype = t->dtype, .wire = t->wire, .n = n};
+        c.whole = reduction == ECH_REDUCTION_RING;
+        if (checks_takes(reduction, t)) st = checks_one_reduce(group, &c, x, expected);
+    }
     free(x);
     free(expected);
     ech_group_destroy(group);
@@ -172,6 +217,7 @@ static inline ech_status checks_long_reduction(ech_comm *comm, ech_reduction red
 typedef struct checks_open {
     ech_sum sum;
     float *x, *expected;
+    ech_dtype wire;
     char *scratch;
     int64_t n;
 } checks_open;
@@ -181,8 +227,8 @@ static inline ech_status checks_begin(ech_group *group, ech_reduction reduction,
     int N = ech_group_size(group);
     ech_tensor view = ech_tensor_1d(open->x, ECH_F32, open->n);
     checks_fill(open->x, ECH_F32, open->n, ech_group_index(group), true);
-    checks_serial_sum(open->expected, ECH_F32, open->n, N, true);
-    return ech_sum_begin(group, reduction, &view, open->scratch, &open->sum);
+    checks_serial_sum(open->expected, ECH_F32, open->wire, open->n, N, true);
+    return ech_sum_begin(group, reduction, &view, open->wire, open->scratch, &open->sum);
 }
 
 /* Each sum begins before the one in front of it ends, over two groups in turn. */
@@ -197,7 +243,7 @@ static inline ech_status checks_chain(ech_group *const *groups, ech_reduction re
         if (i + 1 < sums) ECH_TRY(checks_begin(groups[(i + 1) % 2], reduction, &open[i + 1]));
         ECH_TRY(ech_sum_end(&open[i].sum));
         RANKS_CHECK(memcmp(open[i].x, open[i].expected, (size_t)open[i].n * 4) == 0);
-        expected += ech_reduction_bytes(reduction, ECH_F32, open[i].n, ech_group_size(group),
+        expected += ech_reduction_bytes(reduction, open[i].wire, open[i].n, ech_group_size(group),
                                         ech_group_index(group));
     }
     for (int g = 0; g < 2; g++) {
@@ -219,10 +265,13 @@ static inline ech_status checks_sums_in_a_row(ech_comm *comm, ech_reduction redu
     for (int g = 0; g < 2 && st == ECH_OK; g++) st = checks_world(comm, &groups[g]);
     for (int i = 0; i < SUMS; i++) {
         size_t bytes = (size_t)counts[i] * 4;
+        bool narrows = i % 2 && ech_reduction_takes(reduction, ECH_F16, true);
+        ech_dtype wire = narrows ? ECH_F16 : ECH_F32;
         open[i] = (checks_open){
             .x = malloc(bytes + 1),
             .expected = malloc(bytes + 1),
-            .scratch = malloc(ech_reduction_scratch(reduction, ECH_F32, counts[i], N) + 1),
+            .wire = wire,
+            .scratch = malloc(ech_reduction_scratch(reduction, wire, counts[i], N) + 1),
             .n = counts[i]};
     }
     if (st == ECH_OK) st = checks_chain(groups, reduction, open, SUMS);
@@ -331,7 +380,7 @@ static inline ech_status checks_mixed_groups(ech_comm *comm)
         float scratch[RANKS_MOST];
         for (int g = 0; g < 3; g++) {
             ech_tensor x = ech_tensor_1d(&sums[g], ECH_F32, 1);
-            ECH_TRY(ech_group_reduce(groups[g], ECH_REDUCTION_DIRECT, &x, scratch));
+            ECH_TRY(ech_group_reduce(groups[g], ECH_REDUCTION_DIRECT, &x, ECH_F32, scratch));
         }
         ECH_TRY(ech_comm_send_start(comm, (rank + 1) % N, turn, &mine, 4, &requests[1]));
         ECH_TRY(ech_group_barrier(parity));

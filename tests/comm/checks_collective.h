@@ -76,7 +76,7 @@ static inline checks_sum checks_sum_new(ech_group *group, ech_collective collect
     s.before = malloc(bytes + 1);
     checks_fill(s.x.at, dtype, n, index, false);
     checks_fill(s.before, dtype, n, index, false);
-    checks_serial_sum(s.serial, dtype, n, N, false);
+    checks_serial_sum(s.serial, dtype, dtype, n, N, false);
     return s;
 }
 
@@ -233,8 +233,8 @@ static inline ech_status checks_collectives(ech_comm *comm)
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     ech_status st = ECH_OK;
-    for (int i = 0; i < CHECKS_COUNTS * 2 && st == ECH_OK; i++)
-        st = checks_collectives_of(group, i % 2 ? ECH_F32 : ECH_F64, checks_counts[i / 2]);
+    for (int i = 0; i < CHECKS_COUNTS * 4 && st == ECH_OK; i++)
+        st = checks_collectives_of(group, checks_types[i % 4].dtype, checks_counts[i / 4]);
     /* Bytes move too. */
     if (st == ECH_OK) st = checks_all_gather(group, ECH_U8, 1001, false);
     if (st == ECH_OK) st = checks_all_to_all(group, ECH_U8, 17);
@@ -249,8 +249,9 @@ static inline ech_status checks_long_collectives(ech_comm *comm)
     ECH_TRY(checks_world(comm, &group));
     int64_t N = ech_comm_size(comm), segment = (1 << 20) / 4;
     ech_status st = checks_all_reduce(group, ECH_F32, 2 * N * segment + 1);
+    if (st == ECH_OK) st = checks_all_reduce(group, ECH_BF16, 2 * N * segment + 1);
     for (int in_place = 0; in_place < 2 && st == ECH_OK; in_place++)
-        st = checks_reduce_scatter(group, ECH_F32, N * segment + 1, in_place);
+        st = checks_reduce_scatter(group, in_place ? ECH_F32 : ECH_F16, N * segment + 1, in_place);
     if (st == ECH_OK) st = checks_all_gather(group, ECH_F64, N * segment + 1, false);
     ech_group_destroy(group);
     return st;

@@ -70,6 +70,7 @@ static inline ech_status checks_group_turn(ech_group *group, int turn, char *x, 
     for (int i = 0; i < 12; i++) {
         checks_case c = {.reduction = kinds[i % 3],
                          .dtype = (turn + i) % 2 ? ECH_F32 : ECH_F64,
+                         .wire = (turn + i) % 2 ? ECH_F32 : ECH_F64,
                          .n = counts[i / 3],
                          .whole = kinds[i % 3] == ECH_REDUCTION_RING};
         ECH_TRY(checks_one_reduce(group, &c, x, expected));

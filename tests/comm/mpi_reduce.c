@@ -22,7 +22,8 @@
 
 typedef struct bits {
     ech_reduction reduction;
-    float *sums; /* [BITS], of rank `of` */
+    ech_dtype dtype, wire;
+    char *sums; /* [BITS], of rank `of` */
     int of;
 } bits;
 enum { BITS = 10007 };
@@ -33,26 +34,33 @@ static ech_status reduce_fractions(ech_comm *comm, void *context)
     int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
-    float *x = malloc(BITS * sizeof *x);
-    void *scratch = malloc(ech_reduction_scratch(b->reduction, ECH_F32, BITS, N) + 1);
-    checks_fill(x, ECH_F32, BITS, rank, false);
-    ech_tensor view = ech_tensor_1d(x, ECH_F32, BITS);
-    ech_status st = ech_group_reduce(group, b->reduction, &view, scratch);
-    if (rank == b->of) memcpy(b->sums, x, BITS * sizeof *x);
+    size_t bytes = BITS * ech_dtype_bytes(b->dtype);
+    char *x = malloc(bytes);
+    void *scratch = malloc(ech_reduction_scratch(b->reduction, b->wire, BITS, N) + 1);
+    checks_fill(x, b->dtype, BITS, rank, false);
+    ech_tensor view = ech_tensor_1d(x, b->dtype, BITS);
+    ech_status st = ech_group_reduce(group, b->reduction, &view, b->wire, scratch);
+    if (rank == b->of) memcpy(b->sums, x, bytes);
     free(x);
     free(scratch);
     ech_group_destroy(group);
     return st;
 }
 
-static ech_status compare_with_local(ech_comm *comm, ech_reduction reduction)
+static ech_status compare_with_local(ech_comm *comm, ech_reduction reduction,
+                                     const struct checks_types *types)
 {
-    bits here = {.reduction = reduction, .of = ech_comm_rank(comm)}, threads = here;
-    here.sums = calloc(BITS, sizeof(float));
-    threads.sums = calloc(BITS, sizeof(float));
+    bits here = {.reduction = reduction,
+                 .dtype = types->dtype,
+                 .wire = types->wire,
+                 .of = ech_comm_rank(comm)},
+         threads = here;
+    size_t item = ech_dtype_bytes(types->dtype);
+    here.sums = calloc(BITS, item);
+    threads.sums = calloc(BITS, item);
     ech_status st = reduce_fractions(comm, &here);
     if (st == ECH_OK) st = ranks_run(ech_comm_size(comm), 60, reduce_fractions, &threads, NULL);
-    bool same = memcmp(here.sums, threads.sums, BITS * sizeof(float)) == 0;
+    bool same = memcmp(here.sums, threads.sums, BITS * item) == 0;
     free(here.sums);
     free(threads.sums);
     ECH_TRY(st);
@@ -69,8 +77,10 @@ static ech_status run_checks(ech_comm *comm)
     ECH_TRY(checks_long_reduction(comm, ECH_REDUCTION_RING));
     for (int i = 0; i < ECH_REDUCTIONS; i++)
         if (i != ECH_REDUCTION_LIBRARY) ECH_TRY(checks_sums_in_a_row(comm, (ech_reduction)i));
-    ECH_TRY(compare_with_local(comm, ECH_REDUCTION_DIRECT));
-    ECH_TRY(compare_with_local(comm, ECH_REDUCTION_RING));
+    for (int i = 0; i < ECH_REDUCTIONS; i++)
+        for (int t = 0; t < CHECKS_TYPES && i != ECH_REDUCTION_LIBRARY; t++)
+            if (checks_takes((ech_reduction)i, &checks_types[t]))
+                ECH_TRY(compare_with_local(comm, (ech_reduction)i, &checks_types[t]));
     ECH_TRY(checks_messages(comm));
     ECH_TRY(checks_fold(comm));
     ECH_TRY(checks_broadcast(comm));

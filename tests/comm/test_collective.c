@@ -106,7 +106,7 @@ static ech_status sum_thrice(ech_comm *comm, void *context)
     ech_status st = ech_group_all_reduce(group, &x[0], scratch);
     if (st == ECH_OK) st = ech_group_reduce_scatter(group, &x[1], mine, scratch);
     if (st == ECH_OK) st = ech_group_all_gather(group, in_halves, mine, sizeof *mine, COUNT);
-    if (st == ECH_OK) st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &x[2], scratch);
+    if (st == ECH_OK) st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &x[2], ECH_F32, scratch);
     ech_group_destroy(group);
     ECH_TRY(st);
     RANKS_CHECK(memcmp(at_once, in_halves, sizeof at_once) == 0);

@@ -65,7 +65,7 @@ static ech_status reduce_cut(ech_comm *comm, void *context)
                               ech_tensor_1d(halves, ECH_F32, 337),
                               ech_tensor_1d(halves + 337, ECH_F32, COUNT - 337)};
         for (int i = 0; i < 3 && st == ECH_OK; i++)
-            st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &views[i], scratch);
+            st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &views[i], ECH_F32, scratch);
         ech_group_destroy(group);
     }
     free(scratch);
@@ -81,6 +81,96 @@ static void test_cut_changes_no_bit(void **state)
         assert_int_equal(ranks_run(n, deadline, reduce_cut, NULL, NULL), ECH_OK);
 }
 
+/* ---- halves ---- */
+
+enum { ALL_HALVES = 1 << 16 };
+
+static double half_value(uint16_t half, ech_dtype dtype)
+{
+    double value;
+    ech_convert(&half, dtype, &value, ECH_F64, 1);
+    return value;
+}
+
+/* Every half: itself on rank 0, another one on each other rank, so that exponents and signs meet in every way. */
+static uint16_t half_of_rank(int rank, int i)
+{
+    return (uint16_t)((unsigned)i * (rank ? 40503u + 2 * (unsigned)rank : 1u));
+}
+
+/* Within half a unit in the last place of the sum in double of the halves, but for the fp32 additions' roundings. */
+static bool is_near(uint16_t half, double exact, double magnitude, ech_dtype dtype)
+{
+    double largest = dtype == ECH_F16 ? 65504 : 0x1.fep127;
+    double ulp = dtype == ECH_F16 ? 0x1p-10 : 0x1p-7, least = dtype == ECH_F16 ? 0x1p-24 : 0x1p-133;
+    double value = half_value(half, dtype), slack = magnitude * 0x1p-22 + least / 2;
+    if (isnan(exact)) return isnan(value);
+    if (isinf(value) || isinf(exact))
+        return value == exact || fabs(exact) >= largest * (1 - 0x1p-20);
+    return fabs(value - exact) <= fabs(exact) * ulp / 2 + slack;
+}
+
+static ech_status sum_all_halves(ech_comm *comm, void *context)
+{
+    ech_dtype dtype = *(ech_dtype *)context;
+    int N = ech_comm_size(comm);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    uint16_t *x = malloc(ALL_HALVES * sizeof *x);
+    for (int i = 0; i < ALL_HALVES; i++) x[i] = half_of_rank(ech_comm_rank(comm), i);
+    ech_tensor view = ech_tensor_1d(x, dtype, ALL_HALVES);
+    void *scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, ALL_HALVES, N));
+    ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &view, dtype, scratch);
+    bool near = true;
+    for (int i = 0; i < ALL_HALVES; i++) {
+        double exact = 0, magnitude = 0;
+        for (int r = 0; r < N; r++) {
+            exact += half_value(half_of_rank(r, i), dtype);
+            magnitude += fabs(half_value(half_of_rank(r, i), dtype));
+        }
+        near &= is_near(x[i], exact, magnitude, dtype);
+    }
+    free(scratch);
+    free(x);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(near);
+    return ECH_OK;
+}
+
+static void test_every_half(void **state)
+{
+    (void)state;
+    ech_dtype dtypes[] = {ECH_BF16, ECH_F16};
+    for (int n = 2; n <= 4; n++)
+        for (int t = 0; t < 2; t++)
+            assert_int_equal(ranks_run(n, deadline, sum_all_halves, &dtypes[t], NULL), ECH_OK);
+}
+
+/* 1 + 3·2^-9 is nearer to 1 + 2^-7, the next bf16, than to 1; sums that were rounded after each addition would stay 1. */
+static ech_status round_once(ech_comm *comm, void *context)
+{
+    (void)context;
+    static const float addends[] = {1, 0x1p-9f, 0x1p-9f, 0x1p-9f};
+    int rank = ech_comm_rank(comm);
+    char scratch[64];
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    float x = addends[rank];
+    ech_tensor view = ech_tensor_1d(&x, ECH_F32, 1);
+    ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &view, ECH_BF16, scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(x == 1 + 0x1p-7f);
+    return ECH_OK;
+}
+
+static void test_rounded_once(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(4, deadline, round_once, NULL, NULL), ECH_OK);
+}
+
 /* One member alone begins a sum, and already sends several segments of it: the others come later. */
 static ech_status begin_alone(ech_comm *comm, void *context)
 {
@@ -89,6 +179,7 @@ static ech_status begin_alone(ech_comm *comm, void *context)
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     checks_open open = {.x = malloc((size_t)n * 4), .expected = malloc((size_t)n * 4), .n = n};
+    open.wire = ECH_F32;
     open.scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, 2));
     while (ech_comm_rank(comm) == 1 && !*begun) sched_yield();
     ech_status st = checks_begin(group, ECH_REDUCTION_DIRECT, &open);
@@ -122,10 +213,12 @@ static ech_status refuse(ech_comm *comm, void *context)
     int32_t whole[2] = {1, 2};
     float real[2] = {1, 2};
     ech_tensor integers = ech_tensor_1d(whole, ECH_I32, 2), reals = ech_tensor_1d(real, ECH_F32, 2);
-    ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &integers, NULL);
+    ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &integers, ECH_I32, NULL);
     RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "int32"));
-    st = ech_group_reduce(group, ECH_REDUCTION_LIBRARY, &reals, NULL);
+    st = ech_group_reduce(group, ECH_REDUCTION_LIBRARY, &reals, ECH_F32, NULL);
     RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "parallel.comm"));
+    st = ech_group_reduce(group, ECH_REDUCTION_RING, &reals, ECH_BF16, NULL);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "use direct"));
     ech_group_destroy(group);
     return ECH_OK;
 }
@@ -224,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_refusals),        cmocka_unit_test(test_names),
         cmocka_unit_test(test_formulas),        cmocka_unit_test(test_other_collectives),
         cmocka_unit_test(test_barrier),         cmocka_unit_test(test_beginning_waits_for_nobody),
+        cmocka_unit_test(test_every_half),      cmocka_unit_test(test_rounded_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,10 +110,42 @@ static void long_arrays(void **state)
     assert_true(ech_type_dtype(ECH_TYPE_FIXED, ECH_I32, types) == ECH_I32);
 }
 
+/* From fp32 directly and by way of fp64: the same bits, NaN included. */
+static void check_direct(uint32_t bits)
+{
+    static const ech_dtype halves[] = {ECH_BF16, ECH_F16};
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    for (int i = 0; i < 2; i++) {
+        uint16_t half;
+        ech_convert(&value, ECH_F32, &half, halves[i], 1);
+        assert_int_equal(half, half_of((double)value, halves[i]));
+    }
+}
+
+/* Every sign, exponent and rounding: each pattern of the upper half, with the lower bits at and beside where roundings of
+ * either type turn. */
+static void directly_as_by_fp64(void **state)
+{
+    (void)state;
+    static const uint32_t lower[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
+    for (uint32_t upper = 0; upper < ALL; upper++)
+        for (size_t i = 0; i < sizeof lower / sizeof *lower; i++)
+            check_direct(upper << 16 | lower[i]);
+    for (int i = 0; i < ALL; i++)
+        for (int k = 0; k < 2; k++) {
+            uint16_t half = (uint16_t)i;
+            ech_dtype dtype = k ? ECH_F16 : ECH_BF16;
+            float direct, other = (float)value_of(half, dtype);
+            ech_convert(&half, dtype, &direct, ECH_F32, 1);
+            assert_memory_equal(&direct, &other, sizeof direct);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_half),
-                                       cmocka_unit_test(every_rounding), cmocka_unit_test(edges),
-                                       cmocka_unit_test(long_arrays)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_half), cmocka_unit_test(every_rounding), cmocka_unit_test(edges),
+        cmocka_unit_test(long_arrays), cmocka_unit_test(directly_as_by_fp64)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

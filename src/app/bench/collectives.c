@@ -34,7 +34,7 @@ static ech_status all_reduce(side *s)
 static ech_status all_reduce_library(side *s)
 {
     ech_tensor x = ech_tensor_1d(s->x, ECH_F32, s->n);
-    return ech_group_reduce(s->group, ECH_REDUCTION_LIBRARY, &x, NULL);
+    return ech_group_reduce(s->group, ECH_REDUCTION_LIBRARY, &x, x.dtype, NULL);
 }
 
 static ech_status reduce_scatter(side *s)
