@@ -153,12 +153,12 @@ static void close_alone(measurement *m)
     ech_group_destroy(m->world);
 }
 
-/* Seconds in which LOAD waited for the batch, without using the processor. */
+/* Seconds in which COUNT waited for the batch, without using the processor. */
 static double waited_for_data(const ech_list *list, const double *begin, const double *mark)
 {
     double waited = 0;
     for (size_t s = 0; s < list->step.n; s++)
-        if (list->step.at[s].kind == ECH_STEP_LOAD)
+        if (list->step.at[s].kind == ECH_STEP_COUNT)
             waited += mark[list->step.at[s].tick] - begin[s];
     return waited;
 }

@@ -169,7 +169,7 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
         ech_timeline_bar bar = {.rank = rank,
                                 .kind = ech_step_bar(step),
                                 .chunk = step->chunk,
-                                .micro = step->micro,
+                                .micro = step->block < 0 ? -1 : step->micro,
                                 .begin = begin[s],
                                 .end = end[s]};
         bool works = bar.end > bar.begin;

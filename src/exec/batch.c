@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps that exchange data with the host: LOAD, SCALE, READ, LOGITS.
+ * Steps that exchange data with the host: COUNT, SCALE, LOAD, READ, LOGITS.
  */
 #include <math.h>
 #include <string.h>
@@ -21,43 +21,54 @@ static void load_rows(ech_exec *exec, int micro, char *to, const char *from, siz
     }
 }
 
-/* Micro-batches of a turn, by sequence chunks or of whole samples, copied to their values. */
-static void load_slot(ech_exec *exec, int turn, ech_slot slot, const void *from)
+/* The step's micro-batch, by sequence chunks or of whole samples, copied to its values. */
+static void load_slot(ech_exec *exec, const ech_step *step, ech_slot slot, const void *from)
 {
     const ech_list *list = exec->list;
     if (list->batch[slot] < 0) return;
     size_t item = ech_dtype_bytes(slot == ECH_WEIGHTS ? ECH_F32 : ECH_I32);
     size_t samples = (size_t)(list->extent.batch * list->extent.sequence) * item;
+    size_t before = (size_t)ech_micro_at(list->numbering, step->micro).micro_batch;
+    const char *read = (const char *)from + before * samples;
     bool whole = ech_slot_is_whole(slot);
-    for (int k = 0; k < list->numbering.micro_batches; k++) {
-        const char *read = (const char *)from + (size_t)k * samples;
-        for (int c = 0; c < (whole ? 1 : list->numbering.sequence_chunks); c++) {
-            int micro = ech_micro_number(list->numbering, (ech_micro){turn, k, c});
-            char *to = ech_exec_touch(exec, ech_list_batch(list, slot, micro));
-            if (whole)
-                exec->device->copy(to, read, samples);
-            else
-                load_rows(exec, micro, to, read, item);
-        }
+    for (int c = 0; c < (whole ? 1 : list->numbering.sequence_chunks); c++) {
+        char *to = ech_exec_touch(exec, ech_list_batch(list, slot, step->micro + c));
+        if (whole)
+            exec->device->copy(to, read, samples);
+        else
+            load_rows(exec, step->micro + c, to, read, item);
     }
+}
+
+/* The batch of the step's turn. It stays until that of the next turn is asked for. */
+static ech_status find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out)
+{
+    return ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, out);
 }
 
 ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
-    double *row = ech_exec_row(exec, step->turn);
-    memset(row, 0, (size_t)ech_plan_row(exec->plan) * sizeof *row);
     if (exec->list->purpose == ECH_GENERATE) {
         int value = exec->list->batch[ECH_TOKENS];
         exec->device->copy(ech_exec_touch(exec, value), &exec->token, sizeof exec->token);
         return ECH_OK;
     }
     const ech_batch *batch;
-    ECH_TRY(ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, &batch));
+    ECH_TRY(find_batch(exec, step, &batch));
+    load_slot(exec, step, ECH_TOKENS, batch->tokens);
+    load_slot(exec, step, ECH_TARGETS, batch->targets);
+    load_slot(exec, step, ECH_WEIGHTS, batch->weights);
+    load_slot(exec, step, ECH_STARTS, batch->starts);
+    return ECH_OK;
+}
+
+ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
+{
+    double *row = ech_exec_row(exec, step->turn);
+    memset(row, 0, (size_t)ech_plan_row(exec->plan) * sizeof *row);
+    const ech_batch *batch;
+    ECH_TRY(find_batch(exec, step, &batch));
     ech_exec_mark(exec, step->tick);
-    load_slot(exec, step->turn, ECH_TOKENS, batch->tokens);
-    load_slot(exec, step->turn, ECH_TARGETS, batch->targets);
-    load_slot(exec, step->turn, ECH_WEIGHTS, batch->weights);
-    load_slot(exec, step->turn, ECH_STARTS, batch->starts);
     row[ECH_SCALAR_TOKENS] = batch->step_tokens;
     row[ECH_SCALAR_STOP] = exec->ask_stop;
     row[ECH_SCALAR_SAVE_NOW] = exec->ask_save;

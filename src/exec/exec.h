@@ -46,7 +46,7 @@ const char *ech_exec_binding(const ech_exec *exec);
  * every step of every lane is complete; a checkpoint may still be written (see saving). */
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
-/* Sets the loader from which LOAD takes its batches in lists of that purpose. Borrowed. */
+/* Sets the loader from which COUNT and LOAD take batches in lists of that purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
 /* Sets the token that LOAD gives to the next run of ECH_LIST_GENERATE, and its position < T in the text, from 0.
  * Earlier runs had the tokens at the positions before it, one each: their keys and values are in the KV cache. */
@@ -168,7 +168,7 @@ void ech_exec_record(ech_exec *exec, bool on);
 typedef struct ech_exec_times {
     double began, ended;   /* of the run, on all lanes */
     double *begins, *ends; /* [steps of its list]; of a message: posted and completed */
-    /* [ticks of its list]: the end of each call of F, B and W; at LOAD's first tick, when the batch had arrived. Other
+    /* [ticks of its list]: the end of each call of F, B and W; at COUNT's tick, when the batch had arrived. Other
      * ticks are not set. */
     double *marks;
 } ech_exec_times;

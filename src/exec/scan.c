@@ -53,7 +53,7 @@ static void scan_params(ech_exec *exec)
 {
     const ech_step *step = exec->plan->list[ECH_LIST_TRAIN].step.at;
     exec->list = &exec->plan->list[ECH_LIST_TRAIN];
-    while (step->kind != ECH_STEP_LOAD) step++; /* receives may be posted before it */
+    while (step->kind != ECH_STEP_COUNT) step++; /* receives may be posted before it */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         if (exec->plan->param[i].value < 0) continue;
         ech_tensor param = ech_exec_param(exec, i);

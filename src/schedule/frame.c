@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that makes a list of block steps a whole training step, or several: LOAD and the token
- * count before the first forward of a turn, a reduction of each bucket as soon as it is complete, norms,
- * clipping and updates after its last backward. Where a group has one member no communication is
- * inserted.
+ * The pass that makes a list of block steps a whole training step, or several: the token count before
+ * a turn, LOAD of each micro-batch one ahead of its first forward, a reduction of each bucket as soon
+ * as it is complete, norms, clipping and updates after the turn's last backward. Where a group has one member no
+ * communication is inserted.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
  * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own, and
@@ -22,7 +22,8 @@ typedef struct framing {
     int *ready;   /* [turns * buckets]: the lowered step that completes it */
     int *reduced; /* [buckets]: its reduction in this turn, or -1 */
     int turn;     /* of the steps being added */
-    int loaded;   /* turns that are loaded */
+    bool loads;   /* some block of the rank has values that LOAD writes */
+    int loaded;   /* micro-batches that are loaded, over all turns */
 } framing;
 
 static bool is_shared(const ech_plan *plan, ech_layout_group group)
@@ -78,6 +79,24 @@ static bool is_synchronous(const framing *f)
     return f->plan->schedule->weights == ECH_WEIGHTS_FLUSHED;
 }
 
+static bool loads_for(const ech_block *block, ech_purpose purpose)
+{
+    for (size_t i = 0; i < block->value.n; i++) {
+        const ech_block_value *v = &block->value.at[i];
+        if (v->source == ECH_FROM_BATCH && v->purposes & 1u << purpose) return true;
+    }
+    return false;
+}
+
+static bool loads(const ech_plan *plan, ech_purpose purpose)
+{
+    for (size_t b = 0; b < plan->model->block.n; b++)
+        if (ech_layout_has_block(plan->layout, plan->rank, (int)b) &&
+            loads_for(plan->model->block.at[b], purpose))
+            return true;
+    return false;
+}
+
 static void begin(framing *f, ech_plan *plan, ech_list *list)
 {
     *f = (framing){.plan = plan,
@@ -85,6 +104,7 @@ static void begin(framing *f, ech_plan *plan, ech_list *list)
                    .from = list->step.at,
                    .from_after = list->after.at,
                    .n = list->step.n,
+                   .loads = loads(plan, list->purpose),
                    .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
     list->step.at = NULL;
     list->step.n = list->step.capacity = 0;
@@ -117,13 +137,27 @@ static void copy_step(framing *f, size_t s)
 
 /* ---- a turn's beginning and end ---- */
 
-static void load_turns(framing *f, const ech_step *step)
+static void begin_turn(framing *f)
 {
-    if (step->lane != ECH_LANE_COMPUTE) return;
-    for (; f->loaded <= step->turn; f->loaded++) {
-        f->turn = f->loaded;
-        add(f, ECH_STEP_LOAD, -1, -1);
-        if (f->list->purpose == ECH_TRAIN) add(f, ECH_STEP_SCALE, -1, -1);
+    if (f->list->purpose != ECH_GENERATE) add(f, ECH_STEP_COUNT, -1, -1);
+    if (f->list->purpose == ECH_TRAIN) add(f, ECH_STEP_SCALE, -1, -1);
+}
+
+/* Before a micro-batch's first forward the next one is loaded, of the next turn, too. */
+static void load_ahead(framing *f, const ech_step *step)
+{
+    ech_numbering numbering = f->list->numbering;
+    if (step->kind != ECH_STEP_FORWARD) return;
+    int ahead = ech_micro_whole(numbering, ech_micro_at(numbering, step->micro)) + 1;
+    int all = f->list->turns * numbering.micro_batches;
+    for (; f->loaded <= ahead && f->loaded < all; f->loaded++) {
+        int first = f->loaded * numbering.sequence_chunks;
+        ech_micro at = ech_micro_at(numbering, first);
+        f->turn = at.turn;
+        if (at.micro_batch == 0) begin_turn(f);
+        if (!f->loads) continue;
+        int load = add(f, ECH_STEP_LOAD, -1, -1);
+        f->list->step.at[load].micro = first;
     }
 }
 
@@ -200,7 +234,7 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     find_ready(&f, last);
     free(last);
     for (size_t s = 0; s < f.n; s++) {
-        load_turns(&f, &f.from[s]);
+        load_ahead(&f, &f.from[s]);
         copy_step(&f, s);
         reduce_ready(&f, f.from[s].turn, s);
     }
@@ -217,7 +251,7 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
     framing f;
     begin(&f, (ech_plan *)plan, list);
     for (size_t s = 0; s < f.n; s++) {
-        load_turns(&f, &f.from[s]);
+        load_ahead(&f, &f.from[s]);
         copy_step(&f, s);
     }
     if (list->purpose == ECH_GENERATE) {

@@ -466,9 +466,9 @@ static void test_other_events(void **state)
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
     const char *const cases[][2] = {
         {"\"pid\":1", "\"pid\":0"},
-        {"\"name\":\"load\"", "\"name\":\"lode\""},
-        {"\"name\":\"load\"", "\"nome\":\"load\""},
-        {"\"cat\":\"load\"", "\"cat\":\"F\""},
+        {"\"name\":\"count\"", "\"name\":\"coins\""},
+        {"\"name\":\"count\"", "\"nome\":\"count\""},
+        {"\"cat\":\"count\"", "\"cat\":\"F\""},
         {"\"tid\":0,\"ts\"", "\"tid\":32,\"ts\""},
         {"\"args\":{\"list\":4", "\"args\":{\"list\":5"},
         {"\"step\":4", "\"step\":5"},

@@ -72,7 +72,7 @@ static void steps_have_words(void **state)
         ech_step step;
         const char *words;
     } cases[] = {
-        {{.kind = ECH_STEP_LOAD}, "load"},
+        {{.kind = ECH_STEP_LOAD, .micro = 3}, "load 3"},
         {{.kind = ECH_STEP_FORWARD, .micro = 3, .block = 5}, "F0.3/5"},
         {{.kind = ECH_STEP_BACKWARD_WEIGHT,
           .chunk = 1,

@@ -208,10 +208,85 @@ static void test_wrong_heirs(void **state)
     fixture_free(&f);
 }
 
+/* ---- the batch: one micro-batch under way, and one ahead ---- */
+
+static bool loads(const ech_list *list)
+{
+    bool some = false;
+    for (ech_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) some |= list->batch[slot] >= 0;
+    return some;
+}
+
+/* Micro-batch k + 1, if there is one, is loaded last when the first forward of k begins. */
+static void check_loads(const ech_list *list)
+{
+    int chunks = list->numbering.sequence_chunks, all = list->micro_batches / chunks;
+    int loaded = 0, counted = 0, begun = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind == ECH_STEP_COUNT) {
+            assert_int_equal(step->turn, counted++);
+            if (loads(list)) assert_int_equal(loaded, step->turn * list->numbering.micro_batches);
+        } else if (step->kind == ECH_STEP_LOAD) {
+            assert_int_equal(step->micro, loaded++ * chunks);
+            assert_int_equal(step->turn, counted - 1);
+        } else if (step->kind == ECH_STEP_FORWARD) {
+            assert_true(step->turn < counted);
+            if (step->micro / chunks < begun) continue;
+            assert_int_equal(step->micro / chunks, begun++);
+            if (loads(list)) assert_int_equal(loaded, begun < all ? begun + 1 : all);
+        }
+    }
+    assert_int_equal(begun, all);
+    assert_int_equal(counted, list->turns);
+    assert_int_equal(loaded, loads(list) ? all : 0);
+}
+
+/* Bytes of the batch: the most over the ranks. */
+static int64_t check_batch(const char *schedule, int stages, int micro_batches, const char *more,
+                           ech_list_kind kind)
+{
+    int64_t most = 0;
+    int turns = fixture_is_asynchronous(schedule) ? 2 : 0;
+    fixture f = fixture_pipeline((fixture_shape){.schedule = schedule,
+                                                 .stages = stages,
+                                                 .chunks = fixture_chunks(schedule),
+                                                 .micro_batches = micro_batches,
+                                                 .turns = turns,
+                                                 .more = more});
+    for (int rank = 0; rank < f.ranks; rank++) {
+        const ech_list *list = &f.plan[rank]->list[kind];
+        check_loads(list);
+        if (list->peak[ECH_MEMORY_BATCH] > most) most = list->peak[ECH_MEMORY_BATCH];
+    }
+    fixture_free(&f);
+    return most;
+}
+
+static void batches_are_loaded_one_ahead(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", "memory.sequence_chunks=2 data.document_mask=true"};
+    for (int i = 0; i < FIXTURE_SCHEDULES; i++)
+        for (int m = 0; m < 2; m++) {
+            const char *name = fixture_schedules[i];
+            int64_t few = check_batch(name, 2, 8, more[m], ECH_LIST_TRAIN);
+            int64_t many = check_batch(name, 2, 32, more[m], ECH_LIST_TRAIN);
+            /* A batch is there until its last backward: of gpipe's, all are. */
+            assert_int_equal(many, strcmp(name, "gpipe") == 0 ? 4 * few : few);
+            few = check_batch(name, 2, 8, more[m], ECH_LIST_VALIDATE);
+            assert_int_equal(check_batch(name, 2, 32, more[m], ECH_LIST_VALIDATE), few);
+        }
+    /* One sample of 8 tokens a micro-batch: tokens, targets and weights of two, four bytes each. */
+    assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_TRAIN), 2 * 3 * ech_align(8 * 4));
+    assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_VALIDATE), 2 * 3 * ech_align(8 * 4));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_live_at_once), cmocka_unit_test(test_grows_with_tokens),
-        cmocka_unit_test(test_heirs), cmocka_unit_test(test_wrong_heirs)};
+        cmocka_unit_test(test_heirs), cmocka_unit_test(test_wrong_heirs),
+        cmocka_unit_test(batches_are_loaded_one_ahead)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

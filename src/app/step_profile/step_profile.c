@@ -66,12 +66,12 @@ static void add_gap(ech_step_profile *p, const ech_exec_times *t, const int *ste
     add(p, row, now - last);
 }
 
-/* A step of the compute lane: its calls one by one; for LOAD the wait for the batch apart. */
+/* A step of the compute lane: its calls one by one; for COUNT the wait for the batch apart. */
 static void add_step(ech_step_profile *p, const ech_exec_times *t, size_t s)
 {
     const ech_step *step = &p->plan->list[ECH_LIST_TRAIN].step.at[s];
     double since = t->begins[s];
-    if (step->kind == ECH_STEP_LOAD) {
+    if (step->kind == ECH_STEP_COUNT) {
         add(p, p->rows.data, t->marks[step->tick] - since);
         since = t->marks[step->tick];
     }

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes in from the host and goes out to it: LOAD, LOGITS, SNAPSHOT, SAVE.
+ * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE.
  */
 #include "schedule/step/step.h"
 
-/* Values of a batch slot, for all turns. */
+/* Waiting for the batch is its part of what a training step does once. */
+static double count_seconds(const ech_step_query *q)
+{
+    return q->costs->rates.other_seconds;
+}
+
+const ech_step_methods ech_count_methods = {.seconds = count_seconds};
+
+/* Values of a batch slot, for all micro-batches. */
 static void make_batch(ech_accessor *a, int block, int local)
 {
     const ech_block_value *v = &a->plan->model->block.at[block]->value.at[local];
@@ -22,10 +30,9 @@ static void make_batch(ech_accessor *a, int block, int local)
     }
 }
 
-/* What this rank's blocks declare, for the micro-batches of its turn. */
-static void touch_batch(ech_accessor *a)
+/* What this rank's blocks declare. */
+static void make_batches(ech_accessor *a)
 {
-    const ech_numbering *numbering = &a->list->numbering;
     for (int b = 0; b < (int)a->plan->model->block.n; b++) {
         const ech_block *block = a->plan->model->block.at[b];
         for (int local = 0; a->list->first_local[b] >= 0 && local < (int)block->value.n; local++) {
@@ -34,15 +41,21 @@ static void touch_batch(ech_accessor *a)
             if (v->purposes & 1u << a->list->purpose) make_batch(a, b, local);
         }
     }
+}
+
+static void touch_batch(ech_accessor *a)
+{
+    if (a->step->micro == 0) make_batches(a);
     for (ech_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
-        int chunks = ech_slot_is_whole(slot) ? 1 : numbering->sequence_chunks;
-        for (int k = 0; a->list->batch[slot] >= 0 && k < numbering->micro_batches; k++)
-            for (int c = 0; c < chunks; c++) {
-                ech_micro at = {a->step->turn, k, c};
-                ech_access_value(a, ech_list_batch(a->list, slot, ech_micro_number(*numbering, at)),
-                                 true);
-            }
+        int chunks = ech_slot_is_whole(slot) ? 1 : a->list->numbering.sequence_chunks;
+        for (int c = 0; a->list->batch[slot] >= 0 && c < chunks; c++)
+            ech_access_value(a, ech_list_batch(a->list, slot, a->step->micro + c), true);
     }
+}
+
+static void print_load(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " %d", step->micro);
 }
 
 /* A batch is copied: read and written. */
@@ -57,14 +70,8 @@ static ech_work load_work(const ech_step_query *q)
     return (ech_work){.bytes = bytes};
 }
 
-/* And what else a step does once. */
-static double load_seconds(const ech_step_query *q)
-{
-    return q->costs->rates.other_seconds;
-}
-
 const ech_step_methods ech_load_methods = {
-    .touch = touch_batch, .work = load_work, .seconds = load_seconds};
+    .touch = touch_batch, .print = print_load, .work = load_work};
 
 static void touch_logits(ech_accessor *a)
 {
