@@ -43,13 +43,19 @@ ech_tensor ech_exec_param(const ech_exec *exec, int param)
     return ech_exec_param_at(exec, param, 0);
 }
 
+ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, void *data)
+{
+    int64_t size[ECH_MAX_DIMS];
+    ech_shape_resolve(&state->shape, ech_extent_of_params(exec->plan->layout->sharding), size);
+    return ech_tensor_view(data, ech_plan_state_dtype(exec->plan, state), state->shape.dims, size);
+}
+
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 {
-    int value = exec->plan->param[param].state[state];
-    ech_tensor view;
-    set_view(exec, param, ech_plan_state_dtype(exec->plan, param),
-             exec->arena + exec->plan->persistent.at[value].offset, &view);
-    return view;
+    const ech_plan *plan = exec->plan;
+    const ech_plan_state *s = &plan->state.at[plan->param[param].first_state + state];
+    char *data = exec->arena + plan->persistent.at[s->value].offset;
+    return ech_exec_state_view(exec, &s->is, data);
 }
 
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
@@ -111,9 +117,9 @@ static void init_param(ech_exec *exec, int index)
         else
             plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
     }
-    for (int s = 0; plan->partials >= 0 && s < plan->states; s++) {
+    for (int s = 0; s < plan->param[index].states; s++) {
         ech_tensor state = ech_exec_state(exec, index, s);
-        plan->kernels->fill(exec->context, &state, 0);
+        exec->device->fill(state.data, 0, ech_tensor_bytes(&state));
     }
 }
 
@@ -208,6 +214,22 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
+static void update_param(ech_exec *exec, const ech_step *step, int index, ech_update update)
+{
+    const ech_plan *plan = exec->plan;
+    ech_tensor param = ech_exec_param_at(exec, index, step->version);
+    ech_tensor gradient = ech_exec_gradient(exec, index), state[ECH_MAX_STATES];
+    for (int i = 0; i < plan->param[index].states; i++) state[i] = ech_exec_state(exec, index, i);
+    bool decays = plan->model->param.at[index].decay;
+    update.weight_decay = decays ? exec->config->optimizer.weight_decay : 0;
+    plan->optimizer->update(&(ech_optimizer_work){.kernels = plan->kernels,
+                                                  .context = exec->context,
+                                                  .param = &param,
+                                                  .gradient = &gradient,
+                                                  .state = state,
+                                                  .update = &update});
+}
+
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
@@ -220,15 +242,7 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++) {
-        ech_tensor param = ech_exec_param_at(exec, params[i], step->version);
-        ech_tensor gradient = ech_exec_gradient(exec, params[i]);
-        ech_tensor states[ECH_MAX_STATES];
-        for (int k = 0; k < plan->states; k++) states[k] = ech_exec_state(exec, params[i], k);
-        bool decays = plan->model->param.at[params[i]].decay;
-        update.weight_decay = decays ? exec->config->optimizer.weight_decay : 0;
-        plan->optimizer->update(plan->kernels, exec->context, &param, &gradient, states, &update);
-    }
+    for (int i = 0; i < n; i++) update_param(exec, step, params[i], update);
     return ECH_OK;
 }
 

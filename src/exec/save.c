@@ -12,34 +12,105 @@ static const char previous_name[] = "previous";
 /* The weights as the run has them, where model/ has narrower ones. */
 static const char master_name[] = "master";
 
-/* Adds this rank's slices of a parameter, or of a tensor of its shape, as boxes of the whole tensor. */
-static void add_slices(const ech_plan *plan, const ech_param *p, const ech_tensor *x,
-                       ech_saved_tensor *saved)
+/* ---- what is saved of a parameter: weights, states, and where the run keeps them the weights before ---- */
+
+typedef struct saved {
+    const char *name; /* suffix to the parameter's; NULL: the weights */
+    ech_shape shape;
+    ech_dtype dtype;
+    int value;    /* where training has it; -1: this rank does not hold the parameter */
+    int snapshot; /* its copy; -1: none */
+    bool writes;  /* this rank does */
+} saved;
+
+enum { MOST_SAVED = 2 + ECH_MAX_STATES };
+
+static bool trains(const ech_exec *exec)
+{
+    return exec->plan->partials >= 0;
+}
+
+static bool keeps_previous(const ech_exec *exec)
+{
+    return trains(exec) && exec->plan->schedule->weights == ECH_WEIGHTS_BUFFERED;
+}
+
+static saved weights_at(const ech_exec *exec, int param, const char *name, int version)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    saved of = {.name = name,
+                .shape = plan->model->param.at[param].shape,
+                .dtype = ech_plan_param_dtype(plan, param),
+                .value = p->value < 0 ? -1 : p->value + ech_exec_weight_slot(exec, version),
+                .snapshot = version ? p->previous : p->snapshot};
+    of.writes = p->value >= 0 && ech_layout_writes(plan->layout, plan->model, plan->rank, param);
+    return of;
+}
+
+static saved state_at(const ech_exec *exec, int param, const ech_state *state, int index)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    saved of = {.name = state->name,
+                .shape = state->shape,
+                .dtype = ech_plan_state_dtype(plan, state),
+                .value = -1,
+                .snapshot = -1};
+    if (p->value < 0) return of;
+    of.value = plan->state.at[p->first_state + index].value;
+    of.snapshot = plan->state.at[p->first_state + index].snapshot;
+    of.writes =
+        ech_layout_writes_state(plan->layout, plan->model, plan->rank, param, &state->shape);
+    return of;
+}
+
+/* The weights come first, the weights before last. Returns how many. */
+static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
+{
+    int n = 0;
+    out[n++] = weights_at(exec, param, NULL, 0);
+    if (!trains(exec)) return n;
+    ech_optimizer_needs needs =
+        ech_optimizer_needs_of(exec->config, &exec->plan->model->param.at[param]);
+    for (int i = 0; i < needs.states; i++) out[n++] = state_at(exec, param, &needs.state[i], i);
+    if (keeps_previous(exec)) out[n++] = weights_at(exec, param, previous_name, -1);
+    return n;
+}
+
+/* ---- as tensors of a file ---- */
+
+/* Adds this rank's slices of a tensor as boxes of the whole one. */
+static void add_slices(const ech_plan *plan, const saved *of, void *data, ech_saved_tensor *out)
 {
     ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(&p->shape, plan->layout->sharding,
-                             plan->layout->coordinates[plan->rank].tensor, slices);
+    ech_sharding sharding = plan->layout->sharding;
+    int64_t size[ECH_MAX_DIMS];
+    ech_shape_resolve(&of->shape, ech_extent_of_params(sharding), size);
+    ech_tensor x = ech_tensor_view(data, of->dtype, of->shape.dims, size);
+    int n = ech_shape_slices(&of->shape, sharding, plan->layout->coordinates[plan->rank].tensor,
+                             slices);
     for (int i = 0; i < n; i++) {
         if (!slices[i].count) continue; /* a vocabulary with fewer shards than ranks */
         int64_t begin[ECH_MAX_DIMS] = {0};
-        ech_tensor part = ech_tensor_narrow(x, slices[i].dim, slices[i].local, slices[i].count);
+        ech_tensor part = ech_tensor_narrow(&x, slices[i].dim, slices[i].local, slices[i].count);
         begin[slices[i].dim] = slices[i].whole;
-        ech_saved_add(saved, begin, &part);
+        ech_saved_add(out, begin, &part);
     }
 }
 
-/* x: this rank's slices, of the type of the whole; without data: none. */
+/* data: of this rank's shard; NULL: no boxes. */
 static ech_saved_tensor *add_tensor(const ech_exec *exec, ech_saved_list *list, int param,
-                                    const char *state, ech_tensor x)
+                                    const saved *of, void *data)
 {
     const ech_param *p = &exec->plan->model->param.at[param];
-    ech_saved_tensor saved = {
-        .name = p->name, .is_state = state != NULL, .dtype = x.dtype, .dims = p->shape.dims};
+    ech_saved_tensor tensor = {
+        .name = p->name, .is_state = of->name != NULL, .dtype = of->dtype, .dims = of->shape.dims};
     if (!list->pool) list->pool = ech_pool_create();
-    if (state) saved.name = ech_pool_format(list->pool, "%s.%s", p->name, state);
-    for (int d = 0; d < p->shape.dims; d++) saved.shape[d] = p->shape.size[d];
-    if (x.data) add_slices(exec->plan, p, &x, &saved);
-    ECH_PUSH(list->tensor, saved);
+    if (of->name) tensor.name = ech_pool_format(list->pool, "%s.%s", p->name, of->name);
+    for (int d = 0; d < of->shape.dims; d++) tensor.shape[d] = of->shape.size[d];
+    if (data) add_slices(exec->plan, of, data, &tensor);
+    ECH_PUSH(list->tensor, tensor);
     return &list->tensor.at[list->tensor.n - 1];
 }
 
@@ -63,82 +134,28 @@ ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
 }
 
 /* The weights, into model/ and where they are rounded there also in full. */
-static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, ech_tensor x)
+static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, saved of, void *data)
 {
-    ech_saved_tensor *saved = add_tensor(exec, list, param, NULL, x);
-    saved->narrow = ech_exec_saved_dtype(exec);
-    saved->narrowed = saved->narrow != x.dtype;
-    if (saved->narrowed) add_tensor(exec, list, param, master_name, x);
-}
-
-static bool keeps_previous(const ech_exec *exec)
-{
-    return exec->plan->partials >= 0 && exec->plan->schedule->weights == ECH_WEIGHTS_BUFFERED;
-}
-
-/* ---- what is saved of a parameter: its copies in the order of a plan's snapshots ---- */
-
-static int count_copies(const ech_exec *exec)
-{
-    return 1 + (exec->plan->partials >= 0 ? exec->plan->states : 0) + keeps_previous(exec);
-}
-
-static bool is_state(const ech_exec *exec, int i)
-{
-    return i > 0 && i <= exec->plan->states;
-}
-
-/* The suffix to the parameter's name; of the states and previous weights. */
-static const char *copy_name(const ech_exec *exec, int i)
-{
-    return is_state(exec, i) ? exec->plan->state_name[i - 1] : previous_name;
-}
-
-/* Where training has it; of a parameter that this rank holds. */
-static int copy_value(const ech_exec *exec, int param, int i)
-{
-    const ech_plan_param *p = &exec->plan->param[param];
-    if (is_state(exec, i)) return p->state[i - 1];
-    return p->value + ech_exec_weight_slot(exec, i == 0 ? 0 : -1);
-}
-
-/* The copy without data. */
-static ech_tensor copy_shape(const ech_exec *exec, int param, int i)
-{
-    ech_tensor x = exec->param_view[param];
-    if (is_state(exec, i)) x.dtype = ech_plan_state_dtype(exec->plan, param);
-    return x;
-}
-
-/* The copy, or its copy in the snapshot. step: that reads or writes it; NULL: none runs. */
-static ech_tensor copy_at(const ech_exec *exec, const ech_step *step, int param, int i,
-                          bool snapshot)
-{
-    ech_tensor x = copy_shape(exec, param, i);
-    int value = snapshot ? exec->plan->param[param].snapshot + i : copy_value(exec, param, i);
-    x.data = step ? ech_exec_address(exec, step, value) : ech_exec_look(exec, value);
-    return x;
-}
-
-static bool is_written(const ech_exec *exec, int param)
-{
-    const ech_plan *plan = exec->plan;
-    return plan->param[param].value >= 0 &&
-           ech_layout_writes(plan->layout, plan->model, plan->rank, param);
+    ech_saved_tensor *tensor = add_tensor(exec, list, param, &of, data);
+    tensor->narrow = ech_exec_saved_dtype(exec);
+    tensor->narrowed = tensor->narrow != of.dtype;
+    if (!tensor->narrowed) return;
+    of.name = master_name;
+    add_tensor(exec, list, param, &of, data);
 }
 
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
     ech_saved_list list = {0};
+    saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        for (int i = 0; i < count_copies(exec); i++) {
-            ech_tensor x = copy_shape(exec, param, i);
-            if (is_written(exec, param))
-                x = copy_at(exec, step, param, i, exec->plan->snapshots > 0);
-            if (i == 0)
-                add_weights(exec, &list, param, x);
+        for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
+            int value = exec->plan->snapshots ? of[i].snapshot : of[i].value;
+            void *data = of[i].writes ? ech_exec_address(exec, step, value) : NULL;
+            if (of[i].name)
+                add_tensor(exec, &list, param, &of[i], data);
             else
-                add_tensor(exec, &list, param, copy_name(exec, i), x);
+                add_weights(exec, &list, param, of[i], data);
         }
     return list;
 }
@@ -155,12 +172,13 @@ void ech_snapshot_prepare(ech_exec *exec)
 ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 {
     ECH_TRY(ech_saver_wait(exec));
+    saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
-        for (int i = 0; is_written(exec, param) && i < count_copies(exec); i++) {
-            ech_tensor from = copy_at(exec, step, param, i, false);
-            ech_tensor to = copy_at(exec, step, param, i, true);
-            exec->device->copy(to.data, from.data, ech_tensor_bytes(&from));
-        }
+        for (int i = 0, n = list_saved(exec, param, of); i < n; i++)
+            if (of[i].writes)
+                exec->device->copy(ech_exec_address(exec, step, of[i].snapshot),
+                                   ech_exec_address(exec, step, of[i].value),
+                                   (size_t)exec->plan->persistent.at[of[i].value].bytes);
     return ECH_OK;
 }
 
@@ -176,7 +194,7 @@ static bool has_param(const ech_exec *exec, int param)
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
     char name[512];
-    if (exec->plan->partials < 0) return NULL;
+    if (!trains(exec)) return NULL;
     snprintf(name, sizeof name, "%s.%s", exec->plan->model->param.at[param].name, master_name);
     return ech_checkpoint_has_state(checkpoint, name) ? master_name : NULL;
 }
@@ -188,8 +206,9 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         if (!has_param(exec, i)) continue;
+        saved of = weights_at(exec, i, previous_name, -1);
         ech_exec_copy_weights(exec, i, 0, -1);
-        add_tensor(exec, &list, i, previous_name, ech_exec_param_at(exec, i, -1));
+        add_tensor(exec, &list, i, &of, ech_exec_look(exec, of.value));
     }
     if (!list.tensor.n || !ech_checkpoint_has_state(checkpoint, list.tensor.at[0].name))
         return ECH_OK;
@@ -200,12 +219,13 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
+    saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
         if (!has_param(exec, param)) continue;
-        for (int i = 0; i < count_copies(exec) - keeps_previous(exec); i++)
-            add_tensor(exec, &list, param,
-                       i ? copy_name(exec, i) : weights_of(exec, checkpoint, param),
-                       copy_at(exec, NULL, param, i, false));
+        int n = list_saved(exec, param, of) - keeps_previous(exec);
+        of[0].name = weights_of(exec, checkpoint, param);
+        for (int i = 0; i < n; i++)
+            add_tensor(exec, &list, param, &of[i], ech_exec_look(exec, of[i].value));
     }
     ECH_TRY(ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n));
     *exec->updates = (double)ech_checkpoint_get_info(checkpoint)->optimizer_count;
@@ -217,8 +237,10 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = {0};
-    for (int i = 0; i < (int)exec->plan->model->param.n; i++)
-        add_tensor(exec, &all, i, NULL, exec->param_view[i]);
+    for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
+        saved of = weights_at(exec, i, NULL, 0);
+        add_tensor(exec, &all, i, &of, NULL);
+    }
     ECH_TRY(ech_shards_check(weights, all.tensor.at, (int)all.tensor.n));
     return exec->plan->rank == 0 ? ech_shards_check_head(weights) : ECH_OK;
 }
@@ -227,8 +249,10 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {0};
     int params = (int)exec->plan->model->param.n;
-    for (int i = 0; i < params; i++)
-        if (has_param(exec, i)) add_tensor(exec, &held, i, NULL, ech_exec_param(exec, i));
+    for (int i = 0; i < params; i++) {
+        saved of = weights_at(exec, i, NULL, 0);
+        if (has_param(exec, i)) add_tensor(exec, &held, i, &of, ech_exec_look(exec, of.value));
+    }
     ECH_TRY(ech_shards_load(weights, held.tensor.at, (int)held.tensor.n));
     for (int i = 0; i < params; i++)
         for (int v = 1; has_param(exec, i) && v < exec->plan->versions; v++)

@@ -129,9 +129,12 @@ bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, 
 bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param);
 /* Whether `rank` is the first of the tensor ranks with the same shard of the parameter. */
 bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param);
-/* Whether `rank` writes its shard of the parameter and of its optimizer states into checkpoints. One rank does for each
- * shard; the ranks of the first stage that have the same shards take turns, parameter by parameter. */
+/* Whether `rank` writes its shard of the parameter into checkpoints. One rank does for each shard; the ranks of the
+ * first stage that have the same shards take turns, parameter by parameter. */
 bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param);
+/* The same of an optimizer's state of that shape: of those who write the parameter the first with each shard of it. */
+bool ech_layout_writes_state(const ech_layout *layout, const ech_model *model, int rank, int param,
+                             const ech_shape *state);
 
 /* ---- work ---- */
 

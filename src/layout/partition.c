@@ -76,7 +76,7 @@ static bool fits(const costs *c, int i, int j, int first, int q)
     if (p->keeps_all || in_flight > n * p->turns) in_flight = p->keeps_all ? n : n * p->turns;
     if (versions == 0) versions = 1 + (in_flight - 1 + n - 1) / n;
     return (double)in_flight * sums_of(c, i, j).activations +
-               (double)(p->states + versions) * own_params(c, i, j) <=
+               (p->states + (double)versions) * own_params(c, i, j) <=
            (double)p->memory;
 }
 

@@ -46,7 +46,7 @@ typedef struct ech_partition_problem {
      * same everywhere), and states + versions bytes for each byte of parameters. */
     int64_t memory;
     bool keeps_all; /* it holds the activations of all its micro-batches of a step instead */
-    int states;     /* the gradient and the optimizer's states */
+    double states;  /* the gradient and the optimizer's states */
     int versions; /* weight versions; 0: one, and one more for each update while its micro-batches are in flight */
 } ech_partition_problem;
 

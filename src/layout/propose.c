@@ -97,11 +97,25 @@ static ech_status find_depth(const proposer *p, int64_t *stages)
 
 /* ---- the problem ---- */
 
-/* Of each byte of parameters besides the weights: its gradient and the optimizer's states. */
-static int states_of(const ech_config *config)
+static double bytes_of(const ech_shape *shape, ech_dtype dtype)
 {
-    const char *names[ECH_MAX_STATES];
-    return 1 + ech_optimizer_of(config)->states(config, names);
+    return (double)ech_shape_whole(shape) * (double)ech_dtype_bytes(dtype);
+}
+
+/* For each byte of parameters besides the weights: its gradient and the optimizer's states. */
+static double states_of(const proposer *p)
+{
+    double params = 0, states = 0;
+    ech_types types = ech_types_of(p->model->options.wide);
+    for (size_t i = 0; i < p->model->param.n; i++) {
+        const ech_param *param = &p->model->param.at[i];
+        ech_optimizer_needs needs = ech_optimizer_needs_of(p->config, param);
+        params += bytes_of(&param->shape, ech_type_dtype(param->type, types.wide, types));
+        for (int s = 0; s < needs.states; s++)
+            states += bytes_of(&needs.state[s].shape,
+                               ech_type_dtype(needs.state[s].type, needs.state[s].fixed, types));
+    }
+    return 1 + states / params;
 }
 
 /* The profile is of one rank that has all of a layer. */
@@ -159,7 +173,7 @@ static void pose(proposer *p, int64_t stages)
         /* "auto" is each machine's own memory, and the partition must be the same on all. */
         .memory = limited ? config->memory.device_limit / p->chunks : 0,
         .keeps_all = p->needs->keeps_all,
-        .states = states_of(config),
+        .states = states_of(p),
         .versions = p->needs->versions};
 }
 

@@ -4,12 +4,11 @@
  */
 #include "optim/optim.h"
 
-static int states(const ech_config *config, const char **names)
+static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
     (void)config;
-    names[0] = "exp_avg";
-    names[1] = "exp_avg_sq";
-    return 2;
+    ech_optimizer_add_state(needs, "exp_avg", &param->shape);
+    ech_optimizer_add_state(needs, "exp_avg_sq", &param->shape);
 }
 
 static void configure(const ech_config *config, ech_update *update)
@@ -19,15 +18,14 @@ static void configure(const ech_config *config, ech_update *update)
     update->eps = config->optimizer.eps;
 }
 
-static void apply(const ech_kernels *kernels, ech_kernel_context *context, const ech_tensor *param,
-                  const ech_tensor *grad, const ech_tensor *states_, const ech_update *update)
+static void apply(const ech_optimizer_work *w)
 {
-    kernels->adamw(context, param, grad, &states_[0], &states_[1], update);
+    w->kernels->adamw(w->context, w->param, w->gradient, &w->state[0], &w->state[1], w->update);
 }
 
 const ech_optimizer ech_optimizer_row_adamw = {.name = "adamw",
                                                .reads =
                                                    "optimizer.beta1 optimizer.beta2 optimizer.eps",
-                                               .states = states,
+                                               .declare = declare,
                                                .configure = configure,
                                                .update = apply};

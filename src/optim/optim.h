@@ -2,8 +2,8 @@
  *
  * Optimizers, learning-rate curves, and gradient clipping.
  *
- * An optimizer is a file and a row of optimizers.def. It lists its states, each a tensor of the parameter's shape,
- * and updates a shard of a parameter from the same shard of gradient and states. It knows nothing of ranks.
+ * An optimizer is a file and a row of optimizers.def. It declares what it keeps of each parameter, and updates a shard
+ * of a parameter from the same shards of gradient and states. It knows nothing of ranks.
  */
 #ifndef ECH_OPTIM_OPTIM_H
 #define ECH_OPTIM_OPTIM_H
@@ -12,21 +12,50 @@
 
 #include "config/config.h"
 #include "kernel/kernel.h"
+#include "layer/layer.h"
 
 enum { ECH_MAX_STATES = 4 };
+
+/* What an optimizer keeps of a parameter from update to update, and in checkpoints. */
+typedef struct ech_state {
+    const char *name; /* "exp_avg"; in checkpoints behind the parameter's name. Static */
+    /* The parameter's axes, or some of them, in its order: it is sharded as these axes are, and ranks that differ in
+     * another axis' shard hold it alike. */
+    ech_shape shape;
+    ech_type type;
+    ech_dtype fixed; /* of ECH_TYPE_FIXED */
+} ech_state;
+
+/* What an optimizer needs for a parameter. */
+typedef struct ech_optimizer_needs {
+    int states;
+    ech_state state[ECH_MAX_STATES]; /* [states] */
+} ech_optimizer_needs;
+
+/* What an optimizer works on: this rank's shards, and the update's numbers. */
+typedef struct ech_optimizer_work {
+    const ech_kernels *kernels;
+    ech_kernel_context *context;
+    const ech_tensor *param, *gradient;
+    const ech_tensor *state; /* [states] in the order in which they are declared */
+    const ech_update *update;
+} ech_optimizer_work;
 
 typedef struct ech_optimizer {
     const char *name;
     const char *reads; /* blank-separated keys that this optimizer uses and some others do not */
-    /* Writes the states' names ("exp_avg") under this configuration, which are also those in checkpoints. States
-     * start at zero. Returns how many. */
-    int (*states)(const ech_config *config, const char **names);
+    /* Adds the states of a parameter under this configuration. They start at zero. */
+    void (*declare)(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs);
     /* Sets the fields of `update` that come from the configuration. */
     void (*configure)(const ech_config *config, ech_update *update);
-    /* Updates param and states in place; `states` in the order of the names. */
-    void (*update)(const ech_kernels *kernels, ech_kernel_context *context, const ech_tensor *param,
-                   const ech_tensor *grad, const ech_tensor *states, const ech_update *update);
+    /* Updates param and states in place. */
+    void (*update)(const ech_optimizer_work *work);
 } ech_optimizer;
+
+/* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. */
+ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
+/* For optimizers: adds a wide state of that shape. */
+void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);
 
 const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
 const ech_optimizer *ech_optimizer_of(const ech_config *config);

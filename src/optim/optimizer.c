@@ -37,6 +37,20 @@ const char *ech_optimizer_names(void)
         ;
 }
 
+ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param)
+{
+    ech_optimizer_needs needs = {0};
+    ech_optimizer_of(config)->declare(config, param, &needs);
+    return needs;
+}
+
+void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape)
+{
+    ECH_ASSERT(needs->states < ECH_MAX_STATES);
+    needs->state[needs->states++] =
+        (ech_state){.name = name, .shape = *shape, .type = ECH_TYPE_WIDE};
+}
+
 ech_status ech_optimizer_check_keys(const ech_config *config)
 {
     const ech_optimizer *own = ech_optimizer_of(config);

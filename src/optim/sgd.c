@@ -4,10 +4,10 @@
  */
 #include "optim/optim.h"
 
-static int states(const ech_config *config, const char **names)
+static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    names[0] = "momentum_buffer";
-    return config->optimizer.momentum > 0;
+    if (config->optimizer.momentum > 0)
+        ech_optimizer_add_state(needs, "momentum_buffer", &param->shape);
 }
 
 static void configure(const ech_config *config, ech_update *update)
@@ -16,14 +16,14 @@ static void configure(const ech_config *config, ech_update *update)
     update->nesterov = config->optimizer.nesterov == 1;
 }
 
-static void apply(const ech_kernels *kernels, ech_kernel_context *context, const ech_tensor *param,
-                  const ech_tensor *grad, const ech_tensor *states_, const ech_update *update)
+static void apply(const ech_optimizer_work *w)
 {
-    kernels->sgd(context, param, grad, update->momentum > 0 ? &states_[0] : NULL, update);
+    const ech_tensor *momentum = w->update->momentum > 0 ? &w->state[0] : NULL;
+    w->kernels->sgd(w->context, w->param, w->gradient, momentum, w->update);
 }
 
 const ech_optimizer ech_optimizer_row_sgd = {.name = "sgd",
                                              .reads = "optimizer.momentum optimizer.nesterov",
-                                             .states = states,
+                                             .declare = declare,
                                              .configure = configure,
                                              .update = apply};

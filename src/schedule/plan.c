@@ -21,12 +21,25 @@ static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64
     return (int)plan->persistent.n - 1;
 }
 
+static void plan_states(ech_plan *plan, const ech_config *config, int index)
+{
+    ech_optimizer_needs needs = ech_optimizer_needs_of(config, &plan->model->param.at[index]);
+    plan->param[index].first_state = (int)plan->state.n;
+    plan->param[index].states = needs.states;
+    for (int s = 0; s < needs.states; s++) {
+        int64_t bytes = ech_plan_state_bytes(plan, &needs.state[s]);
+        int value = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
+        ECH_PUSH(plan->state,
+                 (ech_plan_state){.is = needs.state[s], .value = value, .snapshot = -1});
+    }
+}
+
 /* Weights in as many versions as are kept, and states; of what this rank holds. */
-static void plan_param(ech_plan *plan, int index, bool forward_only)
+static void plan_param(ech_plan *plan, const ech_plan_request *request, int index)
 {
     ech_plan_param *p = &plan->param[index];
     const ech_shape *shape = &plan->model->param.at[index].shape;
-    *p = (ech_plan_param){.value = -1, .bucket = -1, .snapshot = -1};
+    *p = (ech_plan_param){.value = -1, .bucket = -1, .snapshot = -1, .previous = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
     int64_t bytes = ech_plan_param_bytes(plan, index);
@@ -35,16 +48,7 @@ static void plan_param(ech_plan *plan, int index, bool forward_only)
         add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     p->norm_first = plan->norm_partials;
     plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-    for (int s = 0; s < plan->states && !forward_only; s++)
-        p->state[s] =
-            add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, ech_plan_state_bytes(plan, index));
-}
-
-/* Of the copies that SAVE writes of a parameter: the newest weights, its states, the weights before. */
-static int64_t snapshot_bytes(const ech_plan *plan, int param, int copy)
-{
-    bool is_state = copy > 0 && copy <= plan->states;
-    return is_state ? ech_plan_state_bytes(plan, param) : ech_plan_param_bytes(plan, param);
+    if (!request->forward_only) plan_states(plan, request->config, index);
 }
 
 /* After everything else, so that no other value moves. */
@@ -52,29 +56,45 @@ static void plan_snapshot(ech_plan *plan, int index)
 {
     ech_plan_param *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
-    for (int i = 0; i < plan->snapshots; i++) {
-        int value =
-            add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, snapshot_bytes(plan, index, i));
-        if (i == 0) p->snapshot = value;
+    int64_t bytes = ech_plan_param_bytes(plan, index);
+    p->snapshot = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+    for (int s = 0; s < p->states; s++) {
+        ech_plan_state *state = &plan->state.at[p->first_state + s];
+        if (ech_layout_writes_state(plan->layout, plan->model, plan->rank, index, &state->is.shape))
+            state->snapshot = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index,
+                                             ech_plan_state_bytes(plan, &state->is));
     }
+    if (plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
+        p->previous = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+}
+
+static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
+{
+    const ech_plan_param *p = &plan->param[index];
+    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, rank, index)) return 0;
+    int64_t copies = plan->schedule->weights == ECH_WEIGHTS_BUFFERED ? 2 : 1;
+    int64_t bytes = copies * ech_align(ech_plan_param_bytes(plan, index));
+    for (int s = 0; s < p->states; s++) {
+        const ech_state *state = &plan->state.at[p->first_state + s].is;
+        if (ech_layout_writes_state(plan->layout, plan->model, rank, index, &state->shape))
+            bytes += ech_align(ech_plan_state_bytes(plan, state));
+    }
+    return bytes;
 }
 
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (plan->param[i].value >= 0 && ech_layout_writes(plan->layout, plan->model, rank, i))
-            for (int copy = 0; copy < plan->snapshots; copy++)
-                bytes += ech_align(snapshot_bytes(plan, i, copy));
+    for (int i = 0; i < (int)plan->model->param.n && plan->snapshots; i++)
+        bytes += snapshot_bytes(plan, rank, i);
     return bytes;
 }
 
-static int count_snapshots(const ech_plan *plan, const ech_plan_request *request)
+static bool takes_snapshots(const ech_plan_request *request)
 {
     ech_calendar calendar = ech_calendar_of(request->config);
     bool wanted = request->config->checkpoint.background == 1 && !request->forward_only;
-    if (!wanted || !ech_calendar_saves_amid(&calendar)) return 0;
-    return 1 + plan->states + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
+    return wanted && ech_calendar_saves_amid(&calendar);
 }
 
 /* Keys and values that sampling carries from token to token. */
@@ -93,11 +113,12 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
     }
 }
 
-static void plan_persistent(ech_plan *plan, bool forward_only)
+static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
 {
+    bool forward_only = request->forward_only;
     size_t params = plan->model->param.n;
     plan->param = ech_calloc(params + 1, sizeof *plan->param);
-    for (size_t i = 0; i < params; i++) plan_param(plan, (int)i, forward_only);
+    for (size_t i = 0; i < params; i++) plan_param(plan, request, (int)i);
     /* A row for each turn, and the run's count of updates. */
     int64_t rows = forward_only ? 1 : plan->schedule->turns;
     plan->scalars = add_persistent(plan, ECH_MEMORY_SCALARS, 0,
@@ -105,7 +126,7 @@ static void plan_persistent(ech_plan *plan, bool forward_only)
     plan->partials = forward_only ? -1
                                   : add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));
-    for (size_t i = 0; i < params; i++) plan_snapshot(plan, (int)i);
+    for (size_t i = 0; i < params && plan->snapshots; i++) plan_snapshot(plan, (int)i);
 }
 
 static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_extent extent,
@@ -260,14 +281,13 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->types = ech_types_of(request->kernels->dtype);
     plan->threads = request->threads;
     plan->optimizer = ech_optimizer_of(request->config);
-    plan->states = plan->optimizer->states(request->config, plan->state_name);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
     ordered train = {0};
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);
-    plan->snapshots = count_snapshots(plan, request);
-    plan_persistent(plan, request->forward_only);
+    plan->snapshots = takes_snapshots(request);
+    plan_persistent(plan, request);
     if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);
     plan_lists(plan, request, &train);
     free(train.order.at);
@@ -315,6 +335,7 @@ void ech_plan_destroy(ech_plan *plan)
     for (int i = 0; i < ECH_LIST_KINDS; i++) free_list(&plan->list[i]);
     free(plan->persistent.at);
     free(plan->param);
+    free(plan->state.at);
     free(plan->bucket.at);
     free(plan->bucket_param.at);
     free(plan);
@@ -369,25 +390,21 @@ ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param)
     return type_of(plan, param) == ECH_TYPE_COMPUTE ? plan->types.gradient : plan->types.wide;
 }
 
-ech_dtype ech_plan_state_dtype(const ech_plan *plan, int param)
-{
-    (void)param;
-    return plan->types.wide;
-}
-
-static int64_t bytes_as(const ech_plan *plan, int param, ech_dtype dtype)
-{
-    return plan->param[param].elements * (int64_t)ech_dtype_bytes(dtype);
-}
-
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param)
 {
-    return bytes_as(plan, param, ech_plan_param_dtype(plan, param));
+    return plan->param[param].elements *
+           (int64_t)ech_dtype_bytes(ech_plan_param_dtype(plan, param));
 }
 
-int64_t ech_plan_state_bytes(const ech_plan *plan, int param)
+ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state)
 {
-    return bytes_as(plan, param, ech_plan_state_dtype(plan, param));
+    return ech_type_dtype(state->type, state->fixed, plan->types);
+}
+
+int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state)
+{
+    return ech_shape_count(&state->shape, ech_extent_of_params(plan->layout->sharding)) *
+           (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, state));
 }
 
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)

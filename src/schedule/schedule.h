@@ -266,12 +266,20 @@ typedef struct ech_bucket {
 typedef struct ech_plan_param {
     int64_t elements; /* of this rank's shard; 0: this rank does not hold it */
     int value; /* persistent value of slot 0; slot i is value + i (plan.versions); -1: none */
-    int state[ECH_MAX_STATES]; /* persistent values, in the order of plan.state_name */
-    int snapshot; /* first persistent value of plan.snapshots successive copies that SAVE writes; -1: none */
-    int bucket;            /* -1: none */
+    int first_state, states; /* in plan.state */
+    int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none */
+    int previous; /* the same of the version before the newest */
+    int bucket;   /* -1: none */
     int64_t bucket_offset; /* elements from the bucket's beginning */
     int64_t norm_first;    /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
+
+/* A state of a parameter that this rank holds. */
+typedef struct ech_plan_state {
+    ech_state is;
+    int value;    /* persistent value */
+    int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
+} ech_plan_state;
 
 typedef struct ech_plan {
     int rank;
@@ -281,22 +289,21 @@ typedef struct ech_plan {
     const ech_schedule *schedule;
     const ech_optimizer *optimizer;
     const ech_kernels *kernels;
-    ech_types types;         /* `compute` is that of the kernels */
-    int threads;             /* of the compute lane */
-    ech_reduction reduction; /* the algorithm of REDUCE_GRADS */
-    int states;              /* of the optimizer */
-    const char *state_name[ECH_MAX_STATES];
+    ech_types types;                /* `compute` is that of the kernels */
+    int threads;                    /* of the compute lane */
+    ech_reduction reduction;        /* the algorithm of REDUCE_GRADS */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at the arena's beginning */
     ech_plan_param *param;          /* [model.param.n] */
+    ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
     ECH_LIST(ech_bucket) bucket;
     ECH_LIST(int) bucket_param; /* parameters, bucket by bucket */
     int64_t norm_partials;      /* partial sums of squares of this rank's gradients */
     /* Weight versions that are held, each in a slot: version k, in updates since the training began or was resumed, is
      * in slot k mod versions. */
     int versions;
-    /* Values copied for each parameter that this rank writes into checkpoints: the newest weights, the states, and with
-     * ECH_WEIGHTS_BUFFERED the version before the newest. 0: no copies, training waits for the write. */
-    int snapshots;
+    /* What this rank writes into checkpoints is copied first: of each parameter the newest weights, the states, and
+     * with ECH_WEIGHTS_BUFFERED the version before the newest. False: no copies, training waits for the write. */
+    bool snapshots;
     int scalars; /* persistent value in fp64: a row of ech_plan_row numbers for each turn, then the run's updates */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
@@ -345,13 +352,13 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
 /* Numbers in a row of scalars: ECH_SCALARS, and after them for each parameter the sum of its gradient's squares. */
 int ech_plan_row(const ech_plan *plan);
-/* The types of a parameter, of its gradient and of its optimizer states. */
+/* The types of a parameter, and of its gradient; and of an optimizer's state. */
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
-ech_dtype ech_plan_state_dtype(const ech_plan *plan, int param);
-/* Bytes of this rank's shard of a parameter, of one of its states, and of a bucket's gradients. */
+ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
+/* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
-int64_t ech_plan_state_bytes(const ech_plan *plan, int param);
+int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
 /* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */

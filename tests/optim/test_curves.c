@@ -98,13 +98,21 @@ static void test_clip(void **state)
 static void test_states(void **state)
 {
     (void)state;
-    const char *names[ECH_MAX_STATES];
     ech_config *c = config();
-    assert_int_equal(ech_optimizer_find("adamw")->states(c, names), 2);
-    assert_string_equal(names[1], "exp_avg_sq");
-    assert_int_equal(ech_optimizer_find("sgd")->states(c, names), 0);
+    const ech_optimizer *adamw = ech_optimizer_find("adamw"), *sgd = ech_optimizer_find("sgd");
+    const ech_param matrix = {.name = "w",
+                              .shape = ech_shape_2d(ECH_AXIS_MODEL, 4, ECH_AXIS_FFN, 6)};
+    ech_optimizer_needs needs = {0};
+    adamw->declare(c, &matrix, &needs);
+    assert_int_equal(needs.states, 2);
+    assert_string_equal(needs.state[1].name, "exp_avg_sq");
+    assert_int_equal(ech_shape_whole(&needs.state[1].shape), 24);
+    needs = (ech_optimizer_needs){0};
+    sgd->declare(c, &matrix, &needs);
+    assert_int_equal(needs.states, 0);
     c->optimizer.momentum = 0.9;
-    assert_int_equal(ech_optimizer_find("sgd")->states(c, names), 1);
+    sgd->declare(c, &matrix, &needs);
+    assert_int_equal(needs.states, 1);
     assert_null(ech_optimizer_find("adam"));
     ech_config_destroy(c);
 }

@@ -45,11 +45,10 @@ static ech_status send_to_first(ech_verifier *v, int rank, double *x, int64_t n,
     return ech_comm_wait(v->comm, &request, 1);
 }
 
-/* Copies tensor rank `index`'s shard of a parameter into the unsharded tensor. */
-static void put_slices(const ech_verifier *v, int param, int index, const double *from,
+/* Copies tensor rank `index`'s shard of a tensor of that shape into the unsharded tensor. */
+static void put_slices(const ech_verifier *v, const ech_shape *shape, int index, const double *from,
                        double *whole)
 {
-    const ech_shape *shape = &v->layout.design->model->param.at[param].shape;
     ech_sharding sharding = v->layout.design->layout->sharding;
     ech_slice slices[ECH_MOST_SLICES];
     int n = ech_shape_slices(shape, sharding, index, slices);
@@ -61,19 +60,19 @@ static void put_slices(const ech_verifier *v, int param, int index, const double
     }
 }
 
-/* Gathers a stage's shards of a parameter, or of a tensor of its shape, in `whole` on rank 0. `mine`: this rank's
- * shard (NULL: it has none). Collective. */
-static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, double *mine, double *whole)
+/* Gathers a stage's shards of a tensor of that shape in `whole` on rank 0. `mine`: this rank's shard (NULL: it has
+ * none). Collective. */
+static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, const ech_shape *shape,
+                              double *mine, double *whole)
 {
     const ech_layout *layout = v->layout.design->layout;
-    const ech_shape *shape = &v->layout.design->model->param.at[copy->param].shape;
     int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->sharding));
     ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
     int shards; /* or one, if the tensor ranks hold it whole */
     int holders = ech_shape_is_sharded(shape, layout->sharding, &shards) ? layout->tensor : 1;
     for (int k = 0; k < holders; k++) {
         ECH_TRY(send_to_first(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice));
-        if (v->result) put_slices(v, copy->param, k, slice, whole);
+        if (v->result) put_slices(v, shape, k, slice, whole);
     }
     return ECH_OK;
 }
@@ -81,6 +80,11 @@ static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, double *min
 int ech_verifier_params(const ech_verifier *v)
 {
     return (int)v->layout.design->model->param.n;
+}
+
+const ech_param *ech_verifier_param(const ech_verifier *v, int param)
+{
+    return &v->layout.design->model->param.at[param];
 }
 
 bool ech_verifier_is_asynchronous(const ech_verifier *v)
@@ -222,7 +226,8 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)];
     for (size_t i = 0; i < v->copy.n; i++) {
         const ech_copy *copy = &v->copy.at[i];
-        ECH_TRY(gather_copy(v, copy, mine + v->own[copy->param],
+        ECH_TRY(gather_copy(v, copy, &ech_verifier_param(v, copy->param)->shape,
+                            mine + v->own[copy->param],
                             v->result ? v->gradients + copy->at : NULL));
     }
     return ECH_OK;
@@ -230,62 +235,86 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
 
 /* ---- weights and states ---- */
 
-/* The weight, or a state. */
-static ech_tensor tensor_of(const ech_compared_run *c, int param, int state)
+/* What is compared of a parameter: the weight, or a state. */
+typedef struct compared {
+    const ech_copy *copy;
+    ech_shape shape;
+    const char *name; /* NULL: the weight */
+    int state;        /* -1: the weight */
+} compared;
+
+static compared weight_of(const ech_verifier *v, const ech_copy *copy)
 {
-    return state < 0 ? ech_exec_param(c->session.exec, param)
-                     : ech_exec_state(c->session.exec, param, state);
+    return (compared){copy, ech_verifier_param(v, copy->param)->shape, NULL, -1};
 }
 
-static void compare_tensor(ech_verifier *v, int param, int state, const double *a)
+static ech_tensor tensor_of(const ech_compared_run *c, const compared *x)
 {
-    const ech_plan *plan = v->single.session.plan;
-    int64_t n = v->first[param + 1] - v->first[param];
-    ech_tensor single = tensor_of(&v->single, param, state);
+    return x->state < 0 ? ech_exec_param(c->session.exec, x->copy->param)
+                        : ech_exec_state(c->session.exec, x->copy->param, x->state);
+}
+
+static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
+{
+    ech_tensor single = tensor_of(&v->single, x);
+    int64_t n = ech_tensor_count(&single);
     ECH_FREED double *b = ech_calloc((size_t)n, sizeof *b);
     char what[80] = "weight";
-    if (state >= 0) snprintf(what, sizeof what, "state %s of", plan->state_name[state]);
+    if (x->name) snprintf(what, sizeof what, "state %s of", x->name);
     copy_out(&single, b);
-    note(v, what, param, error_of(a, b, n, smallest(v)),
-         state < 0 ? &v->result->worst_weight : &v->result->worst_state);
+    note(v, what, x->copy->param, error_of(a, b, n, smallest(v)),
+         x->name ? &v->result->worst_state : &v->result->worst_weight);
     copy_in(&single, a);
     v->result->compared += n;
 }
 
 /* Compares the ranks' `mine` with the single rank's tensor, and copies it there. */
-static ech_status exchange_tensor(ech_verifier *v, const ech_copy *copy, int state, double *mine)
+static ech_status exchange_tensor(ech_verifier *v, const compared *x, double *mine)
 {
-    int64_t n = v->first[copy->param + 1] - v->first[copy->param];
+    int64_t n = ech_shape_whole(&x->shape);
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
-    ECH_TRY(gather_copy(v, copy, mine, whole));
-    if (v->result) compare_tensor(v, copy->param, state, whole);
+    ECH_TRY(gather_copy(v, x->copy, &x->shape, mine, whole));
+    if (v->result) compare_tensor(v, x, whole);
     return ECH_OK;
 }
 
-static ech_status exchange_newest(ech_verifier *v, const ech_copy *copy, int state)
+static ech_status exchange_newest(ech_verifier *v, const compared *x)
 {
     ECH_FREED double *mine = NULL;
-    if (v->layout.session.plan->param[copy->param].value >= 0) {
-        ech_tensor x = tensor_of(&v->layout, copy->param, state);
-        mine = ech_calloc((size_t)ech_tensor_count(&x), sizeof *mine);
-        copy_out(&x, mine);
+    if (v->layout.session.plan->param[x->copy->param].value >= 0) {
+        ech_tensor own = tensor_of(&v->layout, x);
+        mine = ech_calloc((size_t)ech_tensor_count(&own), sizeof *mine);
+        copy_out(&own, mine);
     }
-    return exchange_tensor(v, copy, state, mine);
+    return exchange_tensor(v, x, mine);
 }
 
 ech_status ech_verifier_exchange_weights(ech_verifier *v)
 {
-    for (size_t i = 0; i < v->copy.n; i++)
-        ECH_TRY(exchange_tensor(v, &v->copy.at[i], -1,
-                                own_weights(v, v->turn) + v->own[v->copy.at[i].param]));
+    for (size_t i = 0; i < v->copy.n; i++) {
+        compared weight = weight_of(v, &v->copy.at[i]);
+        ECH_TRY(exchange_tensor(v, &weight, own_weights(v, v->turn) + v->own[v->copy.at[i].param]));
+    }
+    return ECH_OK;
+}
+
+static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy)
+{
+    compared x = weight_of(v, copy);
+    ech_optimizer_needs needs =
+        ech_optimizer_needs_of(v->layout.design->config, ech_verifier_param(v, copy->param));
+    ECH_TRY(exchange_newest(v, &x));
+    for (x.state = 0; x.state < needs.states; x.state++) {
+        x.name = needs.state[x.state].name;
+        x.shape = needs.state[x.state].shape;
+        ECH_TRY(exchange_newest(v, &x));
+    }
     return ECH_OK;
 }
 
 ech_status ech_verifier_exchange_newest(ech_verifier *v)
 {
-    for (size_t i = 0; i < v->copy.n; i++)
-        for (int state = -1; state < v->layout.session.plan->states; state++)
-            ECH_TRY(exchange_newest(v, &v->copy.at[i], state));
+    for (size_t i = 0; i < v->copy.n; i++) ECH_TRY(exchange_copy(v, &v->copy.at[i]));
     return ECH_OK;
 }
 

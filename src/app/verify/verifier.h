@@ -34,6 +34,7 @@ typedef struct ech_verifier {
 } ech_verifier;
 
 int ech_verifier_params(const ech_verifier *v); /* number of parameter tensors of the model */
+const ech_param *ech_verifier_param(const ech_verifier *v, int param);
 bool ech_verifier_is_asynchronous(const ech_verifier *v);
 /* Lists the copies and allocates memory for gradients. */
 void ech_verifier_prepare(ech_verifier *v);

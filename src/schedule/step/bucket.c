@@ -106,7 +106,15 @@ static double stash_seconds(const ech_step_query *q)
 /* Reads the gradient; reads and writes the weight and each state. */
 static ech_work update_work(const ech_step_query *q)
 {
-    return (ech_work){.bytes = (3 + 2 * q->plan->states) * bytes_of(q)};
+    const ech_plan *plan = q->plan;
+    const ech_bucket *bucket = bucket_of(plan, q->step);
+    double bytes = 3 * bytes_of(q);
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        for (int s = 0; s < p->states; s++)
+            bytes += 2 * (double)ech_plan_state_bytes(plan, &plan->state.at[p->first_state + s].is);
+    }
+    return (ech_work){.bytes = bytes};
 }
 
 static double update_seconds(const ech_step_query *q)

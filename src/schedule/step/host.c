@@ -88,8 +88,18 @@ const ech_step_methods ech_logits_methods = {.touch = touch_logits};
 static void read_training(ech_accessor *a, const ech_plan_param *p)
 {
     for (int v = 0; v < a->plan->versions; v++) ech_access_value(a, p->value + v, false);
-    for (int s = 0; s < a->plan->states && a->plan->partials >= 0; s++)
-        ech_access_value(a, p->state[s], false);
+    for (int s = 0; s < p->states; s++)
+        ech_access_value(a, a->plan->state.at[p->first_state + s].value, false);
+}
+
+static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
+{
+    ech_access_value(a, p->snapshot, write);
+    for (int s = 0; s < p->states; s++) {
+        int copy = a->plan->state.at[p->first_state + s].snapshot;
+        if (copy >= 0) ech_access_value(a, copy, write);
+    }
+    if (p->previous >= 0) ech_access_value(a, p->previous, write);
 }
 
 /* SNAPSHOT copies; SAVE reads the copies, or if there are none what training has. */
@@ -101,7 +111,7 @@ static void touch_checkpoint(ech_accessor *a)
         bool writes = ech_layout_writes(a->plan->layout, a->plan->model, a->plan->rank, i);
         if (p->value < 0 || !writes) continue;
         if (copies || !a->plan->snapshots) read_training(a, p);
-        for (int k = 0; k < a->plan->snapshots; k++) ech_access_value(a, p->snapshot + k, copies);
+        if (a->plan->snapshots) touch_copies(a, p, copies);
     }
 }
 
