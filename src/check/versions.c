@@ -16,14 +16,33 @@ typedef struct shelf {
     int versions;
     int *place;  /* [buckets * versions]: the version that lies there */
     int *newest; /* [buckets] */
-    int *read;   /* [chunks * micro_batches]: version that its forward read, or NOTHING */
+    /* [versions]: the newest version that has been in a slot, and how many buckets have it there now: if all have, none
+     * needs to be looked at. */
+    struct slot {
+        int version, buckets;
+    } * slot;
+    int *read; /* [chunks * micro_batches]: version that its forward read, or NOTHING */
 } shelf;
+
+static int slot_of(const shelf *v, int version)
+{
+    int slot = version % v->versions;
+    return slot < 0 ? slot + v->versions : slot;
+}
 
 static int *place_of(const shelf *v, int bucket, int version)
 {
-    int place = version % v->versions;
-    if (place < 0) place += v->versions;
-    return &v->place[bucket * v->versions + place];
+    return &v->place[bucket * v->versions + slot_of(v, version)];
+}
+
+static void set_place(shelf *v, int bucket, int version, int holds)
+{
+    int *place = place_of(v, bucket, version);
+    struct slot *slot = &v->slot[slot_of(v, version)];
+    if (slot->version == *place) slot->buckets--;
+    if (slot->version < holds) *slot = (struct slot){.version = holds};
+    if (slot->version == holds) slot->buckets++;
+    *place = holds;
 }
 
 /* The version that F, B or W reads is the one that the schedule promises. */
@@ -54,7 +73,10 @@ static ech_status check_promise(shelf *v, int s)
 static ech_status check_there(const shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
-    for (int b = 0; b < (int)v->plan->bucket.n; b++) {
+    int buckets = (int)v->plan->bucket.n;
+    const struct slot *slot = &v->slot[slot_of(v, step->version)];
+    if (slot->version == step->version && slot->buckets == buckets) return ECH_OK;
+    for (int b = 0; b < buckets; b++) {
         int there = *place_of(v, b, step->version);
         if (there == step->version) continue;
         if (there == NOTHING || there > step->version)
@@ -76,7 +98,7 @@ static ech_status stash(shelf *v, int s)
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "copies version %d; the newest is %d",
                                step->version, v->newest[step->index]);
-    *place_of(v, step->index, step->version + 1) = NOTHING;
+    set_place(v, step->index, step->version + 1, NOTHING);
     return ECH_OK;
 }
 
@@ -87,10 +109,9 @@ static ech_status update(shelf *v, int s)
     if (step->version != wanted)
         return ech_list_reject(v->plan, v->list, s, "makes version %d; the next is %d",
                                step->version, wanted);
-    int *place = place_of(v, step->index, step->version);
-    if (v->versions > 1 && *place != NOTHING)
+    if (v->versions > 1 && *place_of(v, step->index, step->version) != NOTHING)
         return ech_list_reject(v->plan, v->list, s, "works on weights that no stash has copied");
-    *place = step->version;
+    set_place(v, step->index, step->version, step->version);
     v->newest[step->index] = step->version;
     return ECH_OK;
 }
@@ -123,14 +144,18 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
                .versions = (int)versions,
                .place = ech_calloc(buckets * versions, sizeof *v.place),
                .newest = ech_calloc(buckets, sizeof *v.newest),
+               .slot = ech_calloc(versions, sizeof *v.slot),
                .read = ech_calloc(reads, sizeof *v.read)};
     for (size_t i = 0; i < reads; i++) v.read[i] = NOTHING;
+    for (size_t i = 0; i < versions; i++) v.slot[i].version = NOTHING;
+    for (size_t i = 0; i < buckets * versions; i++) v.place[i] = NOTHING;
     for (size_t b = 0; b < buckets; b++) /* 0 and those before it */
-        for (int i = 0; i < v.versions; i++) *place_of(&v, (int)b, -i) = -i;
+        for (int i = 0; i < v.versions; i++) set_place(&v, (int)b, -i, -i);
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&v, s);
     free(v.place);
     free(v.newest);
+    free(v.slot);
     free(v.read);
     return status;
 }

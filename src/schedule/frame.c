@@ -19,11 +19,14 @@ typedef struct framing {
     ech_step *from; /* the lowered steps, their waits, and where they are now */
     int *from_after, *now;
     size_t n;
-    int *ready;   /* [turns * buckets]: the lowered step that completes it */
-    int *reduced; /* [buckets]: its reduction in this turn, or -1 */
-    int turn;     /* of the steps being added */
-    bool loads;   /* some block of the rank has values that LOAD writes */
-    int loaded;   /* micro-batches that are loaded, over all turns */
+    /* Buckets by the lowered step that completes them, as turn * buckets + bucket: the step's first, the next of the same
+     * step, ascending; -1: none. */
+    int *first_ready, *next_ready; /* [n], [turns * buckets] */
+    int *last_ready;               /* [turns]: the last such step */
+    int *reduced;                  /* [buckets]: its reduction in this turn, or -1 */
+    int turn;                      /* of the steps being added */
+    bool loads;                    /* some block of the rank has values that LOAD writes */
+    int loaded;                    /* micro-batches that are loaded, over all turns */
 } framing;
 
 static bool is_shared(const ech_plan *plan, ech_layout_group group)
@@ -117,7 +120,9 @@ static void end(framing *f)
     free(f->from);
     free(f->from_after);
     free(f->now);
-    free(f->ready);
+    free(f->first_ready);
+    free(f->next_ready);
+    free(f->last_ready);
     free(f->reduced);
 }
 
@@ -196,15 +201,12 @@ static void add_update(framing *f)
 static void reduce_ready(framing *f, int turn, size_t s)
 {
     size_t buckets = f->plan->bucket.n;
-    const int *ready = f->ready + (size_t)turn * buckets;
-    int last = 0;
     f->turn = turn;
-    for (size_t b = 0; b < buckets; b++) {
-        if (ready[b] > last) last = ready[b];
-        if (ready[b] == (int)s && f->plan->bucket.at[b].group != ECH_GROUP_TIED)
-            add_reduction(f, b, f->now[s]);
+    for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i]) {
+        size_t b = (size_t)i % buckets;
+        if (f->plan->bucket.at[b].group != ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
     }
-    if (last != (int)s) return;
+    if (f->last_ready[turn] != (int)s) return;
     for (size_t b = 0; b < buckets; b++)
         if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
     add_update(f);
@@ -214,15 +216,26 @@ static void reduce_ready(framing *f, int turn, size_t s)
 static void find_ready(framing *f, const int *last)
 {
     size_t params = f->plan->model->param.n, buckets = f->plan->bucket.n;
-    f->ready = ech_calloc(buckets * (size_t)f->list->turns + 1, sizeof *f->ready);
+    size_t turns = (size_t)f->list->turns;
+    int *ready = ech_calloc(buckets * turns + 1, sizeof *ready); /* steps */
+    f->first_ready = ech_calloc(f->n + 1, sizeof *f->first_ready);
+    f->next_ready = ech_calloc(buckets * turns + 1, sizeof *f->next_ready);
+    f->last_ready = ech_calloc(turns, sizeof *f->last_ready);
     f->reduced = ech_calloc(buckets + 1, sizeof *f->reduced);
-    for (size_t t = 0; t < (size_t)f->list->turns; t++)
+    for (size_t t = 0; t < turns; t++)
         for (size_t p = 0; p < params; p++) {
-            int bucket = f->plan->param[p].bucket;
+            int bucket = f->plan->param[p].bucket, step = last[t * params + p];
             if (bucket < 0) continue;
-            int *ready = &f->ready[t * buckets + (size_t)bucket];
-            if (last[t * params + p] > *ready) *ready = last[t * params + p];
+            int *completes = &ready[t * buckets + (size_t)bucket];
+            if (step > *completes) *completes = step;
+            if (step > f->last_ready[t]) f->last_ready[t] = step;
         }
+    for (size_t s = 0; s < f->n; s++) f->first_ready[s] = -1;
+    for (size_t i = buckets * turns; i-- > 0;) {
+        f->next_ready[i] = f->first_ready[ready[i]];
+        f->first_ready[ready[i]] = (int)i;
+    }
+    free(ready);
 }
 
 void ech_pass_frame_training(ech_plan *plan, ech_list *list)
