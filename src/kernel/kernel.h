@@ -2,14 +2,14 @@
  *
  * Kernels: the mathematical operations. Each is a row of kernel.def.
  *
- * kernel/ref/ defines them: plain loops, compiled in fp32, in fp64 and, for some rows, in bf16.
+ * kernel/ref/ defines them: plain loops, compiled in fp32, fp64, bf16 and fp16.
  * kernel/cpu/ overrides rows with fast versions, compiled once per instruction set (kernel/isa.h) and type;
  * tests compare each with ref. Kernels take views (tensor/tensor.h), check shapes, allocate nothing, and know
  * nothing of ranks, layouts or schedules. The caller provides scratch: as many bytes as the row's scratch
  * function returns. Kernels cannot fail: wrong arguments abort the process (kernel/shape.h).
  *
  * Shapes use the letters of docs/design.md: B batch, T tokens, C model width, H heads, G key/value
- * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype. Any tensor may be a
+ * heads, D head width, F ffn width, V vocabulary, R = B·T rows. "real" is the table's dtype, "wide" ech_dtype_wide of it. Any tensor may be a
  * rank's shard: it has the sizes of its view, and ech_rows, first_head and first_id say which part of the whole
  * (unsharded) tensor it is.
  */
@@ -155,8 +155,7 @@ typedef struct ech_kernels {
                             bool b_transposed, const ech_tensor *c);
 } ech_kernels;
 
-/* The reference kernels, for fp32, fp64 and bf16 (only the rows of ref/bf16.def, the others are NULL; not used by runs
- * yet). NULL for other types. All tables are static. */
+/* The reference kernels, for fp32, fp64, bf16 and fp16. NULL for other types. All tables are static. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
 /* The reference kernels overridden by this build's fast ones for an instruction set. NULL: no such type, or the
  * machine lacks the set. For tests and benches, since it does not limit oneDNN to the set (ech_isa_decide does). */

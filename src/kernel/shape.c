@@ -21,7 +21,7 @@ typedef struct rule {
     const char *name;
     int name_length;
     bool optional, strided;
-    ech_dtype dtype;
+    ech_dtype dtype, other; /* two where either will do */
     int dims;
     int64_t shape[ECH_MAX_DIMS];
 } rule;
@@ -33,19 +33,22 @@ typedef struct sizes {
     const ech_tensor *any;
 } sizes;
 
-/* Reads "optional fp64 NAME(" and returns what follows. */
+/* Reads "optional either NAME(" and returns what follows. */
 static const char *read_words(const char *at, ech_dtype real, rule *out)
 {
     size_t n = 0;
-    *out = (rule){.dtype = real};
+    *out = (rule){.dtype = real, .other = real};
     for (;; at += n) {
         at += strspn(at, "(), ");
         n = strcspn(at, " (");
         if (at[n] == '(') break;
         out->optional |= strncmp(at, "optional", n) == 0;
         out->strided |= strncmp(at, "strided", n) == 0;
+        bool wide = strncmp(at, "wide", n) == 0;
+        if (wide || strncmp(at, "either", n) == 0) out->other = ech_dtype_wide(real);
+        if (wide) out->dtype = out->other;
         for (ech_dtype d = 0; d < ECH_DTYPES; d++)
-            if (strncmp(at, ech_dtype_name(d), n) == 0) out->dtype = d;
+            if (strncmp(at, ech_dtype_name(d), n) == 0) out->dtype = out->other = d;
     }
     out->name = at;
     out->name_length = (int)n;
@@ -80,9 +83,12 @@ static const char *read_sizes(const char *at, const ech_tensor *x, sizes *known,
     return at;
 }
 
-static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, int dims, const int64_t *shape)
+static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, ech_dtype other, int dims,
+                        const int64_t *shape)
 {
-    int at = snprintf(text, TEXT_BYTES, "%s (", ech_dtype_name(dtype));
+    bool same = dtype == other;
+    int at = snprintf(text, TEXT_BYTES, "%s%s%s (", ech_dtype_name(dtype), same ? "" : " or ",
+                      same ? "" : ech_dtype_name(other));
     for (int d = 0; d < dims && d < ECH_MAX_DIMS; d++)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), d ? ", %lld" : "%lld",
                        (long long)shape[d]);
@@ -93,7 +99,7 @@ static _Noreturn void refuse(const char *file, int line, const rule *of, const e
                              const char *wanted)
 {
     char got[TEXT_BYTES], message[3 * TEXT_BYTES];
-    print_shape(got, x->dtype, x->dims, x->shape);
+    print_shape(got, x->dtype, x->dtype, x->dims, x->shape);
     snprintf(message, sizeof message, "tensor %.*s is %s, expected %s", of->name_length, of->name,
              got, wanted);
     ech_assert_failed(file, line, message);
@@ -102,11 +108,11 @@ static _Noreturn void refuse(const char *file, int line, const rule *of, const e
 static void check(const char *file, int line, const ech_tensor *x, const rule *wanted)
 {
     int last = x->dims - 1;
-    bool same = x->dtype == wanted->dtype && x->dims == wanted->dims;
+    bool same = (x->dtype == wanted->dtype || x->dtype == wanted->other) && x->dims == wanted->dims;
     for (int d = 0; same && d < x->dims; d++) same = x->shape[d] == wanted->shape[d];
     if (!same) {
         char text[TEXT_BYTES];
-        print_shape(text, wanted->dtype, wanted->dims, wanted->shape);
+        print_shape(text, wanted->dtype, wanted->other, wanted->dims, wanted->shape);
         refuse(file, line, wanted, x, text);
     }
     if (!wanted->strided && !ech_tensor_is_contiguous(x))
@@ -152,7 +158,8 @@ static void check_starts(const char *file, int line, const ech_tensor *starts, c
 {
     char message[3 * TEXT_BYTES];
     int64_t samples = (rows->first + count - 1) / rows->tokens + 1, T = rows->whole;
-    const rule wanted = {"starts", 6, .dtype = ECH_I32, .dims = 2, .shape = {starts->shape[0], T}};
+    const rule wanted = {"starts",         6,         .dtype = ECH_I32,
+                         .other = ECH_I32, .dims = 2, .shape = {starts->shape[0], T}};
     check(file, line, starts, &wanted);
     ECH_ASSERT(starts->shape[0] >= samples);
     for (int64_t i = 0; i < samples * T; i++) {

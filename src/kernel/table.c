@@ -81,8 +81,15 @@ static const ech_kernels ref[] = {
     [ECH_BF16] =
         {
             REF(ECH_BF16),
-#define X(op) .op = ech_ref_##op##_bf16,
-#include "kernel/ref/bf16.def"
+#define X(op, ...) .op = ech_ref_##op##_bf16,
+#include "kernel/kernel.def"
+#undef X
+        },
+    [ECH_F16] =
+        {
+            REF(ECH_F16),
+#define X(op, ...) .op = ech_ref_##op##_f16,
+#include "kernel/kernel.def"
 #undef X
         },
 };
@@ -141,7 +148,7 @@ static void complete_all(void)
 
 const ech_kernels *ech_kernels_ref(ech_dtype dtype)
 {
-    return dtype < sizeof ref / sizeof *ref ? &ref[dtype] : NULL;
+    return ech_dtype_is_real(dtype) ? &ref[dtype] : NULL;
 }
 
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)

@@ -281,7 +281,7 @@ static void find_loss(const ech_call *call, bool gradient)
     ech_tensor scale = ech_tensor_1d(call->loss_scale, ECH_F64, 1);
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
     call->kernels->loss_gradient(call->context, &logits, &targets, &weights, s.first_id, &stats,
-                                 &scale, gradient, &sums);
+                                 &scale, gradient ? &logits : NULL, &sums);
 }
 
 static void loss_forward(const ech_call *call)

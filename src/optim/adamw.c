@@ -20,7 +20,8 @@ static void configure(const ech_config *config, ech_update *update)
 
 static void apply(const ech_optimizer_work *w)
 {
-    w->kernels->adamw(w->context, w->param, w->gradient, &w->state[0], &w->state[1], w->update);
+    w->kernels->adamw(w->context, w->param, w->gradient, &w->state[0], &w->state[1], w->update,
+                      w->rounded);
 }
 
 const ech_optimizer ech_optimizer_row_adamw = {.name = "adamw",

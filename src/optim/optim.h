@@ -39,6 +39,8 @@ typedef struct ech_optimizer_work {
     const ech_tensor *param, *gradient;
     const ech_tensor *state; /* [states] in the order in which they are declared */
     const ech_update *update;
+    const ech_tensor *
+        rounded; /* param is a master: gets a copy of it, rounded to the kernels' real type; or NULL */
 } ech_optimizer_work;
 
 typedef struct ech_optimizer {

@@ -19,7 +19,7 @@ static void configure(const ech_config *config, ech_update *update)
 static void apply(const ech_optimizer_work *w)
 {
     const ech_tensor *momentum = w->update->momentum > 0 ? &w->state[0] : NULL;
-    w->kernels->sgd(w->context, w->param, w->gradient, momentum, w->update);
+    w->kernels->sgd(w->context, w->param, w->gradient, momentum, w->update, w->rounded);
 }
 
 const ech_optimizer ech_optimizer_row_sgd = {.name = "sgd",

@@ -13,18 +13,18 @@
 static void tables_are_complete(void **state)
 {
     (void)state;
-    const ech_kernels *tables[] = {ech_kernels_ref(ECH_F32), ech_kernels_ref(ECH_F64),
-                                   ech_kernels_fast(ECH_F32), ech_kernels_fast(ECH_F64)};
-    static const ech_dtype dtypes[] = {ECH_F32, ECH_F64, ECH_F32, ECH_F64};
-    for (int k = 0; k < 4; k++) {
-        assert_non_null(tables[k]);
-        assert_int_equal(tables[k]->dtype, dtypes[k]);
-#define X(op, ...) assert_true(tables[k]->op != NULL);
+    static const ech_dtype dtypes[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
+    for (int k = 0; k < 8; k++) {
+        ech_dtype dtype = dtypes[k / 2];
+        const ech_kernels *table = k % 2 ? ech_kernels_fast(dtype) : ech_kernels_ref(dtype);
+        assert_non_null(table);
+        assert_int_equal(table->dtype, dtype);
+#define X(op, ...) assert_true(table->op != NULL);
 #include "kernel/kernel.def"
 #undef X
     }
-    assert_ptr_equal(tables[1], tables[3]);
-    assert_null(ech_kernels_ref(ECH_F16));
+    assert_ptr_equal(ech_kernels_ref(ECH_F64), ech_kernels_fast(ECH_F64));
+    assert_null(ech_kernels_ref(ECH_I32));
     assert_null(ech_kernels_fast(ECH_I32));
     assert_string_equal(ech_op_name(ECH_OP_matmul), "matmul");
     assert_string_equal(ech_op_name((ech_op)(ECH_OPS - 1)), "fill");
@@ -102,6 +102,50 @@ static void add_other_type(const ech_kernels *kernels)
     ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4), b = a;
     b.dtype = ECH_I32;
     fill_of(kernels, &a, &b);
+}
+
+/* Tensors of other types than the table's: a sum takes wide ones, GELU does not; an update's parameters must be. */
+static void add_wide(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(numbers, ech_dtype_wide(kernels->dtype), 3, 4);
+    fill_of(kernels, &a, &a);
+}
+
+static void add_wider(const ech_kernels *kernels)
+{
+    ech_tensor a = ech_tensor_2d(numbers, kernels->dtype, 3, 4), b = a;
+    b.dtype = kernels->dtype == ECH_F64 ? ECH_F32 : ECH_F64;
+    fill_of(kernels, &b, &a);
+}
+
+static void gelu_of_wide(const ech_kernels *kernels)
+{
+    ech_kernel_context *context;
+    ech_tensor x = ech_tensor_1d(numbers, ech_dtype_wide(kernels->dtype), 3);
+    if (ech_kernel_context_create(1, &context) == ECH_OK) kernels->gelu_forward(context, &x, &x);
+}
+
+static void update_real(const ech_kernels *kernels)
+{
+    ech_kernel_context *context;
+    ech_tensor p = ech_tensor_1d(numbers, kernels->dtype, 3), g = p;
+    g.data = numbers + 8;
+    if (ech_kernel_context_create(1, &context) == ECH_OK)
+        kernels->sgd(context, &p, &g, NULL, &(ech_update){0}, NULL);
+}
+
+static void types_are_checked(void **state)
+{
+    (void)state;
+    static const ech_dtype dtypes[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
+    for (int k = 0; k < 4; k++) {
+        const ech_kernels *kernels = ech_kernels_ref(dtypes[k]);
+        bool narrow = ech_dtype_wide(dtypes[k]) != dtypes[k];
+        assert_false(dies(add_wide, kernels));
+        assert_true(dies(add_wider, kernels));
+        assert_true(dies(gelu_of_wide, kernels) == narrow);
+        assert_true(dies(update_real, kernels) == narrow);
+    }
 }
 
 static void add_strided(const ech_kernels *kernels)
@@ -241,6 +285,7 @@ int main(void)
         cmocka_unit_test(scratch_is_known_beforehand),
         cmocka_unit_test(impossible_threads_are_refused),
         cmocka_unit_test(wrong_arguments_end_the_process),
+        cmocka_unit_test(types_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

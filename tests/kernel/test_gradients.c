@@ -346,7 +346,7 @@ static double loss_of(const loss *at, double *gradient)
     ech_tensor known = ech_tensor_2d(stats, ECH_F64, 5, ECH_LOSS_STATS);
     const ech_kernels *kernels = ech_kernels_ref(ECH_F64);
     kernels->loss_statistics(context, &x, &t, 0, &known);
-    kernels->loss_gradient(context, &x, &t, &w, 0, &known, &factor, gradient != NULL, &sum);
+    kernels->loss_gradient(context, &x, &t, &w, 0, &known, &factor, gradient ? &x : NULL, &sum);
     ech_kernel_context_destroy(context);
     if (gradient) memcpy(gradient, copy, sizeof copy);
     return scale * sums[ECH_LOSS_SUM];

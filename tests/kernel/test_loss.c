@@ -16,7 +16,7 @@ static void call(const ech_kernels *kernels, ech_kernel_context *context,
     const loss_case *o = options;
     kernels->loss_statistics(context, t[0], t[1], o->first_id, t[5]);
     kernels->loss_gradient(context, t[0], t[1], t[2], o->first_id, t[5], o->gradient ? t[3] : NULL,
-                           o->gradient, t[4]);
+                           o->gradient ? t[0] : NULL, t[4]);
 }
 
 static void check_loss(int64_t R, int64_t V, double range, const loss_case *options, int64_t gap,
@@ -35,21 +35,21 @@ static void check_loss(int64_t R, int64_t V, double range, const loss_case *opti
             {.role = TRIAL_IN,
              TRIAL_1D(R),
              .high = (double)(V + 2 * options->first_id),
-             .is_fixed = true,
+             .type = TRIAL_FIXED,
              .dtype = ECH_I32},
-            {.role = TRIAL_IN, TRIAL_1D(R), .high = 2, .is_fixed = true, .dtype = ECH_F32},
+            {.role = TRIAL_IN, TRIAL_1D(R), .high = 2, .type = TRIAL_FIXED, .dtype = ECH_F32},
             {.role = TRIAL_IN,
              TRIAL_1D(1),
              .low = 1,
              .high = 2,
-             .is_fixed = true,
+             .type = TRIAL_FIXED,
              .dtype = ECH_F64},
             {.role = TRIAL_IN_OUT,
              TRIAL_1D(ECH_LOSS_SUMS),
              .high = 9,
-             .is_fixed = true,
+             .type = TRIAL_FIXED,
              .dtype = ECH_F64},
-            {.role = TRIAL_OUT, TRIAL_2D(R, ECH_LOSS_STATS), .is_fixed = true, .dtype = ECH_F64}}};
+            {.role = TRIAL_OUT, TRIAL_2D(R, ECH_LOSS_STATS), .type = TRIAL_FIXED, .dtype = ECH_F64}}};
     trial_check(&t);
 }
 
@@ -90,7 +90,8 @@ static void run_loss(const ech_kernels *kernels, int64_t R, int64_t V, void *mem
     ech_tensor sum = ech_tensor_1d(sums, ECH_F64, 2);
     ech_tensor stats = ech_tensor_2d(known, ECH_F64, R, ECH_LOSS_STATS);
     kernels->loss_statistics(context, &logits, &target, 0, &stats);
-    kernels->loss_gradient(context, &logits, &target, &weight, 0, &stats, &scale, gradient, &sum);
+    kernels->loss_gradient(context, &logits, &target, &weight, 0, &stats, &scale,
+                           gradient ? &logits : NULL, &sum);
     free(known);
     ech_kernel_context_destroy(context);
 }

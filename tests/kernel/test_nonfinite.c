@@ -294,7 +294,7 @@ static void infinite_scores_are_as_defined(void **state)
 static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
                        const ech_tensor *const *t, const void *options)
 {
-    kernels->adamw(context, t[0], t[1], t[2], t[2], options);
+    kernels->adamw(context, t[0], t[1], t[2], t[2], options, NULL);
 }
 
 static void updates_show_bad_gradients(void **state)

@@ -280,7 +280,7 @@ static void check_tables(int64_t R, int64_t V, int64_t first_id, int64_t n, int6
                         TRIAL_1D(R),
                         .low = 0,
                         .high = (double)V,
-                        .is_fixed = true,
+                        .type = TRIAL_FIXED,
                         .dtype = ECH_I32};
     const trial trials[] = {
         {.name = "rows",

@@ -301,8 +301,8 @@ static void run_shares(const ech_kernels *kernels, loss *given, int t, ech_tenso
         ech_tensor sum = ech_tensor_1d(sums[share], ECH_F64, ECH_LOSS_SUMS);
         sums[share][0] = 3;
         sums[share][1] = 4;
-        kernels->loss_gradient(context, &own, &targets, &weights, first, &all, &scale, gradient,
-                               &sum);
+        kernels->loss_gradient(context, &own, &targets, &weights, first, &all, &scale,
+                               gradient ? &own : NULL, &sum);
     }
     close_context(context);
 }

@@ -8,13 +8,13 @@
 static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
                        const ech_tensor *const *t, const void *options)
 {
-    kernels->adamw(context, t[0], t[1], t[2], t[3], options);
+    kernels->adamw(context, t[0], t[1], t[2], t[3], options, NULL);
 }
 
 static void call_sgd(const ech_kernels *kernels, ech_kernel_context *context,
                      const ech_tensor *const *t, const void *options)
 {
-    kernels->sgd(context, t[0], t[1], t[2], options);
+    kernels->sgd(context, t[0], t[1], t[2], options, NULL);
 }
 
 static void updates_agree(void **state)
@@ -81,7 +81,7 @@ static void first_adamw_step_by_hand(void **state)
         trial_set(&t[0], 1, -1);
         trial_set(&t[1], 0, 4);
         trial_set(&t[1], 1, -6);
-        table_of(k)->adamw(context, &t[0], &t[1], &t[2], &t[3], &update);
+        table_of(k)->adamw(context, &t[0], &t[1], &t[2], &t[3], &update, NULL);
         assert_true(fabs(trial_get(&t[0], 0) - (2 - 0.1 * (1 + 0.5 * 2))) < 1e-6);
         assert_true(fabs(trial_get(&t[0], 1) - (-1 - 0.1 * (-1 + 0.5 * -1))) < 1e-6);
         assert_true(fabs(trial_get(&t[2], 0) - 0.2) < 1e-6);
@@ -104,7 +104,8 @@ static void momentum_by_hand(void **state)
         ech_tensor tp = ech_tensor_1d(&p, dtype, 1), tg = ech_tensor_1d(&g, dtype, 1),
                    tb = ech_tensor_1d(&buffer, dtype, 1);
         trial_set(&tg, 0, 1);
-        for (int step = 0; step < 2; step++) table_of(k % 3)->sgd(context, &tp, &tg, &tb, &update);
+        for (int step = 0; step < 2; step++)
+            table_of(k % 3)->sgd(context, &tp, &tg, &tb, &update, NULL);
         assert_true(fabs(trial_get(&tp, 0) + (k >= 3 ? 3.25 : 2.5)) < 1e-6);
     }
     ech_kernel_context_destroy(context);
@@ -129,7 +130,7 @@ static void square_sums_are_equal_bits(void **state)
                    .op = ECH_OP_square_sums,
                    .call = call_square_sums,
                    .tensor = {{.role = TRIAL_IN, TRIAL_1D(sizes[s]), .low = -1.1, .high = 1.3},
-                              TRIAL_RESULT(TRIAL_1D(blocks), .is_fixed = true, .dtype = ECH_F64)}};
+                              TRIAL_RESULT(TRIAL_1D(blocks), .type = TRIAL_FIXED, .dtype = ECH_F64)}};
         trial_check(&t);
         trial_run run = trial_execute(&t, ech_kernels_fast(ECH_F32), (trial_way){.threads = 2});
         long double exact = 0, sum = 0;

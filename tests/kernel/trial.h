@@ -37,15 +37,18 @@ enum { TRIAL_LEAST_THREADS = 1 };
 /* Outputs are full of NaN before the call, unless they are inputs as well. */
 typedef enum trial_role { TRIAL_ABSENT, TRIAL_IN, TRIAL_OUT, TRIAL_IN_OUT } trial_role;
 
+/* As kernel.def says. A TRIAL_EITHER is real, or wide where the way of a run says so. */
+typedef enum trial_type { TRIAL_REAL, TRIAL_WIDE, TRIAL_EITHER, TRIAL_FIXED } trial_type;
+
 typedef struct trial_tensor {
     trial_role role;
     int dims;
     int64_t shape[ECH_MAX_DIMS];
     double low, high; /* range of the values before the call */
-    int64_t gap;   /* elements between rows (2 dimensions) or tokens (4) that are not the view's */
-    int alias;     /* shares the memory of tensor alias - 1; 0: has its own */
-    bool is_fixed; /* of type `dtype` in every table, otherwise of the table's */
-    ech_dtype dtype;
+    int64_t gap; /* elements between rows (2 dimensions) or tokens (4) that are not the view's */
+    int alias;   /* shares the memory of tensor alias - 1; 0: has its own */
+    trial_type type;
+    ech_dtype dtype; /* of TRIAL_FIXED */
 } trial_tensor;
 
 typedef void (*trial_call)(const ech_kernels *kernels, ech_kernel_context *context,
@@ -111,15 +114,23 @@ typedef struct trial_way {
     int threads;
     bool
         is_odd; /* every tensor begins at an address of its own that is no multiple of a vector's */
+    unsigned wide; /* bit i: tensor i, if a TRIAL_EITHER, is wide */
     void (*prepare)(const trial *t,
                     const ech_tensor *views); /* optional: changes the tensors first */
 } trial_way;
 
-static inline void trial_lay_out(const trial *t, int i, ech_dtype real, bool is_odd, trial_run *run)
+static inline ech_dtype trial_dtype(const trial *t, int i, ech_dtype real, trial_way way)
+{
+    trial_type type = t->tensor[i].type;
+    bool wide = type == TRIAL_WIDE || (type == TRIAL_EITHER && way.wide >> i & 1);
+    return type == TRIAL_FIXED ? t->tensor[i].dtype : wide ? ech_dtype_wide(real) : real;
+}
+
+static inline void trial_lay_out(const trial *t, int i, ech_dtype real, trial_way way,
+                                 trial_run *run)
 {
     const trial_tensor *want = &t->tensor[i];
-    ech_tensor view =
-        ech_tensor_view(NULL, want->is_fixed ? want->dtype : real, want->dims, want->shape);
+    ech_tensor view = ech_tensor_view(NULL, trial_dtype(t, i, real, way), want->dims, want->shape);
     int spaced = want->dims == 4 ? 1 : 0;
     for (int d = spaced; d >= 0 && want->gap; d--)
         view.stride[d] = view.stride[d + 1] * view.shape[d + 1] + (d == spaced ? want->gap : 0);
@@ -133,7 +144,7 @@ static inline void trial_lay_out(const trial *t, int i, ech_dtype real, bool is_
                                                         TRIAL_ALIGN * TRIAL_ALIGN);
         assert_non_null(run->memory[i]);
         memset(run->memory[i], 0x7f, run->bytes[i]); /* a large number in every type */
-        run->before[i] = TRIAL_GUARD + (is_odd ? 1 + 2 * i % TRIAL_GUARD : 0);
+        run->before[i] = TRIAL_GUARD + (way.is_odd ? 1 + 2 * i % TRIAL_GUARD : 0);
         view.data = run->memory[i] + (size_t)run->before[i] * width;
         for (int64_t e = 0, n = ech_tensor_count(&view); e < n; e++)
             trial_set(&view, trial_place(&view, e),
@@ -164,7 +175,7 @@ static inline trial_run trial_execute(const trial *t, const ech_kernels *kernels
     const ech_tensor *views[TRIAL_TENSORS] = {0};
     for (int i = 0; i < TRIAL_TENSORS; i++)
         if (t->tensor[i].role != TRIAL_ABSENT) {
-            trial_lay_out(t, i, kernels->dtype, way.is_odd, &run);
+            trial_lay_out(t, i, kernels->dtype, way, &run);
             views[i] = &run.view[i];
         }
     if (way.prepare) way.prepare(t, run.view);
@@ -243,7 +254,7 @@ static inline void trial_put_odd_values(const trial *t, const ech_tensor *views)
     for (int i = 0; i < TRIAL_TENSORS; i++) {
         const trial_tensor *x = &t->tensor[i];
         bool is_input = x->role == TRIAL_IN || x->role == TRIAL_IN_OUT;
-        if (!is_input || x->is_fixed || x->alias) continue;
+        if (!is_input || x->type == TRIAL_FIXED || x->alias) continue;
         for (int64_t e = i, n = ech_tensor_count(&views[i]); e < n; e += every[trial_kind_now]) {
             /* Large numbers of both signs would cancel, down to what rounding left. */
             double sign = e % 2 && trial_kind_now != TRIAL_LARGE ? -1 : 1;

@@ -34,11 +34,11 @@ static double exp_sum(int64_t V, const float *logits, float max)
     return total;
 }
 
-/* Overwrites the logits with exp(logit - max) factor. */
-static void scaled_exp(int64_t V, float *logits, float max, float factor)
+/* out = exp(logit - max) factor; out may be logits. */
+static void scaled_exp(int64_t V, const float *logits, float max, float factor, float *out)
 {
 #pragma omp simd
-    for (int64_t v = 0; v < V; v++) logits[v] = ech_exp(logits[v] - max) * factor;
+    for (int64_t v = 0; v < V; v++) out[v] = ech_exp(logits[v] - max) * factor;
 }
 
 void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *logits,
@@ -59,24 +59,24 @@ void ECH_CPU(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
 }
 
 /* (softmax - onehot) factor of one row. The target's is found in fp64: near 1 - 1 nothing is lost. */
-static void row_gradient(int64_t n, float *logits, int64_t target, const double *known,
-                         double factor)
+static void row_gradient(int64_t n, const float *logits, int64_t target, const double *known,
+                         double factor, float *gradient)
 {
     float max = (float)known[ECH_STAT_MAX];
     double sum = known[ECH_STAT_SUM], probability = 0;
     bool mine = target >= 0 && target < n;
     if (mine) probability = (double)ech_exp(logits[target] - max) / sum;
-    scaled_exp(n, logits, max, (float)(factor / sum));
-    if (mine) logits[target] = (float)((probability - 1) * factor);
+    scaled_exp(n, logits, max, (float)(factor / sum), gradient);
+    if (mine) gradient[target] = (float)((probability - 1) * factor);
 }
 
 void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
                             const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
-                            const ech_tensor *stats, const ech_tensor *scale, bool gradient,
-                            const ech_tensor *sums)
+                            const ech_tensor *stats, const ech_tensor *scale,
+                            const ech_tensor *gradient, const ech_tensor *sums)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
-    ECH_SHAPES(loss_gradient, ECH_F32, logits, targets, weights, stats, sums);
+    ECH_SHAPES(loss_gradient, ECH_F32, logits, targets, weights, stats, gradient, sums);
     ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
     double global = gradient ? *(const double *)scale->data : 0, *total = sums->data;
     const double *known = stats->data;
@@ -84,13 +84,14 @@ void ECH_CPU(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
     const int32_t *target = targets->data;
 #pragma omp parallel for num_threads(context->threads) if (R * n > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
-        float *row = (float *)logits->data + r * logits->stride[0];
         if (!gradient) continue;
+        float *out = (float *)gradient->data + r * gradient->stride[0];
         if (weight[r] == 0.0F)
-            memset(row, 0, (size_t)n * sizeof *row);
+            memset(out, 0, (size_t)n * sizeof *out);
         else
-            row_gradient(n, row, target[r] - first_id, known + r * ECH_LOSS_STATS,
-                         (double)weight[r] * global);
+            row_gradient(n, (const float *)logits->data + r * logits->stride[0],
+                         target[r] - first_id, known + r * ECH_LOSS_STATS,
+                         (double)weight[r] * global, out);
     }
     for (int64_t r = 0; r < R; r++) {
         const double *row = known + r * ECH_LOSS_STATS;

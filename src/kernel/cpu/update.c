@@ -10,9 +10,9 @@
 
 void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
-                    const ech_update *update)
+                    const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(adamw, ECH_F32, param, grad, exp_avg, exp_avg_sq);
+    ECH_SHAPES(adamw, ECH_F32, param, grad, exp_avg, exp_avg_sq, rounded);
     ECH_ASSERT(update->count >= 1);
     /* What is the same for all elements, rounded once. */
     double count = (double)update->count;
@@ -36,9 +36,9 @@ void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
 }
 
 void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
-                  const ech_tensor *momentum, const ech_update *update)
+                  const ech_tensor *momentum, const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(sgd, ECH_F32, param, grad, momentum);
+    ECH_SHAPES(sgd, ECH_F32, param, grad, momentum, rounded);
     ECH_ASSERT(momentum || update->momentum == 0);
     const float grad_scale = (float)update->grad_scale, decay = (float)update->weight_decay;
     const float rate = (float)update->learning_rate, beta = (float)update->momentum;

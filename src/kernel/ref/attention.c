@@ -18,15 +18,11 @@ typedef struct problem {
     int64_t group;
 } problem;
 
-static const real *row_of(const ech_tensor *x, int64_t b, int64_t t, int64_t h)
-{
-    return (const real *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
-}
-
-static double dot(int64_t D, const real *a, const real *b)
+/* The product of D elements of x, from `from` on, and of y, from `of` on. */
+static double dot(int64_t D, const ech_tensor *x, int64_t from, const ech_tensor *y, int64_t of)
 {
     double sum = 0;
-    for (int64_t d = 0; d < D; d++) sum += (double)a[d] * b[d];
+    for (int64_t d = 0; d < D; d++) sum += ech_value(x, from + d) * ech_value(y, of + d);
     return sum;
 }
 
@@ -83,30 +79,32 @@ static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor 
 static double attend(const problem *p, int64_t b, int64_t h, int64_t query, double *scores,
                      double *out)
 {
-    const real *q = row_of(p->q, b, query, h);
+    int64_t q = ech_head(p->q, b, query, h);
     run seen = keys_seen(p, b, query);
     double max = -INFINITY, sum = 0;
     for (int64_t d = 0; d < p->D; d++) out[d] = 0;
     if (seen.first == seen.end) return -INFINITY;
     for (int64_t key = seen.first; key < seen.end; key++) {
-        scores[key] = p->scale * dot(p->D, q, row_of(p->k, b, key, h / p->group));
+        scores[key] = p->scale * dot(p->D, p->q, q, p->k, ech_head(p->k, b, key, h / p->group));
         max = scores[key] > max || isnan(scores[key]) ? scores[key] : max;
     }
     for (int64_t key = seen.first; key < seen.end; key++) sum += exp(scores[key] - max);
     double lse = max + log(sum);
     for (int64_t key = seen.first; key < seen.end; key++) {
         double weight = exp(scores[key] - lse) * dropout_factor(p, b, h, query, key);
-        const real *v = row_of(p->v, b, key, h / p->group);
-        for (int64_t d = 0; d < p->D; d++) out[d] += weight * v[d];
+        int64_t v = ech_head(p->v, b, key, h / p->group);
+        for (int64_t d = 0; d < p->D; d++) out[d] += weight * ech_value(p->v, v + d);
     }
     return lse;
 }
 
 /* Writes a row and its log sum exp, or merges them with what is there: the softmax over two sets of
  * keys weighs each result by its fraction of the sum of exponentials. */
-static void store(int64_t D, const double *row, double row_lse, bool merge, real *out, real *lse)
+static void store(int64_t D, const double *row, double row_lse, bool merge, const ech_tensor *out,
+                  int64_t at, const ech_tensor *lse, int64_t lse_at)
 {
-    double before = merge ? *lse : -INFINITY, old_weight = 0, weight = 1, both = row_lse;
+    double before = merge ? ech_value(lse, lse_at) : -INFINITY, old_weight = 0, weight = 1,
+           both = row_lse;
     if (merge && row_lse == -INFINITY) return;
     if (before != -INFINITY) {
         double top = before > row_lse || isnan(before) ? before : row_lse;
@@ -114,9 +112,11 @@ static void store(int64_t D, const double *row, double row_lse, bool merge, real
         old_weight = exp(before - both);
         weight = exp(row_lse - both);
     }
-    for (int64_t d = 0; d < D; d++)
-        out[d] = (real)(weight * row[d] + (before != -INFINITY ? old_weight * out[d] : 0));
-    *lse = (real)both;
+    for (int64_t d = 0; d < D; d++) {
+        double old = before != -INFINITY ? old_weight * ech_value(out, at + d) : 0;
+        ech_store(out, at + d, weight * row[d] + old);
+    }
+    ech_store(lse, lse_at, both);
 }
 
 void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
@@ -133,8 +133,8 @@ void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q
         for (int64_t h = 0; h < p.H; h++)
             for (int64_t t = 0; t < p.Tq; t++) {
                 double row_lse = attend(&p, b, h, t, scores, row);
-                store(p.D, row, row_lse, merge, (real *)row_of(out, b, t, h),
-                      (real *)lse->data + (b * p.H + h) * p.Tq + t);
+                store(p.D, row, row_lse, merge, out, ech_head(out, b, t, h), lse,
+                      (b * p.H + h) * p.Tq + t);
             }
 }
 
@@ -149,52 +149,55 @@ typedef struct gradients {
 static void score(const problem *p, const gradients *from, int64_t b, int64_t h, int64_t query,
                   int64_t key, double *probability, double *ds)
 {
-    const real *q = row_of(p->q, b, query, h), *dout = row_of(from->dout, b, query, h);
+    int64_t q = ech_head(p->q, b, query, h), k = ech_head(p->k, b, key, h / p->group);
+    int64_t dout = ech_head(from->dout, b, query, h), v = ech_head(p->v, b, key, h / p->group);
     int64_t row = (b * p->H + h) * p->Tq + query;
-    double m = dropout_factor(p, b, h, query, key), lse = ((const real *)from->lse->data)[row];
-    double P = exp(p->scale * dot(p->D, q, row_of(p->k, b, key, h / p->group)) - lse);
-    double dP = m * dot(p->D, dout, row_of(p->v, b, key, h / p->group));
+    double m = dropout_factor(p, b, h, query, key), lse = ech_value(from->lse, row);
+    double P = exp(p->scale * dot(p->D, p->q, q, p->k, k) - lse);
+    double dP = m * dot(p->D, from->dout, dout, p->v, v);
     *probability = P * m;
     *ds = p->scale * P * (dP - from->delta[row]);
 }
 
 /* dq (+)= sum over keys of ds k. */
 static void query_gradient(const problem *p, const gradients *from, int64_t b, int64_t h,
-                           int64_t query, bool add, double *sum, real *dq)
+                           int64_t query, bool add, double *sum, const ech_tensor *dq)
 {
-    for (int64_t d = 0; d < p->D; d++) sum[d] = add ? dq[d] : 0;
+    int64_t at = ech_head(dq, b, query, h);
+    for (int64_t d = 0; d < p->D; d++) sum[d] = add ? ech_value(dq, at + d) : 0;
     run seen = keys_seen(p, b, query);
     for (int64_t key = seen.first; key < seen.end; key++) {
         double probability, ds;
         score(p, from, b, h, query, key, &probability, &ds);
-        const real *k = row_of(p->k, b, key, h / p->group);
-        for (int64_t d = 0; d < p->D; d++) sum[d] += ds * k[d];
+        int64_t k = ech_head(p->k, b, key, h / p->group);
+        for (int64_t d = 0; d < p->D; d++) sum[d] += ds * ech_value(p->k, k + d);
     }
-    for (int64_t d = 0; d < p->D; d++) dq[d] = (real)sum[d];
+    for (int64_t d = 0; d < p->D; d++) ech_store(dq, at + d, sum[d]);
 }
 
 /* dk (+)= sum over heads and later queries of ds q, dv of p dout. */
 static void key_gradient(const problem *p, const gradients *from, int64_t b, int64_t g, int64_t key,
-                         bool add, double *sum, real *dk, real *dv)
+                         bool add, double *sum, const ech_tensor *dk, const ech_tensor *dv)
 {
+    int64_t k_at = ech_head(dk, b, key, g), v_at = ech_head(dv, b, key, g);
     for (int64_t d = 0; d < p->D; d++) {
-        sum[d] = add ? dk[d] : 0;
-        sum[p->D + d] = add ? dv[d] : 0;
+        sum[d] = add ? ech_value(dk, k_at + d) : 0;
+        sum[p->D + d] = add ? ech_value(dv, v_at + d) : 0;
     }
     for (int64_t h = g * p->group; h < (g + 1) * p->group; h++)
         for (int64_t query = 0; query < p->Tq; query++) {
             double probability, ds;
             if (!sees(p, b, query, key)) continue;
             score(p, from, b, h, query, key, &probability, &ds);
-            const real *q = row_of(p->q, b, query, h), *dout = row_of(from->dout, b, query, h);
+            int64_t q = ech_head(p->q, b, query, h), dout = ech_head(from->dout, b, query, h);
             for (int64_t d = 0; d < p->D; d++) {
-                sum[d] += ds * q[d];
-                sum[p->D + d] += probability * dout[d];
+                sum[d] += ds * ech_value(p->q, q + d);
+                sum[p->D + d] += probability * ech_value(from->dout, dout + d);
             }
         }
     for (int64_t d = 0; d < p->D; d++) {
-        dk[d] = (real)sum[d];
-        dv[d] = (real)sum[p->D + d];
+        ech_store(dk, k_at + d, sum[d]);
+        ech_store(dv, v_at + d, sum[p->D + d]);
     }
 }
 
@@ -214,14 +217,11 @@ void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *
         for (int64_t h = 0; h < p.H; h++)
             for (int64_t t = 0; t < p.Tq; t++)
                 from.delta[(b * p.H + h) * p.Tq + t] =
-                    dot(p.D, row_of(dout, b, t, h), row_of(out, b, t, h));
+                    dot(p.D, dout, ech_head(dout, b, t, h), out, ech_head(out, b, t, h));
     for (int64_t b = 0; b < p.B; b++) {
         for (int64_t t = 0; t < p.Tq; t++)
-            for (int64_t h = 0; h < p.H; h++)
-                query_gradient(&p, &from, b, h, t, add_q, sum, (real *)row_of(dq, b, t, h));
+            for (int64_t h = 0; h < p.H; h++) query_gradient(&p, &from, b, h, t, add_q, sum, dq);
         for (int64_t t = 0; t < p.Tk; t++)
-            for (int64_t g = 0; g < p.G; g++)
-                key_gradient(&p, &from, b, g, t, add_kv, sum, (real *)row_of(dk, b, t, g),
-                             (real *)row_of(dv, b, t, g));
+            for (int64_t g = 0; g < p.G; g++) key_gradient(&p, &from, b, g, t, add_kv, sum, dk, dv);
     }
 }

@@ -2,8 +2,6 @@
  *
  * Dropout, sums of two tensors, copies and fills.
  */
-#include <string.h>
-
 #include "kernel/ref/real.h"
 
 void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
@@ -17,10 +15,8 @@ void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
             uint64_t element = (uint64_t)(ech_row_whole(rows, r) * C + c);
             bool dropped = dropout->p > 0 &&
                            ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
-            ((real *)y->data)[r * C + c] =
-                dropped
-                    ? 0
-                    : ech_stored(ech_value(((const real *)x->data)[r * C + c]) / (1 - dropout->p));
+            double kept = ech_value(x, r * C + c) / (1 - dropout->p);
+            ech_store(y, r * C + c, dropped ? 0 : kept);
         }
 }
 
@@ -29,8 +25,7 @@ void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
 {
     ECH_SHAPES(add, ECH_REAL, a, b, y);
     for (int64_t i = 0, n = ech_tensor_count(a); i < n; i++)
-        ((real *)y->data)[i] = ech_stored(ech_value(((const real *)a->data)[i]) +
-                                          ech_value(((const real *)b->data)[i]));
+        ech_store(y, i, ech_value(a, i) + ech_value(b, i));
 }
 
 void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
@@ -39,10 +34,10 @@ void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
     ECH_SHAPES(copy, ECH_REAL, x, y);
     for (int64_t i = 0; i < B * T * H; i++) {
         int64_t b = i / H / T, t = i / H % T, h = i % H;
-        const real *from =
-            (const real *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
-        real *to = (real *)y->data + b * y->stride[0] + t * y->stride[1] + h * y->stride[2];
-        memcpy(to, from, (size_t)D * sizeof *to);
+        const char *from = x->data;
+        char *to = y->data;
+        ech_convert(from + (size_t)ech_head(x, b, t, h) * ech_dtype_bytes(x->dtype), x->dtype,
+                    to + (size_t)ech_head(y, b, t, h) * ech_dtype_bytes(y->dtype), y->dtype, D);
     }
 }
 
@@ -55,13 +50,12 @@ void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     uint64_t first = (uint64_t)first_element, n = (uint64_t)ech_tensor_count(x);
     for (uint64_t i = first; i < first + n; i++) {
         if (i == first || i % 4 == 0) ech_random_normals(key, i / 4, normals);
-        ((real *)x->data)[i - first] = ech_stored(mean + std * normals[i % 4]);
+        ech_store(x, (int64_t)(i - first), mean + std * normals[i % 4]);
     }
 }
 
 void ECH_REF(fill)(ech_kernel_context *context, const ech_tensor *x, double value)
 {
     ECH_SHAPES(fill, ECH_REAL, x);
-    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++)
-        ((real *)x->data)[i] = ech_stored(value);
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) ech_store(x, i, value);
 }

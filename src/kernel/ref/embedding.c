@@ -13,9 +13,55 @@ void ECH_REF(embedding_forward)(ech_kernel_context *context, const ech_tensor *t
     ECH_SHAPES(embedding_forward, ECH_REAL, table, ids, y);
     for (int64_t r = 0; r < R; r++) {
         int64_t id = ((const int32_t *)ids->data)[r] - first_id;
-        real *to = (real *)y->data + r * C;
         for (int64_t c = 0; c < C; c++)
-            to[c] = id >= 0 && id < V ? ((const real *)table->data)[id * C + c] : 0;
+            ech_store(y, r * C + c, id >= 0 && id < V ? ech_value(table, id * C + c) : 0);
+    }
+}
+
+/* The row of the table that row r belongs to: that of its id, or, if ids is NULL, of its position. -1: none. */
+typedef struct table_rows {
+    int64_t R, size; /* rows of dy and of the table */
+    const ech_tensor *ids;
+    int64_t first_id;
+    const ech_rows *rows;
+    const ech_tensor *starts;
+} table_rows;
+
+static int64_t place_of(const table_rows *at, int64_t r)
+{
+    if (!at->ids) return ech_row_in_document(at->rows, at->starts, r);
+    int64_t id = ((const int32_t *)at->ids->data)[r] - at->first_id;
+    return id >= 0 && id < at->size ? id : -1;
+}
+
+enum { COLUMNS = 128 };
+
+/* Adds the rows of dy that belong to the same row of the table as row r, the first of them; they are rounded once. */
+static void add_rows(const table_rows *at, int64_t r, const ech_tensor *dy,
+                     const ech_tensor *dtable)
+{
+    int64_t C = dy->shape[1], place = place_of(at, r);
+    double sum[COLUMNS];
+    for (int64_t first = 0; first < C; first += COLUMNS) {
+        int64_t n = C - first < COLUMNS ? C - first : COLUMNS, out = place * C + first;
+        for (int64_t c = 0; c < n; c++) sum[c] = ech_value(dtable, out + c);
+        for (int64_t row = r; row < at->R; row++) {
+            if (place_of(at, row) != place) continue;
+            for (int64_t c = 0; c < n; c++) sum[c] += ech_value(dy, row * C + first + c);
+        }
+        for (int64_t c = 0; c < n; c++) ech_store(dtable, out + c, sum[c]);
+    }
+}
+
+static void table_backward(const table_rows *at, const ech_tensor *dy, bool accumulate,
+                           const ech_tensor *dtable)
+{
+    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
+    for (int64_t r = 0; r < at->R; r++) {
+        int64_t place = place_of(at, r), before = 0;
+        ECH_ASSERT(place < at->size);
+        while (before < r && place_of(at, before) != place) before++;
+        if (place >= 0 && before == r) add_rows(at, r, dy, dtable);
     }
 }
 
@@ -23,16 +69,9 @@ void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *ids, int64_t first_id, bool accumulate,
                                  const ech_tensor *dtable)
 {
-    int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
     ECH_SHAPES(embedding_backward, ECH_REAL, dy, ids, dtable);
-    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
-    for (int64_t r = 0; r < R; r++) {
-        int64_t id = ((const int32_t *)ids->data)[r] - first_id;
-        if (id < 0 || id >= V) continue;
-        real *sum = (real *)dtable->data + id * C;
-        const real *row = (const real *)dy->data + r * C;
-        for (int64_t c = 0; c < C; c++) sum[c] = ech_stored(ech_value(sum[c]) + ech_value(row[c]));
-    }
+    const table_rows at = {dy->shape[0], dtable->shape[0], ids, first_id, NULL, NULL};
+    table_backward(&at, dy, accumulate, dtable);
 }
 
 void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -45,10 +84,8 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
     for (int64_t r = 0; r < R; r++) {
         int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
-        const real *in = (const real *)x->data + r * C;
-        const real *more = (const real *)table->data + position * C;
         for (int64_t c = 0; c < C; c++)
-            ((real *)y->data)[r * C + c] = ech_stored(ech_value(in[c]) + ech_value(more[c]));
+            ech_store(y, r * C + c, ech_value(x, r * C + c) + ech_value(table, position * C + c));
     }
 }
 
@@ -56,15 +93,8 @@ void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *d
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
 {
-    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
     ECH_SHAPES(position_backward, ECH_REAL, dy, dtable);
-    ECH_ROWS(rows, starts, R);
-    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
-    for (int64_t r = 0; r < R; r++) {
-        int64_t position = ech_row_in_document(rows, starts, r);
-        ECH_ASSERT(position < P);
-        real *sum = (real *)dtable->data + position * C;
-        const real *row = (const real *)dy->data + r * C;
-        for (int64_t c = 0; c < C; c++) sum[c] = ech_stored(ech_value(sum[c]) + ech_value(row[c]));
-    }
+    ECH_ROWS(rows, starts, dy->shape[0]);
+    const table_rows at = {dy->shape[0], dtable->shape[0], NULL, 0, rows, starts};
+    table_backward(&at, dy, accumulate, dtable);
 }

@@ -13,32 +13,32 @@ void ECH_REF(loss_statistics)(ech_kernel_context *context, const ech_tensor *log
     int64_t R = logits->shape[0], n = logits->shape[1];
     ECH_SHAPES(loss_statistics, ECH_REAL, logits, targets, stats);
     for (int64_t r = 0; r < R; r++) {
-        const real *row = (const real *)logits->data + r * logits->stride[0];
+        int64_t row = r * logits->stride[0];
         int64_t target = ((const int32_t *)targets->data)[r] - first_id;
         double *out = (double *)stats->data + r * ECH_LOSS_STATS, max = -INFINITY, sum = 0;
-        for (int64_t v = 0; v < n; v++) max = fmax(max, row[v]);
-        for (int64_t v = 0; v < n; v++) sum += exp(row[v] - max);
+        for (int64_t v = 0; v < n; v++) max = fmax(max, ech_value(logits, row + v));
+        for (int64_t v = 0; v < n; v++) sum += exp(ech_value(logits, row + v) - max);
         out[ECH_STAT_MAX] = max;
         out[ECH_STAT_SUM] = sum;
-        out[ECH_STAT_TARGET] = target >= 0 && target < n ? row[target] : 0;
+        out[ECH_STAT_TARGET] = target >= 0 && target < n ? ech_value(logits, row + target) : 0;
     }
 }
 
 void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logits,
                             const ech_tensor *targets, const ech_tensor *weights, int64_t first_id,
-                            const ech_tensor *stats, const ech_tensor *scale, bool gradient,
-                            const ech_tensor *sums)
+                            const ech_tensor *stats, const ech_tensor *scale,
+                            const ech_tensor *gradient, const ech_tensor *sums)
 {
     int64_t R = logits->shape[0], n = logits->shape[1];
-    ECH_SHAPES(loss_gradient, ECH_REAL, logits, targets, weights, stats, sums);
+    ECH_SHAPES(loss_gradient, ECH_REAL, logits, targets, weights, stats, gradient, sums);
     ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
     double *total = sums->data;
     for (int64_t r = 0; r < R; r++) {
-        real *row = (real *)logits->data + r * logits->stride[0];
+        int64_t row = r * logits->stride[0], out = gradient ? r * gradient->stride[0] : 0;
         const double *known = (const double *)stats->data + r * ECH_LOSS_STATS;
         double weight = ((const float *)weights->data)[r];
         if (weight == 0) {
-            for (int64_t v = 0; gradient && v < n; v++) row[v] = 0;
+            for (int64_t v = 0; gradient && v < n; v++) ech_store(gradient, out + v, 0);
             continue;
         }
         int64_t target = ((const int32_t *)targets->data)[r];
@@ -46,7 +46,8 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
         double lse = known[ECH_STAT_MAX] + log(known[ECH_STAT_SUM]);
         double factor = gradient ? weight * *(const double *)scale->data : 0;
         for (int64_t v = 0; gradient && v < n; v++)
-            row[v] = (real)((exp(row[v] - lse) - (first_id + v == target)) * factor);
+            ech_store(gradient, out + v,
+                      (exp(ech_value(logits, row + v) - lse) - (first_id + v == target)) * factor);
         total[ECH_LOSS_SUM] += weight * (lse - known[ECH_STAT_TARGET]);
         total[ECH_LOSS_WEIGHT] += weight;
     }

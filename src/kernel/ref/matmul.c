@@ -39,18 +39,16 @@ static void multiply(const ech_tensor *a, bool a_transposed, const ech_tensor *b
 static void multiply(const ech_tensor *a, bool a_transposed, const ech_tensor *b, bool b_transposed,
                      const ech_tensor *bias, int64_t K, const ech_tensor *add, const ech_tensor *c)
 {
-    const real *A = a->data, *B = b->data, *more = bias ? bias->data : NULL;
-    real *C = c->data;
     int64_t a_row = a_transposed ? 1 : a->stride[0], a_column = a_transposed ? a->stride[0] : 1;
     int64_t b_row = b_transposed ? 1 : b->stride[0], b_column = b_transposed ? b->stride[0] : 1;
     for (int64_t m = 0; m < c->shape[0]; m++)
         for (int64_t n = 0; n < c->shape[1]; n++) {
-            double sum = add ? ech_value(((const real *)add->data)[m * add->stride[0] + n]) : 0.0;
-            if (more) sum += ech_value(more[n]);
+            double sum = add ? ech_value(add, m * add->stride[0] + n) : 0.0;
+            if (bias) sum += ech_value(bias, n);
             for (int64_t k = 0; k < K; k++)
                 sum +=
-                    ech_value(A[m * a_row + k * a_column]) * ech_value(B[k * b_row + n * b_column]);
-            C[m * c->stride[0] + n] = ech_stored(sum);
+                    ech_value(a, m * a_row + k * a_column) * ech_value(b, k * b_row + n * b_column);
+            ech_store(c, m * c->stride[0] + n, sum);
         }
 }
 #endif
@@ -73,10 +71,8 @@ void ECH_REF(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, b
     int64_t R = dy->shape[0], N = dy->shape[1];
     ECH_SHAPES(bias_backward, ECH_REAL, dy, dbias);
     double *sum = ech_scratch(context, (size_t)N * sizeof *sum);
-    real *out = dbias->data;
-    for (int64_t n = 0; n < N; n++) sum[n] = accumulate ? ech_value(out[n]) : 0.0;
+    for (int64_t n = 0; n < N; n++) sum[n] = accumulate ? ech_value(dbias, n) : 0.0;
     for (int64_t r = 0; r < R; r++)
-        for (int64_t n = 0; n < N; n++)
-            sum[n] += ech_value(((const real *)dy->data)[r * dy->stride[0] + n]);
-    for (int64_t n = 0; n < N; n++) out[n] = ech_stored(sum[n]);
+        for (int64_t n = 0; n < N; n++) sum[n] += ech_value(dy, r * dy->stride[0] + n);
+    for (int64_t n = 0; n < N; n++) ech_store(dbias, n, sum[n]);
 }

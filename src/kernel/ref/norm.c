@@ -10,21 +10,22 @@ static void forward(const ech_tensor *x, const ech_tensor *gain, const ech_tenso
                     const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    const real *g = gain->data, *b = bias ? bias->data : NULL;
     for (int64_t r = 0; r < R; r++) {
-        const real *row = (const real *)x->data + r * C;
-        real *out = (real *)y->data + r * C;
+        int64_t row = r * C;
         double sum = 0, squares = 0;
-        for (int64_t c = 0; c < C; c++) sum += row[c];
+        for (int64_t c = 0; c < C; c++) sum += ech_value(x, row + c);
         double m = mean ? sum / (double)C : 0;
-        for (int64_t c = 0; c < C; c++) squares += (row[c] - m) * (row[c] - m);
+        for (int64_t c = 0; c < C; c++) {
+            double d = ech_value(x, row + c) - m;
+            squares += d * d;
+        }
         double s = 1 / sqrt(squares / (double)C + eps);
         for (int64_t c = 0; c < C; c++) {
-            double scaled = (row[c] - m) * s * g[c];
-            out[c] = (real)(b ? scaled + b[c] : scaled);
+            double scaled = (ech_value(x, row + c) - m) * s * ech_value(gain, c);
+            ech_store(y, row + c, bias ? scaled + ech_value(bias, c) : scaled);
         }
-        if (mean) ((real *)mean->data)[r] = (real)m;
-        ((real *)rstd->data)[r] = (real)s;
+        if (mean) ech_store(mean, r, m);
+        ech_store(rstd, r, s);
     }
 }
 
@@ -44,43 +45,43 @@ void ECH_REF(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
     forward(x, gain, NULL, eps, y, NULL, rstd);
 }
 
+/* What both backwards read and write; mean and add may be NULL. */
+typedef struct norm {
+    const ech_tensor *dy, *x, *gain, *mean, *rstd, *add, *dx;
+} norm;
+
 /* With n = (x - mean) rstd and e = dy gain: dx = rstd (e - mean(e) - n mean(e n)); without mean(e) of RMSNorm. */
-static void backward_row(int64_t C, const real *dy, const real *x, const real *gain,
-                         const real *mean, double rstd, const real *add, real *dx, double *dgain,
-                         double *dbias)
+static void backward_row(const norm *at, int64_t r, double *dgain, double *dbias)
 {
-    double m = mean ? *mean : 0, e_sum = 0, en_sum = 0;
+    int64_t C = at->x->shape[1], row = r * C;
+    double m = at->mean ? ech_value(at->mean, r) : 0, rstd = ech_value(at->rstd, r);
+    double e_sum = 0, en_sum = 0;
     for (int64_t c = 0; c < C; c++) {
-        double n = (x[c] - m) * rstd, e = (double)dy[c] * gain[c];
-        if (mean) e_sum += e;
+        double dy = ech_value(at->dy, row + c), n = (ech_value(at->x, row + c) - m) * rstd;
+        double e = dy * ech_value(at->gain, c);
+        if (at->mean) e_sum += e;
         en_sum += e * n;
-        dgain[c] += dy[c] * n;
-        if (dbias) dbias[c] += dy[c];
+        dgain[c] += dy * n;
+        if (dbias) dbias[c] += dy;
     }
     for (int64_t c = 0; c < C; c++) {
-        double n = (x[c] - m) * rstd, e = (double)dy[c] * gain[c];
+        double n = (ech_value(at->x, row + c) - m) * rstd;
+        double e = ech_value(at->dy, row + c) * ech_value(at->gain, c);
         double d = rstd * (e - e_sum / (double)C - n * en_sum / (double)C);
-        dx[c] = (real)(d + (add ? add[c] : 0.0));
+        ech_store(at->dx, row + c, d + (at->add ? ech_value(at->add, row + c) : 0.0));
     }
 }
 
-static void backward(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
-                     const ech_tensor *gain, const ech_tensor *mean, const ech_tensor *rstd,
-                     const ech_tensor *add, const ech_tensor *dx, bool accumulate,
-                     const ech_tensor *dgain, const ech_tensor *dbias)
+static void backward(ech_kernel_context *context, norm at, bool accumulate, const ech_tensor *dgain,
+                     const ech_tensor *dbias)
 {
-    int64_t R = x->shape[0], C = x->shape[1], sums = dbias ? 2 * C : C;
+    int64_t R = at.x->shape[0], C = at.x->shape[1], sums = dbias ? 2 * C : C;
     double *sum = ech_scratch(context, (size_t)sums * sizeof *sum);
-    real *gain_out = dgain->data, *bias_out = dbias ? dbias->data : NULL;
     for (int64_t i = 0; i < sums; i++)
-        sum[i] = accumulate ? (i < C ? gain_out[i] : bias_out[i - C]) : 0.0;
-    for (int64_t r = 0; r < R; r++)
-        backward_row(C, (const real *)dy->data + r * C, (const real *)x->data + r * C, gain->data,
-                     mean ? (const real *)mean->data + r : NULL, ((const real *)rstd->data)[r],
-                     add ? (const real *)add->data + r * C : NULL, (real *)dx->data + r * C, sum,
-                     dbias ? sum + C : NULL);
-    for (int64_t c = 0; c < C; c++) gain_out[c] = (real)sum[c];
-    for (int64_t c = 0; dbias && c < C; c++) bias_out[c] = (real)sum[C + c];
+        sum[i] = accumulate ? ech_value(i < C ? dgain : dbias, i % C) : 0.0;
+    for (int64_t r = 0; r < R; r++) backward_row(&at, r, sum, dbias ? sum + C : NULL);
+    for (int64_t c = 0; c < C; c++) ech_store(dgain, c, sum[c]);
+    for (int64_t c = 0; dbias && c < C; c++) ech_store(dbias, c, sum[C + c]);
 }
 
 void ECH_REF(layernorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -90,7 +91,7 @@ void ECH_REF(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
     ECH_SHAPES(layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
-    backward(context, dy, x, gain, mean, rstd, add, dx, accumulate, dgain, dbias);
+    backward(context, (norm){dy, x, gain, mean, rstd, add, dx}, accumulate, dgain, dbias);
 }
 
 void ECH_REF(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -99,5 +100,5 @@ void ECH_REF(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy
                                const ech_tensor *dgain)
 {
     ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
-    backward(context, dy, x, gain, NULL, rstd, add, dx, accumulate, dgain, NULL);
+    backward(context, (norm){dy, x, gain, NULL, rstd, add, dx}, accumulate, dgain, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The real type of the reference kernels. Every file of ref/ is compiled with ECH_REAL_F32 and again with ECH_REAL_F64;
- * those with rows of bf16.def also with ECH_REAL_BF16. Tensors hold `real`; arithmetic is in double, rounded once,
- * to nearest even, when a result is stored.
+ * The real type of the reference kernels. Every file of ref/ is compiled once a type, with ECH_REAL_F32, _F64, _BF16 or
+ * _F16. Elements are read and written by their tensor's dtype, which is `real` or `wide`; in fp32 and fp64 these are
+ * one type, and nothing is asked. Arithmetic is in double, rounded once, to nearest even, when a result is stored.
  */
 #ifndef ECH_KERNEL_REF_REAL_H
 #define ECH_KERNEL_REF_REAL_H
@@ -12,44 +12,52 @@
 #include "tensor/tensor.h"
 
 #ifdef ECH_REAL_F64
-typedef double real;
+typedef double wide;
+#else
+typedef float wide;
+#endif
+
+#if defined ECH_REAL_F64
 #define ECH_REAL    ECH_F64
 #define ECH_REF(op) ech_ref_##op##_f64
 #elif defined ECH_REAL_BF16
-typedef uint16_t real; /* the bits */
 #define ECH_REAL    ECH_BF16
 #define ECH_REF(op) ech_ref_##op##_bf16
+#elif defined ECH_REAL_F16
+#define ECH_REAL    ECH_F16
+#define ECH_REF(op) ech_ref_##op##_f16
 #else
-typedef float real;
 #define ECH_REAL    ECH_F32
 #define ECH_REF(op) ech_ref_##op##_f32
 #endif
 
-/* Conversion from and to the stored type. */
-#ifdef ECH_REAL_BF16
-static inline double ech_value(real x)
+/* Whether the tensor's elements are of 16 bits. */
+static inline bool ech_is_half(const ech_tensor *x)
+{
+    return ECH_REAL != ECH_F32 && ECH_REAL != ECH_F64 && x->dtype == ECH_REAL;
+}
+
+/* Element i of x's memory. */
+static inline double ech_value(const ech_tensor *x, int64_t i)
 {
     double value;
-    ech_convert(&x, ECH_BF16, &value, ECH_F64, 1);
+    if (!ech_is_half(x)) return (double)((const wide *)x->data)[i];
+    ech_convert((const uint16_t *)x->data + i, ECH_REAL, &value, ECH_F64, 1);
     return value;
 }
 
-static inline real ech_stored(double value)
+static inline void ech_store(const ech_tensor *x, int64_t i, double value)
 {
-    real x;
-    ech_convert(&value, ECH_F64, &x, ECH_BF16, 1);
-    return x;
-}
-#else
-static inline double ech_value(real x)
-{
-    return (double)x;
+    if (ech_is_half(x))
+        ech_convert(&value, ECH_F64, (uint16_t *)x->data + i, ECH_REAL, 1);
+    else
+        ((wide *)x->data)[i] = (wide)value;
 }
 
-static inline real ech_stored(double value)
+/* Where token t of sample b and head h begins in the memory of x (B,T,H,D). */
+static inline int64_t ech_head(const ech_tensor *x, int64_t b, int64_t t, int64_t h)
 {
-    return (real)value;
+    return b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
 }
-#endif
 
 #endif

@@ -20,13 +20,10 @@ void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
             double angle = (double)position * frequency[i];
             double c = cos(angle), s = inverse ? -sin(angle) : sin(angle);
             for (int64_t h = 0; h < H; h++) {
-                const real *in =
-                    (const real *)x->data + b * x->stride[0] + t * x->stride[1] + h * x->stride[2];
-                real *out =
-                    (real *)y->data + b * y->stride[0] + t * y->stride[1] + h * y->stride[2];
-                double low = ech_value(in[i]), high = ech_value(in[i + D / 2]);
-                out[i] = ech_stored(low * c - high * s);
-                out[i + D / 2] = ech_stored(high * c + low * s);
+                int64_t in = ech_head(x, b, t, h) + i, out = ech_head(y, b, t, h) + i;
+                double low = ech_value(x, in), high = ech_value(x, in + D / 2);
+                ech_store(y, out, low * c - high * s);
+                ech_store(y, out + D / 2, high * c + low * s);
             }
         }
 }

@@ -14,12 +14,11 @@ void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
     int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     ECH_SHAPES(square_sums, ECH_REAL, x, sums);
     ECH_ASSERT(sums->shape[0] == blocks);
-    const real *in = x->data;
     for (int64_t j = 0; j < blocks; j++) {
         int64_t first = j * ECH_NORM_BLOCK, last = first + ECH_NORM_BLOCK;
         double lane[LANES] = {0}, sum = 0;
         for (int64_t i = first; i < last && i < n; i++) {
-            double square = ech_value(in[i]) * ech_value(in[i]);
+            double square = ech_value(x, i) * ech_value(x, i);
             lane[(i - first) % LANES] += square;
         }
         for (int l = 0; l < LANES; l++) sum += lane[l];
@@ -32,5 +31,5 @@ void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, i
     ECH_SHAPES(find_nonfinite, ECH_REAL, x);
     *first = -1;
     for (int64_t i = 0, n = ech_tensor_count(x); i < n && *first < 0; i++)
-        if (!isfinite(ech_value(((const real *)x->data)[i]))) *first = i;
+        if (!isfinite(ech_value(x, i))) *first = i;
 }

@@ -6,41 +6,46 @@
 
 #include "kernel/ref/real.h"
 
+/* The copy is that of the number that was stored. */
+static void set(const ech_tensor *param, const ech_tensor *rounded, int64_t i, double value)
+{
+    ech_store(param, i, value);
+    if (rounded) ech_store(rounded, i, ech_value(param, i));
+}
+
 void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
-                    const ech_update *update)
+                    const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq);
+    ECH_SHAPES(adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq, rounded);
     ECH_ASSERT(update->count >= 1);
-    real *p = param->data, *m = exp_avg->data, *v = exp_avg_sq->data;
     double b1 = update->beta1, b2 = update->beta2;
     double m_correction = 1 - pow(b1, (double)update->count);
     double v_correction = 1 - pow(b2, (double)update->count);
     for (int64_t i = 0, n = ech_tensor_count(param); i < n; i++) {
-        double g = ((const real *)grad->data)[i] * update->grad_scale;
-        double m_new = b1 * m[i] + (1 - b1) * g, v_new = b2 * v[i] + (1 - b2) * g * g;
-        double step = m_new / m_correction / (sqrt(v_new / v_correction) + update->eps);
-        p[i] = (real)(p[i] - update->learning_rate * (step + update->weight_decay * p[i]));
-        m[i] = (real)m_new;
-        v[i] = (real)v_new;
+        double g = ech_value(grad, i) * update->grad_scale, p = ech_value(param, i);
+        double m = b1 * ech_value(exp_avg, i) + (1 - b1) * g;
+        double v = b2 * ech_value(exp_avg_sq, i) + (1 - b2) * g * g;
+        double step = m / m_correction / (sqrt(v / v_correction) + update->eps);
+        ech_store(exp_avg, i, m);
+        ech_store(exp_avg_sq, i, v);
+        set(param, rounded, i, p - update->learning_rate * (step + update->weight_decay * p));
     }
 }
 
 void ECH_REF(sgd)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
-                  const ech_tensor *momentum, const ech_update *update)
+                  const ech_tensor *momentum, const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(sgd, ECH_REAL, param, grad, momentum);
+    ECH_SHAPES(sgd, ECH_REAL, param, grad, momentum, rounded);
     ECH_ASSERT(momentum || update->momentum == 0);
-    real *p = param->data;
     for (int64_t i = 0, n = ech_tensor_count(param); i < n; i++) {
-        double g = ((const real *)grad->data)[i] * update->grad_scale;
-        g += update->weight_decay * p[i];
+        double p = ech_value(param, i), g = ech_value(grad, i) * update->grad_scale;
+        g += update->weight_decay * p;
         if (momentum) {
-            real *buffer = (real *)momentum->data + i;
-            double moved = update->momentum * *buffer + g;
-            *buffer = (real)moved;
+            double moved = update->momentum * ech_value(momentum, i) + g;
+            ech_store(momentum, i, moved);
             g = update->nesterov ? g + update->momentum * moved : moved;
         }
-        p[i] = (real)(p[i] - update->learning_rate * g);
+        set(param, rounded, i, p - update->learning_rate * g);
     }
 }
