@@ -13,6 +13,11 @@
 
 #define ECH_COMPUTES(X) X(ECH_COMPUTE_FP32, "fp32") X(ECH_COMPUTE_FP64, "fp64")
 
+/* In which type gradients travel. */
+#define ECH_WIRES(X)                                                                               \
+    X(ECH_WIRE_AUTO, "auto")                                                                       \
+    X(ECH_WIRE_FP32, "fp32") X(ECH_WIRE_BF16, "bf16") X(ECH_WIRE_FP16, "fp16")
+
 /* Sequence parallelism; KEEP: gathered inputs are kept for the backward, which need not gather them again. */
 #define ECH_SEQUENCES(X)                                                                           \
     X(ECH_SEQUENCE_FALSE, "false") X(ECH_SEQUENCE_TRUE, "true") X(ECH_SEQUENCE_KEEP, "keep")
@@ -32,6 +37,7 @@
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
+enum { ECH_WIRES(ECH_CHOICE) };
 enum { ECH_SEQUENCES(ECH_CHOICE) };
 enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };

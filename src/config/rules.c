@@ -34,6 +34,13 @@ static int64_t second_share(const ech_config *c)
     return c->data.split[0] && ech_text_to_bounds(c->data.split, bound) ? bound[2] - bound[1] : -1;
 }
 
+static bool is_narrowed(const ech_config *c)
+{
+    int64_t wire = c->precision.reduce;
+    return wire == ECH_WIRE_BF16 || wire == ECH_WIRE_FP16 ||
+           (wire == ECH_WIRE_FP32 && c->precision.compute == ECH_COMPUTE_FP64);
+}
+
 /* ---- the table ---- */
 
 static const struct {

@@ -162,7 +162,7 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
         ech_tensor_1d(ech_exec_address(exec, step, bucket->value), bucket->dtype, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
-                         gradients.dtype, scratch, out);
+                         bucket->wire, scratch, out);
 }
 
 /* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */

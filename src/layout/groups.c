@@ -149,3 +149,10 @@ ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *m
     return ech_layout_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED
                                                                        : axes);
 }
+
+ech_dtype ech_layout_wire(const ech_config *config, ech_dtype kept)
+{
+    ech_dtype wire;
+    bool named = ech_dtype_from_name(ech_config_name(config, "precision.reduce"), &wire);
+    return named && ech_dtype_bytes(wire) < ech_dtype_bytes(kept) ? wire : kept;
+}

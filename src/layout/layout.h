@@ -165,6 +165,9 @@ int ech_layout_rank_at(const ech_layout *layout, int stage, int data, int contex
 
 /* ---- groups ---- */
 
+/* The type in which gradients that are kept as `kept` are summed over groups: precision.reduce if that is narrower. */
+ech_dtype ech_layout_wire(const ech_config *config, ech_dtype kept);
+
 /* Writes the members of `rank`'s group of that kind, ascending, into ranks[world]; ranks NULL: only counts them.
  * Returns how many; 0: the rank is in no such group. `model` says which stages are tied. */
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,

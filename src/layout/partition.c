@@ -90,13 +90,15 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     sums own = sums_of(c, i, j);
     double bytes = own_params(c, i, j), both = own.forward + own.backward, tied = 0;
     if ((i == 0) != (j == p->blocks)) tied = p->tied_bytes;
-    double sum = ech_cost_reduction(&p->rates, bytes - tied, q * p->copies, first, last);
+    double sum =
+        ech_cost_reduction(&p->rates, p->wire * (bytes - tied), q * p->copies, first, last);
     double update = ech_cost_norm(&p->rates, bytes) + ech_cost_update(&p->rates, bytes);
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
     double busy = (n - 1) * both + own.forward + fmax(own.backward, sum) + update;
     /* Over both stages, when the first is done; the other stage counts as one rank. */
     if (tied > 0)
-        busy += ech_cost_reduction(&p->rates, tied, (q + 1) * p->copies, 0, p->workers - 1);
+        busy +=
+            ech_cost_reduction(&p->rates, p->wire * tied, (q + 1) * p->copies, 0, p->workers - 1);
     double links = crossing(c, i, first - 1, last) + crossing(c, j, first, last + 1);
     return fmax(turns * busy - both, (turns * n - 1) * links);
 }

@@ -34,8 +34,10 @@ typedef struct ech_partition_problem {
     int blocks;
     const ech_profile_block *block; /* [blocks] of one worker; borrowed */
     int workers;
-    ech_rates rates;   /* `node` is workers of one machine, not ranks */
-    int copies;        /* ranks of a worker over which gradients are summed, too: context ranks */
+    ech_rates rates; /* `node` is workers of one machine, not ranks */
+    int copies;      /* ranks of a worker over which gradients are summed, too: context ranks */
+    double
+        wire; /* bytes of gradients that travel for each byte of parameters: 1 where both have one type */
     double tied_bytes; /* of parameters that the first and last block share; in the first's bytes */
     int64_t micro_batches; /* M, of a step; every replica has at least one */
     int turns;             /* steps between two drains of the pipeline */

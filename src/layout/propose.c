@@ -146,6 +146,15 @@ static double tied_bytes(const proposer *p)
     return all > 0 ? tied / all * (double)p->block[0].param_bytes : 0;
 }
 
+/* Bytes of gradients that travel for each byte of parameters. */
+static double wire_of(const ech_config *config)
+{
+    ech_dtype compute = ECH_F32;
+    ech_dtype_from_name(ech_config_name(config, "precision.compute"), &compute);
+    ech_dtype wire = ech_layout_wire(config, ech_types_of(compute).gradient);
+    return (double)ech_dtype_bytes(wire) / (double)ech_dtype_bytes(compute);
+}
+
 /* The model chunks of a rank are partitioned as if each were a worker. Where one rank has the first and the last
  * virtual stage, it holds tied parameters once, and the memory of one virtual stage alone has no limit: only the
  * plan is checked against memory.device_limit. */
@@ -165,6 +174,7 @@ static void pose(proposer *p, int64_t stages)
         .workers = p->world / p->ranks * p->chunks,
         .rates = rates,
         .copies = (int)config->parallel.context,
+        .wire = wire_of(config),
         .tied_bytes = p->profile->blocks > 1 && !joined ? tied_bytes(p) : 0,
         .micro_batches = config->training.global_batch_size / config->training.micro_batch_size,
         .turns = p->needs->turns,

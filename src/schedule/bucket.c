@@ -26,7 +26,7 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
     }
 }
 
-static void put(ech_plan *plan, int param, int64_t bucket_bytes)
+static void put(ech_plan *plan, int param, const ech_config *config)
 {
     ech_plan_param *p = &plan->param[param];
     ech_layout_group group = ech_layout_addends(plan->layout, plan->model, param);
@@ -34,9 +34,10 @@ static void put(ech_plan *plan, int param, int64_t bucket_bytes)
     int last = (int)plan->bucket.n - 1;
     ech_bucket *bucket = last < 0 ? NULL : &plan->bucket.at[last];
     if (!bucket || bucket->group != group || bucket->dtype != dtype ||
-        ech_plan_bucket_bytes(plan, last) >= bucket_bytes) {
+        ech_plan_bucket_bytes(plan, last) >= config->parallel.bucket_bytes) {
         ECH_PUSH(plan->bucket, (ech_bucket){.first_param = (int)plan->bucket_param.n,
                                             .dtype = dtype,
+                                            .wire = ech_layout_wire(config, dtype),
                                             .group = group,
                                             .value = -1});
         bucket = &plan->bucket.at[plan->bucket.n - 1];
@@ -60,7 +61,7 @@ static int by_step(const void *a, const void *b)
     return x->param > y->param ? -1 : x->param < y->param;
 }
 
-void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes)
+void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config)
 {
     size_t params = plan->model->param.n, n = 0;
     int *last = ech_calloc(params * (size_t)list->turns + 1, sizeof *last);
@@ -69,7 +70,7 @@ void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes)
     for (size_t p = 0; p < params; p++)
         if (last[p] >= 0) ready[n++] = (readiness){last[p], (int)p};
     qsort(ready, n, sizeof *ready, by_step);
-    for (size_t i = 0; i < n; i++) put(plan, ready[i].param, bucket_bytes);
+    for (size_t i = 0; i < n; i++) put(plan, ready[i].param, config);
     free(ready);
     free(last);
 }

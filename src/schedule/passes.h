@@ -45,7 +45,7 @@ void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *o
 
 /* Assigns parameters to buckets of about `bucket_bytes`, in the order in which the lowered steps complete their
  * gradients. */
-void ech_pass_bucket(ech_plan *plan, const ech_list *list, int64_t bucket_bytes);
+void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config);
 /* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates between and after them. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);

@@ -153,7 +153,7 @@ static void plan_training(ech_plan *plan, const ech_config *config, const ordere
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     ech_pass_lower(plan, list, &train->order, train->version);
-    ech_pass_bucket(plan, list, config->parallel.bucket_bytes);
+    ech_pass_bucket(plan, list, config);
     ech_pass_frame_training(plan, list);
 }
 

@@ -259,6 +259,7 @@ typedef struct ech_bucket {
     int first_param, params; /* its parameters are a range of plan.bucket_param */
     int64_t elements;        /* of this rank's shards */
     ech_dtype dtype;         /* of all its gradients */
+    ech_dtype wire;          /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group;  /* over which it is reduced */
     int value;               /* in the train list */
 } ech_bucket;
@@ -356,7 +357,7 @@ int ech_plan_row(const ech_plan *plan);
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
-/* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients. */
+/* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);

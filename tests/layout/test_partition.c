@@ -62,11 +62,12 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         if (i > 0 && j == p->blocks) w += p->tied_bytes;
         double own = split ? w - p->tied_bytes : w, tied = 0;
         if (members > 1)
-            sum = p->rates.latency + 2 * (members - 1) / members * own / link_of(p, first, last);
+            sum = p->rates.latency +
+                  2 * (members - 1) / members * p->wire * own / link_of(p, first, last);
         members = (q + 1) * p->copies;
         if (split && p->tied_bytes > 0)
-            tied = p->rates.latency +
-                   2 * (members - 1) / members * p->tied_bytes / link_of(p, 0, p->workers - 1);
+            tied = p->rates.latency + 2 * (members - 1) / members * p->wire * p->tied_bytes /
+                                          link_of(p, 0, p->workers - 1);
         double update = w * p->rates.update_seconds * (p->versions == 1 ? 3 : 4) / 3;
         double busy = n * f + (n - 1) * b + fmax(b, sum) + update + tied, links = 0;
         if (i > 0)
@@ -236,6 +237,7 @@ static void test_brute_force(void **state)
                       .update_seconds = 0.75 * draw(stream, 6, 3),
                       .other_seconds = draw(stream, 7, 2)},
             .copies = 1 + draw(stream, 8, 2),
+            .wire = 0.5 * (1 + draw(stream, 18, 3)),
             .micro_batches = 1 + draw(stream, 9, 12),
             .turns = 1 + 3 * draw(stream, 10, 2),
             .divides = draw(stream, 11, 3) == 0,
@@ -281,6 +283,7 @@ static void test_equal_blocks(void **state)
                                      .workers = 4,
                                      .rates = {.node = 4, .inside = 1e9, .between = 1e9},
                                      .copies = 1,
+                                     .wire = 1,
                                      .micro_batches = 8,
                                      .turns = 1,
                                      .versions = 1};
@@ -342,6 +345,7 @@ static void test_vgg(void **state)
                                      .workers = 16,
                                      .rates = {.node = 16, .inside = 1.25e9, .between = 1.25e9},
                                      .copies = 1,
+                                     .wire = 1,
                                      .versions = 1};
     for (int turns = 1; turns <= 64; turns *= 64)
         for (int k = 1; k <= 16; k *= 2) {
@@ -372,6 +376,7 @@ static void test_two_machines(void **state)
                                      .workers = 8,
                                      .rates = {.node = 4, .inside = 1e9, .between = 10},
                                      .copies = 1,
+                                     .wire = 1,
                                      .micro_batches = 32,
                                      .turns = 1,
                                      .versions = 1};
@@ -390,6 +395,7 @@ static void test_versions(void **state)
                                      .workers = 4,
                                      .rates = {.node = 4, .inside = 1, .between = 1},
                                      .copies = 1,
+                                     .wire = 1,
                                      .micro_batches = 1,
                                      .turns = 8,
                                      .divides = true,
@@ -427,6 +433,7 @@ static void test_large(void **state)
                                      .workers = 32,
                                      .rates = {.node = 8, .inside = 1000, .between = 10},
                                      .copies = 1,
+                                     .wire = 1,
                                      .micro_batches = 96,
                                      .turns = 1,
                                      .versions = 1};
@@ -459,6 +466,7 @@ static void test_refusals(void **state)
                                         .workers = 4,
                                         .rates = {.node = 4, .inside = 1, .between = 1},
                                         .copies = 1,
+                                        .wire = 1,
                                         .micro_batches = 4,
                                         .turns = 1,
                                         .versions = 1};

@@ -202,14 +202,25 @@ static void print_sender(const sender *s, ech_text *out)
     if (first) ech_text_append(out, ECH_PLAN_INDENT "%4d  nothing\n", s->rank);
 }
 
+/* ", as bf16", if some travel narrowed. */
+static void print_wire(const ech_plan *plan, ech_text *out)
+{
+    size_t b = 0;
+    while (b < plan->bucket.n && plan->bucket.at[b].wire == plan->bucket.at[b].dtype) b++;
+    if (b < plan->bucket.n)
+        ech_text_append(out, ", as %s", ech_dtype_name(plan->bucket.at[b].wire));
+}
+
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
 {
     sender_list senders = {0};
     if (report->design->world == 1) return;
     for (size_t c = 0; c < report->alike.n; c++) add_class(&report->alike.at[c], &senders);
-    ech_text_append(out, "traffic     that one rank sends in a step; gradients by %s reduction\n",
+    ech_text_append(out, "traffic     that one rank sends in a step; gradients by %s reduction",
                     ech_reduction_name(report->plan.at[0]->reduction));
-    ech_text_append(out, ECH_PLAN_INDENT "rank  axis              bytes  messages  collectives\n");
+    print_wire(report->plan.at[0], out);
+    ech_text_append(out,
+                    "\n" ECH_PLAN_INDENT "rank  axis              bytes  messages  collectives\n");
     for (size_t i = 0; i < senders.n; i++) {
         if (i == MOST_KINDS - 2 && senders.n > MOST_KINDS) { /* the last is shown */
             print_left_out(senders.n - 1 - i, out);

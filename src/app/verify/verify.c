@@ -158,8 +158,9 @@ static void describe_layout(ech_verifier *v)
 static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design)
 {
     ech_config *config = v->config[0] = ech_config_copy(design->config);
-    config->checkpoint.background = 0; /* nothing is saved: no memory for it */
-    v->compared = *design;             /* model, layout and schedule do not depend on these keys */
+    config->checkpoint.background = 0;        /* nothing is saved: no memory for it */
+    config->precision.reduce = ECH_WIRE_AUTO; /* the layout is verified, not what roundings do */
+    v->compared = *design; /* model, layout and schedule do not depend on these keys */
     v->compared.config = config;
     if (!request->own_precision) {
         config->precision.compute = ECH_COMPUTE_FP64;

@@ -35,7 +35,7 @@ static void touch_sum(ech_accessor *a)
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_value(a, bucket->value, true);
     ech_access_scratch(
-        a, ech_reduction_scratch(a->plan->reduction, bucket->dtype, bucket->elements, members));
+        a, ech_reduction_scratch(a->plan->reduction, bucket->wire, bucket->elements, members));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
@@ -47,7 +47,7 @@ static void print_sum(const ech_step *step, ech_text *out)
 static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
 {
     const ech_bucket *bucket = bucket_of(plan, step);
-    return ech_reduction_bytes(plan->reduction, bucket->dtype, bucket->elements, m->size, m->index);
+    return ech_reduction_bytes(plan->reduction, bucket->wire, bucket->elements, m->size, m->index);
 }
 
 static ech_work sum_work(const ech_step_query *q)
@@ -59,7 +59,9 @@ static ech_work sum_work(const ech_step_query *q)
 
 static double sum_seconds(const ech_step_query *q)
 {
-    return ech_cost_reduction(&q->costs->rates, bytes_of(q), q->among.members, q->among.first,
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    double bytes = (double)bucket->elements * (double)ech_dtype_bytes(bucket->wire);
+    return ech_cost_reduction(&q->costs->rates, bytes, q->among.members, q->among.first,
                               q->among.last);
 }
 
@@ -72,7 +74,7 @@ static void count_sum(ech_traffic_count *c, const ech_step *step)
     if (c->plan->reduction != ECH_REDUCTION_DIRECT)
         traffic->messages = -1;
     else
-        traffic->messages += ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, bucket->dtype,
+        traffic->messages += ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, bucket->wire,
                                                     bucket->elements, m->size, m->index)
                                  .messages;
     ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_REDUCE, step->group, 1);
