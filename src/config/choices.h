@@ -11,7 +11,13 @@
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
 
-#define ECH_COMPUTES(X) X(ECH_COMPUTE_FP32, "fp32") X(ECH_COMPUTE_FP64, "fp64")
+/* Named as the types of tensors are. */
+#define ECH_COMPUTES(X)                                                                            \
+    X(ECH_COMPUTE_FP32, "fp32")                                                                    \
+    X(ECH_COMPUTE_FP64, "fp64") X(ECH_COMPUTE_BF16, "bf16") X(ECH_COMPUTE_FP16, "fp16")
+/* Of matrices' gradients, and of the stream between blocks. */
+#define ECH_GRADIENT_TYPES(X) X(ECH_GRADIENTS_FP32, "fp32") X(ECH_GRADIENTS_COMPUTE, "compute")
+#define ECH_RESIDUAL_TYPES(X) X(ECH_RESIDUAL_COMPUTE, "compute") X(ECH_RESIDUAL_FP32, "fp32")
 
 /* In which type gradients travel. */
 #define ECH_WIRES(X)                                                                               \
@@ -37,6 +43,8 @@
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
+enum { ECH_GRADIENT_TYPES(ECH_CHOICE) };
+enum { ECH_RESIDUAL_TYPES(ECH_CHOICE) };
 enum { ECH_WIRES(ECH_CHOICE) };
 enum { ECH_SEQUENCES(ECH_CHOICE) };
 enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };

@@ -54,6 +54,7 @@ static int add_real(ech_block *block, const char *name, ech_shape shape,
 int ech_block_input(ech_block *block, const char *name, ech_shape shape)
 {
     int value = add_real(block, name, shape, ECH_FROM_BLOCK, ECH_ROLE_ACTIVATION);
+    block->value.at[value].type = block->options.stream;
     ECH_PUSH(block->input, value);
     return value;
 }
@@ -142,7 +143,9 @@ int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsign
     ech_node_in(node, x);
     if (y >= 0) ech_node_in(node, y);
     node->b.in = reads;
-    return ech_node_out(block, node, "out", out);
+    int made = ech_node_out(block, node, "out", out);
+    block->value.at[made].type = block->value.at[x].type;
+    return made;
 }
 
 void ech_node_in(ech_node *node, int value)
@@ -175,6 +178,13 @@ int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape s
 {
     ECH_ASSERT(node->outs < ECH_MAX_PORTS);
     return node->out[node->outs++] = add_made(block, node, name, shape);
+}
+
+int ech_node_out_like(ech_block *block, ech_node *node, int value)
+{
+    int out = ech_node_out(block, node, "out", block->value.at[value].shape);
+    block->value.at[out].type = block->value.at[value].type;
+    return out;
 }
 
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape)

@@ -28,8 +28,13 @@ const ech_layer ech_layer_row_copy = {
 
 int ech_layer_residual(ech_block *block, int x, int y)
 {
+    const ech_shape shape = block->value.at[x].shape;
     if (ech_layer_linear_adds(block, y, x)) return y;
-    return ech_block_add(block, &ech_layer_row_residual, x, y, 0, block->value.at[x].shape);
+    if (block->value.at[x].type == block->value.at[y].type)
+        return ech_block_add(block, &ech_layer_row_residual, x, y, 0, shape);
+    int sum = ech_block_add(block, &ech_layer_row_residual_wide, x, y, 0, shape);
+    block->node.at[block->node.n - 1].passes = 1;
+    return sum;
 }
 
 static void residual_forward(const ech_call *call)
@@ -39,6 +44,23 @@ static void residual_forward(const ech_call *call)
 
 const ech_layer ech_layer_row_residual = {
     .name = "residual", .forward = residual_forward, .passes_gradient = true};
+
+/* The rows of x as the heads of one token. */
+static ech_tensor as_heads(const ech_tensor *x)
+{
+    ech_tensor rows = ech_tensor_matrix(x);
+    return ech_tensor_view(x->data, x->dtype, 4, (int64_t[]){1, 1, rows.shape[0], rows.shape[1]});
+}
+
+/* The stream's gradient goes on as it is; the branch's is the same, rounded to the branch's type. */
+static void narrow_gradient(const ech_call *call)
+{
+    ech_tensor from = as_heads(&call->dout[0]), to = as_heads(&call->din[1]);
+    call->kernels->copy(call->context, &from, &to);
+}
+
+const ech_layer ech_layer_row_residual_wide = {
+    .name = "residual_wide", .forward = residual_forward, .backward_input = narrow_gradient};
 
 /* ---- GELU in its tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415 ---- */
 
@@ -101,7 +123,7 @@ int ech_layer_dropout(ech_block *block, int x, double p)
     ech_node *node = ech_block_node(block, &ech_layer_row_dropout, &options, sizeof options);
     ech_node_in(node, x);
     node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
-    return ech_node_out(block, node, "out", block->value.at[x].shape);
+    return ech_node_out_like(block, node, x);
 }
 
 static void drop(const ech_call *call, const ech_tensor *from, const ech_tensor *to)

@@ -13,6 +13,7 @@ int ech_layer_embedding(ech_block *block, int ids, int table, int64_t C)
     ech_node_param(node, table);
     node->w.in = 1;
     int y = ech_node_out(block, node, "out", ech_shape_rows(ECH_AXIS_MODEL, C));
+    block->value.at[y].type = block->options.stream;
     return ech_block_is_sharded(block, ECH_AXIS_VOCAB) ? ech_block_sum(block, y) : y;
 }
 
@@ -56,7 +57,7 @@ int ech_layer_position(ech_block *block, int x, int table, int starts)
     ech_node_in(node, x);
     node->w.in = ech_node_starts(node, starts);
     ech_node_param(node, table);
-    return ech_node_out(block, node, "out", block->value.at[x].shape);
+    return ech_node_out_like(block, node, x);
 }
 
 static void position_forward(const ech_call *call)

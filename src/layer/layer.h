@@ -193,6 +193,7 @@ typedef struct ech_block_options {
     bool documents;      /* attention and positions stay inside of documents */
     int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
     ech_dtype wide;      /* of logits: whose chunks have so many bytes */
+    ech_type stream;     /* of what crosses block boundaries, and residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
 } ech_block_options;
 
@@ -215,7 +216,7 @@ typedef struct ech_block {
 ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_block_options options);
 void ech_block_destroy(ech_block *block); /* accepts NULL */
 
-int ech_block_input(ech_block *block, const char *name, ech_shape shape);
+int ech_block_input(ech_block *block, const char *name, ech_shape shape); /* of the stream's type */
 int ech_block_batch(ech_block *block, ech_slot slot);
 /* Whether the slot's value is of whole samples: one value for all sequence chunks of a micro-batch. */
 bool ech_slot_is_whole(ech_slot slot);
@@ -249,7 +250,7 @@ bool ech_block_is_sharded(const ech_block *block, ech_axis axis); /* over tensor
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
 /* Adds a node without options or parameters, of inputs x and y (-1: x only), of which B reads `reads` (bit i: input i).
- * Returns its output. */
+ * Returns its output, of the type of x. */
 int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsigned reads,
                   ech_shape out);
 void ech_node_in(ech_node *node, int value);
@@ -258,6 +259,8 @@ unsigned ech_node_starts(ech_node *node, int starts);
 /* An output that an earlier node made; this node works on it in place. */
 void ech_node_out_in_place(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
+/* An output of that value's shape and type. */
+int ech_node_out_like(ech_block *block, ech_node *node, int value);
 /* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_in_place). */
 int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);

@@ -48,7 +48,8 @@ bool ech_layer_linear_adds(ech_block *block, int y, int x)
     if (last->layer != &ech_layer_row_linear || last->out[0] != y || last->ins > 1) return false;
     const linear_options *options = last->options;
     bool view = block->value.at[x].base >= 0 || has_views(block, y);
-    if (options->partial_sum || view) return false;
+    bool same = block->value.at[x].type == block->value.at[y].type;
+    if (options->partial_sum || view || !same) return false;
     ech_node_in(last, x);
     last->passes = 1u << 1;
     return true;

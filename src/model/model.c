@@ -122,6 +122,9 @@ static int64_t rows_of(const ech_config *config)
 
 static ech_block_options ways_of(const ech_config *config)
 {
+    bool narrow = config->precision.compute == ECH_COMPUTE_BF16 ||
+                  config->precision.compute == ECH_COMPUTE_FP16;
+    bool wide_stream = narrow && config->precision.residual == ECH_RESIDUAL_FP32;
     return (ech_block_options){.sharding = ech_model_sharding(config),
                                .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
                                .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
@@ -130,6 +133,7 @@ static ech_block_options ways_of(const ech_config *config)
                                .rows = rows_of(config),
                                .wide = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64
                                                                                      : ECH_F32,
+                               .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
                                .drifts = config->parallel.weight_stashing == 0};
 }
 

@@ -279,6 +279,8 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->schedule = request->schedule;
     plan->kernels = request->kernels;
     plan->types = ech_types_of(request->kernels->dtype);
+    if (request->config->precision.gradients == ECH_GRADIENTS_COMPUTE)
+        plan->types.gradient = plan->types.compute;
     plan->threads = request->threads;
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;

@@ -36,6 +36,12 @@ static void names_are_enumerators(void **state)
 #define X(enumerator, name) CHECK(precision.compute, enumerator, name)
     ECH_COMPUTES(X)
 #undef X
+#define X(enumerator, name) CHECK(precision.gradients, enumerator, name)
+    ECH_GRADIENT_TYPES(X)
+#undef X
+#define X(enumerator, name) CHECK(precision.residual, enumerator, name)
+    ECH_RESIDUAL_TYPES(X)
+#undef X
 #define X(enumerator, name) CHECK(parallel.sequence, enumerator, name)
     ECH_SEQUENCES(X)
 #undef X

@@ -143,7 +143,7 @@ static const struct {
     {"model:\n  learning_rate: 3\n",
      "run.yaml:2:3: model.learning_rate: no such key; it is optimizer.learning_rate"},
     {"model:\n  every: 3\n", "it is checkpoint.every or log.every"},
-    {"precision:\n  xyzzy: 3\n", "no such key; the keys of precision are compute"},
+    {"precision:\n  xyzzy: 3\n", "no such key; the keys of precision are compute gradients residual reduce"},
     {"modell:\n  hidden_size: 3\n", "run.yaml:1:1: modell: no such section; did you mean model?"},
     {"\n\nsteps: 3\n", "run.yaml:3:1: steps: no such section; it is training.steps"},
     {"xyzzy: 3\n", "no such section; the sections are model data training optimizer"},
@@ -233,7 +233,7 @@ static const struct {
      "run.yaml:2:17: model.architecture = gpt3: not one of: gpt2 llama; did you mean gpt2?"},
     {"model:\n  architecture: bert\n", "= bert: not one of: gpt2 llama"},
     {"model:\n  architecture: gpt2 llama\n", "= gpt2 llama: not one of"},
-    {"precision:\n  compute: fp23\n", "not one of: fp32 fp64; did you mean fp32?"},
+    {"precision:\n  compute: fp23\n", "not one of: fp32 fp64 bf16 fp16; did you mean fp32?"},
     /* lists */
     {"parallel:\n  stage_replicas: [3,\n  x]\n",
      "run.yaml:3:3: parallel.stage_replicas = x: not a whole number; write it like [3, 1]"},

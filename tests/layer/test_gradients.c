@@ -235,6 +235,23 @@ static void test_meeting(void **state)
     check_block(&r);
 }
 
+/* A wide stream, whose gradient a branch gets rounded to its own type. */
+static void test_wide_stream(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    r.block->options.stream = ECH_TYPE_WIDE;
+    int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
+    int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_MODEL, C);
+    int y = ech_layer_residual(r.block, x, a);
+    int b = ech_layer_dropout(r.block, ech_layer_rmsnorm(r.block, y, vector(&r, C), 1e-5), 0.2);
+    assert_int_equal(r.block->value.at[b].type, ECH_TYPE_COMPUTE);
+    y = ech_layer_residual(r.block, y, b);
+    assert_int_equal(r.block->value.at[y].type, ECH_TYPE_WIDE);
+    ech_block_output(r.block, y);
+    check_block(&r);
+}
+
 static void test_head(void **state)
 {
     (void)state;
@@ -288,7 +305,7 @@ static void test_every_layer_is_here(void **state)
 {
     (void)state;
     const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
-                         "dropout residual head_logits head_loss copy";
+                         "dropout residual residual_wide head_logits head_loss copy";
     const char *cut =
         "sum spread gather scatter shift unshift to_heads to_tokens pack attend head_gather";
     const char *sampled = "head_next";
@@ -302,12 +319,19 @@ static void test_every_layer_is_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_position),
-        cmocka_unit_test(test_norms),         cmocka_unit_test(test_norms_of_heads),
-        cmocka_unit_test(test_linear),        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_attention),     cmocka_unit_test(test_views),
-        cmocka_unit_test(test_meeting),       cmocka_unit_test(test_head),
-        cmocka_unit_test(test_weights_apart), cmocka_unit_test(test_every_layer_is_here),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_position),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_wide_stream),
+        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_weights_apart),
+        cmocka_unit_test(test_every_layer_is_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

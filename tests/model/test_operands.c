@@ -30,6 +30,7 @@ static const char *const grids[] = {
     "model.embd_pdrop=0 model.resid_pdrop=0 model.attn_pdrop=0",
     "data.document_mask=true",
     "parallel.schedule=pipedream",
+    "precision.compute=bf16 precision.residual=fp32",
     "parallel.tensor=2",
     "parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=4 parallel.sequence=keep",

@@ -152,8 +152,10 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 {
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    bool fp64 = config->precision.compute == ECH_COMPUTE_FP64;
-    *out = ech_kernels_fast(fp64 ? ECH_F64 : ECH_F32);
+    ech_dtype compute;
+    const char *name = ech_config_name(config, "precision.compute");
+    ECH_ASSERT(ech_dtype_from_name(name, &compute));
+    *out = ech_kernels_fast(compute);
     return ECH_OK;
 }
 
