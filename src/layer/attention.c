@@ -48,7 +48,7 @@ static ech_shape shape_of_lse(const ech_shape *out)
                        .size = {out->size[0], out->size[2], out->size[1]}};
 }
 
-/* Keys or values of all sequence chunks, or their gradients. */
+/* Keys or values of all sequence chunks, or their gradients, to which every chunk adds: wide. */
 static void add_cache(ech_block *block, ech_node *node, const char *name, int like,
                       ech_block_value_role role, unsigned purposes)
 {
@@ -57,6 +57,7 @@ static void add_cache(ech_block *block, ech_node *node, const char *name, int li
     int kept = ech_node_keep(block, node, name, shape);
     ech_block_value *value = &block->value.at[kept];
     value->role = role;
+    if (role == ECH_ROLE_GRADIENT) value->type = ECH_TYPE_WIDE;
     value->purposes = purposes;
     value->cached = true;
 }
