@@ -82,6 +82,23 @@ void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
     exec->device->copy(target.data, source.data, ech_tensor_bytes(&source));
 }
 
+/* The rows of x as the heads of one token. */
+static ech_tensor as_heads(const ech_tensor *x)
+{
+    ech_tensor rows = ech_tensor_matrix(x);
+    return ech_tensor_view(x->data, x->dtype, 4, (int64_t[]){1, 1, rows.shape[0], rows.shape[1]});
+}
+
+void ech_exec_round_weights(ech_exec *exec, int param, int version)
+{
+    int master = exec->plan->param[param].master;
+    if (master < 0) return;
+    ech_tensor wide = ech_exec_state(exec, param, master);
+    ech_tensor weights = ech_exec_param_at(exec, param, version);
+    ech_tensor from = as_heads(&wide), to = as_heads(&weights);
+    exec->plan->kernels->copy(exec->context, &from, &to);
+}
+
 /* Slice by slice, each as if it were filled whole. Padding is zero, and stays so: it has no gradient. */
 static void fill_normal(ech_exec *exec, const ech_param *param, const ech_tensor *x,
                         ech_random_key key)
@@ -110,17 +127,18 @@ static void init_param(ech_exec *exec, int index)
     ech_random_key key = {.seed = (uint64_t)exec->config->training.seed,
                           .stream = ech_random_stream((uint32_t)param->block,
                                                       ECH_SITE_PARAMETER + (uint32_t)param->site)};
-    for (int v = 0; v < plan->versions; v++) {
-        ech_tensor x = ech_exec_param_at(exec, index, v);
-        if (param->initializer == ECH_INIT_NORMAL)
-            fill_normal(exec, param, &x, key);
-        else
-            plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
-    }
     for (int s = 0; s < plan->param[index].states; s++) {
         ech_tensor state = ech_exec_state(exec, index, s);
         exec->device->fill(state.data, 0, ech_tensor_bytes(&state));
     }
+    int master = plan->param[index].master;
+    ech_tensor x = master < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, master);
+    if (param->initializer == ECH_INIT_NORMAL)
+        fill_normal(exec, param, &x, key);
+    else
+        plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
+    ech_exec_round_weights(exec, index, 0);
+    for (int v = 1; v < plan->versions; v++) ech_exec_copy_weights(exec, index, 0, v);
 }
 
 ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
@@ -210,21 +228,24 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
     int n;
     const int *params = bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++)
-        ech_exec_copy_weights(exec, params[i], step->version, step->version + 1);
+        if (exec->plan->param[params[i]].master < 0)
+            ech_exec_copy_weights(exec, params[i], step->version, step->version + 1);
     return ECH_OK;
 }
 
 static void update_param(ech_exec *exec, const ech_step *step, int index, ech_update update)
 {
     const ech_plan *plan = exec->plan;
-    ech_tensor param = ech_exec_param_at(exec, index, step->version);
+    int master = plan->param[index].master;
+    ech_tensor weights = ech_exec_param_at(exec, index, step->version);
     ech_tensor gradient = ech_exec_gradient(exec, index), state[ECH_MAX_STATES];
     for (int i = 0; i < plan->param[index].states; i++) state[i] = ech_exec_state(exec, index, i);
     bool decays = plan->model->param.at[index].decay;
     update.weight_decay = decays ? exec->config->optimizer.weight_decay : 0;
     plan->optimizer->update(&(ech_optimizer_work){.kernels = plan->kernels,
                                                   .context = exec->context,
-                                                  .param = &param,
+                                                  .param = master < 0 ? &weights : &state[master],
+                                                  .rounded = master < 0 ? NULL : &weights,
                                                   .gradient = &gradient,
                                                   .state = state,
                                                   .update = &update});
@@ -235,13 +256,15 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     const ech_plan *plan = exec->plan;
     const double *s = ech_exec_row(exec, step->turn);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
+    int n;
+    const int *params = bucket_params(exec, step, &n);
+    for (int i = 0; i < n && s[ECH_SCALAR_WITHHELD] > 0; i++)
+        ech_exec_round_weights(exec, params[i], step->version);
     if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
     ech_update update = {.learning_rate = s[ECH_SCALAR_LEARNING_RATE],
                          .count = (int64_t)s[ECH_SCALAR_UPDATES],
                          .grad_scale = s[ECH_SCALAR_CLIP]};
     plan->optimizer->configure(exec->config, &update);
-    int n;
-    const int *params = bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) update_param(exec, step, params[i], update);
     return ECH_OK;
 }
@@ -268,7 +291,11 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         const ech_plan *plan = exec->plan;
         if (plan->param[i].value < 0 || !is_hashed(plan, step->group, i)) continue;
+        int master = plan->param[i].master;
         ech_tensor param = ech_exec_param(exec, i);
+        hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
+        if (master < 0) continue;
+        param = ech_exec_state(exec, i, master);
         hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
     }
     for (int i = 0; i < 4; i++) {

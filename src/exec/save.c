@@ -9,7 +9,7 @@
 
 /* The weights before the newest, without which a run with buffered weights could not go on. */
 static const char previous_name[] = "previous";
-/* The weights as the run has them, where model/ has narrower ones. */
+/* The weights in full, where model/ has narrower ones. */
 static const char master_name[] = "master";
 
 /* ---- what is saved of a parameter: weights, states, and where the run keeps them the weights before ---- */
@@ -65,15 +65,19 @@ static saved state_at(const ech_exec *exec, int param, const ech_state *state, i
     return of;
 }
 
-/* The weights come first, the weights before last. Returns how many. */
+/* The weights in full come first, the weights before last. Returns how many. */
 static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
 {
-    int n = 0;
-    out[n++] = weights_at(exec, param, NULL, 0);
+    int n = 1;
+    out[0] = weights_at(exec, param, NULL, 0);
     if (!trains(exec)) return n;
     ech_optimizer_needs needs =
         ech_optimizer_needs_of(exec->config, &exec->plan->model->param.at[param]);
-    for (int i = 0; i < needs.states; i++) out[n++] = state_at(exec, param, &needs.state[i], i);
+    for (int i = 0; i < needs.states; i++) {
+        saved of = state_at(exec, param, &needs.state[i], i);
+        out[i == needs.master ? 0 : n++] = of;
+    }
+    out[0].name = NULL;
     if (keeps_previous(exec)) out[n++] = weights_at(exec, param, previous_name, -1);
     return n;
 }
@@ -228,6 +232,8 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
             add_tensor(exec, &list, param, &of[i], ech_exec_look(exec, of[i].value));
     }
     ECH_TRY(ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n));
+    for (int param = 0; param < (int)exec->plan->model->param.n; param++)
+        if (has_param(exec, param)) ech_exec_round_weights(exec, param, 0);
     *exec->updates = (double)ech_checkpoint_get_info(checkpoint)->optimizer_count;
     return keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }
@@ -249,13 +255,16 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {0};
     int params = (int)exec->plan->model->param.n;
+    saved of[MOST_SAVED];
     for (int i = 0; i < params; i++) {
-        saved of = weights_at(exec, i, NULL, 0);
-        if (has_param(exec, i)) add_tensor(exec, &held, i, &of, ech_exec_look(exec, of.value));
+        list_saved(exec, i, of);
+        if (has_param(exec, i)) add_tensor(exec, &held, i, of, ech_exec_look(exec, of[0].value));
     }
     ECH_TRY(ech_shards_load(weights, held.tensor.at, (int)held.tensor.n));
-    for (int i = 0; i < params; i++)
-        for (int v = 1; has_param(exec, i) && v < exec->plan->versions; v++)
-            ech_exec_copy_weights(exec, i, 0, v);
+    for (int i = 0; i < params; i++) {
+        if (!has_param(exec, i)) continue;
+        ech_exec_round_weights(exec, i, 0);
+        for (int v = 1; v < exec->plan->versions; v++) ech_exec_copy_weights(exec, i, 0, v);
+    }
     return ECH_OK;
 }

@@ -181,6 +181,8 @@ int ech_exec_weight_slot(const ech_exec *exec, int version);
  * and copied at once waits for its own stores. */
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
+/* Makes the weights of a version the rounding of the master; without a master they stay as they are. */
+void ech_exec_round_weights(ech_exec *exec, int param, int version);
 /* This rank's shard of a state, with that memory. */
 ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, void *data);
 /* *out: the tensor of the block's value `local` in the list; `data`: the memory of its base. */

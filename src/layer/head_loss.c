@@ -151,6 +151,17 @@ static vocab_shard shard_of(const ech_call *call)
     return s;
 }
 
+/* The gradient of n rows of logits, which takes their place: an operand of products, so of the compute type. Each of
+ * its rows begins where that of the logits does. */
+static ech_tensor gradient_of(const ech_call *call, const ech_tensor *logits, int64_t n,
+                              int64_t valid)
+{
+    ech_dtype compute = call->kernels->dtype;
+    ech_tensor x = ech_tensor_2d(logits->data, compute, n, valid);
+    x.stride[0] *= (int64_t)(ech_dtype_bytes(logits->dtype) / ech_dtype_bytes(compute));
+    return x;
+}
+
 /* The chunk's n rows of a tensor of all rows. */
 static ech_tensor rows_of(const ech_call *call, const ech_tensor *x, int64_t n)
 {
@@ -190,7 +201,7 @@ static void logits_backward(const ech_call *call)
     ech_tensor x = rows_of(call, &call->in[0], n), dx = rows_of(call, &call->din[0], n);
     ech_tensor weight = ech_tensor_rows(&call->param[0], 0, s.valid);
     ech_tensor dweight = ech_tensor_rows(&call->dparam[0], 0, s.valid);
-    ech_tensor dlogits = ech_tensor_2d(call->dout[0].data, call->dout[0].dtype, n, s.valid);
+    ech_tensor dlogits = gradient_of(call, &call->dout[0], n, s.valid);
     kernels->matmul(call->context, &dlogits, false, &weight, false, NULL, NULL, &dx);
     kernels->matmul(call->context, &dlogits, true, &x, false, NULL,
                     call->accumulate[0] ? &dweight : NULL, &dweight);
@@ -269,8 +280,8 @@ static ech_tensor combine(const ech_call *call, int64_t n)
     return ech_tensor_2d(stats, ECH_F64, n, ECH_LOSS_STATS);
 }
 
-/* With `gradient` the logits become it. */
-static void find_loss(const ech_call *call, bool gradient)
+/* turns: the logits become their gradient. */
+static void find_loss(const ech_call *call, bool turns)
 {
     vocab_shard s = shard_of(call);
     int64_t n = ech_tensor_count(&call->in[0]) / s.padded;
@@ -280,8 +291,9 @@ static void find_loss(const ech_call *call, bool gradient)
     ech_tensor weights = numbers_of(call, &call->in[3], n);
     ech_tensor scale = ech_tensor_1d(call->loss_scale, ECH_F64, 1);
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
+    ech_tensor gradient = gradient_of(call, &call->in[0], n, s.valid);
     call->kernels->loss_gradient(call->context, &logits, &targets, &weights, s.first_id, &stats,
-                                 &scale, gradient ? &logits : NULL, &sums);
+                                 &scale, turns ? &gradient : NULL, &sums);
 }
 
 static void loss_forward(const ech_call *call)

@@ -102,20 +102,22 @@ static double bytes_of(const ech_shape *shape, ech_dtype dtype)
     return (double)ech_shape_whole(shape) * (double)ech_dtype_bytes(dtype);
 }
 
-/* For each byte of parameters besides the weights: its gradient and the optimizer's states. */
+/* For each byte of weights: of their gradients and optimizer states. */
 static double states_of(const proposer *p)
 {
     double params = 0, states = 0;
-    ech_types types = ech_types_of(p->model->options.wide);
+    ech_types types = ech_model_types(p->config);
     for (size_t i = 0; i < p->model->param.n; i++) {
         const ech_param *param = &p->model->param.at[i];
         ech_optimizer_needs needs = ech_optimizer_needs_of(p->config, param);
-        params += bytes_of(&param->shape, ech_type_dtype(param->type, types.wide, types));
+        bool wide = param->type != ECH_TYPE_COMPUTE;
+        params += bytes_of(&param->shape, wide ? types.wide : types.compute);
+        states += bytes_of(&param->shape, wide ? types.wide : types.gradient);
         for (int s = 0; s < needs.states; s++)
             states += bytes_of(&needs.state[s].shape,
                                ech_type_dtype(needs.state[s].type, needs.state[s].fixed, types));
     }
-    return 1 + states / params;
+    return states / params;
 }
 
 /* The profile is of one rank that has all of a layer. */

@@ -120,19 +120,27 @@ static int64_t rows_of(const ech_config *config)
     return micro_batch > 0 ? micro_batch * (config->data.sequence_length / parts) : 0;
 }
 
+ech_types ech_model_types(const ech_config *config)
+{
+    ech_dtype compute;
+    ECH_ASSERT(ech_dtype_from_name(ech_config_name(config, "precision.compute"), &compute));
+    ech_types types = ech_types_of(compute);
+    if (config->precision.gradients == ECH_GRADIENTS_COMPUTE) types.gradient = compute;
+    return types;
+}
+
 static ech_block_options ways_of(const ech_config *config)
 {
-    bool narrow = config->precision.compute == ECH_COMPUTE_BF16 ||
-                  config->precision.compute == ECH_COMPUTE_FP16;
-    bool wide_stream = narrow && config->precision.residual == ECH_RESIDUAL_FP32;
+    ech_types types = ech_model_types(config);
+    bool wide_stream =
+        types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;
     return (ech_block_options){.sharding = ech_model_sharding(config),
                                .keep = config->parallel.sequence == ECH_SEQUENCE_KEEP,
                                .ulysses = config->parallel.context_method == ECH_CONTEXT_ULYSSES,
                                .sequence_chunks = (int)config->memory.sequence_chunks,
                                .documents = config->data.document_mask == 1,
                                .rows = rows_of(config),
-                               .wide = config->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64
-                                                                                     : ECH_F32,
+                               .wide = types.wide,
                                .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
                                .drifts = config->parallel.weight_stashing == 0};
 }

@@ -92,6 +92,8 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);
 /* Degrees by which layers are sharded: tensor, key/value heads, context, sequence. num_key_value_heads is
  * resolved. */
 ech_sharding ech_model_sharding(const ech_config *config);
+/* The types that a configuration asks for. */
+ech_types ech_model_types(const ech_config *config);
 /* Builds the blocks of a resolved configuration. Errors: heads that are too wide, or no multiple of the key/value
  * heads; a sequence longer than the positions; the family's own. */
 ech_status ech_model_create(const ech_config *config, ech_model **out);

@@ -30,17 +30,17 @@ typedef struct ech_state {
 typedef struct ech_optimizer_needs {
     int states;
     ech_state state[ECH_MAX_STATES]; /* [states] */
+    int master; /* the state that is the parameter in full, of which the weights are the rounding; -1: none */
 } ech_optimizer_needs;
 
 /* What an optimizer works on: this rank's shards, and the update's numbers. */
 typedef struct ech_optimizer_work {
     const ech_kernels *kernels;
     ech_kernel_context *context;
-    const ech_tensor *param, *gradient;
-    const ech_tensor *state; /* [states] in the order in which they are declared */
+    const ech_tensor *param, *gradient; /* param: the master, where there is one */
+    const ech_tensor *rounded; /* the weights, to be the master's rounding; NULL: no master */
+    const ech_tensor *state;   /* [states] in the order in which they are declared */
     const ech_update *update;
-    const ech_tensor *
-        rounded; /* param is a master: gets a copy of it, rounded to the kernels' real type; or NULL */
 } ech_optimizer_work;
 
 typedef struct ech_optimizer {
@@ -50,11 +50,12 @@ typedef struct ech_optimizer {
     void (*declare)(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs);
     /* Sets the fields of `update` that come from the configuration. */
     void (*configure)(const ech_config *config, ech_update *update);
-    /* Updates param and states in place. */
+    /* Updates param and states in place, and writes `rounded`. */
     void (*update)(const ech_optimizer_work *work);
 } ech_optimizer;
 
-/* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. */
+/* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. In bf16 and fp16
+ * a parameter of the compute type has a master, the last state (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
 /* For optimizers: adds a wide state of that shape. */
 void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);

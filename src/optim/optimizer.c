@@ -39,8 +39,13 @@ const char *ech_optimizer_names(void)
 
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param)
 {
-    ech_optimizer_needs needs = {0};
+    ech_optimizer_needs needs = {.master = -1};
+    bool narrow = config->precision.compute == ECH_COMPUTE_BF16 ||
+                  config->precision.compute == ECH_COMPUTE_FP16;
     ech_optimizer_of(config)->declare(config, param, &needs);
+    if (!narrow || param->type != ECH_TYPE_COMPUTE) return needs;
+    needs.master = needs.states;
+    ech_optimizer_add_state(&needs, "master", &param->shape);
     return needs;
 }
 

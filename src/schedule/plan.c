@@ -26,6 +26,7 @@ static void plan_states(ech_plan *plan, const ech_config *config, int index)
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, &plan->model->param.at[index]);
     plan->param[index].first_state = (int)plan->state.n;
     plan->param[index].states = needs.states;
+    plan->param[index].master = needs.master;
     for (int s = 0; s < needs.states; s++) {
         int64_t bytes = ech_plan_state_bytes(plan, &needs.state[s]);
         int value = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
@@ -39,7 +40,7 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
 {
     ech_plan_param *p = &plan->param[index];
     const ech_shape *shape = &plan->model->param.at[index].shape;
-    *p = (ech_plan_param){.value = -1, .bucket = -1, .snapshot = -1, .previous = -1};
+    *p = (ech_plan_param){.value = -1, .master = -1, .bucket = -1, .snapshot = -1, .previous = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
     int64_t bytes = ech_plan_param_bytes(plan, index);
@@ -57,7 +58,7 @@ static void plan_snapshot(ech_plan *plan, int index)
     ech_plan_param *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
     int64_t bytes = ech_plan_param_bytes(plan, index);
-    p->snapshot = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+    if (p->master < 0) p->snapshot = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
     for (int s = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
         if (ech_layout_writes_state(plan->layout, plan->model, plan->rank, index, &state->is.shape))
@@ -72,7 +73,7 @@ static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
 {
     const ech_plan_param *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, rank, index)) return 0;
-    int64_t copies = plan->schedule->weights == ECH_WEIGHTS_BUFFERED ? 2 : 1;
+    int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
     int64_t bytes = copies * ech_align(ech_plan_param_bytes(plan, index));
     for (int s = 0; s < p->states; s++) {
         const ech_state *state = &plan->state.at[p->first_state + s].is;
@@ -278,9 +279,8 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->layout = request->layout;
     plan->schedule = request->schedule;
     plan->kernels = request->kernels;
-    plan->types = ech_types_of(request->kernels->dtype);
-    if (request->config->precision.gradients == ECH_GRADIENTS_COMPUTE)
-        plan->types.gradient = plan->types.compute;
+    plan->types = ech_model_types(request->config);
+    ECH_ASSERT(plan->types.compute == request->kernels->dtype);
     plan->threads = request->threads;
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;

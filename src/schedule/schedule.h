@@ -268,9 +268,10 @@ typedef struct ech_plan_param {
     int64_t elements; /* of this rank's shard; 0: this rank does not hold it */
     int value; /* persistent value of slot 0; slot i is value + i (plan.versions); -1: none */
     int first_state, states; /* in plan.state */
-    int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none */
-    int previous; /* the same of the version before the newest */
-    int bucket;   /* -1: none */
+    int master;              /* ech_optimizer_needs.master */
+    int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
+    int previous;          /* the same of the version before the newest */
+    int bucket;            /* -1: none */
     int64_t bucket_offset; /* elements from the bucket's beginning */
     int64_t norm_first;    /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;

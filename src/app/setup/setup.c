@@ -152,10 +152,7 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 {
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    ech_dtype compute;
-    const char *name = ech_config_name(config, "precision.compute");
-    ECH_ASSERT(ech_dtype_from_name(name, &compute));
-    *out = ech_kernels_fast(compute);
+    *out = ech_kernels_fast(ech_model_types(config).compute);
     return ECH_OK;
 }
 

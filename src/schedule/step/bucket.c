@@ -95,9 +95,17 @@ static double norm_seconds(const ech_step_query *q)
     return ech_cost_norm(&q->costs->rates, bytes_of(q));
 }
 
+/* What has a master is not copied: UPDATE writes all of the next version. */
 static ech_work stash_work(const ech_step_query *q)
 {
-    return (ech_work){.bytes = 2 * bytes_of(q)};
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    double bytes = 0;
+    for (int i = 0; i < bucket->params; i++) {
+        int param = q->plan->bucket_param.at[bucket->first_param + i];
+        if (q->plan->param[param].master < 0)
+            bytes += 2 * (double)ech_plan_param_bytes(q->plan, param);
+    }
+    return (ech_work){.bytes = bytes};
 }
 
 static double stash_seconds(const ech_step_query *q)
@@ -105,14 +113,16 @@ static double stash_seconds(const ech_step_query *q)
     return ech_cost_stash(&q->costs->rates, bytes_of(q));
 }
 
-/* Reads the gradient; reads and writes the weight and each state. */
+/* Reads the gradient; reads and writes the weight, or writes it where it has a master, and each state. */
 static ech_work update_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = bucket_of(plan, q->step);
-    double bytes = 3 * bytes_of(q);
+    double bytes = bytes_of(q);
     for (int i = 0; i < bucket->params; i++) {
-        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_plan_param *p = &plan->param[param];
+        bytes += (p->master < 0 ? 2 : 1) * (double)ech_plan_param_bytes(plan, param);
         for (int s = 0; s < p->states; s++)
             bytes += 2 * (double)ech_plan_state_bytes(plan, &plan->state.at[p->first_state + s].is);
     }

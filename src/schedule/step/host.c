@@ -94,7 +94,7 @@ static void read_training(ech_accessor *a, const ech_plan_param *p)
 
 static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
 {
-    ech_access_value(a, p->snapshot, write);
+    if (p->snapshot >= 0) ech_access_value(a, p->snapshot, write);
     for (int s = 0; s < p->states; s++) {
         int copy = a->plan->state.at[p->first_state + s].snapshot;
         if (copy >= 0) ech_access_value(a, copy, write);

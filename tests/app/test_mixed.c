@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mixed precision: what a run in bf16 or fp16 keeps in which type, that its weights are the rounding of their masters
+ * after every step, and that resumes and what it learns are what they are in fp32.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/runs.h"
+#include "app/verify/verify.h"
+
+enum { RANKS = 4, TURNS = 3 };
+
+/* ---- what each rank keeps ---- */
+
+typedef struct kept {
+    int64_t planned[ECH_MEMORY_KINDS], peak[ECH_MEMORY_KINDS]; /* of one rank, with what has run */
+    int64_t expected[ECH_MEMORY_KINDS];                        /* by the formula */
+    int64_t masters, apart; /* elements of masters; weights that are not their rounding */
+} kept;
+
+typedef struct watched {
+    kept of[RANKS];
+} watched;
+
+static int64_t padded(int64_t elements, ech_dtype dtype)
+{
+    return ech_align(elements * (int64_t)ech_dtype_bytes(dtype));
+}
+
+/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. */
+static void expect(const ech_plan *plan, const ech_config *config, kept *k)
+{
+    bool narrow = config->precision.gradients == ECH_GRADIENTS_COMPUTE;
+    ech_dtype compute = plan->kernels->dtype;
+    for (int i = 0; i < (int)plan->model->param.n; i++) {
+        int64_t n = plan->param[i].elements;
+        bool matrix = plan->model->param.at[i].shape.dims > 1;
+        k->expected[ECH_MEMORY_PARAMETERS] +=
+            plan->versions * padded(n, matrix ? compute : ECH_F32);
+        k->expected[ECH_MEMORY_OPTIMIZER] += (matrix ? 3 : 2) * padded(n, ECH_F32);
+    }
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        int64_t bytes = 0;
+        for (int i = 0; i < plan->bucket.at[b].params; i++) {
+            int param = plan->bucket_param.at[plan->bucket.at[b].first_param + i];
+            bool matrix = plan->model->param.at[param].shape.dims > 1;
+            bytes += plan->param[param].elements *
+                     (int64_t)ech_dtype_bytes(matrix && narrow ? compute : ECH_F32);
+        }
+        k->expected[ECH_MEMORY_GRADIENTS] += ech_align(bytes);
+    }
+}
+
+static int master_of(const ech_plan *plan, int param)
+{
+    for (int s = 0; s < plan->param[param].states; s++)
+        if (!strcmp(plan->state.at[plan->param[param].first_state + s].is.name, "master")) return s;
+    return -1;
+}
+
+static void compare_masters(const ech_exec *exec, const ech_plan *plan, kept *k)
+{
+    for (int i = 0; i < (int)plan->model->param.n; i++) {
+        int master = plan->param[i].value < 0 ? -1 : master_of(plan, i);
+        if (master < 0) continue;
+        ech_tensor weights = ech_exec_param(exec, i), wide = ech_exec_state(exec, i, master);
+        int64_t n = ech_tensor_count(&wide);
+        ECH_FREED uint16_t *rounded = ech_calloc((size_t)n, sizeof *rounded);
+        ech_convert(wide.data, wide.dtype, rounded, weights.dtype, n);
+        for (int64_t e = 0; e < n; e++) k->apart += rounded[e] != ((uint16_t *)weights.data)[e];
+        k->masters += n;
+    }
+}
+
+static ech_status watch(ech_comm *comm, const ech_design *design, void *context)
+{
+    kept *k = &((watched *)context)->of[ech_comm_rank(comm)];
+    ech_compared_run run = {.design = design};
+    ECH_TRY(ech_compared_run_open(&run, comm));
+    const ech_plan *plan = run.session.plan;
+    compare_masters(run.session.exec, plan, k);
+    for (int turn = 0; turn < TURNS; turn++) {
+        ECH_TRY(ech_exec_run(run.session.exec, ECH_LIST_TRAIN, turn * design->schedule->turns));
+        compare_masters(run.session.exec, plan, k);
+    }
+    expect(plan, design->config, k);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        k->planned[kind] = plan->list[ECH_LIST_TRAIN].peak[kind];
+    for (size_t i = 0; i < plan->persistent.n; i++)
+        k->planned[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes);
+    ech_exec_peaks(run.session.exec, k->peak);
+    ech_compared_run_close(&run);
+    return ECH_OK;
+}
+
+static void check_kept(const char *architecture, int ranks, const char *more)
+{
+    watched w = {0};
+    char words[600];
+    snprintf(words, sizeof words,
+             "model.tie_word_embeddings=false training.micro_batch_size=2 training.check_every=0 "
+             "checkpoint.background=false training.steps=12 %s",
+             more);
+    ech_config *config = fixture_config(architecture, words);
+    if (fixture_run(config, ranks, watch, &w) != ECH_OK) fail_msg("%s: %s", more, ech_last_error());
+    for (int rank = 0; rank < ranks; rank++) {
+        const kept *k = &w.of[rank];
+        for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+            if (k->peak[kind] != k->planned[kind])
+                fail_msg("%s, %s: %lld, planned %lld", more, ech_memory_name(kind),
+                         (long long)k->peak[kind], (long long)k->planned[kind]);
+        for (int kind = ECH_MEMORY_PARAMETERS; kind <= ECH_MEMORY_GRADIENTS; kind++)
+            if (k->expected[kind] != k->planned[kind])
+                fail_msg("%s, %s: %lld, by the formula %lld", more, ech_memory_name(kind),
+                         (long long)k->planned[kind], (long long)k->expected[kind]);
+        if (k->apart) fail_msg("%s: %lld weights are not rounded", more, (long long)k->apart);
+        assert_true(k->masters > 1000);
+    }
+    ech_config_destroy(config);
+}
+
+static void test_what_is_kept(void **state)
+{
+    (void)state;
+    check_kept("llama", 1, "precision.compute=bf16");
+    check_kept("gpt2", 1, "precision.compute=fp16 precision.residual=fp32");
+    check_kept("gpt2", 2, "precision.compute=bf16 precision.gradients=compute parallel.data=2");
+    check_kept("llama", 4,
+               "precision.compute=bf16 precision.residual=fp32 parallel.tensor=2 "
+               "parallel.pipeline=2 parallel.sequence=true model.num_key_value_heads=2");
+    check_kept("llama", 2, "precision.compute=fp16 memory.sequence_chunks=3 parallel.tensor=2");
+    check_kept("gpt2", 2,
+               "precision.compute=bf16 parallel.pipeline=2 parallel.schedule=pipedream "
+               "parallel.flush_every=4");
+    check_kept("llama", 2,
+               "precision.compute=bf16 parallel.pipeline=2 parallel.schedule=pipedream-2bw "
+               "parallel.flush_every=4");
+}
+
+/* ---- why there are masters ---- */
+
+/* 1 + 2^-12 is 1 in fp16, and so is 1 after any number of such steps: only the master knows how many there were. */
+static void test_small_updates_are_lost_without(void **state)
+{
+    (void)state;
+    enum { STEPS = 16 };
+    const ech_kernels *kernels = ech_kernels_fast(ECH_F16);
+    ech_kernel_context *context;
+    float master = 1, alone = 1, gradient = -1;
+    uint16_t rounded = 0, one = 0;
+    ech_tensor m = ech_tensor_1d(&master, ECH_F32, 1), w = ech_tensor_1d(&rounded, ECH_F16, 1);
+    ech_tensor a = ech_tensor_1d(&alone, ECH_F32, 1), g = ech_tensor_1d(&gradient, ECH_F32, 1);
+    ech_update update = {.learning_rate = 0x1p-12, .count = 1, .grad_scale = 1};
+    ech_convert(&master, ECH_F32, &one, ECH_F16, 1);
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int step = 0; step < STEPS; step++) {
+        kernels->sgd(context, &m, &g, NULL, &update, &w);
+        uint16_t narrow;
+        kernels->sgd(context, &a, &g, NULL, &update, NULL);
+        ech_convert(&alone, ECH_F32, &narrow, ECH_F16, 1);
+        assert_int_equal(narrow, one);
+        ech_convert(&narrow, ECH_F16, &alone, ECH_F32, 1); /* kept in fp16 alone */
+    }
+    ech_kernel_context_destroy(context);
+    assert_true(alone == 1);
+    assert_true(master == 1 + 0x1p-8F);
+    assert_int_equal(rounded, one + 4); /* 2^-8 is four of fp16's smallest steps from 1 */
+}
+
+/* ---- resumes, and what is learned ---- */
+
+static void check_resume(const char *layout, int ranks, const char *more)
+{
+    char words[600];
+    snprintf(words, sizeof words,
+             "training.steps=6 checkpoint.every=3 training.micro_batch_size=2 %s %s", layout, more);
+    runs_train("llama", "whole", ranks, words);
+    runs_train("llama", "resumed", ranks, words);
+    runs_remove_checkpoint("resumed", 6);
+    runs_train("llama", "resumed", ranks, words);
+    if (!runs_same("whole", "resumed", 6)) fail_msg("not the same run: %s", words);
+    runs_remove("whole");
+    runs_remove("resumed");
+}
+
+static void test_resumes_bit_for_bit(void **state)
+{
+    (void)state;
+    check_resume("parallel.pipeline=2 parallel.tensor=2", 4, "precision.compute=bf16");
+    check_resume("parallel.data=2", 2, "precision.compute=fp16 checkpoint.background=false");
+    check_resume("", 1, "precision.compute=bf16 checkpoint.dtype=fp32 precision.gradients=compute");
+    check_resume("parallel.pipeline=2 parallel.schedule=pipedream-2bw parallel.flush_every=3", 2,
+                 "precision.compute=bf16");
+    check_resume("parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=3", 2,
+                 "precision.compute=fp16");
+}
+
+static double learned(const char *more)
+{
+    char words[300];
+    snprintf(words, sizeof words,
+             "training.steps=24 training.validate_samples=0 model.resid_pdrop=0 "
+             "model.attn_pdrop=0 %s",
+             more);
+    runs_train("llama", "learns", 1, words);
+    double loss = runs_validation_loss("learns");
+    runs_remove("learns");
+    return loss;
+}
+
+static void test_learns_as_much(void **state)
+{
+    (void)state;
+    static const char *const narrow[] = {
+        "precision.compute=bf16", "precision.compute=fp16",
+        "precision.compute=bf16 precision.gradients=compute precision.residual=fp32"};
+    double fp32 = learned("precision.compute=fp32");
+    assert_true(fp32 < 4.5); /* of 5.5 for 257 ids: it has learned something */
+    for (int i = 0; i < 3; i++) {
+        double loss = learned(narrow[i]);
+        print_message("%s: %.4f, fp32 %.4f\n", narrow[i], loss, fp32);
+        if (!(fabs(loss / fp32 - 1) < 0.01)) fail_msg("%s: %g, not %g", narrow[i], loss, fp32);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_kept),
+        cmocka_unit_test(test_small_updates_are_lost_without),
+        cmocka_unit_test(test_resumes_bit_for_bit),
+        cmocka_unit_test(test_learns_as_much),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
