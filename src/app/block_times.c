@@ -16,7 +16,7 @@ static const double widest_spread = 0.1, smallest_share = 0.95;
 
 void ech_block_times_create(const ech_model *model, ech_block_times *out)
 {
-    int slots = (int)model->block.n * ECH_PHASES;
+    int slots = (int)model->block.n * ECH_PROFILE_PHASES;
     *out = (ech_block_times){.slots = slots, .slot = ech_calloc((size_t)slots, sizeof *out->slot)};
     for (int i = 0; i < slots; i++) out->slot[i].micro = -1;
 }
@@ -56,8 +56,9 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
         double took = end[s] - begin[s];
         int phase = ech_step_kind_phase(step->kind);
         if (step->lane != ECH_LANE_COMPUTE) continue;
+        if (phase == ECH_RECOMPUTE) continue;
         if (phase >= 0) {
-            ech_block_phase *slot = &times->slot[step->block * ECH_PHASES + phase];
+            ech_block_phase *slot = &times->slot[step->block * ECH_PROFILE_PHASES + phase];
             if (slot->micro != step->micro) begin_micro(slot, step->micro);
             slot->sum += took;
             continue;
@@ -74,9 +75,9 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
 double ech_block_times_spread(const ech_profile_block *block, int n)
 {
     double apart = 0, sum = 0;
-    for (int i = 0; i < n * ECH_PHASES; i++) {
-        const ech_profile_block *cost = &block[i / ECH_PHASES];
-        int phase = i % ECH_PHASES;
+    for (int i = 0; i < n * ECH_PROFILE_PHASES; i++) {
+        const ech_profile_block *cost = &block[i / ECH_PROFILE_PHASES];
+        int phase = i % ECH_PROFILE_PHASES;
         apart += cost->high[phase] - cost->low[phase];
         sum += cost->seconds[phase];
     }
@@ -86,11 +87,11 @@ double ech_block_times_spread(const ech_profile_block *block, int n)
 ech_profile *ech_block_times_profile(ech_block_times *times, int ways)
 {
     ech_profile *profile = ech_calloc(1, sizeof *profile);
-    profile->blocks = times->slots / ECH_PHASES;
+    profile->blocks = times->slots / ECH_PROFILE_PHASES;
     profile->block = ech_calloc((size_t)profile->blocks, sizeof *profile->block);
     for (int i = 0; i < times->slots; i++) {
-        ech_profile_block *cost = &profile->block[i / ECH_PHASES];
-        int phase = i % ECH_PHASES;
+        ech_profile_block *cost = &profile->block[i / ECH_PROFILE_PHASES];
+        int phase = i % ECH_PROFILE_PHASES;
         cost->low[phase] = ech_quartile(&times->slot[i].seconds, 1) * ways;
         cost->seconds[phase] = ech_quartile(&times->slot[i].seconds, 2) * ways;
         cost->high[phase] = ech_quartile(&times->slot[i].seconds, 3) * ways;
@@ -275,11 +276,11 @@ static ech_status average(ech_group *world, ech_profile *profile)
     double *link[] = {&profile->bandwidth, &profile->latency};
     double worst[] = {profile->spread, -profile->processor_share};
     ECH_LIST(double *) time = {0};
-    for (int i = 0; i < profile->blocks * ECH_PHASES; i++) {
-        ech_profile_block *cost = &profile->block[i / ECH_PHASES];
-        ECH_PUSH(time, &cost->low[i % ECH_PHASES]);
-        ECH_PUSH(time, &cost->seconds[i % ECH_PHASES]);
-        ECH_PUSH(time, &cost->high[i % ECH_PHASES]);
+    for (int i = 0; i < profile->blocks * ECH_PROFILE_PHASES; i++) {
+        ech_profile_block *cost = &profile->block[i / ECH_PROFILE_PHASES];
+        ECH_PUSH(time, &cost->low[i % ECH_PROFILE_PHASES]);
+        ECH_PUSH(time, &cost->seconds[i % ECH_PROFILE_PHASES]);
+        ECH_PUSH(time, &cost->high[i % ECH_PROFILE_PHASES]);
     }
     ECH_PUSH(time, &profile->update_seconds);
     ECH_PUSH(time, &profile->other_seconds);

@@ -19,7 +19,7 @@ typedef struct ech_block_phase {
 } ech_block_phase;
 
 typedef struct ech_block_times {
-    int slots;             /* blocks * ECH_PHASES */
+    int slots;             /* blocks * ECH_PROFILE_PHASES */
     ech_block_phase *slot; /* [slots], block by block */
     ech_numbers update;    /* seconds of norm and update per byte of parameters, by list added */
     ech_numbers other;     /* seconds of other compute steps per training step, by list added */

@@ -34,7 +34,7 @@ static const ech_option options[] = {
     {0}};
 
 /* spread: how far the quartiles are apart, over the time. */
-static void print_times(const char *name, const double seconds[ECH_PHASES], double spread)
+static void print_times(const char *name, const double seconds[ECH_PROFILE_PHASES], double spread)
 {
     printf("%-28s %10.3f %10.3f %10.3f %6.1f %%", name, 1e3 * seconds[ECH_FORWARD],
            1e3 * seconds[ECH_BACKWARD_INPUT], 1e3 * seconds[ECH_BACKWARD_WEIGHT], 100 * spread);
@@ -43,13 +43,14 @@ static void print_times(const char *name, const double seconds[ECH_PHASES], doub
 /* A line per block, also where neighbours cost the same. */
 static void print_profile(const ech_profile *profile, const ech_model *model, const char *path)
 {
-    double sums[ECH_PHASES] = {0};
+    double sums[ECH_PROFILE_PHASES] = {0};
     printf("%s\n", profile->model);
     printf("%-28s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W",
            "spread", "saved", "sent on", "parameters");
     for (int b = 0; b < profile->blocks; b++) {
         const ech_profile_block *cost = &profile->block[b];
-        for (int phase = 0; phase < ECH_PHASES; phase++) sums[phase] += cost->seconds[phase];
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
+            sums[phase] += cost->seconds[phase];
         print_times(model->block.at[b]->name, cost->seconds, ech_block_times_spread(cost, 1));
         printf(" %12s %12s %12s\n", ECH_BYTES(cost->activation_bytes),
                ECH_BYTES(cost->boundary_bytes), ECH_BYTES(cost->param_bytes));

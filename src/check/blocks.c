@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks F, B and W: each comes once, in the order in which activations and
+ * Checks F, B, W and R: each comes once, in the order in which activations and
  * gradients flow through the rank's own blocks and from one sequence chunk to the next.
  */
 #include <stdlib.h>
@@ -33,10 +33,12 @@ int ech_block_step_first(const ech_block_steps *steps, int chunk, int micro, int
 
 /* Whether the step's calls are what its kind says: a collective is one that a group does together, and
  * compute steps have none of these. */
-static bool has_fitting_calls(const ech_plan *plan, const ech_step *step, ech_purpose purpose)
+static bool has_fitting_calls(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
+    ech_purpose purpose = list->purpose;
     const ech_block *block = plan->model->block.at[step->block];
-    int n = ech_program_calls(block, step->phase, purpose), end = step->first_call + step->calls;
+    int n = ech_plan_calls(plan, list, step->block, step->phase);
+    int end = step->first_call + step->calls;
     bool collective = step->kind == ECH_STEP_COLLECTIVE;
     if (step->first_call < 0 || step->calls < 1 || end > n || (collective && step->calls > 1))
         return false;
@@ -48,11 +50,11 @@ static bool has_fitting_calls(const ech_plan *plan, const ech_step *step, ech_pu
     return true;
 }
 
-/* Whether the step only recomputes values of the forward, which needs no gradient. */
+/* Whether the step of B or W only recomputes values of the forward, which needs no gradient. */
 static bool only_recomputes(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
-    bool only = true;
+    bool only = step->phase != ECH_RECOMPUTE;
     for (int c = step->first_call; c < step->first_call + step->calls; c++)
         only &= block->program[step->phase].at[c].recompute;
     return only;
@@ -103,7 +105,7 @@ static ech_status enter(const ech_plan *plan, const ech_list *list, int s, ech_b
     int phase = ech_step_kind_phase(step->kind);
     if (phase >= 0 && phase != (int)step->phase)
         return ech_list_reject(plan, list, s, "is of phase %d", (int)step->phase);
-    if (!has_fitting_calls(plan, step, list->purpose))
+    if (!has_fitting_calls(plan, list, step))
         return ech_list_reject(plan, list, s, "does calls %d to %d, which are none for it",
                                step->first_call, step->first_call + step->calls - 1);
     struct ech_block_step *slot = slot_of(b, step->chunk, step->micro, step->block, step->phase);
@@ -169,11 +171,10 @@ static int at(const flow *f, int block, ech_phase phase)
 
 static ech_status check_complete(const flow *f, int block)
 {
-    static const char letters[ECH_PHASES + 1] = "FBW";
+    static const char letters[ECH_PHASES + 1] = "FBWR";
     const ech_list *list = f->list;
     for (int phase = 0; phase < ECH_PHASES; phase++) {
-        const ech_block *of = f->plan->model->block.at[block];
-        int calls = ech_program_calls(of, (ech_phase)phase, list->purpose);
+        int calls = ech_plan_calls(f->plan, list, block, (ech_phase)phase);
         bool wanted = calls > 0 && (phase == ECH_FORWARD || ech_list_trains(list));
         int step = at(f, block, (ech_phase)phase);
         int done = slot_of(f->blocks, f->chunk, f->micro, block, (ech_phase)phase)->calls;
@@ -228,7 +229,12 @@ static ech_status check_chunk(const flow *f)
     }
     for (int b = end - 1; b >= first; b--) {
         int input = begin_of(f, b, ECH_BACKWARD_INPUT);
-        int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT);
+        int weight = begin_of(f, b, ECH_BACKWARD_WEIGHT), again = begin_of(f, b, ECH_RECOMPUTE);
+        ECH_TRY(check_after(f, again, at(f, b, ECH_FORWARD), "forward"));
+        if (again >= 0 && ech_plan_continues_segment(f->plan, b))
+            ECH_TRY(check_after(f, again, at(f, b - 1, ECH_RECOMPUTE), "input"));
+        ECH_TRY(check_after(f, input, at(f, b, ECH_RECOMPUTE), "recomputation"));
+        ECH_TRY(check_after(f, weight, at(f, b, ECH_RECOMPUTE), "recomputation"));
         ECH_TRY(check_after(f, input, at(f, b, ECH_FORWARD), "forward"));
         ECH_TRY(check_after(f, input, after, "gradient"));
         ECH_TRY(check_after(f, weight, at(f, b, ECH_FORWARD), "forward"));

@@ -3,7 +3,7 @@
  * Checks the collectives inside of sharded blocks. It knows the blocks' programs, and nothing of how they were split
  * into steps:
  *
- *   - Calls that touch the same value come in the order of their programs: F, then B, then W. So each
+ *   - Calls that touch the same value come in the order of their programs: F, then R, then B, then W. So each
  *     reads all that the calls before it have made, and nothing that comes later.
  *   - Of two steps that touch the same value, one of which writes it, the later one is known to begin
  *     after the end of the other, on whatever lanes: no step reads what a collective or a message is still
@@ -71,7 +71,10 @@ static void count_block(const checking *c, int index)
     const ech_block *block = c->plan->model->block.at[index];
     block_uses *uses = &c->uses[index];
     uses->writes = ech_calloc(block->value.n + 1, sizeof *uses->writes);
-    for (int phase = 0; phase < ECH_PHASES; phase++) {
+    static const ech_phase order[ECH_PHASES] = {ECH_FORWARD, ECH_RECOMPUTE, ECH_BACKWARD_INPUT,
+                                                ECH_BACKWARD_WEIGHT};
+    for (int p = 0; p < ECH_PHASES; p++) {
+        ech_phase phase = order[p];
         size_t n = block->program[phase].n;
         int *first = uses->first[phase] = ech_calloc(n + 1, sizeof *first);
         for (size_t call = 0; call < n; call++) {
@@ -101,6 +104,14 @@ static owned owner_of(const checking *c, int block, int local)
         const ech_block_value *v = &b->value.at[local];
         bool gradient = v->role == ECH_ROLE_GRADIENT;
         int other = gradient ? block + 1 : block - 1;
+        size_t again = 0;
+        while (again < b->rinput.n && b->rinput.at[again] != local) again++;
+        if (again < b->rinput.n) { /* what R reads for an input */
+            bool continues = ech_plan_continues_segment(c->plan, block);
+            local = continues ? c->plan->model->block.at[--block]->routput.at[again]
+                              : b->input.at[again];
+            continue;
+        }
         if (v->source != ECH_FROM_BLOCK || !is_here(c, other)) return (owned){block, local};
         const ech_block *neighbour = c->plan->model->block.at[other];
         const int *mine = gradient ? b->doutput.at : b->input.at;

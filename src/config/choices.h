@@ -30,6 +30,11 @@
 
 #define ECH_CONTEXT_METHODS(X) X(ECH_CONTEXT_RING, "ring") X(ECH_CONTEXT_ULYSSES, "ulysses")
 
+/* What R makes again of a block, for its B and W. */
+#define ECH_RECOMPUTES(X)                                                                          \
+    X(ECH_RECOMPUTE_NONE, "none")                                                                  \
+    X(ECH_RECOMPUTE_SELECTIVE, "selective") X(ECH_RECOMPUTE_FULL, "full")
+
 #define ECH_PINS(X) X(ECH_PIN_AUTO, "auto") X(ECH_PIN_FALSE, "false")
 
 #define ECH_SAVED_DTYPES(X)                                                                        \
@@ -48,6 +53,7 @@ enum { ECH_RESIDUAL_TYPES(ECH_CHOICE) };
 enum { ECH_WIRES(ECH_CHOICE) };
 enum { ECH_SEQUENCES(ECH_CHOICE) };
 enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
+enum { ECH_RECOMPUTES(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };

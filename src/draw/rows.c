@@ -21,7 +21,7 @@ static const double narrow = 5, palest = 0.55, strip = 0.24, smallest_font = 7, 
 
 char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer)
 {
-    bool shaded = kind <= ECH_BAR_WEIGHT && chunks > 1;
+    bool shaded = kind <= ECH_BAR_RECOMPUTE && chunks > 1;
     double white = shaded ? palest * fmin(1, fmax(0, (double)chunk / (chunks - 1))) : 0;
     return ech_svg_pale(ech_bar_kind_colour(kind), white, buffer);
 }
@@ -142,7 +142,7 @@ static void append_hint(const ech_timeline *timeline, const ech_timeline_bar *ba
     if (bar->micro >= 0) ech_text_append(out, ", micro-batch %d", at.micro_batch);
     if (bar->micro >= 0 && chunks > 1)
         ech_text_append(out, ", sequence chunk %d", at.sequence_chunk);
-    if (timeline->chunks > 1 && bar->kind <= ECH_BAR_WEIGHT)
+    if (timeline->chunks > 1 && bar->kind <= ECH_BAR_RECOMPUTE)
         ech_text_append(out, ", chunk %d", bar->chunk);
     ech_text_append(out, ": ");
     ech_timeline_time(timeline, bar->end - bar->begin, out);
@@ -164,7 +164,7 @@ static void append_area(const ech_box *box, double top, double height, ech_text 
 
 static int chunk_of(const ech_box *box, int chunks)
 {
-    if (!box->bar || box->bar->kind > ECH_BAR_WEIGHT || box->bar->chunk < 0) return 0;
+    if (!box->bar || box->bar->kind > ECH_BAR_RECOMPUTE || box->bar->chunk < 0) return 0;
     return box->bar->chunk < chunks ? box->bar->chunk : chunks - 1;
 }
 
@@ -288,7 +288,7 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, double lef
                  ECH_SVG_IDLE, NULL);
     ech_text_append(out, "<g " ECH_SVG_EDGE ">\n");
     for (int kind = 0; kind < ECH_BAR_COLLECTIVE; kind++)
-        for (int chunk = 0; chunk < (kind <= ECH_BAR_WEIGHT ? chunks : 1); chunk++)
+        for (int chunk = 0; chunk < (kind <= ECH_BAR_RECOMPUTE ? chunks : 1); chunk++)
             append_colour(panel, &boxes[ECH_ROW_WORK], (ech_bar_kind)kind, chunk, out);
     ech_text_append(out, "</g>\n");
     append_strip(panel, &boxes[ECH_ROW_WAITS], ECH_BAR_COLLECTIVE, out);

@@ -76,7 +76,7 @@ static double covered_time(const ech_timeline *timeline, bool work)
     for (size_t i = 0; i < timeline->bar.n; i++) {
         const ech_timeline_bar *bar = &timeline->bar.at[i];
         if (i == 0 || bar->rank != bar[-1].rank) covered = 0;
-        if (bar->kind != ECH_BAR_COLLECTIVE && !(work && bar->kind <= ECH_BAR_WEIGHT)) continue;
+        if (bar->kind != ECH_BAR_COLLECTIVE && !(work && bar->kind <= ECH_BAR_RECOMPUTE)) continue;
         double end = fmin(bar->end, timeline->end), begin = fmax(bar->begin, covered);
         if (end > begin) time += end - begin;
         covered = fmax(covered, end);

@@ -143,7 +143,7 @@ static double draw_legend(const drawing *picture, double y, ech_text *out)
         char fill[SHADES][20], colour[8];
         const char *fills[SHADES];
         if (!has_kind(picture, kind)) continue;
-        int n = kind <= ECH_BAR_WEIGHT && chunks > 1 ? chunks < SHADES ? chunks : SHADES : 1;
+        int n = kind <= ECH_BAR_RECOMPUTE && chunks > 1 ? chunks < SHADES ? chunks : SHADES : 1;
         for (int i = 0; i < n; i++) {
             ech_panel_colour(kind, n > 1 ? i * (chunks - 1) / (n - 1) : 0, chunks, colour);
             snprintf(fill[i], sizeof fill[i], "fill=\"%s\"", colour);

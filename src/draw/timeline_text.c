@@ -29,7 +29,7 @@ typedef struct text_grid {
 /* "F0.3"; of what has no micro-batch only the kind. */
 static int name_bar(const ech_timeline_bar *bar, char *name, size_t size)
 {
-    bool counts = bar->kind <= ECH_BAR_WEIGHT;
+    bool counts = bar->kind <= ECH_BAR_RECOMPUTE;
     bool both = bar->kind == ECH_BAR_BACKWARD && bar->weight > 0;
     const char *kind = both ? "BW" : ech_bar_kind_text(bar->kind);
     return counts ? snprintf(name, size, "%s%d.%d", kind, bar->chunk, bar->micro)
@@ -43,7 +43,7 @@ static double choose_column(const ech_timeline *timeline)
     for (size_t i = 0; i < timeline->bar.n; i++) {
         const ech_timeline_bar *bar = &timeline->bar.at[i];
         double duration = bar->end - bar->begin;
-        bool counts = bar->kind <= ECH_BAR_WEIGHT && duration > 0;
+        bool counts = bar->kind <= ECH_BAR_RECOMPUTE && duration > 0;
         if (counts && (shortest <= 0 || duration < shortest)) shortest = duration;
     }
     shortest = fmax(shortest, timeline->forward / 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT: the calls of a block's program, each with its tensors at
+ * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE: the calls of a block's program, each with its tensors at
  * the plan's offsets.
  */
 #include <string.h>
@@ -246,3 +246,4 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
 ECH_HANDLE_BY(FORWARD, run_block)
 ECH_HANDLE_BY(BACKWARD_INPUT, run_block)
 ECH_HANDLE_BY(BACKWARD_WEIGHT, run_block)
+ECH_HANDLE_BY(RECOMPUTE, run_block)

@@ -133,7 +133,7 @@ static void pack_backward(const ech_call *call)
 }
 
 const ech_layer ech_layer_row_pack = {
-    .name = "pack", .forward = pack_forward, .backward_input = pack_backward};
+    .name = "pack", .forward = pack_forward, .backward_input = pack_backward, .core = true};
 
 static int add_pack(ech_block *block, int k, int v)
 {
@@ -327,11 +327,13 @@ const ech_layer ech_layer_row_attention = {.name = "attention",
                                            .forward = forward,
                                            .backward_input = backward_input,
                                            .scratch = scratch,
-                                           .multiplies = multiplies};
+                                           .multiplies = multiplies,
+                                           .core = true};
 
 const ech_layer ech_layer_row_attend = {.name = "attend",
                                         .forward = forward,
                                         .backward_input = backward_input,
                                         .scratch = scratch,
                                         .multiplies = multiplies,
-                                        .fuses_add = true};
+                                        .fuses_add = true,
+                                        .core = true};

@@ -18,6 +18,16 @@ ech_block *ech_block_create(ech_pool *pool, const char *name, int index, ech_blo
     return block;
 }
 
+const char *ech_kept_name(ech_kept kept)
+{
+    static const char *const names[ECH_KEPTS] = {
+#define X(name, text, meaning) text,
+#include "layer/kept.def"
+#undef X
+    };
+    return names[kept];
+}
+
 void ech_block_destroy(ech_block *block)
 {
     if (!block) return;
@@ -29,6 +39,8 @@ void ech_block_destroy(ech_block *block)
     free(block->output.at);
     free(block->dinput.at);
     free(block->doutput.at);
+    free(block->rinput.at);
+    free(block->routput.at);
     free(block);
 }
 

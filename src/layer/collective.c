@@ -16,7 +16,8 @@
         .name = #row,                                                                              \
         .exchange = {ECH_COLLECTIVE_##forward, ECH_MESH_##mesh, way},                              \
         .exchange_back = {ECH_COLLECTIVE_##back, ECH_MESH_##mesh, -(way)},                         \
-        .in_place = is_in_place}
+        .in_place = is_in_place,                                                                   \
+        .core = (ECH_MESH_##mesh) == ECH_MESH_CONTEXT}
 
 COLLECTIVE(sum, ALL_REDUCE, NONE, TENSOR, 0, true);
 COLLECTIVE(spread, NONE, ALL_REDUCE, TENSOR, 0, true);
@@ -47,6 +48,7 @@ static int find_output(const ech_block *block, const ech_layer *layer, int x)
 
 void ech_block_set_recompute(ech_block *block, int value, int recomputed)
 {
+    block->value.at[value].kept = ECH_KEPT_RECOMPUTED;
     block->value.at[value].recomputed = recomputed;
     block->node.at[block->node.n - 1].recompute_only = true;
 }

@@ -6,7 +6,7 @@
  * its backward and what each phase reads; it computes forward (F), backward of the input (B) and backward of the
  * weights (W).
  * A BLOCK is a small graph of layers, the unit of schedules. A model file writes its forward once, and
- * ech_block_finish derives its programs: the calls of F, B and W, in order.
+ * ech_block_finish derives its programs: the calls of F, B, W and R (recompute), in order.
  *
  *     int x = ech_block_input(block, "hidden", ech_shape_rows(ECH_AXIS_MODEL, C));
  *     int n = ech_layer_rmsnorm(block, x, weight, eps);        // layers.h: one builder a layer
@@ -81,6 +81,16 @@ typedef enum ech_block_value_role {
 /* What a list of steps is for. */
 typedef enum ech_purpose { ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE, ECH_PURPOSES } ech_purpose;
 
+/* How a value is kept from F to B and W. */
+typedef enum ech_kept {
+#define X(name, text, meaning) ECH_KEPT_##name,
+#include "layer/kept.def"
+#undef X
+    ECH_KEPTS
+} ech_kept;
+
+const char *ech_kept_name(ech_kept kept);
+
 typedef struct ech_block_value {
     const char *name;
     ech_shape shape;
@@ -94,7 +104,8 @@ typedef struct ech_block_value {
      * shape. base < 0: a value with memory of its own. */
     int base;
     int64_t first;
-    int recomputed; /* the value that B and W read instead, recomputed for them; -1: none */
+    ech_kept kept;
+    int recomputed; /* ECH_KEPT_RECOMPUTED: the value that B and W read instead; otherwise -1 */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -120,7 +131,8 @@ typedef struct ech_node {
     unsigned passes;                  /* inputs whose gradient is the output's, unchanged */
     uint32_t site;                    /* which dropout of the block: its random stream */
     bool recompute_only;              /* not in the forward: recomputes a value for the backward */
-    bool sharded_rows;                /* input 0's rows are ech_call.shard, not ech_call.rows */
+    bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
+    bool sharded_rows;     /* input 0's rows are ech_call.shard, not ech_call.rows */
     bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
     bool goes_on;          /* F adds to an earlier node's outputs and saved values */
     bool is_part;          /* B writes some rows of its input's gradient; other nodes the rest */
@@ -169,7 +181,7 @@ typedef struct ech_operand {
 /* One execution of one node in a program. */
 typedef struct ech_block_call {
     int node;       /* -1: din[0] = add[0] + dout[0], where gradients meet */
-    bool recompute; /* in B or W: runs the node's forward, whose outputs the backward needs */
+    bool recompute; /* in B, W or R: runs the node's forward, whose outputs the backward needs */
     /* Block values or -1: gradients of the outputs (read), of the inputs (written), and what is added to the latter. */
     int dout[ECH_MAX_PORTS], din[ECH_MAX_PORTS], add[ECH_MAX_PORTS];
     unsigned purposes;           /* in other lists it does nothing, and has no operands */
@@ -180,6 +192,7 @@ typedef enum ech_phase {
     ECH_FORWARD,
     ECH_BACKWARD_INPUT,
     ECH_BACKWARD_WEIGHT,
+    ECH_RECOMPUTE, /* what B and W read and F's memory does not have any more */
     ECH_PHASES
 } ech_phase;
 
@@ -195,6 +208,7 @@ typedef struct ech_block_options {
     ech_dtype wide;      /* of logits: whose chunks have so many bytes */
     ech_type stream;     /* of what crosses block boundaries, and residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
+    int recompute; /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
 } ech_block_options;
 
 typedef ECH_LIST(ech_block_call) ech_program;
@@ -209,7 +223,11 @@ typedef struct ech_block {
     ECH_LIST(ech_operand) operand;
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
-    int sites;                     /* dropouts so far */
+    /* With a program R that makes all of the block again: the values that it reads for the inputs, and its outputs, in
+     * the same order. A block's rinput is its input, or the routput of the block before. Otherwise empty. */
+    ECH_LIST(int) rinput, routput;
+    int needed; /* calls of R that B and W need; those after them make `routput` */
+    int sites;  /* dropouts so far */
     ech_block_options options;
 } ech_block;
 
@@ -226,7 +244,7 @@ void ech_block_output(ech_block *block, int value);
 /* A view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value with views is read
  * through them only, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
-/* Derives the three programs, the operands of their calls, and the addends of the parameters that its nodes use.
+/* Derives the programs, the operands of their calls, and the addends of the parameters that its nodes use.
  * `params`: all of the model's (NULL: there are none). Nodes that share a parameter must agree on its addends. */
 void ech_block_finish(ech_block *block, ech_param *params);
 
@@ -242,7 +260,8 @@ bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
 /* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g); under sequence
  * parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
-/* The block's last node computes `recomputed` for the backward, which reads it instead of `value`. */
+/* The block's last node computes `recomputed` for the backward, which reads it instead of `value`, right before it
+ * does. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
 bool ech_block_is_sharded(const ech_block *block, ech_axis axis); /* over tensor ranks */
 
@@ -283,7 +302,7 @@ const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_ca
 int ech_program_calls(const ech_block *block, ech_phase phase, ech_purpose purpose);
 /* Whether some layer of the block uses the parameter. */
 bool ech_block_uses(const ech_block *block, int param);
-/* Multiply-adds of a call of that phase's program, and of all three programs: one micro-batch of training. */
+/* Multiply-adds of a call of that phase's program, and of all programs: one micro-batch of training. */
 double ech_call_multiplies(const ech_block *block, const ech_block_call *call, ech_phase phase,
                            ech_extent extent);
 double ech_block_multiplies(const ech_block *block, ech_extent extent);
@@ -371,6 +390,7 @@ struct ech_layer {
     bool joined;
     bool finishes_in_b; /* B, not W, writes the parameters' gradients */
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
+    bool core;     /* of attention: selective recomputation makes its outputs again */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
     /* Of collectives: those of F and of B; the functions are NULL. */
     ech_exchange exchange, exchange_back;

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Selective recomputation: values that the backward reads but the forward does not save are recomputed.
+ * Recomputation: values that the backward reads but the forward does not save are recomputed.
  *
  * Chen et al. 2016, arXiv:1604.06174, drop the results of cheap operations and run these operations a second
- * time; Korthikanti et al. 2022, arXiv:2205.05198, section 5, choose by compute and memory. Here layers declare
- * it (ech_layer.cheap), and builders choose it for what a collective fetched (gathered inputs, the ring's keys
- * and values). A recomputed value has the same bits: the same kernel computes it.
+ * time, or keep the inputs of segments alone; Korthikanti et al. 2022, arXiv:2205.05198, section 5, choose by compute
+ * and memory. A recomputed value has the same bits: the same kernel computes it.
+ *
+ * What layers declare (ech_layer.cheap) and builders choose (what a collective fetched) is recomputed right before its
+ * reader in B or W. What the run file asks for (memory.recompute) is R's: a program of its own, which needs no
+ * gradient. It is found by walking back from what B and W read to what is kept. Where R needs the output of a cheap
+ * layer, it has a copy of its own, which ends with its readers in R.
  */
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "config/config.h"
 #include "layer/program.h"
 
-/* ---- the outputs of cheap layers ---- */
+/* ---- right before the reader ---- */
 
 /* Whether some node's B or W, or a node that is recomputed for them, reads the value. */
 static bool is_read_back(const ech_block *block, int value)
@@ -27,10 +32,13 @@ static bool is_read_back(const ech_block *block, int value)
     return false;
 }
 
-static int copy_value(ech_block *block, int value)
+/* `by`: who recomputes it. */
+static int copy_value(ech_block *block, int value, const char *by)
 {
     ech_block_value recomputed = block->value.at[value];
-    recomputed.name = ech_pool_format(block->pool, "%s recomputed", recomputed.name);
+    recomputed.name = ech_pool_format(block->pool, "%s recomputed%s", recomputed.name, by);
+    recomputed.kept = ECH_KEPT_STORED;
+    recomputed.recomputed = -1;
     ECH_PUSH(block->value, recomputed);
     return (int)block->value.n - 1;
 }
@@ -40,8 +48,8 @@ static void add_recompute(ech_block *block, size_t index)
 {
     ech_node node = block->node.at[index];
     ECH_ASSERT(node.outs == 1);
-    int value = node.out[0], recomputed = copy_value(block, value);
-    for (int i = 0; i < node.keeps; i++) node.keep[i] = copy_value(block, node.keep[i]);
+    int value = node.out[0], recomputed = copy_value(block, value, "");
+    for (int i = 0; i < node.keeps; i++) node.keep[i] = copy_value(block, node.keep[i], "");
     node.out[0] = recomputed;
     node.b = node.w = (ech_reads){0};
     ECH_PUSH(block->node, node);
@@ -54,15 +62,149 @@ static bool can_be_recomputed(const ech_block *block, const ech_node *node)
     return node->layer->cheap && !(block->options.drifts && node->params > 0);
 }
 
-void ech_program_keep_less(ech_block *block)
+static void keep_less_of_cheap(ech_block *block)
 {
     for (size_t n = 0, own = block->node.n; n < own; n++)
         if (can_be_recomputed(block, &block->node.at[n]) &&
             is_read_back(block, block->node.at[n].out[0]))
             add_recompute(block, n);
+}
+
+/* ---- R ---- */
+
+enum { UNSEEN = -1 };
+
+/* The values that R has for the forward's, and the nodes that make them. */
+typedef struct again {
+    ech_block *block;
+    int own;    /* nodes of the forward and of B and W */
+    int *value; /* by the forward's value: R's; itself where it is kept; UNSEEN: nobody has asked */
+    bool *needed; /* by node */
+} again;
+
+/* Whether the node's forward writes to the value's memory. */
+static bool makes(const ech_node *node, const ech_block *block, int base)
+{
+    bool found = false;
+    for (int i = 0; i < node->outs; i++) found |= ech_block_base(block, node->out[i]) == base;
+    for (int i = 0; i < node->keeps; i++) found |= node->keep[i] == base;
+    return found && (node->layer->forward || node->layer->exchange.kind);
+}
+
+/* Whether the value is there when R begins, or is made by who reads it. */
+static bool is_kept(const ech_block *block, int value)
+{
+    const ech_block_value *v = &block->value.at[value];
+    bool all = block->options.recompute == ECH_RECOMPUTE_FULL, made = v->source == ECH_FROM_NODE;
+    if (v->role != ECH_ROLE_ACTIVATION || v->cached) return true;
+    for (size_t n = 0; n < block->node.n && made; n++) {
+        const ech_node *node = &block->node.at[n];
+        if (makes(node, block, value)) return node->recompute_only || !(all || node->layer->core);
+    }
+    return !all;
+}
+
+static void need(again *a, int value);
+
+/* All nodes that write to the value's memory, those that work in place included, and what they read. */
+static void need_makers(again *a, int base)
+{
+    for (int n = 0; n < a->own; n++) {
+        if (a->needed[n] || !makes(&a->block->node.at[n], a->block, base)) continue;
+        a->needed[n] = true;
+        ech_node node = a->block->node.at[n];
+        for (int i = 0; i < node.ins; i++) need(a, node.in[i]);
+        for (int i = 0; i < node.outs; i++) need(a, node.out[i]);
+        for (int i = 0; i < node.keeps; i++) need(a, node.keep[i]);
+    }
+}
+
+static void need(again *a, int value)
+{
+    int base = ech_block_base(a->block, value);
+    if (a->value[value] != UNSEEN) return;
+    if (base != value) need(a, base);
+    if (base != value ? a->value[base] == base : is_kept(a->block, value)) {
+        a->value[value] = value;
+        return;
+    }
+    int made = a->value[value] = copy_value(a->block, value, " by R");
+    a->block->value.at[made].base = base == value ? -1 : a->value[base];
+    if (base == value) need_makers(a, base);
+}
+
+/* What B and W, and what is recomputed for them right before they read it, read of the forward's. */
+static void need_reads(again *a)
+{
+    for (int n = 0; n < a->own; n++) {
+        ech_node node = a->block->node.at[n];
+        unsigned in = node.recompute_only ? ~0u : node.b.in | node.w.in;
+        unsigned out = node.b.out | node.w.out, keep = node.b.keep | node.w.keep;
+        for (int i = 0; i < node.ins; i++)
+            if (in & 1u << i && a->block->value.at[node.in[i]].recomputed < 0) need(a, node.in[i]);
+        for (int i = 0; i < node.outs; i++)
+            if (out & 1u << i) need(a, node.out[i]);
+        for (int i = 0; i < node.keeps; i++)
+            if (keep & 1u << i) need(a, node.keep[i]);
+    }
+}
+
+/* Copies of the needed nodes, in the forward's order. */
+static void copy_needed(again *a, bool *copied)
+{
+    for (int n = 0; n < a->own; n++) {
+        if (!a->needed[n] || copied[n]) continue;
+        ech_node node = a->block->node.at[n];
+        for (int i = 0; i < node.ins; i++) node.in[i] = a->value[node.in[i]];
+        for (int i = 0; i < node.outs; i++) node.out[i] = a->value[node.out[i]];
+        for (int i = 0; i < node.keeps; i++) node.keep[i] = a->value[node.keep[i]];
+        node.b = node.w = (ech_reads){0};
+        node.recompute_only = node.in_phase = copied[n] = true;
+        ECH_PUSH(a->block->node, node);
+    }
+}
+
+static void add_recompute_phase(ech_block *block)
+{
+    size_t values = block->value.n;
+    again a = {.block = block,
+               .own = (int)block->node.n,
+               .value = ech_calloc(values, sizeof *a.value),
+               .needed = ech_calloc(block->node.n, sizeof *a.needed)};
+    ECH_FREED bool *copied = ech_calloc(block->node.n, sizeof *copied);
+    for (size_t v = 0; v < values; v++) a.value[v] = UNSEEN;
+    need_reads(&a);
+    copy_needed(&a, copied);
+    block->needed = (int)block->node.n - a.own;
+    if (block->options.recompute == ECH_RECOMPUTE_FULL) {
+        for (size_t i = 0; i < block->input.n; i++) {
+            need(&a, block->input.at[i]);
+            ECH_PUSH(block->rinput, a.value[block->input.at[i]]);
+        }
+        for (size_t i = 0; i < block->output.n; i++) {
+            need(&a, block->output.at[i]);
+            ECH_PUSH(block->routput, a.value[block->output.at[i]]);
+        }
+        copy_needed(&a, copied);
+    }
+    for (size_t v = 0; v < values; v++) {
+        ech_block_value *value = &block->value.at[v];
+        if (a.value[v] == UNSEEN || a.value[v] == (int)v || value->recomputed >= 0) continue;
+        value->kept = ECH_KEPT_RECOMPUTED;
+        value->recomputed = a.value[v];
+    }
+    free(a.value);
+    free(a.needed);
+}
+
+void ech_program_keep_less(ech_block *block)
+{
+    bool crossed = block->input.n > 0 && block->output.n > 0;
+    keep_less_of_cheap(block);
+    if (crossed && block->options.recompute != ECH_RECOMPUTE_NONE) add_recompute_phase(block);
     for (size_t n = 0; n < block->node.n; n++) {
         ech_node *node = &block->node.at[n];
-        for (int i = 0; node->recompute_only && i < node->ins; i++)
+        for (int i = 0; node->recompute_only && !node->in_phase && i < node->ins; i++)
             node->in[i] = ech_block_backward_value(block, node->in[i]);
     }
 }
@@ -146,8 +288,16 @@ void ech_program_recompute(ech_block *block)
     ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
     ECH_FREED int *maker = ech_calloc(block->value.n, sizeof *maker);
     for (size_t v = 0; v < block->value.n; v++) maker[v] = -1;
-    for (size_t n = 0; n < block->node.n; n++)
-        if (block->node.at[n].recompute_only) maker[block->node.at[n].out[0]] = (int)n;
+    for (size_t n = 0; n < block->node.n; n++) {
+        const ech_node *node = &block->node.at[n];
+        ech_block_call call = ech_no_call;
+        call.node = (int)n;
+        call.recompute = true;
+        if (node->in_phase)
+            ECH_PUSH(block->program[ECH_RECOMPUTE], call);
+        else if (node->recompute_only)
+            maker[node->out[0]] = (int)n;
+    }
     insert(block, ECH_BACKWARD_INPUT, maker, made);
     insert(block, ECH_BACKWARD_WEIGHT, maker, made);
 }

@@ -138,7 +138,7 @@ ech_status ech_profile_write(const ech_profile *profile, const char *path)
 
 /* A block with short numbers and an empty name takes 139 bytes. */
 enum { LARGEST_FILE = 64 << 20, MOST_BLOCKS = 1000000, SHORTEST_BLOCK = 100 };
-enum { KEYS = 11, BLOCK_KEYS = 7, BLOCK_COMMAS = BLOCK_KEYS + 2 * ECH_PHASES };
+enum { KEYS = 11, BLOCK_KEYS = 7, BLOCK_COMMAS = BLOCK_KEYS + 2 * ECH_PROFILE_PHASES };
 
 static const double LONGEST = 1e9;  /* seconds */
 static const double FASTEST = 1e18; /* bytes per second */
@@ -267,7 +267,7 @@ ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_p
         ECH_FAIL(ECH_EINPUT, "%s: %zu bytes; a profile has at most %d", name, n, LARGEST_FILE);
     size_t blocks = n / SHORTEST_BLOCK + 1;
     ech_json_limits limits = {.depth = 8,
-                              .containers = (1 + ECH_PHASES) * blocks + 2,
+                              .containers = (1 + ECH_PROFILE_PHASES) * blocks + 2,
                               .values = KEYS + BLOCK_COMMAS * blocks};
     json_t *root;
     ECH_TRY(ech_json_parse(name, text, n, limits, &root));

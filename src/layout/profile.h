@@ -11,13 +11,17 @@
 
 enum { ECH_PROFILE_VERSION = 2 }; /* of the file; 1 had the times of fragments of blocks */
 
+/* The phases that are measured: F, B and W. What R takes follows from F, whose calls it repeats. */
+enum { ECH_PROFILE_PHASES = ECH_RECOMPUTE };
+
 /* One block and one micro-batch, on one rank. */
 typedef struct ech_profile_block {
-    double seconds[ECH_PHASES]; /* of F, B and W: medians */
-    int64_t activation_bytes;   /* saved by F for B and W */
-    int64_t boundary_bytes;     /* of the block's outputs, which the next block reads */
-    int64_t param_bytes;        /* of its parameters; a tied one counts at its first block */
-    double low[ECH_PHASES], high[ECH_PHASES]; /* seconds: first and third quartile */
+    double seconds[ECH_PROFILE_PHASES]; /* of F, B and W: medians */
+    int64_t activation_bytes;           /* saved by F for B and W */
+    int64_t boundary_bytes;             /* of the block's outputs, which the next block reads */
+    int64_t param_bytes; /* of its parameters; a tied one counts at its first block */
+    double low[ECH_PROFILE_PHASES],
+        high[ECH_PROFILE_PHASES]; /* seconds: first and third quartile */
 } ech_profile_block;
 
 typedef struct ech_profile {

@@ -127,7 +127,7 @@ static void shard_blocks(const proposer *p)
     for (int b = 0; b < p->profile->blocks; b++) {
         ech_profile_block *block = &p->block[b];
         *block = p->profile->block[b];
-        for (int phase = 0; phase < ECH_PHASES; phase++) block->seconds[phase] /= p->ranks;
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) block->seconds[phase] /= p->ranks;
         block->activation_bytes /= p->ranks;
         block->boundary_bytes /= p->ranks;
         block->param_bytes /= tensor;

@@ -142,7 +142,8 @@ static ech_block_options ways_of(const ech_config *config)
                                .rows = rows_of(config),
                                .wide = types.wide,
                                .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
-                               .drifts = config->parallel.weight_stashing == 0};
+                               .drifts = config->parallel.weight_stashing == 0,
+                               .recompute = (int)config->memory.recompute};
 }
 
 /* ---- building ---- */

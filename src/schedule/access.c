@@ -60,6 +60,34 @@ static ech_memory_kind kind_of(const ech_block_value *value)
     return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
 }
 
+/* The value whose memory a block's value from outside of the block has: that of a neighbour on this rank, or of what R
+ * reads for an input, the input itself or what the block before makes again. False: it has its own. */
+static bool find_origin(const ech_accessor *a, int block_index, int *local, int *other)
+{
+    const ech_model *model = a->plan->model;
+    const ech_block *block = model->block.at[block_index];
+    const ech_block_value *v = &block->value.at[*local];
+    bool gradient = v->role == ECH_ROLE_GRADIENT;
+    int port = port_of(block->rinput.at, block->rinput.n, *local);
+    *other = gradient ? block_index + 1 : block_index - 1;
+    if (v->source != ECH_FROM_BLOCK) return false;
+    if (port >= 0 && !ech_plan_continues_segment(a->plan, block_index)) {
+        *other = block_index;
+        *local = block->input.at[port];
+    } else if (port >= 0) {
+        *local = model->block.at[*other]->routput.at[port];
+    } else if (is_received(a, block_index, !gradient)) {
+        return false;
+    } else if (gradient) {
+        *local = model->block.at[*other]
+                     ->dinput.at[port_of(block->doutput.at, block->doutput.n, *local)];
+    } else {
+        *local =
+            model->block.at[*other]->output.at[port_of(block->input.at, block->input.n, *local)];
+    }
+    return true;
+}
+
 /* The list's value of a block's own value, made if it is new. */
 int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
 {
@@ -67,19 +95,13 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
     local = ech_block_base(block, local);
     const ech_block_value *v = &block->value.at[local];
     if (v->cached) micro -= ech_micro_at(a->list->numbering, micro).sequence_chunk;
-    int *slot = slot_of(a, block_index, local, micro);
+    int *slot = slot_of(a, block_index, local, micro), there = local, other;
     if (*slot >= 0) return *slot;
 
-    bool gradient = v->role == ECH_ROLE_GRADIENT;
     if (v->source == ECH_FROM_BATCH) {
         *slot = ech_list_batch(a->list, v->slot, micro);
-    } else if (v->source == ECH_FROM_BLOCK && !is_received(a, block_index, !gradient)) {
-        int other = gradient ? block_index + 1 : block_index - 1;
-        const ech_block *neighbour = a->plan->model->block.at[other];
-        const int *there = gradient ? neighbour->dinput.at : neighbour->output.at;
-        int port = gradient ? port_of(block->doutput.at, block->doutput.n, local)
-                            : port_of(block->input.at, block->input.n, local);
-        *slot = ech_access_value_of(a, other, there[port], micro);
+    } else if (find_origin(a, block_index, &there, &other)) {
+        *slot = ech_access_value_of(a, other, there, micro);
     } else if (v->cached && a->list->purpose == ECH_GENERATE) {
         *slot = cache_of(a, block_index, local);
     } else {

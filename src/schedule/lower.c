@@ -6,6 +6,9 @@
  * papers count it, and what it makes is sent when it has ended. Not so where the schedule splits them: there the
  * next rank gets its gradient before W.
  *
+ * Recomputation. R of a segment's blocks comes right before the B of its last one. It needs no gradient: the R of the
+ * item's first B runs before that waits for what is received.
+ *
  * Messages. A receive is posted one item of the order ahead of the one that needs it, so that it can
  * arrive while another computes. A send begins when its values are there; they must live until it has
  * ended, and it ends when the other side has received. To know that without asking, the pass looks
@@ -243,6 +246,14 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
     return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
 }
 
+/* If the block is the last of its segment: makes all of the segment again. */
+static void recompute(lowering *l, int block, int i)
+{
+    int first = l->plan->segment[block];
+    if (first < 0 || ech_plan_continues_segment(l->plan, block + 1)) return;
+    for (int b = first; b <= block; b++) ech_lower_phase(lowering_of(l, b, i), ECH_RECOMPUTE);
+}
+
 /* Items i .. : one, or a B with its W. Returns how many. */
 static int lower_item(lowering *l, int i)
 {
@@ -250,6 +261,7 @@ static int lower_item(lowering *l, int i)
     bool joined = ech_order_is_joined(l->plan->schedule, l->order, (size_t)i);
     int first, end;
     ech_layout_blocks(l->layout, l->rank, item->chunk, &first, &end);
+    if (item->action == ECH_B) recompute(l, end - 1, i);
     await_received(l, i, item->action == ECH_F ? first : end - 1);
     for (int w = l->first_wait[i]; w >= 0; w = l->next.at[w])
         ECH_PUSH(l->of_block.pending, l->waits.at[w]);
@@ -259,6 +271,7 @@ static int lower_item(lowering *l, int i)
         return 1;
     }
     for (int b = end - 1; b >= first; b--) {
+        if (item->action == ECH_B && b < end - 1) recompute(l, b, i);
         ech_block_lowering *p = lowering_of(l, b, i);
         if (joined)
             ech_lower_backward(p);

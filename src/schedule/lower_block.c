@@ -12,8 +12,10 @@
 
 #include "schedule/passes.h"
 
-static const ech_step_kind kind_of[ECH_PHASES] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
-                                                  ECH_STEP_BACKWARD_WEIGHT};
+static const ech_step_kind kind_of[ECH_PHASES] = {[ECH_FORWARD] = ECH_STEP_FORWARD,
+                                                  [ECH_BACKWARD_INPUT] = ECH_STEP_BACKWARD_INPUT,
+                                                  [ECH_BACKWARD_WEIGHT] = ECH_STEP_BACKWARD_WEIGHT,
+                                                  [ECH_RECOMPUTE] = ECH_STEP_RECOMPUTE};
 
 static const ech_block *block_of(const ech_block_lowering *p)
 {
@@ -74,7 +76,7 @@ static void add_part(ech_block_lowering *p, ech_phase phase, int first, int end,
     p->list->step.at[p->last].first_call = first;
     p->list->step.at[p->last].calls = end - first;
     p->list->step.at[p->last].is_part =
-        end - first < ech_program_calls(block_of(p), phase, p->list->purpose);
+        end - first < ech_plan_calls(p->plan, p->list, p->block, phase);
     for (size_t i = 0; i < p->pending.n; i++) wait_here(p, p->pending.at[i]);
     p->pending.n = 0;
     if (wait > p->awaited) wait_here(p, wait);
@@ -198,7 +200,7 @@ static void end(ech_block_lowering *p)
 
 void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
 {
-    int n = ech_program_calls(block_of(p), phase, p->list->purpose), first = 0;
+    int n = ech_plan_calls(p->plan, p->list, p->block, phase), first = 0;
     begin(p);
     for (int call = 0; call <= n; call++) {
         if (call < n && !exchanges(p, phase, call)) continue;

@@ -12,6 +12,8 @@ int ech_list_add(ech_list *list, ech_step_kind kind);
 /* Makes the list's last step also wait for `step`. */
 void ech_list_add_after(ech_list *list, int step);
 
+/* Sets plan->segment. `order`: of training, with sequence chunks; may be empty. */
+void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order);
 /* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other ranks. version[i]: the
  * weight version (ech_step.version) that item i reads; NULL: 0 for all. */
 void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order,

@@ -288,6 +288,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     ordered train = {0};
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);
+    ech_pass_segments(plan, request->config, &train.order);
     plan->snapshots = takes_snapshots(request);
     plan_persistent(plan, request);
     if (samples(request)) plan_caches(plan, plan->list[ECH_LIST_GENERATE].extent);
@@ -340,6 +341,7 @@ void ech_plan_destroy(ech_plan *plan)
     free(plan->state.at);
     free(plan->bucket.at);
     free(plan->bucket_param.at);
+    free(plan->segment);
     free(plan);
 }
 

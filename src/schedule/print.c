@@ -33,12 +33,12 @@ void ech_list_print(const ech_list *list, ech_text *out)
     }
 }
 
-/* A W is part of its B's word where the two are one backward. */
+/* A W is part of its B's word where the two are one backward, and so is the R of the next block. */
 static bool is_joined(const ech_step *before, const ech_step *step)
 {
-    return before && step->kind == ECH_STEP_BACKWARD_WEIGHT &&
-           before->kind == ECH_STEP_BACKWARD_INPUT && before->chunk == step->chunk &&
-           before->micro == step->micro;
+    bool joins = step->kind == ECH_STEP_BACKWARD_WEIGHT || step->kind == ECH_STEP_RECOMPUTE;
+    return before && joins && before->kind == ECH_STEP_BACKWARD_INPUT &&
+           before->chunk == step->chunk && before->micro == step->micro;
 }
 
 void ech_list_print_row(const ech_list *list, ech_text *out)

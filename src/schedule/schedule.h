@@ -90,10 +90,10 @@ const char *ech_scalar_name(ech_scalar scalar);
 typedef struct ech_step {
     ech_step_kind kind;
     ech_lane lane;
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, COLLECTIVE and messages; else -1. */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
-    /* The weight version that F, B, W and STASH read, or that UPDATE writes. 0: the newest when the list begins; k:
+    /* The weight version that F, B, W, R and STASH read, or that UPDATE writes. 0: the newest when the list begins; k:
      * after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
     int peer;      /* rank at the other end of a message; -1 elsewhere */
@@ -101,12 +101,12 @@ typedef struct ech_step {
     int index;     /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
     int count;     /* scalars of REDUCE */
     ech_layout_group group; /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
-    ech_phase phase;        /* of F, B, W, COLLECTIVE: which of the block's programs */
-    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B and W those between two
+    ech_phase phase;        /* of F, B, W, R, COLLECTIVE: which of the block's programs */
+    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
     int first_call, calls;
-    bool is_part;               /* of F, B, W: other steps run other calls of the program */
+    bool is_part;               /* of F, B, W, R: other steps run other calls of the program */
     ech_collective collective;  /* of COLLECTIVE */
     bool maximum;               /* REDUCE takes the maximum, not the sum */
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
@@ -252,6 +252,10 @@ void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, 
 int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout, int rank,
                           const ech_order *order, int *version);
 
+/* Errors: memory.recompute_blocks is more than the layers of any (virtual) stage. */
+ech_status ech_segments_check(const ech_config *config, const ech_model *model,
+                              const ech_layout *layout);
+
 /* ---- plans ---- */
 
 /* Gradients that are reduced together; contiguous, in the order in which they become ready. */
@@ -306,6 +310,9 @@ typedef struct ech_plan {
     /* What this rank writes into checkpoints is copied first: of each parameter the newest weights, the states, and
      * with ECH_WEIGHTS_BUFFERED the version before the newest. False: no copies, training waits for the write. */
     bool snapshots;
+    /* [blocks] The block whose input is kept for the recomputation of this one: itself, or the first of its segment.
+     * -1: the block is not recomputed, or is not this rank's. */
+    int *segment;
     int scalars; /* persistent value in fp64: a row of ech_plan_row numbers for each turn, then the run's updates */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
@@ -338,6 +345,11 @@ void ech_plan_forget_values(ech_plan *plan);
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
+/* How many calls of a block's program are run in the list: ech_program_calls; of R, the calls that make the block's
+ * outputs only where the next block needs them. */
+int ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase);
+/* Whether the block's input is recomputed: it is the output of the block before it in the segment. */
+bool ech_plan_continues_segment(const ech_plan *plan, int block);
 /* The value of a block's own value, which must not be a view, for a sequence chunk; -1: the list has none. */
 int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
 
@@ -468,8 +480,9 @@ bool ech_plan_shards_messages(const ech_plan *plan);
 void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last);
 /* Appends a line for each step: number, lane, text, the steps that it comes after. */
 void ech_list_print(const ech_list *list, ech_text *out);
-/* Appends one line: F, B and W of the compute lane as the papers write them, "F0.0 B0.0 W0.0 ..." (model chunk,
- * `micro`). Successive blocks of a model chunk are one word; so is a B with the W right after it. */
+/* Appends one line: F, B, W and R of the compute lane as the papers write them, "F0.0 B0.0 W0.0 ..." (model chunk,
+ * `micro`). Successive blocks of a model chunk are one word; so is a B with the W right after it, and with the R of the
+ * next block. */
 void ech_list_print_row(const ech_list *list, ech_text *out);
 
 /* ---- the calendar: which list runs after which training step ---- */

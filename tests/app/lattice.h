@@ -35,6 +35,7 @@ enum lattice_axis {
     OPTIMIZER,
     PRECISION,
     SAVES,
+    RECOMPUTE,
     LATTICE_AXES
 };
 
@@ -71,6 +72,8 @@ static const int lattice_micro_batches[][2] = {{1, 2}, {2, 1}, {3, 2}, {4, 1}};
 static const char *const lattice_sequences[] = {"false", "true", "keep"};
 static const char *const lattice_methods[] = {"ring", "ulysses"};
 static const char *const lattice_pieces[] = {"1", "2"};
+static const char *const lattice_recomputes[] = {"", " memory.recompute=selective",
+                                                 " memory.recompute=full"};
 static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
     "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
@@ -96,6 +99,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [SEQUENCE] = LATTICE_LEVELS(lattice_sequences),
     [METHOD] = LATTICE_LEVELS(lattice_methods),
     [PIECES] = LATTICE_LEVELS(lattice_pieces),
+    [RECOMPUTE] = LATTICE_LEVELS(lattice_recomputes),
     [SCHEDULE] = LATTICE_LEVELS(lattice_schedules),
     [MICRO_BATCHES] = LATTICE_LEVELS(lattice_micro_batches),
     [MODEL] = LATTICE_LEVELS(lattice_models),
@@ -258,8 +262,9 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
                     lattice_stages(c), lattice_degrees[x[CONTEXT]], lattice_degrees[x[TENSOR]]);
     ech_text_append(out, " parallel.sequence=%s parallel.context_method=%s",
                     lattice_sequences[x[SEQUENCE]], lattice_methods[x[METHOD]]);
-    ech_text_append(out, " memory.sequence_chunks=%s parallel.schedule=%s",
-                    lattice_pieces[x[PIECES]], lattice_schedules[x[SCHEDULE]]);
+    ech_text_append(out, " memory.sequence_chunks=%s%s parallel.schedule=%s",
+                    lattice_pieces[x[PIECES]], lattice_recomputes[x[RECOMPUTE]],
+                    lattice_schedules[x[SCHEDULE]]);
     lattice_print_data(c, out);
     lattice_print_partition(c, out);
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s",

@@ -21,7 +21,7 @@ static inline void made_up_profile_write(const ech_design *design, const char *p
     for (int b = 0; b < profile.blocks; b++) {
         ech_profile_block *cost = &profile.block[b];
         cost->activation_bytes = cost->boundary_bytes = cost->param_bytes = 1000;
-        for (int phase = 0; phase < ECH_PHASES; phase++)
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
             cost->low[phase] = cost->seconds[phase] = cost->high[phase] = 1e-3 * (1 + b * 3 % 4);
     }
     ECH_ASSERT(ech_profile_write(&profile, path) == ECH_OK);

@@ -53,6 +53,7 @@ static const char *const random_schedules[] = {"1f1b",
                                                "pipedream-2bw",
                                                "pipedream-2bw"};
 static const char *const random_sequences[] = {"true", "keep"};
+static const char *const random_recomputes[] = {"selective", "full"};
 static const char *const random_methods[] = {"ring", "ulysses"};
 
 /* NULL: the design of `yaml` with the run's words can be had; else why not, until the next error. Ranks 0 become as

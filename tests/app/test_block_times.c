@@ -117,7 +117,7 @@ static void test_sums(void **state)
         set_times(&t, 0.5);
         ech_profile *profile = profile_of(&t);
         for (int b = 0; b < profile->blocks; b++)
-            for (int phase = 0; phase < ECH_PHASES; phase++) {
+            for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) {
                 const ech_profile_block *cost = &profile->block[b];
                 assert_near(cost->low[phase], sum_of(&t, b, phase, 0, &parts), 1e-12);
                 assert_near(cost->seconds[phase], sum_of(&t, b, phase, 1, &parts), 1e-12);
@@ -203,7 +203,7 @@ static void test_measured(void **state)
     ech_profile *first = profiles[0], *second = profiles[1];
     assert_int_equal(first->blocks, 4);
     for (int b = 0; b < first->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++) {
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) {
             const ech_profile_block *cost = &first->block[b];
             /* The embedding has no B, and the head's does all. */
             bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT) &&

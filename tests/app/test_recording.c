@@ -109,7 +109,7 @@ static void assert_same_costs(const recorded *run, const ech_profile *profile)
 {
     assert_int_equal(profile->blocks, run->profile.blocks);
     for (int b = 0; b < profile->blocks; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++)
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
             assert_near(profile->block[b].seconds[phase],
                         runs(run, b, (ech_phase)phase) ? run->profile.block[b].seconds[phase] : 0,
                         cost_error(run));

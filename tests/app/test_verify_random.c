@@ -122,6 +122,7 @@ static void draw_grid(dice *d, random_run *r, const char *schedule)
     if (tensor > 1) ADD_ONE_OF(d, r, "parallel.sequence", random_sequences);
     if (context > 1) ADD_ONE_OF(d, r, "parallel.context_method", random_methods);
     if (context == 1 && chance(d, 20)) add_number(r, "memory.sequence_chunks", from_to(d, 2, 3));
+    if (chance(d, 40)) ADD_ONE_OF(d, r, "memory.recompute", random_recomputes);
     if (stages > 1 && chance(d, 20) && strstr(schedule, "2bw") == NULL)
         draw_replicas(d, r, stages);
     else if (stages > 1 && chance(d, 25))

@@ -69,6 +69,12 @@ static const trial trials[ECH_RULES] = {
                                            SCHEDULE "pipedream model.tie_word_embeddings=true"},
     [ECH_RULE_sequence_chunks_context] = {"memory.sequence_chunks=2 parallel.context=2",
                                           "parallel.context=2", "memory.sequence_chunks=2"},
+    [ECH_RULE_full_recompute_newest_weights] =
+        {"memory.recompute=full parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "memory.recompute=selective parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "memory.recompute=full " SCHEDULE "pipedream"},
+    [ECH_RULE_segments_partial_recompute] = {"memory.recompute_blocks=2", "",
+                                             "memory.recompute=full memory.recompute_blocks=2"},
     [ECH_RULE_ulysses_one_key_value_head] =
         {"model.architecture=llama "
          "model.num_key_value_heads=1 parallel.context_method=ulysses parallel.context=2",

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     int64_t sum = 0;
     for (int i = 0; i < profile->blocks; i++) {
         const ech_profile_block *cost = &profile->block[i];
-        for (int p = 0; p < ECH_PHASES; p++)
+        for (int p = 0; p < ECH_PROFILE_PHASES; p++)
             ECH_ASSERT(cost->low[p] >= 0 && cost->seconds[p] >= cost->low[p] &&
                        cost->high[p] >= cost->seconds[p] && isfinite(cost->high[p]));
         ECH_ASSERT(cost->activation_bytes >= 0 && cost->boundary_bytes >= 0 &&

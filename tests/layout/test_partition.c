@@ -214,7 +214,7 @@ static void make_costs(int set, ech_profile_block *block)
         block[l] = (ech_profile_block){.activation_bytes = draw(stream, l, 5),
                                        .boundary_bytes = draw(stream + 1, l, boundary[kind]),
                                        .param_bytes = draw(stream + 2, l, params[kind])};
-        for (uint32_t p = 0; p < ECH_PHASES; p++)
+        for (uint32_t p = 0; p < ECH_PROFILE_PHASES; p++)
             block[l].seconds[p] = draw(stream + 3 + p, l, seconds[kind]) + (kind == 0);
     }
 }
@@ -329,7 +329,7 @@ static void make_vgg(ech_profile_block *block)
     }
     assert_true(fabs(all / 1e9 - 15.47) < 0.005 && fabs(params / 1e6 - 138.36) < 0.005);
     for (int l = 0; l < 16; l++)
-        for (int p = 0; p < ECH_PHASES; p++) block[l].seconds[p] = 0.28 * work[l] / all / 3;
+        for (int p = 0; p < ECH_PROFILE_PHASES; p++) block[l].seconds[p] = 0.28 * work[l] / all / 3;
 }
 
 /* Convolutions compute much and have few parameters, fully connected layers the opposite: on 16 workers over

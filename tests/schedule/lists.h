@@ -60,6 +60,8 @@ static inline ech_plan *lists_plan(lists *all, int rank)
     plan->model = all->model;
     plan->layout = all->layout;
     plan->schedule = all->schedule;
+    plan->segment = ech_calloc(all->model->block.n + 1, sizeof *plan->segment);
+    for (size_t b = 0; b < all->model->block.n; b++) plan->segment[b] = -1;
     plan->types = ech_types_of(ECH_F32);
     plan->versions = all->spec.weights == ECH_WEIGHTS_BUFFERED ? 2 : stashed ? all->spec.turns : 1;
     list->kind = ECH_LIST_TRAIN;

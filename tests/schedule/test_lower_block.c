@@ -189,7 +189,7 @@ static timing time_of(const fixture *f, double work)
     ech_profile_block cost[8];
     memset(cost, 0, sizeof cost);
     for (int b = 0; b < 8; b++)
-        for (int phase = 0; phase < ECH_PHASES; phase++) cost[b].seconds[phase] = work;
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) cost[b].seconds[phase] = work;
     ech_profile profile = {.blocks = (int)f->of.model->block.n, .block = cost, .latency = 1};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     ech_simulation s;

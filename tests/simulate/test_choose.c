@@ -188,7 +188,7 @@ static costs gpt2(const char *keys, double bandwidth)
 {
     costs of = costs_of(keys, bandwidth);
     for (int b = 1; b <= 12; b++)
-        for (int p = 0; p < ECH_PHASES; p++) of.block[b].seconds[p] = 0.03;
+        for (int p = 0; p < ECH_PROFILE_PHASES; p++) of.block[b].seconds[p] = 0.03;
     of.block[0].seconds[ECH_BACKWARD_WEIGHT] = 0.004;
     of.block[13].seconds[ECH_BACKWARD_INPUT] = 0.3;
     of.profile.latency = 2e-5;
@@ -258,8 +258,8 @@ static void test_never_slower(void **state)
         of.profile.block = of.block;
         of.profile.latency = 0.1 * draw(set, 1);
         for (int b = 0; b < of.profile.blocks; b++)
-            for (int p = 0; p < ECH_PHASES; p++)
-                of.block[b].seconds[p] = draw(set, 2 + b * ECH_PHASES + p);
+            for (int p = 0; p < ECH_PROFILE_PHASES; p++)
+                of.block[b].seconds[p] = draw(set, 2 + b * ECH_PROFILE_PHASES + p);
         double even;
         assert_fastest(keys, &of, runs[set % 10].ranks, &even);
     }

@@ -120,7 +120,7 @@ static void test_parts_make_up_blocks(void **state)
         ech_profile profile = make_profile(&f, cost);
         const ech_costs costs = ech_costs_of(NULL, &profile);
         const ech_list *list = fixture_list(&f, 0);
-        double sum[8][ECH_PHASES] = {{0}};
+        double sum[8][ECH_PROFILE_PHASES] = {{0}};
         int parts = 0;
         for (size_t s = 0; s < list->step.n; s++) {
             const ech_step *step = &list->step.at[s];
@@ -132,7 +132,7 @@ static void test_parts_make_up_blocks(void **state)
         }
         assert_true(parts > 0);
         for (int b = 0; b < profile.blocks; b++)
-            for (int phase = 0; phase < ECH_PHASES; phase++)
+            for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
                 if (sum[b][phase] > 0)
                     assert_near(sum[b][phase], cost[b].seconds[phase] / cuts[c].ways, 1e-15);
         fixture_free(&f);

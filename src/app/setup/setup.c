@@ -128,6 +128,8 @@ void ech_setup_alone(ech_config *config)
     config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
     config->parallel.context = config->parallel.tensor = 1;
     config->memory.sequence_chunks = 1;
+    config->memory.recompute = ECH_RECOMPUTE_NONE;
+    config->memory.recompute_blocks = ECH_AUTO;
     config->parallel.vertical_sync = 0;
     config->checkpoint.background = 0;
     config->parallel.weight_stashing = 1;
@@ -172,6 +174,7 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     ECH_TRY(ech_model_create(config, &design->model));
     ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
+    ECH_TRY(ech_segments_check(config, design->model, design->layout));
     return ech_schedule_create(config, choice, design->layout, &design->schedule);
 }
 

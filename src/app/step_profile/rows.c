@@ -12,7 +12,7 @@
 #include "app/step_profile/step_profile.h"
 #include "schedule/work.h"
 
-static const char *const phase_letter[ECH_PHASES] = {"F", "B", "W"};
+static const char *const phase_letter[ECH_PHASES] = {"F", "B", "W", "R"};
 
 static const char *const activity_name[ECH_ACTIVITIES] = {
     [ECH_ACTIVITY_METRICS] = "metrics and status",
@@ -103,7 +103,8 @@ static int row_of_call(const builder *b, const ech_step *step, int call)
     const ech_node *node = &block->node.at[of->node];
     print_shape(b, node, shape, sizeof shape);
     return find_row(b->rows, ECH_ROWS_COMPUTE, ECH_LANE_COMPUTE, "%s %s%s%s", node->layer->name,
-                    letter, of->recompute ? " recompute" : "", shape);
+                    letter, of->recompute && step->phase != ECH_RECOMPUTE ? " recompute" : "",
+                    shape);
 }
 
 static void add_calls(const builder *b, const ech_step *step)

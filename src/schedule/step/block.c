@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of a block's program: FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT.
+ * Calls of a block's program: FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE.
  */
 #include "schedule/step/step.h"
 
@@ -72,7 +72,7 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
 static double fraction_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
-    int calls = (int)block->program[step->phase].n;
+    int calls = ech_plan_calls(plan, &plan->list[ECH_LIST_TRAIN], step->block, step->phase);
     double all = 0, own = 0;
     for (int c = 0; c < calls && step->calls < calls; c++) {
         double work = effort_of(block, &block->program[step->phase].at[c], step->phase,
@@ -83,10 +83,32 @@ static double fraction_of(const ech_plan *plan, const ech_step *step)
     return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
 }
 
+static double effort_of_calls(const ech_block *block, ech_phase phase, int calls, ech_extent extent)
+{
+    double sum = 0;
+    for (int c = 0; c < calls; c++)
+        sum += effort_of(block, &block->program[phase].at[c], phase, extent);
+    return sum;
+}
+
+/* What R takes, over what F takes. */
+static double recomputed_fraction(const ech_plan *plan, int index)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    const ech_block *block = plan->model->block.at[index];
+    int all = ech_plan_calls(plan, list, index, ECH_FORWARD);
+    int again = ech_plan_calls(plan, list, index, ECH_RECOMPUTE);
+    double forward = effort_of_calls(block, ECH_FORWARD, all, list->extent);
+    return forward > 0 ? effort_of_calls(block, ECH_RECOMPUTE, again, list->extent) / forward : 1;
+}
+
 static double seconds(const ech_step_query *q)
 {
-    return q->costs->profile->block[q->step->block].seconds[q->step->phase] *
-           fraction_of(q->plan, q->step);
+    bool again = q->step->phase == ECH_RECOMPUTE;
+    const double *measured = q->costs->profile->block[q->step->block].seconds;
+    double all = again ? measured[ECH_FORWARD] * recomputed_fraction(q->plan, q->step->block)
+                       : measured[q->step->phase];
+    return all * fraction_of(q->plan, q->step);
 }
 
 /* Whether a phase of the block computes anything, besides what groups of ranks do. */
@@ -101,7 +123,7 @@ static bool computes(const ech_block *block, ech_phase phase)
  * has no input that wants a gradient) does everything in that one. */
 static double units_of(const ech_block *block, ech_phase phase)
 {
-    if (phase == ECH_FORWARD) return 1;
+    if (phase == ECH_FORWARD || phase == ECH_RECOMPUTE) return 1;
     bool input = phase == ECH_BACKWARD_INPUT;
     return computes(block, input ? ECH_BACKWARD_WEIGHT : ECH_BACKWARD_INPUT) ? 1 : 2;
 }

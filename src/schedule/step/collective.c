@@ -31,7 +31,7 @@ static void touch(ech_accessor *a)
 
 static void print(const ech_step *step, ech_text *out)
 {
-    static const char letters[ECH_PHASES + 1] = "FBW";
+    static const char letters[ECH_PHASES + 1] = "FBWR";
     ech_text_append(out, " %c%d.%d/%d", letters[step->phase], step->chunk, step->micro,
                     step->block);
     if (step->calls)

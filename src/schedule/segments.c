@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recomputation: which blocks are made again together. A segment of N blocks keeps its first block's input. R makes
+ * its blocks again first to last, before the B of the last one; their values are live at once then.
+ *
+ * Of n blocks, with m inputs in flight, that is about ceil(n / N) m a + N b bytes, where a is an input and b what R
+ * makes of a block for its B and W: least at N = sqrt(n m a / b) (Chen et al. 2016, arXiv:1604.06174, section 3.2;
+ * Narayanan et al. 2021, arXiv:2104.04473, section 3.5).
+ */
+#include <stdlib.h>
+
+#include "schedule/passes.h"
+
+bool ech_plan_continues_segment(const ech_plan *plan, int block)
+{
+    return block < (int)plan->model->block.n && plan->segment[block] >= 0 &&
+           plan->segment[block] < block;
+}
+
+int ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase)
+{
+    const ech_block *of = plan->model->block.at[block];
+    bool whole = phase != ECH_RECOMPUTE || ech_plan_continues_segment(plan, block + 1);
+    return whole ? ech_program_calls(of, phase, list->purpose) : of->needed;
+}
+
+/* ---- how many blocks ---- */
+
+static void mark_operands(const ech_block *block, ech_phase phase, int calls, bool write,
+                          bool *marked)
+{
+    for (int c = 0; c < calls; c++) {
+        const ech_block_call *call = &block->program[phase].at[c];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
+            if (ech_operand_is_value(o) && (o->mode != ECH_READ) == write) marked[o->value] = true;
+    }
+}
+
+/* Of what R makes of the block, what B and W read. */
+static int64_t made_bytes(const ech_plan *plan, const ech_block *block, ech_extent extent)
+{
+    ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
+    ECH_FREED bool *read = ech_calloc(block->value.n, sizeof *read);
+    int64_t bytes = 0;
+    mark_operands(block, ECH_RECOMPUTE, block->needed, true, made);
+    for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
+        mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
+    for (size_t v = 0; v < block->value.n; v++)
+        if (made[v] && read[v])
+            bytes += (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
+    return bytes;
+}
+
+static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_extent extent)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < block->input.n; i++)
+        bytes += (int64_t)ech_block_value_bytes(block, block->input.at[i], extent, plan->types);
+    return bytes;
+}
+
+/* The most inputs of a chunk's block that are kept at once. */
+static int count_in_flight(const ech_order *order, int chunk)
+{
+    int now = 0, most = 0;
+    for (size_t i = 0; i < order->n; i++) {
+        if (order->at[i].chunk != chunk) continue;
+        now += (order->at[i].action == ECH_F) - (order->at[i].action == ECH_B);
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+/* The N with the fewest bytes, of blocks that are like this one. */
+static int choose_blocks(const ech_plan *plan, const ech_block *block, int n, int in_flight)
+{
+    ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
+    double input = (double)input_bytes(plan, block, extent);
+    double made = (double)made_bytes(plan, block, extent), least = 0;
+    int best = 1;
+    for (int N = 1; N <= n; N++) {
+        int segments = (n + N - 1) / N;
+        double bytes = segments * input * in_flight + N * made + (N - 1) * input;
+        if (N > 1 && bytes >= least) continue;
+        least = bytes;
+        best = N;
+    }
+    return best;
+}
+
+static int count_layers(const ech_model *model, int first, int end)
+{
+    int n = 0;
+    for (int b = first; b < end; b++) n += model->block.at[b]->needed > 0;
+    return n;
+}
+
+void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order)
+{
+    const ech_model *model = plan->model;
+    int blocks = (int)model->block.n, first, end;
+    plan->segment = ech_calloc((size_t)blocks, sizeof *plan->segment);
+    for (int b = 0; b < blocks; b++) plan->segment[b] = -1;
+    for (int chunk = 0; chunk < plan->layout->chunks; chunk++) {
+        ech_layout_blocks(plan->layout, plan->rank, chunk, &first, &end);
+        int n = count_layers(model, first, end), N = (int)config->memory.recompute_blocks, at = 0;
+        for (int b = first; b < end; b++) {
+            const ech_block *block = model->block.at[b];
+            if (!block->needed) continue;
+            if (!block->rinput.n) N = 1; /* its input is kept */
+            if (N == ECH_AUTO) N = choose_blocks(plan, block, n, count_in_flight(order, chunk));
+            plan->segment[b] = b - at % N;
+            at++;
+        }
+    }
+}
+
+ech_status ech_segments_check(const ech_config *config, const ech_model *model,
+                              const ech_layout *layout)
+{
+    int most = 0;
+    for (int rank = 0; rank < layout->world; rank++)
+        for (int chunk = 0, first, end; chunk < layout->chunks; chunk++) {
+            ech_layout_blocks(layout, rank, chunk, &first, &end);
+            int n = count_layers(model, first, end);
+            if (n > most) most = n;
+        }
+    if (most == 0 || config->memory.recompute_blocks <= most) return ECH_OK;
+    return ech_config_complain(config, "memory.recompute_blocks",
+                               "no stage has more than %s that are recomputed; use at most %d, or "
+                               "leave it out",
+                               ECH_COUNT(most, "layer"), most);
+}
