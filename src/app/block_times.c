@@ -192,7 +192,7 @@ static void count_activations(const ech_plan *plan, ech_profile *profile)
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if (step->kind == ECH_STEP_FORWARD && step->micro == 0)
-            forward_ends[step->block] = step->tick + step->ticks;
+            forward_ends[step->block] = step->tick + ech_step_ticks(step);
     }
     /* Saved: alive after the last block's forward has ended. */
     int last = forward_ends[plan->model->block.n - 1];

@@ -11,7 +11,7 @@
 
 /* ech_plan_create, then ech_check_plan. The caller destroys *out; on failure there is none. */
 ech_status ech_checked_plan_create(const ech_plan_request *request, ech_plan **out);
-/* Checks all lists of one rank's plan; of an outline the train list, its only one. */
+/* Checks all lists of one rank's plan; of an outline those that it has. */
 ech_status ech_check_plan(const ech_plan *plan);
 /* Checks of one rank's list: steps wait only for steps before them; every read has an earlier write; every gradient is
  * reduced once, after all its writers and before its use; F, B and W of a micro-batch read the weight version that the

@@ -28,8 +28,8 @@ static void find_first(const ech_list *list, window *windows)
         for (int i = 0; i < step->afters; i++) {
             int after = list->after.at[step->first_after + i];
             const ech_step *other = &list->step.at[after];
-            int over =
-                other->lane == ECH_LANE_COMPUTE ? other->tick + other->ticks : windows[after].first;
+            int over = other->lane == ECH_LANE_COMPUTE ? other->tick + ech_step_ticks(other)
+                                                       : windows[after].first;
             if (over > *first) *first = over;
         }
         windows[s].first = *first;

@@ -14,7 +14,7 @@
 #include "tensor/tensor.h"
 
 /* Rows of collective.def: NONE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SHIFT. */
-typedef enum ech_collective {
+typedef enum __attribute__((packed)) ech_collective {
 #define X(name, text, help) ECH_COLLECTIVE_##name,
 #include "comm/collective.def"
 #undef X

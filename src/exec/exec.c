@@ -49,7 +49,7 @@ static ech_status compute_step(ech_exec *exec, size_t s)
     ech_ledger_advance(exec, step->tick);
     ECH_TRY(ech_exec_handle(exec, step));
     if (exec->observer) exec->observer(exec->observer_context, exec, step);
-    ech_ledger_advance(exec, step->tick + step->ticks);
+    ech_ledger_advance(exec, step->tick + ech_step_ticks(step));
     return ECH_OK;
 }
 

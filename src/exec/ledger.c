@@ -163,7 +163,7 @@ static bool declares(const ech_exec *exec, const ech_step *step, int value)
 
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
 {
-    int own = value - (int)exec->plan->persistent.n, end = step->tick + step->ticks - 1;
+    int own = value - (int)exec->plan->persistent.n, end = step->tick + ech_step_ticks(step) - 1;
     if (!declares(exec, step, value)) refuse(exec, step, value, "that it does not declare");
     if (own < 0) return ech_exec_look(exec, value);
     const ech_value *v = &exec->list->value.at[own];

@@ -188,7 +188,7 @@ typedef struct ech_block_call {
     int first_operand, operands; /* in block.operand: values, then parameters, then scratch */
 } ech_block_call;
 
-typedef enum ech_phase {
+typedef enum __attribute__((packed)) ech_phase {
     ECH_FORWARD,
     ECH_BACKWARD_INPUT,
     ECH_BACKWARD_WEIGHT,

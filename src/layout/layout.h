@@ -24,7 +24,7 @@
  * It takes some 16 KiB while the plan is made, 2 GiB in all: 96 layers on one rank may have 1,300 micro-batches. */
 enum { ECH_MOST_BLOCK_RUNS = 1 << 17 };
 
-typedef enum ech_layout_group {
+typedef enum __attribute__((packed)) ech_layout_group {
 #define X(name, axes, text, meaning) ECH_GROUP_##name,
 #include "layout/groups.def"
     ECH_GROUPS

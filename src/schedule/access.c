@@ -184,8 +184,8 @@ void ech_access_scratch(ech_accessor *a, size_t bytes)
                                                      .bytes = (int64_t)bytes});
     a->tick = a->step->tick;
     ech_access_value(a, a->step->scratch, true);
-    if (a->step->ticks == 1) return;
-    a->tick += a->step->ticks - 1;
+    if (ech_step_ticks(a->step) == 1) return;
+    a->tick += ech_step_ticks(a->step) - 1;
     ech_access_value(a, a->step->scratch, true);
 }
 
@@ -221,12 +221,11 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
         ech_step *step = &list->step.at[s];
         step->first_access = (int)list->access.n;
         step->tick = tick;
-        step->ticks = 1;
         a.step = step;
         a.tick = tick;
         const ech_step_methods *methods = ech_step_row_of(step->kind)->methods;
         if (methods->touch) methods->touch(&a);
-        tick += step->ticks;
+        tick += ech_step_ticks(step);
     }
     for (int phase = 0; phase < ECH_PHASES; phase++) {
         for (size_t b = 0; b < blocks; b++) free(a.scratch[phase][b]);

@@ -29,8 +29,8 @@ static void earliest_starts(const ech_list *list, span *spans)
         for (int i = 0; i < step->afters; i++) {
             int before = list->after.at[step->first_after + i];
             const ech_step *other = &list->step.at[before];
-            int ends =
-                other->lane == ECH_LANE_COMPUTE ? other->tick + other->ticks : spans[before].first;
+            int ends = other->lane == ECH_LANE_COMPUTE ? other->tick + ech_step_ticks(other)
+                                                       : spans[before].first;
             if (ends > first) first = ends;
         }
         spans[s].first = lane_first[step->lane] = first;
@@ -45,7 +45,7 @@ static void latest_ends(const ech_list *list, span *spans)
     for (size_t s = list->step.n; s-- > 0;) {
         const ech_step *step = &list->step.at[s];
         if (step->lane == ECH_LANE_COMPUTE) {
-            spans[s].last = step->tick + step->ticks - 1;
+            spans[s].last = step->tick + ech_step_ticks(step) - 1;
             for (int i = 0; i < step->afters; i++) {
                 span *waited = &spans[list->after.at[step->first_after + i]];
                 if (step->tick < waited->last) waited->last = step->tick;

@@ -235,7 +235,7 @@ static bool samples(const ech_plan_request *request)
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
     if (!request->forward_only) plan_training(plan, request->config, train);
-    if (request->outline) return;
+    if (request->outline && !request->forward_only) return;
     ech_list_add(&plan->list[ECH_LIST_INIT], ECH_STEP_INIT);
     plan_save(plan, &plan->list[ECH_LIST_SAVE]);
     plan_check(plan, &plan->list[ECH_LIST_CHECK]);
@@ -330,6 +330,18 @@ static void free_list(ech_list *list)
     forget_values(list);
     free(list->step.at);
     free(list->after.at);
+    list->step.at = NULL;
+    list->step.n = list->step.capacity = 0;
+    list->after.at = NULL;
+    list->after.n = list->after.capacity = 0;
+}
+
+void ech_plan_make_outline(ech_plan *plan)
+{
+    ech_plan_forget_values(plan);
+    for (int i = 0; i < ECH_LIST_KINDS; i++)
+        if (i != ECH_LIST_TRAIN) free_list(&plan->list[i]);
+    plan->outline = true;
 }
 
 void ech_plan_destroy(ech_plan *plan)

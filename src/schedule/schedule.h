@@ -32,14 +32,14 @@
 
 /* ---- steps ---- */
 
-typedef enum ech_lane {
+typedef enum __attribute__((packed)) ech_lane {
 #define X(name, text, meaning) ECH_LANE_##name,
 #include "schedule/lanes.def"
 #undef X
     ECH_LANES
 } ech_lane;
 
-typedef enum ech_step_kind {
+typedef enum __attribute__((packed)) ech_step_kind {
 #define X(name, ...) ECH_STEP_##name,
 #include "schedule/steps.def"
 #undef X
@@ -87,10 +87,17 @@ bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
 const char *ech_scalar_name(ech_scalar scalar);
 
+/* Plans of many ranks have millions: what is small is a byte. */
 typedef struct ech_step {
     ech_step_kind kind;
     ech_lane lane;
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; else -1. */
+    ech_layout_group group;    /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
+    ech_phase phase;           /* of F, B, W, R, COLLECTIVE: which of the block's programs */
+    ech_collective collective; /* of COLLECTIVE */
+    bool is_part;              /* of F, B, W, R: other steps run other calls of the program */
+    bool maximum;              /* REDUCE takes the maximum, not the sum */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; of LOAD
+     * `micro` is the micro-batch's first. Else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
     /* The weight version that F, B, W, R and STASH read, or that UPDATE writes. 0: the newest when the list begins; k:
@@ -100,19 +107,14 @@ typedef struct ech_step {
     int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
     int index;     /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
     int count;     /* scalars of REDUCE */
-    ech_layout_group group; /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
-    ech_phase phase;        /* of F, B, W, R, COLLECTIVE: which of the block's programs */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
     int first_call, calls;
-    bool is_part;               /* of F, B, W, R: other steps run other calls of the program */
-    ech_collective collective;  /* of COLLECTIVE */
-    bool maximum;               /* REDUCE takes the maximum, not the sum */
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
     int first_access, accesses; /* in list.access */
     int scratch;                /* value; -1: none */
-    int tick, ticks; /* its first tick and how many: one for each call of a layer, at least one */
+    int tick;                   /* the first of its ticks (ech_step_ticks) */
 } ech_step;
 
 /* A channel is a group on a lane. Collectives of one channel run one after the other; those of two may overlap. */
@@ -328,8 +330,8 @@ typedef struct ech_plan_request {
     const ech_kernels *kernels; /* say how much scratch they need */
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
-    bool outline;      /* only the steps of the train lists, without values and memory: to check,
-                          simulate and draw thousands of ranks. Cannot be run */
+    bool outline;      /* only steps, without values and memory, of the train list, or with forward_only of
+                          all others: to check, simulate and draw thousands of ranks. Cannot be run */
 } ech_plan_request;
 
 /* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows model, layout, schedule
@@ -340,6 +342,8 @@ ECH_DESTROY_AT(ech_plan, ech_plan_destroy)
 /* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory stay; no value
  * may be asked for any more. */
 void ech_plan_forget_values(ech_plan *plan);
+/* Makes an outline (ech_plan_request.outline) of a whole plan that has a train list: frees all else. */
+void ech_plan_make_outline(ech_plan *plan);
 /* Bytes of the snapshot of `rank`. It must have the stage of the plan's rank and equally many micro-batches: the memory
  * of such ranks differs only in their snapshots, since they write different parameters into checkpoints. */
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
@@ -433,6 +437,8 @@ ech_params_use ech_step_params(const ech_step *step);
 ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
 /* The phase of a block that steps of this kind run; -1: they run none. */
 int ech_step_kind_phase(ech_step_kind kind);
+/* How many ticks the step has: one for each call of a layer, at least one. */
+int ech_step_ticks(const ech_step *step);
 
 /* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
  * direction. Among messages of one kind (activations or gradients) from one rank to another across one boundary, the

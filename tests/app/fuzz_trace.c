@@ -30,7 +30,7 @@ static const ech_plan *outline(void)
     if (plan) return plan;
     if (ech_setup_config_text(run_file, "fuzz", NULL, 0, &config) != ECH_OK ||
         ech_design_create(config, NULL, 2, 2, &design) != ECH_OK ||
-        ech_design_outline(&design, 1, &plan) != ECH_OK)
+        ech_design_outline(&design, 1, false, &plan) != ECH_OK)
         abort();
     return plan;
 }

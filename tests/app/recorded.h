@@ -54,7 +54,7 @@ static inline recorded recorded_create(const char *more, int ranks)
                ECH_OK);
     run.plan = ech_calloc((size_t)ranks, sizeof(ech_plan *));
     for (int rank = 0; rank < ranks; rank++)
-        ECH_ASSERT(ech_design_outline(&run.design, rank, &run.plan[rank]) == ECH_OK);
+        ECH_ASSERT(ech_design_outline(&run.design, rank, false, &run.plan[rank]) == ECH_OK);
     recorded_costs(&run);
     const ech_costs costs = ech_costs_of(NULL, &run.profile);
     ECH_ASSERT(ech_simulate(recorded_plans(&run), ranks, ECH_LIST_TRAIN, &costs, &run.simulation) ==

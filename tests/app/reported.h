@@ -159,7 +159,7 @@ static inline opened open_run(int ranks)
                      ECH_OK);
     run.plan = ech_calloc((size_t)ranks, sizeof(ech_plan *));
     for (int rank = 0; rank < ranks; rank++)
-        assert_int_equal(ech_design_outline(&run.design, rank, &run.plan[rank]), ECH_OK);
+        assert_int_equal(ech_design_outline(&run.design, rank, false, &run.plan[rank]), ECH_OK);
     const ech_plan *const *plans = (const ech_plan *const *)run.plan;
     assert_int_equal(ech_recording_read(folder, plans, ranks, &run.recording, &why), ECH_OK);
     assert_int_equal(why.n, 0);

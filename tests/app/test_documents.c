@@ -57,7 +57,7 @@ static void compare_steps(const ech_list *without, const ech_list *with)
         assert_non_null(b = next_step(with, &j));
         assert_int_equal(a->kind, b->kind);
         assert_int_equal(a->bytes, b->bytes);
-        assert_int_equal(a->ticks, b->ticks);
+        assert_int_equal(a->calls, b->calls);
     }
     assert_null(next_step(with, &j));
 }
@@ -67,8 +67,8 @@ static void compare_lists(const ech_list *without, const ech_list *with, bool re
     int64_t before[ECH_MEMORY_KINDS] = {0}, after[ECH_MEMORY_KINDS] = {0}, starts = 0;
     bool learns = with->kind == ECH_LIST_TRAIN || with->kind == ECH_LIST_VALIDATE;
     if (reads && learns)
-        starts =
-            with->micro_batches / with->numbering.sequence_chunks * with->extent.batch * T * (int64_t)sizeof(int32_t);
+        starts = with->micro_batches / with->numbering.sequence_chunks * with->extent.batch * T *
+                 (int64_t)sizeof(int32_t);
     add_bytes(without, before);
     add_bytes(with, after);
     assert_int_equal(without->batch[ECH_STARTS], -1);

@@ -51,7 +51,7 @@ static void find_turn(const ech_list *list, int block, int micro, int *last, int
         const ech_step *step = &list->step.at[s];
         bool works = ech_step_kind_phase(step->kind) >= 0 || step->kind == ECH_STEP_COLLECTIVE;
         if (!works || step->block != block || step->micro != micro) continue;
-        int end = step->tick + step->ticks - 1;
+        int end = step->tick + ech_step_ticks(step) - 1;
         if (step->phase == ECH_FORWARD && end > *last) *last = end;
         if (step->phase != ECH_FORWARD && step->tick < *first) *first = step->tick;
     }

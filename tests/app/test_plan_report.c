@@ -98,8 +98,15 @@ static void assert_alike(int ranks, int kinds, const char *more)
     int counted = 0;
     assert_int_equal(m.report.alike.n, kinds);
     assert_int_equal(m.report.plan.n, ranks);
-    for (int rank = 0; rank < ranks; rank++)
-        assert_same_plan(m.report.plan.at[rank], m.report.alike.at[m.report.class_of[rank]].plan);
+    for (int rank = 0; rank < ranks; rank++) {
+        const ech_plan_class *class = &m.report.alike.at[m.report.class_of[rank]];
+        const ech_plan *kept = m.report.plan.at[rank];
+        assert_int_equal(kept->outline, rank != class->rank);
+        assert_same_list(&kept->list[ECH_LIST_TRAIN], &class->plan->list[ECH_LIST_TRAIN]);
+        ECH_CLEANUP(ech_plan_destroy_at) ech_plan *whole = NULL;
+        assert_int_equal(ech_design_plan(&m.design, rank, false, &whole), ECH_OK);
+        assert_same_plan(whole, class->plan);
+    }
     for (int k = 0; k < kinds; k++) counted += m.report.alike.at[k].ranks;
     assert_int_equal(counted, ranks);
     release(&m);

@@ -76,7 +76,8 @@ static void invent_times(timed *t, double start)
         for (int i = 0; i < step->afters; i++)
             *clock = fmax(*clock, t->times.ends[list->after.at[step->first_after + i]]);
         t->times.begins[s] = later(clock, &draws);
-        for (int i = 0; i < step->ticks; i++) t->times.marks[step->tick + i] = later(clock, &draws);
+        for (int i = 0; i < ech_step_ticks(step); i++)
+            t->times.marks[step->tick + i] = later(clock, &draws);
         t->times.ends[s] = later(clock, &draws);
         most = fmax(most, t->times.ends[s]);
     }
@@ -180,7 +181,7 @@ static void test_waits(void **state)
         if (step->lane == ECH_LANE_COMPUTE) waited += *clock - before;
         t.times.begins[s] = *clock;
         *clock += step->kind == ECH_STEP_REDUCE_GRADS ? 100 : 1;
-        for (int i = 0; i < step->ticks; i++) t.times.marks[step->tick + i] = *clock;
+        for (int i = 0; i < ech_step_ticks(step); i++) t.times.marks[step->tick + i] = *clock;
         t.times.ends[s] = *clock;
     }
     t.times.began = 0;

@@ -46,7 +46,6 @@ static inline int lists_add(ech_list *list, ech_step step)
     step.first_after = (int)list->after.n;
     step.afters = 0;
     step.scratch = -1;
-    step.ticks = 1;
     step.tick = (int)list->step.n;
     ECH_PUSH(list->step, step);
     list->ticks = (int)list->step.n;

@@ -271,7 +271,7 @@ static void find_window(const ech_list *list, int s, int *first, int *last)
     *last = list->ticks - 1;
     for (int i = 0; i < step->afters; i++) {
         const ech_step *after = &list->step.at[list->after.at[step->first_after + i]];
-        int end = after->tick + after->ticks;
+        int end = after->tick + ech_step_ticks(after);
         if (after->lane == ECH_LANE_COMPUTE && end > *first) *first = end;
     }
     for (int w = (int)list->step.n - 1; w > s; w--) {

@@ -75,7 +75,7 @@ static void check_plan(const ech_plan *plan)
     assert_int_equal(working.bytes, persistent_bytes(plan) + most);
     assert_int_equal(working.list->working, most);
     assert_in_range(working.list->working_tick, working.step->tick,
-                    working.step->tick + working.step->ticks - 1);
+                    working.step->tick + ech_step_ticks(working.step) - 1);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) sum += working.kind[kind];
     assert_int_equal(sum, working.bytes);
     assert_true(working.bytes < plan->arena_bytes);

@@ -35,7 +35,7 @@ static ech_status sort_ranks(ech_plan_report *report)
             ech_plan_destroy(outline);
             outline = NULL;
             of = c;
-            ECH_TRY(ech_design_outline(report->design, class->rank, &outline));
+            ECH_TRY(ech_design_outline(report->design, class->rank, false, &outline));
             most = ech_plan_snapshot_bytes(outline, class->rank);
         }
         int64_t bytes = ech_plan_snapshot_bytes(outline, rank);
@@ -60,7 +60,8 @@ static bool is_small(const ech_design *design)
     return forwards <= ECH_PLAN_CHECKED_WORK;
 }
 
-/* A report needs a plan's steps and sums only; the values of thousands of plans would not fit into memory. */
+/* A report needs of the plan that stands for a class its steps and sums only, of others the steps of a training step; the
+ * rest of many plans would not fit into memory. */
 static ech_status add_rank(ech_plan_report *report, int rank)
 {
     ech_plan_class *class = &report->alike.at[report->class_of[rank]];
@@ -68,11 +69,31 @@ static ech_status add_rank(ech_plan_report *report, int rank)
     if (!stands && !is_small(report->design)) return ECH_OK;
     ech_plan *plan;
     ECH_TRY(full || stands ? ech_design_plan(report->design, rank, false, &plan)
-                           : ech_design_outline(report->design, rank, &plan));
-    ech_plan_forget_values(plan);
+                           : ech_design_outline(report->design, rank, false, &plan));
     ECH_PUSH(report->plan, plan);
-    if (stands) class->plan = plan;
+    if (stands) {
+        ech_plan_forget_values(plan);
+        class->plan = plan;
+    } else {
+        ech_plan_make_outline(plan);
+    }
     return ECH_OK;
+}
+
+/* All lists but the train list, of all ranks together; before the train lists are there. */
+static ech_status check_others(const ech_design *design)
+{
+    if (design->world > ECH_PLAN_FULL_RANKS || !is_small(design)) return ECH_OK;
+    ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
+    ech_status status = ECH_OK;
+    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
+        status = ech_design_outline(design, rank, true, &plans[rank]);
+    for (int list = 0; list < ECH_LIST_KINDS && status == ECH_OK; list++)
+        if (list != ECH_LIST_TRAIN)
+            status =
+                ech_check_plans((const ech_plan *const *)plans, design->world, (ech_list_kind)list);
+    for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
+    return status;
 }
 
 static ech_status check_all(ech_plan_report *report)
@@ -81,8 +102,6 @@ static ech_status check_all(ech_plan_report *report)
     int n = (int)report->plan.n;
     if (n < report->design->world) return ECH_OK;
     ECH_TRY(ech_check_plans(plans, n, ECH_LIST_TRAIN));
-    for (int list = 0; list < ECH_LIST_KINDS && n <= ECH_PLAN_FULL_RANKS; list++)
-        if (list != ECH_LIST_TRAIN) ECH_TRY(ech_check_plans(plans, n, (ech_list_kind)list));
     ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);
@@ -97,6 +116,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     ech_plan_report report = {.design = design, .options = *options};
     report.class_of = ech_calloc((size_t)design->world, sizeof *report.class_of);
     ech_status status = sort_ranks(&report);
+    if (status == ECH_OK) status = check_others(design);
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = add_rank(&report, rank);
     if (status == ECH_OK) status = check_all(&report);

@@ -79,9 +79,10 @@ static ech_plan_request request_of(const ech_design *design, int rank)
                               .threads = (int)design->config->parallel.threads};
 }
 
-ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out)
+ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only, ech_plan **out)
 {
     ech_plan_request request = request_of(design, rank);
+    request.forward_only = forward_only;
     request.outline = true;
     return ech_checked_plan_create(&request, out);
 }

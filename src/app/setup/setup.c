@@ -242,7 +242,7 @@ static ech_status check_written(const ech_design *design)
     ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
     ech_status status = ECH_OK;
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
-        status = ech_design_outline(design, rank, &plans[rank]);
+        status = ech_design_outline(design, rank, false, &plans[rank]);
     if (status == ECH_OK)
         status = ech_check_plans((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);

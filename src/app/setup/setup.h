@@ -62,8 +62,10 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
 /* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation and sampling. Errors:
  * it exceeds memory.device_limit (then a table of its memory is logged); those of the checker. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
-/* Makes an outline of a rank's plan: only the steps of the train list (ech_plan_request.outline). */
-ech_status ech_design_outline(const ech_design *design, int rank, ech_plan **out);
+/* Makes an outline of a rank's plan: only the steps of the train list, or with forward_only of all other lists
+ * (ech_plan_request.outline). */
+ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,
+                              ech_plan **out);
 /* Appends "    parameters          12.3 MiB ...", a line per kind of memory, and the sum. */
 void ech_print_memory(const ech_plan *plan, ech_text *out);
 

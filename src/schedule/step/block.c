@@ -7,8 +7,7 @@
 static void touch(ech_accessor *a)
 {
     size_t scratch = 0;
-    a->step->ticks = a->step->calls;
-    for (int c = 0; c < a->step->ticks; c++) {
+    for (int c = 0; c < a->step->calls; c++) {
         a->tick = a->step->tick + c;
         size_t bytes = ech_access_call(a, a->step->first_call + c);
         if (bytes > scratch) scratch = bytes;

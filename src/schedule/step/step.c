@@ -59,6 +59,11 @@ int ech_step_kind_phase(ech_step_kind kind)
     return rows[kind].lane == ECH_LANE_COMPUTE ? rows[kind].phase : -1;
 }
 
+int ech_step_ticks(const ech_step *step)
+{
+    return ech_step_kind_phase(step->kind) < 0 ? 1 : step->calls;
+}
+
 ech_params_use ech_step_params(const ech_step *step)
 {
     return rows[step->kind].params;

@@ -24,7 +24,7 @@ typedef struct ech_step_query {
 /* Methods that several kinds may share. A method that is NULL: the step touches no value, prints nothing more, has no
  * work, takes no time, or sends nothing. */
 typedef struct ech_step_methods {
-    /* Adds the values that the step touches, call by call; sets its ticks and scratch where it has them. */
+    /* Adds the values that the step touches, call by call; sets its scratch where it has some. */
     void (*touch)(ech_accessor *a);
     /* Appends to the kind's text: " bucket 3". */
     void (*print)(const ech_step *step, ech_text *out);
