@@ -151,10 +151,9 @@ static double tied_bytes(const proposer *p)
 /* Bytes of gradients that travel for each byte of parameters. */
 static double wire_of(const ech_config *config)
 {
-    ech_dtype compute = ECH_F32;
-    ech_dtype_from_name(ech_config_name(config, "precision.compute"), &compute);
-    ech_dtype wire = ech_layout_wire(config, ech_types_of(compute).gradient);
-    return (double)ech_dtype_bytes(wire) / (double)ech_dtype_bytes(compute);
+    ech_types types = ech_model_types(config);
+    ech_dtype wire = ech_layout_wire(config, types.gradient);
+    return (double)ech_dtype_bytes(wire) / (double)ech_dtype_bytes(types.compute);
 }
 
 /* The model chunks of a rank are partitioned as if each were a worker. Where one rank has the first and the last

@@ -78,7 +78,7 @@ static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
     "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
     "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true"};
-static const char *const lattice_precisions[] = {"fp64", "fp32"};
+static const char *const lattice_precisions[] = {"fp64", "fp32", "bf16"};
 /* Those of the first are not resumed. */
 static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",
                                             "checkpoint.background=false checkpoint.dtype=bf16",

@@ -96,6 +96,10 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_narrowed_not_direct] = {"precision.reduce=bf16 parallel.reduction=ring",
                                       "parallel.reduction=ring precision.reduce=fp32",
                                       "precision.reduce=bf16"},
+    [ECH_RULE_half_gradients_not_direct] = {"precision.compute=fp16 precision.gradients=compute "
+                                            "parallel.reduction=ring",
+                                            "parallel.reduction=ring precision.compute=fp16",
+                                            "precision.compute=fp16 precision.gradients=compute"},
     [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",

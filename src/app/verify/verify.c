@@ -194,13 +194,20 @@ ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *conte
     return ECH_OK;
 }
 
-/* The tolerance in fp32. If the run amplifies rounding (gradients that cancel, weights that a high learning rate
+/* How much coarser a type rounds than fp32. */
+static double coarseness(ech_dtype dtype)
+{
+    return dtype == ECH_BF16 ? 0x1p16 : dtype == ECH_F16 ? 0x1p13 : 1;
+}
+
+/* The tolerance in the run's own precision. If the run amplifies rounding (gradients that cancel, weights that a high learning rate
  * has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. */
-static double own_tolerance(const ech_verifications *both)
+static double own_tolerance(const ech_verifications *both, ech_dtype dtype)
 {
     enum { MARGIN = 8 }; /* the two do not round alike */
     double amplified = MARGIN * 0x1p29 * both->main.worst;
-    return isfinite(amplified) && amplified > both->own.tolerance ? amplified : both->own.tolerance;
+    double least = both->own.tolerance * coarseness(dtype);
+    return isfinite(amplified) && amplified > least ? amplified : least;
 }
 
 ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *context)
@@ -210,7 +217,7 @@ ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void 
     ECH_TRY(ech_verify_rank(comm, design, &both->main));
     if (!exact && (same || !both->own_precision)) return ECH_OK;
     ech_verification own = {.steps = both->main.steps,
-                            .tolerance = exact ? 0 : own_tolerance(both),
+                            .tolerance = exact ? 0 : own_tolerance(both, design->kernels->dtype),
                             .own_precision = true};
     ECH_TRY(ech_verify_rank(comm, design, &own));
     if (ech_comm_rank(comm) != 0) return ECH_OK;
