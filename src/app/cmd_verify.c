@@ -37,8 +37,8 @@ static const ech_option options[] = {
     ECH_REAL(verify_arguments, tolerance, "tolerance", 't', "E",
              "largest error in fp64 that passes (1e-11)"),
     ECH_FLAG(verify_arguments, own_precision, "own-precision", 'o',
-             "then compare in the run's own precision, too (1e-5 in fp32; more where fp64 shows "
-             "that the run amplifies rounding)"),
+             "then compare in the run's own precision, too (1e-5 in fp32, 0.08 in fp16, 0.66 in bf16; more "
+             "where fp64 shows that the run amplifies rounding)"),
     {0}};
 
 static void check(void *arguments, const struct argp_state *state)

@@ -429,6 +429,20 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
     return b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
+void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES])
+{
+    for (int d = 0; d < ECH_DTYPES; d++) numbers[d] = 0;
+    for (int i = 0; i < (int)plan->model->param.n && kind == ECH_MEMORY_PARAMETERS; i++)
+        numbers[ech_plan_param_dtype(plan, i)] += plan->versions * plan->param[i].elements;
+    for (size_t s = 0; s < plan->state.n && kind == ECH_MEMORY_OPTIMIZER; s++) {
+        const ech_state *state = &plan->state.at[s].is;
+        ech_dtype dtype = ech_plan_state_dtype(plan, state);
+        numbers[dtype] += ech_plan_state_bytes(plan, state) / (int64_t)ech_dtype_bytes(dtype);
+    }
+    for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++)
+        numbers[plan->bucket.at[b].dtype] += plan->bucket.at[b].elements;
+}
+
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first)
 {

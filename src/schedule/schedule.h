@@ -379,6 +379,10 @@ int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
+/* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer states (OPTIMIZER)
+ * or gradients (GRADIENTS). Their bytes, each tensor's and bucket's aligned (ech_align), are the kind's peak. */
+void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
+
 /* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */
 
 typedef enum ech_traffic_axis {

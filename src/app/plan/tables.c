@@ -113,8 +113,33 @@ static void print_memory_table(const ech_plan_report *report, ech_text *out)
     }
 }
 
+/* "2 x 1,024 bf16 + 4 x 32 fp32" bytes: of each kind that the model alone decides. */
+static void print_numbers(const ech_plan *plan, ech_text *out)
+{
+    static const ech_memory_kind kinds[] = {ECH_MEMORY_PARAMETERS, ECH_MEMORY_OPTIMIZER,
+                                            ECH_MEMORY_GRADIENTS};
+    if (plan->types.compute == plan->types.wide) return;
+    ech_text_append(
+        out, "types       of rank %d: bytes x numbers, each tensor and bucket aligned to %d\n",
+        plan->rank, ECH_ALIGNMENT);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int64_t numbers[ECH_DTYPES];
+        const char *before = "";
+        ech_plan_numbers(plan, kinds[k], numbers);
+        ech_text_append(out, ECH_PLAN_INDENT "%-21s ", ech_memory_name(kinds[k]));
+        for (ech_dtype d = 0; d < ECH_DTYPES; d++) {
+            if (!numbers[d]) continue;
+            ech_text_append(out, "%s%zu x %s %s", before, ech_dtype_bytes(d),
+                            ECH_DIGITS(numbers[d]), ech_dtype_name(d));
+            before = " + ";
+        }
+        ech_text_append(out, "\n");
+    }
+}
+
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
 {
+    print_numbers(report->alike.at[0].plan, out);
     const ech_plan *plan = report->alike.at[0].plan;
     if (report->alike.n > 1) {
         print_memory_table(report, out);

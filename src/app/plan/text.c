@@ -66,12 +66,26 @@ static void print_blocks(const ech_plan *plan, ech_text *out)
     }
 }
 
+/* "fp32", or "bf16 (gradients fp32, stream bf16, all else fp32)". */
+static void print_types(const ech_design *design, ech_text *out)
+{
+    ech_types types = ech_model_types(design->config);
+    ech_dtype stream = ech_type_dtype(design->model->options.stream, types.wide, types);
+    ech_text_append(out, "%s", ech_dtype_name(types.compute));
+    if (types.compute == types.wide) return;
+    ech_text_append(out, " (gradients %s, stream %s, vectors, statistics, logits and masters %s)",
+                    ech_dtype_name(types.gradient), ech_dtype_name(stream),
+                    ech_dtype_name(types.wide));
+}
+
 static void print_model(const ech_plan_report *report, ech_text *out)
 {
     const ech_design *design = report->design;
+    ECH_FREED_TEXT types = {0};
+    print_types(design, &types);
     ech_text_append(out, "model       %s: %s parameters in %zu blocks, %s; %s a step\n",
                     design->model->family->name, ECH_DIGITS(ech_model_params(design->model)),
-                    design->model->block.n, ech_config_name(design->config, "precision.compute"),
+                    design->model->block.n, types.at,
                     ECH_SCALED(ech_plan_step_flops(design), "FLOP"));
     print_blocks(report->alike.at[0].plan, out);
 }
