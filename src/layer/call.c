@@ -118,7 +118,7 @@ static bool may_overwrite(const lister *l, const ech_node *node, unsigned reads,
            ech_block_base(l->block, read) == read;
 }
 
-/* Inputs, or what is recomputed for them. */
+/* Values of the forward, or what is recomputed for them. */
 static void list_backward(lister *l, const ech_node *node, ech_phase phase)
 {
     const ech_reads *reads = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
@@ -129,11 +129,12 @@ static void list_backward(lister *l, const ech_node *node, ech_phase phase)
                       node->in[i], ECH_READ);
     for (int i = 0; i < node->outs; i++)
         if (reads->out & 1u << i)
-            add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], ECH_READ);
+            add_value(l, ECH_PORT_OUT, i, ech_block_backward_value(l->block, node->out[i]),
+                      node->out[i], ECH_READ);
     for (int i = 0; i < node->keeps; i++)
         if (reads->keep & 1u << i)
-            add_value(l, ECH_PORT_KEEP, i, node->keep[i], node->keep[i],
-                      is_gradient(l, node->keep[i]) ? ECH_ADD : ECH_READ);
+            add_value(l, ECH_PORT_KEEP, i, ech_block_backward_value(l->block, node->keep[i]),
+                      node->keep[i], is_gradient(l, node->keep[i]) ? ECH_ADD : ECH_READ);
     for (int i = 0; i < node->outs; i++)
         add_value(l, ECH_PORT_DOUT, i, call->dout[i], node->out[i], ECH_READ);
     for (int i = 0; i < node->ins; i++)

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program R of transformer layers: B and W find all that they read, kept or made again; what is to be made again is
+ * not read as the forward left it; and nothing is made that nobody reads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layer/layers.h"
+#include "model/cut_model.h"
+
+enum { EMBEDDING, LAYER, HEAD };
+
+static const char *const families[] = {"gpt2", "llama", "qwen3"};
+static const char *const grids[] = {
+    "",
+    "memory.sequence_chunks=2",
+    "parallel.tensor=2",
+    "parallel.tensor=2 parallel.sequence=true",
+    "parallel.tensor=2 parallel.sequence=keep data.document_mask=true",
+    "parallel.context=3",
+    "parallel.context=2 parallel.context_method=ulysses",
+};
+enum {
+    FAMILIES = sizeof families / sizeof *families,
+    GRIDS = sizeof grids / sizeof *grids,
+    RUNS = FAMILIES * GRIDS
+};
+
+static ech_model *make(int run, const char *recompute)
+{
+    char words[200];
+    snprintf(words, sizeof words, "memory.recompute=%s %s", recompute, grids[run / FAMILIES]);
+    return cut_model(families[run % FAMILIES], words);
+}
+
+/* Where each value comes from, as the phases run one after the other. */
+typedef struct known {
+    const ech_block *block;
+    bool *forward, *made, *read; /* by value: written by F; by R, B or W; F's, read by these */
+    int read_forward;            /* values of F that R, B and W read */
+} known;
+
+static void enter(known *k, const ech_block_call *call, ech_phase phase)
+{
+    for (const ech_operand *o = NULL; (o = ech_call_next(k->block, call, ECH_TRAIN, o));) {
+        if (!ech_operand_is_value(o)) continue;
+        const ech_block_value *v = &k->block->value.at[o->value];
+        if (v->source != ECH_FROM_NODE || v->cached || v->role == ECH_ROLE_SCRATCH) continue;
+        if (phase != ECH_FORWARD && o->mode != ECH_WRITE && !k->made[o->value]) {
+            if (!k->forward[o->value]) fail_msg("%s: nobody makes %s", k->block->name, v->name);
+            if (v->kept != ECH_KEPT_STORED)
+                fail_msg("%s: %s is read as F left it", k->block->name, v->name);
+            k->read_forward += !k->read[o->value];
+            k->read[o->value] = true;
+        }
+        if (o->mode != ECH_READ) (phase == ECH_FORWARD ? k->forward : k->made)[o->value] = true;
+    }
+}
+
+static int walk(const ech_block *block)
+{
+    static const ech_phase order[] = {ECH_FORWARD, ECH_RECOMPUTE, ECH_BACKWARD_INPUT,
+                                      ECH_BACKWARD_WEIGHT};
+    known k = {.block = block,
+               .forward = ech_calloc(block->value.n, sizeof(bool)),
+               .made = ech_calloc(block->value.n, sizeof(bool)),
+               .read = ech_calloc(block->value.n, sizeof(bool))};
+    for (int p = 0; p < ECH_PHASES; p++) {
+        int n = order[p] == ECH_RECOMPUTE ? block->needed : (int)block->program[order[p]].n;
+        for (int c = 0; c < n; c++) enter(&k, &block->program[order[p]].at[c], order[p]);
+    }
+    free(k.forward);
+    free(k.made);
+    free(k.read);
+    return k.read_forward;
+}
+
+/* Whether a call of R after `at`, or one of B or W, reads what call `at` of R writes. */
+static bool is_of_use(const ech_block *block, int at)
+{
+    const ech_block_call *call = &block->program[ECH_RECOMPUTE].at[at];
+    for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));) {
+        if (!ech_operand_is_value(o) || o->mode == ECH_READ) continue;
+        for (size_t i = 0; i < block->routput.n; i++)
+            if (at >= block->needed && block->routput.at[i] == o->value) return true;
+        for (int phase = ECH_BACKWARD_INPUT; phase < ECH_PHASES; phase++)
+            for (size_t c = phase == ECH_RECOMPUTE ? (size_t)at + 1 : 0;
+                 c < block->program[phase].n; c++) {
+                const ech_block_call *reader = &block->program[phase].at[c];
+                if (phase == ECH_RECOMPUTE && at < block->needed && (int)c >= block->needed) break;
+                for (const ech_operand *r = NULL; (r = ech_call_next(block, reader, ECH_TRAIN, r));)
+                    if (ech_operand_is_value(r) && r->mode != ECH_WRITE && r->value == o->value)
+                        return true;
+            }
+    }
+    return false;
+}
+
+static void check_use(const ech_block *block)
+{
+    for (int c = 0; c < (int)block->program[ECH_RECOMPUTE].n; c++)
+        if (!is_of_use(block, c))
+            fail_msg("%s: nobody reads what call %d of R makes (%s)", block->name, c,
+                     block->node.at[block->program[ECH_RECOMPUTE].at[c].node].layer->name);
+}
+
+static int count(const ech_block *block, int calls, const ech_layer *layer)
+{
+    int n = 0;
+    for (int c = 0; c < calls; c++)
+        n += block->node.at[block->program[ECH_RECOMPUTE].at[c].node].layer == layer;
+    return n;
+}
+
+static int count_forward(const ech_block *block, const ech_layer *layer)
+{
+    int n = 0;
+    for (size_t c = 0; c < block->program[ECH_FORWARD].n; c++)
+        n += block->node.at[block->program[ECH_FORWARD].at[c].node].layer == layer;
+    return n;
+}
+
+/* Nothing of the forward but the inputs is read, and the last product is made for the next layer only. */
+static void test_full(void **state)
+{
+    (void)state;
+    for (int run = 0; run < RUNS; run++) {
+        ech_model *model = make(run, "full");
+        const ech_block *layer = model->block.at[LAYER];
+        assert_int_equal(walk(layer), 0);
+        check_use(layer);
+        int all = (int)layer->program[ECH_RECOMPUTE].n;
+        int products = count_forward(layer, &ech_layer_row_linear);
+        assert_int_equal(count(layer, layer->needed, &ech_layer_row_linear), products - 1);
+        assert_int_equal(count(layer, all, &ech_layer_row_linear), products);
+        assert_int_equal(layer->rinput.n, layer->input.n);
+        assert_int_equal(layer->routput.n, layer->output.n);
+        for (int other = EMBEDDING; other <= HEAD; other += HEAD) {
+            assert_int_equal(model->block.at[other]->program[ECH_RECOMPUTE].n, 0);
+            walk(model->block.at[other]);
+        }
+        ech_model_destroy(model);
+    }
+}
+
+/* Only attention is made again. */
+static void test_selective(void **state)
+{
+    (void)state;
+    for (int run = 0; run < RUNS; run++) {
+        ech_model *plain = make(run, "none"), *model = make(run, "selective");
+        const ech_block *layer = model->block.at[LAYER];
+        assert_int_equal(plain->block.at[LAYER]->program[ECH_RECOMPUTE].n, 0);
+        assert_true(walk(layer) > 0 && walk(layer) < walk(plain->block.at[LAYER]));
+        check_use(layer);
+        int all = (int)layer->program[ECH_RECOMPUTE].n;
+        assert_int_equal(all, layer->needed);
+        assert_int_equal(count(layer, all, &ech_layer_row_linear), 0);
+        assert_int_equal(count(layer, all, &ech_layer_row_attention) +
+                             count(layer, all, &ech_layer_row_attend),
+                         count_forward(layer, &ech_layer_row_attention) +
+                             count_forward(layer, &ech_layer_row_attend));
+        ech_model_destroy(plain);
+        ech_model_destroy(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_selective)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
