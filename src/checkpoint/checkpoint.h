@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "comm/comm.h"
+#include "optim/optim.h"
 #include "tensor/tensor.h"
 
 /* A hyper-rectangle of a tensor, and a rank's memory of it. */
@@ -77,10 +78,13 @@ typedef struct ech_checkpoint_info {
     int64_t step;            /* training steps done */
     int64_t optimizer_count; /* updates done: `count` of learning-rate curve and optimizer */
     int64_t samples;         /* data consumed: the next position g (data/data.h) */
-    int64_t skipped_steps;   /* training steps whose update was withheld */
-    double loss;             /* of the last step */
-    int ranks;               /* that saved it; set by ech_checkpoint_save */
-    char *run_yaml;          /* the resolved run file; owned */
+    int64_t
+        skipped_steps; /* training steps whose update was withheld, those of overflows not counted */
+    bool has_scaler;   /* the run's loss scale is dynamic */
+    ech_scaler scaler; /* if has_scaler */
+    double loss;       /* of the last step */
+    int ranks;         /* that saved it; set by ech_checkpoint_save */
+    char *run_yaml;    /* the resolved run file; owned */
     struct {
         char *at; /* n bytes and a NUL; NULL: no such file; owned */
         size_t n;

@@ -7,13 +7,15 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/memory.h"
 
-enum { VERSION = 1 };
+/* Of version 2 is the manifest of a run with a dynamic loss scale: it has some keys more. */
+enum { VERSION = 1, SCALED_VERSION = 2 };
 static const char FORMAT[] = "echelon checkpoint";
 static const char HASH_KEY[] = ",\"xxh3_128\":\"";
 static const char ENDING[] = "\"}\n";
@@ -90,6 +92,31 @@ static void append_files(const ech_manifest *manifest, ech_text *out)
     }
 }
 
+/* Whole numbers, all. */
+static const struct {
+    const char *key;
+    size_t field; /* its offset in an ech_scaler */
+    int64_t most;
+} scaler_keys[] = {
+    {"loss_scale", offsetof(ech_scaler, scale), INT64_C(1) << 40},
+    {"loss_scale_good_steps", offsetof(ech_scaler, good_steps), INT64_C(1) << 53},
+    {"loss_scale_tolerance", offsetof(ech_scaler, tolerance), ECH_SCALER_HYSTERESIS},
+    {"overflows", offsetof(ech_scaler, overflows), INT64_C(1) << 53},
+};
+enum { SCALER_KEYS = sizeof scaler_keys / sizeof *scaler_keys };
+
+static double *scaler_field(ech_scaler *scaler, int key)
+{
+    return (double *)((char *)scaler + scaler_keys[key].field);
+}
+
+static void append_scaler(ech_scaler scaler, ech_text *out)
+{
+    for (int i = 0; i < SCALER_KEYS; i++)
+        ech_text_append(out, "\"%s\":%" PRId64 ",\n", scaler_keys[i].key,
+                        (int64_t)*scaler_field(&scaler, i));
+}
+
 static void append_loss(double loss, ech_text *out)
 {
     char number[32] = "null"; /* JSON has neither NaN nor infinity */
@@ -101,11 +128,13 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
 {
     const ech_checkpoint_info *info = &manifest->info;
     ECH_FREED_TEXT text = {0};
-    ech_text_append(&text, "{\"format\":\"%s\",\n\"version\":%d,\n", FORMAT, VERSION);
+    ech_text_append(&text, "{\"format\":\"%s\",\n\"version\":%d,\n", FORMAT,
+                    info->has_scaler ? SCALED_VERSION : VERSION);
     ech_text_append(&text, "\"step\":%" PRId64 ",\n", info->step);
     ech_text_append(&text, "\"optimizer_count\":%" PRId64 ",\n", info->optimizer_count);
     ech_text_append(&text, "\"samples\":%" PRId64 ",\n", info->samples);
     ech_text_append(&text, "\"skipped_steps\":%" PRId64 ",\n", info->skipped_steps);
+    if (info->has_scaler) append_scaler(info->scaler, &text);
     append_loss(info->loss, &text);
     ech_text_append(&text, "\"ranks\":%d,\n\"run_yaml\":", info->ranks);
     if (!ech_json_append_string(&text, info->run_yaml ? info->run_yaml : ""))
@@ -157,7 +186,7 @@ static ech_status take_int(const char *path, const json_t *root, const char *key
     return ECH_OK;
 }
 
-static ech_status check_kind(const char *path, const json_t *root)
+static ech_status check_kind(const char *path, const json_t *root, bool *scaled)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, FORMAT) != 0)
@@ -165,10 +194,12 @@ static ech_status check_kind(const char *path, const json_t *root)
                  FORMAT);
     int64_t version;
     ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, &version));
-    if (version != VERSION)
+    *scaled = version == SCALED_VERSION;
+    if (version != VERSION && !*scaled)
         ECH_FAIL(ECH_EUNSUPPORTED,
-                 "%s: version %" PRId64 ", this program reads version %d: a newer one wrote it",
-                 path, version, VERSION);
+                 "%s: version %" PRId64
+                 ", this program reads versions up to %d: a newer one wrote it",
+                 path, version, SCALED_VERSION);
     int64_t range;
     ECH_TRY(take_int(path, root, "range_bytes", ECH_HASH_RANGE, ECH_HASH_RANGE, &range));
     return ECH_OK;
@@ -193,6 +224,20 @@ static ech_status take_counters(const char *path, const json_t *root, ech_checkp
     const char *yaml = json_string_value(json_object_get(root, "run_yaml"));
     if (!yaml) ECH_FAIL(ECH_EINPUT, "%s: 'run_yaml' is no text", path);
     info->run_yaml = ech_strdup(yaml);
+    return ECH_OK;
+}
+
+/* A loss scale is a power of two. */
+static ech_status take_scaler(const char *path, const json_t *root, ech_scaler *out)
+{
+    for (int i = 0; i < SCALER_KEYS; i++) {
+        bool is_scale = i == 0;
+        int64_t value;
+        ECH_TRY(take_int(path, root, scaler_keys[i].key, is_scale, scaler_keys[i].most, &value));
+        if (is_scale && (value & (value - 1)))
+            ECH_FAIL(ECH_EINPUT, "%s: 'loss_scale' is no power of two", path);
+        *scaler_field(out, i) = (double)value;
+    }
     return ECH_OK;
 }
 
@@ -236,11 +281,14 @@ static ech_status take_file(const char *path, const json_t *value, ech_manifest 
 static ech_status take_all(const char *path, const json_t *root, ech_manifest *out)
 {
     enum { KEYS = 12 };
-    ECH_TRY(check_kind(path, root));
-    if (json_object_size(root) != KEYS)
+    bool *scaled = &out->info.has_scaler;
+    ECH_TRY(check_kind(path, root, scaled));
+    int keys = KEYS + (*scaled ? SCALER_KEYS : 0);
+    if ((int)json_object_size(root) != keys)
         ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d", path, json_object_size(root),
-                 VERSION, KEYS);
+                 *scaled ? SCALED_VERSION : VERSION, keys);
     ECH_TRY(take_counters(path, root, &out->info));
+    if (*scaled) ECH_TRY(take_scaler(path, root, &out->info.scaler));
     const json_t *files = json_object_get(root, "files");
     if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array", path);
     for (size_t i = 0; i < json_array_size(files); i++)

@@ -34,6 +34,13 @@ static int64_t second_share(const ech_config *c)
     return c->data.split[0] && ech_text_to_bounds(c->data.split, bound) ? bound[2] - bound[1] : -1;
 }
 
+/* Left out it is dynamic in fp16 alone. */
+static bool is_dynamic(const ech_config *c)
+{
+    return c->precision.loss_scale == ECH_AUTO && (ech_config_is_set(c, "precision.loss_scale") ||
+                                                   is_named(c, "precision.compute", "fp16"));
+}
+
 static bool is_narrowed(const ech_config *c)
 {
     int64_t wire = c->precision.reduce;

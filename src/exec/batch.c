@@ -80,7 +80,8 @@ ech_status ech_handle_SCALE(ech_exec *exec, const ech_step *step)
 {
     double *row = ech_exec_row(exec, step->turn);
     double tokens = row[ECH_SCALAR_TOKENS];
-    row[ECH_SCALAR_LOSS_SCALE] = tokens > 0 ? 1 / tokens : 0;
+    row[ECH_SCALAR_LOSS_SCALE] = exec->lasting->scaler.scale;
+    row[ECH_SCALAR_LOSS_FACTOR] = tokens > 0 ? row[ECH_SCALAR_LOSS_SCALE] / tokens : 0;
     return ECH_OK;
 }
 
@@ -102,9 +103,11 @@ static void read_turn(ech_exec *exec, int turn)
     if (exec->list->kind != ECH_LIST_TRAIN) return;
     r->grad_norm = whole_norm(exec, s);
     r->learning_rate = s[ECH_SCALAR_LEARNING_RATE];
-    r->clip = s[ECH_SCALAR_CLIP];
+    r->loss_scale = s[ECH_SCALAR_LOSS_SCALE];
+    r->clip = s[ECH_SCALAR_CLIP] * r->loss_scale;
     r->updates = (int64_t)s[ECH_SCALAR_UPDATES];
     r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);
+    r->overflow = s[ECH_SCALAR_OVERFLOW] > 0;
     r->stop = s[ECH_SCALAR_STOP] > 0;
     r->save_now = s[ECH_SCALAR_SAVE_NOW] > 0;
     r->save_failed = s[ECH_SCALAR_SAVE_FAILED] > 0;

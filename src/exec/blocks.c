@@ -133,7 +133,7 @@ static void prepare_step(frame *f, ech_call *call)
     }
     double *row = ech_exec_row(exec, f->step->turn);
     call->loss_sums = &row[ECH_SCALAR_LOSS];
-    call->loss_scale = &row[ECH_SCALAR_LOSS_SCALE];
+    call->loss_factor = &row[ECH_SCALAR_LOSS_FACTOR];
 }
 
 /* ---- a call ---- */

@@ -3,6 +3,7 @@
  * The lanes of groups. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
  * between blocks, REDUCE and REDUCE_GRADS. And counts of what a rank has sent so far.
  */
+#include <math.h>
 #include <string.h>
 
 #include "exec/state.h"
@@ -125,12 +126,14 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
 
 /* ---- the reduce lane: scalars ---- */
 
-/* The squares of each slice of a parameter count on one rank only. */
+/* The squares of each slice of a parameter count on one rank only. A NaN or infinity counts on all, since it might be on
+ * this rank alone, and all must know. */
 static void count_own_squares(ech_exec *exec, double *squares)
 {
     const ech_plan *plan = exec->plan;
     for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i)) squares[i] = 0;
+        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i) && isfinite(squares[i]))
+            squares[i] = 0;
 }
 
 /* Tensor ranks have the same loss: it counts on the first. */

@@ -218,7 +218,8 @@ static ech_status setup_exec(ech_exec *exec)
     ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
     exec->scalars = ech_exec_look(exec, plan->scalars);
-    exec->updates = exec->scalars + plan->persistent.at[plan->scalars].bytes / 8 - 1;
+    size_t bytes = (size_t)plan->persistent.at[plan->scalars].bytes - sizeof *exec->lasting;
+    exec->lasting = (ech_plan_scalars *)((char *)exec->scalars + bytes);
     exec->readings = ech_pool_alloc(exec->pool, turns * sizeof *exec->readings);
     ech_ledger_create(exec);
     ech_views_create(exec);
@@ -342,7 +343,12 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)
 
 int64_t ech_exec_updates(const ech_exec *exec)
 {
-    return (int64_t)*exec->updates;
+    return (int64_t)exec->lasting->updates;
+}
+
+ech_scaler ech_exec_scaler(const ech_exec *exec)
+{
+    return exec->lasting->scaler;
 }
 
 void ech_exec_record(ech_exec *exec, bool on)

@@ -94,11 +94,13 @@ typedef struct ech_readings {
     double grad_norm; /* of all parameters, before clipping; from here on: only of ECH_LIST_TRAIN */
     double learning_rate; /* of the update; 0 if it was withheld */
     double clip;          /* factor of gradients, <= 1; 0 if the update was withheld */
+    double loss_scale;    /* of this turn's gradients; those of the norm are without it */
     int64_t updates;      /* ech_exec_updates after this turn */
     bool withheld;        /* no update was made, because of a NaN or infinity */
-    bool stop, save_now;  /* ech_exec_ask asked for it on some rank */
-    bool save_failed;     /* a checkpoint was not written: ech_exec_finish_save returns why */
-    bool hash_differs;    /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */
+    bool overflow; /* withheld because gradients overflowed under a dynamic loss scale above 1 */
+    bool stop, save_now; /* ech_exec_ask asked for it on some rank */
+    bool save_failed;    /* a checkpoint was not written: ech_exec_finish_save returns why */
+    bool hash_differs;   /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */
 } ech_readings;
 /* [turns of the list that ran last]. Borrowed. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
@@ -108,6 +110,8 @@ const double *ech_exec_logits(const ech_exec *exec);
 /* Sets what this rank asks of all: to stop, to save now. The next ECH_LIST_TRAIN tells all ranks (ech_readings). */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
+/* The loss scale of the next training step, and what a dynamic one follows from; the same on all ranks. */
+ech_scaler ech_exec_scaler(const ech_exec *exec);
 /* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold it. */
 int64_t ech_exec_updates(const ech_exec *exec);
 
@@ -127,7 +131,7 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
 /* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if the plan has it. */
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
-/* A gradient; only in ECH_LIST_TRAIN's observer. */
+/* A gradient, multiplied by the turn's loss scale; only in ECH_LIST_TRAIN's observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 /* Optimizer state number `state`. */
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
@@ -140,7 +144,8 @@ typedef struct ech_finding {
     int rank;       /* -1: none was found */
     int step;       /* index in that rank's train list */
     int block;      /* -1: it is in no block */
-    int micro;      /* number of the rank's micro-batch; -1: it is in a parameter */
+    int micro;      /* number of the rank's micro-batch; -1: it is in a parameter, or summed */
+    bool summed;    /* it is in a gradient after its sum over ranks, and was nowhere before */
     char what[192]; /* "gradient of model.layers.1...., element 17 is nan, in step B0.1/3" */
 } ech_finding;
 /* Finds the first NaN or infinity of training step `step`: runs it a second time, without an update, and checks

@@ -146,7 +146,8 @@ ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
     (void)step;
     for (int i = 0; i < (int)exec->plan->model->param.n; i++)
         if (exec->plan->param[i].value >= 0) init_param(exec, i);
-    *exec->updates = 0;
+    *exec->lasting = (ech_plan_scalars){0};
+    ech_scaler_begin(exec->config, &exec->lasting->scaler);
     return ECH_OK;
 }
 
@@ -162,7 +163,8 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     double *partials = ech_exec_touch(exec, plan->partials);
-    double *squares = ech_exec_row(exec, step->turn) + ECH_SCALARS;
+    double *row = ech_exec_row(exec, step->turn), *squares = row + ECH_SCALARS;
+    double scale = row[ECH_SCALAR_LOSS_SCALE];
     int n;
     const int *params = bucket_params(exec, step, &n);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
@@ -171,9 +173,13 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         int64_t blocks = (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
         ech_tensor gradient = ech_exec_gradient(exec, params[i]);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64, blocks);
+        if (exec->scanning)
+            ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
+                            plan->model->param.at[params[i]].name, &gradient);
         plan->kernels->square_sums(exec->context, &gradient, &sums);
         squares[params[i]] = 0;
         for (int64_t b = 0; b < blocks; b++) squares[params[i]] += partials[p->norm_first + b];
+        squares[params[i]] /= scale * scale; /* powers of two: nothing is rounded */
     }
     return ECH_OK;
 }
@@ -203,6 +209,19 @@ static bool is_finite(const ech_exec *exec, const double *row)
            (is_asynchronous(exec) || isfinite(row[ECH_SCALAR_LOSS]));
 }
 
+/* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
+ * sees the same folded numbers. */
+static bool take_overflow(ech_exec *exec, const double *s)
+{
+    ech_scaler *scaler = &exec->lasting->scaler;
+    bool overflow = !isfinite(s[ECH_SCALAR_SQUARES]);
+    if (!ech_scaler_is_dynamic(exec->config) || exec->scanning || !isfinite(s[ECH_SCALAR_LOSS]) ||
+        (overflow && s[ECH_SCALAR_LOSS_SCALE] <= 1))
+        return false;
+    ech_scaler_take(scaler, overflow);
+    return overflow;
+}
+
 /* A withheld step advances neither the optimizer's count nor the curve; under asynchronous schedules,
  * where stages withhold each for itself, it does, so that the count is the same everywhere. A scan repeats
  * a step that was withheld, and leaves it so even if nothing is wrong the second time. */
@@ -211,15 +230,17 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     double *s = ech_exec_row(exec, step->turn);
     s[ECH_SCALAR_GRAD_NORM] = sqrt(s[ECH_SCALAR_SQUARES]);
     s[ECH_SCALAR_NONFINITE] = is_finite(exec, s) ? 0 : 1;
+    s[ECH_SCALAR_OVERFLOW] = take_overflow(exec, s);
     s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
     s[ECH_SCALAR_LEARNING_RATE] = s[ECH_SCALAR_CLIP] = 0;
-    if (s[ECH_SCALAR_WITHHELD] <= 0 || is_asynchronous(exec)) *exec->updates += 1;
-    s[ECH_SCALAR_UPDATES] = *exec->updates;
+    if (s[ECH_SCALAR_WITHHELD] <= 0 || is_asynchronous(exec)) exec->lasting->updates += 1;
+    s[ECH_SCALAR_UPDATES] = exec->lasting->updates;
     if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
     s[ECH_SCALAR_LEARNING_RATE] =
         ech_learning_rate(exec->config, exec->curve, (int64_t)s[ECH_SCALAR_UPDATES]);
     s[ECH_SCALAR_CLIP] =
-        ech_clip_factor(s[ECH_SCALAR_GRAD_NORM], exec->config->optimizer.clip_norm);
+        ech_clip_factor(s[ECH_SCALAR_GRAD_NORM], exec->config->optimizer.clip_norm) /
+        s[ECH_SCALAR_LOSS_SCALE];
     return ECH_OK;
 }
 

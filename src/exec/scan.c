@@ -43,7 +43,8 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
     exec->finding = (ech_finding){.rank = exec->plan->rank,
                                   .step = (int)(step - exec->list->step.at),
                                   .block = step->block,
-                                  .micro = step->micro < 0 ? -1 : micro.micro_batch};
+                                  .micro = step->micro < 0 ? -1 : micro.micro_batch,
+                                  .summed = step->kind == ECH_STEP_NORM};
     snprintf(exec->finding.what, sizeof exec->finding.what, "%s %s, element %lld is %g, in step %s",
              what, name, (long long)at, value, text.at);
 }
@@ -68,6 +69,7 @@ static double position_of(const ech_exec *exec)
 {
     const ech_step *step = &exec->list->step.at[exec->finding.step];
     double blocks = (double)exec->plan->model->block.n;
+    if (exec->finding.summed) return 0x1p60; /* after all that has a micro-batch */
     if (step->micro < 0) return 0;
     double q =
         (double)ech_layout_global_micro(exec->plan->layout, exec->plan->rank, exec->finding.micro);

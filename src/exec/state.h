@@ -114,8 +114,8 @@ struct ech_exec {
     ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
     char *arena;
-    double *scalars; /* in the arena: a row for each turn, then the number of updates */
-    double *updates; /* that number */
+    double *scalars;           /* in the arena: a row for each turn */
+    ech_plan_scalars *lasting; /* behind them */
     int64_t version; /* newest one of weights when a list begins; its slot: version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* [steps of the list] for the board */
 

@@ -289,7 +289,7 @@ static void find_loss(const ech_call *call, bool turns)
     ech_tensor logits = ech_tensor_2d(call->in[0].data, call->in[0].dtype, n, s.valid);
     ech_tensor targets = numbers_of(call, &call->in[2], n);
     ech_tensor weights = numbers_of(call, &call->in[3], n);
-    ech_tensor scale = ech_tensor_1d(call->loss_scale, ECH_F64, 1);
+    ech_tensor scale = ech_tensor_1d(call->loss_factor, ECH_F64, 1);
     ech_tensor sums = ech_tensor_1d(call->loss_sums, ECH_F64, ECH_LOSS_SUMS);
     ech_tensor gradient = gradient_of(call, &call->in[0], n, s.valid);
     call->kernels->loss_gradient(call->context, &logits, &targets, &weights, s.first_id, &stats,

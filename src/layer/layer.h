@@ -355,8 +355,8 @@ typedef struct ech_call {
     ech_rows shard;                   /* likewise, of its row shard under sequence parallelism */
     int tensor_index, tensor_size;    /* coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
-    double *loss_sums;  /* ECH_LOSS_SUMS in fp64, added to */
-    double *loss_scale; /* 1 / global token count */
+    double *loss_sums;   /* ECH_LOSS_SUMS in fp64, added to */
+    double *loss_factor; /* of the loss's gradient: loss scale / global token count */
 } ech_call;
 
 /* The arguments of a scratch function. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers, learning-rate curves, and gradient clipping.
+ * Optimizers, learning-rate curves, gradient clipping, and loss scaling.
  *
  * An optimizer is a file and a row of optimizers.def. It declares what it keeps of each parameter, and updates a shard
  * of a parameter from the same shards of gradient and states. It knows nothing of ranks.
@@ -88,5 +88,31 @@ double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64
 /* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al. 2013; 1e-6 as
  * in PyTorch and Megatron-LM. */
 double ech_clip_factor(double norm, double limit);
+
+/* ---- loss scaling (precision.loss_scale) ----
+ *
+ * The gradient of the loss is multiplied by the loss scale, a power of two, so that small gradients do not vanish in
+ * fp16; norms, clipping and updates see gradients divided by it again, which rounds nothing. Micikevicius et al. 2018,
+ * arXiv:1710.03740. A dynamic scale changes by the rule of Megatron-LM's DynamicGradScaler: it begins at 2^16; an overflow
+ * (a gradient that is not finite where the loss is) uses up tolerance, and while none is left halves the scale, to 1 at
+ * least; 2,000 steps in a row without one double it, to 2^40 at most, and restore the tolerance. So with a hysteresis of
+ * 2 one overflow alone changes nothing. */
+
+enum { ECH_SCALER_HYSTERESIS = 2 };
+
+/* In fp64, as the other scalars are. */
+typedef struct ech_scaler {
+    double scale;      /* of the next step */
+    double good_steps; /* without overflow, since the last one or since the scale grew */
+    double
+        tolerance; /* the scale is halved by that overflow from now on, and by each one after it; 0: by the next */
+    double overflows; /* since the run began */
+} ech_scaler;
+
+bool ech_scaler_is_dynamic(const ech_config *config);
+/* That of a run's first step. */
+void ech_scaler_begin(const ech_config *config, ech_scaler *out);
+/* After a step with a dynamic scale. */
+void ech_scaler_take(ech_scaler *scaler, bool overflow);
 
 #endif

@@ -120,10 +120,10 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     size_t params = plan->model->param.n;
     plan->param = ech_calloc(params + 1, sizeof *plan->param);
     for (size_t i = 0; i < params; i++) plan_param(plan, request, (int)i);
-    /* A row for each turn, and the run's count of updates. */
     int64_t rows = forward_only ? 1 : plan->schedule->turns;
+    int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
     plan->scalars = add_persistent(plan, ECH_MEMORY_SCALARS, 0,
-                                   (rows * ech_plan_row(plan) + 1) * (int64_t)sizeof(double));
+                                   rows * row_bytes + (int64_t)sizeof(ech_plan_scalars));
     plan->partials = forward_only ? -1
                                   : add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));

@@ -315,7 +315,7 @@ typedef struct ech_plan {
     /* [blocks] The block whose input is kept for the recomputation of this one: itself, or the first of its segment.
      * -1: the block is not recomputed, or is not this rank's. */
     int *segment;
-    int scalars; /* persistent value in fp64: a row of ech_plan_row numbers for each turn, then the run's updates */
+    int scalars; /* persistent value in fp64: a row of ech_plan_row numbers for each turn, then an ech_plan_scalars */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes; /* of the arena's first part; lists' own values come after it */
@@ -368,6 +368,11 @@ const ech_step *ech_list_step_at(const ech_list *list, int tick);
  * samples one for all chunks of a micro-batch. */
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
+/* Scalars that live as long as the run, in fp64. */
+typedef struct ech_plan_scalars {
+    double updates; /* so far */
+    ech_scaler scaler;
+} ech_plan_scalars;
 /* Numbers in a row of scalars: ECH_SCALARS, and after them for each parameter the sum of its gradient's squares. */
 int ech_plan_row(const ech_plan *plan);
 /* The types of a parameter, and of its gradient; and of an optimizer's state. */

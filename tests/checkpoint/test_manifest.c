@@ -77,6 +77,42 @@ static void test_loss_that_json_has_not(void **state)
     }
 }
 
+/* A dynamic loss scale makes it version 2, and comes back. */
+static void test_loss_scale(void **state)
+{
+    (void)state;
+    ech_manifest manifest, have;
+    ech_hash hashes[3];
+    ech_text text = {0};
+    make(&manifest, hashes);
+    manifest.info.has_scaler = true;
+    manifest.info.scaler =
+        (ech_scaler){.scale = 0x1p40, .good_steps = 1999, .tolerance = 1, .overflows = 7};
+    assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+    assert_non_null(strstr(text.at, "\"version\":2,"));
+    assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_OK);
+    assert_true(have.info.has_scaler);
+    assert_memory_equal(&have.info.scaler, &manifest.info.scaler, sizeof have.info.scaler);
+    ech_manifest_free(&have);
+    ech_text_free(&text);
+    const double refused[] = {3, 0, 0x1p41};
+    for (int i = 0; i < 3; i++) {
+        manifest.info.scaler.scale = refused[i];
+        assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+        bool quiet = ech_log_set_quiet(true);
+        assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_EINPUT);
+        ech_log_set_quiet(quiet);
+        assert_error_has("loss_scale");
+        ech_text_free(&text);
+    }
+    text = print(0.1);
+    assert_non_null(strstr(text.at, "\"version\":1,"));
+    assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_OK);
+    assert_false(have.info.has_scaler);
+    ech_manifest_free(&have);
+    ech_text_free(&text);
+}
+
 static void test_every_bit_and_every_cut(void **state)
 {
     (void)state;
@@ -128,6 +164,7 @@ static void test_refused_content(void **state)
     } cases[] = {
         {"echelon checkpoint", "other", "format"},
         {"\"version\":1", "\"version\":2", "version 2"},
+        {"\"version\":1", "\"version\":3", "up to 2"},
         {"\"version\":1", "\"version\":0", "version"},
         {"\"version\":1", "\"version\":\"1\"", "version"},
         {"\"step\":100", "\"step\":-1", "step"},
@@ -198,11 +235,9 @@ static void test_hash_digits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_loss_that_json_has_not),
-        cmocka_unit_test(test_every_bit_and_every_cut),
-        cmocka_unit_test(test_refused_content),
-        cmocka_unit_test(test_refused_run_file),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_loss_that_json_has_not),
+        cmocka_unit_test(test_loss_scale),      cmocka_unit_test(test_every_bit_and_every_cut),
+        cmocka_unit_test(test_refused_content), cmocka_unit_test(test_refused_run_file),
         cmocka_unit_test(test_hash_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,9 @@ static const trial trials[ECH_RULES] = {
                                                     "parallel.pipeline=2",
                                            "model.tie_word_embeddings=true parallel.pipeline=2",
                                            SCHEDULE "pipedream model.tie_word_embeddings=true"},
+    [ECH_RULE_dynamic_scale_asynchronous] = {"precision.loss_scale=auto " SCHEDULE "pipedream",
+                                             SCHEDULE "pipedream precision.loss_scale=64",
+                                             "precision.loss_scale=auto"},
     [ECH_RULE_sequence_chunks_context] = {"memory.sequence_chunks=2 parallel.context=2",
                                           "parallel.context=2", "memory.sequence_chunks=2"},
     [ECH_RULE_full_recompute_newest_weights] =

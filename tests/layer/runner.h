@@ -151,7 +151,7 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .rows = runner_rows(r),
                      .shard = runner_rows(r),
                      .loss_sums = r->sums,
-                     .loss_scale = &r->scale};
+                     .loss_factor = &r->scale};
     bool forward = phase == ECH_FORWARD || c->recompute;
     for (const ech_operand *o = NULL; (o = ech_call_next(r->block, c, r->purpose, o));)
         if (o->port != ECH_PORT_SCRATCH) runner_operand(r, o, &call);

@@ -249,7 +249,7 @@ static ech_call make_call(bench *b)
                       .tensor_size = sharding->tensor > 1 ? sharding->tensor : 1,
                       .context_size = sharding->context > 1 ? sharding->context : 1,
                       .loss_sums = b->sums,
-                      .loss_scale = &b->scale};
+                      .loss_factor = &b->scale};
 }
 
 static size_t scratch_of(const bench *b, const ech_node *node)

@@ -73,6 +73,20 @@ static ech_status resolve_optimizer(ech_config *config)
     return status;
 }
 
+/* What a scale of the loss is by default depends on the type. */
+static ech_status resolve_loss_scale(ech_config *config)
+{
+    int64_t *scale = &config->precision.loss_scale, lower = 1;
+    bool fp16 = strcmp(ech_config_name(config, "precision.compute"), "fp16") == 0;
+    if (!fp16 && !ech_config_is_set(config, "precision.loss_scale")) *scale = 1;
+    while (lower <= *scale / 2) lower *= 2;
+    if (*scale == ECH_AUTO || *scale == lower) return ECH_OK;
+    return ech_config_complain(config, "precision.loss_scale",
+                               "%lld is no power of two, and gradients would be rounded by it; "
+                               "use %lld or %lld",
+                               (long long)*scale, (long long)lower, (long long)(2 * lower));
+}
+
 static ech_status check_directories(const ech_config *config)
 {
     ech_status status = ECH_OK;
@@ -227,6 +241,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
         strcmp(tokenizer->name, "bytes") == 0)
         ech_config_replace_text(&config->data.tokenizer, "bytes");
     ECH_ALSO(&status, resolve_optimizer(config));
+    ECH_ALSO(&status, resolve_loss_scale(config));
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
     ECH_ALSO(&status, resolve_model(config, tokenizer));
     if (config->model.vocab_size != ECH_AUTO)

@@ -53,6 +53,9 @@ static void describe(const ech_trainer *t, const ech_finding *finding, ech_text 
     if (finding->rank < 0)
         ech_text_append(out, "not found again when the step was repeated (a passing fault of the "
                              "machine?)");
+    else if (finding->summed)
+        ech_text_append(out, "in rank %d after all micro-batches: %s", finding->rank,
+                        finding->what);
     else if (finding->block < 0)
         ech_text_append(out, "in rank %d before the first micro-batch: %s", finding->rank,
                         finding->what);
@@ -65,7 +68,13 @@ static void describe(const ech_trainer *t, const ech_finding *finding, ech_text 
 /* The weights themselves have a NaN or infinity: no later step can be right. */
 static bool is_lost(const ech_finding *finding)
 {
-    return finding->rank >= 0 && finding->block < 0;
+    return finding->rank >= 0 && finding->block < 0 && !finding->summed;
+}
+
+/* The lower of these may mend it, too. */
+static const char *or_loss_scale(const ech_trainer *t)
+{
+    return ech_exec_scaler(t->session.exec).scale > 1 ? " or precision.loss_scale" : "";
 }
 
 /* The error that ends the run; its hint depends on the state of the weights. */
@@ -80,8 +89,8 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
     if (is_beyond(t)) return refuse_more(t, what);
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity, %s; the update was withheld. Lower "
-             "optimizer.learning_rate, or set training.on_nonfinite=skip",
-             (long long)t->step + 1, what);
+             "optimizer.learning_rate%s, or set training.on_nonfinite=skip",
+             (long long)t->step + 1, what, or_loss_scale(t));
 }
 
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t)

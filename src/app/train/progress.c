@@ -104,6 +104,12 @@ static double mfu(const ech_progress *p, const ech_step_metrics *m)
     return p->peak_flops > 0 && part <= 1 ? part : (double)NAN;
 }
 
+/* Runs without loss scaling do not show it. */
+static bool is_scaled(const ech_step_metrics *m)
+{
+    return m->loss_scale > 1 || m->next_scale > 1 || m->overflows > 0;
+}
+
 /* spike: 0: the loss is none. */
 static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
 {
@@ -121,6 +127,12 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
     ech_metrics_int(&json, "bytes_sent", m->bytes_sent);
     ech_metrics_int(&json, "peak_bytes", m->peak_bytes);
     ech_text_append(&json, ",\"skipped\":%s", m->skipped ? "true" : "false");
+    if (is_scaled(m)) {
+        ech_metrics_real(&json, "loss_scale", m->loss_scale);
+        ech_text_append(&json, ",\"overflow\":%s", m->overflow ? "true" : "false");
+        ech_metrics_int(&json, "overflows", m->overflows);
+        ech_metrics_real(&json, "next_loss_scale", m->next_scale);
+    }
     if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
     add_json(p, &json);
 }
@@ -148,8 +160,10 @@ static void show_step(ech_progress *p, const ech_note *note)
         {"memory/process_gib", process_bytes() / gib},
         {"run/tokens", (double)m->tokens},
         {"run/restarts", (double)(p->start - 1)},
+        {"optimizer/loss_scale", m->loss_scale}, /* last, since not all runs show it */
     };
-    add_scalars(p, note->wall_time, m->step, scalars, sizeof scalars / sizeof *scalars);
+    int n = sizeof scalars / sizeof *scalars;
+    add_scalars(p, note->wall_time, m->step, scalars, is_scaled(m) ? n : n - 1);
 }
 
 static int64_t whole_number(double value)
@@ -164,7 +178,8 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
     /* The most important comes first: a narrow terminal truncates the end. */
     begin_line(p, m->step, out);
     ech_text_append(out, "loss %.4f | ETA %s", m->loss, ech_count_span(left, span));
-    if (m->skipped) ech_text_append(out, " | update skipped");
+    if (m->skipped) ech_text_append(out, " | %supdate skipped", m->overflow ? "overflow, " : "");
+    if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);
     ech_text_append(out, " | norm %.2f | lr %.1e | %s tok/s | %s", m->grad_norm, m->learning_rate,
                     ech_count_text(whole_number(m->tokens_per_second), speed),
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
@@ -188,6 +203,8 @@ static void write_step_note(ech_progress *p, const ech_note *note)
     else if (due)
         ech_status_line_say(&p->line, text.at);
     p->any = true;
+    if (m->next_scale != m->loss_scale && !p->line.columns && !due) /* no such step goes unsaid */
+        ech_status_line_say(&p->line, text.at);
     if (!begins) return;
     text.n = 0;
     begin_line(p, m->step, &text);

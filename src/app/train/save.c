@@ -147,6 +147,8 @@ ech_status ech_trainer_save(ech_trainer *t)
     info.optimizer_count = ech_exec_updates(t->session.exec);
     info.samples = t->step * t->config->training.global_batch_size;
     info.skipped_steps = t->skipped;
+    info.has_scaler = ech_scaler_is_dynamic(t->config);
+    info.scaler = ech_exec_scaler(t->session.exec);
     info.loss = t->loss;
     info.ranks = t->design->world;
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,

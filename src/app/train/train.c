@@ -141,6 +141,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
 {
     int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
     if (!ech_trainer_is_first(t)) return;
+    ech_scaler scaler = ech_exec_scaler(t->session.exec);
     const ech_note note = {.kind = ECH_NOTE_STEP,
                            .step = {.step = t->step,
                                     .loss = r->loss,
@@ -153,6 +154,10 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                                     .flops_per_second = t->flops / seconds,
                                     .bytes_sent = sent,
                                     .peak_bytes = t->session.plan->arena_bytes,
+                                    .loss_scale = r->loss_scale,
+                                    .overflow = r->overflow,
+                                    .overflows = (int64_t)scaler.overflows,
+                                    .next_scale = scaler.scale,
                                     .skipped = r->withheld}};
     switch_to(t, ECH_ACTIVITY_METRICS);
     ech_progress_submit(t->progress, &note);
@@ -162,7 +167,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
 /* `r` is a copy: ech_trainer_explain_nonfinite repeats the step, which changes the readings. */
 static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, int64_t sent)
 {
-    if (r.withheld) ECH_TRY(ech_trainer_explain_nonfinite(t));
+    if (r.withheld && !r.overflow) ECH_TRY(ech_trainer_explain_nonfinite(t));
     if (!r.withheld) {
         t->withheld = 0;
         t->proven = t->saved_step;
