@@ -3,7 +3,8 @@
  * Checks gradients: each parameter of the rank's blocks is in one
  * bucket, and in every turn each bucket is written by all its writers, then reduced once (if its group
  * has more than one member), then normed, then used for one update. Who writes is asked of the
- * model, and of the accesses where the list has them.
+ * model, and of the accesses where the list has them. Before the update come all rounds of the optimizer's statistics;
+ * each reads what the one before has folded.
  */
 #include <stdlib.h>
 
@@ -12,8 +13,22 @@
 typedef struct bucket_state {
     int turn;                 /* that it is in: updates so far */
     int writer, reduce, norm; /* the last step of this turn that did, or -1 */
+    int round, fold;          /* the last STATISTICS and FOLD, or -1 */
+    int rounds;               /* STATISTICS so far */
     bool shared;
 } bucket_state;
+
+/* A bucket's state at the beginning of a turn. */
+static bucket_state fresh(int turn, bool shared)
+{
+    return (bucket_state){.turn = turn,
+                          .writer = -1,
+                          .reduce = -1,
+                          .norm = -1,
+                          .round = -1,
+                          .fold = -1,
+                          .shared = shared};
+}
 
 typedef struct audit {
     const ech_plan *plan;
@@ -130,11 +145,69 @@ static ech_status norm(audit *a, int s, bucket_state *b)
     return ECH_OK;
 }
 
+/* ---- statistics ---- */
+
+/* How many rounds the parameters of a bucket declare; *folds: whether ranks must fold what round `round` makes. */
+static int count_rounds(const ech_plan *plan, int index, int round, bool *folds)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    int rounds = 0;
+    *folds = false;
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_plan_param *p = &plan->param[param];
+        const ech_shape *shape = &plan->model->param.at[param].shape;
+        for (int k = 0; k < p->statistics; k++) {
+            const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
+            if (s->round >= rounds) rounds = s->round + 1;
+            for (int d = 0; d < shape->dims; d++)
+                *folds |= s->round == round && s->over >> d & 1u &&
+                          ech_axis_shards(shape->axis[d], plan->layout->sharding) > 1;
+        }
+    }
+    return rounds;
+}
+
+/* Whether what the last round has made is complete when a compute step begins now. */
+static bool is_folded(const audit *a, int index, const bucket_state *b)
+{
+    bool folds;
+    count_rounds(a->plan, index, b->rounds - 1, &folds);
+    return !folds || (b->fold > b->round && a->compute_knows >= b->fold);
+}
+
+static ech_status compute_statistics(audit *a, int s, bucket_state *b)
+{
+    const ech_step *step = &a->list->step.at[s];
+    if (b->norm < 0) return reject(a, s, "comes before the norm");
+    if (step->count != b->rounds) return reject(a, s, "is not the next round");
+    if (!is_folded(a, step->index, b)) return reject(a, s, "does not wait for the fold");
+    b->round = s;
+    b->rounds++;
+    return ECH_OK;
+}
+
+static ech_status fold(audit *a, int s, bucket_state *b)
+{
+    const ech_step *step = &a->list->step.at[s];
+    bool folds;
+    count_rounds(a->plan, step->index, step->count, &folds);
+    if (!folds || step->count != b->rounds - 1 || b->fold > b->round)
+        return reject(a, s, "folds what is not to be folded now");
+    if (a->reduce_knows < b->round) return reject(a, s, "does not wait for the statistics");
+    b->fold = s;
+    return ECH_OK;
+}
+
 static ech_status update(audit *a, int s, bucket_state *b)
 {
+    int index = a->list->step.at[s].index;
+    bool folds;
     if (b->norm < 0) return reject(a, s, "is not the one update after the norm");
-    *b = (bucket_state){
-        .turn = b->turn + 1, .writer = -1, .reduce = -1, .norm = -1, .shared = b->shared};
+    if (b->rounds != count_rounds(a->plan, index, 0, &folds))
+        return reject(a, s, "comes before all statistics");
+    if (!is_folded(a, index, b)) return reject(a, s, "does not wait for the fold");
+    *b = fresh(b->turn + 1, b->shared);
     return ECH_OK;
 }
 
@@ -153,6 +226,10 @@ static ech_status use_bucket(audit *a, int s)
         return reduce(a, s, b);
     case ECH_PARAMS_NORM:
         return norm(a, s, b);
+    case ECH_PARAMS_STATISTICS:
+        return compute_statistics(a, s, b);
+    case ECH_PARAMS_FOLD:
+        return fold(a, s, b);
     case ECH_PARAMS_UPDATE:
         return update(a, s, b);
     case ECH_PARAMS_COPY: /* is of weights: check/versions.c */
@@ -202,9 +279,8 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
                .compute_knows = -1};
     for (size_t b = 0; b < plan->bucket.n; b++) {
         ech_layout_group group = plan->bucket.at[b].group;
-        a.bucket[b] = (bucket_state){.writer = -1, .reduce = -1, .norm = -1};
-        a.bucket[b].shared =
-            ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1;
+        a.bucket[b] =
+            fresh(0, ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1);
     }
     ech_status status = check_steps(&a);
     free(a.bucket);

@@ -130,6 +130,8 @@ static ech_status check_step(shelf *v, int s)
     case ECH_PARAMS_NOTHING:
     case ECH_PARAMS_SUM:
     case ECH_PARAMS_NORM:
+    case ECH_PARAMS_STATISTICS:
+    case ECH_PARAMS_FOLD:
         break;
     }
     return ECH_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameters, their gradients and optimizer states: INIT, NORM, NORM_SUM, CLIP, UPDATE, HASH, and
+ * Parameters, their gradients and optimizer states: INIT, NORM, NORM_SUM, CLIP, STASH, HASH, and
  * views of them.
  */
 #include <math.h>
@@ -43,19 +43,12 @@ ech_tensor ech_exec_param(const ech_exec *exec, int param)
     return ech_exec_param_at(exec, param, 0);
 }
 
-ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, void *data)
-{
-    int64_t size[ECH_MAX_DIMS];
-    ech_shape_resolve(&state->shape, ech_extent_of_params(exec->plan->layout->sharding), size);
-    return ech_tensor_view(data, ech_plan_state_dtype(exec->plan, state), state->shape.dims, size);
-}
-
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_state *s = &plan->state.at[plan->param[param].first_state + state];
     char *data = exec->arena + plan->persistent.at[s->value].offset;
-    return ech_exec_state_view(exec, &s->is, data);
+    return ech_exec_state_view(exec, &s->is, plan->layout->sharding, data);
 }
 
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
@@ -151,8 +144,7 @@ ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* The parameters of the step's bucket. */
-static const int *bucket_params(const ech_exec *exec, const ech_step *step, int *n)
+const int *ech_exec_bucket_params(const ech_exec *exec, const ech_step *step, int *n)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     *n = bucket->params;
@@ -166,7 +158,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     double *row = ech_exec_row(exec, step->turn), *squares = row + ECH_SCALARS;
     double scale = row[ECH_SCALAR_LOSS_SCALE];
     int n;
-    const int *params = bucket_params(exec, step, &n);
+    const int *params = ech_exec_bucket_params(exec, step, &n);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
@@ -247,46 +239,10 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
 {
     int n;
-    const int *params = bucket_params(exec, step, &n);
+    const int *params = ech_exec_bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++)
         if (exec->plan->param[params[i]].master < 0)
             ech_exec_copy_weights(exec, params[i], step->version, step->version + 1);
-    return ECH_OK;
-}
-
-static void update_param(ech_exec *exec, const ech_step *step, int index, ech_update update)
-{
-    const ech_plan *plan = exec->plan;
-    int master = plan->param[index].master;
-    ech_tensor weights = ech_exec_param_at(exec, index, step->version);
-    ech_tensor gradient = ech_exec_gradient(exec, index), state[ECH_MAX_STATES];
-    for (int i = 0; i < plan->param[index].states; i++) state[i] = ech_exec_state(exec, index, i);
-    bool decays = plan->model->param.at[index].decay;
-    update.weight_decay = decays ? exec->config->optimizer.weight_decay : 0;
-    plan->optimizer->update(&(ech_optimizer_work){.kernels = plan->kernels,
-                                                  .context = exec->context,
-                                                  .param = master < 0 ? &weights : &state[master],
-                                                  .rounded = master < 0 ? NULL : &weights,
-                                                  .gradient = &gradient,
-                                                  .state = state,
-                                                  .update = &update});
-}
-
-ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
-{
-    const ech_plan *plan = exec->plan;
-    const double *s = ech_exec_row(exec, step->turn);
-    ech_exec_touch(exec, plan->bucket.at[step->index].value);
-    int n;
-    const int *params = bucket_params(exec, step, &n);
-    for (int i = 0; i < n && s[ECH_SCALAR_WITHHELD] > 0; i++)
-        ech_exec_round_weights(exec, params[i], step->version);
-    if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
-    ech_update update = {.learning_rate = s[ECH_SCALAR_LEARNING_RATE],
-                         .count = (int64_t)s[ECH_SCALAR_UPDATES],
-                         .grad_scale = s[ECH_SCALAR_CLIP]};
-    plan->optimizer->configure(exec->config, &update);
-    for (int i = 0; i < n; i++) update_param(exec, step, params[i], update);
     return ECH_OK;
 }
 

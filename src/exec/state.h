@@ -183,8 +183,11 @@ void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *o
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
 /* Makes the weights of a version the rounding of the master; without a master they stay as they are. */
 void ech_exec_round_weights(ech_exec *exec, int param, int version);
-/* This rank's shard of a state, with that memory. */
-ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, void *data);
+/* This rank's shard of a state, or with sharding {0} all of it, with that memory. */
+ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
+                               void *data);
+/* The parameters of the step's bucket. */
+const int *ech_exec_bucket_params(const ech_exec *exec, const ech_step *step, int *n);
 /* *out: the tensor of the block's value `local` in the list; `data`: the memory of its base. */
 void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,
                    ech_tensor *out);

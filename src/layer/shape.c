@@ -39,6 +39,17 @@ ech_shape ech_shape_of_rows(const ech_shape *x)
     return shape;
 }
 
+ech_shape ech_shape_without(const ech_shape *shape, unsigned dims)
+{
+    ech_shape rest = {0};
+    for (int d = 0; d < shape->dims; d++) {
+        if (dims & 1u << d) continue;
+        rest.axis[rest.dims] = shape->axis[d];
+        rest.size[rest.dims++] = shape->size[d];
+    }
+    return rest;
+}
+
 static const struct {
     ech_mesh mesh;
     int parts;

@@ -73,6 +73,8 @@ ech_shape ech_shape_tokens(void);
 
 /* One number a row of x: its shape without the last axis. */
 ech_shape ech_shape_of_rows(const ech_shape *x);
+/* The shape without the dimensions whose bits are set: bit d, dimension d. */
+ech_shape ech_shape_without(const ech_shape *shape, unsigned dims);
 
 /* The axes of the mesh over which the axis is sharded. */
 ech_mesh ech_axis_mesh(ech_axis axis);

@@ -2,8 +2,10 @@
  *
  * Optimizers, learning-rate curves, gradient clipping, and loss scaling.
  *
- * An optimizer is a file and a row of optimizers.def. It declares what it keeps of each parameter, and updates a shard
- * of a parameter from the same shards of gradient and states. It knows nothing of ranks.
+ * An optimizer is a file and a row of optimizers.def. It declares what it keeps of each parameter (states), and what it
+ * must know of the whole gradient before its update (statistics, in rounds). It works on a shard of a parameter, of its
+ * gradient and states, and knows nothing of ranks: where an axis over which a statistic is taken is sharded, what the
+ * ranks have computed of their shards is folded.
  */
 #ifndef ECH_OPTIM_OPTIM_H
 #define ECH_OPTIM_OPTIM_H
@@ -14,7 +16,7 @@
 #include "kernel/kernel.h"
 #include "layer/layer.h"
 
-enum { ECH_MAX_STATES = 4 };
+enum { ECH_MAX_STATES = 4, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
 
 /* What an optimizer keeps of a parameter from update to update, and in checkpoints. */
 typedef struct ech_state {
@@ -26,30 +28,52 @@ typedef struct ech_state {
     ech_dtype fixed; /* of ECH_TYPE_FIXED */
 } ech_state;
 
+/* How what ranks have computed of their shards becomes the statistic of the whole. */
+typedef enum ech_fold_of_shards {
+    ECH_SHARDS_SUM,     /* fp64, added in the order of shards */
+    ECH_SHARDS_MAXIMUM, /* fp64 */
+    ECH_SHARDS_GATHER   /* side by side: afterwards every rank has the unsharded tensor */
+} ech_fold_of_shards;
+
+/* What an optimizer computes before its update and does not keep. */
+typedef struct ech_statistic {
+    ech_state is; /* without a name; its axes as a state's */
+    int round; /* that computes it, from gradient, parameter, states and the statistics of earlier rounds */
+    unsigned
+        over; /* bit d: what is taken over dimension d of the parameter; 0: it is never folded */
+    ech_fold_of_shards fold;
+} ech_statistic;
+
 /* What an optimizer needs for a parameter. */
 typedef struct ech_optimizer_needs {
-    int states;
+    int states, statistics;
     ech_state state[ECH_MAX_STATES]; /* [states] */
     int master; /* the state that is the parameter in full, of which the weights are the rounding; -1: none */
+    ech_statistic statistic[ECH_MAX_STATISTICS]; /* [statistics] */
 } ech_optimizer_needs;
 
 /* What an optimizer works on: this rank's shards, and the update's numbers. */
 typedef struct ech_optimizer_work {
     const ech_kernels *kernels;
     ech_kernel_context *context;
+    const ech_param *of; /* the unsharded parameter */
     const ech_tensor *param, *gradient; /* param: the master, where there is one */
     const ech_tensor *rounded; /* the weights, to be the master's rounding; NULL: no master */
     const ech_tensor *state;   /* [states] in the order in which they are declared */
+    const ech_tensor *
+        statistic; /* [statistics] likewise; of earlier rounds folded, those of later ones not yet valid */
     const ech_update *update;
 } ech_optimizer_work;
 
 typedef struct ech_optimizer {
     const char *name;
     const char *reads; /* blank-separated keys that this optimizer uses and some others do not */
-    /* Adds the states of a parameter under this configuration. They start at zero. */
+    /* Adds the states and statistics of a parameter under this configuration. States start at zero. */
     void (*declare)(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs);
     /* Sets the fields of `update` that come from the configuration. */
     void (*configure)(const ech_config *config, ech_update *update);
+    /* Computes the statistics of a round; may change states. NULL: none are declared. */
+    void (*round)(const ech_optimizer_work *work, int round);
     /* Updates param and states in place, and writes `rounded`. */
     void (*update)(const ech_optimizer_work *work);
 } ech_optimizer;
@@ -59,6 +83,12 @@ typedef struct ech_optimizer {
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
 /* For optimizers: adds a wide state of that shape. */
 void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);
+/* The same of a statistic: in fp64, or in the wide type if it is gathered or never folded. */
+void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_shape *shape,
+                                 unsigned over, ech_fold_of_shards fold);
+/* Into how many shards the axes are cut over which the statistic of that parameter is taken; 1: it is not folded. */
+int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
+                         ech_sharding sharding);
 
 const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
 const ech_optimizer *ech_optimizer_of(const ech_config *config);

@@ -56,6 +56,25 @@ void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const
         (ech_state){.name = name, .shape = *shape, .type = ECH_TYPE_WIDE};
 }
 
+void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_shape *shape,
+                                 unsigned over, ech_fold_of_shards fold)
+{
+    ECH_ASSERT(needs->statistics < ECH_MAX_STATISTICS && round < ECH_MAX_ROUNDS);
+    bool wide = !over || fold == ECH_SHARDS_GATHER;
+    ech_state is = {
+        .shape = *shape, .type = wide ? ECH_TYPE_WIDE : ECH_TYPE_FIXED, .fixed = ECH_F64};
+    needs->statistic[needs->statistics++] = (ech_statistic){is, round, over, fold};
+}
+
+int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
+                         ech_sharding sharding)
+{
+    int shards = 1;
+    for (int d = 0; d < param->shape.dims; d++)
+        if (statistic->over & 1u << d) shards *= ech_axis_shards(param->shape.axis[d], sharding);
+    return shards;
+}
+
 ech_status ech_optimizer_check_keys(const ech_config *config)
 {
     const ech_optimizer *own = ech_optimizer_of(config);

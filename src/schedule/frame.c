@@ -175,6 +175,24 @@ static void add_reduction(framing *f, size_t bucket, int after)
     f->list->step.at[f->reduced[bucket]].group = group;
 }
 
+/* The rounds of statistics before a bucket's update. Returns the last fold, or -1. */
+static int add_rounds(framing *f, int b)
+{
+    const ech_bucket *bucket = &f->plan->bucket.at[b];
+    int folded = -1;
+    for (int round = 0; round < bucket->rounds; round++) {
+        int made = add(f, ECH_STEP_STATISTICS, b, folded);
+        f->list->step.at[made].count = round;
+        f->list->step.at[made].version = f->turn + 1; /* the weights that UPDATE works on in place */
+        folded = -1;
+        if (!bucket->folded[round].bytes) continue;
+        folded = add(f, ECH_STEP_FOLD, b, made);
+        f->list->step.at[folded].count = round;
+        f->list->step.at[folded].group = ECH_GROUP_TENSOR;
+    }
+    return folded;
+}
+
 static void add_update(framing *f)
 {
     size_t buckets = f->plan->bucket.n;
@@ -191,7 +209,7 @@ static void add_update(framing *f)
             int stash = add(f, ECH_STEP_STASH, (int)b, -1);
             f->list->step.at[stash].version = f->turn;
         }
-        int update = add(f, ECH_STEP_UPDATE, (int)b, -1);
+        int update = add(f, ECH_STEP_UPDATE, (int)b, add_rounds(f, (int)b));
         f->list->step.at[update].version = f->turn + 1;
     }
 }

@@ -45,6 +45,15 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
 void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *order,
                                       ech_numbering numbering, int **version);
 
+/* Plans the states of a parameter that the rank holds, and lists its statistics. */
+void ech_plan_states(ech_plan *plan, const ech_config *config, int param);
+/* Plans the copies of a parameter and its states that SAVE writes. After everything else, so that no other value
+ * moves. */
+void ech_plan_snapshot(ech_plan *plan, int param);
+/* Lays out the statistics of each bucket. */
+void ech_pass_statistics(ech_plan *plan);
+/* Adds a persistent value; `index`: as in ech_value. Returns its number. */
+int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes);
 /* Assigns parameters to buckets of about `bucket_bytes`, in the order in which the lowered steps complete their
  * gradients. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config);

@@ -6,7 +6,7 @@
 
 #include "schedule/passes.h"
 
-static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes)
+int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes)
 {
     ech_value value = {.kind = kind,
                        .block = -1,
@@ -21,20 +21,6 @@ static int add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64
     return (int)plan->persistent.n - 1;
 }
 
-static void plan_states(ech_plan *plan, const ech_config *config, int index)
-{
-    ech_optimizer_needs needs = ech_optimizer_needs_of(config, &plan->model->param.at[index]);
-    plan->param[index].first_state = (int)plan->state.n;
-    plan->param[index].states = needs.states;
-    plan->param[index].master = needs.master;
-    for (int s = 0; s < needs.states; s++) {
-        int64_t bytes = ech_plan_state_bytes(plan, &needs.state[s]);
-        int value = add_persistent(plan, ECH_MEMORY_OPTIMIZER, index, bytes);
-        ECH_PUSH(plan->state,
-                 (ech_plan_state){.is = needs.state[s], .value = value, .snapshot = -1});
-    }
-}
-
 /* Weights in as many versions as are kept, and states; of what this rank holds. */
 static void plan_param(ech_plan *plan, const ech_plan_request *request, int index)
 {
@@ -44,51 +30,12 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
     int64_t bytes = ech_plan_param_bytes(plan, index);
-    p->value = add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
+    p->value = ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     for (int v = 1; v < plan->versions; v++)
-        add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
+        ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     p->norm_first = plan->norm_partials;
     plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-    if (!request->forward_only) plan_states(plan, request->config, index);
-}
-
-/* After everything else, so that no other value moves. */
-static void plan_snapshot(ech_plan *plan, int index)
-{
-    ech_plan_param *p = &plan->param[index];
-    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
-    int64_t bytes = ech_plan_param_bytes(plan, index);
-    if (p->master < 0) p->snapshot = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
-    for (int s = 0; s < p->states; s++) {
-        ech_plan_state *state = &plan->state.at[p->first_state + s];
-        if (ech_layout_writes_state(plan->layout, plan->model, plan->rank, index, &state->is.shape))
-            state->snapshot = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index,
-                                             ech_plan_state_bytes(plan, &state->is));
-    }
-    if (plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
-        p->previous = add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
-}
-
-static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
-{
-    const ech_plan_param *p = &plan->param[index];
-    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, rank, index)) return 0;
-    int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
-    int64_t bytes = copies * ech_align(ech_plan_param_bytes(plan, index));
-    for (int s = 0; s < p->states; s++) {
-        const ech_state *state = &plan->state.at[p->first_state + s].is;
-        if (ech_layout_writes_state(plan->layout, plan->model, rank, index, &state->shape))
-            bytes += ech_align(ech_plan_state_bytes(plan, state));
-    }
-    return bytes;
-}
-
-int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < (int)plan->model->param.n && plan->snapshots; i++)
-        bytes += snapshot_bytes(plan, rank, i);
-    return bytes;
+    if (!request->forward_only) ech_plan_states(plan, request->config, index);
 }
 
 static bool takes_snapshots(const ech_plan_request *request)
@@ -107,7 +54,7 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
             const ech_block_value *v = &block->value.at[local];
             if (!v->cached || !(v->purposes & 1u << ECH_GENERATE)) continue;
             size_t bytes = ech_block_value_bytes(block, local, extent, plan->types);
-            int value = add_persistent(plan, ECH_MEMORY_KV_CACHE, -1, (int64_t)bytes);
+            int value = ech_plan_add_persistent(plan, ECH_MEMORY_KV_CACHE, -1, (int64_t)bytes);
             plan->persistent.at[value].block = b;
             plan->persistent.at[value].local = local;
         }
@@ -122,12 +69,13 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     for (size_t i = 0; i < params; i++) plan_param(plan, request, (int)i);
     int64_t rows = forward_only ? 1 : plan->schedule->turns;
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
-    plan->scalars = add_persistent(plan, ECH_MEMORY_SCALARS, 0,
-                                   rows * row_bytes + (int64_t)sizeof(ech_plan_scalars));
-    plan->partials = forward_only ? -1
-                                  : add_persistent(plan, ECH_MEMORY_SCALARS, 1,
+    plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0,
+                                            rows * row_bytes + (int64_t)sizeof(ech_plan_scalars));
+    plan->partials = forward_only
+                         ? -1
+                         : ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));
-    for (size_t i = 0; i < params && plan->snapshots; i++) plan_snapshot(plan, (int)i);
+    for (size_t i = 0; i < params && plan->snapshots; i++) ech_plan_snapshot(plan, (int)i);
 }
 
 static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_extent extent,
@@ -155,6 +103,7 @@ static void plan_training(ech_plan *plan, const ech_config *config, const ordere
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     ech_pass_lower(plan, list, &train->order, train->version);
     ech_pass_bucket(plan, list, config);
+    ech_pass_statistics(plan);
     ech_pass_frame_training(plan, list);
 }
 
@@ -351,6 +300,7 @@ void ech_plan_destroy(ech_plan *plan)
     free(plan->persistent.at);
     free(plan->param);
     free(plan->state.at);
+    free(plan->statistic.at);
     free(plan->bucket.at);
     free(plan->bucket_param.at);
     free(plan->segment);
@@ -410,17 +360,6 @@ int64_t ech_plan_param_bytes(const ech_plan *plan, int param)
 {
     return plan->param[param].elements *
            (int64_t)ech_dtype_bytes(ech_plan_param_dtype(plan, param));
-}
-
-ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state)
-{
-    return ech_type_dtype(state->type, state->fixed, plan->types);
-}
-
-int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state)
-{
-    return ech_shape_count(&state->shape, ech_extent_of_params(plan->layout->sharding)) *
-           (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, state));
 }
 
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)

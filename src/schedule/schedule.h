@@ -100,13 +100,13 @@ typedef struct ech_step {
      * `micro` is the micro-batch's first. Else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
-    /* The weight version that F, B, W, R and STASH read, or that UPDATE writes. 0: the newest when the list begins; k:
-     * after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
+    /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when
+     * the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
     int peer;      /* rank at the other end of a message; -1 elsewhere */
     int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
-    int index;     /* bucket of REDUCE_GRADS, STASH, NORM, UPDATE; first scalar of REDUCE */
-    int count;     /* scalars of REDUCE */
+    int index;     /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
+    int count;     /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
@@ -268,16 +268,24 @@ typedef struct ech_bucket {
     ech_dtype wire;          /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group;  /* over which it is reduced */
     int value;               /* in the train list */
+    /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies side by side. */
+    int rounds;
+    int64_t statistics_bytes;
+    struct ech_folded {
+        int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
+    } folded[ECH_MAX_ROUNDS];
+    int statistics; /* value of the turn whose steps the access pass is at */
 } ech_bucket;
 
 typedef struct ech_plan_param {
     int64_t elements; /* of this rank's shard; 0: this rank does not hold it */
     int value; /* persistent value of slot 0; slot i is value + i (plan.versions); -1: none */
-    int first_state, states; /* in plan.state */
-    int master;              /* ech_optimizer_needs.master */
+    int first_state, states;         /* in plan.state */
+    int first_statistic, statistics; /* in plan.statistic */
+    int master;                      /* ech_optimizer_needs.master */
     int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
-    int previous;          /* the same of the version before the newest */
-    int bucket;            /* -1: none */
+    int previous; /* the same of the version before the newest */
+    int bucket;   /* -1: none */
     int64_t bucket_offset; /* elements from the bucket's beginning */
     int64_t norm_first;    /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
@@ -288,6 +296,15 @@ typedef struct ech_plan_state {
     int value;    /* persistent value */
     int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
 } ech_plan_state;
+
+/* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. */
+typedef struct ech_plan_statistic {
+    ech_statistic is;
+    int shards; /* ech_statistic_shards */
+    int64_t
+        at; /* where a round computes it, of this rank's shards; where it is sum or maximum later */
+    int64_t whole; /* where it is later: `at`, or where it is gathered */
+} ech_plan_statistic;
 
 typedef struct ech_plan {
     int rank;
@@ -303,6 +320,7 @@ typedef struct ech_plan {
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at the arena's beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
+    ECH_LIST(ech_plan_statistic) statistic; /* likewise */
     ECH_LIST(ech_bucket) bucket;
     ECH_LIST(int) bucket_param; /* parameters, bucket by bucket */
     int64_t norm_partials;      /* partial sums of squares of this rank's gradients */
@@ -379,6 +397,10 @@ int ech_plan_row(const ech_plan *plan);
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
+/* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE; -1: its optimizer has none. */
+int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
+/* Whether FOLD folds it after that round. */
+bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
@@ -435,10 +457,12 @@ ech_working ech_plan_working(const ech_plan *plan);
 /* What a step does with parameters and their gradients. All uses but the first two work on one bucket. */
 typedef enum ech_params_use {
     ECH_PARAMS_NOTHING,
-    ECH_PARAMS_READ,  /* computes with a version of the weights */
-    ECH_PARAMS_SUM,   /* sums gradients over ranks */
-    ECH_PARAMS_NORM,  /* sums squares of gradients */
-    ECH_PARAMS_COPY,  /* STASH: copies the newest version to the slot of the next one */
+    ECH_PARAMS_READ, /* computes with a version of the weights */
+    ECH_PARAMS_SUM,  /* sums gradients over ranks */
+    ECH_PARAMS_NORM, /* sums squares of gradients */
+    ECH_PARAMS_COPY, /* STASH: copies the newest version to the slot of the next one */
+    ECH_PARAMS_STATISTICS,
+    ECH_PARAMS_FOLD,  /* folds statistics over ranks */
     ECH_PARAMS_UPDATE /* makes the next version */
 } ech_params_use;
 

@@ -134,9 +134,102 @@ static double update_seconds(const ech_step_query *q)
     return ech_cost_update(&q->costs->rates, bytes_of(q));
 }
 
+/* ---- STATISTICS, FOLD ---- */
+
+/* A turn's statistics are born in its first round. They are what a step touches first (ech_list_statistics). */
+static void touch_statistics(ech_accessor *a)
+{
+    ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
+    bool first = a->step->kind == ECH_STEP_STATISTICS && a->step->count == 0;
+    if (first)
+        bucket->statistics = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STATISTICS,
+                                                           .block = -1,
+                                                           .local = -1,
+                                                           .micro = -1,
+                                                           .index = a->step->index,
+                                                           .bytes = bucket->statistics_bytes});
+    if (bucket->rounds) ech_access_value(a, bucket->statistics, true);
+}
+
+int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    return bucket_of(plan, step)->rounds ? list->access.at[step->first_access].value : -1;
+}
+
+static void touch_round(ech_accessor *a)
+{
+    touch_statistics(a);
+    read_gradients(a);
+}
+
+static int64_t folded_bytes(const ech_plan *plan, const ech_step *step)
+{
+    return bucket_of(plan, step)->folded[step->count].bytes;
+}
+
+static void touch_fold(ech_accessor *a)
+{
+    int members =
+        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
+    touch_statistics(a);
+    ech_access_scratch(a, (size_t)(members * folded_bytes(a->plan, a->step)));
+}
+
+static void print_round(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, ", round %d", step->count);
+}
+
+static void print_fold(const ech_step *step, ech_text *out)
+{
+    print_round(step, out);
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+/* Gradients are read, and at most as many weights. */
+static ech_work round_work(const ech_step_query *q)
+{
+    return (ech_work){.bytes = bytes_of(q)};
+}
+
+static int64_t fold_sends(const ech_plan *plan, const ech_step *step, int members)
+{
+    return (members - 1) * folded_bytes(plan, step);
+}
+
+static ech_work fold_work(const ech_step_query *q)
+{
+    const ech_plan *plan = q->plan;
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, q->step->group);
+    return (ech_work){.bytes = (double)fold_sends(plan, q->step, m.size)};
+}
+
+static double fold_seconds(const ech_step_query *q)
+{
+    const ech_rates *rates = &q->costs->rates;
+    return rates->latency * ech_cost_rounds(q->among.members) +
+           (double)fold_sends(q->plan, q->step, q->among.members) /
+               ech_rates_between(rates, q->among.first, q->among.last);
+}
+
+static void count_fold(ech_traffic_count *c, const ech_step *step)
+{
+    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_TENSOR];
+    const ech_membership *m = &c->of[step->group];
+    traffic->bytes += fold_sends(c->plan, step, m->size);
+    traffic->messages += m->size - 1;
+    ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_GATHER, step->group, 1);
+}
+
+const ech_step_methods ech_statistics_methods = {
+    .touch = touch_round, .print = print_round, .work = round_work, .seconds = norm_seconds};
+const ech_step_methods ech_fold_methods = {touch_fold, print_fold, fold_work, fold_seconds,
+                                           count_fold};
+
 const ech_step_methods ech_norm_methods = {
     .touch = read_gradients, .print = print, .work = norm_work, .seconds = norm_seconds};
 const ech_step_methods ech_stash_methods = {
     .print = print, .work = stash_work, .seconds = stash_seconds};
 const ech_step_methods ech_update_methods = {
-    .touch = read_gradients, .print = print, .work = update_work, .seconds = update_seconds};
+    .touch = touch_round, .print = print, .work = update_work, .seconds = update_seconds};

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The optimizer: STATISTICS and UPDATE hand it each parameter of a bucket, FOLD makes what ranks have computed of their
+ * shards the statistics of the whole.
+ */
+#include <string.h>
+
+#include "exec/state.h"
+
+ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
+                               void *data)
+{
+    int64_t size[ECH_MAX_DIMS];
+    ech_shape_resolve(&state->shape, ech_extent_of_params(sharding), size);
+    return ech_tensor_view(data, ech_plan_state_dtype(exec->plan, state), state->shape.dims, size);
+}
+
+/* ---- STATISTICS, UPDATE ---- */
+
+/* In the rounds that come after its own a gathered statistic is whole. */
+static ech_tensor statistic_view(const ech_exec *exec, const ech_plan_statistic *s, int round,
+                                 char *statistics)
+{
+    bool whole = s->whole != s->at && round > s->is.round;
+    ech_sharding sharding = whole ? (ech_sharding){0} : exec->plan->layout->sharding;
+    return ech_exec_state_view(exec, &s->is.is, sharding, statistics + (whole ? s->whole : s->at));
+}
+
+/* round: of STATISTICS; ECH_MAX_ROUNDS: the update. */
+static void work_on(ech_exec *exec, const ech_step *step, int index, int round, ech_update *update)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[index];
+    const ech_param *of = &plan->model->param.at[index];
+    bool updates = round == ECH_MAX_ROUNDS;
+    ech_tensor weights = ech_exec_param_at(exec, index, step->version);
+    ech_tensor gradient = ech_exec_gradient(exec, index);
+    ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
+    int value = ech_list_statistics(plan, exec->list, step);
+    char *statistics = value < 0 ? NULL : ech_exec_touch(exec, value);
+    for (int i = 0; i < p->states; i++) state[i] = ech_exec_state(exec, index, i);
+    for (int i = 0; i < p->statistics; i++)
+        statistic[i] =
+            statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
+    update->weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
+    ech_optimizer_work work = {.kernels = plan->kernels,
+                               .context = exec->context,
+                               .of = of,
+                               .param = p->master < 0 ? &weights : &state[p->master],
+                               .rounded = p->master < 0 ? NULL : &weights,
+                               .gradient = &gradient,
+                               .state = state,
+                               .statistic = statistic,
+                               .update = update};
+    if (updates)
+        plan->optimizer->update(&work);
+    else if (p->statistics)
+        plan->optimizer->round(&work, round);
+}
+
+static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round)
+{
+    const double *s = ech_exec_row(exec, step->turn);
+    ech_update update = {.learning_rate = s[ECH_SCALAR_LEARNING_RATE],
+                         .count = (int64_t)s[ECH_SCALAR_UPDATES],
+                         .grad_scale = s[ECH_SCALAR_CLIP]};
+    exec->plan->optimizer->configure(exec->config, &update);
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) work_on(exec, step, params[i], round, &update);
+    return ECH_OK;
+}
+
+ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
+{
+    ech_exec_touch(exec, exec->plan->bucket.at[step->index].value);
+    int statistics = ech_list_statistics(exec->plan, exec->list, step);
+    if (statistics >= 0) ech_exec_touch(exec, statistics);
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    if (ech_exec_row(exec, step->turn)[ECH_SCALAR_WITHHELD] <= 0)
+        return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
+    for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], step->version);
+    return ECH_OK;
+}
+
+/* Of a withheld step zeros are folded: ranks meet all the same. */
+ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    ech_exec_touch(exec, bucket->value);
+    char *statistics = ech_exec_touch(exec, ech_list_statistics(exec->plan, exec->list, step));
+    const struct ech_folded *folded = &bucket->folded[step->count];
+    exec->device->fill(statistics + folded->at, 0, (size_t)folded->bytes);
+    if (ech_exec_row(exec, step->turn)[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
+    return work_on_bucket(exec, step, step->count);
+}
+
+/* ---- FOLD ---- */
+
+typedef struct folding {
+    const ech_exec *exec;
+    int members;
+    int64_t at, bytes;    /* of the statistics that are folded */
+    const char *gathered; /* [members][bytes] */
+    char *statistics;
+} folding;
+
+static const void *part_of(const folding *f, const ech_plan_statistic *s, int member)
+{
+    return f->gathered + member * f->bytes + (s->at - f->at);
+}
+
+/* Members with the same shard are neighbours, and count once. */
+static void combine(const folding *f, const ech_plan_statistic *s)
+{
+    double *to = (double *)(void *)(f->statistics + s->at);
+    int copies = f->members / s->shards;
+    int64_t n = ech_plan_state_bytes(f->exec->plan, &s->is.is) / (int64_t)sizeof *to;
+    memcpy(to, part_of(f, s, 0), (size_t)n * sizeof *to);
+    for (int m = copies; m < f->members; m += copies) {
+        const double *from = part_of(f, s, m);
+        for (int64_t i = 0; i < n; i++)
+            if (s->is.fold == ECH_SHARDS_SUM)
+                to[i] += from[i];
+            else if (!(from[i] <= to[i])) /* a NaN stays one */
+                to[i] = from[i];
+    }
+}
+
+static void put_together(const folding *f, const ech_plan_statistic *s)
+{
+    ech_sharding sharding = f->exec->plan->layout->sharding;
+    const ech_shape *shape = &s->is.is.shape;
+    size_t item = ech_dtype_bytes(ech_plan_state_dtype(f->exec->plan, &s->is.is));
+    for (int m = 0; m < f->members; m++) {
+        ech_slice slices[ECH_MOST_SLICES];
+        int n = ech_shape_slices(shape, sharding, m, slices);
+        for (int i = 0; i < n; i++) {
+            ech_slice_runs r = ech_slice_split(shape, sharding, &slices[i]);
+            for (int64_t run = 0; run < r.runs; run++)
+                memcpy(f->statistics + s->whole + (size_t)(r.whole + run * r.whole_step) * item,
+                       (const char *)part_of(f, s, m) +
+                           (size_t)(r.local + run * r.local_step) * item,
+                       (size_t)r.length * item);
+        }
+    }
+}
+
+ech_status ech_handle_FOLD(ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    const struct ech_folded *folded = &plan->bucket.at[step->index].folded[step->count];
+    ech_group *group = exec->channel[step->group][step->lane];
+    char *gathered = ech_exec_address(exec, step, step->scratch);
+    folding f = {.exec = exec,
+                 .members = ech_group_size(group),
+                 .at = folded->at,
+                 .bytes = folded->bytes,
+                 .gathered = gathered,
+                 .statistics =
+                     ech_exec_address(exec, step, ech_list_statistics(plan, exec->list, step))};
+    ECH_TRY(ech_group_all_gather(group, gathered, f.statistics + f.at, 1, f.members * f.bytes));
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) {
+        const ech_plan_param *p = &plan->param[params[i]];
+        for (int k = 0; k < p->statistics; k++) {
+            const ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
+            if (!ech_plan_statistic_folds(s, step->count)) continue;
+            if (s->is.fold == ECH_SHARDS_GATHER)
+                put_together(&f, s);
+            else
+                combine(&f, s);
+        }
+    }
+    return ECH_OK;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the optimizer declares, in a plan: states and their copies for checkpoints are persistent values; the statistics
+ * of a bucket are one value that lives from the first round to the update.
+ */
+#include "schedule/passes.h"
+
+ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state)
+{
+    return ech_type_dtype(state->type, state->fixed, plan->types);
+}
+
+static int64_t bytes_of(const ech_plan *plan, const ech_state *state, ech_sharding sharding)
+{
+    return ech_shape_count(&state->shape, ech_extent_of_params(sharding)) *
+           (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, state));
+}
+
+int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state)
+{
+    return bytes_of(plan, state, plan->layout->sharding);
+}
+
+void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
+{
+    const ech_param *of = &plan->model->param.at[param];
+    ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
+    ech_plan_param *p = &plan->param[param];
+    p->first_state = (int)plan->state.n;
+    p->states = needs.states;
+    p->master = needs.master;
+    p->first_statistic = (int)plan->statistic.n;
+    p->statistics = needs.statistics;
+    for (int i = 0; i < needs.states; i++) {
+        int64_t bytes = ech_plan_state_bytes(plan, &needs.state[i]);
+        int value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param, bytes);
+        ECH_PUSH(plan->state,
+                 (ech_plan_state){.is = needs.state[i], .value = value, .snapshot = -1});
+    }
+    for (int i = 0; i < needs.statistics; i++) {
+        int shards = ech_statistic_shards(&needs.statistic[i], of, plan->layout->sharding);
+        ECH_PUSH(plan->statistic, (ech_plan_statistic){.is = needs.statistic[i], .shards = shards});
+    }
+}
+
+/* ---- copies for checkpoints ---- */
+
+void ech_plan_snapshot(ech_plan *plan, int index)
+{
+    ech_plan_param *p = &plan->param[index];
+    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
+    int64_t bytes = ech_plan_param_bytes(plan, index);
+    if (p->master < 0)
+        p->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+    for (int s = 0; s < p->states; s++) {
+        ech_plan_state *state = &plan->state.at[p->first_state + s];
+        if (ech_layout_writes_state(plan->layout, plan->model, plan->rank, index, &state->is.shape))
+            state->snapshot = ech_plan_add_persistent(
+                plan, ECH_MEMORY_SNAPSHOT, index, ech_plan_state_bytes(plan, &state->is));
+    }
+    if (plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
+        p->previous = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
+}
+
+static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
+{
+    const ech_plan_param *p = &plan->param[index];
+    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, rank, index)) return 0;
+    int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
+    int64_t bytes = copies * ech_align(ech_plan_param_bytes(plan, index));
+    for (int s = 0; s < p->states; s++) {
+        const ech_state *state = &plan->state.at[p->first_state + s].is;
+        if (ech_layout_writes_state(plan->layout, plan->model, rank, index, &state->shape))
+            bytes += ech_align(ech_plan_state_bytes(plan, state));
+    }
+    return bytes;
+}
+
+int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < (int)plan->model->param.n && plan->snapshots; i++)
+        bytes += snapshot_bytes(plan, rank, i);
+    return bytes;
+}
+
+/* ---- statistics ---- */
+
+bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round)
+{
+    return statistic->shards > 1 && statistic->is.round == round;
+}
+
+static int64_t take(ech_bucket *bucket, int64_t bytes)
+{
+    int64_t at = bucket->statistics_bytes;
+    bucket->statistics_bytes += ech_align(bytes);
+    return at;
+}
+
+/* Places the statistics of a round that are folded, or those that are not. */
+static void place(ech_plan *plan, ech_bucket *bucket, int round, bool folded)
+{
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        for (int k = 0; k < p->statistics; k++) {
+            ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
+            if (s->is.round != round || ech_plan_statistic_folds(s, round) != folded) continue;
+            s->at = s->whole = take(bucket, ech_plan_state_bytes(plan, &s->is.is));
+            if (round >= bucket->rounds) bucket->rounds = round + 1;
+        }
+    }
+}
+
+static void place_gathered(ech_plan *plan, ech_bucket *bucket)
+{
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        for (int k = 0; k < p->statistics; k++) {
+            ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
+            if (s->shards > 1 && s->is.fold == ECH_SHARDS_GATHER)
+                s->whole = take(bucket, bytes_of(plan, &s->is.is, (ech_sharding){0}));
+        }
+    }
+}
+
+void ech_pass_statistics(ech_plan *plan)
+{
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        ech_bucket *bucket = &plan->bucket.at[b];
+        bucket->statistics = -1;
+        for (int round = 0; round < ECH_MAX_ROUNDS; round++) {
+            struct ech_folded *folded = &bucket->folded[round];
+            folded->at = bucket->statistics_bytes;
+            place(plan, bucket, round, true);
+            folded->bytes = bucket->statistics_bytes - folded->at;
+            place(plan, bucket, round, false);
+        }
+        place_gathered(plan, bucket);
+    }
+}
