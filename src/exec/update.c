@@ -60,6 +60,11 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round, 
 
 static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round)
 {
+    if (step->scratch >= 0) {
+        exec->context->scratch = ech_exec_touch(exec, step->scratch);
+        exec->context->scratch_bytes =
+            (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
+    }
     const double *s = ech_exec_row(exec, step->turn);
     ech_update update = {.learning_rate = s[ECH_SCALAR_LEARNING_RATE],
                          .count = (int64_t)s[ECH_SCALAR_UPDATES],

@@ -38,9 +38,17 @@ static double wsd(const ech_config *config, double t, double steps)
     return between(config, left < decay ? left / decay : 1);
 }
 
+/* Of the update's number, warmup included. */
+static double rsqrt(const ech_config *config, double t, double steps)
+{
+    double rate = 1 / sqrt(t * steps + 1 + (double)config->optimizer.warmup_steps);
+    return rate < config->optimizer.learning_rate ? rate : config->optimizer.learning_rate;
+}
+
 static const ech_curve row_constant = {"constant", "", constant};
 static const ech_curve row_linear = {"linear", "optimizer.min_learning_rate", linear};
 static const ech_curve row_cosine = {"cosine", "optimizer.min_learning_rate", cosine};
+static const ech_curve row_rsqrt = {"rsqrt", "", rsqrt};
 static const ech_curve row_wsd = {"wsd", "optimizer.min_learning_rate optimizer.decay_steps", wsd};
 
 static const ech_curve *const rows[] = {

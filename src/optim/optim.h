@@ -30,9 +30,10 @@ typedef struct ech_state {
 
 /* How what ranks have computed of their shards becomes the statistic of the whole. */
 typedef enum ech_fold_of_shards {
-    ECH_SHARDS_SUM,     /* fp64, added in the order of shards */
-    ECH_SHARDS_MAXIMUM, /* fp64 */
-    ECH_SHARDS_GATHER   /* side by side: afterwards every rank has the unsharded tensor */
+    ECH_SHARDS_NOTHING, /* it stays what the rank has computed of its shards */
+    ECH_SHARDS_SUM,     /* added in the order of shards */
+    ECH_SHARDS_MAXIMUM,
+    ECH_SHARDS_GATHER /* side by side: afterwards every rank has the unsharded tensor */
 } ech_fold_of_shards;
 
 /* What an optimizer computes before its update and does not keep. */
@@ -72,6 +73,9 @@ typedef struct ech_optimizer {
     void (*declare)(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs);
     /* Sets the fields of `update` that come from the configuration. */
     void (*configure)(const ech_config *config, ech_update *update);
+    /* Scratch bytes of its kernels for a shard of such a parameter, of these sizes. NULL: none. */
+    size_t (*scratch)(const ech_kernels *kernels, int threads, const ech_param *param,
+                      const int64_t *size);
     /* Computes the statistics of a round; may change states. NULL: none are declared. */
     void (*round)(const ech_optimizer_work *work, int round);
     /* Updates param and states in place, and writes `rounded`. */
@@ -83,7 +87,7 @@ typedef struct ech_optimizer {
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
 /* For optimizers: adds a wide state of that shape. */
 void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);
-/* The same of a statistic: in fp64, or in the wide type if it is gathered or never folded. */
+/* The same of a statistic over the dimensions in `over`: in fp64 if it is a sum or maximum, else wide. */
 void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_shape *shape,
                                  unsigned over, ech_fold_of_shards fold);
 /* Into how many shards the axes are cut over which the statistic of that parameter is taken; 1: it is not folded. */

@@ -60,7 +60,7 @@ void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ec
                                  unsigned over, ech_fold_of_shards fold)
 {
     ECH_ASSERT(needs->statistics < ECH_MAX_STATISTICS && round < ECH_MAX_ROUNDS);
-    bool wide = !over || fold == ECH_SHARDS_GATHER;
+    bool wide = fold == ECH_SHARDS_NOTHING || fold == ECH_SHARDS_GATHER;
     ech_state is = {
         .shape = *shape, .type = wide ? ECH_TYPE_WIDE : ECH_TYPE_FIXED, .fixed = ECH_F64};
     needs->statistic[needs->statistics++] = (ech_statistic){is, round, over, fold};
@@ -70,6 +70,7 @@ int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
                          ech_sharding sharding)
 {
     int shards = 1;
+    if (statistic->fold == ECH_SHARDS_NOTHING) return 1;
     for (int d = 0; d < param->shape.dims; d++)
         if (statistic->over & 1u << d) shards *= ech_axis_shards(param->shape.axis[d], sharding);
     return shards;

@@ -77,7 +77,9 @@ static const char *const lattice_recomputes[] = {"", " memory.recompute=selectiv
 static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
     "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
-    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true"};
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true", "optimizer.name=adafactor",
+    "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
+    "optimizer.schedule=rsqrt"};
 static const char *const lattice_precisions[] = {"fp64", "fp32", "bf16"};
 /* Those of the first are not resumed. */
 static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",

@@ -50,6 +50,12 @@ static void test_curves(void **state)
     expect("linear", 110, 0.1 + 0.9 / 100);
     expect("cosine", 61, 0.55);
     expect("cosine", 36, 0.1 + 0.9 * 0.5 * (1 + sqrt(0.5)));
+    ech_config *small = config();
+    small->optimizer.learning_rate = 0.25;
+    for (int64_t count = 11; count <= 120; count += 7)
+        assert_true(fabs(ech_learning_rate(small, ech_curve_find("rsqrt"), count) -
+                         fmin(0.25, 1 / sqrt((double)(count < 111 ? count : 111)))) < 1e-12);
+    ech_config_destroy(small);
     for (int i = 0; i <= 20; i++) expect("wsd", 91 + i, 1 - 0.9 * i / 20);
 }
 

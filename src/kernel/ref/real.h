@@ -54,6 +54,14 @@ static inline void ech_store(const ech_tensor *x, int64_t i, double value)
         ((wide *)x->data)[i] = (wide)value;
 }
 
+/* Element i of a parameter and, optionally, of its copy, which is that of the number that was stored. */
+static inline void ech_store_param(const ech_tensor *param, const ech_tensor *rounded, int64_t i,
+                                   double value)
+{
+    ech_store(param, i, value);
+    if (rounded) ech_store(rounded, i, ech_value(param, i));
+}
+
 /* Where token t of sample b and head h begins in the memory of x (B,T,H,D). */
 static inline int64_t ech_head(const ech_tensor *x, int64_t b, int64_t t, int64_t h)
 {

@@ -6,13 +6,6 @@
 
 #include "kernel/ref/real.h"
 
-/* The copy is that of the number that was stored. */
-static void set(const ech_tensor *param, const ech_tensor *rounded, int64_t i, double value)
-{
-    ech_store(param, i, value);
-    if (rounded) ech_store(rounded, i, ech_value(param, i));
-}
-
 void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
                     const ech_update *update, const ech_tensor *rounded)
@@ -29,7 +22,8 @@ void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
         double step = m / m_correction / (sqrt(v / v_correction) + update->eps);
         ech_store(exp_avg, i, m);
         ech_store(exp_avg_sq, i, v);
-        set(param, rounded, i, p - update->learning_rate * (step + update->weight_decay * p));
+        ech_store_param(param, rounded, i,
+                        p - update->learning_rate * (step + update->weight_decay * p));
     }
 }
 
@@ -46,6 +40,6 @@ void ECH_REF(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
             ech_store(momentum, i, moved);
             g = update->nesterov ? g + update->momentum * moved : moved;
         }
-        set(param, rounded, i, p - update->learning_rate * g);
+        ech_store_param(param, rounded, i, p - update->learning_rate * g);
     }
 }

@@ -156,10 +156,25 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
     return bucket_of(plan, step)->rounds ? list->access.at[step->first_access].value : -1;
 }
 
+static size_t scratch_of(const ech_plan *plan, const ech_bucket *bucket)
+{
+    size_t most = 0;
+    for (int i = 0; i < bucket->params && plan->optimizer->scratch; i++) {
+        const ech_param *param =
+            &plan->model->param.at[plan->bucket_param.at[bucket->first_param + i]];
+        int64_t size[ECH_MAX_DIMS];
+        ech_shape_resolve(&param->shape, ech_extent_of_params(plan->layout->sharding), size);
+        size_t bytes = plan->optimizer->scratch(plan->kernels, plan->threads, param, size);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static void touch_round(ech_accessor *a)
 {
     touch_statistics(a);
     read_gradients(a);
+    ech_access_scratch(a, scratch_of(a->plan, bucket_of(a->plan, a->step)));
 }
 
 static int64_t folded_bytes(const ech_plan *plan, const ech_step *step)

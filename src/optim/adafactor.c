@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors, with its numbers
+ * (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the clipped and scaled update, as in the
+ * authors' code (tensor2tensor).
+ */
+#include <math.h>
+
+#include "optim/optim.h"
+
+/* Statistics in the order in which they are declared; a vector has those from COLUMNS on. */
+enum {
+    ROWS,        /* sums of squares of the gradient, by row */
+    ROW_FACTORS, /* 1 / sqrt of the row state */
+    TOTAL,       /* sum of the row state; that of the column state is the same */
+    COLUMNS,     /* as ROWS; of a vector the squares */
+    COLUMN_FACTORS,
+    WEIGHT_SQUARE, /* sums of squares over all elements */
+    UPDATE_SQUARE
+};
+
+static bool is_vector(const ech_param *param)
+{
+    return param->shape.dims < 2;
+}
+
+static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
+{
+    const ech_shape *shape = &param->shape;
+    ech_shape rows = ech_shape_without(shape, 2), columns = *shape, one = {0};
+    ECH_ASSERT(shape->dims <= 2);
+    if (is_vector(param)) {
+        ech_optimizer_add_state(needs, "variance", shape);
+    } else {
+        columns = ech_shape_without(shape, 1);
+        ech_optimizer_add_state(needs, "row_var", &rows);
+        ech_optimizer_add_state(needs, "col_var", &columns);
+        ech_optimizer_add_statistic(needs, 0, &rows, 2, ECH_SHARDS_SUM);
+        ech_optimizer_add_statistic(needs, 1, &rows, 0, ECH_SHARDS_NOTHING);
+        ech_optimizer_add_statistic(needs, 1, &one, 1, ECH_SHARDS_SUM);
+    }
+    ech_optimizer_add_statistic(needs, 0, &columns, is_vector(param) ? 0 : 1, ECH_SHARDS_SUM);
+    ech_optimizer_add_statistic(needs, 1, &columns, 0, ECH_SHARDS_NOTHING);
+    ech_optimizer_add_statistic(needs, 0, &one, 3, ECH_SHARDS_SUM);
+    ech_optimizer_add_statistic(needs, 1, &one, 3, ECH_SHARDS_SUM);
+    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "exp_avg", shape);
+}
+
+static void configure(const ech_config *config, ech_update *update)
+{
+    update->momentum = config->optimizer.momentum;
+    update->beta2 = 1 - pow((double)update->count, -0.8);
+    update->eps = 1e-30;
+    update->relative = config->optimizer.relative_step == 1;
+}
+
+static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *param,
+                      const int64_t *size)
+{
+    int64_t dims[] = {is_vector(param) ? 1 : size[0], is_vector(param) ? size[0] : size[1]};
+    return ech_kernel_scratch(kernels, ECH_OP_adafactor_sums, threads, dims);
+}
+
+/* What kernels take: a matrix, and of each statistic and state the tensor; those of rows NULL for a vector. */
+typedef struct factored {
+    ech_tensor param, grad, rounded, exp_avg;
+    const ech_tensor *statistic[UPDATE_SQUARE + 1], *row_state, *column_state;
+} factored;
+
+static factored factor(const ech_optimizer_work *w)
+{
+    int first = is_vector(w->of) ? COLUMNS : ROWS, states = is_vector(w->of) ? 1 : 2;
+    factored f = {.param = ech_tensor_matrix(w->param), .grad = ech_tensor_matrix(w->gradient)};
+    for (int i = first; i <= UPDATE_SQUARE; i++) f.statistic[i] = &w->statistic[i - first];
+    if (first == ROWS) f.row_state = &w->state[0];
+    f.column_state = &w->state[states - 1];
+    if (w->update->momentum > 0) f.exp_avg = ech_tensor_matrix(&w->state[states]);
+    if (w->rounded) f.rounded = ech_tensor_matrix(w->rounded);
+    return f;
+}
+
+static void compute(const ech_optimizer_work *w, int round)
+{
+    factored f = factor(w);
+    const ech_tensor *const *s = f.statistic;
+    if (round == 0) {
+        w->kernels->adafactor_sums(w->context, &f.param, &f.grad, w->update, s[ROWS], s[COLUMNS],
+                                   s[WEIGHT_SQUARE]);
+        return;
+    }
+    if (f.row_state)
+        w->kernels->adafactor_factors(w->context, s[ROWS], w->update, f.row_state, s[ROW_FACTORS],
+                                      s[TOTAL]);
+    w->kernels->adafactor_factors(w->context, s[COLUMNS], w->update, f.column_state,
+                                  s[COLUMN_FACTORS], NULL);
+    w->kernels->adafactor_squares(w->context, &f.grad, s[ROW_FACTORS], s[COLUMN_FACTORS], w->update,
+                                  s[UPDATE_SQUARE]);
+}
+
+static double number(const ech_tensor *statistic)
+{
+    return *(const double *)statistic->data;
+}
+
+/* The kernels leave out of u the root of the row state's sum, which is one number. */
+static void apply(const ech_optimizer_work *w)
+{
+    factored f = factor(w);
+    double n = (double)ech_shape_whole(&w->of->shape);
+    double total = f.row_state ? number(f.statistic[TOTAL]) : 1;
+    double rms = sqrt(total * number(f.statistic[UPDATE_SQUARE]) / n);
+    double size =
+        w->update->relative ? fmax(1e-3, sqrt(number(f.statistic[WEIGHT_SQUARE]) / n)) : 1;
+    double scale = w->update->learning_rate * size * sqrt(total) / fmax(1, rms);
+    w->kernels->adafactor(w->context, &f.param, &f.grad, f.statistic[ROW_FACTORS],
+                          f.statistic[COLUMN_FACTORS], w->update->momentum > 0 ? &f.exp_avg : NULL,
+                          scale, w->update, w->rounded ? &f.rounded : NULL);
+}
+
+const ech_optimizer ech_optimizer_row_adafactor = {.name = "adafactor",
+                                                   .reads =
+                                                       "optimizer.momentum optimizer.relative_step",
+                                                   .declare = declare,
+                                                   .configure = configure,
+                                                   .scratch = scratch,
+                                                   .round = compute,
+                                                   .update = apply};

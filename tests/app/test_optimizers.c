@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Optimizers with statistics on grids: which steps a plan has, what the checker refuses, what is kept and sent, and
+ * that a step which is withheld changes no state. Results are the lattice's matter (app/lattice).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "app/grid_run.h"
+#include "check/check.h"
+
+enum { RANKS = 4, STEPS = 2 };
+
+/* ---- plans ---- */
+
+static grid_plans plans_of(const char *family, const char *more)
+{
+    grid_plans g = {.config = grid_config_of(family, "run", more)};
+    if (!g.config) fail_msg("%s: %s", more, ech_last_error());
+    g.ranks = grid_ranks(g.config);
+    g.plan = ech_calloc((size_t)g.ranks, sizeof(ech_plan *));
+    ech_status status = ech_design_create(g.config, fixture_tokenizer, g.ranks, g.ranks, &g.design);
+    for (int r = 0; r < g.ranks && status == ECH_OK; r++)
+        status = ech_design_plan(&g.design, r, false, &g.plan[r]);
+    if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
+    return g;
+}
+
+static ech_list *train_list(const grid_plans *g)
+{
+    return &g->plan[0]->list[ECH_LIST_TRAIN];
+}
+
+static int count_steps(const grid_plans *g, ech_step_kind kind)
+{
+    int n = 0;
+    for (size_t s = 0; s < train_list(g)->step.n; s++) n += train_list(g)->step.at[s].kind == kind;
+    return n;
+}
+
+/* The n-th step of that kind of the last bucket. */
+static ech_step *step_of(const grid_plans *g, ech_step_kind kind, int round)
+{
+    for (size_t s = train_list(g)->step.n; s-- > 0;) {
+        ech_step *step = &train_list(g)->step.at[s];
+        if (step->kind == kind && step->count == round) return step;
+    }
+    fail_msg("no such step");
+    return NULL;
+}
+
+/* Rounds where the optimizer declares them; folds where an axis is sharded, and nowhere else. */
+static void test_rounds(void **state)
+{
+    (void)state;
+    grid_plans none = plans_of("llama", "parallel.tensor=2");
+    grid_plans whole = plans_of("llama", "optimizer.name=adafactor");
+    grid_plans data = plans_of("llama", "optimizer.name=adafactor parallel.data=2");
+    grid_plans cut = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2");
+    assert_int_equal(count_steps(&none, ECH_STEP_STATISTICS), 0);
+    assert_int_equal(count_steps(&whole, ECH_STEP_STATISTICS), 2 * (int)whole.plan[0]->bucket.n);
+    assert_int_equal(count_steps(&data, ECH_STEP_STATISTICS), 2 * (int)data.plan[0]->bucket.n);
+    assert_int_equal(count_steps(&none, ECH_STEP_FOLD), 0);
+    assert_int_equal(count_steps(&whole, ECH_STEP_FOLD), 0);
+    assert_int_equal(count_steps(&data, ECH_STEP_FOLD), 0);
+    assert_true(count_steps(&cut, ECH_STEP_FOLD) > 0);
+    grid_plans_free(&none);
+    grid_plans_free(&whole);
+    grid_plans_free(&data);
+    grid_plans_free(&cut);
+}
+
+static void expect_refused(const grid_plans *g, const char *why)
+{
+    ech_log_set_quiet(true);
+    ech_clear_error();
+    assert_int_equal(ech_check_list(g->plan[0], train_list(g)), ECH_EINTERNAL);
+    ech_log_set_quiet(false);
+    if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
+}
+
+static void test_checker(void **state)
+{
+    (void)state;
+    grid_plans g = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2 "
+                                     "parallel.bucket_bytes=1GiB");
+    ech_step *first = step_of(&g, ECH_STEP_STATISTICS, 0), *fold = step_of(&g, ECH_STEP_FOLD, 0);
+    ech_step *second = step_of(&g, ECH_STEP_STATISTICS, 1), *last = step_of(&g, ECH_STEP_FOLD, 1);
+    ech_step *update = step_of(&g, ECH_STEP_UPDATE, 0);
+    assert_int_equal(ech_check_list(g.plan[0], train_list(&g)), ECH_OK);
+    ech_step *waits[] = {second, update};
+    for (int i = 0; i < 2; i++) {
+        int afters = waits[i]->afters;
+        waits[i]->afters = 0;
+        expect_refused(&g, "does not wait for the fold");
+        waits[i]->afters = afters;
+    }
+    fold->afters = 0;
+    expect_refused(&g, "does not wait for the statistics");
+    fold->afters = 1;
+    first->count = 1;
+    expect_refused(&g, "is not the next round");
+    first->count = 0;
+    last->count = 0;
+    expect_refused(&g, "folds what is not to be folded now");
+    last->count = 1;
+    ech_step was = *second;
+    second->kind = ECH_STEP_READ;
+    last->kind = ECH_STEP_REDUCE;
+    expect_refused(&g, "comes before all statistics");
+    *second = was;
+    last->kind = ECH_STEP_FOLD;
+    assert_int_equal(ech_check_list(g.plan[0], train_list(&g)), ECH_OK);
+    grid_plans_free(&g);
+}
+
+/* Of a matrix n + m numbers over all shards, and those of an axis that is not cut on every rank. */
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        char words[100];
+        snprintf(words, sizeof words, "optimizer.name=adafactor parallel.tensor=%d", tensor);
+        grid_plans g = plans_of("llama", words);
+        int64_t peak[ECH_MEMORY_KINDS], bytes = 0;
+        for (size_t p = 0; p < g.design.model->param.n; p++) {
+            const ech_shape *shape = &g.design.model->param.at[p].shape;
+            int64_t size[ECH_MAX_DIMS];
+            ech_shape_resolve(shape, ech_extent_of_params(g.design.layout->sharding), size);
+            for (int d = 0; d < shape->dims; d++)
+                bytes += ech_align(size[d] * (int64_t)sizeof(double));
+        }
+        ech_plan_peaks(g.plan[0], peak);
+        assert_int_equal(peak[ECH_MEMORY_OPTIMIZER], bytes);
+        assert_true(peak[ECH_MEMORY_STATISTICS] > 0);
+        grid_plans_free(&g);
+    }
+}
+
+/* ---- runs ---- */
+
+typedef struct looked {
+    bool poison; /* a weight of the last rank is NaN in step 1 */
+    ech_comm_count sent[RANKS];
+    int64_t bytes[RANKS];
+    double states[RANKS][STEPS]; /* sums of all states after each step */
+} looked;
+
+static double sum_states(const ech_compared_run *c)
+{
+    const ech_plan *plan = c->session.plan;
+    double sum = 0;
+    for (int p = 0; p < (int)plan->model->param.n; p++)
+        for (int s = 0; s < plan->param[p].states; s++) {
+            ech_tensor x = ech_exec_state(c->session.exec, p, s);
+            for (int64_t i = 0; i < ech_tensor_count(&x); i++) sum += ((double *)x.data)[i];
+        }
+    return sum;
+}
+
+static ech_status train_and_look(void *context, int rank, ech_compared_run *c)
+{
+    looked *l = context;
+    const ech_plan *plan = c->session.plan;
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int64_t peak[ECH_MEMORY_KINDS], reached[ECH_MEMORY_KINDS];
+    for (int step = 0; step < STEPS; step++) {
+        ech_tensor weight = ech_exec_param(c->session.exec, 1);
+        if (l->poison && step == 1 && rank == c->design->world - 1) *(double *)weight.data = NAN;
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
+        l->states[rank][step] = sum_states(c);
+    }
+    l->sent[rank] = ech_exec_collective_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_REDUCE);
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_FOLD)
+            l->bytes[rank] +=
+                STEPS *
+                plan->bucket.at[list->step.at[s].index].folded[list->step.at[s].count].bytes;
+    ech_plan_peaks(plan, peak);
+    ech_exec_peaks(c->session.exec, reached);
+    assert_int_equal(reached[ECH_MEMORY_STATISTICS], peak[ECH_MEMORY_STATISTICS]);
+    return ECH_OK;
+}
+
+static void run(const char *family, const char *more, looked *l)
+{
+    grid_job job = {train_and_look, l};
+    ech_config *config = grid_config_of(family, "run", more);
+    if (!config) fail_msg("%s: %s", more, ech_last_error());
+    ech_status status = fixture_run(config, grid_ranks(config), grid_rank, &job);
+    if (status != ECH_OK) fail_msg("%s: %s", more, ech_last_error());
+    ech_config_destroy(config);
+}
+
+/* Each rank sends its part to every other one. */
+static void test_counters(void **state)
+{
+    (void)state;
+    looked l = {0};
+    run("llama", "optimizer.name=adafactor parallel.tensor=4", &l);
+    for (int r = 0; r < 4; r++) {
+        assert_true(l.bytes[r] > 0);
+        assert_int_equal(l.sent[r].bytes, 3 * l.bytes[r]);
+        assert_int_equal(l.sent[r].messages, 3 * l.sent[r].calls);
+    }
+}
+
+static void test_withheld(void **state)
+{
+    (void)state;
+    looked l = {.poison = true};
+    run("llama",
+        "optimizer.name=adafactor optimizer.momentum=0.9 parallel.tensor=2 parallel.data=2 "
+        "training.on_nonfinite=skip",
+        &l);
+    for (int r = 0; r < 4; r++) {
+        assert_true(l.states[r][0] != 0 && isfinite(l.states[r][0]));
+        assert_true(l.states[r][1] == l.states[r][0]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounds), cmocka_unit_test(test_checker),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_withheld)};
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
