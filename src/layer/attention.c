@@ -79,6 +79,7 @@ static int add_attention(ech_block *block, int q, int k, int v, int starts, doub
     add_cache(block, node, "values", v, ECH_ROLE_ACTIVATION, all);
     add_cache(block, node, "d keys", k, ECH_ROLE_GRADIENT, train);
     add_cache(block, node, "d values", v, ECH_ROLE_GRADIENT, train);
+    node->cached = chunks ? 6 : 0;
     node->b = (ech_reads){.in = (chunks ? 1 : 7) | documents, .out = 1, .keep = 31};
     return ech_node_out(block, node, "out", out);
 }
@@ -255,6 +256,7 @@ static seen find_seen(const ech_call *call)
 static void fill_cache(const ech_call *call)
 {
     for (int i = 0; i < 2; i++) {
+        if (!call->in[1 + i].data) continue; /* filled before */
         ech_tensor own =
             ech_tensor_narrow(&call->keep[KEYS + i], 1, call->rows.start[0], call->rows.tokens);
         call->kernels->copy(call->context, &call->in[1 + i], &own);

@@ -88,22 +88,25 @@ static bool is_gradient(const lister *l, int value)
     return l->block->value.at[value].role == ECH_ROLE_GRADIENT;
 }
 
-/* Saved gradients are the backward's. A cache has rows of other chunks beside the call's. */
+/* Saved gradients are the backward's. A cache has rows of other chunks beside the call's; R finds these there, too. */
 static void list_forward(lister *l, const ech_node *node)
 {
     ech_mode mode = node->goes_on ? ECH_ADD : ECH_WRITE;
-    for (int i = 0; i < node->ins; i++)
+    for (int i = 0; i < node->ins; i++) {
+        if (node->in[i] < 0) continue;
         add_value(l, ECH_PORT_IN, i,
                   l->call->recompute ? ech_block_backward_value(l->block, node->in[i])
                                      : node->in[i],
                   node->in[i], ECH_READ);
+    }
     for (int i = 0; i < node->outs; i++)
         add_value(l, ECH_PORT_OUT, i, node->out[i], node->out[i], mode);
     for (int i = 0; i < node->keeps; i++) {
         int kept = node->keep[i];
         bool cached = l->block->value.at[kept].cached;
+        ech_mode fills = node->in_phase ? ECH_READ : ECH_ADD;
         if (!is_gradient(l, kept))
-            add_value(l, ECH_PORT_KEEP, i, kept, kept, cached ? ECH_ADD : mode);
+            add_value(l, ECH_PORT_KEEP, i, kept, kept, cached ? fills : mode);
     }
     for (int i = 0; i < node->params; i++)
         add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);

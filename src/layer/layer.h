@@ -128,6 +128,7 @@ typedef struct ech_node {
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     unsigned added;                   /* parameters that are only added to the output (biases) */
     ech_reads b, w;                   /* what B and W read besides gradients */
+    unsigned cached;                  /* inputs that F copies to a cache: R, which finds them there, has -1 */
     unsigned passes;                  /* inputs whose gradient is the output's, unchanged */
     uint32_t site;                    /* which dropout of the block: its random stream */
     bool recompute_only;              /* not in the forward: recomputes a value for the backward */

@@ -113,7 +113,8 @@ static void need_makers(again *a, int base)
         if (a->needed[n] || !makes(&a->block->node.at[n], a->block, base)) continue;
         a->needed[n] = true;
         ech_node node = a->block->node.at[n];
-        for (int i = 0; i < node.ins; i++) need(a, node.in[i]);
+        for (int i = 0; i < node.ins; i++)
+            if (!(node.cached & 1u << i)) need(a, node.in[i]);
         for (int i = 0; i < node.outs; i++) need(a, node.out[i]);
         for (int i = 0; i < node.keeps; i++) need(a, node.keep[i]);
     }
@@ -155,7 +156,8 @@ static void copy_needed(again *a, bool *copied)
     for (int n = 0; n < a->own; n++) {
         if (!a->needed[n] || copied[n]) continue;
         ech_node node = a->block->node.at[n];
-        for (int i = 0; i < node.ins; i++) node.in[i] = a->value[node.in[i]];
+        for (int i = 0; i < node.ins; i++)
+            node.in[i] = node.cached & 1u << i ? -1 : a->value[node.in[i]];
         for (int i = 0; i < node.outs; i++) node.out[i] = a->value[node.out[i]];
         for (int i = 0; i < node.keeps; i++) node.keep[i] = a->value[node.keep[i]];
         node.b = node.w = (ech_reads){0};

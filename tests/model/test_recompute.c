@@ -136,6 +136,9 @@ static void test_full(void **state)
         check_use(layer);
         int all = (int)layer->program[ECH_RECOMPUTE].n;
         int products = count_forward(layer, &ech_layer_row_linear);
+        /* Keys and values are in the cache of sequence chunks; a norm of keys reads what it normalizes. */
+        static const int cached[FAMILIES] = {0, 2, 1};
+        if (strstr(grids[run / FAMILIES], "chunks")) products -= cached[run % FAMILIES];
         assert_int_equal(count(layer, layer->needed, &ech_layer_row_linear), products - 1);
         assert_int_equal(count(layer, all, &ech_layer_row_linear), products);
         assert_int_equal(layer->rinput.n, layer->input.n);
