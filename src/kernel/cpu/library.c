@@ -58,7 +58,8 @@ static dnnl_memory_desc_t describe(const ech_product *p, int operand)
     dnnl_memory_desc_t md;
     dnnl_dims_t dims = {shapes[operand].rows, shapes[operand].columns};
     dnnl_dims_t strides = {shapes[operand].stride, 1}, swapped = {1, shapes[operand].stride};
-    must(dnnl_memory_desc_init_by_strides(&md, 2, dims, dnnl_f32,
+    dnnl_data_type_t type = p->dtype[operand] == ECH_BF16 ? dnnl_bf16 : dnnl_f32;
+    must(dnnl_memory_desc_init_by_strides(&md, 2, dims, type,
                                           shapes[operand].transposed ? swapped : strides));
     return md;
 }

@@ -11,15 +11,18 @@
 /* What is added to a product: nothing, the old content of c, or another dense tensor. */
 typedef enum ech_product_add { ECH_ADD_NOTHING, ECH_ADD_C, ECH_ADD_OTHER } ech_product_add;
 
-/* The cache's key: shapes and options of a product. Strides are between rows, in elements; `add` is an
- * ech_product_add. Keys are compared as bytes: all fields have one type, so that there is no padding. */
+/* Indices of a product's operands. Those of bias and add are NULL where it has none. */
+enum { ECH_IN_A, ECH_IN_B, ECH_IN_BIAS, ECH_IN_ADD, ECH_OUT_C, ECH_OPERANDS };
+
+/* The cache's key: shapes, types and options of a product. Strides are between rows, in elements; `add` is an
+ * ech_product_add, `dtype` the operands' ech_dtype: fp32, or bf16 where the machine has products of its pairs; of bf16
+ * ones bias, add and c may be fp32. Sums are in fp32. Keys are compared as bytes: all fields have one type, so that
+ * there is no padding. */
 typedef struct ech_product {
     int64_t M, N, K, a_stride, b_stride, c_stride;
     int64_t a_transposed, b_transposed, has_bias, add;
+    int64_t dtype[ECH_OPERANDS];
 } ech_product;
-
-/* Indices of a product's operands. Those of bias and add are NULL where it has none. */
-enum { ECH_IN_A, ECH_IN_B, ECH_IN_BIAS, ECH_IN_ADD, ECH_OUT_C, ECH_OPERANDS };
 
 /* Computes c with oneDNN's matmul primitive, on all of the context's threads. */
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,

@@ -110,7 +110,8 @@ static void begin(const ech_kernel_context *context, const ech_tensor *add, cons
 static ech_product describe(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                             bool b_transposed, const ech_tensor *add, const ech_tensor *c)
 {
-    ech_product p = {.M = c->shape[0],
+    ech_product p = {.dtype = {a->dtype, b->dtype, ECH_F32, add ? add->dtype : ECH_F32, c->dtype},
+                     .M = c->shape[0],
                      .N = c->shape[1],
                      .K = a->shape[a_transposed ? 0 : 1],
                      .a_stride = row_stride(a),
@@ -120,6 +121,14 @@ static ech_product describe(const ech_tensor *a, bool a_transposed, const ech_te
                      .b_transposed = b_transposed};
     if (add) p.add = add->data == c->data ? ECH_ADD_C : ECH_ADD_OTHER;
     return p;
+}
+
+/* Whether rows have no gaps. */
+static bool is_dense(const ech_product *p, const ech_tensor *a, const ech_tensor *b,
+                     const ech_tensor *add)
+{
+    return p->a_stride == a->shape[1] && p->b_stride == b->shape[1] && p->c_stride == p->N &&
+           (!add || row_stride(add) == p->N);
 }
 
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
@@ -133,8 +142,7 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
     if (M == 0 || N == 0) return;
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
     /* oneDNN's version for strided rows makes a copy of c if it adds anything but c itself. */
-    bool dense = p.a_stride == a->shape[1] && p.b_stride == b->shape[1] && p.c_stride == N &&
-                 (!add || row_stride(add) == N);
+    bool dense = is_dense(&p, a, b, add);
     p.has_bias = bias && dense && K > 0;
     bool parts = in_parts(&p, context->threads);
     if (K == 0 || (p.add == ECH_ADD_OTHER && (parts || !dense))) {
@@ -172,6 +180,39 @@ size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
         other = ech_cpu_primitive_scratch(threads, &p);
     }
     return other > bytes ? other : bytes;
+}
+
+bool ech_cpu_library_multiplies(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                                const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                                const ech_tensor *add, const ech_tensor *c)
+{
+    ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
+    if (p.K == 0 || !is_dense(&p, a, b, add)) return false;
+    p.has_bias = bias != NULL;
+    void *const at[ECH_OPERANDS] = {a->data, b->data, bias ? bias->data : NULL,
+                                    add ? add->data : NULL, c->data};
+    ech_cpu_primitive(context, &p, at);
+    return true;
+}
+
+size_t ech_cpu_library_scratch(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    int64_t M = dims[0], N = dims[1], K = dims[2];
+    if (M == 0 || N == 0 || K == 0) return 0;
+    const ech_dtype types[] = {dtype, ECH_F32};
+    const ech_tensor a = ech_tensor_2d(NULL, dtype, dims[3] ? K : M, dims[3] ? M : K);
+    const ech_tensor b = ech_tensor_2d(NULL, dtype, dims[4] ? N : K, dims[4] ? K : N);
+    size_t most = 0;
+    for (int way = 0; way < (dims[6] ? 6 : 2); way++) { /* c's type; added: c, or another's type */
+        const ech_tensor c = ech_tensor_2d(NULL, types[way % 2], M, N);
+        ech_product p = describe(&a, dims[3], &b, dims[4], NULL, &c);
+        p.has_bias = dims[5];
+        p.add = !dims[6] ? ECH_ADD_NOTHING : way < 2 ? ECH_ADD_C : ECH_ADD_OTHER;
+        p.dtype[ECH_IN_ADD] = way < 2 ? p.dtype[ECH_OUT_C] : types[way / 4];
+        size_t bytes = ech_cpu_primitive_scratch(threads, &p);
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,

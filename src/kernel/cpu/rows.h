@@ -19,6 +19,9 @@
 #define ECH_REAL      ECH_BF16
 #define ECH_REAL_16
 typedef uint16_t ech_real;
+#ifdef __AVX512BF16__
+#define ECH_PAIRS /* products of pairs of bf16 numbers, with sums in fp32 */
+#endif
 #elif defined(ECH_REAL_F16)
 #define ECH_CPU(name) ECH_CPU_EXPAND(name, ECH_ISA, f16)
 #define ECH_REAL      ECH_F16
@@ -30,13 +33,27 @@ typedef uint16_t ech_real;
 typedef float ech_real;
 #endif
 
-/* Compiled once, as only oneDNN computes: row matmul, and the library_product of ech_kernels, for benchmarks. */
+/* Compiled once, as only oneDNN computes: row matmul of fp32, and the library_product of ech_kernels, for benchmarks.
+ * ech_cpu_library_multiplies is the row for bf16 on machines with products of its pairs; false: not done, as the
+ * library has none for operands with gaps between rows, or without elements to sum. */
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                     const ech_tensor *add, const ech_tensor *c);
 size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
+bool ech_cpu_library_multiplies(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                                const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                                const ech_tensor *add, const ech_tensor *c);
+size_t ech_cpu_library_scratch(ech_dtype dtype, int threads, const int64_t *dims);
 void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                              bool b_transposed, const ech_tensor *c);
+
+#ifdef ECH_REAL_16
+#define ECH_CPU_MATMUL         ECH_CPU(matmul)
+#define ECH_CPU_SCRATCH_MATMUL ECH_CPU(scratch_matmul)
+#else
+#define ECH_CPU_MATMUL         ech_cpu_matmul
+#define ECH_CPU_SCRATCH_MATMUL ech_cpu_scratch_matmul
+#endif
 
 #ifdef ECH_ISA
 extern const ech_kernels ECH_CPU(kernels);
@@ -46,6 +63,7 @@ extern const ech_kernels ECH_CPU(kernels);
 #include "kernel/kernel.def"
 #undef X
 
+size_t ECH_CPU(scratch_matmul)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims);

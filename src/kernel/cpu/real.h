@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers of the table's real type (ech_real) and of tensors that are `wide` or `either`: they become fp32 when they are
+ * loaded and are rounded once, to nearest even, when they are stored, as ech_convert does. In fp32 tables all types are
+ * one, and nothing is asked.
+ */
+#ifndef ECH_KERNEL_CPU_REAL_H
+#define ECH_KERNEL_CPU_REAL_H
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/wide.h"
+#include "tensor/tensor.h"
+
+#if defined(ECH_REAL_BF16)
+
+ECH_INLINE float ech_value(ech_real x)
+{
+    return ech_float_of_bits((uint32_t)x << 16);
+}
+
+ECH_INLINE ech_real ech_stored(float x)
+{
+    uint32_t bits = ech_bits_of_float(x), sign = bits & 0x80000000u;
+    uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    return (ech_real)((bits & 0x7fffffffu) > 0x7f800000u ? sign >> 16 | 0x7fc0u : rounded);
+}
+
+typedef uint16_t ech_wide_bits16 __attribute__((vector_size(2 * ECH_WIDE), aligned(2), may_alias));
+typedef uint32_t ech_wide_bits __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
+
+ECH_INLINE ech_wide ech_wide_value(const ech_real *x)
+{
+    return (ech_wide)(__builtin_convertvector(*(const ech_wide_bits16 *)x, ech_wide_bits) << 16);
+}
+
+ECH_INLINE void ech_wide_stored(ech_real *x, ech_wide value)
+{
+    ech_wide_bits bits = (ech_wide_bits)value, sign = bits & 0x80000000u;
+    ech_wide_int is_nan = (ech_wide_int)(value != value);
+    ech_wide_bits rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+    ech_wide_bits nan = sign >> 16 | 0x7fc0u;
+    rounded = (nan & (ech_wide_bits)is_nan) | (rounded & ~(ech_wide_bits)is_nan);
+    *(ech_wide_bits16 *)x = __builtin_convertvector(rounded, ech_wide_bits16);
+}
+
+#elif defined(ECH_REAL_F16)
+
+ECH_INLINE float ech_value(ech_real x)
+{
+#if defined(__F16C__)
+    return _cvtsh_ss(x);
+#else
+    float value;
+    ech_convert(&x, ECH_F16, &value, ECH_F32, 1);
+    return value;
+#endif
+}
+
+ECH_INLINE ech_real ech_stored(float x)
+{
+#if defined(__F16C__)
+    return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    ech_real stored;
+    ech_convert(&x, ECH_F32, &stored, ECH_F16, 1);
+    return stored;
+#endif
+}
+
+ECH_INLINE ech_wide ech_wide_value(const ech_real *x)
+{
+#if defined(__AVX512F__)
+    return (ech_wide)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)x));
+#elif defined(__AVX2__)
+    return (ech_wide)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)x));
+#else
+    ech_wide value;
+    for (int i = 0; i < ECH_WIDE; i++) value[i] = ech_value(x[i]);
+    return value;
+#endif
+}
+
+ECH_INLINE void ech_wide_stored(ech_real *x, ech_wide value)
+{
+#if defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i_u *)x, _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__AVX2__)
+    _mm_storeu_si128((__m128i_u *)x, _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < ECH_WIDE; i++) x[i] = ech_stored(value[i]);
+#endif
+}
+
+#else
+
+ECH_INLINE float ech_value(ech_real x)
+{
+    return x;
+}
+
+ECH_INLINE ech_real ech_stored(float x)
+{
+    return x;
+}
+
+ECH_INLINE ech_wide ech_wide_value(const ech_real *x)
+{
+    return ech_wide_load(x);
+}
+
+ECH_INLINE void ech_wide_stored(ech_real *x, ech_wide value)
+{
+    ech_wide_store(x, value);
+}
+
+#endif
+
+/* Element i of a tensor's memory x, which is real or, if `wide`, fp32. */
+ECH_INLINE bool ech_is_wide(const ech_tensor *x)
+{
+    return ECH_REAL == ECH_F32 || x->dtype == ECH_F32;
+}
+
+ECH_INLINE float ech_either_value(bool wide, const void *x, int64_t i)
+{
+    return wide ? ((const float *)x)[i] : ech_value(((const ech_real *)x)[i]);
+}
+
+ECH_INLINE void ech_either_stored(bool wide, void *x, int64_t i, float value)
+{
+    if (wide)
+        ((float *)x)[i] = value;
+    else
+        ((ech_real *)x)[i] = ech_stored(value);
+}
+
+/* The same for ECH_WIDE elements from the i-th on. */
+ECH_INLINE ech_wide ech_either_load(bool wide, const void *x, int64_t i)
+{
+    return wide ? ech_wide_load((const float *)x + i) : ech_wide_value((const ech_real *)x + i);
+}
+
+ECH_INLINE void ech_either_store(bool wide, void *x, int64_t i, ech_wide value)
+{
+    if (wide)
+        ech_wide_store((float *)x + i, value);
+    else
+        ech_wide_stored((ech_real *)x + i, value);
+}
+
+/* Where element i of x's memory is. */
+ECH_INLINE void *ech_either_at(const ech_tensor *x, int64_t i)
+{
+    return (char *)x->data + (size_t)i * (ech_is_wide(x) ? sizeof(float) : sizeof(ech_real));
+}
+
+#endif
