@@ -28,6 +28,8 @@ typedef struct ech_attention {
     int64_t query_tiles, key_tiles;
     int64_t parts;       /* units of work per (sample, key/value head), for threads to share */
     float scale, scale2; /* of scores; scale2 = scale log2 e */
+    float query_scale;   /* queries are packed times scale2; where pairs are multiplied times 1, as
+                            they would be rounded, and the scores of a pair's products times scale2 */
     uint32_t threshold;  /* random words below it are dropped; 0: no dropout */
     float dropout_scale;
 } ech_attention;
@@ -145,6 +147,7 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     at.key_tiles = ech_attention_tiles(at.keys);
     at.scale = (float)scale;
     at.scale2 = (float)(scale * ECH_LOG2_E);
+    at.query_scale = ECH_DEPTH > 1 ? 1.0F : at.scale2;
     at.threshold = dropout->p > 0 ? ech_drop_threshold(dropout->p) : 0;
     at.dropout_scale = (float)(1 / (1 - dropout->p));
     return at;

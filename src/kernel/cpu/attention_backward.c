@@ -24,12 +24,16 @@ typedef struct gradients {
 
 /* One thread's memory; "queries" and "keys" are rows of all tiles, ECH_TILE each. */
 typedef struct workspace {
-    float *query, *dout;          /* (queries, width): a head's, packed; query times scale2 */
-    float *dq;                    /* (queries, width): sums */
-    float *dk, *dv;               /* (keys, width): sums over the heads of a group */
-    float *lse, *delta;           /* (queries); lse times log2 e */
-    float *key, *key_t, *value_t; /* CHUNK tiles of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
-    float *p, *ds;                /* (ECH_TILE, ECH_TILE) */
+    ech_unit *query, *dout; /* (queries, width): a head's, packed; query times query_scale */
+    ech_unit *query_rows, *dout_rows; /* the same, for sums over rows: of pairs packed anew */
+    float *dq;                        /* (queries, width): sums */
+    float *dk, *dv;                   /* (keys, width): sums over the heads of a group */
+    float *lse, *delta;               /* (queries); lse times log2 e */
+    ech_unit *key, *key_t,
+        *value_t;               /* CHUNK tiles of keys: (ECH_TILE, width), (D, ECH_TILE) twice */
+    float *p, *ds;              /* (ECH_TILE, ECH_TILE) */
+    ech_unit *p_rows, *ds_rows; /* in units of queries: the same memory */
+    ech_unit *ds_keys;          /* in units of keys */
 } workspace;
 
 /* Units of work per key/value head. Each unit packs the queries once more, and its partial dq must be
@@ -51,22 +55,29 @@ static int64_t workspace_floats(int64_t Tq, int64_t Tk, int64_t D)
            ECH_TILE * (3 * CHUNK * width + 2 * ECH_TILE);
 }
 
+/* Units of pairs need less than the floats that there are. */
 static workspace cut_workspace(const ech_attention *at, float *memory)
 {
-    int64_t queries = at->query_tiles * ECH_TILE, keys = at->key_tiles * ECH_TILE;
-    int64_t tile = ECH_TILE * at->width;
-    workspace w = {.query = memory};
-    w.dout = w.query + queries * at->width;
-    w.dq = w.dout + queries * at->width;
-    w.dk = w.dq + queries * at->width;
-    w.dv = w.dk + keys * at->width;
-    w.lse = w.dv + keys * at->width;
-    w.delta = w.lse + queries;
-    w.key = w.delta + queries;
-    w.key_t = w.key + CHUNK * tile;
-    w.value_t = w.key_t + CHUNK * tile;
-    w.p = w.value_t + CHUNK * tile;
+    int64_t queries = at->query_tiles * ECH_TILE * at->width;
+    int64_t keys = at->key_tiles * ECH_TILE * at->width;
+    int64_t chunk = CHUNK * ECH_TILE * at->width / ECH_DEPTH;
+    workspace w = {.query = (ech_unit *)memory};
+    w.dout = w.query + queries;
+    w.query_rows = ECH_DEPTH > 1 ? w.query + queries / ECH_DEPTH : w.query;
+    w.dout_rows = ECH_DEPTH > 1 ? w.dout + queries / ECH_DEPTH : w.dout;
+    w.dq = (float *)(w.dout + queries);
+    w.dk = w.dq + queries;
+    w.dv = w.dk + keys;
+    w.lse = w.dv + keys;
+    w.delta = w.lse + at->query_tiles * ECH_TILE;
+    w.key = (ech_unit *)(w.delta + at->query_tiles * ECH_TILE);
+    w.key_t = w.key + chunk;
+    w.value_t = w.key_t + chunk;
+    w.p = (float *)(w.value_t + chunk);
     w.ds = w.p + ECH_TILE * ECH_TILE;
+    w.p_rows = (ech_unit *)w.p;
+    w.ds_rows = (ech_unit *)w.ds;
+    w.ds_keys = w.ds_rows + (ECH_DEPTH > 1 ? ECH_TILE * ECH_TILE : 0);
     return w;
 }
 
@@ -80,22 +91,29 @@ ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const
                            int64_t b, int64_t h)
 {
     const float *lse = (const float *)from->lse->data + (b * at->H + h) * at->Tq;
+    bool wide = ech_is_wide(from->out);
     for (int64_t tile = 0; tile < at->query_tiles; tile++) {
         const ech_span queries = ech_attention_span(at->queries, tile);
-        int64_t row = tile * ECH_TILE;
-        float *packed = w->dout + row * at->width;
-        ech_tile_pack(at->q, b, h, queries.first, queries.count, at->scale2, at->width,
-                      w->query + row * at->width);
-        ech_tile_pack(from->dout, b, h, queries.first, queries.count, 1.0F, at->width, packed);
+        int64_t row = tile * ECH_TILE, packed = row * at->width / ECH_DEPTH;
+        ech_tile_pack(at->q, b, h, queries.first, queries.count, at->query_scale, at->width,
+                      w->query + packed);
+        ech_tile_pack(from->dout, b, h, queries.first, queries.count, 1.0F, at->width,
+                      w->dout + packed);
+        if (ECH_DEPTH > 1) {
+            ech_tile_pack_rows(at->q, b, h, queries.first, queries.count, at->width,
+                               w->query_rows + packed);
+            ech_tile_pack_rows(from->dout, b, h, queries.first, queries.count, at->width,
+                               w->dout_rows + packed);
+        }
         for (int64_t i = 0; i < queries.count; i++) {
             int64_t t = queries.first + i;
-            const float *dout = packed + i * at->width;
-            const float *out =
-                (const float *)from->out->data + ((b * at->Tq + t) * at->H + h) * at->D;
+            const ech_real *dout = ech_tile_row(from->dout, b, t, h);
+            const void *out = ech_either_at(from->out, ech_tile_place(from->out, b, t, h));
             float sum = 0;
             ech_tile_prefetch(from->out, b, h, queries.first, i, queries.count);
 #pragma omp simd reduction(+ : sum)
-            for (int64_t d = 0; d < at->D; d++) sum += dout[d] * out[d];
+            for (int64_t d = 0; d < at->D; d++)
+                sum += ech_value(dout[d]) * ech_either_value(wide, out, d);
             w->delta[row + i] = sum;
             w->lse[row + i] = lse[t] * (float)ECH_LOG2_E;
         }
@@ -158,6 +176,25 @@ ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_
     }
 }
 
+/* Rounds p and ds of a tile to pairs of queries, and ds also to pairs of keys. */
+ECH_INLINE void pair_rows(const workspace *w)
+{
+#ifdef ECH_PAIRS
+    for (int64_t i = 0; i < ECH_TILE; i += 2)
+        for (int64_t j = 0; j < ECH_TILE; j += ECH_WIDE) {
+            const float *p = w->p + i * ECH_TILE + j, *ds = w->ds + i * ECH_TILE + j;
+            ech_wide low = ech_wide_load(ds), high = ech_wide_load(ds + ECH_TILE);
+            ech_unit *keys = w->ds_keys + (i * ECH_TILE + j) / 2;
+            _mm256_storeu_si256((__m256i_u *)keys, (__m256i)_mm512_cvtneps_pbh((__m512)low));
+            _mm256_storeu_si256((__m256i_u *)(keys + ECH_TILE / 2),
+                                (__m256i)_mm512_cvtneps_pbh((__m512)high));
+            ech_tile_pair(ech_wide_load(p), ech_wide_load(p + ECH_TILE),
+                          w->p_rows + i / 2 * ECH_TILE + j);
+            ech_tile_pair(low, high, w->ds_rows + i / 2 * ECH_TILE + j);
+        }
+#endif
+}
+
 /* A tile of queries with tile `key_tile` of the keys, packed at `slot` of the chunk. */
 ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float *dq, int64_t b,
                              int64_t h, int64_t query_tile, int64_t key_tile, int64_t slot)
@@ -165,19 +202,22 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
     const ech_span queries = ech_attention_span(at->queries, query_tile);
     const ech_span keys = ech_attention_span(at->keys, key_tile);
     if (!ech_span_meets(at, b, &queries, &keys)) return;
-    int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width;
-    int64_t own = key_tile * ECH_TILE * width, packed = slot * ECH_TILE * width;
-    const float *query = w->query + first, *dout = w->dout + first;
-    const ech_factor p_turned = {w->p, 1, ECH_TILE}, ds_turned = {w->ds, 1, ECH_TILE};
+    int64_t width = at->width, row = query_tile * ECH_TILE, first = row * width / ECH_DEPTH;
+    int64_t own = key_tile * ECH_TILE * width, packed = slot * ECH_TILE * width / ECH_DEPTH;
+    int64_t units = ech_tile_units(at->D), line = width / ECH_DEPTH;
+    const ech_factor p_turned = {w->p_rows, 1, ECH_TILE}, ds_turned = {w->ds_rows, 1, ECH_TILE};
     ech_tile_mask mask;
     ech_tile_mask_fill(at, b, &queries, &keys, &mask);
-    ech_tile_scores(mask.keys, at->D, (ech_factor){query, width, 1}, w->key_t + packed, w->p);
-    ech_tile_scores(mask.keys, at->D, (ech_factor){dout, width, 1}, w->value_t + packed, w->ds);
+    ech_tile_scores(mask.keys, units, (ech_factor){w->query + first, line, 1}, w->key_t + packed,
+                    at->scale2, w->p);
+    ech_tile_scores(mask.keys, units, (ech_factor){w->dout + first, line, 1}, w->value_t + packed,
+                    1.0F, w->ds);
     softmax_rows(at, w, b, h, &mask, &queries, &keys, row);
-    ech_tile_sums(mask.queries, width, p_turned, dout, NULL, w->dv + own);
-    ech_tile_sums(mask.queries, width, ds_turned, query, NULL, w->dk + own);
-    ech_tile_sums(mask.keys, width, (ech_factor){w->ds, ECH_TILE, 1}, w->key + packed, NULL,
-                  dq + first);
+    pair_rows(w);
+    ech_tile_sums(mask.queries, width, p_turned, w->dout_rows + first, NULL, w->dv + own);
+    ech_tile_sums(mask.queries, width, ds_turned, w->query_rows + first, NULL, w->dk + own);
+    ech_tile_sums(mask.keys, width, (ech_factor){w->ds_keys, ECH_TILE / ECH_DEPTH, 1},
+                  w->key + packed, NULL, dq + row * width);
 }
 
 /* x [b, t, h] = (add ? itself : 0) + factor times a row of `from`, for the tokens of one tile. */
@@ -185,12 +225,18 @@ ECH_INLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech_
                            float factor, int64_t width, const float *from, bool add)
 {
     int64_t D = x->shape[3];
-    for (int64_t i = 0; i < tokens->count; i++) {
-        float *to = (float *)ech_tile_row(x, b, tokens->first + i, h);
-        if (add)
-            for (int64_t d = 0; d < D; d++) to[d] += factor * from[i * width + d];
-        else
-            for (int64_t d = 0; d < D; d++) to[d] = factor * from[i * width + d];
+    bool wide = ech_is_wide(x);
+    for (int64_t i = 0; i < tokens->count; i++, from += width) {
+        void *to = ech_either_at(x, ech_tile_place(x, b, tokens->first + i, h));
+        int64_t d = 0;
+        for (; d + ECH_WIDE <= D; d += ECH_WIDE) {
+            ech_wide value = ech_wide_load(from + d) * factor;
+            if (add) value = ech_either_load(wide, to, d) + factor * ech_wide_load(from + d);
+            ech_either_store(wide, to, d, value);
+        }
+        for (; d < D; d++)
+            ech_either_stored(wide, to, d,
+                              (add ? ech_either_value(wide, to, d) : 0.0F) + factor * from[d]);
     }
 }
 
@@ -206,8 +252,8 @@ ECH_INLINE void pack_keys(const ech_attention *at, const workspace *w, int64_t b
                           int64_t key_tile, int64_t slot)
 {
     const ech_span keys = ech_attention_span(at->keys, key_tile);
-    int64_t to = slot * ECH_TILE * at->width;
-    ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->key + to);
+    int64_t to = slot * ECH_TILE * at->width / ECH_DEPTH;
+    ech_tile_pack_rows(at->k, b, g, keys.first, keys.count, at->width, w->key + to);
     ech_tile_pack_transposed(at->k, b, g, keys.first, keys.count, 1.0F, w->key_t + to);
     ech_tile_pack_transposed(at->v, b, g, keys.first, keys.count, 1.0F, w->value_t + to);
 }
@@ -240,8 +286,8 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
     }
     for (int64_t j = part; j < at->key_tiles; j += at->parts) {
         const ech_span keys = ech_attention_span(at->keys, j);
-        write_tile(from->dk, b, g, &keys, (float)ECH_LN_2, at->width, w->dk + j * tile,
-                   from->add_kv);
+        write_tile(from->dk, b, g, &keys, ECH_DEPTH > 1 ? at->scale : (float)ECH_LN_2, at->width,
+                   w->dk + j * tile, from->add_kv);
         write_tile(from->dv, b, g, &keys, 1.0F, at->width, w->dv + j * tile, from->add_kv);
     }
 }
@@ -269,12 +315,12 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
-    ECH_SHAPES(attention_backward, ECH_F32, dout, q, k, v, out, lse, dq, dk, dv);
+    ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     int threads = context->threads;
     int64_t dims[] = {at.B, at.Tq, at.Tk, at.H, at.G, at.D};
     int64_t room = workspace_floats(at.Tq, at.Tk, at.D);
     float *memory =
-        ech_scratch(context, ECH_CPU(scratch_attention_backward)(ECH_F32, threads, dims));
+        ech_scratch(context, ECH_CPU(scratch_attention_backward)(ECH_REAL, threads, dims));
     at.parts = parts_of(at.B * at.G, at.Tk);
     gradients from = {dout, out, lse, dq, dk, dv, add_q, add_kv, memory + threads * room};
 #pragma omp parallel num_threads(threads)

@@ -13,10 +13,11 @@
 /* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores lie with
  * a row for each key, so that maxima and sums of many queries are made at once. */
 typedef struct workspace {
-    float *keys, *values;          /* (key tiles, ECH_TILE, width) */
-    float *query;                  /* (D, ECH_TILE) */
+    ech_unit *keys, *values;       /* (key tiles, ECH_TILE, width) */
+    ech_unit *query;               /* (D, ECH_TILE) */
     float *out;                    /* (ECH_TILE, width) */
     float *scores;                 /* (keys: ECH_TILE, queries: ECH_TILE) */
+    ech_unit *probabilities;       /* in units of keys; the same memory */
     float *max, *sum, *correction; /* of each query so far; what the last tile of keys changed */
 } workspace;
 
@@ -27,13 +28,15 @@ static int64_t workspace_floats(int64_t Tk, int64_t D)
            3 * tile;
 }
 
+/* Units of pairs need less than the floats that there are. */
 static workspace cut_workspace(const ech_attention *at, float *memory)
 {
-    workspace w = {.keys = memory};
-    w.values = w.keys + at->key_tiles * ECH_TILE * at->width;
-    w.query = w.values + at->key_tiles * ECH_TILE * at->width;
-    w.out = w.query + ECH_TILE * at->width;
+    workspace w = {.keys = (ech_unit *)memory};
+    w.values = w.keys + at->key_tiles * ECH_TILE * at->width / ECH_DEPTH;
+    w.query = w.values + at->key_tiles * ECH_TILE * at->width / ECH_DEPTH;
+    w.out = (float *)(w.query + ECH_TILE * at->width / ECH_DEPTH);
     w.scores = w.out + ECH_TILE * at->width;
+    w.probabilities = (ech_unit *)w.scores;
     w.max = w.scores + ECH_TILE * ECH_TILE;
     w.sum = w.max + ECH_TILE;
     w.correction = w.sum + ECH_TILE;
@@ -75,15 +78,30 @@ ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, i
     ech_wide_store(w->correction + query, correction);
 }
 
+/* Rounds the probabilities of a vector of queries to pairs of keys; those of keys that none of them sees are zero. */
+ECH_INLINE void pair_keys(const workspace *w, const ech_tile_mask *mask, int64_t query)
+{
+#ifdef ECH_PAIRS
+    int64_t begin = mask->first[query], end = mask->end[query + ECH_WIDE - 1];
+    for (int64_t j = begin / 2 * 2; j < end; j += 2) {
+        const float *scores = w->scores + j * ECH_TILE + query;
+        ech_wide low = j < begin ? (ech_wide){0} : ech_wide_load(scores);
+        ech_wide high = j + 1 < end ? ech_wide_load(scores + ECH_TILE) : (ech_wide){0};
+        ech_tile_pair(low, high, w->probabilities + j / 2 * ECH_TILE + query);
+    }
+#endif
+}
+
 /* A tile of queries with tile `tile` of the keys. */
 ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
                           const ech_span *queries, int64_t tile)
 {
     const ech_span keys = ech_attention_span(at->keys, tile);
-    int64_t offset = tile * ECH_TILE * at->width;
+    int64_t offset = tile * ECH_TILE * at->width / ECH_DEPTH;
     ech_tile_mask mask;
     ech_tile_mask_fill(at, b, queries, &keys, &mask);
-    ech_tile_scores(mask.queries, at->D, (ech_factor){w->keys + offset, at->width, 1}, w->query,
+    ech_tile_scores(mask.queries, ech_tile_units(at->D),
+                    (ech_factor){w->keys + offset, at->width / ECH_DEPTH, 1}, w->query, at->scale2,
                     w->scores);
     for (int64_t i = 0; i < queries->count; i += ECH_WIDE) softmax_columns(w, &mask, i);
     for (int64_t i = 0; at->threshold && i < queries->count; i++) {
@@ -92,36 +110,54 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
         for (int64_t j = mask.first[i]; j < mask.end[i]; j++)
             w->scores[j * ECH_TILE + i] *= factor[j];
     }
-    ech_tile_sums(mask.keys, at->width, (ech_factor){w->scores, 1, ECH_TILE}, w->values + offset,
-                  w->correction, w->out);
+    for (int64_t i = 0; ECH_DEPTH > 1 && i < queries->count; i += ECH_WIDE) pair_keys(w, &mask, i);
+    ech_tile_sums(mask.keys, at->width, (ech_factor){w->probabilities, 1, ECH_TILE},
+                  w->values + offset, w->correction, w->out);
 }
 
 /* Where results go: alone, or merged with what is there. */
 typedef struct results {
-    float *out, *lse;
+    const ech_tensor *out;
+    float *lse;
     bool merge;
 } results;
+
+/* out = from weight + (add ? out old_weight : 0). */
+ECH_INLINE void store_numbers(int64_t D, const float *from, float weight, bool add,
+                              float old_weight, bool wide, void *out)
+{
+    int64_t d = 0;
+    for (; d + ECH_WIDE <= D; d += ECH_WIDE) {
+        ech_wide x = ech_wide_load(from + d) * weight;
+        if (add) x = ech_either_load(wide, out, d) * old_weight + x;
+        ech_either_store(wide, out, d, x);
+    }
+    for (; d < D; d++) {
+        float x = from[d] * weight;
+        if (add) x = ech_either_value(wide, out, d) * old_weight + x;
+        ech_either_stored(wide, out, d, x);
+    }
+}
 
 /* The row `from` (D), whose exponentials add up to `sum` under max, to out and lse. The softmax over two
  * sets of keys weighs each result by its fraction of the sum of exponentials. A row that saw no key
  * has sum 0; what padded products left in it is not read. */
-ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bool merge,
-                          float *out, float *lse)
+ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bool merge, bool wide,
+                          void *out, float *lse)
 {
     bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
     float whole = (max + log2f(sum)) * (float)ECH_LN_2, weight = 1.0F / sum;
     if (none) {
-        for (int64_t d = 0; d < D && !merge; d++) out[d] = 0;
+        for (int64_t d = 0; d < D && !merge; d++) ech_either_stored(wide, out, d, 0.0F);
         if (!merge) *lse = -INFINITY;
     } else if (alone) {
-        for (int64_t d = 0; d < D; d++) out[d] = from[d] * weight;
+        store_numbers(D, from, weight, false, 0.0F, wide, out);
         *lse = whole;
     } else {
         float before = *lse, top = before > whole || isnan(before) ? before : whole;
         float both = top + logf(expf(before - top) + expf(whole - top));
-        float old_weight = expf(before - both);
         weight *= expf(whole - both);
-        for (int64_t d = 0; d < D; d++) out[d] = out[d] * old_weight + from[d] * weight;
+        store_numbers(D, from, weight, true, expf(before - both), wide, out);
         *lse = both;
     }
 }
@@ -154,7 +190,8 @@ static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
 ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
                              const ech_span *queries, const results *to)
 {
-    ech_tile_pack_transposed(at->q, b, h, queries->first, queries->count, at->scale2, w->query);
+    ech_tile_pack_transposed(at->q, b, h, queries->first, queries->count, at->query_scale,
+                             w->query);
     for (int64_t i = 0; i < ECH_TILE * at->width; i++) w->out[i] = 0;
     for (int64_t i = 0; i < ECH_TILE; i++) {
         w->max[i] = -FLT_MAX; /* finite, so that differences to it are */
@@ -168,7 +205,7 @@ ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_
         /* Scores of minus infinity alone have no softmax. */
         if (w->sum[i] == 0.0F && sees_some(at, b, queries->position + i)) w->sum[i] = NAN;
         store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], to->merge,
-                  to->out + ((b * at->Tq + t) * at->H + h) * at->D,
+                  ech_is_wide(to->out), ech_either_at(to->out, ech_tile_place(to->out, b, t, h)),
                   to->lse + (b * at->H + h) * at->Tq + t);
     }
 }
@@ -183,9 +220,9 @@ static void forward_unit(const ech_attention *at, const workspace *w, int64_t un
     int64_t end = tiles_met(at, b, &last).end;
     for (int64_t tile = tiles_met(at, b, &first).first; tile < end; tile++) {
         const ech_span keys = ech_attention_span(at->keys, tile);
-        int64_t offset = tile * ECH_TILE * at->width;
+        int64_t offset = tile * ECH_TILE * at->width / ECH_DEPTH;
         ech_tile_pack(at->k, b, g, keys.first, keys.count, 1.0F, at->width, w->keys + offset);
-        ech_tile_pack(at->v, b, g, keys.first, keys.count, 1.0F, at->width, w->values + offset);
+        ech_tile_pack_rows(at->v, b, g, keys.first, keys.count, at->width, w->values + offset);
     }
     for (int64_t h = g * at->group; h < (g + 1) * at->group; h++)
         for (int64_t tile = part; tile < at->query_tiles; tile += at->parts) {
@@ -201,11 +238,11 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
                                 const ech_tensor *lse)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
-    ECH_SHAPES(attention_forward, ECH_F32, q, k, v, out, lse);
+    ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     int threads = context->threads;
     int64_t heads = at.B * at.G, room = workspace_floats(at.Tk, at.D);
     float *memory = ech_scratch(context, (size_t)(threads * room) * sizeof *memory);
-    const results to = {out->data, lse->data, merge};
+    const results to = {out, lse->data, merge};
     /* Each part packs keys and values once more: worth it only if threads would be idle. */
     at.parts = 1;
     if (heads % threads && heads < 8 * threads) at.parts = (8 * threads + heads - 1) / heads;
