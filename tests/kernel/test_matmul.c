@@ -19,29 +19,38 @@ static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
                     f->add == ADD_C ? t[3] : t[4], t[3]);
 }
 
-/* One product: gaps 0 or more between the rows of a, b, c and add. */
-static void check_matmul(int64_t M, int64_t N, int64_t K, flags f, bool bias, int64_t gap)
+/* The trial of one product: gaps 0 or more between the rows of a, b, c and add. */
+static trial make_trial(int64_t M, int64_t N, int64_t K, const flags *f, bool bias, int64_t gap)
 {
     trial t = {
         .name = "product",
         .op = ECH_OP_matmul,
         .call = call_matmul,
-        .options = &f,
-        .dims = {M, N, K, f.a_transposed, f.b_transposed, bias, f.add != NO_ADD},
-        .tensor = {TRIAL_INPUT(TRIAL_2D(f.a_transposed ? K : M, f.a_transposed ? M : K),
+        .options = f,
+        .dims = {M, N, K, f->a_transposed, f->b_transposed, bias, f->add != NO_ADD},
+        .tensor = {TRIAL_INPUT(TRIAL_2D(f->a_transposed ? K : M, f->a_transposed ? M : K),
                                .gap = gap),
-                   TRIAL_INPUT(TRIAL_2D(f.b_transposed ? N : K, f.b_transposed ? K : N),
+                   TRIAL_INPUT(TRIAL_2D(f->b_transposed ? N : K, f->b_transposed ? K : N),
                                .gap = 2 * gap),
-                   TRIAL_INPUT(TRIAL_1D(N)), TRIAL_RESULT(TRIAL_2D(M, N), .gap = 3 * gap),
-                   TRIAL_INPUT(TRIAL_2D(M, N), .gap = 5 * gap)},
+                   TRIAL_INPUT(TRIAL_1D(N), .type = TRIAL_WIDE),
+                   TRIAL_RESULT(TRIAL_2D(M, N), .gap = 3 * gap, .type = TRIAL_EITHER),
+                   TRIAL_INPUT(TRIAL_2D(M, N), .gap = 5 * gap, .type = TRIAL_EITHER)},
         .tolerance = 4e-6,
         .depends_on_threads = true,
         .depends_on_address = true,
         .is_library = true,
     };
     if (!bias) t.tensor[2] = (trial_tensor){0};
-    if (f.add == ADD_C) t.tensor[3] = (trial_tensor)TRIAL_CHANGED(TRIAL_2D(M, N), .gap = 3 * gap);
-    if (f.add != ADD_OTHER) t.tensor[4] = (trial_tensor){0};
+    if (f->add == ADD_C)
+        t.tensor[3] =
+            (trial_tensor)TRIAL_CHANGED(TRIAL_2D(M, N), .gap = 3 * gap, .type = TRIAL_EITHER);
+    if (f->add != ADD_OTHER) t.tensor[4] = (trial_tensor){0};
+    return t;
+}
+
+static void check_matmul(int64_t M, int64_t N, int64_t K, flags f, bool bias, int64_t gap)
+{
+    const trial t = make_trial(M, N, K, &f, bias, gap);
     trial_check(&t);
 }
 
@@ -65,6 +74,21 @@ static void products_agree(void **state)
         for (int way = 0; way < 16 * ADDS; way++) {
             flags f = {way & 1, way & 2, way / 16};
             check_matmul(shapes[s][0], shapes[s][1], shapes[s][2], f, way & 4, way & 8 ? 3 : 0);
+        }
+}
+
+/* Sums of 16-bit operands are in fp32; around the sides of tiles and the blocks of K. */
+static void halves_agree(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 1, 1},     {17, 33, 9},   {1, 130, 70}, {65, 1, 64},
+                                        {131, 60, 77}, {9, 300, 259}, {3, 5, 0}};
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
+        for (int way = 0; way < 16 * ADDS; way++) {
+            flags f = {way & 1, way & 2, way / 16};
+            const trial t =
+                make_trial(shapes[s][0], shapes[s][1], shapes[s][2], &f, way & 4, way & 8 ? 3 : 0);
+            trial_check_halves(&t, 4e-6, 4e-6);
         }
 }
 
@@ -134,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree),
+        cmocka_unit_test(halves_agree),
         cmocka_unit_test(empty_products_leave_the_bias),
         cmocka_unit_test(many_shapes_in_one_context),
         cmocka_unit_test(bias_gradients_agree),

@@ -355,6 +355,64 @@ static inline void trial_check(const trial *t)
     for (trial_kind kind = 0; kind < TRIAL_KINDS; kind++) trial_check_odd_values(t, kind);
 }
 
+/* ---- 16-bit types ---- */
+
+/* As trial_compare; a result of 16 bits may also be the number next to the definition's. */
+static inline void trial_compare_halves(const trial *t, const char *what, const trial_run *a,
+                                        const trial_run *b, double tolerance)
+{
+    for (int i = 0; i < TRIAL_TENSORS; i++) {
+        if (t->tensor[i].role == TRIAL_ABSENT) continue;
+        ech_dtype dtype = a->view[i].dtype;
+        double next = dtype == ECH_BF16 ? 0x1p-7 : dtype == ECH_F16 ? 0x1p-10 : 0;
+        int64_t n = ech_tensor_count(&a->view[i]);
+        /* What cancels leaves the rounding of inputs around 1. */
+        double bound = tolerance * largest(n, b->result[i], 0.1);
+        for (int64_t e = 0; e < n; e++) {
+            double x = a->result[i][e], y = b->result[i][e], more = next * fabs(y);
+            bool same = memcmp(&x, &y, sizeof x) == 0;
+            if (same || (tolerance > 0 && fabs(x - y) <= bound + more)) continue;
+            trial_differ(t, what, i, e, x, y, bound + more);
+        }
+    }
+}
+
+/* The fast rows of bf16 and fp16 of each instruction set up to the process's, which limits the library, against the
+ * definition in the same type, with `either` tensors that are all real, all wide, or in turns. `tolerance`: of results
+ * before they are rounded; `rounded`: where something in between is, or a set multiplies pairs. */
+static inline void trial_check_halves(const trial *t, double tolerance, double rounded)
+{
+    static const unsigned masks[] = {0, ~0u, 0xaaaaaaaau};
+    ech_isa most;
+    if (!share_takes()) return;
+    assert_int_equal(ech_isa_decide(&most), ECH_OK);
+    for (int c = 0; c < 6; c++) {
+        ech_dtype dtype = c % 2 ? ECH_F16 : ECH_BF16;
+        trial_way way = {.threads = 1, .wide = masks[c / 2]};
+        trial_run exact = trial_execute(t, ech_kernels_ref(dtype), way);
+        for (ech_isa isa = 0; isa <= most; isa++) {
+            char what[80];
+            snprintf(what, sizeof what, "%s (%s) and definition, case %d", ech_dtype_name(dtype),
+                     ech_isa_name(isa), c);
+            bool exactly = way.wide == ~0u && (isa != ECH_ISA_AVX512BF16 || dtype != ECH_BF16);
+            double most_apart = exactly ? tolerance : rounded;
+            way.threads = 1;
+            trial_run one = trial_execute(t, ech_kernels_of(isa, dtype), way);
+            trial_compare_halves(t, what, &one, &exact, most_apart);
+            way.threads = TRIAL_THREADS;
+            way.is_odd = true;
+            trial_run other = trial_execute(t, ech_kernels_of(isa, dtype), way);
+            trial_compare_halves(t, what, &other, &exact, most_apart);
+            if (!t->depends_on_threads && !t->depends_on_address)
+                trial_compare(t, what, &other, &one, 0);
+            way.is_odd = false;
+            trial_free(&one);
+            trial_free(&other);
+        }
+        trial_free(&exact);
+    }
+}
+
 static inline void trial_check_all(const trial *trials, size_t count)
 {
     for (size_t i = 0; i < count; i++) trial_check(&trials[i]);

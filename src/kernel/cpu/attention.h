@@ -31,7 +31,9 @@ typedef struct ech_attention {
     float query_scale;   /* queries are packed times scale2; where pairs are multiplied times 1, as
                             they would be rounded, and the scores of a pair's products times scale2 */
     uint32_t threshold;  /* random words below it are dropped; 0: no dropout */
-    float dropout_scale;
+    float
+        dropout_scale; /* of kept probabilities; where these are rounded to pairs, of sums over them */
+    float sums_scale;
 } ech_attention;
 
 /* Tokens [first, first + count), at positions from `position` on. */
@@ -149,7 +151,8 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
     at.scale2 = (float)(scale * ECH_LOG2_E);
     at.query_scale = ECH_DEPTH > 1 ? 1.0F : at.scale2;
     at.threshold = dropout->p > 0 ? ech_drop_threshold(dropout->p) : 0;
-    at.dropout_scale = (float)(1 / (1 - dropout->p));
+    at.dropout_scale = ECH_DEPTH > 1 ? 1.0F : (float)(1 / (1 - dropout->p));
+    at.sums_scale = ECH_DEPTH > 1 ? (float)(1 / (1 - dropout->p)) : 1.0F;
     return at;
 }
 

@@ -211,7 +211,7 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
     ech_tile_scores(mask.keys, units, (ech_factor){w->query + first, line, 1}, w->key_t + packed,
                     at->scale2, w->p);
     ech_tile_scores(mask.keys, units, (ech_factor){w->dout + first, line, 1}, w->value_t + packed,
-                    1.0F, w->ds);
+                    at->sums_scale, w->ds);
     softmax_rows(at, w, b, h, &mask, &queries, &keys, row);
     pair_rows(w);
     ech_tile_sums(mask.queries, width, p_turned, w->dout_rows + first, NULL, w->dv + own);
@@ -288,7 +288,8 @@ static void backward_unit(const ech_attention *at, const gradients *from, const 
         const ech_span keys = ech_attention_span(at->keys, j);
         write_tile(from->dk, b, g, &keys, ECH_DEPTH > 1 ? at->scale : (float)ECH_LN_2, at->width,
                    w->dk + j * tile, from->add_kv);
-        write_tile(from->dv, b, g, &keys, 1.0F, at->width, w->dv + j * tile, from->add_kv);
+        write_tile(from->dv, b, g, &keys, at->sums_scale, at->width, w->dv + j * tile,
+                   from->add_kv);
     }
 }
 

@@ -139,14 +139,14 @@ ECH_INLINE void store_numbers(int64_t D, const float *from, float weight, bool a
     }
 }
 
-/* The row `from` (D), whose exponentials add up to `sum` under max, to out and lse. The softmax over two
+/* The row `from` (D) times scale, whose exponentials add up to `sum` under max, to out and lse. The softmax over two
  * sets of keys weighs each result by its fraction of the sum of exponentials. A row that saw no key
  * has sum 0; what padded products left in it is not read. */
-ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, bool merge, bool wide,
-                          void *out, float *lse)
+ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, float scale,
+                          bool merge, bool wide, void *out, float *lse)
 {
     bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
-    float whole = (max + log2f(sum)) * (float)ECH_LN_2, weight = 1.0F / sum;
+    float whole = (max + log2f(sum)) * (float)ECH_LN_2, weight = scale / sum;
     if (none) {
         for (int64_t d = 0; d < D && !merge; d++) ech_either_stored(wide, out, d, 0.0F);
         if (!merge) *lse = -INFINITY;
@@ -204,7 +204,7 @@ ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_
         int64_t t = queries->first + i;
         /* Scores of minus infinity alone have no softmax. */
         if (w->sum[i] == 0.0F && sees_some(at, b, queries->position + i)) w->sum[i] = NAN;
-        store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], to->merge,
+        store_row(at->D, w->out + i * at->width, w->max[i], w->sum[i], at->sums_scale, to->merge,
                   ech_is_wide(to->out), ech_either_at(to->out, ech_tile_place(to->out, b, t, h)),
                   to->lse + (b * at->H + h) * at->Tq + t);
     }
