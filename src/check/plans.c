@@ -26,6 +26,11 @@ static ech_status reject(const plans *p, int rank, int step, ech_text *why)
     return status;
 }
 
+static void print(const plans *p, ech_wait at, ech_text *out)
+{
+    ech_list_print_step(list_of(p, at.rank), &list_of(p, at.rank)->step.at[at.step], out);
+}
+
 /* ---- collectives ---- */
 
 /* The next collective from step *s on over that channel, *s after it; -1 at the end. */
@@ -77,7 +82,7 @@ static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel
         ech_wait at = b.step < 0 ? a : b, met = b.step < 0 ? b : a;
         ech_text why = {0};
         ech_text_append(&why, "meets %s", met.step < 0 ? "no collective" : "another collective, ");
-        if (met.step >= 0) ech_step_print(&list_of(p, met.rank)->step.at[met.step], &why);
+        if (met.step >= 0) print(p, met, &why);
         ech_text_append(&why, ", on rank %d", met.rank);
         return reject(p, at.rank, at.step, &why);
     }
@@ -125,17 +130,17 @@ static ech_status check_collectives(const plans *p)
 static ech_status check_message(const plans *p, const ech_pairing *pairing, int rank, int s)
 {
     const ech_step *step = &list_of(p, rank)->step.at[s];
-    int partner = pairing->partner[rank][s];
+    int partner = pairing->partner[rank][s], peer = ech_list_peer(list_of(p, rank), step);
     ech_text why = {0};
     if (partner < 0) {
         ech_text_append(&why, "meets no %s on rank %d", ech_step_sends(step) ? "receive" : "send",
-                        step->peer);
+                        peer);
         return reject(p, rank, s, &why);
     }
-    const ech_list *list = list_of(p, rank), *theirs = list_of(p, step->peer);
+    const ech_list *list = list_of(p, rank), *theirs = list_of(p, peer);
     const ech_step *other = &theirs->step.at[partner];
     int64_t q = ech_list_global_micro(p->at[rank], list, step->micro);
-    int64_t met = ech_list_global_micro(p->at[step->peer], theirs, other->micro);
+    int64_t met = ech_list_global_micro(p->at[peer], theirs, other->micro);
     if (step->bytes != other->bytes)
         ech_text_append(&why, "has %lld bytes and meets %lld, ", (long long)step->bytes,
                         (long long)other->bytes);
@@ -146,8 +151,8 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
                         (long long)q, step->turn, (long long)met, other->turn);
     else
         return ECH_OK;
-    ech_step_print(other, &why);
-    ech_text_append(&why, ", on rank %d", step->peer);
+    print(p, (ech_wait){peer, partner}, &why);
+    ech_text_append(&why, ", on rank %d", peer);
     return reject(p, rank, s, &why);
 }
 

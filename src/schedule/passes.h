@@ -9,6 +9,8 @@
 
 /* Appends a step of that kind, in the kind's lane; returns its index. */
 int ech_list_add(ech_list *list, ech_step_kind kind);
+/* Frees what the list has; it is empty then. */
+void ech_list_free(ech_list *list);
 /* Makes the list's last step also wait for `step`. */
 void ech_list_add_after(ech_list *list, int step);
 
@@ -57,7 +59,7 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
 /* Assigns parameters to buckets of about `bucket_bytes`, in the order in which the lowered steps complete their
  * gradients. */
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config);
-/* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates between and after them. */
+/* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates between and after. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);
 /* Lists the values that each step touches, and its scratch. */

@@ -248,55 +248,10 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     return plan;
 }
 
-static void forget_values(ech_list *list)
-{
-    free(list->access.at);
-    free(list->value.at);
-    free(list->value_of);
-    free(list->first_local);
-    free(list->first_writer);
-    list->access.at = NULL;
-    list->access.n = list->access.capacity = 0;
-    list->value.at = NULL;
-    list->value.n = list->value.capacity = 0;
-    list->value_of = list->first_local = NULL;
-    list->first_writer = NULL;
-}
-
-void ech_plan_forget_values(ech_plan *plan)
-{
-    for (ech_list *list = plan->list; list < plan->list + ECH_LIST_KINDS; list++) {
-        forget_values(list);
-        list->step.at =
-            ech_shrink(list->step.at, &list->step.capacity, list->step.n, sizeof *list->step.at);
-        list->after.at = ech_shrink(list->after.at, &list->after.capacity, list->after.n,
-                                    sizeof *list->after.at);
-    }
-}
-
-static void free_list(ech_list *list)
-{
-    forget_values(list);
-    free(list->step.at);
-    free(list->after.at);
-    list->step.at = NULL;
-    list->step.n = list->step.capacity = 0;
-    list->after.at = NULL;
-    list->after.n = list->after.capacity = 0;
-}
-
-void ech_plan_make_outline(ech_plan *plan)
-{
-    ech_plan_forget_values(plan);
-    for (int i = 0; i < ECH_LIST_KINDS; i++)
-        if (i != ECH_LIST_TRAIN) free_list(&plan->list[i]);
-    plan->outline = true;
-}
-
 void ech_plan_destroy(ech_plan *plan)
 {
     if (!plan) return;
-    for (int i = 0; i < ECH_LIST_KINDS; i++) free_list(&plan->list[i]);
+    for (int i = 0; i < ECH_LIST_KINDS; i++) ech_list_free(&plan->list[i]);
     free(plan->persistent.at);
     free(plan->param);
     free(plan->state.at);

@@ -20,12 +20,19 @@ void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_
     }
 }
 
+void ech_list_print_step(const ech_list *list, const ech_step *step, ech_text *out)
+{
+    ech_step own = *step;
+    own.peer = ech_list_peer(list, step);
+    ech_step_print(&own, out);
+}
+
 void ech_list_print(const ech_list *list, ech_text *out)
 {
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         ech_text_append(out, "%5zu  %-10s ", s, ech_lane_name(step->lane));
-        ech_step_print(step, out);
+        ech_list_print_step(list, step, out);
         for (int i = 0; i < step->afters; i++)
             ech_text_append(out, "%s%d", i ? " " : "  after ",
                             list->after.at[step->first_after + i]);

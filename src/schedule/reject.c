@@ -45,7 +45,7 @@ static void print_row(const ech_plan *plan, ech_list_kind kind, int marked, bool
     while (from > 0 && row.at[from - 1] != ' ') from--;
     size_t to = from + COLUMNS < row.n ? from + COLUMNS : row.n;
     if (word && to < at + n) to = at + n;
-    if (marked >= 0) ech_step_print(&list->step.at[marked], &name);
+    if (marked >= 0) ech_list_print_step(list, &list->step.at[marked], &name);
     fprintf(stderr, "%s %4d: %s", culprit ? "->" : "  ", plan->rank, from ? "... " : "");
     if (word)
         fprintf(stderr, "%.*s[%.*s]%.*s", (int)(at - from), row.at + from, (int)n, word,
@@ -75,7 +75,8 @@ ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind l
         print_row(plans[r], list, r == rank ? step : standing ? standing[r] : -1, r == rank);
 
     ech_text name = {0};
-    if (step >= 0) ech_step_print(&plans[rank]->list[list].step.at[step], &name);
+    const ech_list *own = &plans[rank]->list[list];
+    if (step >= 0) ech_list_print_step(own, &own->step.at[step], &name);
     /* An order written by hand is its writer's; all else is ours. */
     bool written = plans[rank]->schedule && plans[rank]->schedule->written;
     ech_status status = ech_fail_at(

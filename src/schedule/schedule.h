@@ -103,7 +103,7 @@ typedef struct ech_step {
     /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when
      * the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
-    int peer;      /* rank at the other end of a message; -1 elsewhere */
+    int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
     int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
     int index;     /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
     int count;     /* scalars of REDUCE; round of STATISTICS and FOLD */
@@ -180,7 +180,10 @@ typedef struct ech_list {
     int micro_batches; /* how many `micro` there are: sequence chunks of this rank over all turns */
     int updates;       /* how many weight versions one execution of the list makes */
     ECH_LIST(ech_step) step;
-    ECH_LIST(int) after;         /* steps that others come after: ech_step.first_after */
+    ECH_LIST(int) after; /* steps that others come after: ech_step.first_after */
+    bool
+        borrows; /* `step` and `after` are another list's; only in outlines (ech_plan_make_outline) */
+    int peer_shift;              /* what ech_list_peer adds; 0 unless it borrows */
     ECH_LIST(ech_access) access; /* ech_step.first_access */
     ECH_LIST(ech_value) value;   /* the list's own, which are not persistent */
     /* [(first_local[block] + local) * micro_batches + micro]: value, or -1. A value that all sequence chunks of a
@@ -201,6 +204,12 @@ typedef struct ech_list {
     int working_tick; /* the first tick with `working` bytes */
     int64_t working_kind[ECH_MEMORY_KINDS]; /* by kind (all kinds), in working_tick */
 } ech_list;
+
+/* The rank at the other end of the step's message. */
+static inline int ech_list_peer(const ech_list *list, const ech_step *step)
+{
+    return step->peer + list->peer_shift;
+}
 
 /* ---- schedules ---- */
 
@@ -348,7 +357,8 @@ typedef struct ech_plan_request {
     const ech_kernels *kernels; /* say how much scratch they need */
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
-    bool outline;      /* only steps, without values and memory, of the train list, or with forward_only of
+    bool
+        outline; /* only steps, without values and memory, of the train list, or with forward_only of
                           all others: to check, simulate and draw thousands of ranks. Cannot be run */
 } ech_plan_request;
 
@@ -360,8 +370,10 @@ ECH_DESTROY_AT(ech_plan, ech_plan_destroy)
 /* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory stay; no value
  * may be asked for any more. */
 void ech_plan_forget_values(ech_plan *plan);
-/* Makes an outline (ech_plan_request.outline) of a whole plan that has a train list: frees all else. */
-void ech_plan_make_outline(ech_plan *plan);
+/* Makes an outline (ech_plan_request.outline) of a plan that has a train list: frees all else. like (optional): another
+ * plan, which is kept as long; if the two ranks' steps are the same but for peers, which are as far from each, the
+ * outline borrows its steps. */
+void ech_plan_make_outline(ech_plan *plan, const ech_plan *like);
 /* Bytes of the snapshot of `rank`. It must have the stage of the plan's rank and equally many micro-batches: the memory
  * of such ranks differs only in their snapshots, since they write different parameters into checkpoints. */
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
@@ -510,6 +522,8 @@ ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *
 /* Appends "F0.3/5": F of model chunk 0, sequence chunk (`micro`) 3, block 5; or "F0.3/5[4-9]" if the step runs only
  * calls 4 to 9 of the block's program. */
 void ech_step_print(const ech_step *step, ech_text *out);
+/* The same of a step of the list, with the peer that it has in this list. */
+void ech_list_print_step(const ech_list *list, const ech_step *step, ech_text *out);
 /* Appends "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);
 /* Whether messages between stages are sharded over tensor ranks. They are where every tensor rank holds the values at

@@ -65,7 +65,8 @@ static ech_wait waits_for(const ech_rehearsal *r, ech_wait at)
     const ech_step *step = step_of(r, at);
     if (r->begin[at.rank][at.step] >= 0) {
         if (ech_step_gathers(step)) return absent_member(r, at);
-        return (ech_wait){.rank = step->peer, .step = r->pairing.partner[at.rank][at.step]};
+        return (ech_wait){.rank = ech_list_peer(list, step),
+                          .step = r->pairing.partner[at.rank][at.step]};
     }
     int head = head_of(r, at.rank, step->lane);
     if (head != at.step) return (ech_wait){.rank = at.rank, .step = head};
@@ -112,7 +113,7 @@ static int follow(const ech_rehearsal *r, ech_wait at, chain *c, int *lacks)
 static void print_wait(const ech_rehearsal *r, ech_wait at, ech_text *out)
 {
     ech_text_append(out, "rank %d's ", at.rank);
-    ech_step_print(step_of(r, at), out);
+    ech_list_print_step(ech_rehearsal_list(r, at.rank), step_of(r, at), out);
 }
 
 static void print_missing(const ech_rehearsal *r, const chain *c, int first, int lacks,

@@ -35,9 +35,10 @@ static void collect(const ech_list *list, int rank, int ranks, ends *sent, ends 
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         bool sends = ech_step_sends(step);
-        if ((!sends && !ech_step_receives(step)) || step->peer < 0 || step->peer >= ranks) continue;
-        end here = {.from = sends ? rank : step->peer,
-                    .to = sends ? step->peer : rank,
+        int peer = ech_list_peer(list, step);
+        if ((!sends && !ech_step_receives(step)) || peer < 0 || peer >= ranks) continue;
+        end here = {.from = sends ? rank : peer,
+                    .to = sends ? peer : rank,
                     .kind = ech_step_kind_is_gradient(step->kind),
                     .boundary = ech_step_boundary(step),
                     .step = s};

@@ -89,6 +89,11 @@ static const ech_step *step_of(const engine *e, int rank, int step)
     return &ech_rehearsal_list(e->out, rank)->step.at[step];
 }
 
+static int peer_of(const engine *e, int rank, const ech_step *step)
+{
+    return ech_list_peer(ech_rehearsal_list(e->out, rank), step);
+}
+
 static void end_in(engine *e, double cost, int rank, int step)
 {
     push(e, (event){.time = e->now + cost, .rank = rank, .step = step});
@@ -106,11 +111,11 @@ static void seek(const engine *e, int rank, ech_lane which, int from)
 static void begin_message(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
-    int partner = e->out->pairing.partner[rank][step];
-    if (partner < 0 || e->out->begin[s->peer][partner] < 0) return;
-    int from = rank, to = s->peer, send = step;
+    int partner = e->out->pairing.partner[rank][step], peer = peer_of(e, rank, s);
+    if (partner < 0 || e->out->begin[peer][partner] < 0) return;
+    int from = rank, to = peer, send = step;
     if (ech_step_receives(s)) {
-        from = s->peer;
+        from = peer;
         to = rank;
         send = partner;
     }
@@ -234,7 +239,8 @@ static void handle(engine *e, const event *ended)
         return;
     }
     finish(e, ended->rank, ended->step);
-    if (ech_step_sends(s)) finish(e, s->peer, e->out->pairing.partner[ended->rank][ended->step]);
+    if (ech_step_sends(s))
+        finish(e, peer_of(e, ended->rank, s), e->out->pairing.partner[ended->rank][ended->step]);
 }
 
 static void allocate(engine *e)

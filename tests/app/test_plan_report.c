@@ -91,24 +91,36 @@ static void assert_same_plan(const ech_plan *a, const ech_plan *b)
         if (axis != ECH_TRAFFIC_DATA) assert_memory_equal(&of_a[axis], &of_b[axis], sizeof *of_a);
 }
 
+/* What is kept of a rank's plan says what its train list did, whomever's steps it borrows. */
+static void assert_same_text(const ech_plan *kept, const ech_plan *whole)
+{
+    ECH_FREED_TEXT a = {0}, b = {0};
+    ech_list_print(&kept->list[ECH_LIST_TRAIN], &a);
+    ech_list_print(&whole->list[ECH_LIST_TRAIN], &b);
+    assert_string_equal(a.at, b.at);
+}
+
 static void assert_alike(int ranks, int kinds, const char *more)
 {
     made m;
     make(ranks, more, &m);
-    int counted = 0;
+    int counted = 0, borrow = 0;
     assert_int_equal(m.report.alike.n, kinds);
     assert_int_equal(m.report.plan.n, ranks);
     for (int rank = 0; rank < ranks; rank++) {
         const ech_plan_class *class = &m.report.alike.at[m.report.class_of[rank]];
         const ech_plan *kept = m.report.plan.at[rank];
         assert_int_equal(kept->outline, rank != class->rank);
-        assert_same_list(&kept->list[ECH_LIST_TRAIN], &class->plan->list[ECH_LIST_TRAIN]);
         ECH_CLEANUP(ech_plan_destroy_at) ech_plan *whole = NULL;
         assert_int_equal(ech_design_plan(&m.design, rank, false, &whole), ECH_OK);
         assert_same_plan(whole, class->plan);
+        assert_same_text(kept, whole);
+        borrow += kept->list[ECH_LIST_TRAIN].borrows;
     }
     for (int k = 0; k < kinds; k++) counted += m.report.alike.at[k].ranks;
     assert_int_equal(counted, ranks);
+    /* One of a class lends; with unequal replicas peers are not as far from each. */
+    assert_true(m.design.layout->uniform ? borrow == ranks - kinds : borrow > 0);
     release(&m);
 }
 

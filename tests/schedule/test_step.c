@@ -64,6 +64,13 @@ static void both_ends_name_one_boundary(void **state)
     }
 }
 
+/* Plans of 64 ranks have ten millions: each byte more is ten MB. */
+static void steps_are_small(void **state)
+{
+    (void)state;
+    assert_true(sizeof(ech_step) <= 80);
+}
+
 /* As plans print them, and the board shows them. */
 static void steps_have_words(void **state)
 {
@@ -106,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_whole),
+        cmocka_unit_test(steps_are_small),
         cmocka_unit_test(phases_fit_lanes),
         cmocka_unit_test(both_ends_name_one_boundary),
         cmocka_unit_test(steps_have_words),

@@ -60,8 +60,8 @@ static bool is_small(const ech_design *design)
     return forwards <= ECH_PLAN_CHECKED_WORK;
 }
 
-/* A report needs of the plan that stands for a class its steps and sums only, of others the steps of a training step; the
- * rest of many plans would not fit into memory. */
+/* A report needs of the plan that stands for a class its steps and sums only, of others the steps of a training step,
+ * which ranks of a class may share; the rest of many plans would not fit into memory. */
 static ech_status add_rank(ech_plan_report *report, int rank)
 {
     ech_plan_class *class = &report->alike.at[report->class_of[rank]];
@@ -75,8 +75,9 @@ static ech_status add_rank(ech_plan_report *report, int rank)
         ech_plan_forget_values(plan);
         class->plan = plan;
     } else {
-        ech_plan_make_outline(plan);
+        ech_plan_make_outline(plan, class->lends);
     }
+    if (!class->lends) class->lends = plan;
     return ECH_OK;
 }
 

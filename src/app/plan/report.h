@@ -19,7 +19,9 @@ enum { ECH_PLAN_FULL_RANKS = 64, ECH_PLAN_CHECKED_RANKS = 1024, ECH_PLAN_CHECKED
  * for snapshots: each rank writes other parameters into a checkpoint. */
 typedef struct ech_plan_class {
     const ech_plan *plan; /* of its first rank with the largest snapshot; borrowed */
-    int rank, ranks;      /* that rank's number, and the number of ranks in the class */
+    const ech_plan
+        *lends;      /* of its first rank: the others' outlines may borrow its steps; borrowed */
+    int rank, ranks; /* that rank's number, and the number of ranks in the class */
 } ech_plan_class;
 
 typedef struct ech_plan_options {

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What of plans is let go, so that those of many ranks fit into memory: values, once a plan is checked; lists but the
+ * train list; and steps that are the same as another rank's.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "schedule/passes.h"
+
+static void forget_values(ech_list *list)
+{
+    free(list->access.at);
+    free(list->value.at);
+    free(list->value_of);
+    free(list->first_local);
+    free(list->first_writer);
+    list->access.at = NULL;
+    list->access.n = list->access.capacity = 0;
+    list->value.at = NULL;
+    list->value.n = list->value.capacity = 0;
+    list->value_of = list->first_local = NULL;
+    list->first_writer = NULL;
+}
+
+void ech_plan_forget_values(ech_plan *plan)
+{
+    for (ech_list *list = plan->list; list < plan->list + ECH_LIST_KINDS; list++) {
+        forget_values(list);
+        list->step.at =
+            ech_shrink(list->step.at, &list->step.capacity, list->step.n, sizeof *list->step.at);
+        list->after.at = ech_shrink(list->after.at, &list->after.capacity, list->after.n,
+                                    sizeof *list->after.at);
+    }
+}
+
+static void free_steps(ech_list *list)
+{
+    if (!list->borrows) {
+        free(list->step.at);
+        free(list->after.at);
+    }
+    list->step.at = NULL;
+    list->step.n = list->step.capacity = 0;
+    list->after.at = NULL;
+    list->after.n = list->after.capacity = 0;
+}
+
+void ech_list_free(ech_list *list)
+{
+    forget_values(list);
+    free_steps(list);
+}
+
+/* Whether both do the same, but for peers, which are as far from their ranks; what belongs to values does not count. */
+static bool is_same_step(const ech_step *a, const ech_step *b, int shift)
+{
+    ech_step other = *b;
+    if (b->peer >= 0) other.peer += shift;
+    size_t small = offsetof(ech_step, maximum) + sizeof a->maximum;
+    size_t from = offsetof(ech_step, chunk), to = offsetof(ech_step, first_access);
+    return memcmp(a, &other, small) == 0 &&
+           memcmp((const char *)a + from, (const char *)&other + from, to - from) == 0;
+}
+
+static bool is_same_list(const ech_list *a, const ech_list *b, int shift)
+{
+    if (a->step.n != b->step.n || a->after.n != b->after.n) return false;
+    for (size_t i = 0; i < a->after.n; i++)
+        if (a->after.at[i] != b->after.at[i]) return false;
+    for (size_t s = 0; s < a->step.n; s++)
+        if (!is_same_step(&a->step.at[s], &b->step.at[s], shift)) return false;
+    return true;
+}
+
+void ech_plan_make_outline(ech_plan *plan, const ech_plan *like)
+{
+    ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    ech_plan_forget_values(plan);
+    for (int i = 0; i < ECH_LIST_KINDS; i++)
+        if (i != ECH_LIST_TRAIN) ech_list_free(&plan->list[i]);
+    plan->outline = true;
+    if (!like) return;
+    const ech_list *lent = &like->list[ECH_LIST_TRAIN];
+    int shift = plan->rank - like->rank;
+    if (lent->borrows || !is_same_list(train, lent, shift)) return;
+    free_steps(train);
+    train->borrows = true;
+    train->peer_shift = shift;
+    train->step.at = lent->step.at;
+    train->step.n = lent->step.n;
+    train->after.at = lent->after.at;
+    train->after.n = lent->after.n;
+}
