@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pipeline changes no bit, in fp32: with one replica against one rank, with two against two replicas
+ * A pipeline changes no bit, in fp32, bf16 and fp16: with one replica against one rank, with two against two replicas
  * without a pipeline.
  */
 #include <setjmp.h>
@@ -22,21 +22,26 @@ static ech_verification verify_bits(const char *architecture, int ranks, const c
     return v;
 }
 
-static void assert_same_bits(const char *schedule, int p, int v, int m)
+static void assert_same_bits_in(const char *precision, const char *schedule, int p, int v, int m)
 {
     static int turn;
     char more[400];
     snprintf(more, sizeof more,
-             "parallel.schedule=%s parallel.pipeline=%d parallel.virtual_stages=%d "
+             "%s parallel.schedule=%s parallel.pipeline=%d parallel.virtual_stages=%d "
              "training.micro_batch_size=2 training.global_batch_size=%d "
              "model.num_hidden_layers=%d model.tie_word_embeddings=false model.resid_pdrop=0.1",
-             schedule, p, v, 2 * m, p * v > 4 ? p * v : 4);
+             precision, schedule, p, v, 2 * m, p * v > 4 ? p * v : 4);
     const char *architecture = turn++ % 2 ? "gpt2" : "llama";
     ech_verification r = verify_bits(architecture, p, more);
     if (!r.passed || !r.exact)
         fail_msg("%s with %s: exact %d, %g at %s", architecture, more, r.exact, r.worst,
                  r.first_bad);
     assert_true(r.compared > 1000);
+}
+
+static void assert_same_bits(const char *schedule, int p, int v, int m)
+{
+    assert_same_bits_in("", schedule, p, v, m);
 }
 
 static void test_every_schedule_and_depth(void **state)
@@ -55,6 +60,17 @@ static void test_interleaved(void **state)
         for (int v = 1; v <= 3; v++)
             for (int turns = 1; turns <= 3; turns++)
                 assert_same_bits("interleaved", p, v, turns * p);
+}
+
+/* Masters, 16-bit messages and gradients, a wide stream. */
+static void test_halves(void **state)
+{
+    (void)state;
+    assert_same_bits_in("precision.compute=bf16", "1f1b", 3, 1, 3);
+    assert_same_bits_in("precision.compute=fp16 precision.residual=fp32", "gpipe", 2, 1, 3);
+    assert_same_bits_in("precision.compute=bf16 precision.gradients=compute", "interleaved", 2, 2,
+                        4);
+    assert_same_bits_in("precision.compute=fp16", "zero-bubble", 4, 1, 4);
 }
 
 /* Shared tables are summed up in another order, which fp32 must show. */
@@ -110,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_schedule_and_depth),
         cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_halves),
         cmocka_unit_test(test_fails_when_it_should),
         cmocka_unit_test(test_depth_with_replicas),
     };
