@@ -189,7 +189,9 @@ static void check_resume(const char *layout, int ranks, const char *more)
 {
     char words[600];
     snprintf(words, sizeof words,
-             "training.steps=6 checkpoint.every=3 training.micro_batch_size=2 %s %s", layout, more);
+             "training.steps=6 checkpoint.every=3 training.micro_batch_size=2 "
+             "training.validate_samples=12 %s %s",
+             layout, more);
     runs_train("llama", "whole", ranks, words);
     runs_train("llama", "resumed", ranks, words);
     runs_remove_checkpoint("resumed", 6);
@@ -208,7 +210,7 @@ static void test_resumes_bit_for_bit(void **state)
     check_resume("parallel.pipeline=2 parallel.schedule=pipedream-2bw parallel.flush_every=3", 2,
                  "precision.compute=bf16");
     check_resume("parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=3", 2,
-                 "precision.compute=fp16");
+                 "precision.compute=fp16 precision.loss_scale=1024");
 }
 
 static double learned(const char *more)
