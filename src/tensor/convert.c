@@ -135,6 +135,13 @@ static void f32_to_bf16(const float *restrict from, uint16_t *restrict to, int64
     }
 }
 
+/* By masks: compilers make a branch of a choice between results of floating-point arithmetic. */
+static uint32_t choose(bool first, uint32_t a, uint32_t b)
+{
+    uint32_t mask = 0 - (uint32_t)first;
+    return (a & mask) | (b & ~mask);
+}
+
 /* Significand and exponent move as one number; the exponent's bias differs by 112. */
 static void f16_to_f32(const uint16_t *restrict from, float *restrict to, int64_t n)
 {
@@ -142,8 +149,9 @@ static void f16_to_f32(const uint16_t *restrict from, float *restrict to, int64_
         uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, rest = (uint32_t)(from[i] & 0x7fff);
         uint32_t normal = (rest << 13) + (112u << 23);
         uint32_t subnormal = bits_of((float)(int32_t)rest * 0x1p-24f);
-        uint32_t infinite = (rest << 13) | INFINITE | (rest > 0x7c00 ? QUIET : 0);
-        to[i] = float_of(sign | (rest < 0x400 ? subnormal : rest < 0x7c00 ? normal : infinite));
+        uint32_t infinite = (rest << 13) | INFINITE | choose(rest > 0x7c00, QUIET, 0);
+        uint32_t finite = choose(rest < 0x400, subnormal, normal);
+        to[i] = float_of(sign | choose(rest < 0x7c00, finite, infinite));
     }
 }
 
@@ -155,10 +163,9 @@ static void f32_to_f16(const float *restrict from, uint16_t *restrict to, int64_
         uint32_t bits = bits_of(from[i]), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
         uint32_t normal = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
         uint32_t subnormal = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f);
-        uint32_t beyond = rest > INFINITE ? 0x7e00 : 0x7c00;
-        to[i] = (uint16_t)(sign | (rest < 113u << 23   ? subnormal
-                                   : rest < 143u << 23 ? normal
-                                                       : beyond));
+        uint32_t beyond = choose(rest > INFINITE, 0x7e00, 0x7c00);
+        uint32_t finite = choose(rest < 113u << 23, subnormal, normal);
+        to[i] = (uint16_t)(sign | choose(rest < 143u << 23, finite, beyond));
     }
 }
 
