@@ -36,6 +36,7 @@ enum lattice_axis {
     PRECISION,
     SAVES,
     RECOMPUTE,
+    WIRE,
     LATTICE_AXES
 };
 
@@ -81,6 +82,8 @@ static const char *const lattice_optimizers[] = {
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
     "optimizer.schedule=rsqrt"};
 static const char *const lattice_precisions[] = {"fp64", "fp32", "bf16"};
+/* Verifying takes the first; runs that are resumed take theirs. */
+static const char *const lattice_wires[] = {"", " precision.reduce=bf16 precision.loss_scale=1024"};
 /* Those of the first are not resumed. */
 static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",
                                             "checkpoint.background=false checkpoint.dtype=bf16",
@@ -109,6 +112,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [OPTIMIZER] = LATTICE_LEVELS(lattice_optimizers),
     [PRECISION] = LATTICE_LEVELS(lattice_precisions),
     [SAVES] = LATTICE_LEVELS(lattice_saves),
+    [WIRE] = LATTICE_LEVELS(lattice_wires),
     [DROPOUT] = LATTICE_LEVELS(lattice_dropouts),
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
@@ -272,8 +276,9 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_documents[x[DOCUMENTS]]);
-    ech_text_append(out, " %s precision.compute=%s %s", lattice_optimizers[x[OPTIMIZER]],
-                    lattice_precisions[x[PRECISION]], lattice_saves[x[SAVES]]);
+    ech_text_append(out, " %s precision.compute=%s%s %s", lattice_optimizers[x[OPTIMIZER]],
+                    lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
+                    lattice_saves[x[SAVES]]);
 }
 
 /* "echelon verify FOLDER/run.yaml --ranks 4 ...". */
