@@ -9,7 +9,7 @@
 #include "schedule/schedule.h"
 
 typedef struct ech_costs {
-    /* False: costs are in units. The forward of one block costs one unit, its backward two: one each for B and W where
+    /* False: costs are in units. The forward of one block costs one unit, its R as well, its backward two: one each for B and W where
      * the block has both. All else costs nothing. The next two fields are not set. */
     bool seconds;
     const ech_profile *profile; /* borrowed */

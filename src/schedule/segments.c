@@ -127,7 +127,7 @@ ech_status ech_segments_check(const ech_config *config, const ech_model *model,
         }
     if (most == 0 || config->memory.recompute_blocks <= most) return ECH_OK;
     return ech_config_complain(config, "memory.recompute_blocks",
-                               "no stage has more than %s that are recomputed; use at most %d, or "
+                               "no stage recomputes more than %s; use at most %d, or "
                                "leave it out",
                                ECH_COUNT(most, "layer"), most);
 }

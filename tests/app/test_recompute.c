@@ -157,6 +157,9 @@ static const struct {
 } cases[] = {
     {"gpt2", "model.num_hidden_layers=4", true},
     {"llama", "model.num_hidden_layers=4 model.num_key_value_heads=2 precision.compute=fp32", true},
+    {"gpt2",
+     "model.num_hidden_layers=4 precision.compute=bf16 precision.residual=fp32 parallel.tensor=2",
+     true},
     {"qwen3", "model.num_hidden_layers=4 parallel.data=2 data.document_mask=true", true},
     {"gpt2", "model.num_hidden_layers=4 memory.sequence_chunks=3", true},
     {"llama", "model.num_hidden_layers=4 memory.sequence_chunks=2 parallel.tensor=2", true},

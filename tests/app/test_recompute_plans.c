@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What recomputation saves and costs, as plans say: memory of layers' inputs and of segments, the length of segments,
+ * working memory of sequence chunks, and the time of pipelines.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "simulate/simulate.h"
+
+/* Bytes of activations that one micro-batch of rank 0 keeps: those that live when its forward has ended. */
+static int64_t kept_bytes(const ech_plan *plan)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int tick = 0;
+    int64_t bytes = 0;
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_FORWARD && list->step.at[s].micro == 0)
+            tick = list->step.at[s].tick;
+    for (size_t v = 0; v < list->value.n; v++) {
+        const ech_value *value = &list->value.at[v];
+        if (value->kind == ECH_MEMORY_ACTIVATIONS && value->born <= tick && value->dies > tick)
+            bytes += value->bytes;
+    }
+    return bytes;
+}
+
+static int count(const ech_plan *plan, ech_step_kind kind)
+{
+    int n = 0;
+    for (size_t s = 0; s < plan->list[ECH_LIST_TRAIN].step.n; s++)
+        n += plan->list[ECH_LIST_TRAIN].step.at[s].kind == kind;
+    return n;
+}
+
+/* ---- one rank ---- */
+
+#define ONE "training.micro_batch_size=2 training.global_batch_size=2 "
+
+static void test_kept(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"gpt2", "llama"};
+    for (int i = 0; i < 2; i++) {
+        int64_t kept[3];
+        static const char *const choices[] = {"none", "selective", "full"};
+        for (int c = 0; c < 3; c++) {
+            char words[300];
+            snprintf(words, sizeof words,
+                     ONE "model.num_hidden_layers=12 model.intermediate_size=128 "
+                         "precision.compute=fp32 memory.recompute=%s",
+                     choices[c]);
+            grid_plans g = grid_plan(families[i], words);
+            kept[c] = kept_bytes(g.plan[0]);
+            grid_plans_free(&g);
+        }
+        int64_t input = 2 * 24 * 32 * (int64_t)sizeof(float);
+        /* Of full: each layer's input, the head's, and the statistics of its norm. */
+        int64_t row = 2 * 24 * (int64_t)sizeof(float), statistics = i == 0 ? 2 : 1;
+        assert_int_equal(kept[2], 13 * input + statistics * row);
+        assert_true(5 * kept[2] <= kept[0]);
+        /* Of selective: not attention's output. */
+        assert_true(kept[1] <= kept[0] - 12 * input && kept[1] > 5 * kept[2]);
+    }
+}
+
+typedef struct swept {
+    int64_t peak; /* of activations */
+    int segments;
+} swept;
+
+static swept plan_segments(const char *more)
+{
+    char words[300];
+    swept s = {0};
+    snprintf(words, sizeof words, ONE "model.num_hidden_layers=64 memory.recompute=full %s", more);
+    grid_plans g = grid_plan("gpt2", words);
+    const ech_plan *plan = g.plan[0];
+    for (int b = 0; b < (int)plan->model->block.n; b++) s.segments += plan->segment[b] == b;
+    int64_t peak[ECH_MEMORY_KINDS];
+    ech_plan_peaks(plan, peak);
+    s.peak = peak[ECH_MEMORY_ACTIVATIONS];
+    assert_int_equal(count(plan, ECH_STEP_RECOMPUTE), 64);
+    grid_plans_free(&g);
+    return s;
+}
+
+/* Of 64 layers: ceil(64 / N) inputs and the values of N layers, least at N = sqrt(64 input / values), which `auto`
+ * finds. */
+static void test_sweep(void **state)
+{
+    (void)state;
+    int64_t peak[65], least = INT64_MAX;
+    swept chosen = plan_segments("");
+    int best = 0;
+    for (int N = 1; N <= 64; N++) {
+        char more[60];
+        snprintf(more, sizeof more, "memory.recompute_blocks=%d", N);
+        swept s = plan_segments(more);
+        assert_int_equal(s.segments, (64 + N - 1) / N);
+        peak[N] = s.peak;
+        if (s.peak < least) best = N;
+        if (s.peak < least) least = s.peak;
+    }
+    print_message(
+        "least at N = %d: %lld bytes; auto: %d segments, %lld bytes; N = 1: %lld, 64: %lld\n", best,
+        (long long)least, chosen.segments, (long long)chosen.peak, (long long)peak[1],
+        (long long)peak[64]);
+    assert_true(chosen.peak <= least + least / 50);
+    assert_true(peak[1] > least && peak[8] > least && peak[64] > 4 * least);
+}
+
+/* Working memory besides keys and values, of a sequence of 16,384 tokens. */
+static int64_t working(int chunks, const char *recompute)
+{
+    char words[400];
+    snprintf(words, sizeof words,
+             "training.micro_batch_size=1 training.global_batch_size=1 data.sequence_length=16384 "
+             "model.num_hidden_layers=12 model.hidden_size=64 model.intermediate_size=256 "
+             "precision.compute=fp32 memory.sequence_chunks=%d memory.device_limit=1TiB %s",
+             chunks, recompute);
+    grid_plans g = grid_plan("gpt2", words);
+    ech_working most = ech_plan_working(g.plan[0]);
+    int64_t bytes = most.bytes - most.kind[ECH_MEMORY_KV_CACHE];
+    grid_plans_free(&g);
+    return bytes;
+}
+
+static void test_sequence_chunks(void **state)
+{
+    (void)state;
+    static const char segment[] = "memory.recompute=full memory.recompute_blocks=12";
+    int64_t whole = working(1, ""), eight = working(8, "memory.recompute=full");
+    int64_t whole_again = working(1, segment), eight_again = working(8, segment);
+    print_message("T = 16,384: %lld bytes; in 8 chunks %lld, recomputed %lld; in one segment %lld "
+                  "and %lld\n",
+                  (long long)whole, (long long)working(8, ""), (long long)eight,
+                  (long long)whole_again, (long long)eight_again);
+    assert_true(6 * eight <= whole);
+    assert_true(6 * eight_again <= whole_again);
+}
+
+/* ---- pipelines ---- */
+
+enum { STAGES = 4 };
+
+/* Layers cost one a phase; nothing else costs anything. */
+static double end_of(const grid_plans *g)
+{
+    ech_profile_block cost[STAGES + 2];
+    memset(cost, 0, sizeof cost);
+    for (int b = 1; b <= STAGES; b++)
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) cost[b].seconds[phase] = 1;
+    ech_profile profile = {.blocks = STAGES + 2, .block = cost};
+    ech_costs costs = ech_costs_of(NULL, &profile);
+    ech_simulation s;
+    assert_int_equal(
+        ech_simulate((const ech_plan *const *)g->plan, g->ranks, ECH_LIST_TRAIN, &costs, &s),
+        ECH_OK);
+    double end = s.end;
+    ech_simulation_free(&s);
+    return end;
+}
+
+/* What a layer's R costs. */
+static double cost_of_recompute(const ech_plan *plan)
+{
+    ech_profile_block cost[STAGES + 2];
+    memset(cost, 0, sizeof cost);
+    for (int b = 0; b < STAGES + 2; b++) cost[b].seconds[ECH_FORWARD] = 1;
+    ech_profile profile = {.blocks = STAGES + 2, .block = cost};
+    ech_costs costs = ech_costs_of(NULL, &profile);
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_RECOMPUTE)
+            return ech_costs_of_step(&costs, plan, &list->step.at[s],
+                                     (ech_participants){1, plan->rank, plan->rank});
+    fail_msg("rank %d recomputes nothing", plan->rank);
+    return 0;
+}
+
+/* R waits for the gradient, as if it were the beginning of B. */
+static void put_inside(ech_plan *plan)
+{
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++) {
+        ech_step *step = &list->step.at[s];
+        if (step->kind != ECH_STEP_RECOMPUTE) continue;
+        for (size_t r = 0; r < s; r++)
+            if (list->step.at[r].kind == ECH_STEP_RECV_GRAD &&
+                list->step.at[r].micro == step->micro) {
+                int first = (int)list->after.n;
+                for (int i = 0; i < step->afters; i++)
+                    ECH_PUSH(list->after, list->after.at[step->first_after + i]);
+                ECH_PUSH(list->after, (int)r);
+                step->first_after = first;
+                step->afters++;
+            }
+    }
+}
+
+/* 1F1B with one layer a stage ends p - 1 R's earlier than with R inside of B: in the drain R is done when the
+ * gradient comes. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    grid_plans g = grid_plan("gpt2", "training.micro_batch_size=1 training.global_batch_size=8 "
+                                     "model.num_hidden_layers=4 parallel.pipeline=4 "
+                                     "parallel.partition=[1,1,1,1] memory.recompute=full");
+    double again = cost_of_recompute(g.plan[0]);
+    assert_true(again > 0.3 && again < 0.9); /* the last product of four is not made */
+    double ahead = end_of(&g);
+    /* m micro-batches and p - 1 stages' fill and drain, in which R takes no time. */
+    assert_true(fabs(ahead - ((8 + STAGES - 1) * 3 + 8 * again)) < 1e-9);
+    for (int r = 0; r < g.ranks; r++) put_inside(g.plan[r]);
+    assert_true(fabs(end_of(&g) - ahead - (STAGES - 1) * again) < 1e-9);
+    grid_plans_free(&g);
+}
+
+/* ---- bad input ---- */
+
+static void refuse(const char *words, const char *why)
+{
+    ech_config *config = grid_config("gpt2", words);
+    ech_design design = {0};
+    int ranks = grid_ranks(config);
+    assert_int_not_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design),
+                         ECH_OK);
+    assert_string_equal(ech_last_error(), why);
+    ech_config_destroy(config);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    refuse("memory.recompute=full memory.recompute_blocks=3",
+           "command line: memory.recompute_blocks = 3: no stage recomputes more than 2 layers; "
+           "use at most 2, or leave it out");
+    refuse("memory.recompute=full memory.recompute_blocks=2 parallel.pipeline=2 "
+           "parallel.partition=[1,1]",
+           "command line: memory.recompute_blocks = 2: no stage recomputes more than 1 layer; "
+           "use at most 1, or leave it out");
+    refuse(
+        "memory.recompute=selective memory.recompute_blocks=2",
+        "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: it is "
+        "an option of memory.recompute = full alone; leave it out");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kept),    cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_ahead),   cmocka_unit_test(test_sequence_chunks),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
