@@ -30,10 +30,11 @@
 
 #define ECH_CONTEXT_METHODS(X) X(ECH_CONTEXT_RING, "ring") X(ECH_CONTEXT_ULYSSES, "ulysses")
 
-/* What R makes again of a block, for its B and W. */
+/* What R makes again of a block, for its B and W; AUTO: the least with which the run fits. */
 #define ECH_RECOMPUTES(X)                                                                          \
     X(ECH_RECOMPUTE_NONE, "none")                                                                  \
-    X(ECH_RECOMPUTE_SELECTIVE, "selective") X(ECH_RECOMPUTE_FULL, "full")
+    X(ECH_RECOMPUTE_SELECTIVE, "selective")                                                        \
+    X(ECH_RECOMPUTE_FULL, "full") X(ECH_RECOMPUTE_AUTO, "auto")
 
 #define ECH_PINS(X) X(ECH_PIN_AUTO, "auto") X(ECH_PIN_FALSE, "false")
 

@@ -15,6 +15,11 @@ static bool is_named(const ech_config *config, const char *key, const char *name
     return strcmp(ech_config_name(config, key), name) == 0;
 }
 
+static bool recomputes_all(const ech_config *c)
+{
+    return c->memory.recompute == ECH_RECOMPUTE_FULL || c->memory.recompute == ECH_RECOMPUTE_AUTO;
+}
+
 /* Whether the numbers of replicas of stages differ, or the numbers of micro-batches of replicas. */
 static bool are_unequal(const ech_config *c)
 {

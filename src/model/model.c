@@ -131,6 +131,7 @@ ech_types ech_model_types(const ech_config *config)
 
 static ech_block_options ways_of(const ech_config *config)
 {
+    ECH_ASSERT(config->memory.recompute != ECH_RECOMPUTE_AUTO);
     ech_types types = ech_model_types(config);
     bool wide_stream =
         types.compute != types.wide && config->precision.residual == ECH_RESIDUAL_FP32;

@@ -379,6 +379,9 @@ void ech_plan_make_outline(ech_plan *plan, const ech_plan *like);
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
+/* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this rank, by how they
+ * are kept. */
+void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);
 /* How many calls of a block's program are run in the list: ech_program_calls; of R, the calls that make the block's
  * outputs only where the next block needs them. */
 int ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase);

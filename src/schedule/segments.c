@@ -8,6 +8,7 @@
  * Narayanan et al. 2021, arXiv:2104.04473, section 3.5).
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "schedule/passes.h"
 
@@ -57,6 +58,30 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
     for (size_t i = 0; i < block->input.n; i++)
         bytes += (int64_t)ech_block_value_bytes(block, block->input.at[i], extent, plan->types);
     return bytes;
+}
+
+void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
+{
+    ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
+    memset(bytes, 0, ECH_KEPTS * sizeof *bytes);
+    for (int b = 0; b < (int)plan->model->block.n; b++) {
+        const ech_block *block = plan->model->block.at[b];
+        if (!ech_layout_has_block(plan->layout, plan->rank, b)) continue;
+        ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
+        ECH_FREED bool *read = ech_calloc(block->value.n, sizeof *read);
+        mark_operands(block, ECH_FORWARD, (int)block->program[ECH_FORWARD].n, true, made);
+        mark_operands(block, ECH_RECOMPUTE, block->needed, false, read);
+        for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
+            mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
+        for (size_t i = 0; i < block->input.n; i++) made[block->input.at[i]] = true;
+        bool begins = block->rinput.n && !ech_plan_continues_segment(plan, b);
+        for (size_t i = 0; begins && i < block->rinput.n; i++) read[block->input.at[i]] = true;
+        for (size_t v = 0; v < block->value.n; v++)
+            if (made[v] && read[v] && block->value.at[v].role == ECH_ROLE_ACTIVATION)
+                bytes[ECH_KEPT_STORED] +=
+                    (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
+        bytes[ECH_KEPT_RECOMPUTED] += made_bytes(plan, block, extent);
+    }
 }
 
 /* The most inputs of a chunk's block that are kept at once. */

@@ -50,7 +50,7 @@ static const struct {
     {"parallel.schedule",
      {"gpipe", "interleaved", "zero-bubble", "zero-bubble-v", "pipedream", "pipedream-2bw"}},
     {"parallel.flush_every", {"1", "2", "1000000"}},
-    {"memory.recompute", {"none", "selective", "full"}},
+    {"memory.recompute", {"none", "selective", "full", "auto"}},
     {"memory.recompute_blocks", {"auto", "1", "1000000"}},
     {"memory.sequence_chunks", {"1", "2", "1000000"}},
     {"precision.compute", {"fp32", "fp64"}},

@@ -223,6 +223,71 @@ static void test_ahead(void **state)
     grid_plans_free(&g);
 }
 
+/* ---- the least that fits ---- */
+
+enum { CANDIDATES = 6 };
+
+static const char *const candidates[CANDIDATES] = {
+    "memory.recompute=none",
+    "memory.recompute=selective",
+    "memory.recompute=full memory.recompute_blocks=1",
+    "memory.recompute=full memory.recompute_blocks=2",
+    "memory.recompute=full memory.recompute_blocks=3",
+    "memory.recompute=full"};
+
+static const char deep[] = "training.micro_batch_size=4 training.global_batch_size=16 "
+                           "model.num_hidden_layers=24 parallel.pipeline=2 "
+                           "model.hidden_size=16 parallel.schedule=gpipe";
+
+/* `auto` is the first of the candidates with which every rank fits, at each limit that one of them needs. */
+static void test_auto(void **state)
+{
+    (void)state;
+    int64_t needs[CANDIDATES];
+    char words[500];
+    int taken[CANDIDATES] = {0};
+    for (int c = 0; c < CANDIDATES; c++) {
+        snprintf(words, sizeof words, "%s %s", deep, candidates[c]);
+        grid_plans g = grid_plan("gpt2", words);
+        needs[c] = 0;
+        for (int r = 0; r < g.ranks; r++)
+            if (g.plan[r]->arena_bytes > needs[c]) needs[c] = g.plan[r]->arena_bytes;
+        grid_plans_free(&g);
+    }
+    for (int c = 0; c < CANDIDATES; c++) {
+        int wanted = 0;
+        while (needs[wanted] > needs[c]) wanted++;
+        snprintf(words, sizeof words, "%s memory.recompute=auto memory.device_limit=%lld", deep,
+                 (long long)needs[c]);
+        grid_plans g = grid_plan("gpt2", words);
+        int64_t found = 0;
+        for (int r = 0; r < g.ranks; r++)
+            if (g.plan[r]->arena_bytes > found) found = g.plan[r]->arena_bytes;
+        assert_int_equal(found, needs[wanted]);
+        assert_int_equal(g.config->memory.recompute, wanted < 2 ? wanted : ECH_RECOMPUTE_FULL);
+        taken[wanted]++;
+        grid_plans_free(&g);
+    }
+    assert_true(taken[0] && taken[1] && taken[2] && taken[3]);
+    int64_t least = needs[0];
+    for (int c = 1; c < CANDIDATES; c++)
+        if (needs[c] < least) least = needs[c];
+    snprintf(words, sizeof words, "%s memory.recompute=auto memory.device_limit=%lld", deep,
+             (long long)least - 64);
+    ech_config *config = grid_config("gpt2", words);
+    ech_design design = {0};
+    ech_plan *plan = NULL;
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
+    ech_status first = ech_design_plan(&design, 0, false, &plan);
+    ech_plan_destroy(plan);
+    plan = NULL;
+    ech_status second = ech_design_plan(&design, 1, false, &plan);
+    ech_plan_destroy(plan);
+    assert_true(first != ECH_OK || second != ECH_OK);
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+}
+
 /* ---- bad input ---- */
 
 static void refuse(const char *words, const char *why)
@@ -249,15 +314,15 @@ static void test_refused(void **state)
     refuse(
         "memory.recompute=selective memory.recompute_blocks=2",
         "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: it is "
-        "an option of memory.recompute = full alone; leave it out");
+        "an option of memory.recompute = full or auto; leave it out");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),    cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_ahead),   cmocka_unit_test(test_sequence_chunks),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_kept),  cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_ahead), cmocka_unit_test(test_sequence_chunks),
+        cmocka_unit_test(test_auto),  cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -236,6 +236,27 @@ static void print_schedule(const ech_plan_report *report, ech_text *out)
         print_rows(report, out);
 }
 
+/* Of the first rank: what it keeps, and what it makes again. */
+static void print_recomputation(const ech_plan_report *report, ech_text *out)
+{
+    const ech_plan *plan = report->alike.at[0].plan;
+    int64_t kept[ECH_KEPTS], longest = 0;
+    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE) return;
+    for (int b = 0; b < (int)plan->model->block.n; b++)
+        if (plan->segment[b] >= 0 && b - plan->segment[b] >= longest)
+            longest = b - plan->segment[b] + 1;
+    ech_plan_kept(plan, kept);
+    ech_text_append(out, "recompute   %s",
+                    ech_config_name(report->design->config, "memory.recompute"));
+    if (plan->model->options.recompute == ECH_RECOMPUTE_FULL)
+        ech_text_append(out, ", segments of %s", ECH_COUNT(longest, "layer"));
+    ech_text_append(out, "; rank %d, a micro-batch:", plan->rank);
+    for (int k = 0; k < ECH_KEPTS; k++)
+        ech_text_append(out, "%s %s %s", k ? "," : "", ECH_BYTES(kept[k]),
+                        ech_kept_name((ech_kept)k));
+    ech_text_append(out, "\n");
+}
+
 /* ---- simulation ---- */
 
 static void print_links(const ech_simulation *simulation, ech_text *out)
@@ -332,6 +353,7 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     print_model(report, out);
     print_layout(report, out);
     print_schedule(report, out);
+    print_recomputation(report, out);
     if (report->options.simulate) print_simulation(report, out);
     ech_plan_print_memory(report, out);
     ech_plan_print_traffic(report, out);

@@ -52,6 +52,7 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT table = {0};
     char need[32], limit[32], *rest = NULL;
+    bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;
     ech_print_memory(plan, &table);
     ech_log_info("the memory of rank %d:", plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
@@ -61,10 +62,11 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
         "(now "
         "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
-        "layers, %sor more bytes",
+        "layers, %s%sor more bytes",
         plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
         ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
         (long long)design->config->training.micro_batch_size,
+        recomputes ? "" : "recomputation (memory.recompute=full), ",
         plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
 }
 
@@ -97,6 +99,35 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     *out = plan;
     plan = NULL;
     return ECH_OK;
+}
+
+/* The rank of a stage that writes most into checkpoints: otherwise all need as much as the first, whose replica has the
+ * most micro-batches. */
+static int64_t most_bytes(const ech_design *design, const ech_plan *plan)
+{
+    const ech_layout *layout = design->layout;
+    int stage = layout->coordinates[plan->rank].stage;
+    int64_t own = ech_plan_snapshot_bytes(plan, plan->rank), most = 0;
+    for (int rank = layout->first_rank[stage]; rank < layout->first_rank[stage + 1]; rank++) {
+        int64_t bytes = ech_plan_snapshot_bytes(plan, rank);
+        if (bytes > most) most = bytes;
+    }
+    return plan->arena_bytes - own + most;
+}
+
+bool ech_design_fits(const ech_design *design, int *longest)
+{
+    bool fits = true;
+    for (int stage = 0; stage < design->layout->stages; stage++) {
+        ech_plan_request request = request_of(design, design->layout->first_rank[stage]);
+        ech_plan *plan = ech_plan_create(&request);
+        fits &= most_bytes(design, plan) <= design->config->memory.device_limit;
+        for (int b = 0; longest && b < (int)design->model->block.n; b++)
+            if (plan->segment[b] >= 0 && b - plan->segment[b] >= *longest)
+                *longest = b - plan->segment[b] + 1;
+        ech_plan_destroy(plan);
+    }
+    return fits;
 }
 
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,

@@ -172,11 +172,59 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
     return ECH_OK;
 }
 
+/* Model, layout and schedule of a configuration whose grid is resolved. */
+static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_design *design)
+{
+    ECH_TRY(ech_model_create(config, &design->model));
+    ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
+                              &design->layout));
+    ECH_TRY(ech_segments_check(config, design->model, design->layout));
+    return ech_schedule_create(config, choice, design->layout, &design->schedule);
+}
+
+static void unbuild(ech_design *design)
+{
+    ech_schedule_destroy(design->schedule);
+    ech_layout_destroy(design->layout);
+    ech_model_destroy(design->model);
+    design->schedule = NULL;
+    design->layout = NULL;
+    design->model = NULL;
+}
+
+/* memory.recompute = auto: of none, selective, and full with segments of 1, 2, ... blocks the first with which the run
+ * fits; if none does, full with what takes least. */
+static ech_status find_recomputation(ech_config *config, ech_schedule_choice *choice,
+                                     ech_design *design)
+{
+    int64_t given = config->memory.recompute_blocks;
+    int longest = 0;
+    ECH_TRY(build(config, choice, design));
+    if (!ech_design_fits(design, &longest)) return ECH_OK;
+    int shorter = given == ECH_AUTO ? longest - 1 : 0; /* they recompute less */
+    for (int i = 0; i < 2 + shorter; i++) {
+        unbuild(design);
+        config->memory.recompute = i == 0   ? ECH_RECOMPUTE_NONE
+                                   : i == 1 ? ECH_RECOMPUTE_SELECTIVE
+                                            : ECH_RECOMPUTE_FULL;
+        config->memory.recompute_blocks = i < 2 ? ECH_AUTO : i - 1;
+        ECH_TRY(build(config, choice, design));
+        if (ech_design_fits(design, NULL)) return ECH_OK;
+    }
+    unbuild(design);
+    config->memory.recompute = ECH_RECOMPUTE_FULL;
+    config->memory.recompute_blocks = given;
+    return build(config, choice, design);
+}
+
 /* Chooses stages, replicas, micro-batches and spans from the whole model (`whole`), then makes the sharded
  * model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *whole,
                               ech_schedule_choice *choice, ech_design *design)
 {
+    bool finds = config->memory.recompute == ECH_RECOMPUTE_AUTO;
+    /* Grid and partition are chosen as if with the least memory. */
+    if (finds) config->memory.recompute = ECH_RECOMPUTE_FULL;
     ECH_TRY(find_kernels(config, &design->kernels));
     ECH_TRY(read_profile(config, &design->profile));
     const ech_layout_filter filter = {.accepts = ech_schedule_accepts, .context = choice};
@@ -185,11 +233,7 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     ECH_TRY(ech_layout_resolve(config, whole, design->world, &filter));
     if (design->profile)
         ECH_TRY(ech_profile_check(design->profile, config, whole, config->parallel.profile));
-    ECH_TRY(ech_model_create(config, &design->model));
-    ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
-                              &design->layout));
-    ECH_TRY(ech_segments_check(config, design->model, design->layout));
-    return ech_schedule_create(config, choice, design->layout, &design->schedule);
+    return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
 }
 
 /* Samples and tokens of a run are counted in 64 bits, with room for those that are read ahead. */
@@ -288,9 +332,7 @@ ech_status ech_design_create_alone(const ech_design *other, ech_config *config, 
 
 void ech_design_destroy(ech_design *design)
 {
-    ech_schedule_destroy(design->schedule);
-    ech_layout_destroy(design->layout);
-    ech_model_destroy(design->model);
+    unbuild(design);
     ech_profile_destroy(design->profile);
     *design = (ech_design){0};
 }

@@ -62,6 +62,9 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
 /* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation and sampling. Errors:
  * it exceeds memory.device_limit (then a table of its memory is logged); those of the checker. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
+/* Whether every rank's arena fits into memory.device_limit. *longest (NULL: not wanted): blocks of the longest segment of
+ * recomputation. */
+bool ech_design_fits(const ech_design *design, int *longest);
 /* Makes an outline of a rank's plan: only the steps of the train list, or with forward_only of all other lists
  * (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,
