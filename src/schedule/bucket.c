@@ -26,24 +26,29 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
     }
 }
 
+/* The last bucket of the type, if it is of the group and not full; otherwise a new one. So matrices and vectors, whose
+ * gradients may be of two types, fill buckets side by side. */
+static int find_open(ech_plan *plan, ech_layout_group group, ech_dtype dtype,
+                     const ech_config *config)
+{
+    int last = (int)plan->bucket.n - 1;
+    while (last >= 0 && plan->bucket.at[last].dtype != dtype) last--;
+    bool open = last >= 0 && plan->bucket.at[last].group == group &&
+                ech_plan_bucket_bytes(plan, last) < config->parallel.bucket_bytes;
+    if (open) return last;
+    ECH_PUSH(plan->bucket, (ech_bucket){.dtype = dtype,
+                                        .wire = ech_layout_wire(config, dtype),
+                                        .group = group,
+                                        .value = -1});
+    return (int)plan->bucket.n - 1;
+}
+
 static void put(ech_plan *plan, int param, const ech_config *config)
 {
     ech_plan_param *p = &plan->param[param];
-    ech_layout_group group = ech_layout_addends(plan->layout, plan->model, param);
-    ech_dtype dtype = ech_plan_gradient_dtype(plan, param);
-    int last = (int)plan->bucket.n - 1;
-    ech_bucket *bucket = last < 0 ? NULL : &plan->bucket.at[last];
-    if (!bucket || bucket->group != group || bucket->dtype != dtype ||
-        ech_plan_bucket_bytes(plan, last) >= config->parallel.bucket_bytes) {
-        ECH_PUSH(plan->bucket, (ech_bucket){.first_param = (int)plan->bucket_param.n,
-                                            .dtype = dtype,
-                                            .wire = ech_layout_wire(config, dtype),
-                                            .group = group,
-                                            .value = -1});
-        bucket = &plan->bucket.at[plan->bucket.n - 1];
-    }
-    ECH_PUSH(plan->bucket_param, param);
-    p->bucket = (int)plan->bucket.n - 1;
+    p->bucket = find_open(plan, ech_layout_addends(plan->layout, plan->model, param),
+                          ech_plan_gradient_dtype(plan, param), config);
+    ech_bucket *bucket = &plan->bucket.at[p->bucket];
     p->bucket_offset = bucket->elements;
     bucket->params++;
     bucket->elements += p->elements;
@@ -61,6 +66,35 @@ static int by_step(const void *a, const void *b)
     return x->param > y->param ? -1 : x->param < y->param;
 }
 
+/* Numbers the buckets by when they are complete, and lists their parameters one bucket after the other. */
+static void order_buckets(ech_plan *plan, const readiness *ready, size_t n)
+{
+    size_t buckets = plan->bucket.n;
+    ECH_FREED int *left = ech_calloc(buckets + 1, sizeof *left);
+    ECH_FREED int *number = ech_calloc(buckets + 1, sizeof *number);
+    ECH_FREED ech_bucket *old = ech_calloc(buckets + 1, sizeof *old);
+    int complete = 0, params = 0;
+    for (size_t b = 0; b < buckets; b++) {
+        old[b] = plan->bucket.at[b];
+        left[b] = old[b].params;
+    }
+    for (size_t i = 0; i < n; i++) {
+        int b = plan->param[ready[i].param].bucket;
+        if (--left[b] > 0) continue;
+        old[b].first_param = params;
+        params += old[b].params;
+        number[b] = complete;
+        plan->bucket.at[complete++] = old[b];
+    }
+    for (size_t i = 0; i < n; i++) ECH_PUSH(plan->bucket_param, -1);
+    for (size_t i = 0; i < n; i++) {
+        ech_plan_param *p = &plan->param[ready[i].param];
+        ech_bucket *bucket = &old[p->bucket];
+        plan->bucket_param.at[bucket->first_param++] = ready[i].param;
+        p->bucket = number[p->bucket];
+    }
+}
+
 void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config)
 {
     size_t params = plan->model->param.n, n = 0;
@@ -71,6 +105,7 @@ void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *con
         if (last[p] >= 0) ready[n++] = (readiness){last[p], (int)p};
     qsort(ready, n, sizeof *ready, by_step);
     for (size_t i = 0; i < n; i++) put(plan, ready[i].param, config);
+    order_buckets(plan, ready, n);
     free(ready);
     free(last);
 }
