@@ -32,6 +32,13 @@ static void configure(const ech_config *config, ech_update *update)
     update->momentum = config->optimizer.momentum;
 }
 
+static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *param,
+                      const int64_t *size)
+{
+    int64_t dims[] = {is_vector(param) ? 1 : size[0], is_vector(param) ? size[0] : size[1]};
+    return ech_kernel_scratch(kernels, ECH_OP_sm3_maxima, threads, dims);
+}
+
 static void compute(const ech_optimizer_work *w, int round)
 {
     ech_tensor grad = ech_tensor_matrix(w->gradient);
@@ -57,5 +64,6 @@ const ech_optimizer ech_optimizer_row_sm3 = {.name = "sm3",
                                              .reads = "optimizer.momentum",
                                              .declare = declare,
                                              .configure = configure,
+                                             .scratch = scratch,
                                              .round = compute,
                                              .update = apply};

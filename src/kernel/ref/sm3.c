@@ -6,6 +6,17 @@
 
 #include "kernel/ref/real.h"
 
+/* A NaN is larger, and smaller, than everything. */
+static double larger(double a, double b)
+{
+    return a > b || a != a ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b || a != a ? a : b;
+}
+
 /* nu of element (r, c): its accumulator, with its square. */
 static double accumulated(const ech_tensor *grad, const ech_tensor *row_state,
                           const ech_tensor *column_state, const ech_update *update, int64_t r,
@@ -13,7 +24,7 @@ static double accumulated(const ech_tensor *grad, const ech_tensor *row_state,
 {
     double g = ech_value(grad, r * grad->shape[1] + c) * update->grad_scale;
     double column = ech_value(column_state, c);
-    return (row_state ? fmin(ech_value(row_state, r), column) : column) + g * g;
+    return (row_state ? smaller(ech_value(row_state, r), column) : column) + g * g;
 }
 
 void ECH_REF(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
@@ -28,8 +39,8 @@ void ECH_REF(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
         double row = 0;
         for (int64_t c = 0; c < grad->shape[1]; c++) {
             double nu = accumulated(grad, row_state, column_state, update, r, c);
-            row = fmax(row, nu);
-            column[c] = fmax(column[c], nu);
+            row = larger(row, nu);
+            column[c] = larger(column[c], nu);
         }
         if (rows) ((double *)rows->data)[r] = row;
     }
@@ -48,7 +59,7 @@ void ECH_REF(sm3)(ech_kernel_context *context, const ech_tensor *param, const ec
             int64_t i = r * grad->shape[1] + c;
             double g = ech_value(grad, i) * update->grad_scale, p = ech_value(param, i);
             double nu = accumulated(grad, row_state, column_state, update, r, c);
-            double u = nu > 0 ? g / sqrt(nu) : 0;
+            double u = nu == 0 ? 0 : g / sqrt(nu);
             if (momentum) {
                 u = beta * ech_value(momentum, i) + (1 - beta) * u;
                 ech_store(momentum, i, u);
