@@ -85,7 +85,8 @@ static const char *const lattice_optimizers[] = {
     "optimizer.name=sm3 optimizer.momentum=0.9",
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
     "optimizer.schedule=rsqrt"};
-static const char *const lattice_precisions[] = {"fp64", "fp32", "bf16"};
+static const char *const lattice_precisions[] = {
+    "fp64", "fp32", "bf16", "bf16 precision.gradients=compute precision.residual=fp32"};
 /* Verifying takes the first; runs that are resumed take theirs. */
 static const char *const lattice_wires[] = {"", " precision.reduce=bf16 precision.loss_scale=1024"};
 /* Those of the first are not resumed. */
