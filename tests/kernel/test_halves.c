@@ -54,6 +54,7 @@ CALL(position_forward, t[0], t[1], &rows, NULL, t[2])
 CALL(position_backward, t[0], &rows, NULL, flag, t[1])
 CALL(dropout, t[0], &fifth, &rows, t[1])
 CALL(add, t[0], t[1], t[2])
+CALL(subtract, t[0], t[1], t[2])
 CALL(copy, t[0], t[1])
 CALL(loss_statistics, t[0], t[1], 3, t[2])
 CALL(loss_gradient, t[0], t[1], t[2], 3, t[3], t[4], flag ? t[5] : NULL, t[6])
@@ -252,6 +253,7 @@ static void rows_are_rounded_once(void **state)
         ROW(position_backward, yes, ex, positions),
         ROW(dropout, no, ex, ey),
         ROW(add, no, ex, ex, ey),
+        ROW(subtract, no, ex, ex, ey),
         ROW(copy, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
         ROW(loss_statistics, no, ex, ids, found),
         ROW(loss_gradient, no, ex, ids, weights, stats, scale, {0}, total),

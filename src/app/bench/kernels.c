@@ -20,7 +20,6 @@
 #define HEADS           "B=16 T=1024 H=16 D=64"
 #define LOGITS          "R=512 V=50257"
 #define WEIGHTS         "N=16777216"
-#define MATRIX          "R=4096 C=4096"
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
 
 /* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
@@ -66,16 +65,12 @@ CALL(position_forward, &t[0], &t[1], &c->rows, NULL, &t[2])
 CALL(position_backward, &t[0], &c->rows, NULL, false, &t[1])
 CALL(dropout, &t[0], &some, &c->rows, &t[1])
 CALL(add, &t[0], &t[1], &t[2])
+CALL(subtract, &t[0], &t[1], &t[2])
 CALL(copy, &t[0], &t[1])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
-CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
-CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
-CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, 1e-4, &update, NULL)
-CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
-CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(square_sums, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
 
@@ -139,16 +134,12 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(position_backward, ROWS " P=1024", "<RC >PC", "RC", NULL),
     ROW(dropout, ROWS, "<RC >RC", "RC", NULL),
     ROW(add, ROWS, "<RC <RC >RC", "RC", NULL),
+    ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(loss_statistics, LOGITS, "<RV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <R <dR3 <d =d2", "4RV", NULL),
     ROW(adamw, WEIGHTS, "=N <N =N =N", "15N", NULL),
     ROW(sgd, WEIGHTS, "=N <N =N", "7N", NULL),
-    ROW(adafactor_sums, MATRIX, "<RC <RC >dR >dC >d", "6RC", NULL),
-    ROW(adafactor_squares, MATRIX, "<RC <R <C >d", "3RC", NULL),
-    ROW(adafactor, MATRIX, "=RC <RC <R <C", "5RC", NULL),
-    ROW(sm3_maxima, MATRIX, "<RC <R <C >dR >dC", "5RC", NULL),
-    ROW(sm3, MATRIX, "=RC <RC <R <C <dR <dC", "9RC", NULL),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
     ROW(find_nonfinite, WEIGHTS, "<N", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),

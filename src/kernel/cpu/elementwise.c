@@ -19,6 +19,17 @@ void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
     for (int64_t i = 0; i < n; i++) sum[i] = one[i] + other[i];
 }
 
+void ECH_CPU(subtract)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                       const ech_tensor *y)
+{
+    ECH_SHAPES(subtract, ECH_F32, a, b, y);
+    const float *one = a->data, *other = b->data;
+    float *difference = y->data;
+    int64_t n = ech_tensor_count(a);
+#pragma omp parallel for simd num_threads(context->threads) if (parallel : n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) difference[i] = one[i] - other[i];
+}
+
 /* A row of C elements; `first` is the index of x[0] in the whole tensor. */
 static void dropout_row(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
                         int64_t C, const float *x, float *y)

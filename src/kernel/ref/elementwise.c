@@ -28,6 +28,14 @@ void ECH_REF(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
         ech_store(y, i, ech_value(a, i) + ech_value(b, i));
 }
 
+void ECH_REF(subtract)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                       const ech_tensor *y)
+{
+    ECH_SHAPES(subtract, ECH_REAL, a, b, y);
+    for (int64_t i = 0, n = ech_tensor_count(a); i < n; i++)
+        ech_store(y, i, ech_value(a, i) - ech_value(b, i));
+}
+
 void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
