@@ -31,6 +31,8 @@ static int new_gradient(ech_block *block, int like, ech_block_value_source sourc
     value.name = ech_pool_format(block->pool, "d %s", value.name);
     value.source = source;
     value.role = ECH_ROLE_GRADIENT;
+    value.kept = ECH_KEPT_STORED;
+    value.recomputed = -1;
     value.purposes = 1u << ECH_TRAIN;
     ECH_PUSH(block->value, value);
     return (int)block->value.n - 1;
@@ -287,9 +289,9 @@ void ech_block_finish(ech_block *block, ech_param *params)
 
     emit_forward(block);
     for (size_t i = 0; i < block->output.n; i++) {
-        int value = block->output.at[i];
-        g.value[value] = new_gradient(block, value, ECH_FROM_BLOCK);
-        ECH_PUSH(block->doutput, g.value[value]);
+        int value = block->output.at[i], gradient = new_gradient(block, value, ECH_FROM_BLOCK);
+        ECH_PUSH(block->doutput, gradient);
+        take_over(block, &g, value, gradient, false);
     }
     emit_backward(block, &g);
     for (size_t i = 0; i < block->input.n; i++)
