@@ -22,6 +22,11 @@ static ech_status fill_from_folder(const char *in, ech_conversion *c)
     ECH_FREED char *path = ech_file_join(c->folder, "config.json");
     c->format = "Hugging Face folder";
     ECH_TRY(ech_model_import(c->config, path, &c->ends));
+    if (c->config->model.reversible == 1)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: a reversible model: no other program computes it; echelon train, sample and "
+                 "eval read the folder as it is",
+                 path);
     return ech_initial_check_shapes(c->config, c->folder);
 }
 

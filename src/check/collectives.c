@@ -96,6 +96,23 @@ static bool is_here(const checking *c, int block)
     return block >= 0 && block < (int)c->plan->model->block.n && c->first_local[block] >= 0;
 }
 
+/* What R reads for an input, or for an output that it inverts: the one that is kept, or that another R makes. */
+static bool follow_again(const checking *c, int *block, int *local)
+{
+    const ech_block *b = c->plan->model->block.at[*block];
+    bool inverts = b->options.invert;
+    size_t port = 0, ports = inverts ? b->routput.n : b->rinput.n;
+    const int *reads = inverts ? b->routput.at : b->rinput.at;
+    while (port < ports && reads[port] != *local) port++;
+    if (port == ports) return false;
+    bool continues = ech_plan_continues_segment(c->plan, inverts ? *block + 1 : *block);
+    *local = inverts ? b->output.at[port] : b->input.at[port];
+    if (!continues) return true;
+    const ech_block *maker = c->plan->model->block.at[inverts ? ++*block : --*block];
+    *local = inverts ? maker->rinput.at[port] : maker->routput.at[port];
+    return true;
+}
+
 /* What comes from a block of this rank is that block's. */
 static owned owner_of(const checking *c, int block, int local)
 {
@@ -104,14 +121,7 @@ static owned owner_of(const checking *c, int block, int local)
         const ech_block_value *v = &b->value.at[local];
         bool gradient = v->role == ECH_ROLE_GRADIENT;
         int other = gradient ? block + 1 : block - 1;
-        size_t again = 0;
-        while (again < b->rinput.n && b->rinput.at[again] != local) again++;
-        if (again < b->rinput.n) { /* what R reads for an input */
-            bool continues = ech_plan_continues_segment(c->plan, block);
-            local = continues ? c->plan->model->block.at[--block]->routput.at[again]
-                              : b->input.at[again];
-            continue;
-        }
+        if (follow_again(c, &block, &local)) continue;
         if (v->source != ECH_FROM_BLOCK || !is_here(c, other)) return (owned){block, local};
         const ech_block *neighbour = c->plan->model->block.at[other];
         const int *mine = gradient ? b->doutput.at : b->input.at;

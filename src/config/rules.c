@@ -53,6 +53,11 @@ static bool is_narrowed(const ech_config *c)
            (wire == ECH_WIRE_FP32 && c->precision.compute == ECH_COMPUTE_FP64);
 }
 
+static bool inverts(const ech_config *c)
+{
+    return c->memory.invert == 1 || (c->memory.invert == ECH_AUTO && c->model.reversible == 1);
+}
+
 static bool is_half(const ech_config *c)
 {
     return c->precision.compute == ECH_COMPUTE_BF16 || c->precision.compute == ECH_COMPUTE_FP16;

@@ -24,12 +24,13 @@ static void copy_backward(const ech_call *call)
 const ech_layer ech_layer_row_copy = {
     .name = "copy", .forward = copy_forward, .backward_input = copy_backward};
 
-/* ---- residual: a linear layer that makes y adds x while it writes y, and there is no residual node ---- */
+/* ---- residual: a linear layer that makes y adds x while it writes y, and there is no residual node, except in
+ * reversible models, where R subtracts y again ---- */
 
 int ech_layer_residual(ech_block *block, int x, int y)
 {
     const ech_shape shape = block->value.at[x].shape;
-    if (ech_layer_linear_adds(block, y, x)) return y;
+    if (!block->options.reversible && ech_layer_linear_adds(block, y, x)) return y;
     if (block->value.at[x].type == block->value.at[y].type)
         return ech_block_add(block, &ech_layer_row_residual, x, y, 0, shape);
     int sum = ech_block_add(block, &ech_layer_row_residual_wide, x, y, 0, shape);
@@ -42,8 +43,10 @@ static void residual_forward(const ech_call *call)
     call->kernels->add(call->context, &call->in[0], &call->in[1], &call->out[0]);
 }
 
-const ech_layer ech_layer_row_residual = {
-    .name = "residual", .forward = residual_forward, .passes_gradient = true};
+const ech_layer ech_layer_row_residual = {.name = "residual",
+                                          .forward = residual_forward,
+                                          .passes_gradient = true,
+                                          .inverse = &ech_layer_row_difference};
 
 /* The rows of x as the heads of one token. */
 static ech_tensor as_heads(const ech_tensor *x)
@@ -59,8 +62,17 @@ static void narrow_gradient(const ech_call *call)
     call->kernels->copy(call->context, &from, &to);
 }
 
-const ech_layer ech_layer_row_residual_wide = {
-    .name = "residual_wide", .forward = residual_forward, .backward_input = narrow_gradient};
+const ech_layer ech_layer_row_residual_wide = {.name = "residual_wide",
+                                               .forward = residual_forward,
+                                               .backward_input = narrow_gradient,
+                                               .inverse = &ech_layer_row_difference};
+
+static void difference_forward(const ech_call *call)
+{
+    call->kernels->subtract(call->context, &call->in[0], &call->in[1], &call->out[0]);
+}
+
+const ech_layer ech_layer_row_difference = {.name = "difference", .forward = difference_forward};
 
 /* ---- GELU in its tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415 ---- */
 

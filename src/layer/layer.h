@@ -210,6 +210,8 @@ typedef struct ech_block_options {
     ech_type stream;     /* of what crosses block boundaries, and residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
     int recompute; /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
+    bool reversible; /* blocks have two streams, to which nodes of their own add */
+    bool invert; /* R makes all of a block with inputs and outputs again, from its outputs */
 } ech_block_options;
 
 typedef ECH_LIST(ech_block_call) ech_program;
@@ -225,9 +227,10 @@ typedef struct ech_block {
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
     /* With a program R that makes all of the block again: the values that it reads for the inputs, and its outputs, in
-     * the same order. A block's rinput is its input, or the routput of the block before. Otherwise empty. */
+     * the same order. A block's rinput is its input, or the routput of the block before. Where R inverts the block, it
+     * makes rinput; routput is the block's output, or the rinput of the block behind. Otherwise empty. */
     ECH_LIST(int) rinput, routput;
-    int needed; /* calls of R that B and W need; those after them make `routput` */
+    int needed; /* calls of R that B and W need; those after them make what R of a neighbour reads */
     int sites;  /* dropouts so far */
     ech_block_options options;
 } ech_block;
@@ -393,6 +396,7 @@ struct ech_layer {
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool core;     /* of attention: selective recomputation makes its outputs again */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
+    const ech_layer *inverse; /* optional: whose F makes input 0 from the output and input 1 */
     /* Of collectives: those of F and of B; the functions are NULL. */
     ech_exchange exchange, exchange_back;
     bool in_place; /* a collective's output is its input */

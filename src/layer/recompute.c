@@ -10,6 +10,10 @@
  * reader in B or W. What the run file asks for (memory.recompute) is R's: a program of its own, which needs no
  * gradient. It is found by walking back from what B and W read to what is kept. Where R needs the output of a cheap
  * layer, it has a copy of its own, which ends with its readers in R.
+ *
+ * A reversible block's inputs follow from its outputs (Gomez et al. 2017, arXiv:1707.04585; Kitaev et al. 2020,
+ * arXiv:2001.04451): y1 = x1 + F(x2), y2 = x2 + G(y1), so x2 = y2 - G(y1), x1 = y1 - F(x2). Walking back ends at the
+ * outputs then, and an input is found by the inverse of the residual sum that has added to it (ech_layer.inverse).
  */
 #include <stdlib.h>
 
@@ -79,8 +83,15 @@ typedef struct again {
     ech_block *block;
     int own;    /* nodes of the forward and of B and W */
     int *value; /* by the forward's value: R's; itself where it is kept; UNSEEN: nobody has asked */
-    bool *needed; /* by node */
+    bool *needed;   /* by node */
+    bool *inverted; /* likewise: its inverse is what is needed */
 } again;
+
+/* Whether R makes all of a block again that it is for. */
+static bool makes_all(const ech_block *block)
+{
+    return block->options.invert || block->options.recompute == ECH_RECOMPUTE_FULL;
+}
 
 /* Whether the node's forward writes to the value's memory. */
 static bool makes(const ech_node *node, const ech_block *block, int base)
@@ -95,7 +106,7 @@ static bool makes(const ech_node *node, const ech_block *block, int base)
 static bool is_kept(const ech_block *block, int value)
 {
     const ech_block_value *v = &block->value.at[value];
-    bool all = block->options.recompute == ECH_RECOMPUTE_FULL, made = v->source == ECH_FROM_NODE;
+    bool all = makes_all(block), made = v->source == ECH_FROM_NODE;
     if (v->role != ECH_ROLE_ACTIVATION || v->cached) return true;
     for (size_t n = 0; n < block->node.n && made; n++) {
         const ech_node *node = &block->node.at[n];
@@ -120,6 +131,26 @@ static void need_makers(again *a, int base)
     }
 }
 
+/* An input, by the inverse of the residual sum that adds to it. */
+static void need_inverse(again *a, int value)
+{
+    int n = 0;
+    while (n < a->own &&
+           !(a->block->node.at[n].layer->inverse && a->block->node.at[n].in[0] == value))
+        n++;
+    ECH_ASSERT(n < a->own);
+    a->needed[n] = a->inverted[n] = true;
+    need(a, a->block->node.at[n].out[0]);
+    need(a, a->block->node.at[n].in[1]);
+}
+
+static bool is_output(const ech_block *block, int value)
+{
+    bool found = false;
+    for (size_t i = 0; i < block->output.n; i++) found |= block->output.at[i] == value;
+    return found;
+}
+
 static void need(again *a, int value)
 {
     int base = ech_block_base(a->block, value);
@@ -130,8 +161,17 @@ static void need(again *a, int value)
         return;
     }
     int made = a->value[value] = copy_value(a->block, value, " by R");
-    a->block->value.at[made].base = base == value ? -1 : a->value[base];
-    if (base == value) need_makers(a, base);
+    ech_block_value *copy = &a->block->value.at[made];
+    bool input = copy->source == ECH_FROM_BLOCK, inverts = a->block->options.invert;
+    copy->base = base == value ? -1 : a->value[base];
+    if (inverts && is_output(a->block, value)) {
+        copy->source = ECH_FROM_BLOCK;
+    } else if (inverts && input) {
+        copy->source = ECH_FROM_NODE;
+        need_inverse(a, value);
+    } else if (base == value) {
+        need_makers(a, base);
+    }
 }
 
 /* What B and W, and what is recomputed for them right before they read it, read of the forward's. */
@@ -150,20 +190,61 @@ static void need_reads(again *a)
     }
 }
 
-/* Copies of the needed nodes, in the forward's order. */
-static void copy_needed(again *a, bool *copied)
+/* Whether a node that is not copied yet makes what node n reads. */
+static bool is_waited_for(const again *a, const bool *copied, int n, int value)
 {
+    int base = ech_block_base(a->block, value);
+    for (int m = 0; m < a->own; m++) {
+        const ech_node *node = &a->block->node.at[m];
+        if (m == n || !a->needed[m] || copied[m]) continue;
+        if (a->inverted[m] ? node->in[0] == base : m < n && makes(node, a->block, base))
+            return true;
+    }
+    return false;
+}
+
+static bool is_ready(const again *a, const bool *copied, int n)
+{
+    const ech_node *node = &a->block->node.at[n];
+    bool ready = true;
+    for (int i = a->inverted[n]; i < node->ins; i++)
+        ready &= !is_waited_for(a, copied, n, node->in[i]);
+    return ready;
+}
+
+/* The inverse of a residual sum: from its output and what was added to the input, the input. */
+static void invert(ech_node *node)
+{
+    int input = node->in[0];
+    node->in[0] = node->out[0];
+    node->out[0] = input;
+    node->layer = node->layer->inverse;
+}
+
+/* Copies of the needed nodes, in the forward's order, as soon as what they read is made: the attention part of a
+ * reversible block after the MLP part. */
+static bool copy_ready(again *a, bool *copied)
+{
+    bool some = false;
     for (int n = 0; n < a->own; n++) {
-        if (!a->needed[n] || copied[n]) continue;
+        if (!a->needed[n] || copied[n] || !is_ready(a, copied, n)) continue;
         ech_node node = a->block->node.at[n];
+        if (a->inverted[n]) invert(&node);
         for (int i = 0; i < node.ins; i++)
             node.in[i] = node.cached & 1u << i ? -1 : a->value[node.in[i]];
         for (int i = 0; i < node.outs; i++) node.out[i] = a->value[node.out[i]];
         for (int i = 0; i < node.keeps; i++) node.keep[i] = a->value[node.keep[i]];
         node.b = node.w = (ech_reads){0};
-        node.recompute_only = node.in_phase = copied[n] = true;
+        node.recompute_only = node.in_phase = copied[n] = some = true;
         ECH_PUSH(a->block->node, node);
     }
+    return some;
+}
+
+static void copy_needed(again *a, bool *copied)
+{
+    while (copy_ready(a, copied)) continue;
+    for (int n = 0; n < a->own; n++) ECH_ASSERT(copied[n] || !a->needed[n]);
 }
 
 static void add_recompute_phase(ech_block *block)
@@ -172,13 +253,14 @@ static void add_recompute_phase(ech_block *block)
     again a = {.block = block,
                .own = (int)block->node.n,
                .value = ech_calloc(values, sizeof *a.value),
-               .needed = ech_calloc(block->node.n, sizeof *a.needed)};
+               .needed = ech_calloc(block->node.n, sizeof *a.needed),
+               .inverted = ech_calloc(block->node.n, sizeof *a.inverted)};
     ECH_FREED bool *copied = ech_calloc(block->node.n, sizeof *copied);
     for (size_t v = 0; v < values; v++) a.value[v] = UNSEEN;
     need_reads(&a);
     copy_needed(&a, copied);
     block->needed = (int)block->node.n - a.own;
-    if (block->options.recompute == ECH_RECOMPUTE_FULL) {
+    if (makes_all(block)) {
         for (size_t i = 0; i < block->input.n; i++) {
             need(&a, block->input.at[i]);
             ECH_PUSH(block->rinput, a.value[block->input.at[i]]);
@@ -197,13 +279,15 @@ static void add_recompute_phase(ech_block *block)
     }
     free(a.value);
     free(a.needed);
+    free(a.inverted);
 }
 
 void ech_program_keep_less(ech_block *block)
 {
     bool crossed = block->input.n > 0 && block->output.n > 0;
     keep_less_of_cheap(block);
-    if (crossed && block->options.recompute != ECH_RECOMPUTE_NONE) add_recompute_phase(block);
+    bool recomputes = block->options.recompute != ECH_RECOMPUTE_NONE || block->options.invert;
+    if (crossed && recomputes) add_recompute_phase(block);
     for (size_t n = 0; n < block->node.n; n++) {
         ech_node *node = &block->node.at[n];
         for (int i = 0; node->recompute_only && !node->in_phase && i < node->ins; i++)

@@ -15,6 +15,11 @@
 
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
+/* Before the family's name, in the model_type of reversible models, and before its architecture. No other program knows
+ * such a type: one that ignored the two streams would compute something else from the same weights. */
+#define REVERSIBLE              "echelon-reversible-"
+#define REVERSIBLE_ARCHITECTURE "EchelonReversible"
+
 static ech_status parse(const char *path, const char *text, size_t n, json_t **out)
 {
     const ech_json_limits limits = {.depth = 16, .containers = 4096, .values = 1 << 17};
@@ -148,8 +153,11 @@ static ech_status import_family(const ech_family_import *in)
         ECH_FAIL(ECH_EINPUT, "%s: has no model_type: not a Hugging Face model's config.json",
                  in->path);
     const ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
-    ECH_TRY(check_constant(in, &family));
+    bool reversible = strncmp(type, REVERSIBLE, strlen(REVERSIBLE)) == 0;
+    if (reversible) type += strlen(REVERSIBLE);
+    if (!ech_family_find(type)) return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
+    ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
@@ -278,8 +286,10 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     json_auto_t *rows = ech_family_export_rows(config, family->rows);
     json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
                                   ends.end, "torch_dtype", torch_dtype(dtype));
-    json_t *ours = json_pack("{s:[s], s:s}", "architectures", family->architecture, "model_type",
-                             family->name);
+    bool reversible = config->model.reversible == 1;
+    json_t *ours =
+        json_pack("{s:[s+], s:s+}", "architectures", reversible ? REVERSIBLE_ARCHITECTURE : "",
+                  family->architecture, "model_type", reversible ? REVERSIBLE : "", family->name);
     ECH_ASSERT(rows && last && ours);
     if (family->export_more) family->export_more(config, rows);
     json_object_update(ours, rows);

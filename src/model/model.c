@@ -76,6 +76,9 @@ ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
                                      "smaller than the vocabulary of tokenizer %s; use at least "
                                      "%lld, or of a model that is trained its own tokenizer",
                                      config->data.tokenizer, (long long)tokenizer_vocabulary));
+    if (config->memory.invert == ECH_AUTO) config->memory.invert = config->model.reversible;
+    if (config->model.reversible == 1 && config->precision.compute == ECH_COMPUTE_BF16)
+        config->precision.residual = ECH_RESIDUAL_FP32;
     family->resolve(config);
     return status;
 }
@@ -144,7 +147,9 @@ static ech_block_options ways_of(const ech_config *config)
                                .wide = types.wide,
                                .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
                                .drifts = config->parallel.weight_stashing == 0,
-                               .recompute = (int)config->memory.recompute};
+                               .recompute = (int)config->memory.recompute,
+                               .reversible = config->model.reversible == 1,
+                               .invert = config->memory.invert == 1};
 }
 
 /* ---- building ---- */
@@ -158,12 +163,16 @@ static void build_layer(const ech_config *config, ech_model *model, const ech_de
     /* Radford et al. 2019, section 2.3: residual layers are scaled at initialisation. */
     double std = model->std / sqrt(2 * (double)model->layers);
     ech_block *block = ech_model_block(model, name);
-    int x = ech_block_input(block, "hidden", ech_block_stream(block, config->model.hidden_size));
-    int y = decoder->norm(model, block, config, first, x);
-    x = ech_layer_residual(block, x, decoder->attention(config, model, block, name, y, std));
-    y = decoder->norm(model, block, config, second, x);
-    x = ech_layer_residual(block, x, decoder->mlp(config, model, block, name, y, std));
-    ech_block_output(block, x);
+    bool two = model->options.reversible;
+    ech_shape stream = ech_block_stream(block, config->model.hidden_size);
+    int x1 = ech_block_input(block, "hidden", stream);
+    int x2 = two ? ech_block_input(block, "hidden 2", stream) : x1;
+    int y = decoder->norm(model, block, config, first, x2);
+    x1 = ech_layer_residual(block, x1, decoder->attention(config, model, block, name, y, std));
+    y = decoder->norm(model, block, config, second, x1);
+    y = decoder->mlp(config, model, block, name, y, std);
+    if (two) ech_block_output(block, x1);
+    ech_block_output(block, ech_layer_residual(block, two ? x2 : x1, y));
 }
 
 static void build_head(const ech_config *config, ech_model *model, const ech_decoder *decoder,
@@ -171,7 +180,10 @@ static void build_head(const ech_config *config, ech_model *model, const ech_dec
 {
     int64_t C = config->model.hidden_size, V = config->model.vocab_size;
     ech_block *block = ech_model_block(model, "lm_head");
-    int x = ech_block_input(block, "hidden", ech_block_stream(block, C));
+    ech_shape stream = ech_block_stream(block, C);
+    int x = ech_block_input(block, "hidden", stream);
+    if (model->options.reversible)
+        x = ech_layer_residual(block, x, ech_block_input(block, "hidden 2", stream));
     x = decoder->norm(model, block, config, decoder->last_norm, x);
     if (!config->model.tie_word_embeddings)
         table = ech_model_matrix(model, block, ECH_MODEL_HEAD,
@@ -185,6 +197,8 @@ static void build(const ech_config *config, ech_model *model)
 {
     const ech_decoder *decoder = model->family->decoder;
     int table = decoder->embedding(config, model);
+    ech_block *first = model->block.at[0];
+    if (model->options.reversible) ech_block_output(first, first->output.at[0]);
     for (int64_t i = 0; i < model->layers; i++) build_layer(config, model, decoder, i);
     build_head(config, model, decoder, table);
 }
@@ -216,7 +230,9 @@ ech_status ech_model_create(const ech_config *config, ech_model **out)
 
 ech_status ech_model_create_whole(const ech_config *config, ech_model **out)
 {
-    return create(config, (ech_block_options){.documents = config->data.document_mask == 1}, out);
+    ech_block_options options = {.documents = config->data.document_mask == 1,
+                                 .reversible = config->model.reversible == 1};
+    return create(config, options, out);
 }
 
 void ech_model_destroy(ech_model *model)

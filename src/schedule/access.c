@@ -60,23 +60,36 @@ static ech_memory_kind kind_of(const ech_block_value *value)
     return value->role == ECH_ROLE_SCRATCH ? ECH_MEMORY_SCRATCH : ECH_MEMORY_ACTIVATIONS;
 }
 
-/* The value whose memory a block's value from outside of the block has: that of a neighbour on this rank, or of what R
- * reads for an input, the input itself or what the block before makes again. False: it has its own. */
+/* What R reads from outside of its block: for an input that input, or what the R of the block before makes again; for an
+ * output, where R inverts, that output, or what the R of the block behind makes of it. False: R does not read it. */
+static bool find_kept(const ech_accessor *a, int block_index, int *local, int *other)
+{
+    const ech_block *block = a->plan->model->block.at[block_index];
+    bool inverts = block->options.invert;
+    const int *mine = inverts ? block->routput.at : block->rinput.at;
+    int port = port_of(mine, inverts ? block->routput.n : block->rinput.n, *local);
+    if (port < 0) return false;
+    *other = block_index;
+    *local = inverts ? block->output.at[port] : block->input.at[port];
+    if (!ech_plan_continues_segment(a->plan, inverts ? block_index + 1 : block_index)) return true;
+    *other = inverts ? block_index + 1 : block_index - 1;
+    const ech_block *neighbour = a->plan->model->block.at[*other];
+    *local = inverts ? neighbour->rinput.at[port] : neighbour->routput.at[port];
+    return true;
+}
+
+/* The value whose memory a block's value from outside of the block has: that of a neighbour on this rank, or what R
+ * reads. False: it has its own. */
 static bool find_origin(const ech_accessor *a, int block_index, int *local, int *other)
 {
     const ech_model *model = a->plan->model;
     const ech_block *block = model->block.at[block_index];
     const ech_block_value *v = &block->value.at[*local];
     bool gradient = v->role == ECH_ROLE_GRADIENT;
-    int port = port_of(block->rinput.at, block->rinput.n, *local);
     *other = gradient ? block_index + 1 : block_index - 1;
     if (v->source != ECH_FROM_BLOCK) return false;
-    if (port >= 0 && !ech_plan_continues_segment(a->plan, block_index)) {
-        *other = block_index;
-        *local = block->input.at[port];
-    } else if (port >= 0) {
-        *local = model->block.at[*other]->routput.at[port];
-    } else if (is_received(a, block_index, !gradient)) {
+    if (find_kept(a, block_index, local, other)) return true;
+    if (is_received(a, block_index, !gradient)) {
         return false;
     } else if (gradient) {
         *local = model->block.at[*other]

@@ -246,11 +246,13 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
     return b->action == ECH_B && w->action == ECH_W && w->chunk == b->chunk && w->micro == b->micro;
 }
 
-/* If the block is the last of its segment: makes all of the segment again. */
+/* If the block is the last of its segment: makes all of the segment again. What is inverted is made block by block. */
 static void recompute(lowering *l, int block, int i)
 {
     int first = l->plan->segment[block];
-    if (first < 0 || ech_plan_continues_segment(l->plan, block + 1)) return;
+    bool inverts = l->plan->model->options.invert;
+    if (first < 0 || (!inverts && ech_plan_continues_segment(l->plan, block + 1))) return;
+    if (inverts) first = block;
     for (int b = first; b <= block; b++) ech_lower_phase(lowering_of(l, b, i), ECH_RECOMPUTE);
 }
 

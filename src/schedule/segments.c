@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Recomputation: which blocks are made again together. A segment of N blocks keeps its first block's input. R makes
- * its blocks again first to last, before the B of the last one; their values are live at once then.
+ * its blocks again first to last, before the B of the last one; their values are live at once then. Where R inverts
+ * blocks, a segment keeps its last block's output, and each R comes right before its block's B: the most blocks are best.
  *
  * Of n blocks, with m inputs in flight, that is about ceil(n / N) m a + N b bytes, where a is an input and b what R
  * makes of a block for its B and W: least at N = sqrt(n m a / b) (Chen et al. 2016, arXiv:1604.06174, section 3.2;
@@ -21,7 +22,9 @@ bool ech_plan_continues_segment(const ech_plan *plan, int block)
 int ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase)
 {
     const ech_block *of = plan->model->block.at[block];
-    bool whole = phase != ECH_RECOMPUTE || ech_plan_continues_segment(plan, block + 1);
+    /* The last calls are for the R of the block behind; where R inverts, for that of the block before. */
+    int neighbour = of->options.invert ? block : block + 1;
+    bool whole = phase != ECH_RECOMPUTE || ech_plan_continues_segment(plan, neighbour);
     return whole ? ech_program_calls(of, phase, list->purpose) : of->needed;
 }
 
@@ -133,6 +136,7 @@ void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order
             const ech_block *block = model->block.at[b];
             if (!block->needed) continue;
             if (!block->rinput.n) N = 1; /* its input is kept */
+            if (N == ECH_AUTO && block->options.invert) N = n;
             if (N == ECH_AUTO) N = choose_blocks(plan, block, n, count_in_flight(order, chunk));
             plan->segment[b] = b - at % N;
             at++;

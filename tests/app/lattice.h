@@ -52,6 +52,8 @@ static const char *const lattice_models[] = {
     "model.architecture=qwen3 model.num_key_value_heads=2 model.head_dim=6",
     "model.architecture=qwen3 model.num_key_value_heads=4 model.head_dim=2 "
     "model.tie_word_embeddings=true",
+    "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
+    "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };
 static const char *const lattice_schedules[] = {
     "gpipe",
@@ -77,12 +79,8 @@ static const char *const lattice_recomputes[] = {"", " memory.recompute=selectiv
                                                  " memory.recompute=full"};
 static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
-    "optimizer.eps=1e-6",
-    "optimizer.name=sgd optimizer.momentum=0.9",
-    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true",
-    "optimizer.name=adafactor",
-    "optimizer.name=sm3",
-    "optimizer.name=sm3 optimizer.momentum=0.9",
+    "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true", "optimizer.name=adafactor",
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
     "optimizer.schedule=rsqrt"};
 static const char *const lattice_precisions[] = {

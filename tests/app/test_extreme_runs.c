@@ -54,6 +54,7 @@ static const struct {
     {"memory.recompute_blocks", {"auto", "1", "1000000"}},
     {"memory.sequence_chunks", {"1", "2", "1000000"}},
     {"precision.compute", {"fp32", "fp64"}},
+    {"model.reversible", {"false", "true"}},
 };
 
 /* A number below n, the next of a fixed series. */

@@ -386,6 +386,14 @@ static void test_documents(void **state)
     check_layouts("llama_documents");
 }
 
+/* Inputs of layers are made from outputs; PyTorch keeps them. */
+static void test_reversible(void **state)
+{
+    (void)state;
+    check_layouts("gpt2_reversible");
+    check_layouts("llama_reversible");
+}
+
 /* fp32 is not within fp64's tolerances. */
 static void test_fails_when_it_should(void **state)
 {
@@ -398,10 +406,15 @@ static void test_fails_when_it_should(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_gpt2_untied),
-        cmocka_unit_test(test_gpt2_sgd),   cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_documents),  cmocka_unit_test(test_fails_when_it_should),
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_gpt2_untied),
+        cmocka_unit_test(test_gpt2_sgd),
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_llama_tied),
+        cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_reversible),
+        cmocka_unit_test(test_fails_when_it_should),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Recomputation changes no bit of losses, gradients and weights, runs no product or attention of the forward more than
- * twice, and takes the memory that plans say.
+ * twice, and takes the memory that plans say. So does R that makes a reversible layer's inputs from its outputs, but for
+ * roundings; what is kept then does not depend on the number of layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include <math.h>
 
 #include "app/grid_run.h"
 #include "layer/layers.h"
@@ -243,8 +246,94 @@ static void test_same_bits(void **state)
     }
 }
 
+/* ---- reversible models ---- */
+
+static const struct {
+    const char *family, *grid, *more; /* more: with inverses alone */
+    bool rounds;                      /* in bf16: other roundings than where inputs are kept */
+} reversible[] = {
+    {"gpt2", "", "", false},
+    {"llama", "parallel.tensor=2 parallel.sequence=true", "memory.recompute_blocks=3", false},
+    {"qwen3", "parallel.context=3 data.document_mask=true", "", false},
+    {"gpt2", "memory.sequence_chunks=3 parallel.pipeline=2 parallel.partition=[2,2]", "", false},
+    {"gpt2", "parallel.pipeline=3 parallel.partition=[1,2,1] parallel.tensor=2", "", false},
+    {"llama", "parallel.pipeline=2 parallel.schedule=zero-bubble-v parallel.partition=[1,1,1,1]",
+     "", false},
+    {"gpt2", "parallel.pipeline=2 parallel.schedule=pipedream parallel.partition=[2,2]", "", false},
+    {"llama", "parallel.pipeline=2 parallel.partition=[2,2] precision.compute=bf16", "", true},
+};
+
+/* fp64 numbers, of which one run rounded inputs otherwise than the other. */
+static void check_near(const left *stored, const left *inverted, const char *grid)
+{
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(stored->bytes[r].n, inverted->bytes[r].n);
+        for (size_t i = 0; i + sizeof(double) <= stored->bytes[r].n; i += sizeof(double)) {
+            double a, b;
+            memcpy(&a, stored->bytes[r].at + i, sizeof a);
+            memcpy(&b, inverted->bytes[r].at + i, sizeof b);
+            if (!(fabs(a - b) <= 1e-10 * (1 + fabs(a))))
+                fail_msg("%s: rank %d: %.17g with inputs from outputs, %.17g with those kept", grid,
+                         r, b, a);
+        }
+    }
+}
+
+static void test_inverted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof reversible / sizeof *reversible; i++) {
+        if (!share_takes()) continue;
+        char grid[200];
+        snprintf(grid, sizeof grid, "%s model.reversible=true model.num_hidden_layers=4",
+                 reversible[i].grid);
+        left stored = run_with(reversible[i].family, grid, "memory.invert=false");
+        left inverted = run_with(reversible[i].family, grid, reversible[i].more);
+        if (!reversible[i].rounds) check_near(&stored, &inverted, grid);
+        assert_true(stored.steps_again == 0 && inverted.steps_again > 0);
+        assert_int_equal(inverted.attentions, inverted.planned + inverted.planned_again);
+        assert_int_equal(inverted.planned_again, inverted.planned);
+        assert_true(inverted.products < 2 * stored.products);
+        assert_true(inverted.peak[ECH_MEMORY_ACTIVATIONS] < stored.peak[ECH_MEMORY_ACTIVATIONS]);
+        free_left(&stored);
+        free_left(&inverted);
+    }
+}
+
+static int64_t planned_activations(const char *more, int layers)
+{
+    int64_t peak[ECH_MEMORY_KINDS], most = 0;
+    char words[200];
+    snprintf(words, sizeof words, "model.reversible=true model.num_hidden_layers=%d %s", layers,
+             more);
+    grid_plans g = grid_plan("llama", words);
+    for (int rank = 0; rank < g.ranks; rank++) {
+        ech_plan_peaks(g.plan[rank], peak);
+        if (peak[ECH_MEMORY_ACTIVATIONS] > most) most = peak[ECH_MEMORY_ACTIVATIONS];
+    }
+    grid_plans_free(&g);
+    return most;
+}
+
+/* What is kept does not grow with the depth: it is a stage's last outputs. */
+static void test_depth(void **state)
+{
+    (void)state;
+    static const char *const grids[] = {"", "training.micro_batch_size=1 parallel.pipeline=2",
+                                        "parallel.tensor=2 parallel.sequence=true",
+                                        "parallel.context=2"};
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        char stored[200];
+        snprintf(stored, sizeof stored, "%s memory.invert=false", grids[i]);
+        assert_int_equal(planned_activations(grids[i], 4), planned_activations(grids[i], 64));
+        assert_true(planned_activations(stored, 64) > 8 * planned_activations(stored, 4));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_inverted),
+                                       cmocka_unit_test(test_depth)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

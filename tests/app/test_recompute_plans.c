@@ -314,7 +314,7 @@ static void test_refused(void **state)
     refuse(
         "memory.recompute=selective memory.recompute_blocks=2",
         "command line: memory.recompute_blocks = 2: not with memory.recompute = selective: it is "
-        "an option of memory.recompute = full or auto; leave it out");
+        "an option of memory.recompute = full or auto, and of memory.invert; leave it out");
 }
 
 int main(void)

@@ -78,6 +78,24 @@ static const trial trials[ECH_RULES] = {
          "memory.recompute=full " SCHEDULE "pipedream"},
     [ECH_RULE_segments_partial_recompute] = {"memory.recompute_blocks=2", "",
                                              "memory.recompute=full memory.recompute_blocks=2"},
+    [ECH_RULE_invert_one_stream] = {"memory.invert=true", "",
+                                    "memory.invert=true model.reversible=true"},
+    [ECH_RULE_some_recompute_invert] = {"memory.recompute=full model.reversible=true",
+                                        "model.reversible=true",
+                                        "memory.recompute=full model.reversible=true "
+                                        "memory.invert=false"},
+    [ECH_RULE_invert_newest_weights] =
+        {"model.reversible=true parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "model.reversible=true memory.invert=false "
+         "parallel.weight_stashing=false " SCHEDULE "pipedream",
+         "model.reversible=true"},
+    [ECH_RULE_reversible_fp16] = {"model.reversible=true precision.compute=fp16",
+                                  "precision.compute=fp16",
+                                  "model.reversible=true precision.compute=bf16"},
+    [ECH_RULE_narrow_stream_reversible] =
+        {"model.reversible=true precision.compute=bf16 precision.residual=compute",
+         "model.reversible=true precision.compute=bf16",
+         "precision.compute=bf16 precision.residual=compute"},
     [ECH_RULE_ulysses_one_key_value_head] =
         {"model.architecture=llama "
          "model.num_key_value_heads=1 parallel.context_method=ulysses parallel.context=2",

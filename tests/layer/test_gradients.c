@@ -299,13 +299,104 @@ static void test_weights_apart(void **state)
     runner_close(&r);
 }
 
+/* ---- reversible blocks ---- */
+
+/* y1 = x1 + F(x2), y2 = x2 + G(y1), with dropout. */
+static runner open_reversible(void)
+{
+    runner r = runner_open(B, T);
+    r.block->options.reversible = r.block->options.invert = true;
+    int x[2] = {input(&r), input(&r)};
+    for (int part = 0; part < 2; part++) {
+        int y = ech_layer_rmsnorm(r.block, x[1 - part], vector(&r, C), 1e-5);
+        y = ech_layer_linear(r.block, y, matrix(&r, 12, C), -1, false, ECH_AXIS_FFN, 12);
+        y = ech_layer_gelu(r.block, y);
+        y = ech_layer_linear(r.block, y, matrix(&r, 12, C), -1, true, ECH_AXIS_MODEL, C);
+        y = ech_layer_dropout(r.block, y, part ? 0.25 : 0);
+        x[part] = ech_layer_residual(r.block, x[part], y);
+    }
+    for (int part = 0; part < 2; part++) ech_block_output(r.block, x[part]);
+    runner_finish(&r);
+    return r;
+}
+
+static void copy_rows(const runner *r, int from, int to)
+{
+    memcpy(r->value[to], r->value[from], (size_t)runner_count(r, from) * sizeof(double));
+}
+
+/* R after F, of which nothing is left but the outputs. */
+static void invert_outputs(runner *r)
+{
+    for (size_t i = 0; i < r->block->output.n; i++)
+        copy_rows(r, r->block->output.at[i], r->block->routput.at[i]);
+    for (int v = 0; v < (int)r->block->value.n; v++)
+        if (r->value[v] && r->block->value.at[v].kept != ECH_KEPT_STORED)
+            for (int64_t i = 0; i < runner_count(r, v); i++) r->value[v][i] = NAN;
+    runner_run(r, ECH_RECOMPUTE);
+}
+
+/* B and W of what R has made from the outputs. */
+static void test_reversible(void **state)
+{
+    (void)state;
+    runner r = open_reversible();
+    runner_run(&r, ECH_FORWARD);
+    double *x[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t n = runner_count(&r, r.block->input.at[i]);
+        x[i] = ech_calloc((size_t)n, sizeof(double));
+        memcpy(x[i], r.value[r.block->input.at[i]], (size_t)n * sizeof(double));
+    }
+    invert_outputs(&r);
+    runner_run(&r, ECH_BACKWARD_INPUT);
+    runner_run(&r, ECH_BACKWARD_WEIGHT);
+    for (int i = 0; i < 2; i++) {
+        int at = r.block->input.at[i];
+        int64_t n = runner_count(&r, at);
+        memcpy(r.value[at], x[i], (size_t)n * sizeof(double));
+        free(x[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        check(&r, "input", r.value[r.block->input.at[i]], r.value[r.block->dinput.at[i]],
+              runner_count(&r, r.block->input.at[i]));
+    for (int p = 0; p < r.params; p++)
+        check(&r, "parameter", r.param[p], r.dparam[p],
+              ech_shape_count(&r.param_shape[p], r.extent));
+    runner_close(&r);
+}
+
+/* Through 64 blocks and back. */
+static void test_round_trip(void **state)
+{
+    (void)state;
+    enum { DEPTH = 64, N = B * T * C };
+    runner r = open_reversible();
+    double x[2][N], worst = 0;
+    for (int i = 0; i < 2; i++) memcpy(x[i], r.value[r.block->input.at[i]], sizeof x[i]);
+    for (int depth = 0; depth < DEPTH; depth++) {
+        runner_run(&r, ECH_FORWARD);
+        for (int i = 0; i < 2; i++) copy_rows(&r, r.block->output.at[i], r.block->input.at[i]);
+    }
+    invert_outputs(&r);
+    for (int depth = 1; depth < DEPTH; depth++) {
+        for (int i = 0; i < 2; i++) copy_rows(&r, r.block->rinput.at[i], r.block->routput.at[i]);
+        runner_run(&r, ECH_RECOMPUTE);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < N; k++)
+            worst = fmax(worst, fabs(r.value[r.block->rinput.at[i]][k] - x[i][k]));
+    if (!(worst <= 1e-12)) fail_msg("after %d blocks and back: %g", DEPTH, worst);
+    runner_close(&r);
+}
+
 /* Every row of the table has occurred above; or it does nothing where nothing is cut, and test_cut.c has
  * it on several ranks. */
 static void test_every_layer_is_here(void **state)
 {
     (void)state;
     const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
-                         "dropout residual residual_wide head_logits head_loss copy";
+                         "dropout residual residual_wide difference head_logits head_loss copy";
     const char *cut =
         "sum spread gather scatter shift unshift to_heads to_tokens pack attend head_gather";
     const char *sampled = "head_next";
@@ -331,6 +422,8 @@ int main(void)
         cmocka_unit_test(test_wide_stream),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_weights_apart),
+        cmocka_unit_test(test_reversible),
+        cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_every_layer_is_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

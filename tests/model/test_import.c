@@ -28,6 +28,10 @@
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
 
+#define REVERSIBLE                                                                                 \
+    "{\"model_type\": \"echelon-reversible-gpt2\", \"n_embd\": 32, \"n_layer\": 2, "               \
+    "\"n_head\": 4, \"n_positions\": 64, \"vocab_size\": 300}"
+
 static ech_status import(ech_config *config, const char *json)
 {
     return ech_model_import_text(config, "DIR/config.json", json, strlen(json), NULL);
@@ -147,7 +151,8 @@ static void there_and_back(void **state)
         "{" GPT2 ", \"tie_word_embeddings\": false}",
         "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
         "" SCALING "}}",
-        "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}"};
+        "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
+        REVERSIBLE};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ech_config *config = imported(texts[i]);
         ech_text json = {0}, before = {0}, after = {0};
@@ -190,6 +195,32 @@ static void says_both_values(void **state)
     ech_log_set_quiet(quiet);
 }
 
+/* A reversible model has a type of its own, both ways; weights of the one kind are not taken for the other. */
+static void reversible_has_a_type(void **state)
+{
+    (void)state;
+    ech_config *config = imported(REVERSIBLE);
+    ech_text json = {0};
+    assert_string_equal(ech_family_of(config)->name, "gpt2");
+    assert_int_equal(config->model.reversible, 1);
+    assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+    assert_int_equal(config->memory.invert, 1);
+    assert_int_equal(ech_model_export(config, &(ech_model_export_options){.dtype = ECH_F32}, &json),
+                     ECH_OK);
+    assert_non_null(strstr(json.at, "\"model_type\": \"echelon-reversible-gpt2\""));
+    assert_non_null(strstr(json.at, "\"EchelonReversibleGPT2LMHeadModel\""));
+    ech_text_free(&json);
+    ech_config_destroy(config);
+    bool quiet = ech_log_set_quiet(true);
+    config = import_config();
+    assert_int_equal(ech_config_set(config, "model.reversible=true"), ECH_OK);
+    assert_int_equal(import(config, "{" GPT2 "}"), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "model.reversible = true"));
+    assert_non_null(strstr(ech_last_error(), "DIR/config.json says false"));
+    ech_log_set_quiet(quiet);
+    ech_config_destroy(config);
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -198,6 +229,7 @@ static void refuses(void **state)
     } cases[] = {
         {"[]", "no object"},
         {"{\"n_embd\": 3}", "model_type"},
+        {"{\"model_type\": \"echelon-reversible-bert\"}", "echelon-reversible-bert"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},
@@ -249,9 +281,9 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_of_text),   cmocka_unit_test(gpt2_fills),
-        cmocka_unit_test(llama_fills),    cmocka_unit_test(heads_have_a_width),
-        cmocka_unit_test(there_and_back), cmocka_unit_test(says_both_values),
-        cmocka_unit_test(refuses)};
+        cmocka_unit_test(ends_of_text),          cmocka_unit_test(gpt2_fills),
+        cmocka_unit_test(llama_fills),           cmocka_unit_test(heads_have_a_width),
+        cmocka_unit_test(there_and_back),        cmocka_unit_test(says_both_values),
+        cmocka_unit_test(reversible_has_a_type), cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,8 @@ static const char *const grids[] = {
     "data.document_mask=true",
     "parallel.schedule=pipedream",
     "precision.compute=bf16 precision.residual=fp32",
+    "model.reversible=true",
+    "model.reversible=true precision.compute=bf16 parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=2",
     "parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=4 parallel.sequence=keep",
@@ -199,22 +201,26 @@ static bool is_forward(const bench *b)
     return b->phase == ECH_FORWARD || b->call->recompute;
 }
 
+/* A value of the forward: in the backward, itself or what is made again for it. */
+static ech_tensor tensor_now(const bench *b, int value)
+{
+    bool backward = b->phase != ECH_FORWARD;
+    return tensor_of(b, backward ? ech_block_backward_value(b->block, value) : value, value);
+}
+
 static void take_all(const bench *b, const ech_node *node, ech_call *call)
 {
     const ech_block_call *c = b->call;
     for (int i = 0; i < node->ins; i++) {
-        bool backward = b->phase != ECH_FORWARD;
-        int in = backward ? ech_block_backward_value(b->block, node->in[i]) : node->in[i];
-        call->in[i] = tensor_of(b, in, node->in[i]);
+        call->in[i] = tensor_now(b, node->in[i]);
         call->din[i] = tensor_of(b, c->din[i], node->in[i]);
         call->add[i] = tensor_of(b, c->add[i], node->in[i]);
     }
     for (int i = 0; i < node->outs; i++) {
-        call->out[i] = tensor_of(b, node->out[i], node->out[i]);
+        call->out[i] = tensor_now(b, node->out[i]);
         call->dout[i] = tensor_of(b, c->dout[i], node->out[i]);
     }
-    for (int i = 0; i < node->keeps; i++)
-        call->keep[i] = tensor_of(b, node->keep[i], node->keep[i]);
+    for (int i = 0; i < node->keeps; i++) call->keep[i] = tensor_now(b, node->keep[i]);
     for (int i = 0; i < node->params; i++) {
         int p = node->param[i];
         call->param[i] = param_tensor(b, &b->param[p], p);

@@ -59,6 +59,10 @@ CASES = {
     "llama_documents": (LLAMA | {"tie_word_embeddings": False}, ADAMW | {"clip_norm": 0.5},
                         DOCUMENTS),
     "qwen3": (QWEN3 | {"tie_word_embeddings": True}, ADAMW | {"clip_norm": 0.5}, None),
+    "gpt2_reversible": (GPT2 | {"tie_word_embeddings": True, "reversible": True},
+                        ADAMW | {"clip_norm": 0.5}, None),
+    "llama_reversible": (LLAMA | {"tie_word_embeddings": False, "reversible": True},
+                         ADAMW | {"clip_norm": 0.5}, None),
 }
 
 
@@ -158,12 +162,40 @@ def fill(model, generator):
             parameter.copy_(noise + 1 if is_gain else noise)
 
 
+def divide_streams(model, m):
+    """Two streams, side by side between layers: attention adds to the first what it makes of the
+    second, the feed-forward layer to the second what it makes of the first. Both begin as the
+    embedding, and the final norm is of their sum."""
+    body = model.transformer if m["architecture"] == "gpt2" else model.model
+    width = m["hidden_size"]
+    names = (("h", "ln_f", "ln_1", "attn", "ln_2") if m["architecture"] == "gpt2" else
+             ("layers", "norm", "input_layernorm", "self_attn", "post_attention_layernorm"))
+
+    def two_streams(layer):
+        norm, attention, second_norm = (getattr(layer, name) for name in names[2:])
+
+        def forward(hidden, *positional, **named):
+            first, second = hidden[..., :width], hidden[..., -width:]  # of one: both are all of it
+            first = first + attention(norm(second), *positional, **named)[0]
+            second = second + layer.mlp(second_norm(first))
+            return torch.cat((first, second), dim=-1)
+
+        return forward
+
+    for layer in getattr(body, names[0]):
+        layer.forward = two_streams(layer)
+    getattr(body, names[1]).register_forward_pre_hook(
+        lambda norm, inputs: (inputs[0][..., :width] + inputs[0][..., width:],))
+
+
 def build(m, generator):
     model = (build_gpt2 if m["architecture"] == "gpt2" else build_llama)(m)
     fill(model, generator)
     model = model.double().eval()
     if m["architecture"] != "gpt2":
         widen_llama(model, m)
+    if m.get("reversible"):
+        divide_streams(model, m)
     return model
 
 

@@ -144,6 +144,7 @@ void ech_setup_alone(ech_config *config)
     config->memory.sequence_chunks = 1;
     config->memory.recompute = ECH_RECOMPUTE_NONE;
     config->memory.recompute_blocks = ECH_AUTO;
+    config->memory.invert = 0;
     config->parallel.vertical_sync = 0;
     config->checkpoint.background = 0;
     config->parallel.weight_stashing = 1;

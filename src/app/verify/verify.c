@@ -109,7 +109,8 @@ static ech_status validate(ech_verifier *v)
 /* ---- the whole ---- */
 
 /* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that several
- * blocks use is summed in the order of their backwards, which a pipeline may change. */
+ * blocks use is summed in the order of their backwards, which a pipeline may change. Inputs that are made from outputs
+ * are not the forward's to the last bit. */
 static bool is_exact(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
@@ -119,7 +120,7 @@ static bool is_exact(const ech_design *design)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
     return schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
            layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 &&
-           design->model->options.sequence_chunks < 2;
+           design->model->options.sequence_chunks < 2 && !design->model->options.invert;
 }
 
 static ech_status open_single(ech_verifier *v)
