@@ -55,8 +55,10 @@ void ech_pass_peaks(ech_list *list)
 {
     int full = 0;
     int64_t *change = ech_calloc((size_t)list->ticks + 2, sizeof *change);
+    unsigned kinds = 0;
+    for (size_t i = 0; i < list->value.n; i++) kinds |= 1u << list->value.at[i].kind;
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        list->peak[kind] = find_peak(list, 1u << kind, change, NULL);
+        if (kinds & 1u << kind) list->peak[kind] = find_peak(list, 1u << kind, change, NULL);
     list->lower_bound = find_peak(list, all_kinds(), change, &full);
     list->working = find_peak(list, working_kinds(), change, &list->working_tick);
     free(change);

@@ -317,14 +317,12 @@ static void release(placer *p, track *t)
     if (at < p->lowest) p->lowest = at;
 }
 
-static void take(placer *p, placement *of, track *t)
+static void take(placement *of, track *t)
 {
     of->track = t;
     t->taken = true;
     ECH_PUSH(t->life, of->life);
     note_life(t->shelf, t);
-    for (int value = of->value; value >= 0; value = p->list->value.at[value].successor)
-        p->list->value.at[value].offset = t->offset;
 }
 
 /* Values of one size, by birth and by death. */
@@ -336,13 +334,21 @@ static void place_size(placer *p, const int *by_birth, const int *by_death, size
         for (; p->all[*by_death].life.dies < of->life.born; by_death++)
             release(p, p->all[*by_death].track);
         track *t = find_track(p, of->life);
-        take(p, of, t ? t : add_track(p, of->bytes, of->life));
+        take(of, t ? t : add_track(p, of->bytes, of->life));
     }
     for (size_t i = 0; i < p->own.n; i++) {
         free(p->own.at[i]->neighbour.at);
         p->own.at[i]->neighbour.at = NULL;
         p->own.at[i]->neighbour.n = p->own.at[i]->neighbour.capacity = 0;
     }
+}
+
+/* In the order of values, not of sizes: they are many, and lie apart. */
+static void set_offsets(ech_list *list, const placement *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (int value = all[i].value; value >= 0; value = list->value.at[value].successor)
+            list->value.at[value].offset = all[i].track->offset;
 }
 
 static void free_shelf(shelf *row)
@@ -368,6 +374,7 @@ void ech_pass_place(ech_list *list, int64_t start)
         while (end < n && p.all[by_birth[end]].bytes == bytes) end++;
         place_size(&p, by_birth + first, by_death + first, end - first);
     }
+    set_offsets(list, p.all, n);
     for (size_t s = 0; s < p.shelves.n; s++) free_shelf(p.shelves.at[s]);
     free(p.shelves.at);
     free(p.own.at);
