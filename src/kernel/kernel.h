@@ -118,7 +118,7 @@ typedef struct ech_update {
     bool relative;                      /* adafactor: the rate is relative to the weights' size */
     bool nesterov;                      /* sgd */
     int64_t count;                      /* this update's number, from 1 */
-    double grad_scale; /* the factor of gradient clipping; gradients are multiplied by it */
+    double grad_scale; /* gradients are multiplied by it: the factor of clipping, divided by the loss scale */
 } ech_update;
 
 /* The rows as an enum, as function types, and as one table per (instruction set, dtype). */

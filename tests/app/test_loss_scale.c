@@ -160,7 +160,7 @@ static injection inject_with(const char *grid, const char *scale, int rank, int 
     injection in = {.rank = rank, .choice = choice, .value = value};
     snprintf(words, sizeof words,
              "training.steps=9 training.global_batch_size=3 training.micro_batch_size=1 "
-             "precision.compute=fp32 precision.loss_scale=%s %s",
+             "precision.loss_scale=%s %s",
              scale, grid);
     grid_run("llama", words, run_injected, &in);
     assert_int_equal(in.injected, BAD_STEPS);
@@ -188,9 +188,9 @@ static void check_withheld(const injection *in, int rank)
 }
 
 static const char *const cubes[] = {
-    "parallel.pipeline=2 parallel.tensor=2 parallel.context=2",
-    "parallel.pipeline=2 parallel.tensor=2 parallel.context=2 parallel.sequence=true "
-    "parallel.schedule=gpipe precision.reduce=bf16",
+    "parallel.pipeline=2 parallel.tensor=2 parallel.context=2 precision.compute=fp32",
+    "parallel.pipeline=2 parallel.tensor=2 parallel.context=2 precision.compute=fp16 "
+    "parallel.sequence=true parallel.schedule=gpipe precision.reduce=bf16",
 };
 
 /* Each stage, tensor and context place in turn. */
@@ -211,7 +211,7 @@ static void one_rank_withholds_on_all(void **state)
 static void what_no_scale_mends(void **state)
 {
     (void)state;
-    injection in = inject_with("parallel.data=1", "1024", 0, 0, INFINITY);
+    injection in = inject_with("parallel.data=1 precision.compute=fp32", "1024", 0, 0, INFINITY);
     for (int step = 1; step <= BAD_STEPS; step++) {
         assert_true(in.readings[0][step].withheld && !in.readings[0][step].overflow);
         assert_true(in.scaler[0][step].scale == 1024 && in.scaler[0][step].overflows == 0);
