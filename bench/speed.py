@@ -20,6 +20,7 @@ import common
 import growth
 import link
 import memory
+import precision
 import ranks
 import report
 import bound
@@ -29,6 +30,7 @@ from common import torch
 
 PARTS = {
     "step": (train_step.run, "a training step against PyTorch"),
+    "precision": (precision.run, "a training step in bf16 against fp32's, and against PyTorch's autocast"),
     "bound": (bound.run, "a training step against the rates of oneDNN and of memory"),
     "memory": (memory.run, "activations and logits against PyTorch"),
     "ranks": (ranks.run, "two data-parallel ranks against one, and against DistributedDataParallel"),
@@ -105,9 +107,9 @@ def parse():
     parser.add_argument("--only", choices=PARTS, action="append", metavar="PART",
                         help="; ".join(f"{name}: {about}" for name, (_, about) in PARTS.items()))
     parser.add_argument("--shape", choices=train_step.SHAPES, action="append",
-                        help="of the parts step, bound and memory: only this model")
+                        help="of the parts step, precision, bound and memory: only this model")
     parser.add_argument("--variant", choices=torch_step.VARIANTS, action="append",
-                        help="of the part step: only these ways to run PyTorch")
+                        help="of the parts step and precision: only these ways to run PyTorch")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, to see that all runs")
     parser.add_argument("--steps", type=int, default=5, help="timed in a turn (5)")
     parser.add_argument("--warmup", type=int, default=3, help="steps before these (3)")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of speed.py: training steps (forward, backward, clipping, AdamW; fp32) of one rank,
-or of one of several under DistributedDataParallel over gloo.
+"""PyTorch's side of speed.py: training steps (forward, backward, clipping, AdamW; fp32, or bf16 by
+autocast) of one rank, or of one of several under DistributedDataParallel over gloo.
 
 What it is tuned by: threads pinned, large malloc thresholds (common.MALLOC), fused attention, fused
 AdamW, clipping by foreach, and by a variant, which says whether it is compiled and how, what becomes of
@@ -56,7 +56,8 @@ class Trainer:
         alone = self.job["ranks"] == 1 or last
         ids = self.batches[number]
         with contextlib.nullcontext() if alone else self.run.no_sync():
-            loss = self.run(ids[:, :-1], ids[:, 1:]) / len(self.batches)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.job["compute"] == "bf16"):
+                loss = self.run(ids[:, :-1], ids[:, 1:]) / len(self.batches)
             loss.backward()
         return loss.detach()
 
@@ -91,10 +92,11 @@ def torch_rank(job):
         os._exit(0)  # its own end sometimes aborts
 
 
-def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder):
-    """Of the program that compares: `samples` are those of a rank's micro-batch."""
+def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder, compute="fp32"):
+    """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or bf16."""
     job = dict(shape=shape, variant=VARIANTS[variant], ranks=ranks, threads=threads, samples=samples,
-               micro_batches=micro_batches, steps=steps, variables=common.MALLOC | HUGE_PAGES)
+               micro_batches=micro_batches, steps=steps, compute=compute,
+               variables=common.MALLOC | HUGE_PAGES)
     return common.run_torch(__file__, ranks, threads, job, folder)
 
 

@@ -98,20 +98,20 @@ class Sides:
                       f"time over {first}'s"), rows)
 
 
-def choose(bench, shape):
+def choose(bench, shape, compute="fp32"):
     """The fastest eager variant and the fastest compiled one."""
     names = bench.variants or torch_step.variants(bench.quick)
     kinds = [[name for name in names if bool(torch_step.VARIANTS[name]["compiled"]) == compiled]
              for compiled in (False, True)]
-    return [fastest(bench, shape, kind) for kind in kinds if kind]
+    return [fastest(bench, shape, kind, compute) for kind in kinds if kind]
 
 
-def fastest(bench, shape, variants):
+def fastest(bench, shape, variants, compute):
     """By a short run of each."""
     took = {}
     for name in variants if len(variants) > 1 else ():
         seen = torch_step.run(shape, name, 1, THREADS, shape["batch"], 1, bench.warmup + 2,
-                              bench.folder)
+                              bench.folder, compute)
         took[name] = min(seen["seconds"][bench.warmup:])
         print(f"tried PyTorch {name}: {1e3 * took[name]:.0f} ms", flush=True)
     return min(took, key=took.get) if took else variants[0]
