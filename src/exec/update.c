@@ -27,7 +27,8 @@ static ech_tensor statistic_view(const ech_exec *exec, const ech_plan_statistic 
 }
 
 /* round: of STATISTICS; ECH_MAX_ROUNDS: the update. */
-static void work_on(ech_exec *exec, const ech_step *step, int index, int round, ech_update *update)
+static void work_on(ech_exec *exec, const ech_step *step, int index, int round,
+                    const ech_update *update)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[index];
@@ -42,7 +43,9 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round, 
     for (int i = 0; i < p->statistics; i++)
         statistic[i] =
             statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
-    update->weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
+    ech_update own = *update;
+    own.learning_rate *= of->rate;
+    own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
     ech_optimizer_work work = {.kernels = plan->kernels,
                                .context = exec->context,
                                .of = of,
@@ -51,7 +54,7 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round, 
                                .gradient = &gradient,
                                .state = state,
                                .statistic = statistic,
-                               .update = update};
+                               .update = &own};
     if (updates)
         plan->optimizer->update(&work);
     else if (p->statistics)

@@ -45,8 +45,9 @@ typedef struct ech_param {
     ech_shape shape;  /* whole, with named axes */
     ech_type type;    /* matrices are compute, gains and biases wide */
     ech_initializer initializer;
-    double std; /* of ECH_INIT_NORMAL */
-    bool decay; /* takes part in weight decay: matrices do, norms and biases do not */
+    double std;  /* of ECH_INIT_NORMAL */
+    bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
+    double rate; /* factor of the learning rate (optimizer.rates) */
     /* The axes of the device mesh along which its gradient is summed: ranks that differ only in these coordinates each
      * have a partial sum. Ranks that differ in another coordinate have another shard, or the same gradient. */
     ech_mesh addends;

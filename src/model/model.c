@@ -283,6 +283,7 @@ static int add_param(ech_model *model, ech_block *block, ech_param param)
     for (size_t i = model->param.n; i > 0 && model->param.at[i - 1].block == block->index; i--)
         param.site++;
     param.name = ech_pool_format(model->pool, "%s", param.name);
+    param.rate = 1;
     ECH_PUSH(model->param, param);
     return (int)model->param.n - 1;
 }

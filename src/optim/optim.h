@@ -114,6 +114,13 @@ const char *ech_curve_names(void);
 ech_status ech_optimizer_check_keys(const ech_config *config);
 ech_status ech_curve_check_keys(const ech_config *config);
 
+/* Parameter groups, of one learning rate and weight decay: sets `decay` and `rate` of the n parameters of a model by
+ * patterns on their names. optimizer.no_decay is blank-separated patterns, optimizer.rates blank-separated
+ * PATTERN=FACTOR; in a pattern * stands for any characters and ? for one (fnmatch). Errors, ECH_EUSAGE: a pattern that
+ * matches nothing, no FACTOR or a negative one, two factors for one parameter. */
+ech_status ech_optimizer_group_params(const ech_config *config, ech_param *params, size_t n);
+bool ech_optimizer_has_groups(const ech_config *config); /* whether the configuration names any */
+
 /* The learning rate of update number `count` (from 1). During the warmup: learning_rate count / warmup_steps. Then
  * the curve at the number of updates done before, as in PyTorch and transformers: so the first update after the
  * warmup has the highest rate, and the last one of the run is one update short of the curve's end: not 0. */

@@ -9,7 +9,13 @@
 #include "app/count.h"
 #include "app/plan/report.h"
 
-enum { MOST_ROWS = 8, MOST_MICRO_BATCHES = 8, MOST_COLUMNS = 100, MOST_GRID_ROWS = 16 };
+enum {
+    MOST_ROWS = 8,
+    MOST_MICRO_BATCHES = 8,
+    MOST_COLUMNS = 100,
+    MOST_GRID_ROWS = 16,
+    MOST_NAMES = 3
+};
 
 /* ---- axes ---- */
 
@@ -66,6 +72,43 @@ static void print_blocks(const ech_plan *plan, ech_text *out)
     }
 }
 
+static bool is_in_group(const ech_param *param, const ech_param *of)
+{
+    return param->decay == of->decay && !(param->rate < of->rate || param->rate > of->rate);
+}
+
+/* A row for the parameters that are updated as the first one is. */
+static void print_group(const ech_model *model, size_t first, ech_text *out)
+{
+    const ech_param *of = &model->param.at[first];
+    int64_t numbers = 0;
+    int tensors = 0;
+    ECH_FREED_TEXT names = {0};
+    for (size_t i = first; i < model->param.n; i++) {
+        const ech_param *param = &model->param.at[i];
+        if (!is_in_group(param, of)) continue;
+        numbers += ech_shape_whole(&param->shape);
+        if (tensors++ < MOST_NAMES)
+            ech_text_append(&names, "%s%s", names.n ? ", " : "", param->name);
+    }
+    ech_text_append(out, "%srate x %g, %s: %s, %s numbers: %s%s\n",
+                    first ? ECH_PLAN_INDENT : "groups      ", of->rate,
+                    of->decay ? "decay" : "no decay", ECH_COUNT(tensors, "tensor"),
+                    ECH_DIGITS(numbers), names.at, tensors > MOST_NAMES ? ", ..." : "");
+}
+
+/* Parameters with the same rate and decay, in the order of the first of each. */
+static void print_groups(const ech_design *design, ech_text *out)
+{
+    const ech_model *model = design->model;
+    for (size_t i = 0; ech_optimizer_has_groups(design->config) && i < model->param.n; i++) {
+        bool seen = false;
+        for (size_t before = 0; before < i; before++)
+            seen |= is_in_group(&model->param.at[before], &model->param.at[i]);
+        if (!seen) print_group(model, i, out);
+    }
+}
+
 /* "fp32", or "bf16 (gradients fp32, stream bf16, all else fp32)". */
 static void print_types(const ech_design *design, ech_text *out)
 {
@@ -88,6 +131,7 @@ static void print_model(const ech_plan_report *report, ech_text *out)
                     design->model->block.n, types.at,
                     ECH_SCALED(ech_plan_step_flops(design), "FLOP"));
     print_blocks(report->alike.at[0].plan, out);
+    print_groups(design, out);
 }
 
 /* ---- layout ---- */

@@ -177,6 +177,7 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_design *design)
 {
     ECH_TRY(ech_model_create(config, &design->model));
+    ECH_TRY(ech_optimizer_group_params(config, design->model->param.at, design->model->param.n));
     ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
     ECH_TRY(ech_segments_check(config, design->model, design->layout));

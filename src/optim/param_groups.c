@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameter groups.
+ */
+#include "optim/optim.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+
+/* The patterns of a key, and what they are about. */
+typedef struct patterns {
+    const ech_config *config;
+    const char *key;
+    ech_param *params;
+    size_t n;
+    double *rate; /* [n] what optimizer.rates has given so far; < 0: nothing */
+} patterns;
+
+/* factor: NULL: matched parameters do not decay. */
+static ech_status set_matched(const patterns *p, const char *pattern, const double *factor)
+{
+    size_t matched = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        ech_param *param = &p->params[i];
+        if (fnmatch(pattern, param->name, 0) != 0) continue;
+        matched++;
+        if (!factor) {
+            param->decay = false;
+        } else if (p->rate[i] >= 0 && (p->rate[i] < *factor || p->rate[i] > *factor)) {
+            return ech_config_complain(p->config, p->key,
+                                       "%s has the factors %g and %g; make the patterns narrower",
+                                       param->name, p->rate[i], *factor);
+        } else {
+            p->rate[i] = param->rate = *factor;
+        }
+    }
+    if (matched) return ECH_OK;
+    return ech_config_complain(p->config, p->key, "\"%s\" matches no parameter; names are as %s",
+                               pattern, p->params[p->n - 1].name);
+}
+
+static ech_status set_rate(const patterns *p, char *word)
+{
+    double factor;
+    char *equals = strrchr(word, '=');
+    if (!equals || !ech_text_to_real(equals + 1, &factor) || !isfinite(factor) || factor < 0)
+        return ech_config_complain(p->config, p->key,
+                                   "\"%s\" is no PATTERN=FACTOR with a factor of at least 0, as "
+                                   "lm_head*=0.1",
+                                   word);
+    *equals = '\0';
+    return set_matched(p, word, &factor);
+}
+
+static ech_status for_each_word(const patterns *p, const char *words, bool rates)
+{
+    ech_status status = ECH_OK;
+    ECH_FREED char *copy = ech_strdup(words);
+    char *rest = copy;
+    for (char *word; !status && (word = strtok_r(rest, " \t\n", &rest));)
+        status = rates ? set_rate(p, word) : set_matched(p, word, NULL);
+    return status;
+}
+
+ech_status ech_optimizer_group_params(const ech_config *config, ech_param *params, size_t n)
+{
+    ECH_FREED double *rate = ech_calloc(n + 1, sizeof *rate);
+    for (size_t i = 0; i < n; i++) rate[i] = -1;
+    patterns p = {config, "optimizer.no_decay", params, n, rate};
+    ECH_TRY(for_each_word(&p, config->optimizer.no_decay, false));
+    p.key = "optimizer.rates";
+    return for_each_word(&p, config->optimizer.rates, true);
+}
+
+bool ech_optimizer_has_groups(const ech_config *config)
+{
+    return config->optimizer.no_decay[0] || config->optimizer.rates[0];
+}
