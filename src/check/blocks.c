@@ -37,10 +37,11 @@ static bool has_fitting_calls(const ech_plan *plan, const ech_list *list, const 
 {
     ech_purpose purpose = list->purpose;
     const ech_block *block = plan->model->block.at[step->block];
-    int n = ech_plan_calls(plan, list, step->block, step->phase);
+    ech_calls all = ech_plan_calls(plan, list, step->block, step->phase);
     int end = step->first_call + step->calls;
     bool collective = step->kind == ECH_STEP_COLLECTIVE;
-    if (step->first_call < 0 || step->calls < 1 || end > n || (collective && step->calls > 1))
+    if (step->first_call < all.first || step->calls < 1 || end > all.end ||
+        (collective && step->calls > 1))
         return false;
     for (int c = step->first_call; c < end; c++) {
         const ech_block_call *call = &block->program[step->phase].at[c];
@@ -174,7 +175,8 @@ static ech_status check_complete(const flow *f, int block)
     static const char letters[ECH_PHASES + 1] = "FBWR";
     const ech_list *list = f->list;
     for (int phase = 0; phase < ECH_PHASES; phase++) {
-        int calls = ech_plan_calls(f->plan, list, block, (ech_phase)phase);
+        ech_calls all = ech_plan_calls(f->plan, list, block, (ech_phase)phase);
+        int calls = all.end - all.first;
         bool wanted = calls > 0 && (phase == ECH_FORWARD || ech_list_trains(list));
         int step = at(f, block, (ech_phase)phase);
         int done = slot_of(f->blocks, f->chunk, f->micro, block, (ech_phase)phase)->calls;

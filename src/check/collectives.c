@@ -76,10 +76,12 @@ static void count_block(const checking *c, int index)
     for (int p = 0; p < ECH_PHASES; p++) {
         ech_phase phase = order[p];
         size_t n = block->program[phase].n;
+        ech_calls runs = ech_plan_calls(c->plan, c->list, index, phase);
         int *first = uses->first[phase] = ech_calloc(n + 1, sizeof *first);
         for (size_t call = 0; call < n; call++) {
             first[call] = (int)uses->use.n;
-            count_call(c, block, &block->program[phase].at[call], uses);
+            if ((int)call >= runs.first && (int)call < runs.end)
+                count_call(c, block, &block->program[phase].at[call], uses);
         }
         first[n] = (int)uses->use.n;
     }
@@ -106,6 +108,7 @@ static bool follow_again(const checking *c, int *block, int *local)
     while (port < ports && reads[port] != *local) port++;
     if (port == ports) return false;
     bool continues = ech_plan_continues_segment(c->plan, inverts ? *block + 1 : *block);
+    if (!continues && b->sharded) return false; /* gathered by R itself */
     *local = inverts ? b->output.at[port] : b->input.at[port];
     if (!continues) return true;
     const ech_block *maker = c->plan->model->block.at[inverts ? ++*block : --*block];
@@ -225,7 +228,8 @@ static ech_status check_use(const checking *c, int s, int block, const use *u)
     int micro = c->list->step.at[s].micro;
     owned at = owner_of(c, block, u->local);
     seen *v = seen_of(c, at, micro);
-    bool outside = c->plan->model->block.at[block]->value.at[u->local].source == ECH_FROM_BLOCK;
+    bool outside = at.block != block ||
+                   c->plan->model->block.at[block]->value.at[u->local].source == ECH_FROM_BLOCK;
     int writes = u->writes + (outside ? writes_of(c, at) : 0);
     if (v->writes != writes)
         return reject(c, s, at, "comes out of its program's order: it touches ", v->writer);

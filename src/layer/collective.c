@@ -25,8 +25,24 @@ COLLECTIVE(gather, ALL_GATHER, REDUCE_SCATTER, TENSOR, 0, false);
 COLLECTIVE(scatter, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
 COLLECTIVE(shift, SHIFT, SHIFT, CONTEXT, 1, false);
 COLLECTIVE(unshift, SHIFT, NONE, CONTEXT, -1, false);
+COLLECTIVE(gather_kept, ALL_GATHER, NONE, TENSOR, 0, false);
 COLLECTIVE(to_heads, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, 1, false);
 COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
+
+/* The numbers are sharded as messages between stages are: evenly, whatever their shape. */
+static void keep_shard(const ech_call *call)
+{
+    int64_t n = ech_tensor_count(&call->in[0]);
+    int64_t first = ech_collective_shard_first(n, call->tensor_size, call->tensor_index);
+    int64_t count = ech_collective_shard_count(n, call->tensor_size, call->tensor_index);
+    int64_t sizes[] = {1, 1, 1, count};
+    ech_tensor all = ech_tensor_flat(&call->in[0]), shard = ech_tensor_rows(&all, first, count);
+    ech_tensor own = ech_tensor_view(shard.data, shard.dtype, 4, sizes);
+    ech_tensor kept = ech_tensor_view(call->out[0].data, shard.dtype, 4, sizes);
+    call->kernels->copy(call->context, &own, &kept);
+}
+
+const ech_layer ech_layer_row_keep_shard = {.name = "keep_shard", .forward = keep_shard};
 
 static int add_in_place(ech_block *block, const ech_layer *layer, int x)
 {

@@ -106,7 +106,7 @@ typedef struct ech_block_value {
     int base;
     int64_t first;
     ech_kept kept;
-    int recomputed; /* ECH_KEPT_RECOMPUTED: the value that B and W read instead; otherwise -1 */
+    int recomputed; /* not ECH_KEPT_STORED: the value that B and W read instead; otherwise -1 */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -129,10 +129,10 @@ typedef struct ech_node {
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     unsigned added;                   /* parameters that are only added to the output (biases) */
     ech_reads b, w;                   /* what B and W read besides gradients */
-    unsigned cached;                  /* inputs that F copies to a cache: R, which finds them there, has -1 */
-    unsigned passes;                  /* inputs whose gradient is the output's, unchanged */
-    uint32_t site;                    /* which dropout of the block: its random stream */
-    bool recompute_only;              /* not in the forward: recomputes a value for the backward */
+    unsigned cached;       /* inputs that F copies to a cache: R, which finds them there, has -1 */
+    unsigned passes;       /* inputs whose gradient is the output's, unchanged */
+    uint32_t site;         /* which dropout of the block: its random stream */
+    bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
     bool sharded_rows;     /* input 0's rows are ech_call.shard, not ech_call.rows */
     bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
@@ -212,7 +212,7 @@ typedef struct ech_block_options {
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
     int recompute; /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
     bool reversible; /* blocks have two streams, to which nodes of their own add */
-    bool invert; /* R makes all of a block with inputs and outputs again, from its outputs */
+    bool invert;     /* R makes all of a block with inputs and outputs again, from its outputs */
 } ech_block_options;
 
 typedef ECH_LIST(ech_block_call) ech_program;
@@ -232,7 +232,8 @@ typedef struct ech_block {
      * makes rinput; routput is the block's output, or the rinput of the block behind. Otherwise empty. */
     ECH_LIST(int) rinput, routput;
     int needed; /* calls of R that B and W need; those after them make what R of a neighbour reads */
-    int sites;  /* dropouts so far */
+    int sharded; /* inputs of which shards are kept: the last calls of F write these, the first of R gather them */
+    int sites; /* dropouts so far */
     ech_block_options options;
 } ech_block;
 

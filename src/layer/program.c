@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "layer/layers.h"
 #include "layer/program.h"
 
 /* The gradient so far of every forward value, and after these of all values their partial sums (slot_of). */
@@ -212,7 +213,8 @@ static void emit_backward(ech_block *block, gradients *g)
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         const ech_node *node = &block->node.at[i];
         if (node->layer->joined) i = emit_chunks(block, g, i);
-        if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN))
+        if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN) ||
+            node->layer == &ech_layer_row_keep_shard)
             continue;
         emit_backward_weight(block, g, i);
         pass_gradient(block, g, i, node->passes);

@@ -19,6 +19,7 @@
 
 #include "base/status.h"
 #include "config/config.h"
+#include "layer/layers.h"
 #include "layer/program.h"
 
 /* ---- right before the reader ---- */
@@ -247,8 +248,67 @@ static void copy_needed(again *a, bool *copied)
     for (int n = 0; n < a->own; n++) ECH_ASSERT(copied[n] || !a->needed[n]);
 }
 
+/* Under tensor parallelism every rank has the whole input: each keeps a shard of it. R gathers them first. */
+static void shard_input(ech_block *block, int input, int whole)
+{
+    ech_block_value shard = block->value.at[input];
+    int64_t row = shard.shape.size[shard.shape.dims - 1];
+    ECH_ASSERT(shard.shape.dims == 3);
+    shard.name = ech_pool_format(block->pool, "%s sharded", shard.name);
+    shard.shape = ech_shape_1d(ECH_AXIS_SHARD, row);
+    shard.source = ECH_FROM_NODE;
+    shard.kept = ECH_KEPT_SHARDED;
+    ECH_PUSH(block->value, shard);
+    int kept = (int)block->value.n - 1;
+    ech_node *node = ech_block_node(block, &ech_layer_row_keep_shard, NULL, 0);
+    node->purposes = 1u << ECH_TRAIN;
+    ech_node_in(node, input);
+    ech_node_out_in_place(node, kept);
+    node = ech_block_node(block, &ech_layer_row_gather_kept, NULL, 0);
+    node->recompute_only = node->in_phase = true;
+    ech_node_in(node, kept);
+    ech_node_out_in_place(node, whole);
+    block->value.at[whole].source = ECH_FROM_NODE;
+    block->sharded++;
+}
+
+static void add_inputs(again *a)
+{
+    ech_block *block = a->block;
+    const ech_sharding *sharding = &block->options.sharding;
+    for (size_t i = 0; i < block->input.n; i++) {
+        int input = block->input.at[i];
+        need(a, input);
+        ECH_PUSH(block->rinput, a->value[input]);
+        if (sharding->tensor > 1 && !sharding->sequence && !block->options.invert)
+            shard_input(block, input, a->value[input]);
+    }
+}
+
+static void add_outputs(again *a, bool *copied)
+{
+    ech_block *block = a->block;
+    for (size_t i = 0; i < block->output.n; i++) {
+        need(a, block->output.at[i]);
+        ECH_PUSH(block->routput, a->value[block->output.at[i]]);
+    }
+    copy_needed(a, copied);
+}
+
+/* The backward reads R's values. */
+static void replace(ech_block *block, const int *made, size_t values)
+{
+    for (size_t v = 0; v < values; v++) {
+        ech_block_value *value = &block->value.at[v];
+        if (made[v] == UNSEEN || made[v] == (int)v || value->recomputed >= 0) continue;
+        value->kept = ECH_KEPT_RECOMPUTED;
+        value->recomputed = made[v];
+    }
+}
+
 static void add_recompute_phase(ech_block *block)
 {
+    bool all = makes_all(block), inverts = block->options.invert;
     size_t values = block->value.n;
     again a = {.block = block,
                .own = (int)block->node.n,
@@ -257,26 +317,13 @@ static void add_recompute_phase(ech_block *block)
                .inverted = ech_calloc(block->node.n, sizeof *a.inverted)};
     ECH_FREED bool *copied = ech_calloc(block->node.n, sizeof *copied);
     for (size_t v = 0; v < values; v++) a.value[v] = UNSEEN;
+    if (all && !inverts) add_inputs(&a);
     need_reads(&a);
     copy_needed(&a, copied);
-    block->needed = (int)block->node.n - a.own;
-    if (makes_all(block)) {
-        for (size_t i = 0; i < block->input.n; i++) {
-            need(&a, block->input.at[i]);
-            ECH_PUSH(block->rinput, a.value[block->input.at[i]]);
-        }
-        for (size_t i = 0; i < block->output.n; i++) {
-            need(&a, block->output.at[i]);
-            ECH_PUSH(block->routput, a.value[block->output.at[i]]);
-        }
-        copy_needed(&a, copied);
-    }
-    for (size_t v = 0; v < values; v++) {
-        ech_block_value *value = &block->value.at[v];
-        if (a.value[v] == UNSEEN || a.value[v] == (int)v || value->recomputed >= 0) continue;
-        value->kept = ECH_KEPT_RECOMPUTED;
-        value->recomputed = a.value[v];
-    }
+    block->needed = (int)block->node.n - a.own - block->sharded;
+    if (all && inverts) add_inputs(&a);
+    if (all) add_outputs(&a, copied);
+    replace(block, a.value, values);
     free(a.value);
     free(a.needed);
     free(a.inverted);

@@ -106,6 +106,10 @@ static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
     if (axis == ECH_AXIS_BATCH) return extent.batch;
     if (axis == ECH_AXIS_TOKENS) return extent.tokens;
     if (axis == ECH_AXIS_SEQUENCE) return extent.sequence;
+    if (axis == ECH_AXIS_SHARD) {
+        int64_t members = at_least_one(extent.sharding.tensor);
+        return (extent.batch * extent.tokens * size + members - 1) / members;
+    }
     if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
     return ech_axis_local(axis, size, extent.sharding);
 }

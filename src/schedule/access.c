@@ -69,9 +69,11 @@ static bool find_kept(const ech_accessor *a, int block_index, int *local, int *o
     const int *mine = inverts ? block->routput.at : block->rinput.at;
     int port = port_of(mine, inverts ? block->routput.n : block->rinput.n, *local);
     if (port < 0) return false;
+    bool continues = ech_plan_continues_segment(a->plan, inverts ? block_index + 1 : block_index);
+    if (!continues && block->sharded) return false; /* R gathers it */
     *other = block_index;
     *local = inverts ? block->output.at[port] : block->input.at[port];
-    if (!ech_plan_continues_segment(a->plan, inverts ? block_index + 1 : block_index)) return true;
+    if (!continues) return true;
     *other = inverts ? block_index + 1 : block_index - 1;
     const ech_block *neighbour = a->plan->model->block.at[*other];
     *local = inverts ? neighbour->rinput.at[port] : neighbour->routput.at[port];
@@ -87,8 +89,8 @@ static bool find_origin(const ech_accessor *a, int block_index, int *local, int 
     const ech_block_value *v = &block->value.at[*local];
     bool gradient = v->role == ECH_ROLE_GRADIENT;
     *other = gradient ? block_index + 1 : block_index - 1;
-    if (v->source != ECH_FROM_BLOCK) return false;
     if (find_kept(a, block_index, local, other)) return true;
+    if (v->source != ECH_FROM_BLOCK) return false;
     if (is_received(a, block_index, !gradient)) {
         return false;
     } else if (gradient) {

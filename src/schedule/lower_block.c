@@ -75,8 +75,8 @@ static void add_part(ech_block_lowering *p, ech_phase phase, int first, int end,
     p->last = add_step(p, kind_of[phase], phase);
     p->list->step.at[p->last].first_call = first;
     p->list->step.at[p->last].calls = end - first;
-    p->list->step.at[p->last].is_part =
-        end - first < ech_plan_calls(p->plan, p->list, p->block, phase);
+    ech_calls all = ech_plan_calls(p->plan, p->list, p->block, phase);
+    p->list->step.at[p->last].is_part = end - first < all.end - all.first;
     for (size_t i = 0; i < p->pending.n; i++) wait_here(p, p->pending.at[i]);
     p->pending.n = 0;
     if (wait > p->awaited) wait_here(p, wait);
@@ -200,9 +200,10 @@ static void end(ech_block_lowering *p)
 
 void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
 {
-    int n = ech_plan_calls(p->plan, p->list, p->block, phase), first = 0;
+    ech_calls calls = ech_plan_calls(p->plan, p->list, p->block, phase);
+    int n = calls.end, first = calls.first;
     begin(p);
-    for (int call = 0; call <= n; call++) {
+    for (int call = first; call <= n; call++) {
         if (call < n && !exchanges(p, phase, call)) continue;
         add_compute(p, phase, first, call);
         if (call < n) add_collective(p, phase, call);

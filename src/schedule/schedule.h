@@ -382,9 +382,12 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 /* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this rank, by how they
  * are kept. */
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);
-/* How many calls of a block's program are run in the list: ech_program_calls; of R, the calls that make the block's
- * outputs only where the next block needs them. */
-int ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase);
+/* Which calls of a block's program are run in the list: those of ech_program_calls. But within a segment F keeps no
+ * shards of inputs and R gathers none, and R makes outputs only where the next block needs them. */
+typedef struct ech_calls {
+    int first, end;
+} ech_calls;
+ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase);
 /* Whether the block's input is recomputed: it is the output of the block before it in the segment. */
 bool ech_plan_continues_segment(const ech_plan *plan, int block);
 /* The value of a block's own value, which must not be a view, for a sequence chunk; -1: the list has none. */

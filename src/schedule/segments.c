@@ -19,13 +19,17 @@ bool ech_plan_continues_segment(const ech_plan *plan, int block)
            plan->segment[block] < block;
 }
 
-int ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase)
+ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase)
 {
     const ech_block *of = plan->model->block.at[block];
+    ech_calls calls = {0, ech_program_calls(of, phase, list->purpose)};
+    bool again = phase == ECH_RECOMPUTE, keeps = phase == ECH_FORWARD && list->purpose == ECH_TRAIN;
     /* The last calls are for the R of the block behind; where R inverts, for that of the block before. */
     int neighbour = of->options.invert ? block : block + 1;
-    bool whole = phase != ECH_RECOMPUTE || ech_plan_continues_segment(plan, neighbour);
-    return whole ? ech_program_calls(of, phase, list->purpose) : of->needed;
+    if (again && !ech_plan_continues_segment(plan, neighbour)) calls.end = of->needed;
+    if (again && ech_plan_continues_segment(plan, block)) calls.first = of->sharded;
+    if (keeps && of->sharded && ech_plan_continues_segment(plan, block)) calls.end -= of->sharded;
+    return calls;
 }
 
 /* ---- how many blocks ---- */
@@ -77,12 +81,18 @@ void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
         for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
             mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
         for (size_t i = 0; i < block->input.n; i++) made[block->input.at[i]] = true;
-        bool begins = block->rinput.n && !ech_plan_continues_segment(plan, b);
-        for (size_t i = 0; begins && i < block->rinput.n; i++) read[block->input.at[i]] = true;
-        for (size_t v = 0; v < block->value.n; v++)
-            if (made[v] && read[v] && block->value.at[v].role == ECH_ROLE_ACTIVATION)
-                bytes[ECH_KEPT_STORED] +=
-                    (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
+        bool inverts = block->options.invert;
+        bool continues = ech_plan_continues_segment(plan, inverts ? b + 1 : b);
+        const int *ends = inverts ? block->output.at : block->input.at;
+        for (size_t i = 0; !continues && !block->sharded && i < block->rinput.n; i++)
+            read[ends[i]] = true;
+        for (size_t v = 0; v < block->value.n; v++) {
+            const ech_block_value *value = &block->value.at[v];
+            ech_kept how = value->kept == ECH_KEPT_SHARDED ? value->kept : ECH_KEPT_STORED;
+            if (made[v] && read[v] && value->role == ECH_ROLE_ACTIVATION &&
+                !(continues && how == ECH_KEPT_SHARDED))
+                bytes[how] += (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
+        }
         bytes[ECH_KEPT_RECOMPUTED] += made_bytes(plan, block, extent);
     }
 }
@@ -104,11 +114,12 @@ static int choose_blocks(const ech_plan *plan, const ech_block *block, int n, in
 {
     ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
     double input = (double)input_bytes(plan, block, extent);
+    double kept = input / (block->sharded ? plan->layout->tensor : 1);
     double made = (double)made_bytes(plan, block, extent), least = 0;
     int best = 1;
     for (int N = 1; N <= n; N++) {
         int segments = (n + N - 1) / N;
-        double bytes = segments * input * in_flight + N * made + (N - 1) * input;
+        double bytes = segments * kept * in_flight + N * made + (N - 1) * input;
         if (N > 1 && bytes >= least) continue;
         least = bytes;
         best = N;

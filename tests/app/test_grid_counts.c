@@ -111,6 +111,8 @@ static const char *const grids[] = {
     "parallel.tensor=2 parallel.pipeline=2 parallel.data=2 memory.sequence_chunks=2",
     "parallel.tensor=2 parallel.stage_replicas=[1,2] memory.sequence_chunks=3",
     "parallel.tensor=2 parallel.pipeline=2 parallel.context=2 data.document_mask=true",
+    "parallel.tensor=2 parallel.pipeline=2 parallel.context=2 memory.recompute=full",
+    "parallel.tensor=2 parallel.sequence=true memory.recompute=selective",
 };
 
 static void check_counters(const char *family, const char *more)

@@ -39,6 +39,27 @@ static int count(const ech_plan *plan, ech_step_kind kind)
     return n;
 }
 
+/* All-gathers of one run of the list over tensor ranks. */
+static int count_gathers(const ech_plan *plan)
+{
+    int n = 0;
+    for (size_t s = 0; s < plan->list[ECH_LIST_TRAIN].step.n; s++)
+        n += plan->list[ECH_LIST_TRAIN].step.at[s].collective == ECH_COLLECTIVE_ALL_GATHER;
+    return n;
+}
+
+static int count_head_gathers(const ech_model *model)
+{
+    const ech_block *head = model->block.at[model->block.n - 1];
+    int n = 0;
+    for (size_t c = 0; c < head->program[ECH_BACKWARD_INPUT].n; c++) {
+        const ech_exchange *does = ech_call_exchange(head, &head->program[ECH_BACKWARD_INPUT].at[c],
+                                                     ECH_BACKWARD_INPUT, ECH_TRAIN);
+        n += does && does->kind == ECH_COLLECTIVE_ALL_GATHER;
+    }
+    return n;
+}
+
 /* ---- one rank ---- */
 
 #define ONE "training.micro_batch_size=2 training.global_batch_size=2 "
@@ -144,6 +165,36 @@ static void test_sequence_chunks(void **state)
                   (long long)whole_again, (long long)eight_again);
     assert_true(6 * eight <= whole);
     assert_true(6 * eight_again <= whole_again);
+}
+
+/* ---- tensor ranks ---- */
+
+/* ZeRO-R's P_a: inputs of segments are kept in t shards, and gathered once for each segment and micro-batch. */
+static void test_sharded(void **state)
+{
+    (void)state;
+    for (int N = 1; N <= 2; N++) {
+        int64_t stored = 0;
+        for (int t = 1; t <= 4; t *= 2) {
+            char words[300];
+            snprintf(words, sizeof words,
+                     ONE "model.num_hidden_layers=4 precision.compute=fp32 parallel.tensor=%d "
+                         "memory.recompute=full memory.recompute_blocks=%d",
+                     t, N);
+            grid_plans g = grid_plan("gpt2", words);
+            int64_t input = 2 * 24 * 32 * (int64_t)sizeof(float), kept[ECH_KEPTS];
+            ech_plan_kept(g.plan[0], kept);
+            /* All but the segments' inputs are stored: those of the head. */
+            if (t == 1) stored = kept[ECH_KEPT_STORED] - 4 / N * input;
+            assert_int_equal(kept[ECH_KEPT_STORED], stored + (t == 1 ? 4 / N * input : 0));
+            assert_int_equal(kept[ECH_KEPT_SHARDED], t == 1 ? 0 : 4 / N * input / t);
+            assert_int_equal(kept_bytes(g.plan[0]), kept[ECH_KEPT_STORED] + kept[ECH_KEPT_SHARDED]);
+            /* The head gathers statistics of the vocabulary's shards; the rest is one a segment. */
+            int head = count_head_gathers(g.design.model);
+            assert_int_equal(count_gathers(g.plan[0]), t == 1 ? 0 : head + 4 / N);
+            grid_plans_free(&g);
+        }
+    }
 }
 
 /* ---- pipelines ---- */
@@ -320,9 +371,13 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),  cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_ahead), cmocka_unit_test(test_sequence_chunks),
-        cmocka_unit_test(test_auto),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_sharded),
+        cmocka_unit_test(test_sequence_chunks),
+        cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -34,6 +34,8 @@ static const char *const grids[] = {
     "model.reversible=true",
     "model.reversible=true precision.compute=bf16 parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=2",
+    "parallel.tensor=2 memory.recompute=full",
+    "memory.sequence_chunks=2 memory.recompute=selective",
     "parallel.tensor=2 parallel.sequence=true",
     "parallel.tensor=4 parallel.sequence=keep",
     "parallel.context=2 data.document_mask=true",
@@ -212,6 +214,7 @@ static void take_all(const bench *b, const ech_node *node, ech_call *call)
 {
     const ech_block_call *c = b->call;
     for (int i = 0; i < node->ins; i++) {
+        if (node->in[i] < 0) continue; /* in a cache */
         call->in[i] = tensor_now(b, node->in[i]);
         call->din[i] = tensor_of(b, c->din[i], node->in[i]);
         call->add[i] = tensor_of(b, c->add[i], node->in[i]);
@@ -541,8 +544,12 @@ static void check_model(const char *family, const char *grid)
         for (size_t k = 0; k < model->block.n; k++) {
             b.block = model->block.at[k];
             open_regions(&b);
-            int phases = b.purpose == ECH_TRAIN ? ECH_PHASES : 1;
-            for (b.phase = 0; (int)b.phase < phases; b.phase++) check_program(&b);
+            static const ech_phase order[] = {ECH_FORWARD, ECH_RECOMPUTE, ECH_BACKWARD_INPUT,
+                                              ECH_BACKWARD_WEIGHT};
+            for (int p = 0; p < (b.purpose == ECH_TRAIN ? ECH_PHASES : 1); p++) {
+                b.phase = order[p];
+                check_program(&b);
+            }
             close_regions(&b);
         }
     }

@@ -71,9 +71,9 @@ static double effort_of(const ech_block *block, const ech_block_call *call, ech_
 static double fraction_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_block *block = plan->model->block.at[step->block];
-    int calls = ech_plan_calls(plan, &plan->list[ECH_LIST_TRAIN], step->block, step->phase);
+    ech_calls calls = ech_plan_calls(plan, &plan->list[ECH_LIST_TRAIN], step->block, step->phase);
     double all = 0, own = 0;
-    for (int c = 0; c < calls && step->calls < calls; c++) {
+    for (int c = calls.first; c < calls.end && step->calls < calls.end - calls.first; c++) {
         double work = effort_of(block, &block->program[step->phase].at[c], step->phase,
                                 plan->list[ECH_LIST_TRAIN].extent);
         all += work;
@@ -82,23 +82,22 @@ static double fraction_of(const ech_plan *plan, const ech_step *step)
     return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
 }
 
-static double effort_of_calls(const ech_block *block, ech_phase phase, int calls, ech_extent extent)
+static double effort_of_phase(const ech_plan *plan, int index, ech_phase phase)
 {
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    const ech_block *block = plan->model->block.at[index];
+    ech_calls calls = ech_plan_calls(plan, list, index, phase);
     double sum = 0;
-    for (int c = 0; c < calls; c++)
-        sum += effort_of(block, &block->program[phase].at[c], phase, extent);
+    for (int c = calls.first; c < calls.end; c++)
+        sum += effort_of(block, &block->program[phase].at[c], phase, list->extent);
     return sum;
 }
 
 /* What R takes, over what F takes. */
 static double recomputed_fraction(const ech_plan *plan, int index)
 {
-    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    const ech_block *block = plan->model->block.at[index];
-    int all = ech_plan_calls(plan, list, index, ECH_FORWARD);
-    int again = ech_plan_calls(plan, list, index, ECH_RECOMPUTE);
-    double forward = effort_of_calls(block, ECH_FORWARD, all, list->extent);
-    return forward > 0 ? effort_of_calls(block, ECH_RECOMPUTE, again, list->extent) / forward : 1;
+    double forward = effort_of_phase(plan, index, ECH_FORWARD);
+    return forward > 0 ? effort_of_phase(plan, index, ECH_RECOMPUTE) / forward : 1;
 }
 
 static double seconds(const ech_step_query *q)
