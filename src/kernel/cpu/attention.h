@@ -100,8 +100,8 @@ typedef struct ech_tile_mask {
     ech_interval queries[ECH_TILE_BLOCKS];  /* and the queries that attend to a block of keys */
 } ech_tile_mask;
 
-ECH_INLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech_span *queries,
-                                   const ech_span *keys, ech_tile_mask *mask)
+ECH_OUTLINE void ech_tile_mask_fill(const ech_attention *at, int64_t b, const ech_span *queries,
+                                    const ech_span *keys, ech_tile_mask *mask)
 {
     mask->masked = queries->count < ECH_TILE || !ech_span_sees_all(at, b, queries, keys);
     for (int64_t i = 0; i < ECH_TILE; i++) {

@@ -87,8 +87,8 @@ ECH_INLINE void clear(float *x, int64_t n)
 }
 
 /* Packs a head's queries and output gradients; delta = dout · out. */
-ECH_INLINE void begin_head(const ech_attention *at, const gradients *from, const workspace *w,
-                           int64_t b, int64_t h)
+ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, const workspace *w,
+                            int64_t b, int64_t h)
 {
     const float *lse = (const float *)from->lse->data + (b * at->H + h) * at->Tq;
     bool wide = ech_is_wide(from->out);
@@ -152,9 +152,9 @@ ECH_INLINE void softmax_row(float *p, float *ds, const float *factor, const ech_
 }
 
 /* All rows of a tile of queries, the first of which is row `row` of the head's. */
-ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                             const ech_tile_mask *mask, const ech_span *queries,
-                             const ech_span *keys, int64_t row)
+ECH_OUTLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
+                              const ech_tile_mask *mask, const ech_span *queries,
+                              const ech_span *keys, int64_t row)
 {
     for (int64_t i = 0; i < ECH_TILE; i++) {
         const ech_interval seen = {mask->first[i], mask->end[i]};
@@ -177,20 +177,20 @@ ECH_INLINE void softmax_rows(const ech_attention *at, const workspace *w, int64_
 }
 
 /* Rounds p and ds of a tile to pairs of queries, and ds also to pairs of keys. */
-ECH_INLINE void pair_rows(const workspace *w)
+ECH_OUTLINE void pair_rows(const workspace *w)
 {
 #ifdef ECH_PAIRS
     for (int64_t i = 0; i < ECH_TILE; i += 2)
         for (int64_t j = 0; j < ECH_TILE; j += ECH_WIDE) {
             const float *p = w->p + i * ECH_TILE + j, *ds = w->ds + i * ECH_TILE + j;
-            ech_wide low = ech_wide_load(ds), high = ech_wide_load(ds + ECH_TILE);
+            const ech_wide rows[] = {ech_wide_load(ds), ech_wide_load(ds + ECH_TILE)};
             ech_unit *keys = w->ds_keys + (i * ECH_TILE + j) / 2;
-            _mm256_storeu_si256((__m256i_u *)keys, (__m256i)_mm512_cvtneps_pbh((__m512)low));
-            _mm256_storeu_si256((__m256i_u *)(keys + ECH_TILE / 2),
-                                (__m256i)_mm512_cvtneps_pbh((__m512)high));
-            ech_tile_pair(ech_wide_load(p), ech_wide_load(p + ECH_TILE),
-                          w->p_rows + i / 2 * ECH_TILE + j);
-            ech_tile_pair(low, high, w->ds_rows + i / 2 * ECH_TILE + j);
+            _mm256_storeu_si256((__m256i_u *)keys, (__m256i)_mm512_cvtneps_pbh((__m512)rows[0]));
+            keys += ECH_TILE / 2;
+            _mm256_storeu_si256((__m256i_u *)keys, (__m256i)_mm512_cvtneps_pbh((__m512)rows[1]));
+            ech_tile_round((const ech_wide[]){ech_wide_load(p), ech_wide_load(p + ECH_TILE)},
+                           w->p_rows + i / 2 * ECH_TILE + j);
+            ech_tile_round(rows, w->ds_rows + i / 2 * ECH_TILE + j);
         }
 #endif
 }
@@ -221,8 +221,8 @@ ECH_INLINE void meet_queries(const ech_attention *at, const workspace *w, float 
 }
 
 /* x [b, t, h] = (add ? itself : 0) + factor times a row of `from`, for the tokens of one tile. */
-ECH_INLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech_span *tokens,
-                           float factor, int64_t width, const float *from, bool add)
+ECH_OUTLINE void write_tile(const ech_tensor *x, int64_t b, int64_t h, const ech_span *tokens,
+                            float factor, int64_t width, const float *from, bool add)
 {
     int64_t D = x->shape[3];
     bool wide = ech_is_wide(x);

@@ -43,13 +43,14 @@ static workspace cut_workspace(const ech_attention *at, float *memory)
     return w;
 }
 
-/* A vector of queries from `query` on: turns their scores into 2^(score - max), and finds what corrects
+/* A vector of queries from `query` on: turns their scores into units of 2^(score - max), and finds what corrects
  * what was summed under a smaller max. */
-ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, int64_t query)
+ECH_OUTLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, int64_t query)
 {
     enum { CHAINS = 4 };
     float *scores = w->scores + query;
-    int64_t begin = mask->first[query], end = mask->end[query + ECH_WIDE - 1], j = begin;
+    int64_t begin = mask->first[query] / ECH_DEPTH * ECH_DEPTH, j = begin;
+    int64_t end = ech_tile_units(mask->end[query + ECH_WIDE - 1]) * ECH_DEPTH;
     ech_wide old = ech_wide_load(w->max + query), max[CHAINS] = {old, old, old, old};
     if (mask->masked) {
         ech_wide_int first = *(const ech_wide_int *)(mask->first + query);
@@ -67,29 +68,17 @@ ECH_INLINE void softmax_columns(const workspace *w, const ech_tile_mask *mask, i
             max[c] = ech_wide_max(ech_wide_load(scores + (j + c) * ECH_TILE), max[c]);
     for (; j < end; j++) max[0] = ech_wide_max(ech_wide_load(scores + j * ECH_TILE), max[0]);
     max[0] = ech_wide_max(ech_wide_max(max[0], max[1]), ech_wide_max(max[2], max[3]));
-    ech_wide correction = ech_wide_exp2(old - max[0]), sum = {0};
-    for (j = begin; j < end; j++) {
-        ech_wide p = ech_wide_exp2(ech_wide_load(scores + j * ECH_TILE) - max[0]);
-        ech_wide_store(scores + j * ECH_TILE, p);
-        sum += p;
+    ech_wide correction = ech_wide_exp2(old - max[0]), sum = {0}, p[ECH_DEPTH];
+    for (j = begin; j < end; j += ECH_DEPTH) {
+        for (int c = 0; c < ECH_DEPTH; c++) {
+            p[c] = ech_wide_exp2(ech_wide_load(scores + (j + c) * ECH_TILE) - max[0]);
+            sum += p[c];
+        }
+        ech_tile_round(p, w->probabilities + j / ECH_DEPTH * ECH_TILE + query);
     }
     ech_wide_store(w->max + query, max[0]);
     ech_wide_store(w->sum + query, ech_wide_load(w->sum + query) * correction + sum);
     ech_wide_store(w->correction + query, correction);
-}
-
-/* Rounds the probabilities of a vector of queries to pairs of keys; those of keys that none of them sees are zero. */
-ECH_INLINE void pair_keys(const workspace *w, const ech_tile_mask *mask, int64_t query)
-{
-#ifdef ECH_PAIRS
-    int64_t begin = mask->first[query], end = mask->end[query + ECH_WIDE - 1];
-    for (int64_t j = begin / 2 * 2; j < end; j += 2) {
-        const float *scores = w->scores + j * ECH_TILE + query;
-        ech_wide low = j < begin ? (ech_wide){0} : ech_wide_load(scores);
-        ech_wide high = j + 1 < end ? ech_wide_load(scores + ECH_TILE) : (ech_wide){0};
-        ech_tile_pair(low, high, w->probabilities + j / 2 * ECH_TILE + query);
-    }
-#endif
 }
 
 /* A tile of queries with tile `tile` of the keys. */
@@ -108,9 +97,9 @@ ECH_INLINE void meet_keys(const ech_attention *at, const workspace *w, int64_t b
         float factor[ECH_TILE];
         ech_attention_dropout_mask(at, b, h, queries->position + i, keys.position, factor);
         for (int64_t j = mask.first[i]; j < mask.end[i]; j++)
-            w->scores[j * ECH_TILE + i] *= factor[j];
+            ech_tile_drop(w->probabilities + j / ECH_DEPTH * ECH_TILE + i, j % ECH_DEPTH,
+                          factor[j]);
     }
-    for (int64_t i = 0; ECH_DEPTH > 1 && i < queries->count; i += ECH_WIDE) pair_keys(w, &mask, i);
     ech_tile_sums(mask.keys, at->width, (ech_factor){w->probabilities, 1, ECH_TILE},
                   w->values + offset, w->correction, w->out);
 }
@@ -142,8 +131,8 @@ ECH_INLINE void store_numbers(int64_t D, const float *from, float weight, bool a
 /* The row `from` (D) times scale, whose exponentials add up to `sum` under max, to out and lse. The softmax over two
  * sets of keys weighs each result by its fraction of the sum of exponentials. A row that saw no key
  * has sum 0; what padded products left in it is not read. */
-ECH_INLINE void store_row(int64_t D, const float *from, float max, float sum, float scale,
-                          bool merge, bool wide, void *out, float *lse)
+ECH_OUTLINE void store_row(int64_t D, const float *from, float max, float sum, float scale,
+                           bool merge, bool wide, void *out, float *lse)
 {
     bool none = sum == 0.0F, alone = !merge || *lse == -INFINITY;
     float whole = (max + log2f(sum)) * (float)ECH_LN_2, weight = scale / sum;
@@ -187,8 +176,8 @@ static bool sees_some(const ech_attention *at, int64_t b, int64_t position)
     return false;
 }
 
-ECH_INLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
-                             const ech_span *queries, const results *to)
+ECH_OUTLINE void forward_tile(const ech_attention *at, const workspace *w, int64_t b, int64_t h,
+                              const ech_span *queries, const results *to)
 {
     ech_tile_pack_transposed(at->q, b, h, queries->first, queries->count, at->query_scale,
                              w->query);

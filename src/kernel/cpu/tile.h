@@ -134,8 +134,8 @@ ECH_INLINE void ech_tile_columns(ech_interval columns, ech_interval over, ech_fa
 
 /* c (ECH_TILE, ECH_TILE) = a b, summed over K units; of pairs times `scale`. Of each block of rows it computes only the columns in `needed`,
  * rounded outwards to full vectors. */
-ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K, ech_factor a,
-                                const ech_unit *b, float scale, float *c)
+ECH_OUTLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int64_t K,
+                                 ech_factor a, const ech_unit *b, float scale, float *c)
 {
     const ech_interval all = {0, K};
     for (int64_t n = 0; n < ECH_TILE; n += ECH_TILE_VECTORS * ECH_WIDE)
@@ -154,8 +154,8 @@ ECH_INLINE void ech_tile_scores(const ech_interval needed[ECH_TILE_BLOCKS], int6
 
 /* c (ECH_TILE, width) += a b. Each block of rows is summed over its `needed` numbers only: a is zero for the others.
  * rescale (ECH_TILE, or NULL): c's rows are first multiplied by it; must be 1 for blocks whose `needed` is empty. */
-ECH_INLINE void ech_tile_sums(const ech_interval needed[ECH_TILE_BLOCKS], int64_t width,
-                              ech_factor a, const ech_unit *b, const float *rescale, float *c)
+ECH_OUTLINE void ech_tile_sums(const ech_interval needed[ECH_TILE_BLOCKS], int64_t width,
+                               ech_factor a, const ech_unit *b, const float *rescale, float *c)
 {
     for (int64_t n = 0; n < width; n += ECH_TILE_VECTORS * ECH_WIDE)
         for (int64_t block = 0; block < ECH_TILE_BLOCKS; block++) {
@@ -193,8 +193,8 @@ ECH_INLINE void ech_tile_prefetch(const ech_tensor *x, int64_t b, int64_t h, int
 
 /* Packs rows [first, first + rows) of x's sample b and head h, times `factor`, into (ECH_TILE, width). The other
  * rows and the columns past D are zero. Pairs are of one row, and `factor` is 1. */
-ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
-                              int64_t rows, float factor, int64_t width, ech_unit *to)
+ECH_OUTLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
+                               int64_t rows, float factor, int64_t width, ech_unit *to)
 {
     int64_t D = x->shape[3];
     for (int64_t r = 0; r < ECH_TILE; r++, to += width / ECH_DEPTH) {
@@ -215,8 +215,8 @@ ECH_INLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_t
 }
 
 /* The same, for sums over rows: pairs are of two rows. */
-ECH_INLINE void ech_tile_pack_rows(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
-                                   int64_t rows, int64_t width, ech_unit *to)
+ECH_OUTLINE void ech_tile_pack_rows(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
+                                    int64_t rows, int64_t width, ech_unit *to)
 {
 #ifdef ECH_PAIRS
     int64_t D = x->shape[3];
@@ -279,8 +279,8 @@ ECH_INLINE void ech_tile_turn(const ech_real *const from[4], int64_t unit, float
 }
 
 /* Packs the rows of ech_tile_pack transposed, into (units of D, ECH_TILE). */
-ECH_INLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
-                                         int64_t rows, float factor, ech_unit *to)
+ECH_OUTLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
+                                          int64_t rows, float factor, ech_unit *to)
 {
     int64_t D = x->shape[3], units = ech_tile_units(D), r = 0;
     for (; r + 4 <= rows; r += 4) {
@@ -301,16 +301,28 @@ ECH_INLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t
                 r < rows ? ech_tile_unit(ech_tile_row(x, b, first + r, h), u, D, factor) : 0;
 }
 
-#ifdef ECH_PAIRS
-/* Pairs of a vector's numbers with those of another one, rounded. */
-ECH_INLINE void ech_tile_pair(ech_wide low, ech_wide high, ech_unit *to)
+/* Units of the numbers of ECH_DEPTH vectors; of pairs rounded. */
+ECH_INLINE void ech_tile_round(const ech_wide numbers[ECH_DEPTH], ech_unit *to)
 {
-    __m512i bits = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+#ifdef ECH_PAIRS
+    __m512i bits = (__m512i)_mm512_cvtne2ps_pbh((__m512)numbers[1], (__m512)numbers[0]);
     const ech_units places = {0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005,
                               0x160006, 0x170007, 0x180008, 0x190009, 0x1a000a, 0x1b000b,
                               0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
     *(ech_units *)to = (ech_units)_mm512_permutexvar_epi16((__m512i)places, bits);
-}
+#else
+    ech_wide_store(to, numbers[0]);
 #endif
+}
+
+/* Multiplies a unit's number by `factor`; of pairs it is 0 or 1. */
+ECH_INLINE void ech_tile_drop(ech_unit *unit, int64_t number, float factor)
+{
+#ifdef ECH_PAIRS
+    if (factor == 0.0F) *unit &= number ? 0xffffu : 0xffff0000u;
+#else
+    *unit *= factor;
+#endif
+}
 
 #endif
