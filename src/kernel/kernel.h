@@ -145,10 +145,11 @@ typedef struct ech_kernels {
 #include "kernel/kernel.def"
 #undef X
     ech_kernel_scratch_fn scratch[ECH_OPS]; /* NULL: the row needs none */
-    /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent fp32 multiply-adds in the
-     * registers of each of the context's threads and returns the floating-point operations of all threads. triad does
-     * a[i] = b[i] + 3 c[i] for n numbers, divided among the threads; b may be a. library_product is a product of
-     * contiguous fp32 matrices by one plain call of oneDNN; NULL: this build is without it. */
+    /* Reference speeds for benchmarks. multiply_adds runs `rounds` rounds of independent multiply-adds in the registers
+     * of each of the context's threads and returns the floating-point operations of all threads: of fp32, or, in the
+     * bf16 table of a set that has these, of pairs of bf16 with sums in fp32. triad does a[i] = b[i] + 3 c[i] for n
+     * numbers, divided among the threads; b may be a. library_product is a product of contiguous fp32 matrices by one
+     * plain call of oneDNN; NULL: this build is without it. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);

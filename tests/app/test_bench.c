@@ -32,17 +32,19 @@ static void texts_are_read(void **state)
     assert_true(ech_bench_count("7RC 2.5C", &sizes) == 7 * 150 * 7 + 2.5 * 7);
     assert_true(ech_bench_count("RC", &sizes) == 150 * 7);
     assert_true(ech_bench_count("", &sizes) == 0);
-    ech_bench_operands o = ech_bench_parse_operands("<BTC ~C =iR >dR3 <d", &sizes);
-    assert_int_equal(o.n, 5);
+    ech_bench_operands o = ech_bench_parse_operands("<BTC ~C =iR >dR3 <d <wC", &sizes, ECH_BF16);
+    assert_int_equal(o.n, 6);
+    assert_int_equal(o.tensor[0].dtype, ECH_BF16);
+    assert_int_equal(o.tensor[5].dtype, ECH_F32);
     assert_int_equal(o.tensor[0].dims, 3);
     assert_int_equal(o.tensor[0].shape[1], 50);
     assert_int_equal(o.tensor[2].dtype, ECH_I32);
     assert_int_equal(o.tensor[3].dtype, ECH_F64);
     assert_int_equal(o.tensor[3].shape[1], 3);
     assert_int_equal(o.tensor[4].dims, 0);
-    const bool reads[] = {true, true, true, false, true};
-    for (int i = 0; i < 5; i++) assert_true(o.reads[i] == reads[i]);
-    assert_true(o.bytes == 4 * 1050 + 2 * 4 * 150 + 8 * 450 + 8);
+    const bool reads[] = {true, true, true, false, true, true};
+    for (int i = 0; i < 6; i++) assert_true(o.reads[i] == reads[i]);
+    assert_true(o.bytes == 2 * 1050 + 2 * 4 * 150 + 8 * 450 + 8 + 4 * 7);
     sizes = ech_bench_parse_sizes("B=3 T=50 C=7", 5);
     assert_int_equal(ech_bench_size(&sizes, 'R'), 15);
     assert_int_equal(ech_bench_size(&sizes, 'C'), 5);
@@ -72,7 +74,7 @@ static void rows_count_what_kernels_do(void **state)
         for (int r = 0; r < ech_bench_kernel_count; r++) {
             ech_bench_result row;
             if (ech_bench_kernel_rows[r].op != known[k].op) continue;
-            ech_bench_kernel_describe(&ech_bench_kernel_rows[r], 0, &row);
+            ech_bench_kernel_describe(&ech_bench_kernel_rows[r], ECH_F32, 0, &row);
             assert_string_equal(row.name, ech_op_name(known[k].op));
             assert_true(row.flops == known[k].flops && row.bytes == known[k].bytes);
             found++;
@@ -94,11 +96,13 @@ static void attention_counts_its_half(void **state)
         ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, 0);
         double B = (double)ech_bench_size(&sizes, 'B'), T = (double)ech_bench_size(&sizes, 'T'),
                H = (double)ech_bench_size(&sizes, 'H'), D = (double)ech_bench_size(&sizes, 'D');
-        ech_bench_kernel_describe(row, 0, &result);
+        ech_bench_kernel_describe(row, ECH_F32, 0, &result);
         int products = forward ? 2 : 5;
         assert_true(result.flops == products * (2 * B * H * T * T * D) / 2);
         int tensors = forward ? 4 : 8;
         assert_true(result.bytes == 4 * (tensors * B * T * H * D + B * H * T));
+        ech_bench_kernel_describe(row, ECH_BF16, 0, &result);
+        assert_true(result.bytes == 2 * tensors * B * T * H * D + 4 * B * H * T);
         found++;
     }
     assert_true(found >= 4);
@@ -130,10 +134,20 @@ static int count_rows(ech_bench_group group)
     return n;
 }
 
-static int count_results(const ech_bench *bench, ech_bench_group group)
+static int count_results(const ech_bench *bench, ech_bench_group group, ech_dtype dtype)
 {
     int n = 0;
-    for (size_t r = 0; r < bench->result.n; r++) n += bench->result.at[r].group == group;
+    for (size_t r = 0; r < bench->result.n; r++)
+        n += bench->result.at[r].group == group && bench->result.at[r].dtype == dtype;
+    return n;
+}
+
+/* Rows that are measured in a type. */
+static int count_rows_of(ech_dtype dtype)
+{
+    int n = 0;
+    for (int r = 0; r < ech_bench_kernel_count; r++)
+        n += ech_bench_kernel_has(&ech_bench_kernel_rows[r], dtype);
     return n;
 }
 
@@ -143,12 +157,16 @@ static void every_row_runs(void **state)
     ech_bench_options options = small_options();
     ech_bench bench;
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
-    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS), count_rows(ECH_BENCH_PRODUCTS));
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS, ECH_F32),
+                     count_rows(ECH_BENCH_PRODUCTS));
     assert_int_equal(count_rows(ECH_BENCH_PRODUCTS) % 3, 0);
-    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS) +
-                         count_results(&bench, ECH_BENCH_KERNELS),
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS, ECH_F32) +
+                         count_results(&bench, ECH_BENCH_KERNELS, ECH_F32),
                      ech_bench_kernel_count);
-    assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES),
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS, ECH_BF16) +
+                         count_results(&bench, ECH_BENCH_KERNELS, ECH_BF16),
+                     count_rows_of(ECH_BF16));
+    assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES, ECH_F32),
                      ECH_BENCH_SIZES * count_rows(ECH_BENCH_COLLECTIVES));
     for (size_t r = 0; r < bench.result.n; r++) {
         const ech_bench_result *result = &bench.result.at[r];
@@ -157,6 +175,7 @@ static void every_row_runs(void **state)
         if (result->group == ECH_BENCH_COLLECTIVES) assert_true(result->bytes == 4 * 8);
     }
     assert_true(bench.machine.flops > 0 && bench.machine.stream > 0);
+    assert_true(bench.machine.flops_bf16 > 0);
 
     ech_text text = {0}, json = {0};
     ech_bench_print_text(&bench, &text);
@@ -188,9 +207,9 @@ static void names_choose(void **state)
     ECH_PUSH(options.name, "collectives");
     assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
-    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS), 0);
-    assert_int_equal(count_results(&bench, ECH_BENCH_KERNELS), 1);
-    assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES),
+    assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS, ECH_F32), 0);
+    assert_int_equal(count_results(&bench, ECH_BENCH_KERNELS, ECH_F32), 1);
+    assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES, ECH_F32),
                      ECH_BENCH_SIZES * count_rows(ECH_BENCH_COLLECTIVES));
     free(bench.result.at);
 

@@ -4,7 +4,8 @@
  *
  * There are three tables (ech_bench_group): matrix products and kernels (rows in kernels.c), and collectives (rows in
  * collectives.c). A row of the first two gives one result, a collective one for each of ECH_BENCH_SIZES sizes. Products
- * and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s of multiply-adds, bytes / memory bandwidth).
+ * and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s of multiply-adds, bytes / memory bandwidth). Each is
+ * measured in fp32, and in bf16 if there is a fast row for it; products of bf16 are bound by multiply-adds of bf16.
  */
 #ifndef ECH_APP_BENCH_BENCH_H
 #define ECH_APP_BENCH_BENCH_H
@@ -41,19 +42,23 @@ const char *ech_bench_group_name(ech_bench_group group);
 typedef struct ech_bench_result {
     ech_bench_group group;
     const char *name; /* of its row; static */
+    ech_dtype dtype;  /* fp32 or bf16 */
     char shape[64];
     double seconds; /* of one call, the median */
     double flops;   /* number of FLOPs of one call; of collectives 0 */
     double bytes;   /* read and written by one call; of collectives those of the unsharded tensor */
-    double library; /* seconds of the library's or MPI's own call; 0: not measured */
+    bool
+        of_products; /* its FLOPs are those of products of matrices: of bf16 numbers, not of fp32 ones that they become */
+    double library;  /* seconds of the library's or MPI's own call; 0: not measured */
 } ech_bench_result;
 
 /* The measured machine. */
 typedef struct ech_bench_machine {
     char processor[128], caches[128];
     int cores;
-    double flops;       /* peak FLOP/s of multiply-adds in registers, all threads */
+    double flops;       /* peak FLOP/s of fp32 multiply-adds in registers, all threads */
     double flops_alone; /* likewise, one thread */
+    double flops_bf16;  /* all threads, of bf16 numbers with fp32 sums */
     double stream;      /* memory bandwidth in bytes/s, all threads */
 } ech_bench_machine;
 

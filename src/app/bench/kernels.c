@@ -23,8 +23,8 @@
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
 
 /* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
-#define ATTENTION_FORWARD  "<BTHD <BTGD <BTGD >BTHD >BHT"
-#define ATTENTION_BACKWARD "<BTHD <BTHD <BTGD <BTGD <BTHD <BHT >BTHD >BTGD >BTGD"
+#define ATTENTION_FORWARD  "<BTHD <BTGD <BTGD >BTHD >wBHT"
+#define ATTENTION_BACKWARD "<BTHD <BTHD <BTGD <BTGD <BTHD <wBHT >BTHD >BTGD >BTGD"
 
 /* A call by the name of its row: c and t stand for what ech_bench_call has. */
 #define CALL(op, ...)                                                                              \
@@ -112,11 +112,11 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     LAYER("down_768", 1024, 3072, 768),
     LAYER("head_384", 256, 384, 50257),
     LAYER("head_768", 256, 768, 50257),
-    ROW(bias_backward, ROWS, "<RC >C", "RC", NULL),
-    ROW(layernorm_forward, ROWS, "<RC <C <C >RC >R >R", "8RC", NULL),
-    ROW(layernorm_backward, ROWS, "<RC <RC <C <R <R >RC >C >C", "14RC", NULL),
-    ROW(rmsnorm_forward, ROWS, "<RC <C >RC >R", "4RC", NULL),
-    ROW(rmsnorm_backward, ROWS, "<RC <RC <C <R >RC >C", "10RC", NULL),
+    ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
+    ROW(layernorm_forward, ROWS, "<RC <wC <wC >RC >wR >wR", "8RC", NULL),
+    ROW(layernorm_backward, ROWS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC", NULL),
+    ROW(rmsnorm_forward, ROWS, "<RC <wC >RC >wR", "4RC", NULL),
+    ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
     ROW(gelu_forward, WIDE, "<RF >RF", "8RF", NULL),
     ROW(gelu_backward, WIDE, "<RF <RF >RF", "15RF", NULL),
     ROW(swiglu_forward, WIDE, "<RF <RF >RF", "5RF", NULL),
@@ -124,22 +124,22 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
     ROW(attention_forward, ATTENTION(16, 256), ATTENTION_FORWARD, "2BHTTD", NULL),
     ROW(attention_forward, ATTENTION(4, 1024), ATTENTION_FORWARD, "2BHTTD", NULL),
-    ROW(attention_forward, ATTENTION(1, 4096), ATTENTION_FORWARD, "2BHTTD", NULL),
+    ROW(attention_forward, ATTENTION(2, 2048), ATTENTION_FORWARD, "2BHTTD", NULL),
     ROW(attention_backward, ATTENTION(16, 256), ATTENTION_BACKWARD, "5BHTTD", NULL),
     ROW(attention_backward, ATTENTION(4, 1024), ATTENTION_BACKWARD, "5BHTTD", NULL),
-    ROW(attention_backward, ATTENTION(1, 4096), ATTENTION_BACKWARD, "5BHTTD", NULL),
+    ROW(attention_backward, ATTENTION(2, 2048), ATTENTION_BACKWARD, "5BHTTD", NULL),
     ROW(embedding_forward, ROWS " V=50257", "~VC <iR >RC", "", "8RC 4R"),
-    ROW(embedding_backward, ROWS " V=50257", "<RC <iR >VC", "RC", NULL),
+    ROW(embedding_backward, ROWS " V=50257", "<RC <iR >wVC", "RC", NULL),
     ROW(position_forward, ROWS " P=1024", "<RC <PC >RC", "RC", NULL),
-    ROW(position_backward, ROWS " P=1024", "<RC >PC", "RC", NULL),
+    ROW(position_backward, ROWS " P=1024", "<RC >wPC", "RC", NULL),
     ROW(dropout, ROWS, "<RC >RC", "RC", NULL),
     ROW(add, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
-    ROW(loss_statistics, LOGITS, "<RV <iR >dR3", "3RV", NULL),
-    ROW(loss_gradient, LOGITS, "=RV <iR <R <dR3 <d =d2", "4RV", NULL),
-    ROW(adamw, WEIGHTS, "=N <N =N =N", "15N", NULL),
-    ROW(sgd, WEIGHTS, "=N <N =N", "7N", NULL),
+    ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
+    ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
+    ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
+    ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
     ROW(find_nonfinite, WEIGHTS, "<N", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),
@@ -148,15 +148,30 @@ const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_be
 
 enum { PATTERN = 4096, DIMS = 16, MOST_WIDTH = 512, FEWEST = 3, MOST = 10000 };
 
-void ech_bench_kernel_describe(const ech_bench_kernel *row, int64_t most, ech_bench_result *out)
+bool ech_bench_kernel_has(const ech_bench_kernel *row, ech_dtype dtype)
+{
+    const ech_kernels *fast = ech_kernels_fast(dtype), *ref = ech_kernels_ref(dtype);
+    const bool is_fast[ECH_OPS] = {
+#define X(op, ...) [ECH_OP_##op] = fast->op != ref->op,
+#include "kernel/kernel.def"
+#undef X
+    };
+    return dtype == ECH_F32 || is_fast[row->op];
+}
+
+void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
+                               ech_bench_result *out)
 {
     ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, most);
-    *out = (ech_bench_result){.group = row->group,
-                              .name = row->name,
-                              .flops = ech_bench_count(row->flops, &sizes),
-                              .bytes = row->bytes
-                                           ? ech_bench_count(row->bytes, &sizes)
-                                           : ech_bench_parse_operands(row->tensors, &sizes).bytes};
+    *out = (ech_bench_result){
+        .group = row->group,
+        .name = row->name,
+        .dtype = dtype,
+        .of_products = row->op == ECH_OP_matmul || row->op == ECH_OP_attention_forward ||
+                       row->op == ECH_OP_attention_backward,
+        .flops = ech_bench_count(row->flops, &sizes),
+        .bytes = row->bytes ? ech_bench_count(row->bytes, &sizes)
+                            : ech_bench_parse_operands(row->tensors, &sizes, dtype).bytes};
     snprintf(out->shape, sizeof out->shape, "%s%s%s", row->phase ? row->phase : "",
              row->phase ? " " : "", row->sizes);
 }
@@ -186,20 +201,25 @@ static void scratch_dims(const ech_bench_kernel *row, const ech_bench_sizes *siz
 }
 
 /* Numbers from 0.25 to 1.25, over and over: no sign, root or exponential of them is out of the ordinary. */
-static void fill_reals(float *x, int64_t n)
+static void fill_reals(const ech_tensor *x, int64_t n)
 {
     ech_random_key key = {.seed = 5};
-    for (int64_t i = 0; i < n && i < PATTERN; i++)
-        x[i] = (float)(0.25 + ech_random_unit(ech_random_word(key, (uint64_t)i)));
+    size_t width = ech_dtype_bytes(x->dtype);
+    char *to = x->data;
+    for (int64_t i = 0; i < n && i < PATTERN; i++) {
+        double value = 0.25 + ech_random_unit(ech_random_word(key, (uint64_t)i));
+        ech_convert(&value, ECH_F64, to + (size_t)i * width, x->dtype, 1);
+    }
     for (int64_t done = PATTERN; done < n; done += PATTERN)
-        memcpy(x + done, x, sizeof *x * (size_t)(n - done < PATTERN ? n - done : PATTERN));
+        memcpy(to + (size_t)done * width, to,
+               width * (size_t)(n - done < PATTERN ? n - done : PATTERN));
 }
 
 static void fill(const ech_tensor *x, int64_t ids)
 {
     int64_t n = ech_tensor_count(x);
     ech_random_key key = {.seed = 6};
-    if (x->dtype == ECH_F32) fill_reals(x->data, n);
+    if (ech_dtype_is_real(x->dtype) && x->dtype != ECH_F64) fill_reals(x, n);
     for (int64_t i = 0; i < n && x->dtype == ECH_F64; i++) ((double *)x->data)[i] = 1;
     for (int64_t i = 0; i < n && x->dtype == ECH_I32; i++)
         ((int32_t *)x->data)[i] =
@@ -264,11 +284,11 @@ static double time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), doub
 }
 
 static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
-                           const ech_bench_kernel *row)
+                           const ech_bench_kernel *row, ech_dtype dtype)
 {
     ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, bench->options->most);
-    ech_bench_operands operands = ech_bench_parse_operands(row->tensors, &sizes);
-    ech_bench_call c = {.kernels = ech_kernels_fast(ECH_F32),
+    ech_bench_operands operands = ech_bench_parse_operands(row->tensors, &sizes, dtype);
+    ech_bench_call c = {.kernels = ech_kernels_fast(dtype),
                         .context = context,
                         .sizes = &sizes,
                         .a_transposed = ech_text_has_word(row->switches, "a_transposed"),
@@ -282,10 +302,11 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
     context->scratch_bytes = ech_kernel_scratch(c.kernels, row->op, context->threads, dims);
     ECH_TRY(lay_out(&c, &operands, &memory, &bytes));
     set_rows(&c, frequency);
-    ech_bench_kernel_describe(row, bench->options->most, &result);
+    ech_bench_kernel_describe(row, dtype, bench->options->most, &result);
     if (row->group == ECH_BENCH_PRODUCTS) {
         seconds /= 2;
-        if (c.kernels->library_product) result.library = time_call(&c, call_library, seconds);
+        if (c.kernels->library_product && dtype == ECH_F32)
+            result.library = time_call(&c, call_library, seconds);
     }
     result.seconds = time_call(&c, row->call, seconds);
     ECH_PUSH(bench->result, result);
@@ -295,13 +316,15 @@ static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
 
 ech_status ech_bench_measure_kernels(ech_bench *bench)
 {
+    static const ech_dtype types[] = {ECH_F32, ECH_BF16};
     ech_kernel_context *context;
     ECH_TRY(ech_kernel_context_create(bench->options->threads, &context));
     ech_status status = ECH_OK;
     for (int r = 0; r < ech_bench_kernel_count && status == ECH_OK; r++) {
         const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
-        if (ech_bench_wants(bench->options, row->group, row->name))
-            status = time_row(bench, context, row);
+        for (int t = 0; t < 2 && ech_bench_wants(bench->options, row->group, row->name); t++)
+            if (status == ECH_OK && ech_bench_kernel_has(row, types[t]))
+                status = time_row(bench, context, row, types[t]);
     }
     ech_kernel_context_destroy(context);
     return status;

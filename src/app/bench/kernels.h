@@ -6,8 +6,8 @@
  *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
  *                                    numbers
  *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as bytes;
- *                                    then the extents, letters or numbers. "i" or "d" before them: int32
- *                                    or fp64 instead of fp32
+ *                                    then the extents, letters or numbers. "i", "d" or "w" before them:
+ *                                    int32, fp64 or fp32 instead of the type that is measured
  *     counts   "7RC 2C"              sums of products
  */
 #ifndef ECH_APP_BENCH_KERNELS_H
@@ -33,8 +33,9 @@ typedef struct ech_bench_operands {
 ech_bench_sizes ech_bench_parse_sizes(const char *text, int64_t most);
 /* The size of a letter; the program ends if it is not given. */
 int64_t ech_bench_size(const ech_bench_sizes *sizes, char letter);
-/* Parses operands. */
-ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes);
+/* Parses operands, for a table of the type `real`. */
+ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes,
+                                            ech_dtype real);
 /* Evaluates a sum of products; "" is 0. */
 double ech_bench_count(const char *text, const ech_bench_sizes *sizes);
 
@@ -69,7 +70,10 @@ typedef struct ech_bench_kernel {
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 
-/* Fills a result's name, shape, FLOPs and bytes. `most`: see ech_bench_options. */
-void ech_bench_kernel_describe(const ech_bench_kernel *row, int64_t most, ech_bench_result *out);
+/* Whether the row is measured in a type: in fp32, and in others where the fast table's row is not the reference's. */
+bool ech_bench_kernel_has(const ech_bench_kernel *row, ech_dtype dtype);
+/* Fills a result's name, type, shape, FLOPs and bytes. `most`: see ech_bench_options. */
+void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
+                               ech_bench_result *out);
 
 #endif

@@ -95,11 +95,11 @@ double ech_stream_bytes(int threads)
 }
 
 /* The best of a few: what else runs only ever takes away. */
-static ech_status measure_flops(int threads, double seconds, double *flops)
+static ech_status measure_flops(ech_dtype dtype, int threads, double seconds, double *flops)
 {
     ech_kernel_context *context;
     ECH_TRY(ech_kernel_context_create(threads, &context));
-    const ech_kernels *kernels = ech_kernels_fast(ECH_F32);
+    const ech_kernels *kernels = ech_kernels_fast(dtype);
     int64_t rounds = 1000;
     double end = ech_clock_now() + seconds;
     *flops = 0;
@@ -166,8 +166,10 @@ ech_status ech_bench_measure_machine(ech_bench *bench)
     name_processor(machine->processor, sizeof machine->processor);
     name_caches(machine->caches, sizeof machine->caches);
     machine->cores = ech_device_find("cpu")->cores();
-    ECH_TRY(measure_flops(1, seconds, &machine->flops_alone));
-    ECH_TRY(measure_flops(bench->options->threads, seconds, &machine->flops));
+    int threads = bench->options->threads;
+    ECH_TRY(measure_flops(ECH_F32, 1, seconds, &machine->flops_alone));
+    ECH_TRY(measure_flops(ECH_F32, threads, seconds, &machine->flops));
+    ECH_TRY(measure_flops(ECH_BF16, threads, seconds, &machine->flops_bf16));
     ech_bench_measure_memory(bench);
     return ECH_OK;
 }

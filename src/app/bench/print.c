@@ -19,6 +19,8 @@ static void print_machine(const ech_bench *bench, ech_text *out)
     ech_text_append(out, "  kernels          %s\n", ech_kernels_describe());
     ech_text_append(out, "  multiply-adds    %s with %s, %s with one (fp32, in registers)\n",
                     ECH_SCALED(m->flops, "FLOP/s"), threads, ECH_SCALED(m->flops_alone, "FLOP/s"));
+    ech_text_append(out, "                   %s with %s (bf16, sums in fp32)\n",
+                    ECH_SCALED(m->flops_bf16, "FLOP/s"), threads);
     ech_text_append(out, "  memory           %s with %s (STREAM)\n", ECH_SCALED(m->stream, "B/s"),
                     threads);
 }
@@ -26,7 +28,9 @@ static void print_machine(const ech_bench *bench, ech_text *out)
 /* A result's roofline bound in seconds (bench.h). */
 static double bound_of(const ech_bench *bench, const ech_bench_result *result)
 {
-    return fmax(result->flops / bench->machine.flops, result->bytes / bench->machine.stream);
+    const ech_bench_machine *m = &bench->machine;
+    double rate = result->dtype == ECH_BF16 && result->of_products ? m->flops_bf16 : m->flops;
+    return fmax(result->flops / rate, result->bytes / m->stream);
 }
 
 /* Infinite values are not known. */
@@ -71,24 +75,26 @@ static const struct {
     const char *title, *columns, *note;
     void (*numbers)(const ech_bench *bench, const ech_bench_result *result, ech_text *out);
 } styles[ECH_BENCH_GROUPS] = {
-    [ECH_BENCH_PRODUCTS] = {"Matrix products: forward (F), gradient of the input (B) and of the "
-                            "weights (W) of a layer",
-                            "  layer               product                           ms   GFLOP/s "
-                            "  library of bound\n",
-                            "library: GFLOP/s of its own plain call; of bound: the least time that "
-                            "the machine's rates allow, by ms\n",
-                            print_product},
-    [ECH_BENCH_KERNELS] = {"Kernels, with data that no cache holds",
-                           "  kernel              sizes                             ms   GFLOP/s "
-                           "     GB/s  bound ms by      of it\n",
-                           "bound: the longer of FLOPs at the rate of multiply-adds and bytes at "
-                           "that of memory; above 100%: caches helped\n",
-                           print_kernel},
-    [ECH_BENCH_COLLECTIVES] = {"Collectives, of fp32 numbers",
-                               "  collective          whole tensor                      us      "
-                               "GB/s   MPI's us\n",
-                               "GB/s: bytes of the whole tensor by the time of a call\n",
-                               print_collective},
+    [ECH_BENCH_PRODUCTS] =
+        {"Matrix products: forward (F), gradient of the input (B) and of the "
+         "weights (W) of a layer",
+         "  layer               product                    type        ms   GFLOP/s "
+         "  library of bound\n",
+         "library: GFLOP/s of its own plain call; of bound: the least time that "
+         "the machine's rates allow, by ms\n",
+         print_product},
+    [ECH_BENCH_KERNELS] =
+        {"Kernels, with data that no cache holds",
+         "  kernel              sizes                      type        ms   GFLOP/s "
+         "     GB/s  bound ms by      of it\n",
+         "bound: the longer of FLOPs at the rate of multiply-adds and bytes at "
+         "that of memory; above 100%: caches helped\n",
+         print_kernel},
+    [ECH_BENCH_COLLECTIVES] =
+        {"Collectives, of fp32 numbers",
+         "  collective          whole tensor               type        us      "
+         "GB/s   MPI's us\n",
+         "GB/s: bytes of the whole tensor by the time of a call\n", print_collective},
 };
 
 void ech_bench_print_text(const ech_bench *bench, ech_text *out)
@@ -105,7 +111,8 @@ void ech_bench_print_text(const ech_bench *bench, ech_text *out)
                                 bench->processes ? "processes" : "threads");
             if (!any) ech_text_append(out, "\n%s", styles[g].columns);
             any = true;
-            ech_text_append(out, "  %-19s %-26s", result->name, result->shape);
+            ech_text_append(out, "  %-19s %-26s %s", result->name, result->shape,
+                            ech_dtype_name(result->dtype));
             styles[g].numbers(bench, result, out);
             ech_text_append(out, "\n");
         }
@@ -116,16 +123,17 @@ void ech_bench_print_text(const ech_bench *bench, ech_text *out)
 static json_t *machine_json(const ech_bench *bench)
 {
     const ech_bench_machine *m = &bench->machine;
-    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f}", "processor", m->processor, "caches",
-                     m->caches, "kernels", ech_kernels_describe(), "cores", m->cores,
+    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "processor", m->processor,
+                     "caches", m->caches, "kernels", ech_kernels_describe(), "cores", m->cores,
                      "flops_per_second", m->flops, "flops_per_second_one_thread", m->flops_alone,
-                     "stream_bytes_per_second", m->stream);
+                     "flops_per_second_bf16", m->flops_bf16, "stream_bytes_per_second", m->stream);
 }
 
 static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)
 {
-    json_t *json = json_pack("{s:s, s:s, s:f, s:f, s:f}", "name", r->name, "shape", r->shape,
-                             "seconds", r->seconds, "flops", r->flops, "bytes", r->bytes);
+    json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f}", "name", r->name, "dtype",
+                             ech_dtype_name(r->dtype), "shape", r->shape, "seconds", r->seconds,
+                             "flops", r->flops, "bytes", r->bytes);
     if (r->group != ECH_BENCH_COLLECTIVES)
         json_object_set_new(json, "bound_seconds", json_real(bound_of(bench, r)));
     if (r->library > 0) json_object_set_new(json, "library_seconds", json_real(r->library));

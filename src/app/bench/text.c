@@ -49,12 +49,13 @@ static int64_t read_extent(const char **at, const ech_bench_sizes *sizes)
     return extent;
 }
 
-static ech_tensor read_tensor(const char **at, const ech_bench_sizes *sizes)
+static ech_tensor read_tensor(const char **at, const ech_bench_sizes *sizes, ech_dtype real)
 {
     int64_t shape[ECH_MAX_DIMS] = {0};
-    ech_dtype dtype = **at == 'i' ? ECH_I32 : **at == 'd' ? ECH_F64 : ECH_F32;
+    static const ech_dtype named[] = {['i'] = ECH_I32, ['d'] = ECH_F64, ['w'] = ECH_F32};
+    bool is_named = **at && strchr("idw", **at);
+    ech_dtype dtype = is_named ? named[(int)*(*at)++] : real;
     int dims = 0;
-    if (dtype != ECH_F32) (*at)++;
     for (; is_letter(**at) || is_digit(**at); dims++) {
         ECH_ASSERT(dims < ECH_MAX_DIMS);
         shape[dims] = read_extent(at, sizes);
@@ -62,14 +63,15 @@ static ech_tensor read_tensor(const char **at, const ech_bench_sizes *sizes)
     return ech_tensor_view(NULL, dtype, dims, shape);
 }
 
-ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes)
+ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_sizes *sizes,
+                                            ech_dtype real)
 {
     ech_bench_operands out = {0};
     for (const char *at = text; *at; at += *at == ' ') {
         char role = *at++;
         ECH_ASSERT(out.n < ECH_BENCH_TENSORS && strchr("<>=~", role));
         ech_tensor *x = &out.tensor[out.n];
-        *x = read_tensor(&at, sizes);
+        *x = read_tensor(&at, sizes, real);
         ECH_ASSERT(*at == ' ' || *at == '\0');
         out.reads[out.n++] = role != '>';
         int times = role == '=' ? 2 : role == '~' ? 0 : 1;

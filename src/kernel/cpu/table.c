@@ -4,33 +4,44 @@
  * reference speeds: multiply-adds that touch no memory, in the widest registers, and the triad of STREAM.
  */
 #include "kernel/cpu/rows.h"
-#include "kernel/cpu/wide.h"
+#include "kernel/cpu/tile.h"
 
 /* Registers that do not wait for each other: enough for the latency of two units, and with the two
- * constants not more than sixteen. */
+ * constants not more than sixteen; of pairs, which take longer, not more than the thirty-two of their set. */
+#ifdef ECH_PAIRS
+enum { CHAINS = 24 };
+#else
 enum { CHAINS = 12 };
+#endif
 
-/* Each x becomes x a + b, over and over. The compiler knows neither number. */
+/* Each x becomes x a + b, or of pairs x + a b, over and over. The compiler knows neither number. */
 static float multiply_add(int64_t rounds, float a, float b)
 {
     ech_wide chain[CHAINS], factor = ech_wide_all(a), term = ech_wide_all(b), sum = {0};
     for (int c = 0; c < CHAINS; c++) chain[c] = ech_wide_all((float)(c + 1));
     for (int64_t r = 0; r < rounds; r++)
-#pragma GCC unroll 12
-        for (int c = 0; c < CHAINS; c++) chain[c] = chain[c] * factor + term;
+#pragma GCC unroll 24
+        for (int c = 0; c < CHAINS; c++)
+#ifdef ECH_PAIRS
+            chain[c] =
+                (ech_wide)_mm512_dpbf16_ps((__m512)chain[c], (__m512bh)factor, (__m512bh)term);
+#else
+            chain[c] = chain[c] * factor + term;
+#endif
     for (int c = 0; c < CHAINS; c++) sum += chain[c];
     return sum[0];
 }
 
 static double multiply_adds(const ech_kernel_context *context, int64_t rounds)
 {
-    volatile float a = 0.5F, b = 0.5F, sink = 0;
+    const float half = ECH_DEPTH > 1 ? 0x1.007ep-1F : 0.5F; /* both numbers of a pair */
+    volatile float a = half, b = half, sink = 0;
     float factor = a, term = b, sum = 0;
 #pragma omp parallel num_threads(context->threads) reduction(+ : sum)
     sum += multiply_add(rounds, factor, term);
     sink = sum;
     (void)sink;
-    return 2.0 * ECH_WIDE * CHAINS * (double)rounds * context->threads;
+    return 2.0 * ECH_DEPTH * ECH_WIDE * CHAINS * (double)rounds * context->threads;
 }
 
 static void triad(const ech_kernel_context *context, double *a, const double *b, const double *c,
