@@ -213,6 +213,50 @@ static void test_resumes_bit_for_bit(void **state)
                  "precision.compute=fp16 precision.loss_scale=1024");
 }
 
+/* Tensor `name` of a checkpoint, in fp32. */
+static float *read_wide(const char *run, int step, const char *file, const char *name, int64_t *n)
+{
+    char path[512];
+    ech_safetensors *open;
+    runs_path(path, sizeof path, run, step, file);
+    assert_int_equal(ech_safetensors_open(path, &open), ECH_OK);
+    int at = ech_safetensors_find(open, name);
+    if (at < 0) fail_msg("%s has no %s", path, name);
+    ech_saved_tensor x = ech_safetensors_get(open, at);
+    assert_int_equal(x.dtype, ECH_F32);
+    *n = 1;
+    for (int d = 0; d < x.dims; d++) *n *= x.shape[d];
+    float *values = ech_calloc((size_t)*n, sizeof *values);
+    saved_whole(&x, values);
+    assert_int_equal(ech_safetensors_read(open, at, &x), ECH_OK);
+    ech_safetensors_close(open);
+    return values;
+}
+
+/* Weights that a run begins with become its masters as they are, not as they are rounded. */
+static void test_begins_with_weights_in_full(void **state)
+{
+    (void)state;
+    const char *name = "model.layers.1.mlp.up_proj.weight";
+    char words[400], master[100];
+    int64_t n, same;
+    snprintf(words, sizeof words,
+             "training.steps=1 training.validate_samples=12 precision.compute=bf16 "
+             "optimizer.learning_rate=0 optimizer.warmup_steps=0 model.init_from=%s/source",
+             fixture_folder);
+    snprintf(master, sizeof master, "%s.master", name);
+    runs_train("llama", "source", 1, "training.steps=2");
+    runs_train("llama", "started", 1, words);
+    float *source = read_wide("source", 2, runs_model, name, &n);
+    float *started = read_wide("started", 1, runs_state, master, &same);
+    assert_true(n == same && n > 100);
+    assert_memory_equal(source, started, (size_t)n * sizeof *source);
+    free(source);
+    free(started);
+    runs_remove("source");
+    runs_remove("started");
+}
+
 static double learned(const char *more)
 {
     char words[300];
@@ -247,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_what_is_kept),
         cmocka_unit_test(test_small_updates_are_lost_without),
         cmocka_unit_test(test_resumes_bit_for_bit),
+        cmocka_unit_test(test_begins_with_weights_in_full),
         cmocka_unit_test(test_learns_as_much),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
