@@ -53,8 +53,10 @@ static const struct {
     {"memory.recompute", {"none", "selective", "full", "auto"}},
     {"memory.recompute_blocks", {"auto", "1", "1000000"}},
     {"memory.sequence_chunks", {"1", "2", "1000000"}},
-    {"precision.compute", {"fp32", "fp64"}},
     {"model.reversible", {"false", "true"}},
+    {"precision.compute", {"fp32", "fp64", "bf16", "fp16"}},
+    {"precision.gradients", {"fp32", "compute"}},
+    {"precision.residual", {"compute", "fp32"}},
 };
 
 /* A number below n, the next of a fixed series. */
