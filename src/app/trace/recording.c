@@ -90,7 +90,7 @@ static bool is_next(const reader *r, const json_t *event, int64_t thread)
     int64_t first = r->out->first_step + (int64_t)(done / list->step.n) * list->turns;
     const json_t *args = json_object_get(event, "args");
     ECH_FREED_TEXT name = {0};
-    ech_step_print(step, &name);
+    ech_list_print_step(list, step, &name);
     bool same = is_text(event, "name", name.at) &&
                 is_text(event, "cat", ech_step_name(step->kind)) &&
                 thread / ECH_TRACE_THREADS == step->lane &&
