@@ -114,7 +114,7 @@ typedef struct ech_dropout {
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
     double beta1, beta2, eps;           /* adamw */
-    double momentum;                    /* sgd, adafactor */
+    double momentum;                    /* sgd, adafactor, sm3 */
     bool relative;                      /* adafactor: the rate is relative to the weights' size */
     bool nesterov;                      /* sgd */
     int64_t count;                      /* this update's number, from 1 */

@@ -79,8 +79,12 @@ static const char *const lattice_recomputes[] = {"", " memory.recompute=selectiv
                                                  " memory.recompute=full"};
 static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
-    "optimizer.eps=1e-6", "optimizer.name=sgd optimizer.momentum=0.9",
-    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true", "optimizer.name=adafactor",
+    "optimizer.eps=1e-6",
+    "optimizer.name=sgd optimizer.momentum=0.9",
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true",
+    "optimizer.name=adafactor",
+    "optimizer.name=sm3",
+    "optimizer.name=sm3 optimizer.momentum=0.9",
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
     "optimizer.schedule=rsqrt"};
 static const char *const lattice_precisions[] = {

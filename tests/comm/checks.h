@@ -184,9 +184,9 @@ static inline ech_status checks_reduction(ech_comm *comm, ech_reduction reductio
                          .wire = t->wire,
                          .n = checks_counts[i / 2 / CHECKS_TYPES],
                          .whole = i % 2};
-        bool twice =
-            c.whole && i / 2 % CHECKS_TYPES > 1; /* whole numbers of halves are no others */
-        if (checks_takes(reduction, t) && !twice) st = checks_one_reduce(group, &c, x, expected);
+        /* What is wrong with many elements or whole numbers is so with two types. */
+        bool brief = i / 2 % CHECKS_TYPES > 1 && (c.whole || c.n > 1000);
+        if (checks_takes(reduction, t) && !brief) st = checks_one_reduce(group, &c, x, expected);
     }
     free(x);
     free(expected);
@@ -202,7 +202,7 @@ static inline ech_status checks_long_reduction(ech_comm *comm, ech_reduction red
     int64_t n = (1 << 20) + 5;
     char *x = malloc((size_t)n * 8 + CHECKS_CANARY), *expected = malloc((size_t)n * 8);
     ech_status st = ECH_OK;
-    for (int i = 1; i < CHECKS_TYPES && st == ECH_OK; i += 2) {
+    for (int i = 1; i < CHECKS_TYPES && st == ECH_OK; i += 4) { /* fp32, and what is narrowed */
         const struct checks_types *t = &checks_types[i];
         checks_case c = {.reduction = reduction, .dtype = t->dtype, .wire = t->wire, .n = n};
         c.whole = reduction == ECH_REDUCTION_RING;

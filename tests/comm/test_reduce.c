@@ -122,7 +122,8 @@ static ech_status sum_all_halves(ech_comm *comm, void *context)
     void *scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, ALL_HALVES, N));
     ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &view, dtype, scratch);
     bool near = true;
-    for (int i = 0; i < ALL_HALVES; i++) {
+    if (st == ECH_OK) st = checks_same_bits(group, x, ALL_HALVES * sizeof *x);
+    for (int i = 0; i < ALL_HALVES && ech_comm_rank(comm) == 0; i++) {
         double exact = 0, magnitude = 0;
         for (int r = 0; r < N; r++) {
             exact += half_value(half_of_rank(r, i), dtype);

@@ -20,6 +20,7 @@
 #define HEADS           "B=16 T=1024 H=16 D=64"
 #define LOGITS          "R=512 V=50257"
 #define WEIGHTS         "N=16777216"
+#define MATRIX          "R=4096 C=4096"
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
 
 /* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
@@ -71,6 +72,11 @@ CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
+CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
+CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
+CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, 1e-4, &update, NULL)
+CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
+CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(square_sums, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
 
@@ -140,6 +146,11 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
+    ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
+    ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),
+    ROW(adafactor, MATRIX, "=wRC <RC <wR <wC", "5RC", NULL),
+    ROW(sm3_maxima, MATRIX, "<RC <wR <wC >dR >dC", "5RC", NULL),
+    ROW(sm3, MATRIX, "=wRC <RC <wR <wC <dR <dC", "9RC", NULL),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
     ROW(find_nonfinite, WEIGHTS, "<N", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Adafactor. Memory is read three times: by sums, squares and the update. Rows are in GROUPS of one size whatever the
+ * number of threads, so that sums have one order.
+ */
+#include <string.h>
+
+#include "kernel/cpu/rows.h"
+#include "kernel/cpu/vector.h"
+#include "kernel/shape.h"
+
+enum {
+    GROUPS = 16,
+    /* Sums in fp32 are over so many rows or columns, then in fp64; so many columns stay in the first cache. */
+    ROWS = 32,
+    COLUMNS = 2048
+};
+
+typedef struct range {
+    int64_t first, end;
+} range;
+
+static range group_of(int64_t n, int64_t group)
+{
+    return (range){n * group / GROUPS, n * (group + 1) / GROUPS};
+}
+
+static int64_t at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+size_t ECH_CPU(scratch_adafactor_sums)(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return (size_t)GROUPS * (size_t)dims[1] * sizeof(double);
+}
+
+typedef struct sums {
+    const float *param, *grad;
+    int64_t C;
+    float scale, eps;
+} sums;
+
+/* Of n columns from c on: of one row its sum, and added to column[n]. */
+static double add_row(const sums *s, int64_t r, int64_t c, int64_t n, float *column, double *square)
+{
+    const float *g = s->grad + r * s->C + c, *p = s->param + r * s->C + c;
+    float row = 0, weights = 0, scale = s->scale, eps = s->eps;
+#pragma omp simd reduction(+ : row, weights)
+    for (int64_t i = 0; i < n; i++) {
+        float scaled = g[i] * scale, q = scaled * scaled + eps;
+        column[i] += q;
+        row += q;
+        weights += p[i] * p[i];
+    }
+    *square += (double)weights;
+    return (double)row;
+}
+
+/* rows: NULL, or of all rows; columns[C]: of this group. */
+static double sum_group(const sums *s, range group, double *rows, double *columns)
+{
+    double square = 0;
+    memset(columns, 0, (size_t)s->C * sizeof *columns);
+    for (int64_t r = group.first; rows && r < group.end; r++) rows[r] = 0;
+    for (int64_t r = group.first; r < group.end; r += ROWS)
+        for (int64_t c = 0; c < s->C; c += COLUMNS) {
+            int64_t n = at_most(s->C - c, COLUMNS), end = r + at_most(group.end - r, ROWS);
+            float column[COLUMNS] = {0};
+            for (int64_t k = r; k < end; k++) {
+                double row = add_row(s, k, c, n, column, &square);
+                if (rows) rows[k] += row;
+            }
+            for (int64_t i = 0; i < n; i++) columns[c + i] += (double)column[i];
+        }
+    return square;
+}
+
+void ECH_CPU(adafactor_sums)(ech_kernel_context *context, const ech_tensor *param,
+                             const ech_tensor *grad, const ech_update *update,
+                             const ech_tensor *rows, const ech_tensor *columns,
+                             const ech_tensor *square)
+{
+    ECH_SHAPES(adafactor_sums, ECH_F32, param, grad, rows, columns, square);
+    int64_t R = grad->shape[0], C = grad->shape[1];
+    sums s = {param->data, grad->data, C, (float)update->grad_scale, (float)update->eps};
+    double *parts = ech_scratch(context, (size_t)GROUPS * (size_t)C * sizeof *parts);
+    double squares[GROUPS], *all = square->data, *column = columns->data;
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t g = 0; g < GROUPS; g++)
+        squares[g] = sum_group(&s, group_of(R, g), rows ? rows->data : NULL, parts + g * C);
+    *all = 0;
+    for (int g = 0; g < GROUPS; g++) *all += squares[g];
+    for (int64_t c = 0; c < C; c++) {
+        column[c] = 0;
+        for (int g = 0; g < GROUPS; g++) column[c] += parts[g * C + c];
+    }
+}
+
+/* Sum of (g column)^2. */
+static double sum_squares(int64_t n, const float *g, const float *column)
+{
+    double all = 0;
+    for (int64_t c = 0; c < n; c += COLUMNS) {
+        int64_t end = c + at_most(n - c, COLUMNS);
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = c; i < end; i++) {
+            float u = g[i] * column[i];
+            sum += u * u;
+        }
+        all += (double)sum;
+    }
+    return all;
+}
+
+/* The row's factor is applied in fp64, so that no square over- or underflows for it. */
+void ECH_CPU(adafactor_squares)(ech_kernel_context *context, const ech_tensor *grad,
+                                const ech_tensor *rows, const ech_tensor *columns,
+                                const ech_update *update, const ech_tensor *square)
+{
+    ECH_SHAPES(adafactor_squares, ECH_F32, grad, rows, columns, square);
+    int64_t R = grad->shape[0], C = grad->shape[1];
+    double squares[GROUPS], *all = square->data;
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t g = 0; g < GROUPS; g++) {
+        range group = group_of(R, g);
+        squares[g] = 0;
+        for (int64_t r = group.first; r < group.end; r++) {
+            double row = update->grad_scale * (rows ? (double)((const float *)rows->data)[r] : 1);
+            squares[g] +=
+                row * row * sum_squares(C, (const float *)grad->data + r * C, columns->data);
+        }
+    }
+    *all = 0;
+    for (int g = 0; g < GROUPS; g++) *all += squares[g];
+}
+
+/* One row: u = g factor column. */
+static void update_row(int64_t n, float *p, const float *g, const float *column, float *m,
+                       float factor, float beta, float decay)
+{
+    const float rest = 1 - beta;
+    if (!m) {
+#pragma omp simd
+        for (int64_t c = 0; c < n; c++) p[c] -= decay * p[c] + g[c] * factor * column[c];
+        return;
+    }
+#pragma omp simd
+    for (int64_t c = 0; c < n; c++) {
+        m[c] = beta * m[c] + rest * (g[c] * factor * column[c]);
+        p[c] -= decay * p[c] + m[c];
+    }
+}
+
+void ECH_CPU(adafactor)(ech_kernel_context *context, const ech_tensor *param,
+                        const ech_tensor *grad, const ech_tensor *rows, const ech_tensor *columns,
+                        const ech_tensor *momentum, double scale, const ech_update *update,
+                        const ech_tensor *rounded)
+{
+    ECH_SHAPES(adafactor, ECH_F32, param, grad, rows, columns, momentum, rounded);
+    int64_t R = grad->shape[0], C = grad->shape[1];
+    const float decay = (float)(update->learning_rate * update->weight_decay);
+    const float beta = (float)update->momentum;
+    ECH_ASSERT(!rounded);
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        double row = rows ? (double)((const float *)rows->data)[r] : 1;
+        update_row(C, (float *)param->data + r * C, (const float *)grad->data + r * C,
+                   columns->data, momentum ? (float *)momentum->data + r * C : NULL,
+                   (float)(scale * update->grad_scale * row), beta, decay);
+    }
+}

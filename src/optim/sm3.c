@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SM3-II. Anil, Gupta, Koren and Singer 2019, arXiv:1901.11150: of a matrix an accumulator a row and a column; of a
+ * vector one an element, which is Adagrad. Momentum averages what weights move by, as in the authors' code.
+ */
+#include "optim/optim.h"
+
+static bool is_vector(const ech_param *param)
+{
+    return param->shape.dims < 2;
+}
+
+static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
+{
+    const ech_shape *shape = &param->shape;
+    ech_shape rows = ech_shape_without(shape, 2), columns = ech_shape_without(shape, 1);
+    ECH_ASSERT(shape->dims <= 2);
+    if (is_vector(param)) {
+        ech_optimizer_add_state(needs, "accumulator", shape);
+        ech_optimizer_add_statistic(needs, 0, shape, 0, ECH_SHARDS_MAXIMUM);
+    } else {
+        ech_optimizer_add_state(needs, "column_accumulator", &columns);
+        ech_optimizer_add_state(needs, "row_accumulator", &rows);
+        ech_optimizer_add_statistic(needs, 0, &columns, 1, ECH_SHARDS_MAXIMUM);
+        ech_optimizer_add_statistic(needs, 0, &rows, 2, ECH_SHARDS_MAXIMUM);
+    }
+    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "momentum_buffer", shape);
+}
+
+static void configure(const ech_config *config, ech_update *update)
+{
+    update->momentum = config->optimizer.momentum;
+}
+
+static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *param,
+                      const int64_t *size)
+{
+    int64_t dims[] = {is_vector(param) ? 1 : size[0], is_vector(param) ? size[0] : size[1]};
+    return ech_kernel_scratch(kernels, ECH_OP_sm3_maxima, threads, dims);
+}
+
+static void compute(const ech_optimizer_work *w, int round)
+{
+    ech_tensor grad = ech_tensor_matrix(w->gradient);
+    bool vector = is_vector(w->of);
+    ECH_ASSERT(round == 0);
+    w->kernels->sm3_maxima(w->context, &grad, vector ? NULL : &w->state[1], &w->state[0], w->update,
+                           vector ? NULL : &w->statistic[1], &w->statistic[0]);
+}
+
+static void apply(const ech_optimizer_work *w)
+{
+    bool vector = is_vector(w->of);
+    ech_tensor param = ech_tensor_matrix(w->param), grad = ech_tensor_matrix(w->gradient);
+    ech_tensor momentum = {0}, rounded = {0};
+    if (w->update->momentum > 0) momentum = ech_tensor_matrix(&w->state[vector ? 1 : 2]);
+    if (w->rounded) rounded = ech_tensor_matrix(w->rounded);
+    w->kernels->sm3(w->context, &param, &grad, vector ? NULL : &w->state[1], &w->state[0],
+                    vector ? NULL : &w->statistic[1], &w->statistic[0],
+                    momentum.data ? &momentum : NULL, w->update, w->rounded ? &rounded : NULL);
+}
+
+const ech_optimizer ech_optimizer_row_sm3 = {.name = "sm3",
+                                             .reads = "optimizer.momentum",
+                                             .declare = declare,
+                                             .configure = configure,
+                                             .scratch = scratch,
+                                             .round = compute,
+                                             .update = apply};

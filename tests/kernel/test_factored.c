@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Adafactor and SM3, fast against definition: matrices and vectors, with and without momentum.
+ */
+#include "kernel/trial.h"
+
+typedef struct options {
+    ech_update update;
+    bool vector; /* no factors or states of rows */
+} options;
+
+static const ech_tensor *unless(bool missing, const ech_tensor *x)
+{
+    return missing ? NULL : x;
+}
+
+static void call_sums(const ech_kernels *kernels, ech_kernel_context *context,
+                      const ech_tensor *const *t, const void *of)
+{
+    const options *o = of;
+    kernels->adafactor_sums(context, t[0], t[1], &o->update, unless(o->vector, t[2]), t[3], t[4]);
+}
+
+static void call_squares(const ech_kernels *kernels, ech_kernel_context *context,
+                         const ech_tensor *const *t, const void *of)
+{
+    const options *o = of;
+    kernels->adafactor_squares(context, t[0], unless(o->vector, t[1]), t[2], &o->update, t[3]);
+}
+
+static void call_adafactor(const ech_kernels *kernels, ech_kernel_context *context,
+                           const ech_tensor *const *t, const void *of)
+{
+    const options *o = of;
+    kernels->adafactor(context, t[0], t[1], unless(o->vector, t[2]), t[3],
+                       unless(o->update.momentum <= 0, t[4]), 0.01, &o->update, NULL);
+}
+
+static void call_maxima(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *const *t, const void *of)
+{
+    const options *o = of;
+    kernels->sm3_maxima(context, t[0], unless(o->vector, t[1]), t[2], &o->update,
+                        unless(o->vector, t[3]), t[4]);
+}
+
+static void call_sm3(const ech_kernels *kernels, ech_kernel_context *context,
+                     const ech_tensor *const *t, const void *of)
+{
+    const options *o = of;
+    kernels->sm3(context, t[0], t[1], unless(o->vector, t[2]), t[3], unless(o->vector, t[4]), t[5],
+                 unless(o->update.momentum <= 0, t[6]), &o->update, NULL);
+}
+
+#define WIDE(role_, low_, high_, ...)                                                              \
+    {                                                                                              \
+        .role = role_, .low = low_, .high = high_, .type = TRIAL_WIDE, __VA_ARGS__                 \
+    }
+#define FP64(role_, low_, high_, ...)                                                              \
+    {                                                                                              \
+        .role = role_, .low = low_, .high = high_, .type = TRIAL_FIXED, .dtype = ECH_F64,          \
+        __VA_ARGS__                                                                                \
+    }
+
+static void check(int64_t R, int64_t C, const options *o)
+{
+    trial_tensor matrix = WIDE(TRIAL_IN_OUT, -1, 1, TRIAL_2D(R, C));
+    trial_tensor grad = TRIAL_INPUT(TRIAL_2D(R, C));
+    trial_tensor rows = WIDE(TRIAL_IN, 0.1, 2, TRIAL_1D(R));
+    trial_tensor columns = WIDE(TRIAL_IN, 0.1, 2, TRIAL_1D(C));
+    trial_tensor row_sums = FP64(TRIAL_OUT, 0, 0, TRIAL_1D(R));
+    trial_tensor column_sums = FP64(TRIAL_OUT, 0, 0, TRIAL_1D(C));
+    trial_tensor one = FP64(TRIAL_OUT, 0, 0, .dims = 0);
+    if (o->vector) row_sums.role = TRIAL_IN;
+    trial sums = {.name = "adafactor_sums",
+                  .op = ECH_OP_adafactor_sums,
+                  .call = call_sums,
+                  .options = o,
+                  .dims = {R, C},
+                  .tolerance = 2e-6,
+                  .tensor = {matrix, grad, row_sums, column_sums, one}};
+    sums.tensor[0].role = TRIAL_IN;
+    trial squares = {.name = "adafactor_squares",
+                     .op = ECH_OP_adafactor_squares,
+                     .call = call_squares,
+                     .options = o,
+                     .tolerance = 2e-6,
+                     .tensor = {grad, rows, columns, one}};
+    trial adafactor = {.name = "adafactor",
+                       .op = ECH_OP_adafactor,
+                       .call = call_adafactor,
+                       .options = o,
+                       .tolerance = 1e-6,
+                       .tensor = {matrix, grad, rows, columns, matrix}};
+    trial maxima = {.name = "sm3_maxima",
+                    .op = ECH_OP_sm3_maxima,
+                    .call = call_maxima,
+                    .options = o,
+                    .dims = {R, C},
+                    .tolerance = 1e-6,
+                    .tensor = {grad, rows, columns, row_sums, column_sums}};
+    trial sm3 = {.name = "sm3",
+                 .op = ECH_OP_sm3,
+                 .call = call_sm3,
+                 .options = o,
+                 .tolerance = 1e-6,
+                 .tensor = {matrix, grad, rows, columns, row_sums, column_sums, matrix}};
+    for (int i = 2; i < 4; i++) sm3.tensor[i].role = TRIAL_IN_OUT;
+    for (int i = 4; i < 6; i++) {
+        sm3.tensor[i].role = TRIAL_IN;
+        sm3.tensor[i].low = 0.1;
+        sm3.tensor[i].high = 2;
+    }
+    sums.large = squares.large = maxima.large = sm3.large = 1e8; /* squares are summed */
+    const trial *const all[] = {&sums, &squares, &adafactor, &maxima, &sm3};
+    for (size_t i = 0; i < TRIAL_COUNT(all); i++) trial_check(all[i]);
+}
+
+static void factored_updates_agree(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1}, {3, 17}, {40, 2500}, {700, 33}, {1, 40000}};
+    for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
+        for (int way = 0; way < 2; way++) {
+            options o = {.update = {.learning_rate = 0.01,
+                                    .weight_decay = way ? 0.1 : 0,
+                                    .momentum = way ? 0.8 : 0,
+                                    .eps = 1e-30,
+                                    .count = 3,
+                                    .grad_scale = 0.7},
+                         .vector = sizes[s][0] == 1};
+            check(sizes[s][0], sizes[s][1], &o);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(factored_updates_agree)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
