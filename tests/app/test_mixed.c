@@ -123,12 +123,13 @@ static void check_kept(const char *architecture, int ranks, const char *more)
         const kept *k = &w.of[rank];
         for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
             if (k->peak[kind] != k->planned[kind])
-                fail_msg("%s, %s: %lld, planned %lld", more, ech_memory_name(kind),
+                fail_msg("%s, %s: %lld, planned %lld", more, ech_memory_name((ech_memory_kind)kind),
                          (long long)k->peak[kind], (long long)k->planned[kind]);
         for (int kind = ECH_MEMORY_PARAMETERS; kind <= ECH_MEMORY_GRADIENTS; kind++)
             if (k->expected[kind] != k->planned[kind])
-                fail_msg("%s, %s: %lld, by the formula %lld", more, ech_memory_name(kind),
-                         (long long)k->planned[kind], (long long)k->expected[kind]);
+                fail_msg("%s, %s: %lld, by the formula %lld", more,
+                         ech_memory_name((ech_memory_kind)kind), (long long)k->planned[kind],
+                         (long long)k->expected[kind]);
         if (k->apart) fail_msg("%s: %lld weights are not rounded", more, (long long)k->apart);
         assert_true(k->masters > 1000 && k->same_numbers);
     }

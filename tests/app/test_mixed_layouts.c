@@ -51,7 +51,6 @@ static steps run(const char *family, int ranks, const char *precision, const cha
     return s;
 }
 
-
 static void check(const steps *one, const char *family, int ranks, const char *precision,
                   const char *layout)
 {
