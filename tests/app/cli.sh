@@ -428,6 +428,8 @@ expect 2 "fp8: fp32, bf16, fp16 or fp64" "$echelon" convert runs/one d/hf8 --dty
 expect 1 "text.txt: neither a Hugging Face folder nor a model file" "$echelon" convert text.txt d/x
 expect 0 "step +1/1 " "$echelon" train run.yaml model.reversible=true training.steps=1 \
     log.directory=runs/reversible
+expect 0 "recompute   inverted, segments of [0-9]+ layers?; rank 0.* sharded, .* recomputed" \
+    "$echelon" plan run.yaml model.reversible=true
 expect 1 "a reversible model: no other program" "$echelon" convert runs/reversible d/reversible
 expect 0 "$loss" "$echelon" eval d/hf --data d/text-valid
 expect 0 "step +1/1 " "$echelon" train run.yaml model.init_from=d/hf training.steps=1 \

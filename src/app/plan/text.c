@@ -285,14 +285,16 @@ static void print_recomputation(const ech_plan_report *report, ech_text *out)
 {
     const ech_plan *plan = report->alike.at[0].plan;
     int64_t kept[ECH_KEPTS], longest = 0;
-    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE) return;
+    bool inverts = plan->model->options.invert;
+    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE && !inverts) return;
     for (int b = 0; b < (int)plan->model->block.n; b++)
         if (plan->segment[b] >= 0 && b - plan->segment[b] >= longest)
             longest = b - plan->segment[b] + 1;
     ech_plan_kept(plan, kept);
     ech_text_append(out, "recompute   %s",
-                    ech_config_name(report->design->config, "memory.recompute"));
-    if (plan->model->options.recompute == ECH_RECOMPUTE_FULL)
+                    inverts ? "inverted"
+                            : ech_config_name(report->design->config, "memory.recompute"));
+    if (plan->model->options.recompute == ECH_RECOMPUTE_FULL || inverts)
         ech_text_append(out, ", segments of %s", ECH_COUNT(longest, "layer"));
     ech_text_append(out, "; rank %d, a micro-batch:", plan->rank);
     for (int k = 0; k < ECH_KEPTS; k++)
