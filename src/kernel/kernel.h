@@ -113,10 +113,11 @@ typedef struct ech_dropout {
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double beta1, beta2, eps;           /* adamw */
+    double beta1, beta2, eps;           /* adamw, adamw8 */
     double momentum;                    /* sgd, adafactor, sm3 */
     bool relative;                      /* adafactor: the rate is relative to the weights' size */
     bool nesterov;                      /* sgd */
+    int64_t block;                      /* adamw8: elements with one scale */
     int64_t count;                      /* this update's number, from 1 */
     double grad_scale; /* gradients are multiplied by it: the factor of clipping, divided by the loss scale */
 } ech_update;

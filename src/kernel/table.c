@@ -55,9 +55,17 @@ static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int
     return (size_t)(dims[0] * dims[1] * dims[3] + 2 * dims[5]) * sizeof(double);
 }
 
+/* Both states of a row. */
+static size_t scratch_adamw8(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return 2 * (size_t)dims[1] * sizeof(double);
+}
+
 #define REF(type)                                                                                  \
     .name = "ref", .dtype = type, .multiply_adds = multiply_adds, .triad = triad,                  \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
+                [ECH_OP_adamw8] = scratch_adamw8,                                                  \
+                                                                                                   \
                 [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                          \
                 [ECH_OP_rmsnorm_backward] = scratch_bias_backward,                                 \
                 [ECH_OP_attention_forward] = scratch_attention_forward,                            \

@@ -16,7 +16,7 @@
 #include "kernel/kernel.h"
 #include "layer/layer.h"
 
-enum { ECH_MAX_STATES = 4, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
+enum { ECH_MAX_STATES = 5, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
 
 /* What an optimizer keeps of a parameter from update to update, and in checkpoints. */
 typedef struct ech_state {
@@ -26,6 +26,8 @@ typedef struct ech_state {
     ech_shape shape;
     ech_type type;
     ech_dtype fixed; /* of ECH_TYPE_FIXED */
+    int64_t
+        block; /* so many numbers of the parameter's last axis have one here; 0: each has its own */
 } ech_state;
 
 /* How what ranks have computed of their shards becomes the statistic of the whole. */
@@ -57,7 +59,7 @@ typedef struct ech_optimizer_needs {
 typedef struct ech_optimizer_work {
     const ech_kernels *kernels;
     ech_kernel_context *context;
-    const ech_param *of; /* the unsharded parameter */
+    const ech_param *of;                /* the unsharded parameter */
     const ech_tensor *param, *gradient; /* param: the master, where there is one */
     const ech_tensor *rounded; /* the weights, to be the master's rounding; NULL: no master */
     const ech_tensor *state;   /* [states] in the order in which they are declared */
@@ -93,6 +95,14 @@ void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ec
 /* Into how many shards the axes are cut over which the statistic of that parameter is taken; 1: it is not folded. */
 int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
                          ech_sharding sharding);
+
+/* What only a model or a checkpoint shows. ECH_EUSAGE, logged:
+ * shards that split blocks (ech_state.block); */
+ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param *param,
+                                      ech_sharding sharding);
+/* other states than those of the run that is resumed. */
+ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
+                                      const ech_param *param);
 
 const ech_optimizer *ech_optimizer_find(const char *name); /* NULL: none of that name */
 const ech_optimizer *ech_optimizer_of(const ech_config *config);

@@ -81,7 +81,9 @@ static const char *const lattice_partitions[] = {"even", "list", "auto"};
 static const char *const lattice_optimizers[] = {
     "optimizer.eps=1e-6",
     "optimizer.name=sgd optimizer.momentum=0.9",
-    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true",
+    "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true "
+    "optimizer.rates=*mlp*=0.5 optimizer.no_decay=*mlp*",
+    "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6",
     "optimizer.name=adafactor",
     "optimizer.name=sm3",
     "optimizer.name=sm3 optimizer.momentum=0.9",

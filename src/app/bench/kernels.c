@@ -42,6 +42,7 @@ static const ech_update update = {.learning_rate = 1e-4,
                                   .beta2 = 0.95,
                                   .eps = 1e-8,
                                   .momentum = 0.9,
+                                  .block = 256,
                                   .count = 1,
                                   .grad_scale = 1};
 static const double scale = 0.125;
@@ -71,6 +72,7 @@ CALL(copy, &t[0], &t[1])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
+CALL(adamw8, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
 CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
@@ -146,6 +148,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
+    ROW(adamw8, MATRIX " B=16", "=wRC <RC =bRC =bRC =wRB =wRB", "17RC", NULL),
     ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
     ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),
     ROW(adafactor, MATRIX, "=wRC <RC <wR <wC", "5RC", NULL),

@@ -180,6 +180,9 @@ static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_des
     ECH_TRY(ech_optimizer_group_params(config, design->model->param.at, design->model->param.n));
     ECH_TRY(ech_layout_create(config, design->model, ech_schedule_placement(choice), design->world,
                               &design->layout));
+    for (size_t i = 0; i < design->model->param.n; i++)
+        ECH_TRY(ech_optimizer_check_shards(config, &design->model->param.at[i],
+                                           design->layout->sharding));
     ECH_TRY(ech_segments_check(config, design->model, design->layout));
     return ech_schedule_create(config, choice, design->layout, &design->schedule);
 }

@@ -60,7 +60,10 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_setup_config_saved(checkpoint, NULL, 0, &saved));
     ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
     ECH_TRY(ech_model_resolve(saved, 1));         /* keys that are newer than it */
-    return ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config));
+    ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config)));
+    for (size_t i = 0; i < t->design->model->param.n; i++)
+        ECH_TRY(ech_optimizer_check_resume(saved, t->config, &t->design->model->param.at[i]));
+    return ECH_OK;
 }
 
 /* Whether a path is, or lies in, the folder; links are followed. */

@@ -15,14 +15,24 @@
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
-/* Copy a tensor to and from doubles; fp32 and fp64 without loss. */
+/* Copy a tensor to and from doubles; fp32, fp64 and uint8 without loss. */
 static void copy_out(const ech_tensor *x, double *to)
 {
+    const uint8_t *codes = x->data;
+    if (x->dtype == ECH_U8) {
+        for (int64_t i = 0; i < ech_tensor_count(x); i++) to[i] = codes[i];
+        return;
+    }
     ech_convert(x->data, x->dtype, to, ECH_F64, ech_tensor_count(x));
 }
 
 static void copy_in(const ech_tensor *x, const double *from)
 {
+    uint8_t *codes = x->data;
+    if (x->dtype == ECH_U8) {
+        for (int64_t i = 0; i < ech_tensor_count(x); i++) codes[i] = (uint8_t)from[i];
+        return;
+    }
     ech_convert(from, ECH_F64, x->data, x->dtype, ech_tensor_count(x));
 }
 

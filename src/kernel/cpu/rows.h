@@ -70,6 +70,7 @@ size_t ECH_CPU(scratch_rotary)(ech_dtype dtype, int threads, const int64_t *dims
 size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_adafactor_sums)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_adamw8)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_sm3_maxima)(ech_dtype dtype, int threads, const int64_t *dims);
 #endif
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The values of the dynamic maps.
+ */
+#include "kernel/dynamic_map.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { DECADES = 7 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static ech_dynamic_map maps[2];
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Decade i has the middles of equal parts of [0.1, 1], times 10^(i - 6): 2^i of them, and with signs as many below 0,
+ * else twice as many. And 0 and 1. */
+static void fill_values(ech_dynamic_map *map, bool is_signed)
+{
+    int n = 0;
+    for (int i = 0; i < DECADES; i++) {
+        int parts = 1 << (is_signed ? i : i + 1);
+        for (int k = 0; k < parts; k++) {
+            float value = (float)(pow(10, i - DECADES + 1) * (0.1 + 0.9 * (k + 0.5) / parts));
+            map->value[n++] = value;
+            if (is_signed) map->value[n++] = -value;
+        }
+    }
+    map->value[n++] = 0;
+    map->value[n++] = 1;
+    qsort(map->value, (size_t)n, sizeof *map->value, by_size);
+}
+
+static int32_t search(const ech_dynamic_map *map, float x)
+{
+    int32_t code = 0;
+    while (x >= map->middle[code + 1]) code++;
+    return code;
+}
+
+static float of_bucket(int32_t bucket)
+{
+    uint32_t bits = (uint32_t)(bucket + ECH_MAP_FIRST) << ECH_MAP_SHIFT;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return bucket ? x : 0;
+}
+
+static void fill(ech_dynamic_map *map, bool is_signed)
+{
+    fill_values(map, is_signed);
+    map->middle[0] = -INFINITY;
+    map->middle[ECH_MAP_CODES] = INFINITY;
+    for (int i = 1; i < ECH_MAP_CODES; i++)
+        map->middle[i] = 0.5F * (map->value[i - 1] + map->value[i]);
+    map->zero = search(map, 0);
+    for (int32_t bucket = 0; bucket < ECH_MAP_BUCKETS; bucket++) {
+        map->positive[bucket] = search(map, of_bucket(bucket));
+        map->negative[bucket] = search(map, -of_bucket(bucket));
+    }
+}
+
+static void fill_both(void)
+{
+    for (int is_signed = 0; is_signed < 2; is_signed++) fill(&maps[is_signed], is_signed == 1);
+}
+
+const ech_dynamic_map *ech_dynamic_map_of(bool is_signed)
+{
+    pthread_once(&once, fill_both);
+    return &maps[is_signed];
+}
