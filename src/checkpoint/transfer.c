@@ -6,6 +6,7 @@
 #include "checkpoint/transfer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -92,7 +93,10 @@ static ech_status refuse(const transfer *t, const char *element, int64_t at)
 static void convert(const transfer *t, int64_t at, char *stored, int64_t n)
 {
     char *memory = t->data + (size_t)at * t->wanted_bytes;
-    if (t->writes)
+    if (t->wanted == t->stored) /* of any type */
+        memcpy(t->writes ? stored : memory, t->writes ? memory : stored,
+               (size_t)n * t->stored_bytes);
+    else if (t->writes)
         ech_convert(memory, t->wanted, stored, t->stored, n);
     else
         ech_convert(stored, t->stored, memory, t->wanted, n);

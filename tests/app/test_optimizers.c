@@ -225,11 +225,81 @@ static void test_withheld(void **state)
     }
 }
 
+/* ---- checkpoints ---- */
+
+typedef struct moved {
+    const char *from, *to; /* folders; from NULL: two steps are trained first */
+} moved;
+
+static ech_status train_or_restore(const moved *m, ech_compared_run *c)
+{
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
+    for (int step = 0; !m->from && step < STEPS; step++)
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
+    if (!m->from) return ECH_OK;
+    ECH_TRY(ech_checkpoint_find(m->from, true, &checkpoint));
+    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_INIT, 0));
+    return ech_exec_restore(c->session.exec, checkpoint);
+}
+
+static ech_status move(void *context, int rank, ech_compared_run *c)
+{
+    const moved *m = context;
+    char yaml[] = "none", json[] = "{}";
+    (void)rank;
+    ECH_TRY(train_or_restore(m, c));
+    ech_checkpoint_info info = {.step = STEPS,
+                                .optimizer_count = ech_exec_updates(c->session.exec),
+                                .ranks = c->design->world,
+                                .run_yaml = yaml,
+                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
+    ech_exec_set_save(c->session.exec, m->to, &info, 0, -1);
+    return ech_exec_run(c->session.exec, ECH_LIST_SAVE, STEPS);
+}
+
+static char *save(const char *optimizer, int tensor, const char *from, const char *to, size_t *n)
+{
+    char words[300], a[300], b[300], file[400], *bytes;
+    snprintf(words, sizeof words, "optimizer.name=%s parallel.tensor=%d training.steps=3",
+             optimizer, tensor);
+    snprintf(a, sizeof a, "%s/%s", fixture_folder, from ? from : "");
+    snprintf(b, sizeof b, "%s/%s", fixture_folder, to);
+    moved m = {from ? a : NULL, b};
+    grid_job job = {move, &m};
+    ech_config *config = grid_config_of("gpt2", "run", words);
+    if (!config) fail_msg("%s: %s", words, ech_last_error());
+    if (fixture_run(config, grid_ranks(config), grid_rank, &job) != ECH_OK)
+        fail_msg("%s: %s", words, ech_last_error());
+    ech_config_destroy(config);
+    snprintf(file, sizeof file, "%s/step-%08d/state/state.safetensors", b, STEPS);
+    assert_int_equal(ech_file_read(file, 1 << 26, &bytes, n), ECH_OK);
+    return bytes;
+}
+
+/* What one layout saves, any loads: states that are cut, states that all have alike, and codes. */
+static void test_moves(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"adafactor optimizer.momentum=0.9",
+                                             "sm3 optimizer.momentum=0.9",
+                                             "adamw8 optimizer.block=2"};
+    for (int i = 0; i < 3; i++) {
+        size_t n[3];
+        char *bytes[] = {save(optimizers[i], 4, NULL, "first", &n[0]),
+                         save(optimizers[i], 1, "first", "second", &n[1]),
+                         save(optimizers[i], 2, "second", "third", &n[2])};
+        for (int k = 1; k < 3; k++)
+            if (n[k] != n[0] || memcmp(bytes[k], bytes[0], n[0]) != 0)
+                fail_msg("%s: states are not those that were loaded", optimizers[i]);
+        for (int k = 0; k < 3; k++) free(bytes[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds), cmocka_unit_test(test_checker),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_counters),
-        cmocka_unit_test(test_withheld)};
+        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_checker),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_withheld), cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }
