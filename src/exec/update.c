@@ -75,7 +75,7 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round
     exec->plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++) work_on(exec, step, params[i], round, update);
+    for (int i = 0; i < n; i++) work_on(exec, step, params[i], round, &update);
     return ECH_OK;
 }
 

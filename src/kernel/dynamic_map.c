@@ -37,21 +37,6 @@ static void fill_values(ech_dynamic_map *map, bool is_signed)
     qsort(map->value, (size_t)n, sizeof *map->value, by_size);
 }
 
-static int32_t search(const ech_dynamic_map *map, float x)
-{
-    int32_t code = 0;
-    while (x >= map->middle[code + 1]) code++;
-    return code;
-}
-
-static float of_bucket(int32_t bucket)
-{
-    uint32_t bits = (uint32_t)(bucket + ECH_MAP_FIRST) << ECH_MAP_SHIFT;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return bucket ? x : 0;
-}
-
 static void fill(ech_dynamic_map *map, bool is_signed)
 {
     fill_values(map, is_signed);
@@ -59,11 +44,6 @@ static void fill(ech_dynamic_map *map, bool is_signed)
     map->middle[ECH_MAP_CODES] = INFINITY;
     for (int i = 1; i < ECH_MAP_CODES; i++)
         map->middle[i] = 0.5F * (map->value[i - 1] + map->value[i]);
-    map->zero = search(map, 0);
-    for (int32_t bucket = 0; bucket < ECH_MAP_BUCKETS; bucket++) {
-        map->positive[bucket] = search(map, of_bucket(bucket));
-        map->negative[bucket] = search(map, -of_bucket(bucket));
-    }
 }
 
 static void fill_both(void)

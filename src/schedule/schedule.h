@@ -105,8 +105,8 @@ typedef struct ech_step {
     int version;
     int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
     int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
-    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
-    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
+    int index;     /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
+    int count;     /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
@@ -293,8 +293,8 @@ typedef struct ech_plan_param {
     int first_statistic, statistics; /* in plan.statistic */
     int master;                      /* ech_optimizer_needs.master */
     int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
-    int previous;          /* the same of the version before the newest */
-    int bucket;            /* -1: none */
+    int previous; /* the same of the version before the newest */
+    int bucket;   /* -1: none */
     int64_t bucket_offset; /* elements from the bucket's beginning */
     int64_t norm_first;    /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;

@@ -15,18 +15,31 @@
 
 #include "base/random.h"
 #include "base/log.h"
-#include "kernel/dynamic_map.h"
 #include "optim/optimized.h"
 
-enum { ROWS = 3, COLUMNS = 600, ALL = ROWS * COLUMNS, BLOCK = 256, BLOCKS = 3, STEPS = 6 };
+enum {
+    ROWS = 3,
+    COLUMNS = 600,
+    ALL = ROWS * COLUMNS,
+    BLOCK = 256,
+    CODES = 256,
+    BLOCKS = 3,
+    STEPS = 6
+};
 
 static double draw(uint64_t i)
 {
     return 2 * ech_random_unit(ech_random_word((ech_random_key){.seed = 3}, i)) - 1;
 }
 
-/* create_dynamic_map(signed, 7, 8): boundaries linspace(0.1, 1, parts + 1), their means. */
-static int make_map(bool is_signed, double *value)
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* create_dynamic_map(signed, 7, 8): boundaries linspace(0.1, 1, parts + 1), their means; a code is a place in order. */
+static void make_map(bool is_signed, double *value)
 {
     int n = 0;
     for (int i = 0; i < 7; i++) {
@@ -40,7 +53,8 @@ static int make_map(bool is_signed, double *value)
     }
     value[n++] = 0;
     value[n++] = 1;
-    return n;
+    assert_int_equal(n, CODES);
+    qsort(value, CODES, sizeof *value, by_size);
 }
 
 /* The value that is nearest to x. */
@@ -52,41 +66,44 @@ static double nearest(const double *value, int n, double x)
     return found;
 }
 
-static void test_maps(void **state)
+/* With betas of 0 the states are g and g^2, here of all sizes from 1e-8 to 1: each becomes the nearest value. */
+static void test_codes(void **state)
 {
     (void)state;
-    for (int is_signed = 0; is_signed < 2; is_signed++) {
-        const ech_dynamic_map *map = ech_dynamic_map_of(is_signed == 1);
-        double value[ECH_MAP_CODES];
-        assert_int_equal(make_map(is_signed == 1, value), ECH_MAP_CODES);
-        for (int i = 0; i < ECH_MAP_CODES; i++) {
-            assert_true((double)map->value[i] ==
-                        nearest(value, ECH_MAP_CODES, (double)map->value[i]));
-            assert_true(i == 0 || map->value[i] > map->value[i - 1]);
+    enum { N = 20000 };
+    ech_config *config = optimized_config("adamw8");
+    config->optimizer.beta1 = config->optimizer.beta2 = 0;
+    config->optimizer.block = N;
+    double value[2][CODES];
+    for (int k = 0; k < 2; k++) make_map(k == 0, value[k]);
+    for (int way = 0; way < 2; way++) {
+        const ech_kernels *kernels = way ? ech_kernels_fast(ECH_F32) : ech_kernels_ref(ECH_F64);
+        optimized o = optimized_create(config, kernels, 1, N);
+        for (int i = 0; i < N; i++) {
+            double size = pow(10, -8 * fabs(draw((uint64_t)i)));
+            optimized_set(&o.gradient, i, i ? size * (draw((uint64_t)(i + N)) < 0 ? -1 : 1) : 1);
         }
-        assert_true(map->value[map->zero] == 0);
-        /* Numbers of all sizes, and both sides of every boundary. */
-        for (int i = 0; i < 60000; i++) {
-            float x = i < 2 * ECH_MAP_CODES && i >= 2 && i / 2 < ECH_MAP_CODES
-                          ? nextafterf(map->middle[i / 2], i % 2 ? 2 : -2)
-                          : (float)(draw((uint64_t)i) *
-                                    pow(10, -7.5 * fabs(draw((uint64_t)i + 1000000))));
-            if (!is_signed) x = fabsf(x);
-            double got = (double)map->value[ech_map_code(map, x)];
-            double best = nearest(value, ECH_MAP_CODES, (double)x);
-            if (fabs(got - (double)x) > fabs(best - (double)x) * (1 + 1e-6) + 1e-12)
-                fail_msg("%.9g becomes %.9g, not %.9g", (double)x, got, best);
-        }
+        optimized_step(&o, 0.01, 1);
+        for (int k = 0; k < 2; k++)
+            for (int i = 0; i < N; i++) {
+                double g = optimized_get(&o.gradient, i), x = k ? g * g : g;
+                uint8_t code = ((const uint8_t *)o.state[k].data)[i];
+                double got = value[k][code];
+                double best = nearest(value[k], CODES, x);
+                if (!(fabs(got - x) <= fabs(best - x) + 1e-6 * fabs(x)))
+                    fail_msg("%.9g becomes %.9g, not %.9g", x, got, best);
+            }
+        optimized_free(&o);
     }
+    ech_config_destroy(config);
 }
 
 static void keep(double *x, int n, bool is_signed)
 {
-    double value[ECH_MAP_CODES], most = 0;
+    double value[CODES], most = 0;
     make_map(is_signed, value);
     for (int i = 0; i < n; i++) most = fmax(most, fabs(x[i]));
-    for (int i = 0; i < n && most > 0; i++)
-        x[i] = nearest(value, ECH_MAP_CODES, x[i] / most) * most;
+    for (int i = 0; i < n && most > 0; i++) x[i] = nearest(value, CODES, x[i] / most) * most;
 }
 
 static void test_update(void **state)
@@ -181,7 +198,7 @@ static void test_resume(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_maps), cmocka_unit_test(test_update),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_codes), cmocka_unit_test(test_update),
                                        cmocka_unit_test(test_shards),
                                        cmocka_unit_test(test_resume)};
     return cmocka_run_group_tests(tests, NULL, NULL);
