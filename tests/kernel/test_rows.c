@@ -42,22 +42,30 @@ enum { NO_ADD, ADD, ADD_IN_PLACE };
 
 static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
 {
-    trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), row = TRIAL_INPUT(TRIAL_1D(C));
-    trial_tensor rows = TRIAL_RESULT(TRIAL_1D(R)), y = TRIAL_RESULT(TRIAL_2D(R, C)), none = {0};
-    trial_tensor kept = {.role = TRIAL_IN, .low = 0.5, .high = 2, TRIAL_1D(R)};
-    trial_tensor sum = *accumulate ? (trial_tensor)TRIAL_CHANGED(TRIAL_1D(C))
-                                   : (trial_tensor)TRIAL_RESULT(TRIAL_1D(C));
-    trial_tensor dx = y, more = add ? x : none;
+    trial_tensor dy = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C)), none = {0};
+    trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER);
+    trial_tensor row = TRIAL_INPUT(TRIAL_1D(C), .type = TRIAL_WIDE);
+    trial_tensor rows = TRIAL_RESULT(TRIAL_1D(R), .type = TRIAL_WIDE);
+    trial_tensor kept = {.role = TRIAL_IN, .low = 0.5, .high = 2, TRIAL_1D(R), .type = TRIAL_WIDE};
+    trial_tensor sum = {.role = *accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
+                        .low = -1,
+                        .high = 1,
+                        TRIAL_1D(C),
+                        .type = TRIAL_EITHER};
+    trial_tensor dx = {.role = TRIAL_OUT, TRIAL_2D(R, C), .type = TRIAL_EITHER};
+    trial_tensor more = add ? x : none;
     trial layernorm = {.name = "forward",
                        .op = ECH_OP_layernorm_forward,
                        .call = call_layernorm_forward,
                        .tensor = {x, row, row, y, rows, rows},
-                       .tolerance = 3e-6};
+                       .tolerance = 3e-6,
+                       .halves = true};
     trial rmsnorm = {.name = "forward",
                      .op = ECH_OP_rmsnorm_forward,
                      .call = call_rmsnorm_forward,
                      .tensor = {x, row, y, rows},
-                     .tolerance = 3e-6};
+                     .tolerance = 3e-6,
+                     .halves = true};
     if (add == ADD_IN_PLACE) {
         dx = more;
         dx.alias = 6;
@@ -67,16 +75,18 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
                             .call = call_layernorm_backward,
                             .options = accumulate,
                             .dims = {R, C},
-                            .tensor = {x, x, row, kept, kept, more, dx, sum, sum},
-                            .tolerance = 3e-6};
+                            .tensor = {dy, x, row, kept, kept, more, dx, sum, sum},
+                            .tolerance = 3e-6,
+                            .halves = true};
     if (add == ADD_IN_PLACE) dx.alias = 5;
     trial rmsnorm_back = {.name = "backward",
                           .op = ECH_OP_rmsnorm_backward,
                           .call = call_rmsnorm_backward,
                           .options = accumulate,
                           .dims = {R, C},
-                          .tensor = {x, x, row, kept, more, dx, sum},
-                          .tolerance = 3e-6};
+                          .tensor = {dy, x, row, kept, more, dx, sum},
+                          .tolerance = 3e-6,
+                          .halves = true};
     trial_check(&layernorm);
     trial_check(&rmsnorm);
     trial_check(&layernorm_back);
@@ -166,6 +176,7 @@ static void check_activations(int64_t a, int64_t b, double range, bool alias)
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
         trial t = trials[i];
         t.tolerance = 5e-7;
+        t.halves = true;
         t.has_limits = true;
         trial_check(&t);
     }
@@ -215,7 +226,7 @@ static void rotary_agrees(void **state)
 #define CASE(o, B, T, H, D, space, y)                                                              \
     {                                                                                              \
         .name = #o, .op = ECH_OP_rotary, .call = call_rotary, .options = &(o), .dims = {T, D},     \
-        .tolerance = 1e-6, .tensor = {                                                             \
+        .tolerance = 1e-6, .halves = true, .tensor = {                                             \
             TRIAL_CHANGED(TRIAL_4D(B, T, H, D), .gap = space),                                     \
             y                                                                                      \
         }                                                                                          \
@@ -276,6 +287,8 @@ static void call_position_backward(const ech_kernels *kernels, ech_kernel_contex
 static void check_tables(int64_t R, int64_t V, int64_t first_id, int64_t n, int64_t C)
 {
     const share written = {first_id, false}, accumulated = {first_id, true};
+    const trial_tensor dy = TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER);
+    const trial_tensor y = TRIAL_RESULT(TRIAL_2D(R, C), .type = TRIAL_EITHER);
     trial_tensor ids = {.role = TRIAL_IN,
                         TRIAL_1D(R),
                         .low = 0,
@@ -287,23 +300,24 @@ static void check_tables(int64_t R, int64_t V, int64_t first_id, int64_t n, int6
          .op = ECH_OP_embedding_forward,
          .call = call_embedding_forward,
          .options = &written,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(n, C)), ids, TRIAL_RESULT(TRIAL_2D(R, C))}},
+         .tensor = {TRIAL_INPUT(TRIAL_2D(n, C)), ids, y}},
         {.name = "written",
          .op = ECH_OP_embedding_backward,
          .call = call_embedding_backward,
          .options = &written,
          .dims = {R, n, C},
-         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_RESULT(TRIAL_2D(n, C))}},
+         .tensor = {dy, ids, TRIAL_RESULT(TRIAL_2D(n, C), .type = TRIAL_EITHER)}},
         {.name = "accumulated",
          .op = ECH_OP_embedding_backward,
          .call = call_embedding_backward,
          .options = &accumulated,
          .dims = {R, n, C},
-         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), ids, TRIAL_CHANGED(TRIAL_2D(n, C))}},
+         .tensor = {dy, ids, TRIAL_CHANGED(TRIAL_2D(n, C), .type = TRIAL_EITHER)}},
     };
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
         trial t = trials[i];
         t.tolerance = 2e-6;
+        t.halves = true;
         trial_check(&t);
     }
 }
@@ -316,22 +330,26 @@ static void check_positions(int64_t R, int64_t C, int64_t P, place at)
          .call = call_position_forward,
          .options = &at,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
-                    TRIAL_RESULT(TRIAL_2D(R, C))}},
+         .halves = true,
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER), TRIAL_INPUT(TRIAL_2D(P, C)),
+                    TRIAL_RESULT(TRIAL_2D(R, C), .type = TRIAL_EITHER)}},
         {.name = "positions in place",
          .op = ECH_OP_position_forward,
          .call = call_position_forward,
          .options = &at,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_CHANGED(TRIAL_2D(R, C)), TRIAL_INPUT(TRIAL_2D(P, C)),
-                    TRIAL_CHANGED(TRIAL_2D(R, C), .alias = 1)}},
+         .halves = true,
+         .tensor = {TRIAL_CHANGED(TRIAL_2D(R, C), .type = TRIAL_EITHER),
+                    TRIAL_INPUT(TRIAL_2D(P, C)), TRIAL_CHANGED(TRIAL_2D(R, C), .alias = 1)}},
         {.name = "positions",
          .op = ECH_OP_position_backward,
          .call = call_position_backward,
          .options = &at,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C)),
+         .halves = true,
+         .tensor = {TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER),
                     {.role = at.accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
+                     .type = TRIAL_EITHER,
                      TRIAL_2D(P, C),
                      .low = -1,
                      .high = 1}}},
@@ -389,9 +407,10 @@ static void copies_agree(void **state)
     (void)state;
 #define CASE(text, B, T, H, D, from, to)                                                           \
     {                                                                                              \
-        .name = text, .op = ECH_OP_copy, .call = call_copy, .tolerance = 1e-6, .tensor = {         \
-            TRIAL_INPUT(TRIAL_4D(B, T, H, D), .gap = from),                                        \
-            TRIAL_RESULT(TRIAL_4D(B, T, H, D), .gap = to)                                          \
+        .name = text, .op = ECH_OP_copy, .call = call_copy, .tolerance = 1e-6, .halves = true,     \
+        .tensor = {                                                                                \
+            TRIAL_INPUT(TRIAL_4D(B, T, H, D), .gap = from, .type = TRIAL_EITHER),                  \
+            TRIAL_RESULT(TRIAL_4D(B, T, H, D), .gap = to, .type = TRIAL_EITHER)                    \
         }                                                                                          \
     }
     static const trial trials[] = {
@@ -430,22 +449,32 @@ static void sums_agree(void **state)
     (void)state;
 #define CASE(text, n, a, b, y)                                                                     \
     {                                                                                              \
-        .name = text, .op = ECH_OP_add, .call = call_add, .tolerance = 1e-6, .tensor = { a, b, y } \
+        .name = text, .op = ECH_OP_add, .call = call_add, .tolerance = 1e-6, .halves = true,       \
+        .tensor = {                                                                                \
+            a,                                                                                     \
+            b,                                                                                     \
+            y                                                                                      \
+        }                                                                                          \
     }
     static const trial trials[] = {
-        CASE("one", 1, TRIAL_INPUT(TRIAL_1D(1)), TRIAL_INPUT(TRIAL_1D(1)),
-             TRIAL_RESULT(TRIAL_1D(1))),
-        CASE("many", 50001, TRIAL_INPUT(TRIAL_1D(50001)), TRIAL_INPUT(TRIAL_1D(50001)),
-             TRIAL_RESULT(TRIAL_1D(50001))),
-        CASE("into a", 777, TRIAL_CHANGED(TRIAL_1D(777)), TRIAL_INPUT(TRIAL_1D(777)),
-             TRIAL_CHANGED(TRIAL_1D(777), .alias = 1)),
-        CASE("into b", 777, TRIAL_INPUT(TRIAL_1D(777)), TRIAL_CHANGED(TRIAL_1D(777)),
-             TRIAL_CHANGED(TRIAL_1D(777), .alias = 2)),
+        CASE("one", 1, TRIAL_INPUT(TRIAL_1D(1), .type = TRIAL_EITHER),
+             TRIAL_INPUT(TRIAL_1D(1), .type = TRIAL_EITHER),
+             TRIAL_RESULT(TRIAL_1D(1), .type = TRIAL_EITHER)),
+        CASE("many", 50001, TRIAL_INPUT(TRIAL_1D(50001), .type = TRIAL_EITHER),
+             TRIAL_INPUT(TRIAL_1D(50001), .type = TRIAL_EITHER),
+             TRIAL_RESULT(TRIAL_1D(50001), .type = TRIAL_EITHER)),
+        CASE("into a", 777, TRIAL_CHANGED(TRIAL_1D(777), .type = TRIAL_EITHER),
+             TRIAL_INPUT(TRIAL_1D(777), .type = TRIAL_EITHER),
+             TRIAL_CHANGED(TRIAL_1D(777), .type = TRIAL_EITHER, .alias = 1)),
+        CASE("into b", 777, TRIAL_INPUT(TRIAL_1D(777), .type = TRIAL_EITHER),
+             TRIAL_CHANGED(TRIAL_1D(777), .type = TRIAL_EITHER),
+             TRIAL_CHANGED(TRIAL_1D(777), .type = TRIAL_EITHER, .alias = 2)),
         {.name = "fill",
          .op = ECH_OP_fill,
          .call = call_fill,
          .tolerance = 1e-6,
-         .tensor = {TRIAL_RESULT(TRIAL_2D(3, 11))}},
+         .halves = true,
+         .tensor = {TRIAL_RESULT(TRIAL_2D(3, 11), .type = TRIAL_EITHER)}},
     };
 #undef CASE
     trial_check_all(trials, TRIAL_COUNT(trials));

@@ -8,13 +8,13 @@
 static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
                        const ech_tensor *const *t, const void *options)
 {
-    kernels->adamw(context, t[0], t[1], t[2], t[3], options, NULL);
+    kernels->adamw(context, t[0], t[1], t[2], t[3], options, t[4]);
 }
 
 static void call_sgd(const ech_kernels *kernels, ech_kernel_context *context,
                      const ech_tensor *const *t, const void *options)
 {
-    kernels->sgd(context, t[0], t[1], t[2], options, NULL);
+    kernels->sgd(context, t[0], t[1], t[2], options, t[3]);
 }
 
 static void updates_agree(void **state)
@@ -32,20 +32,23 @@ static void updates_agree(void **state)
                                  .nesterov = way == 3,
                                  .count = way * 50 + 1,
                                  .grad_scale = 0.7};
-            trial_tensor x = TRIAL_CHANGED(TRIAL_1D(sizes[s])), g = TRIAL_INPUT(TRIAL_1D(sizes[s]));
-            trial_tensor v = {.role = TRIAL_IN_OUT, TRIAL_1D(sizes[s]), .low = 0.01, .high = 1};
+            trial_tensor x = TRIAL_CHANGED(TRIAL_1D(sizes[s]), .type = TRIAL_WIDE);
+            trial_tensor g = TRIAL_INPUT(TRIAL_1D(sizes[s]), .type = TRIAL_EITHER), v = x;
+            v.low = 0.01;
             trial adamw = {.name = "adamw",
                            .op = ECH_OP_adamw,
                            .call = call_adamw,
                            .options = &update,
                            .tolerance = 1e-6,
-                           .tensor = {x, g, x, v}};
+                           .halves = way % 3 == 0,
+                           .tensor = {x, g, x, v, TRIAL_RESULT(TRIAL_1D(sizes[s]))}};
             trial sgd = {.name = "sgd",
                          .op = ECH_OP_sgd,
                          .call = call_sgd,
                          .options = &update,
                          .tolerance = 1e-6,
-                         .tensor = {x, g, x}};
+                         .halves = true,
+                         .tensor = {x, g, x, TRIAL_RESULT(TRIAL_1D(sizes[s]))}};
             if (way == 0) sgd.tensor[2] = (trial_tensor){0};
             trial_check(&adamw);
             trial_check(&sgd);
@@ -126,11 +129,17 @@ static void square_sums_are_equal_bits(void **state)
     static const int64_t sizes[] = {0, 1, 15, 16, 4096, 4097, 100003};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++) {
         int64_t blocks = (sizes[s] + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-        trial t = {.name = "sums",
-                   .op = ECH_OP_square_sums,
-                   .call = call_square_sums,
-                   .tensor = {{.role = TRIAL_IN, TRIAL_1D(sizes[s]), .low = -1.1, .high = 1.3},
-                              TRIAL_RESULT(TRIAL_1D(blocks), .type = TRIAL_FIXED, .dtype = ECH_F64)}};
+        trial t = {
+            .name = "sums",
+            .op = ECH_OP_square_sums,
+            .call = call_square_sums,
+            .halves = true,
+            .tensor = {{.role = TRIAL_IN,
+                        TRIAL_1D(sizes[s]),
+                        .low = -1.1,
+                        .high = 1.3,
+                        .type = TRIAL_EITHER},
+                       TRIAL_RESULT(TRIAL_1D(blocks), .type = TRIAL_FIXED, .dtype = ECH_F64)}};
         trial_check(&t);
         trial_run run = trial_execute(&t, ech_kernels_fast(ECH_F32), (trial_way){.threads = 2});
         long double exact = 0, sum = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One call of one kernel, described once and run by any table: in fp64 and fp32 by the definition,
- * and by the fast rows of every instruction set with one to three threads. Memory is laid out with gaps
+ * and by the fast rows of every instruction set with one to three threads; where it asks for it, in bf16 and
+ * fp16, too. Memory is laid out with gaps
  * where a stride asks for them and with guards all around, at aligned and at odd addresses; scratch has
  * exactly the bytes that the row asks for. The values are ordinary ones, and then some of them denormal,
  * large, infinite or NaN.
@@ -68,6 +69,7 @@ typedef struct trial {
     bool spreads;    /* an infinity or a NaN may reach more of the results than in the definition */
     bool has_limits; /* at infinities, where the definition's formula has NaN */
     double large;    /* the magnitude up to which it computes as the definition does; 0: 1e18 */
+    bool halves;     /* its tensors have their types, so it runs in bf16 and fp16 as well */
 } trial;
 
 /* The tensors of one run; values of all elements after it, as doubles, gaps left out. */
@@ -83,6 +85,8 @@ static inline double trial_get(const ech_tensor *x, int64_t at)
 {
     double value;
     if (x->dtype == ECH_I32) return ((const int32_t *)x->data)[at];
+    if (x->dtype == ECH_F32) return (double)((const float *)x->data)[at];
+    if (x->dtype == ECH_F64) return ((const double *)x->data)[at];
     const char *element = (const char *)x->data + (size_t)at * ech_dtype_bytes(x->dtype);
     ech_convert(element, x->dtype, &value, ECH_F64, 1);
     return value;
@@ -121,6 +125,7 @@ typedef struct trial_way {
 
 static inline ech_dtype trial_dtype(const trial *t, int i, ech_dtype real, trial_way way)
 {
+    if (t->tensor[i].alias) i = t->tensor[i].alias - 1; /* which has its own memory */
     trial_type type = t->tensor[i].type;
     bool wide = type == TRIAL_WIDE || (type == TRIAL_EITHER && way.wide >> i & 1);
     return type == TRIAL_FIXED ? t->tensor[i].dtype : wide ? ech_dtype_wide(real) : real;
@@ -214,6 +219,16 @@ static inline void trial_differ(const trial *t, const char *what, int tensor, in
              ech_op_name(t->op), what, tensor, (long long)element, x, y, bound);
 }
 
+/* A unit in the last place of a 16-bit type's number y; of the other types 0. */
+static inline double trial_unit(double y, ech_dtype dtype)
+{
+    int exponent, kept = dtype == ECH_BF16 ? 7 : 10, least = dtype == ECH_F16 ? -14 : -126;
+    if (dtype != ECH_BF16 && dtype != ECH_F16) return 0;
+    frexp(y, &exponent); /* |y| is in [1/2, 1) 2^exponent */
+    exponent = y == 0 || exponent - 1 < least ? least : exponent - 1;
+    return ldexp(1, exponent - kept);
+}
+
 /* All elements of all tensors agree within tolerance x the tensor's largest element; 0: bitwise. */
 static inline void trial_compare(const trial *t, const char *what, const trial_run *a,
                                  const trial_run *b, double tolerance)
@@ -243,14 +258,17 @@ typedef enum trial_kind {
 static const char *const trial_kind_names[] = {"with denormals", "with large numbers",
                                                "with infinities", "with NaN"};
 static trial_kind trial_kind_now;
+static ech_dtype trial_real_now; /* of the table */
 
 /* Some elements of all inputs of the table's type are of that kind; infinities and NaN one in many, so
  * that good rows are left. */
 static inline void trial_put_odd_values(const trial *t, const ech_tensor *views)
 {
     static const int64_t every[] = {3, 5, 61, 61};
-    const double large = t->large > 0 ? t->large : 1e18;
-    const double value[] = {3e-39, large, (double)INFINITY, (double)NAN};
+    const bool is_short = trial_real_now == ECH_F16;
+    const double most = is_short ? 100 : 1e18;
+    const double large = t->large > 0 && t->large < most ? t->large : most;
+    const double value[] = {is_short ? 2e-6 : 3e-39, large, (double)INFINITY, (double)NAN};
     for (int i = 0; i < TRIAL_TENSORS; i++) {
         const trial_tensor *x = &t->tensor[i];
         bool is_input = x->role == TRIAL_IN || x->role == TRIAL_IN_OUT;
@@ -276,6 +294,7 @@ static inline void trial_compare_odd(const trial *t, const char *what, const tri
             if (isfinite(b->result[i][e])) most = fmax(most, fabs(b->result[i][e]));
         for (int64_t e = 0; e < n; e++) {
             double x = a->result[i][e], y = b->result[i][e], bound = 2 * t->tolerance * most;
+            bound += isfinite(y) ? trial_unit(y, a->view[i].dtype) : 0;
             bool same = isfinite(x) ? fabs(x - y) <= bound : !isfinite(y) || t->spreads;
             if (t->has_limits && trial_kind_now == TRIAL_INFINITE) same = same || isnan(y);
             if (!same) trial_differ(t, what, i, e, x, y, bound);
@@ -285,19 +304,30 @@ static inline void trial_compare_odd(const trial *t, const char *what, const tri
 
 /* ---- every instruction set ---- */
 
-/* The fast rows of a set, NULL where the machine lacks it, the build has none, or they are those of the set before. */
-static inline const ech_kernels *trial_set_of(ech_isa isa)
+/* A row of a table, only to be compared. */
+static inline void (*trial_row(const ech_kernels *kernels, ech_op op))(void)
 {
-    const ech_kernels *fast = ech_kernels_of(isa, ECH_F32);
-    const ech_kernels *before =
-        isa > 0 ? ech_kernels_of(isa - 1, ECH_F32) : ech_kernels_ref(ECH_F32);
-    return fast && before && fast->add == before->add ? NULL : fast;
+    void (*const rows[])(void) = {
+#define X(name, ...) (void (*)(void)) kernels->name,
+#include "kernel/kernel.def"
+#undef X
+    };
+    return rows[op];
+}
+
+/* The fast rows of a set, NULL where the machine lacks it, the build has none, or that of the operation is the one of
+ * the set before. */
+static inline const ech_kernels *trial_set_of(ech_isa isa, ech_dtype dtype, ech_op op)
+{
+    const ech_kernels *fast = ech_kernels_of(isa, dtype);
+    const ech_kernels *before = isa > 0 ? ech_kernels_of(isa - 1, dtype) : ech_kernels_ref(dtype);
+    return fast && before && trial_row(fast, op) == trial_row(before, op) ? NULL : fast;
 }
 
 /* Fast rows against the definition, and against themselves: again, with more threads, elsewhere. */
 static inline void trial_check_set(const trial *t, ech_isa isa, const trial_run *exact)
 {
-    const ech_kernels *fast = trial_set_of(isa);
+    const ech_kernels *fast = trial_set_of(isa, ECH_F32, t->op);
     const char *set = ech_isa_name(isa);
     char what[80];
     if (!fast) return;
@@ -323,36 +353,24 @@ static inline void trial_check_set(const trial *t, ech_isa isa, const trial_run 
     trial_free(&one);
 }
 
-static inline void trial_check_odd_values(const trial *t, trial_kind kind)
+static inline void trial_check_odd_values(const trial *t, trial_kind kind, ech_dtype dtype,
+                                          unsigned wide)
 {
-    const trial_way way = {.threads = 2, .prepare = trial_put_odd_values};
+    const trial_way way = {.threads = 2, .wide = wide, .prepare = trial_put_odd_values};
     trial_kind_now = kind;
-    trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), way);
+    trial_real_now = dtype;
+    trial_run ref = trial_execute(t, ech_kernels_ref(dtype), way);
     for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
-        char what[80];
-        if (!trial_set_of(isa)) continue;
-        snprintf(what, sizeof what, "fast (%s) and definition %s", ech_isa_name(isa),
-                 trial_kind_names[kind]);
-        trial_run fast = trial_execute(t, trial_set_of(isa), way);
+        char what[100];
+        const ech_kernels *set = trial_set_of(isa, dtype, t->op);
+        if (!set) continue;
+        snprintf(what, sizeof what, "fast (%s %s, wide %x) and definition %s", ech_isa_name(isa),
+                 ech_dtype_name(dtype), wide, trial_kind_names[kind]);
+        trial_run fast = trial_execute(t, set, way);
         trial_compare_odd(t, what, &fast, &ref);
         trial_free(&fast);
     }
     trial_free(&ref);
-}
-
-/* The definition in fp32 and the fast rows of each instruction set that works here against the definition
- * in fp64; the fast rows again, elsewhere, with other numbers of threads, and with odd values. */
-static inline void trial_check(const trial *t)
-{
-    if (!share_takes()) return;
-    trial_run exact = trial_execute(t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
-    trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), (trial_way){.threads = 1});
-    trial_compare(t, "fp32 and fp64 of the definition", &ref, &exact, t->tolerance);
-    trial_free(&ref);
-    const int sets = t->is_library ? 1 : ECH_ISAS;
-    for (int isa = 0; isa < sets; isa++) trial_check_set(t, (ech_isa)isa, &exact);
-    trial_free(&exact);
-    for (trial_kind kind = 0; kind < TRIAL_KINDS; kind++) trial_check_odd_values(t, kind);
 }
 
 /* ---- 16-bit types ---- */
@@ -380,11 +398,10 @@ static inline void trial_compare_halves(const trial *t, const char *what, const 
 /* The fast rows of bf16 and fp16 of each instruction set up to the process's, which limits the library, against the
  * definition in the same type, with `either` tensors that are all real, all wide, or in turns. `tolerance`: of results
  * before they are rounded; `rounded`: where something in between is, or a set multiplies pairs. */
-static inline void trial_check_halves(const trial *t, double tolerance, double rounded)
+static inline void trial_run_halves(const trial *t, double tolerance, double rounded)
 {
     static const unsigned masks[] = {0, ~0u, 0xaaaaaaaau};
     ech_isa most;
-    if (!share_takes()) return;
     assert_int_equal(ech_isa_decide(&most), ECH_OK);
     for (int c = 0; c < 6; c++) {
         ech_dtype dtype = c % 2 ? ECH_F16 : ECH_BF16;
@@ -410,6 +427,33 @@ static inline void trial_check_halves(const trial *t, double tolerance, double r
             trial_free(&other);
         }
         trial_free(&exact);
+    }
+}
+
+static inline void trial_check_halves(const trial *t, double tolerance, double rounded)
+{
+    if (share_takes()) trial_run_halves(t, tolerance, rounded);
+}
+
+/* The definition in fp32 and the fast rows of each instruction set that works here against the definition
+ * in fp64; the fast rows again, elsewhere, with other numbers of threads, and with odd values; and in 16-bit types. */
+static inline void trial_check(const trial *t)
+{
+    if (!share_takes()) return;
+    trial_run exact = trial_execute(t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
+    trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), (trial_way){.threads = 1});
+    trial_compare(t, "fp32 and fp64 of the definition", &ref, &exact, t->tolerance);
+    trial_free(&ref);
+    const int sets = t->is_library ? 1 : ECH_ISAS;
+    for (int isa = 0; isa < sets; isa++) trial_check_set(t, (ech_isa)isa, &exact);
+    trial_free(&exact);
+    for (trial_kind kind = 0; kind < TRIAL_KINDS; kind++)
+        trial_check_odd_values(t, kind, ECH_F32, 0);
+    if (!t->halves) return;
+    trial_run_halves(t, t->tolerance, t->tolerance);
+    for (trial_kind kind = 0; kind < TRIAL_KINDS; kind++) {
+        trial_check_odd_values(t, kind, ECH_BF16, 0x5);
+        trial_check_odd_values(t, kind, ECH_F16, 0x5);
     }
 }
 

@@ -5,31 +5,34 @@
  */
 #include <string.h>
 
-#include "kernel/cpu/rows.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
 enum { COLUMNS = 128 };
 
-static void sum_columns(int64_t R, int64_t stride, int64_t n, const float *dy, bool accumulate,
-                        float *sums)
+/* n sums from sums' element `to` on, over R rows of dy, of which the first begins at element `from`. */
+static void sum_columns(int64_t R, int64_t stride, int64_t n, const ech_tensor *dy, int64_t from,
+                        bool accumulate, const ech_tensor *sums, int64_t to)
 {
     double sum[COLUMNS];
-    for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? sums[j] : 0.0;
-    for (int64_t r = 0; r < R; r++)
-        for (int64_t j = 0; j < n; j++) sum[j] += (double)dy[r * stride + j];
-    for (int64_t j = 0; j < n; j++) sums[j] = (float)sum[j];
+    float part[COLUMNS];
+    for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? ech_number(sums, to + j) : 0.0F;
+    for (int64_t r = 0; r < R; r++) {
+        const float *row = ech_part_of(dy, from + r * stride, n, part);
+        for (int64_t j = 0; j < n; j++) sum[j] += (double)row[j];
+    }
+    for (int64_t j = 0; j < n; j++) ech_set_number(sums, to + j, (float)sum[j]);
 }
 
 void ECH_CPU(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, bool accumulate,
                             const ech_tensor *dbias)
 {
     int64_t R = dy->shape[0], N = dy->shape[1];
-    ECH_SHAPES(bias_backward, ECH_F32, dy, dbias);
+    ECH_SHAPES(bias_backward, ECH_REAL, dy, dbias);
 #pragma omp parallel for num_threads(context->threads) if (R * N > ECH_CHUNK)
     for (int64_t first = 0; first < N; first += COLUMNS)
-        sum_columns(R, dy->stride[0], N - first < COLUMNS ? N - first : COLUMNS,
-                    (const float *)dy->data + first, accumulate, (float *)dbias->data + first);
+        sum_columns(R, dy->stride[0], ech_part(N, first, COLUMNS), dy, first, accumulate, dbias,
+                    first);
 }
 
 /* One document a sample: rows at one position lie T' apart; the first T' rows have one position each. */
@@ -42,26 +45,93 @@ static void sum_positions(const ech_kernel_context *context, const ech_tensor *d
     for (int64_t r = 0; r < different; r++) {
         int64_t position = ech_row_position(rows, r);
         ECH_ASSERT(position < P);
-        const float *from = (const float *)dy->data + r * C;
-        float *to = (float *)dtable->data + position * C;
         for (int64_t first = 0; first < C; first += COLUMNS)
-            sum_columns((R - r + T - 1) / T, T * C, C - first < COLUMNS ? C - first : COLUMNS,
-                        from + first, accumulate, to + first);
+            sum_columns((R - r + T - 1) / T, T * C, ech_part(C, first, COLUMNS), dy, r * C + first,
+                        accumulate, dtable, position * C + first);
     }
 }
 
-/* Columns [first, first + n) of rows at positions of several documents. */
-static void add_positions(const ech_tensor *dy, const ech_rows *rows, const ech_tensor *starts,
-                          int64_t first, int64_t n, const ech_tensor *dtable)
+/* The rows of dy and the row of the table that each belongs to: that of its id or, if ids is NULL, of its position. */
+typedef struct table_rows {
+    const ech_tensor *dy, *dtable, *ids;
+    int64_t first_id;
+    const ech_rows *rows;
+    const ech_tensor *starts;
+} table_rows;
+
+ECH_INLINE int64_t place_of(const table_rows *at, int64_t r)
 {
-    int64_t R = dy->shape[0], C = dy->shape[1], P = dtable->shape[0];
-    for (int64_t r = 0; r < R; r++) {
-        int64_t position = ech_row_in_document(rows, starts, r);
-        ECH_ASSERT(position < P);
-        const float *from = (const float *)dy->data + r * C + first;
-        float *to = (float *)dtable->data + position * C + first;
+    if (!at->ids) return ech_row_in_document(at->rows, at->starts, r);
+    return ((const int32_t *)at->ids->data)[r] - at->first_id;
+}
+
+/* Columns [first, first + n) of all rows, each added where it belongs to, in a table of fp32. */
+static void add_rows(const table_rows *at, int64_t first, int64_t n)
+{
+    int64_t C = at->dy->shape[1];
+    float part[COLUMNS];
+    for (int64_t r = 0; r < at->dy->shape[0]; r++) {
+        int64_t place = place_of(at, r);
+        if (place < 0 || place >= at->dtable->shape[0]) continue;
+        const float *from = ech_part_of(at->dy, r * C + first, n, part);
+        float *to = (float *)at->dtable->data + place * C + first;
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) to[j] += from[j];
+    }
+}
+
+enum { SEARCHED = 256 }; /* rows in which a place is looked for at once */
+
+static bool any_at(const table_rows *at, int64_t first, int64_t n, int64_t place)
+{
+    int found = 0;
+#pragma omp simd reduction(| : found)
+    for (int64_t r = first; r < first + n; r++) found |= place_of(at, r) == place;
+    return found;
+}
+
+/* One row of a 16-bit table. Its sums are fp32 and rounded once, so all rows that belong to it are looked for. */
+static void sum_place(const table_rows *at, int64_t place, bool accumulate)
+{
+    int64_t R = at->dy->shape[0], C = at->dy->shape[1];
+    for (int64_t c = 0; c < C; c += ECH_PART) {
+        float part[ECH_PART], sum[ECH_PART];
+        int64_t n = ech_part(C, c, ECH_PART);
+        memset(sum, 0, sizeof sum);
+        if (accumulate) ech_widen((const ech_real *)at->dtable->data + place * C + c, n, sum);
+        for (int64_t first = 0; first < R; first += SEARCHED) {
+            int64_t end = first + ech_part(R, first, SEARCHED);
+            if (!any_at(at, first, end - first, place)) continue;
+            for (int64_t r = first; r < end; r++) {
+                if (place_of(at, r) != place) continue;
+                const float *from = ech_part_of(at->dy, r * C + c, n, part);
+#pragma omp simd
+                for (int64_t j = 0; j < n; j++) sum[j] += from[j];
+            }
+        }
+        ech_part_done(at->dtable, place * C + c, n, sum);
+    }
+}
+
+static void sum_table(const ech_kernel_context *context, const table_rows *at, bool accumulate)
+{
+    int64_t places = at->dtable->shape[0], C = at->dy->shape[1];
+    if (!ech_is_wide(at->dtable)) {
+#pragma omp parallel for num_threads(context->threads) if (places * C > ECH_CHUNK)
+        for (int64_t place = 0; place < places; place++) sum_place(at, place, accumulate);
+        return;
+    }
+#pragma omp parallel num_threads(context->threads) if (places * C > ECH_CHUNK)
+    {
+        float *table = at->dtable->data;
+        if (!accumulate) {
+#pragma omp for
+            for (int64_t v = 0; v < places; v++)
+                memset(table + v * C, 0, (size_t)C * sizeof *table);
+        }
+#pragma omp for
+        for (int64_t first = 0; first < C; first += COLUMNS)
+            add_rows(at, first, ech_part(C, first, COLUMNS));
     }
 }
 
@@ -69,48 +139,23 @@ void ECH_CPU(position_backward)(ech_kernel_context *context, const ech_tensor *d
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
 {
-    int64_t R = dy->shape[0], C = dy->shape[1];
-    ECH_SHAPES(position_backward, ECH_F32, dy, dtable);
-    ECH_ROWS(rows, starts, R);
-    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
-    if (!starts) {
-        sum_positions(context, dy, rows, accumulate, dtable);
+    ECH_SHAPES(position_backward, ECH_REAL, dy, dtable);
+    ECH_ROWS(rows, starts, dy->shape[0]);
+    if (starts) {
+        const table_rows at = {.dy = dy, .dtable = dtable, .rows = rows, .starts = starts};
+        for (int64_t r = 0; r < dy->shape[0]; r++) ECH_ASSERT(place_of(&at, r) < dtable->shape[0]);
+        sum_table(context, &at, accumulate);
         return;
     }
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t first = 0; first < C; first += COLUMNS)
-        add_positions(dy, rows, starts, first, C - first < COLUMNS ? C - first : COLUMNS, dtable);
-}
-
-static void add_rows(int64_t R, int64_t C, int64_t first, int64_t n, const float *dy,
-                     const int32_t *ids, int64_t first_id, int64_t V, float *dtable)
-{
-    for (int64_t r = 0; r < R; r++) {
-        int64_t id = ids[r] - first_id;
-        if (id < 0 || id >= V) continue;
-        const float *from = dy + r * C + first;
-        float *to = dtable + id * C + first;
-#pragma omp simd
-        for (int64_t j = 0; j < n; j++) to[j] += from[j];
-    }
+    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
+    sum_positions(context, dy, rows, accumulate, dtable);
 }
 
 void ECH_CPU(embedding_backward)(ech_kernel_context *context, const ech_tensor *dy,
                                  const ech_tensor *ids, int64_t first_id, bool accumulate,
                                  const ech_tensor *dtable)
 {
-    int64_t V = dtable->shape[0], C = dtable->shape[1], R = ids->shape[0];
-    ECH_SHAPES(embedding_backward, ECH_F32, dy, ids, dtable);
-    float *table = dtable->data;
-#pragma omp parallel num_threads(context->threads) if (V * C > ECH_CHUNK)
-    {
-        if (!accumulate) {
-#pragma omp for
-            for (int64_t v = 0; v < V; v++) memset(table + v * C, 0, (size_t)C * sizeof *table);
-        }
-#pragma omp for
-        for (int64_t first = 0; first < C; first += COLUMNS)
-            add_rows(R, C, first, C - first < COLUMNS ? C - first : COLUMNS, dy->data, ids->data,
-                     first_id, V, table);
-    }
+    ECH_SHAPES(embedding_backward, ECH_REAL, dy, ids, dtable);
+    const table_rows at = {.dy = dy, .dtable = dtable, .ids = ids, .first_id = first_id};
+    sum_table(context, &at, accumulate);
 }

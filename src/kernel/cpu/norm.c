@@ -7,25 +7,63 @@
  */
 #include <math.h>
 
-#include "kernel/cpu/rows.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
-ECH_INLINE void forward_row(bool centered, int64_t C, const float *x, const float *gain,
-                            const float *bias, double eps, float *y, float *mean, float *rstd)
+/* Means are summed in fp32 over rows of fp32, of 16 bits in parts: sizes of parts of a row of C elements. */
+ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
 {
-    float sum = 0, squares = 0, m = 0;
-    if (centered) {
-#pragma omp simd reduction(+ : sum)
-        for (int64_t c = 0; c < C; c++) sum += x[c];
-        *mean = m = sum / (float)C;
+    return wide || C < part ? C : part;
+}
+
+/* mean and bias are NULL of RMSNorm. */
+typedef struct forward_rows {
+    const ech_tensor *x, *gain, *bias, *y, *mean, *rstd;
+    double eps;
+} forward_rows;
+
+/* The part of row r from element `first` on; where there is but one, it is widened once. */
+ECH_INLINE const float *row_part(const ech_tensor *x, int64_t r, int64_t first, int64_t n,
+                                 float *buffer, const float *before)
+{
+    int64_t C = x->shape[1];
+    return before && n == C ? before : ech_part_of(x, r * C + first, n, buffer);
+}
+
+ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
+{
+    float buffer[2][ECH_PART], sum = 0, squares = 0, m = 0;
+    const float *gain = at->gain->data, *bias = centered ? at->bias->data : NULL, *x = NULL;
+    int64_t C = at->x->shape[1], part = part_size(ech_is_wide(at->x), C, ECH_PART);
+    for (int64_t first = 0; centered && first < C; first += part) {
+        int64_t n = ech_part(C, first, part);
+        float own = 0;
+        x = row_part(at->x, r, first, n, buffer[0], x);
+#pragma omp simd reduction(+ : own)
+        for (int64_t c = 0; c < n; c++) own += x[c];
+        sum += own;
     }
-#pragma omp simd reduction(+ : squares)
-    for (int64_t c = 0; c < C; c++) squares += (x[c] - m) * (x[c] - m);
-    float s = (float)(1 / sqrt(squares / (double)C + eps));
-    for (int64_t c = 0; c < C; c++)
-        y[c] = centered ? (x[c] - m) * s * gain[c] + bias[c] : x[c] * s * gain[c];
-    *rstd = s;
+    if (centered) ((float *)at->mean->data)[r] = m = sum / (float)C;
+    for (int64_t first = 0; first < C; first += part) {
+        int64_t n = ech_part(C, first, part);
+        float own = 0;
+        x = row_part(at->x, r, first, n, buffer[0], x);
+#pragma omp simd reduction(+ : own)
+        for (int64_t c = 0; c < n; c++) own += (x[c] - m) * (x[c] - m);
+        squares += own;
+    }
+    float s = (float)(1 / sqrt(squares / (double)C + at->eps));
+    ((float *)at->rstd->data)[r] = s;
+    for (int64_t first = 0; first < C; first += ECH_PART) {
+        int64_t n = ech_part(C, first, ECH_PART);
+        const float *in = row_part(at->x, r, first, n, buffer[0], x);
+        float *y = ech_part_to(at->y, r * C + first, buffer[1]);
+        for (int64_t c = 0; c < n; c++) {
+            float g = gain[first + c];
+            y[c] = centered ? (in[c] - m) * s * g + bias[first + c] : in[c] * s * g;
+        }
+        ech_part_done(at->y, r * C + first, n, y);
+    }
 }
 
 void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -33,11 +71,10 @@ void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPES(layernorm_forward, ECH_F32, x, gain, bias, y, mean, rstd);
+    ECH_SHAPES(layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
+    const forward_rows at = {x, gain, bias, y, mean, rstd, eps};
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t r = 0; r < R; r++)
-        forward_row(true, C, (const float *)x->data + r * C, gain->data, bias->data, eps,
-                    (float *)y->data + r * C, (float *)mean->data + r, (float *)rstd->data + r);
+    for (int64_t r = 0; r < R; r++) forward_row(&at, true, r);
 }
 
 void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -45,11 +82,10 @@ void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
                               const ech_tensor *rstd)
 {
     int64_t R = x->shape[0], C = x->shape[1];
-    ECH_SHAPES(rmsnorm_forward, ECH_F32, x, gain, y, rstd);
+    ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
+    const forward_rows at = {x, gain, NULL, y, NULL, rstd, eps};
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t r = 0; r < R; r++)
-        forward_row(false, C, (const float *)x->data + r * C, gain->data, NULL, eps,
-                    (float *)y->data + r * C, NULL, (float *)rstd->data + r);
+    for (int64_t r = 0; r < R; r++) forward_row(&at, false, r);
 }
 
 enum { ROWS = 4, BLOCK_ROWS = 64, MOST_BLOCKS = 64 };
@@ -82,8 +118,8 @@ size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const i
 /* Some rows of (R,C); mean is NULL of RMSNorm. */
 typedef struct norm_rows {
     int64_t C;
-    const float *dy, *x, *gain, *mean, *rstd, *add;
-    float *dx;
+    const ech_tensor *dy, *x, *add, *dx;
+    const float *gain, *mean, *rstd;
 } norm_rows;
 
 typedef struct row_factors {
@@ -94,17 +130,80 @@ typedef struct row_factors {
 ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 {
     row_factors f = {.mean = centered ? at->mean[r] : 0.0F, .rstd = at->rstd[r]};
-    const float *dy = at->dy + r * at->C, *x = at->x + r * at->C, *gain = at->gain;
-    float e_sum = 0, en_sum = 0;
-#pragma omp simd reduction(+ : e_sum, en_sum)
-    for (int64_t c = 0; c < at->C; c++) {
-        float e = dy[c] * gain[c];
-        e_sum += e;
-        en_sum += e * ((x[c] - f.mean) * f.rstd);
+    float buffer[2][ECH_PART], e_sum = 0, en_sum = 0;
+    int64_t part = part_size(ech_is_wide(at->dy), at->C, ECH_PART);
+    for (int64_t first = 0; first < at->C; first += part) {
+        int64_t n = ech_part(at->C, first, part);
+        const float *dy = ech_part_of(at->dy, r * at->C + first, n, buffer[0]);
+        const float *x = ech_part_of(at->x, r * at->C + first, n, buffer[1]);
+        const float *gain = at->gain + first;
+        float e_part = 0, en_part = 0;
+#pragma omp simd reduction(+ : e_part, en_part)
+        for (int64_t c = 0; c < n; c++) {
+            float e = dy[c] * gain[c];
+            e_part += e;
+            en_part += e * ((x[c] - f.mean) * f.rstd);
+        }
+        e_sum += e_part;
+        en_sum += en_part;
     }
     f.e_mean = centered ? e_sum / (float)at->C : 0.0F;
     f.en_mean = en_sum / (float)at->C;
     return f;
+}
+
+enum { COLUMNS = 256 };
+
+/* Some columns of a few rows: where they are, or in a buffer. */
+typedef struct block_part {
+    float *at;
+    int64_t stride; /* of rows */
+} block_part;
+
+ECH_INLINE block_part place_part(const ech_tensor *x, int64_t first, float *buffer)
+{
+    return ech_is_wide(x) ? (block_part){(float *)x->data + first, x->shape[1]}
+                          : (block_part){buffer, COLUMNS};
+}
+
+/* `count` columns of n rows from element `first` on. */
+ECH_INLINE block_part read_part(const ech_tensor *x, int64_t first, int n, int64_t count,
+                                float *buffer)
+{
+    for (int i = 0; i < n; i++)
+        ech_part_of(x, first + i * x->shape[1], count, buffer + i * COLUMNS);
+    return place_part(x, first, buffer);
+}
+
+/* `count` columns from the first-th on of norm_group. */
+ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_factors *f,
+                             int64_t first, int64_t count, bool centered, bool adds,
+                             double *gain_sum, double *bias_sum)
+{
+    float buffer[4][ROWS * COLUMNS];
+    int64_t begin = r * at->C + first;
+    const block_part dy = read_part(at->dy, begin, n, count, buffer[0]);
+    const block_part x = read_part(at->x, begin, n, count, buffer[1]);
+    const block_part add =
+        adds ? read_part(at->add, begin, n, count, buffer[2]) : (block_part){NULL, 0};
+    const block_part dx = place_part(at->dx, begin, buffer[3]);
+    const float *gain = at->gain + first;
+#pragma omp simd
+    for (int64_t c = 0; c < count; c++) {
+        float gain_part = 0, bias_part = 0;
+        for (int i = 0; i < n; i++) {
+            float d = dy.at[i * dy.stride + c];
+            float normal = (x.at[i * x.stride + c] - f[i].mean) * f[i].rstd;
+            float out = f[i].rstd * (d * gain[c] - f[i].e_mean - normal * f[i].en_mean);
+            gain_part += d * normal;
+            bias_part += d;
+            dx.at[i * dx.stride + c] = adds ? out + add.at[i * add.stride + c] : out;
+        }
+        gain_sum[first + c] += (double)gain_part;
+        if (centered) bias_sum[first + c] += (double)bias_part;
+    }
+    for (int i = 0; i < n; i++)
+        ech_part_done(at->dx, begin + i * at->C, count, dx.at + i * dx.stride);
 }
 
 /* `n` rows, at most ROWS, from row r on: dx = rstd (e - mean(e) - n mean(e n)) + add, of RMSNorm without
@@ -113,24 +212,11 @@ ECH_INLINE void norm_group(const norm_rows *at, int64_t r, int n, bool centered,
                            double *gain_sum, double *bias_sum)
 {
     row_factors f[ROWS];
-    const int64_t C = at->C;
-    const float *dy = at->dy + r * C, *x = at->x + r * C, *gain = at->gain;
-    const float *add = adds ? at->add + r * C : NULL;
-    float *dx = at->dx + r * C;
+    int64_t part = part_size(ech_is_wide(at->dy), at->C, COLUMNS);
     for (int i = 0; i < n; i++) f[i] = row_means(at, r + i, centered);
-#pragma omp simd
-    for (int64_t c = 0; c < C; c++) {
-        float gain_part = 0, bias_part = 0;
-        for (int i = 0; i < n; i++) {
-            float d = dy[i * C + c], normal = (x[i * C + c] - f[i].mean) * f[i].rstd;
-            float out = f[i].rstd * (d * gain[c] - f[i].e_mean - normal * f[i].en_mean);
-            gain_part += d * normal;
-            bias_part += d;
-            dx[i * C + c] = adds ? out + add[i * C + c] : out;
-        }
-        gain_sum[c] += (double)gain_part;
-        if (centered) bias_sum[c] += (double)bias_part;
-    }
+    for (int64_t first = 0; first < at->C; first += part)
+        norm_columns(at, r, n, f, first, ech_part(at->C, first, part), centered, adds, gain_sum,
+                     bias_sum);
 }
 
 ECH_INLINE void norm_block(const norm_rows *at, int64_t first, int64_t end, bool centered,
@@ -150,10 +236,9 @@ static void fold(const double *sums, int64_t blocks, int64_t columns, int64_t fi
                  bool accumulate, const ech_tensor *out)
 {
     for (int64_t c = 0; c < out->shape[0]; c++) {
-        float *to = (float *)out->data + c;
-        double sum = accumulate ? *to : 0.0;
+        double sum = accumulate ? ech_number(out, c) : 0.0F;
         for (int64_t b = 0; b < blocks; b++) sum += sums[b * columns + first + c];
-        *to = (float)sum;
+        ech_set_number(out, c, (float)sum);
     }
 }
 
@@ -166,14 +251,7 @@ static void backward(ech_kernel_context *context, const ech_tensor *dy, const ec
     int64_t R = x->shape[0], C = x->shape[1], columns = mean ? 2 * C : C;
     int64_t each = block_rows(R), blocks = block_count(R);
     double *sums = ech_scratch(context, (size_t)(blocks * columns) * sizeof *sums);
-    norm_rows at = {C,
-                    dy->data,
-                    x->data,
-                    gain->data,
-                    mean ? mean->data : NULL,
-                    rstd->data,
-                    add ? add->data : NULL,
-                    dx->data};
+    const norm_rows at = {C, dy, x, add, dx, gain->data, mean ? mean->data : NULL, rstd->data};
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t first = 0; first < R; first += each) {
         int64_t end = first + each < R ? first + each : R;
@@ -198,7 +276,7 @@ void ECH_CPU(layernorm_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *add, const ech_tensor *dx, bool accumulate,
                                  const ech_tensor *dgain, const ech_tensor *dbias)
 {
-    ECH_SHAPES(layernorm_backward, ECH_F32, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
+    ECH_SHAPES(layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain, dbias);
     backward(context, dy, x, gain, mean, rstd, add, dx, accumulate, dgain, dbias);
 }
 
@@ -207,6 +285,6 @@ void ECH_CPU(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy
                                const ech_tensor *add, const ech_tensor *dx, bool accumulate,
                                const ech_tensor *dgain)
 {
-    ECH_SHAPES(rmsnorm_backward, ECH_F32, dy, x, gain, rstd, add, dx, dgain);
+    ECH_SHAPES(rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
     backward(context, dy, x, gain, NULL, rstd, add, dx, accumulate, dgain, NULL);
 }

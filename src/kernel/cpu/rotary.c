@@ -7,8 +7,7 @@
 #include <math.h>
 #include <omp.h>
 
-#include "kernel/cpu/rows.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
 enum { BLOCK = 64 };
@@ -39,15 +38,26 @@ static void advance(int64_t half, const double *step_cos, const double *step_sin
     }
 }
 
-static void turn_head(int64_t half, const double *cosine, const double *sine, float sign,
-                      const float *x, float *y)
+/* A head of x and of y, from these elements on. */
+static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_t y)
 {
+    enum { PART = 128 };
+    float part[4][PART], sign = at->inverse ? -1.0F : 1.0F;
+    for (int64_t first = 0, half = at->half; first < half; first += PART) {
+        int64_t n = ech_part(half, first, PART);
+        const float *low = ech_part_of(at->x, x + first, n, part[0]);
+        const float *high = ech_part_of(at->x, x + first + half, n, part[1]);
+        float *to_low = ech_part_to(at->y, y + first, part[2]);
+        float *to_high = ech_part_to(at->y, y + first + half, part[3]);
 #pragma omp simd
-    for (int64_t i = 0; i < half; i++) {
-        float c = (float)cosine[i], s = sign * (float)sine[i];
-        float low = x[i], high = x[i + half];
-        y[i] = low * c - high * s;
-        y[i + half] = high * c + low * s;
+        for (int64_t i = 0; i < n; i++) {
+            float c = (float)angles->cosine[first + i], s = sign * (float)angles->sine[first + i];
+            float a = low[i], b = high[i];
+            to_low[i] = a * c - b * s;
+            to_high[i] = b * c + a * s;
+        }
+        ech_part_done(at->y, y + first, n, to_low);
+        ech_part_done(at->y, y + first + half, n, to_high);
     }
 }
 
@@ -77,9 +87,8 @@ static void turn_tokens(const turning *at, int64_t token, int64_t end, int64_t f
         go_to(at, to, position - ech_document_start(at->starts, first, position));
         for (int64_t b = first; b < last; b++)
             for (int64_t h = 0; h < at->x->shape[2]; h++)
-                turn_head(at->half, to->cosine, to->sine, at->inverse ? -1.0F : 1.0F,
-                          (const float *)at->x->data + b * sx[0] + t * sx[1] + h * sx[2],
-                          (float *)at->y->data + b * sy[0] + t * sy[1] + h * sy[2]);
+                turn_head(at, to, b * sx[0] + t * sx[1] + h * sx[2],
+                          b * sy[0] + t * sy[1] + h * sy[2]);
     }
 }
 
@@ -88,7 +97,7 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                      const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
-    ECH_SHAPES(rotary, ECH_F32, x, y);
+    ECH_SHAPES(rotary, ECH_REAL, x, y);
     ECH_SAMPLES(rows, starts, B, T);
     ECH_ASSERT(D % 2 == 0);
     int threads = context->threads;

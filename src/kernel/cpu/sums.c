@@ -2,8 +2,7 @@
  *
  * Sums of squares in blocks, and the search for the first NaN or infinity.
  */
-#include "kernel/cpu/rows.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
@@ -23,13 +22,13 @@ static double block_square_sum(int64_t n, const float *x)
 void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
 {
     int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
-    ECH_SHAPES(square_sums, ECH_F32, x, sums);
+    ECH_SHAPES(square_sums, ECH_REAL, x, sums);
     ECH_ASSERT(sums->shape[0] == blocks);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t j = 0; j < blocks; j++) {
-        int64_t first = j * ECH_NORM_BLOCK, left = n - first;
-        ((double *)sums->data)[j] = block_square_sum(left < ECH_NORM_BLOCK ? left : ECH_NORM_BLOCK,
-                                                     (const float *)x->data + first);
+        float part[ECH_NORM_BLOCK];
+        int64_t first = j * ECH_NORM_BLOCK, count = ech_part(n, first, ECH_NORM_BLOCK);
+        ((double *)sums->data)[j] = block_square_sum(count, ech_part_of(x, first, count, part));
     }
 }
 
@@ -47,14 +46,15 @@ static bool all_finite(int64_t n, const float *x)
 
 void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
 {
-    ECH_SHAPES(find_nonfinite, ECH_F32, x);
-    const float *in = x->data;
+    ECH_SHAPES(find_nonfinite, ECH_REAL, x);
     int64_t n = ech_tensor_count(x), found = n;
 #pragma omp parallel for num_threads(context->threads) reduction(min : found) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i += ECH_CHUNK) {
-        int64_t count = n - i < ECH_CHUNK ? n - i : ECH_CHUNK, at = 0;
-        if (i > found || all_finite(count, in + i)) continue;
-        while ((ech_bits_of_float(in[i + at]) & 0x7f800000u) != 0x7f800000u) at++;
+    for (int64_t i = 0; i < n; i += ECH_PART) {
+        float part[ECH_PART];
+        int64_t count = ech_part(n, i, ECH_PART), at = 0;
+        const float *in = i > found ? NULL : ech_part_of(x, i, count, part);
+        if (!in || all_finite(count, in)) continue;
+        while ((ech_bits_of_float(in[at]) & 0x7f800000u) != 0x7f800000u) at++;
         found = i + at < found ? i + at : found;
     }
     *first = found < n ? found : -1;

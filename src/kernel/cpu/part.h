@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensors in parts. Rows compute in fp32: a part of a 16-bit tensor is widened into a buffer that stays in the L1 cache,
+ * and what comes out is rounded once. Parts of fp32 tensors are read and written where they are. So a row is one loop
+ * for all types and all combinations of them, which is the same in fp32 as without parts.
+ */
+#ifndef ECH_KERNEL_CPU_PART_H
+#define ECH_KERNEL_CPU_PART_H
+
+#include <string.h>
+
+#include "kernel/cpu/real.h"
+
+/* Elements of a part. */
+enum { ECH_PART = 1024 };
+
+/* Elements of the part of n that begins with the first-th. */
+ECH_INLINE int64_t ech_part(int64_t n, int64_t first, int64_t part)
+{
+    return n - first < part ? n - first : part;
+}
+
+/* Without instructions for them, fp16 numbers go by way of the library's loops. */
+#if defined(ECH_REAL_F16) && !defined(__F16C__)
+enum { ECH_PART_CONVERTS = 1 };
+#else
+enum { ECH_PART_CONVERTS = 0 };
+#endif
+
+static inline void ech_widen(const ech_real *x, int64_t n, float *to)
+{
+    int64_t i = 0;
+    if (ECH_PART_CONVERTS) {
+        ech_convert(x, ECH_REAL, to, ECH_F32, n);
+        return;
+    }
+    for (; i + ECH_WIDE <= n; i += ECH_WIDE) ech_wide_store(to + i, ech_wide_value(x + i));
+    for (; i < n; i++) to[i] = ech_value(x[i]);
+}
+
+static inline void ech_narrow(const float *from, int64_t n, ech_real *x)
+{
+    int64_t i = 0;
+    if (ECH_PART_CONVERTS) {
+        ech_convert(from, ECH_F32, x, ECH_REAL, n);
+        return;
+    }
+    for (; i + ECH_WIDE <= n; i += ECH_WIDE) ech_wide_stored(x + i, ech_wide_load(from + i));
+    for (; i < n; i++) x[i] = ech_stored(from[i]);
+}
+
+/* One element of x's memory. */
+ECH_INLINE float ech_number(const ech_tensor *x, int64_t i)
+{
+    return ech_either_value(ech_is_wide(x), x->data, i);
+}
+
+ECH_INLINE void ech_set_number(const ech_tensor *x, int64_t i, float value)
+{
+    ech_either_stored(ech_is_wide(x), x->data, i, value);
+}
+
+/* Elements [first, first + n) of x's memory: where they are, or in the buffer; NULL if x is. */
+ECH_INLINE const float *ech_part_of(const ech_tensor *x, int64_t first, int64_t n, float *buffer)
+{
+    if (!x) return NULL;
+    if (ech_is_wide(x)) return (const float *)x->data + first;
+    ech_widen((const ech_real *)x->data + first, n, buffer);
+    return buffer;
+}
+
+/* Where a part of y is to be written: to its place, or to the buffer; then ech_part_done stores it. */
+ECH_INLINE float *ech_part_to(const ech_tensor *y, int64_t first, float *buffer)
+{
+    return ech_is_wide(y) ? (float *)y->data + first : buffer;
+}
+
+ECH_INLINE void ech_part_done(const ech_tensor *y, int64_t first, int64_t n, const float *buffer)
+{
+    if (!ech_is_wide(y)) ech_narrow(buffer, n, (ech_real *)y->data + first);
+}
+
+/* y's elements from the `to`-th on = n elements of x from the `from`-th on, rounded where y is narrower. */
+ECH_INLINE void ech_part_copy(const ech_tensor *x, int64_t from, int64_t n, const ech_tensor *y,
+                              int64_t to)
+{
+    if (ech_is_wide(x) && !ech_is_wide(y))
+        ech_narrow((const float *)x->data + from, n, (ech_real *)y->data + to);
+    else if (!ech_is_wide(x) && ech_is_wide(y))
+        ech_widen((const ech_real *)x->data + from, n, (float *)y->data + to);
+    else
+        memcpy(ech_either_at(y, to), ech_either_at(x, from),
+               (size_t)n * (ech_is_wide(x) ? sizeof(float) : sizeof(ech_real)));
+}
+
+#endif
