@@ -53,7 +53,8 @@ static bool has_avx512(void)
 
 static bool has_avx512bf16(void)
 {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+    unsigned a = 0, b = 0, c = 0, d = 0; /* by CPUID, as clang 14 has no name for it */
+    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 5);
 }
 #endif
 

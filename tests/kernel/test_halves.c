@@ -15,7 +15,9 @@ static const ech_dtype halves[] = {ECH_BF16, ECH_F16};
 static const ech_dropout fifth = {.p = 0.2, .key = {1, 2, 3}};
 static const ech_rows rows = {.whole = R, .tokens = R, .split = R};
 static const ech_rows tokens = {.whole = T, .tokens = T, .split = T};
-static const ech_attention_shard at = {.query = tokens, .key = tokens, .heads = H};
+static const ech_attention_shard at = {.query = {.whole = T, .tokens = T, .split = T},
+                                       .key = {.whole = T, .tokens = T, .split = T},
+                                       .heads = H};
 static const ech_update update = {.learning_rate = 0.01,
                                   .weight_decay = 0.1,
                                   .beta1 = 0.9,
