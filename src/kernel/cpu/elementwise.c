@@ -6,10 +6,10 @@
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
-void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
-                  const ech_tensor *y)
+/* y = a + sign b, sign 1 or -1: the product rounds nothing. */
+ECH_INLINE void add_signed(const ech_kernel_context *context, const ech_tensor *a,
+                           const ech_tensor *b, float sign, const ech_tensor *y)
 {
-    ECH_SHAPES(add, ECH_REAL, a, b, y);
     int64_t n = ech_tensor_count(a);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
@@ -19,27 +19,23 @@ void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_te
         const float *other = ech_part_of(b, first, count, part[1]);
         float *sum = ech_part_to(y, first, part[2]);
 #pragma omp simd
-        for (int64_t i = 0; i < count; i++) sum[i] = one[i] + other[i];
+        for (int64_t i = 0; i < count; i++) sum[i] = one[i] + sign * other[i];
         ech_part_done(y, first, count, sum);
     }
+}
+
+void ECH_CPU(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                  const ech_tensor *y)
+{
+    ECH_SHAPES(add, ECH_REAL, a, b, y);
+    add_signed(context, a, b, 1, y);
 }
 
 void ECH_CPU(subtract)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                        const ech_tensor *y)
 {
     ECH_SHAPES(subtract, ECH_REAL, a, b, y);
-    int64_t n = ech_tensor_count(a);
-#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[3][ECH_PART];
-        int64_t count = ech_part(n, first, ECH_PART);
-        const float *one = ech_part_of(a, first, count, part[0]);
-        const float *other = ech_part_of(b, first, count, part[1]);
-        float *difference = ech_part_to(y, first, part[2]);
-#pragma omp simd
-        for (int64_t i = 0; i < count; i++) difference[i] = one[i] - other[i];
-        ech_part_done(y, first, count, difference);
-    }
+    add_signed(context, a, b, -1, y);
 }
 
 /* Row r; `first` is the index of its first element in the whole tensor. */

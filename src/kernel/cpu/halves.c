@@ -8,7 +8,7 @@
 #include <omp.h>
 
 #include "kernel/cpu/library.h"
-#include "kernel/cpu/real.h"
+#include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
 /* Sizes of tiles of c, and of the blocks of K. A widened number takes part in so many products that its widening does
@@ -36,13 +36,8 @@ static int64_t floats_of_thread(int64_t M, int64_t N, int64_t K)
 static void widen(const ech_tensor *x, int64_t row, int64_t rows, int64_t column, int64_t columns,
                   float *to)
 {
-    for (int64_t r = 0; r < rows; r++, to += columns) {
-        const ech_real *from = (const ech_real *)x->data + (row + r) * x->stride[0] + column;
-        int64_t i = 0;
-        for (; i + ECH_WIDE <= columns; i += ECH_WIDE)
-            ech_wide_store(to + i, ech_wide_value(from + i));
-        for (; i < columns; i++) to[i] = ech_value(from[i]);
-    }
+    for (int64_t r = 0; r < rows; r++, to += columns)
+        ech_widen((const ech_real *)x->data + (row + r) * x->stride[0] + column, columns, to);
 }
 
 /* Row m of c from column n on: sum + bias + add. */
