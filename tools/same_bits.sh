@@ -10,7 +10,7 @@
 #   SAME_BITS_FOLDER   keeps both builds and runs there, so that the next call builds only what has changed
 #   SAME_BITS_BASE, SAME_BITS_NEW   programs to take in place of building
 #
-# The cases cover the lattice of app/lattice with both real types, every schedule, local ranks and 2 ranks over MPI:
+# The cases cover the lattice of app/lattice with all types, optimizers and ways to recompute, every schedule, local ranks and 2 ranks over MPI:
 #   ECHELON_LATTICE=print build/release/tests/test_app_lattice > tools/same_bits.cases
 # What BASE does not know yet is refused by it, and listed as new. Exit code 1: something differs.
 set -uo pipefail
