@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The processor as a device: its memory is the machine's, its copies are memcpy.
+ * The processor as a device: its memory is the machine's, its copies are memcpy, and queues are immediate.
  */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "device/cores.h"
 #include "device/device.h"
@@ -49,15 +52,86 @@ static void cpu_release(void *memory, size_t bytes)
     if (memory) munmap(memory, whole_pages(bytes ? bytes : 1));
 }
 
-static void cpu_copy(void *to, const void *from, size_t bytes)
+/* ---- queues: the calling thread does at once what is put there ---- */
+
+struct ech_queue {
+    char none;
+};
+struct ech_event {
+    double at; /* when it was recorded, in seconds of ech_clock_now */
+};
+
+static ech_status cpu_queue_create(ech_queue **out)
 {
+    *out = ech_calloc(1, sizeof **out);
+    return ECH_OK;
+}
+
+static void cpu_queue_destroy(ech_queue *queue)
+{
+    free(queue);
+}
+
+static ech_status cpu_event_create(ech_event **out)
+{
+    *out = ech_calloc(1, sizeof **out);
+    return ECH_OK;
+}
+
+static void cpu_event_destroy(ech_event *event)
+{
+    free(event);
+}
+
+static void cpu_copy(ech_queue *queue, void *to, const void *from, size_t bytes)
+{
+    (void)queue;
     if (bytes > 0) memcpy(to, from, bytes);
 }
 
-static void cpu_fill(void *to, unsigned char byte, size_t bytes)
+static void cpu_fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 {
+    (void)queue;
     if (bytes > 0) memset(to, byte, bytes);
 }
+
+static void cpu_call(ech_queue *queue, void (*function)(void *argument), void *argument,
+                     size_t bytes)
+{
+    (void)queue, (void)bytes;
+    function(argument);
+}
+
+static void cpu_record(ech_event *event, ech_queue *queue)
+{
+    (void)queue;
+    event->at = ech_clock_now();
+}
+
+static void cpu_wait(ech_queue *queue, ech_event *event)
+{
+    (void)queue, (void)event; /* it was reached when it was recorded */
+}
+
+static ech_status cpu_query(ech_event *event, bool *reached)
+{
+    (void)event;
+    *reached = true;
+    return ECH_OK;
+}
+
+static ech_status cpu_synchronize(ech_event *event)
+{
+    (void)event;
+    return ECH_OK;
+}
+
+static double cpu_elapsed(const ech_event *from, const ech_event *to)
+{
+    return to->at - from->at;
+}
+
+/* ---- facts about the machine ---- */
 
 /* The number in a control group's file, or `otherwise`: no such file, or "max". */
 static size_t read_limit(const char *path, size_t otherwise)
@@ -122,10 +196,22 @@ static int cpu_cores(void)
 
 const ech_device ech_device_cpu = {
     .name = "cpu",
+    .alignment = 64, /* a cache line, and the widest vector */
+    .is_immediate = true,
     .alloc = cpu_alloc,
     .release = cpu_release,
-    .copy = cpu_copy,
-    .fill = cpu_fill,
     .memory_bytes = cpu_memory_bytes,
     .cores = cpu_cores,
+    .queue_create = cpu_queue_create,
+    .queue_destroy = cpu_queue_destroy,
+    .event_create = cpu_event_create,
+    .event_destroy = cpu_event_destroy,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+    .call = cpu_call,
+    .record = cpu_record,
+    .wait = cpu_wait,
+    .query = cpu_query,
+    .synchronize = cpu_synchronize,
+    .elapsed = cpu_elapsed,
 };

@@ -1,26 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One kind of device: its memory, and copies within it and to the host. A backend is a file and a
- * row of device.def; a build without it lacks the row.
+ * One kind of device: its memory, and queues of work on it. A backend is a file and a row of device.def; a build without
+ * it lacks the row.
+ *
+ * A queue is work that runs in the order in which it was put there (a stream of CUDA). An event is a mark in a queue: it
+ * is reached when all work has ended that was put there before it was recorded. Queues run beside each other; one waits
+ * for another by an event. What is put on a queue returns at once and can fail later: query and synchronize then say so.
+ * Several threads may put work on queues, also on the same one. Memory that queued work touches belongs to it until an
+ * event behind it is reached.
  */
 #ifndef ECH_DEVICE_DEVICE_H
 #define ECH_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
 
+typedef struct ech_queue ech_queue;
+typedef struct ech_event ech_event;
+
 typedef struct ech_device {
     const char *name;
+    size_t alignment; /* bytes at whose multiples kernels want tensors to begin */
+    /* Whatever is put on a queue has ended when the call returns. Then queues do not wait for each other: who puts work
+     * there waits first, on the host. */
+    bool is_immediate;
+
     /* Zeroed memory, aligned to 4,096 bytes. Errors: ECH_ENOMEM. */
     ech_status (*alloc)(size_t bytes, void **out);
     void (*release)(void *memory, size_t bytes); /* `bytes` as in alloc; accepts NULL */
-    /* Copies within the device or from or to the host; no overlap. Complete on return, as fill is. */
-    void (*copy)(void *to, const void *from, size_t bytes);
-    void (*fill)(void *to, unsigned char byte, size_t bytes);
     /* Bytes that all ranks of this machine have together: its memory, or the control group's limit if that is less. */
     size_t (*memory_bytes)(void);
     int (*cores)(void); /* how many cores this process may run on */
+
+    /* Errors: ECH_EIO, the system starts no further thread. What is destroyed has no work left; NULL is accepted. */
+    ech_status (*queue_create)(ech_queue **out);
+    void (*queue_destroy)(ech_queue *queue);
+    ech_status (*event_create)(ech_event **out);
+    void (*event_destroy)(ech_event *event);
+
+    /* ---- put on a queue ---- */
+
+    /* Copies within the device, or from or to the host; no overlap. */
+    void (*copy)(ech_queue *queue, void *to, const void *from, size_t bytes);
+    void (*fill)(ech_queue *queue, void *to, unsigned char byte, size_t bytes);
+    /* Calls a function with a copy of its argument, which is `bytes` long. The function may touch device memory where
+     * kernels run on the CPU; it puts nothing on queues. */
+    void (*call)(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes);
+    void (*record)(ech_event *event, ech_queue *queue); /* anew, if it was recorded before */
+    /* What is put on the queue from now on waits until the event, as recorded last before this call, is reached. One that
+     * was never recorded is not waited for. */
+    void (*wait)(ech_queue *queue, ech_event *event);
+
+    /* ---- asked by the host; of an event as recorded last ---- */
+
+    /* Whether it has been reached, without waiting. Errors: a fault on the device. */
+    ech_status (*query)(ech_event *event, bool *reached);
+    /* Waits until it is reached. Errors: a fault on the device. */
+    ech_status (*synchronize)(ech_event *event);
+    double (*elapsed)(const ech_event *from, const ech_event *to); /* seconds; both are reached */
 } ech_device;
 
 /* NULL if this build has no such device. */

@@ -8,15 +8,17 @@
 #include "exec/state.h"
 
 /* One step's rows of samples of T tokens each: their positions. */
-static void load_rows(ech_exec *exec, int micro, char *to, const char *from, size_t item)
+static void load_rows(ech_exec *exec, ech_queue *queue, int micro, char *to, const char *from,
+                      size_t item)
 {
     const ech_list *list = exec->list;
     ech_rows rows = ech_exec_rows(exec, micro);
     size_t first = (size_t)rows.split * item, second = (size_t)(rows.tokens - rows.split) * item;
     for (int64_t b = 0; b < list->extent.batch; b++) {
         const char *sample = from + (size_t)(b * rows.whole) * item;
-        exec->device->copy(to, sample + (size_t)rows.start[0] * item, first);
-        if (second) exec->device->copy(to + first, sample + (size_t)rows.start[1] * item, second);
+        exec->device->copy(queue, to, sample + (size_t)rows.start[0] * item, first);
+        if (second)
+            exec->device->copy(queue, to + first, sample + (size_t)rows.start[1] * item, second);
         to += first + second;
     }
 }
@@ -31,12 +33,13 @@ static void load_slot(ech_exec *exec, const ech_step *step, ech_slot slot, const
     size_t before = (size_t)ech_micro_at(list->numbering, step->micro).micro_batch;
     const char *read = (const char *)from + before * samples;
     bool whole = ech_slot_is_whole(slot);
+    ech_queue *queue = ech_exec_queue(exec, step);
     for (int c = 0; c < (whole ? 1 : list->numbering.sequence_chunks); c++) {
         char *to = ech_exec_touch(exec, ech_list_batch(list, slot, step->micro + c));
         if (whole)
-            exec->device->copy(to, read, samples);
+            exec->device->copy(queue, to, read, samples);
         else
-            load_rows(exec, step->micro + c, to, read, item);
+            load_rows(exec, queue, step->micro + c, to, read, item);
     }
 }
 
@@ -50,7 +53,8 @@ ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
     if (exec->list->purpose == ECH_GENERATE) {
         int value = exec->list->batch[ECH_TOKENS];
-        exec->device->copy(ech_exec_touch(exec, value), &exec->token, sizeof exec->token);
+        exec->device->copy(ech_exec_queue(exec, step), ech_exec_touch(exec, value), &exec->token,
+                           sizeof exec->token);
         return ECH_OK;
     }
     const ech_batch *batch;

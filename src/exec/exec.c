@@ -204,11 +204,19 @@ static void allot_records(ech_exec *exec)
     exec->posted.at = ech_grow(NULL, &exec->posted.capacity, messages, sizeof *exec->posted.at);
 }
 
+static ech_status make_queues(ech_exec *exec)
+{
+    for (int lane = 0; lane < ECH_LANES; lane++)
+        ECH_TRY(exec->device->queue_create(&exec->queue[lane]));
+    return ECH_OK;
+}
+
 static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
     size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
     ECH_TRY(make_groups(exec));
+    ECH_TRY(make_queues(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     ECH_TRY(ech_threads_bind(exec));
     void *arena = NULL;
@@ -268,6 +276,7 @@ void ech_exec_destroy(ech_exec *exec)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
     ech_threads_unbind(exec);
+    for (int lane = 0; lane < ECH_LANES; lane++) exec->device->queue_destroy(exec->queue[lane]);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);

@@ -77,7 +77,8 @@ void ech_ledger_begin(ech_exec *exec)
     exec->tick = 0;
     ledger->working = 0;
     if (POISON)
-        exec->device->fill(exec->arena + exec->plan->persistent_bytes, 0xff,
+        exec->device->fill(exec->queue[ECH_LANE_COMPUTE],
+                           exec->arena + exec->plan->persistent_bytes, 0xff,
                            (size_t)exec->list->bytes);
 }
 
@@ -116,7 +117,8 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         lives->live[death.value] = false;
         count(ledger, v, -1);
         if (POISON && v->successor < 0)
-            exec->device->fill(exec->arena + v->offset, 0xff, (size_t)v->bytes);
+            exec->device->fill(exec->queue[ECH_LANE_COMPUTE], exec->arena + v->offset, 0xff,
+                               (size_t)v->bytes);
     }
     for (; ledger->next_birth < lives->births; ledger->next_birth++) {
         ech_dated birth = lives->by_birth[ledger->next_birth];

@@ -72,7 +72,8 @@ void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
 {
     ech_tensor source = ech_exec_param_at(exec, param, from);
     ech_tensor target = ech_exec_param_at(exec, param, to);
-    exec->device->copy(target.data, source.data, ech_tensor_bytes(&source));
+    exec->device->copy(exec->queue[ECH_LANE_COMPUTE], target.data, source.data,
+                       ech_tensor_bytes(&source));
 }
 
 /* The rows of x as the heads of one token. */
@@ -122,7 +123,7 @@ static void init_param(ech_exec *exec, int index)
                                                       ECH_SITE_PARAMETER + (uint32_t)param->site)};
     for (int s = 0; s < plan->param[index].states; s++) {
         ech_tensor state = ech_exec_state(exec, index, s);
-        exec->device->fill(state.data, 0, ech_tensor_bytes(&state));
+        exec->device->fill(exec->queue[ECH_LANE_COMPUTE], state.data, 0, ech_tensor_bytes(&state));
     }
     int master = plan->param[index].master;
     ech_tensor x = master < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, master);

@@ -169,7 +169,8 @@ void ech_snapshot_prepare(ech_exec *exec)
     for (size_t i = 0; i < exec->plan->persistent.n; i++) {
         const ech_value *v = &exec->plan->persistent.at[i];
         if (v->kind == ECH_MEMORY_SNAPSHOT)
-            exec->device->fill(exec->arena + v->offset, 0, (size_t)v->bytes);
+            exec->device->fill(exec->queue[ECH_LANE_COMPUTE], exec->arena + v->offset, 0,
+                               (size_t)v->bytes);
     }
 }
 
@@ -180,7 +181,8 @@ ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++)
             if (of[i].writes)
-                exec->device->copy(ech_exec_address(exec, step, of[i].snapshot),
+                exec->device->copy(ech_exec_queue(exec, step),
+                                   ech_exec_address(exec, step, of[i].snapshot),
                                    ech_exec_address(exec, step, of[i].value),
                                    (size_t)exec->plan->persistent.at[of[i].value].bytes);
     return ECH_OK;

@@ -136,6 +136,7 @@ struct ech_exec {
     bool quit;              /* the engines' threads are to end */
     int busy;               /* engines that have not finished this run */
     ech_engine engine[ECH_ENGINES];
+    ech_queue *queue[ECH_LANES];
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
     ech_comm_count messages;      /* ech_exec_message_count */
@@ -171,6 +172,11 @@ struct ech_exec {
 /* The samples and positions of the rows that this rank computes of `micro` (as in ech_numbering) of the list: those of
  * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
+/* The queue on which the step's work is put. */
+static inline ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step)
+{
+    return exec->queue[step->lane];
+}
 /* The row of scalars of a turn of the list. */
 double *ech_exec_row(const ech_exec *exec, int turn);
 

@@ -99,7 +99,8 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
     ech_exec_touch(exec, bucket->value);
     char *statistics = ech_exec_touch(exec, ech_list_statistics(exec->plan, exec->list, step));
     const struct ech_folded *folded = &bucket->folded[step->count];
-    exec->device->fill(statistics + folded->at, 0, (size_t)folded->bytes);
+    exec->device->fill(ech_exec_queue(exec, step), statistics + folded->at, 0,
+                       (size_t)folded->bytes);
     if (ech_exec_row(exec, step->turn)[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
     return work_on_bucket(exec, step, step->count);
 }
