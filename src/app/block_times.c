@@ -56,10 +56,11 @@ void ech_block_times_add(ech_block_times *times, const ech_plan *plan, const dou
         double took = end[s] - begin[s];
         int phase = ech_step_kind_phase(step->kind);
         if (step->lane != ECH_LANE_COMPUTE) continue;
-        if (phase == ECH_RECOMPUTE) continue;
         if (phase >= 0) {
+            phase = ech_profile_phase(step->phase, &plan->model->options);
             ech_block_phase *slot = &times->slot[step->block * ECH_PROFILE_PHASES + phase];
             if (slot->micro != step->micro) begin_micro(slot, step->micro);
+            if (step->phase == ECH_RECOMPUTE) took /= ech_costs_recomputed(plan, step->block);
             slot->sum += took;
             continue;
         }
@@ -111,13 +112,13 @@ void ech_profile_judge(ech_profile *profile)
 /* ---- one rank alone ---- */
 
 typedef struct measurement {
+    int phase; /* of ech_profile_phase: the R that is measured; ECH_FORWARD: none, but all else */
     ech_config *config; /* of one rank alone */
     ech_design design;
     ech_session session;
     ech_corpus *data;
     ech_loader *loader;
     ech_block_times times;
-    ech_group *world;
     double ran, given; /* seconds of the lists; seconds in which the compute lane had a processor */
 } measurement;
 
@@ -128,6 +129,10 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     ech_setup_alone(m->config);
     m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;
+    if (m->phase == ECH_PROFILE_SELECTIVE) m->config->memory.recompute = ECH_RECOMPUTE_SELECTIVE;
+    if (m->phase == ECH_PROFILE_FULL) m->config->memory.recompute = ECH_RECOMPUTE_FULL;
+    m->config->memory.invert = m->phase == ECH_PROFILE_INVERT;
+    if (m->phase > ECH_PROFILE_SELECTIVE) m->config->memory.recompute_blocks = 1;
     m->config->parallel.comm = ECH_COMM_local;
     m->config->parallel.reduction = ECH_REDUCTION_DIRECT;
     /* Each rank counts as a run of its own here, so ranks that are threads would be pinned to the same cores. */
@@ -151,7 +156,6 @@ static void close_alone(measurement *m)
     ech_corpus_close(m->data);
     ech_design_destroy(&m->design);
     ech_config_destroy(m->config);
-    ech_group_destroy(m->world);
 }
 
 /* Seconds in which COUNT waited for the batch, without using the processor. */
@@ -299,35 +303,62 @@ static ech_status average(ech_group *world, ech_profile *profile)
     return ECH_OK;
 }
 
-static ech_status measure(measurement *m, const ech_design *run, ech_comm *alone, ech_comm *comm,
+static ech_status measure_alone(int phase, const ech_design *run, ech_comm *alone, ech_group *world,
+                                int64_t steps, ech_profile **out)
+{
+    measurement m = {.phase = phase};
+    ech_status status = open_alone(&m, run, alone, ech_group_size(world) > 1);
+    if (status == ECH_OK) status = ech_group_barrier(world);
+    if (status == ECH_OK) status = time_steps(&m, steps);
+    if (status == ECH_OK) status = ech_group_barrier(world);
+    if (status == ECH_OK) *out = summarize(&m, run->config);
+    close_alone(&m);
+    return status;
+}
+
+/* What R takes, measured with recomputation, beside all else, measured without. */
+static void take_phase(ech_profile *profile, const ech_profile *again, int phase)
+{
+    for (int b = 0; b < profile->blocks; b++) {
+        profile->block[b].low[phase] = again->block[b].low[phase];
+        profile->block[b].seconds[phase] = again->block[b].seconds[phase];
+        profile->block[b].high[phase] = again->block[b].high[phase];
+    }
+    if (again->processor_share < profile->processor_share)
+        profile->processor_share = again->processor_share;
+    profile->spread = ech_block_times_spread(profile->block, profile->blocks);
+}
+
+static ech_status measure(const ech_design *run, ech_comm *alone, ech_group *world, ech_comm *comm,
                           int64_t steps, ech_profile **out)
 {
-    int n = ech_comm_size(comm);
-    ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
-    for (int i = 0; i < n; i++) ranks[i] = i;
-    ECH_TRY(ech_group_create(comm, "world", ranks, n, &m->world));
-    ECH_TRY(open_alone(m, run, alone, n > 1));
-    ECH_TRY(ech_group_barrier(m->world));
-    ECH_TRY(time_steps(m, steps));
-    ECH_TRY(ech_group_barrier(m->world));
-    ech_profile *profile = summarize(m, run->config);
-    ech_status status = time_link(comm, profile);
-    if (status == ECH_OK) status = average(m->world, profile);
-    if (status == ECH_OK)
-        *out = profile;
-    else
-        ech_profile_destroy(profile);
-    return status;
+    bool reversible = run->config->model.reversible == 1;
+    ECH_CLEANUP(ech_profile_destroy_at) ech_profile *profile = NULL;
+    ECH_TRY(measure_alone(ECH_FORWARD, run, alone, world, steps, &profile));
+    for (int phase = ECH_RECOMPUTE; phase <= ECH_PROFILE_FULL + reversible; phase++) {
+        ECH_CLEANUP(ech_profile_destroy_at) ech_profile *again = NULL;
+        ECH_TRY(measure_alone(phase, run, alone, world, steps, &again));
+        take_phase(profile, again, phase);
+    }
+    ECH_TRY(time_link(comm, profile));
+    ECH_TRY(average(world, profile));
+    *out = profile;
+    profile = NULL;
+    return ECH_OK;
 }
 
 ech_status ech_measure_blocks(const ech_design *design, ech_comm *comm, int64_t steps,
                               ech_profile **out)
 {
-    measurement m = {0};
+    int n = ech_comm_size(comm);
+    ech_group *world = NULL;
     ech_comm *alone;
+    ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
+    for (int i = 0; i < n; i++) ranks[i] = i;
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, design->config->parallel.deadline, &alone));
-    ech_status status = measure(&m, design, alone, comm, steps, out);
-    close_alone(&m);
+    ech_status status = ech_group_create(comm, "world", ranks, n, &world);
+    if (status == ECH_OK) status = measure(design, alone, world, comm, steps, out);
+    ech_group_destroy(world);
     ech_comm_close(alone);
     return status;
 }

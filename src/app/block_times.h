@@ -47,7 +47,7 @@ double ech_block_times_spread(const ech_profile_block *block, int n);
 void ech_profile_judge(ech_profile *profile);
 
 /* The measurement of `echelon profile`. Every rank trains the unsharded model alone for `steps` training steps after
- * one that does not count, all ranks at the same time, so that they contend for memory as in the run. Medians and
+ * one that does not count, and as often again for each R of layout/profile.h, all ranks at the same time, so that they contend for memory as in the run. Medians and
  * quartiles over training steps and micro-batches are averaged over the ranks. Then ranks 0 and 1 measure the link
  * between them. `design`: the run's. *out is the same on every rank; release with ech_profile_destroy. Reads the run's
  * data, writes nothing. Collective. */

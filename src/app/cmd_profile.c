@@ -12,9 +12,10 @@
 #include "base/log.h"
 
 static const char about[] =
-    "Measures what the blocks of a model cost on this machine: seconds of forward and backwards, "
-    "bytes saved for the backward and sent. Each rank trains the whole model alone for a few "
-    "steps, all ranks at once. With the file as parallel.profile, `echelon plan --simulate' "
+    "Measures what the blocks of a model cost on this machine: seconds of forward, backwards and "
+    "recomputation, bytes saved for the backward and sent. Each rank trains the whole model alone "
+    "for a few steps, and as many again for each kind of recomputation, all ranks at once. With "
+    "the file as parallel.profile, `echelon plan --simulate' "
     "speaks of seconds, and parallel.partition=auto knows where to cut."
     "\v" ECH_RUN_NOTE;
 
@@ -36,8 +37,10 @@ static const ech_option options[] = {
 /* spread: how far the quartiles are apart, over the time. */
 static void print_times(const char *name, const double seconds[ECH_PROFILE_PHASES], double spread)
 {
-    printf("%-28s %10.3f %10.3f %10.3f %6.1f %%", name, 1e3 * seconds[ECH_FORWARD],
-           1e3 * seconds[ECH_BACKWARD_INPUT], 1e3 * seconds[ECH_BACKWARD_WEIGHT], 100 * spread);
+    printf("%-28s", name);
+    for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)
+        printf(" %10.3f", 1e3 * seconds[phase]);
+    printf(" %6.1f %%", 100 * spread);
 }
 
 /* A line per block, also where neighbours cost the same. */
@@ -45,8 +48,9 @@ static void print_profile(const ech_profile *profile, const ech_model *model, co
 {
     double sums[ECH_PROFILE_PHASES] = {0};
     printf("%s\n", profile->model);
-    printf("%-28s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F", "B", "W",
-           "spread", "saved", "sent on", "parameters");
+    printf("%-28s %10s %10s %10s %10s %10s %10s %8s %12s %12s %12s\n", "a micro-batch, ms", "F",
+           "B", "W", "R selective", "R full", "R invert", "spread", "saved", "sent on",
+           "parameters");
     for (int b = 0; b < profile->blocks; b++) {
         const ech_profile_block *cost = &profile->block[b];
         for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++)

@@ -30,8 +30,8 @@ static void sum_up_blocks(const ech_partition_problem *problem, costs *c)
         const ech_profile_block *block = &problem->block[b];
         sums all = c->before[b];
         all.forward += block->seconds[ECH_FORWARD];
-        all.backward += block->seconds[ECH_BACKWARD_INPUT];
-        all.backward += block->seconds[ECH_BACKWARD_WEIGHT];
+        for (int phase = ECH_FORWARD + 1; phase < ECH_PROFILE_PHASES; phase++)
+            all.backward += block->seconds[phase];
         all.params += (double)block->param_bytes;
         all.activations += (double)block->activation_bytes;
         c->before[b + 1] = all;

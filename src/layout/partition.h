@@ -20,7 +20,8 @@
  *
  *     pass + max over stages of (turns x busy - (F + B + W), (turns x n - 1) x links)
  *
- * where `pass` is F, B and W of all blocks and two messages for each boundary. Each step adds rates.other_seconds.
+ * where `pass` is F, B and W of all blocks and two messages for each boundary; what R takes counts to B. Each step adds
+ * rates.other_seconds.
  *
  * For each number of stages the search finds the partition with the smallest maximum. Among equals, the first
  * stage has the fewest blocks, then the fewest replicas, and so on for the stages after it.
@@ -32,7 +33,7 @@
 
 typedef struct ech_partition_problem {
     int blocks;
-    const ech_profile_block *block; /* [blocks] of one worker; borrowed */
+    const ech_profile_block *block; /* [blocks] of one worker, 0 s for what is not run; borrowed */
     int workers;
     ech_rates rates; /* `node` is workers of one machine, not ranks */
     int copies;      /* ranks of a worker over which gradients are summed, too: context ranks */

@@ -9,14 +9,23 @@
 #include "config/config.h"
 #include "model/model.h"
 
-enum { ECH_PROFILE_VERSION = 2 }; /* of the file; 1 had the times of fragments of blocks */
+/* Of the file. 1 had the times of fragments of blocks, 2 none of R. */
+enum { ECH_PROFILE_VERSION = 3 };
 
-/* The phases that are measured: F, B and W. What R takes follows from F, whose calls it repeats. */
-enum { ECH_PROFILE_PHASES = ECH_RECOMPUTE };
+/* What is measured: F, B and W without recomputation, and R by what it makes again (memory.recompute, memory.invert) of
+ * a block that is a segment of its own. */
+enum {
+    ECH_PROFILE_SELECTIVE = ECH_RECOMPUTE,
+    ECH_PROFILE_FULL,
+    ECH_PROFILE_INVERT,
+    ECH_PROFILE_PHASES
+};
+/* A phase among these, of blocks with these options. */
+int ech_profile_phase(ech_phase phase, const ech_block_options *options);
 
 /* One block and one micro-batch, on one rank. */
 typedef struct ech_profile_block {
-    double seconds[ECH_PROFILE_PHASES]; /* of F, B and W: medians */
+    double seconds[ECH_PROFILE_PHASES]; /* medians; 0: the block has no such phase */
     int64_t activation_bytes;           /* saved by F for B and W */
     int64_t boundary_bytes;             /* of the block's outputs, which the next block reads */
     int64_t param_bytes; /* of its parameters; a tied one counts at its first block */
@@ -50,6 +59,7 @@ ech_status ech_profile_read(const char *path, ech_profile **out);
 ech_status ech_profile_parse(const char *text, size_t n, const char *name, ech_profile **out);
 ech_status ech_profile_write(const ech_profile *profile, const char *path);
 void ech_profile_destroy(ech_profile *profile); /* accepts NULL */
+ECH_DESTROY_AT(ech_profile, ech_profile_destroy)
 
 /* Refuses a profile of another model or batch; the error has both descriptions and what to run instead. */
 ech_status ech_profile_check(const ech_profile *profile, const ech_config *config,

@@ -120,14 +120,21 @@ static double states_of(const proposer *p)
     return states / params;
 }
 
-/* The profile is of one rank that has all of a layer. */
+/* The profile is of one rank that has all of a layer, with whatever R may make again. */
 static void shard_blocks(const proposer *p)
 {
     int tensor = (int)p->config->parallel.tensor;
+    const ech_block_options options = {.recompute = (int)p->config->memory.recompute,
+                                       .invert = p->config->memory.invert == 1};
+    bool again = options.invert || options.recompute != ECH_RECOMPUTE_NONE;
     for (int b = 0; b < p->profile->blocks; b++) {
         ech_profile_block *block = &p->block[b];
         *block = p->profile->block[b];
-        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) block->seconds[phase] /= p->ranks;
+        for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) {
+            bool runs = phase < ECH_RECOMPUTE ||
+                        (again && phase == ech_profile_phase(ECH_RECOMPUTE, &options));
+            block->seconds[phase] = runs ? block->seconds[phase] / p->ranks : 0;
+        }
         block->activation_bytes /= p->ranks;
         block->boundary_bytes /= p->ranks;
         block->param_bytes /= tensor;

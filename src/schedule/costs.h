@@ -19,6 +19,10 @@ typedef struct ech_costs {
 /* Costs in seconds; without a profile, in units. config: for ech_rates_of. */
 ech_costs ech_costs_of(const ech_config *config, const ech_profile *profile);
 
+/* What R of the block does in this plan, over what it does where the block is a segment of its own (layout/profile.h):
+ * more where the R of another block reads what it makes. */
+double ech_costs_recomputed(const ech_plan *plan, int block);
+
 /* The ranks that take part in a message or collective: how many, the lowest and the highest. */
 typedef struct ech_participants {
     int members, first, last;

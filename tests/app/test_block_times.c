@@ -105,7 +105,10 @@ static const struct {
 } runs[] = {{"gpt2", "training.micro_batch_size=4"},
             {"llama", "training.micro_batch_size=4"},
             {"gpt2", "training.micro_batch_size=4 model.tie_word_embeddings=false "
-                     "model.resid_pdrop=0.1"}};
+                     "model.resid_pdrop=0.1"},
+            {"gpt2", "training.micro_batch_size=4 memory.recompute=selective"},
+            {"gpt2", "training.micro_batch_size=4 memory.recompute=full"},
+            {"llama", "training.micro_batch_size=4 model.reversible=true"}};
 
 /* Of three micro-batches the middle one is the median, and the quartiles are it and its neighbours. */
 static void test_sums(void **state)
@@ -117,11 +120,13 @@ static void test_sums(void **state)
         set_times(&t, 0.5);
         ech_profile *profile = profile_of(&t);
         for (int b = 0; b < profile->blocks; b++)
-            for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) {
+            for (int p = 0; p < ECH_PHASES; p++) {
                 const ech_profile_block *cost = &profile->block[b];
-                assert_near(cost->low[phase], sum_of(&t, b, phase, 0, &parts), 1e-12);
-                assert_near(cost->seconds[phase], sum_of(&t, b, phase, 1, &parts), 1e-12);
-                assert_near(cost->high[phase], sum_of(&t, b, phase, 2, &parts), 1e-12);
+                int phase = ech_profile_phase((ech_phase)p, &t.plan->model->options);
+                double ratio = p == ECH_RECOMPUTE ? ech_costs_recomputed(t.plan, b) : 1;
+                assert_near(cost->low[phase] * ratio, sum_of(&t, b, p, 0, &parts), 1e-12);
+                assert_near(cost->seconds[phase] * ratio, sum_of(&t, b, p, 1, &parts), 1e-12);
+                assert_near(cost->high[phase] * ratio, sum_of(&t, b, p, 2, &parts), 1e-12);
                 if (parts > most) most = parts;
             }
         assert_true(most > 1); /* B and W take turns */
@@ -177,12 +182,13 @@ static void test_busy(void **state)
 /* ---- measured: how much nobody can tell, but what of ---- */
 
 static ech_comm *endpoints[2];
+static const char *measured_keys;
 
 static void *measure_rank(void *argument)
 {
     ech_comm *comm = argument;
     ech_profile *profile = NULL;
-    ech_config *config = fixture_config("gpt2", "training.micro_batch_size=2");
+    ech_config *config = fixture_config("gpt2", measured_keys);
     ech_design design;
     ECH_ASSERT(ech_design_create(config, fixture_tokenizer, 2, 2, &design) == ECH_OK);
     ECH_ASSERT(ech_measure_blocks(&design, comm, 2, &profile) == ECH_OK);
@@ -191,9 +197,8 @@ static void *measure_rank(void *argument)
     return profile;
 }
 
-static void test_measured(void **state)
+static void measure(bool reversible)
 {
-    (void)state;
     pthread_t thread;
     void *profiles[2];
     assert_int_equal(ech_comm_open(ech_comm_find("local"), 2, 60, endpoints), ECH_OK);
@@ -208,6 +213,8 @@ static void test_measured(void **state)
             /* The embedding has no B, and the head's does all. */
             bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT) &&
                             !(b == 3 && phase == ECH_BACKWARD_WEIGHT);
+            if (phase >= ECH_RECOMPUTE)
+                computes = b > 0 && b < 3 && (phase != ECH_PROFILE_INVERT || reversible);
             assert_int_equal(cost->seconds[phase] > 0, computes);
             assert_true(cost->low[phase] <= cost->seconds[phase]);
             assert_true(cost->seconds[phase] <= cost->high[phase]);
@@ -222,6 +229,15 @@ static void test_measured(void **state)
         ech_profile_destroy(profiles[r]);
         ech_comm_close(endpoints[r]);
     }
+}
+
+static void test_measured(void **state)
+{
+    (void)state;
+    measured_keys = "training.micro_batch_size=2";
+    measure(false);
+    measured_keys = "training.micro_batch_size=2 model.reversible=true";
+    measure(true);
 }
 
 int main(void)

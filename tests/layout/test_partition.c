@@ -51,7 +51,7 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         double f = 0, b = 0, w = 0, a = 0, M = (double)p->micro_batches, turns = p->turns;
         for (int l = i; l < j; l++) {
             f += p->block[l].seconds[0];
-            b += p->block[l].seconds[1] + p->block[l].seconds[2];
+            for (int part = 1; part < ECH_PROFILE_PHASES; part++) b += p->block[l].seconds[part];
             w += (double)p->block[l].param_bytes;
             a += (double)p->block[l].activation_bytes;
         }
@@ -329,7 +329,7 @@ static void make_vgg(ech_profile_block *block)
     }
     assert_true(fabs(all / 1e9 - 15.47) < 0.005 && fabs(params / 1e6 - 138.36) < 0.005);
     for (int l = 0; l < 16; l++)
-        for (int p = 0; p < ECH_PROFILE_PHASES; p++) block[l].seconds[p] = 0.28 * work[l] / all / 3;
+        for (int p = 0; p < ECH_RECOMPUTE; p++) block[l].seconds[p] = 0.28 * work[l] / all / 3;
 }
 
 /* Convolutions compute much and have few parameters, fully connected layers the opposite: on 16 workers over

@@ -49,11 +49,11 @@ static ech_profile_block costs[] = {
      .param_bytes = 1000000000000,
      .low = {0.1, 0, 0},
      .high = {1.0 / 3, 5e-324, 1e-7}},
-    {.seconds = {1e9, 0.1, 1e-7},
+    {.seconds = {1e9, 0.1, 1e-7, 1.0 / 7, 0.3, 3},
      .activation_bytes = 123456789,
      .param_bytes = 4,
-     .low = {1, 1.0 / 30, 1e-8},
-     .high = {1e9, 0.2, 1.0 / 3}},
+     .low = {1, 1.0 / 30, 1e-8, 0.1, 0.1, 1},
+     .high = {1e9, 0.2, 1.0 / 3, 1, 0.7, 3}},
 };
 
 static ech_profile make_profile(void)
@@ -134,11 +134,13 @@ static void test_what_is_not_written(void **state)
 }
 
 static const char whole[] =
-    "{\"version\": 2, \"echelon\": \"0.1.0\", \"model\": \"m\", \"busy\": false, \"spread\": 0.5, "
+    "{\"version\": 3, \"echelon\": \"0.1.0\", \"model\": \"m\", \"busy\": false, \"spread\": 0.5, "
     "\"processor_share\": 1, \"bandwidth\": 2, \"latency\": 1e-5, \"update_seconds_per_byte\": 0, "
     "\"other_seconds\": 7, \"blocks\": [{\"name\": \"a\", \"forward\": [1, 1, 1.5], "
-    "\"backward_input\": [0, 2, 3], \"backward_weight\": [2, 3.5, 1e9], \"activation_bytes\": 4, "
-    "\"boundary_bytes\": 5, \"parameter_bytes\": 6}]}";
+    "\"backward_input\": [0, 2, 3], \"backward_weight\": [2, 3.5, 1e9], "
+    "\"recompute_selective\": [0, 0.5, 0.5], \"recompute_full\": [0, 0.75, 1], "
+    "\"invert\": [0, 0, 0], \"activation_bytes\": 4, \"boundary_bytes\": 5, \"parameter_bytes\": "
+    "6}]}";
 
 static void test_what_is_read(void **state)
 {
@@ -149,6 +151,9 @@ static void test_what_is_read(void **state)
     assert_true(have->block[0].seconds[ECH_FORWARD] == 1);
     assert_true(have->block[0].seconds[ECH_BACKWARD_INPUT] == 2);
     assert_true(have->block[0].seconds[ECH_BACKWARD_WEIGHT] == 3.5);
+    assert_true(have->block[0].seconds[ECH_PROFILE_SELECTIVE] == 0.5);
+    assert_true(have->block[0].seconds[ECH_PROFILE_FULL] == 0.75);
+    assert_true(have->block[0].seconds[ECH_PROFILE_INVERT] == 0);
     assert_true(have->block[0].low[ECH_BACKWARD_WEIGHT] == 2);
     assert_true(have->block[0].high[ECH_BACKWARD_WEIGHT] == 1e9);
     assert_true(have->other_seconds == 7 && have->spread == 0.5 && have->processor_share == 1);
@@ -166,11 +171,12 @@ static const struct {
     ech_status status;
     const char *message;
 } changes[] = {
-    {"\"version\": 2", "\"version\": 1", ECH_EUNSUPPORTED, "p: version 1, this program reads"},
-    {"\"version\": 2, ", "", ECH_EINPUT, "'version' is no whole number"},
-    {"\"version\": 2", "\"version\": 2.0", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 3", "\"version\": 2", ECH_EUNSUPPORTED,
+     "p: version 2, this program reads version 3; measure again"},
+    {"\"version\": 3, ", "", ECH_EINPUT, "'version' is no whole number"},
+    {"\"version\": 3", "\"version\": 3.0", ECH_EINPUT, "'version' is no whole number"},
     {"\"echelon\": \"0.1.0\"", "\"echelon\": 1", ECH_EINPUT, "'echelon' is no text"},
-    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 10 keys where version 2 has 11"},
+    {"\"echelon\": \"0.1.0\", ", "", ECH_EINPUT, "p: 10 keys where version 3 has 11"},
     {"\"model\": \"m\"", "\"model\": [\"m\"]", ECH_EINPUT, "'model' is no text"},
     {"\"model\": \"m\"", "\"model\": \"\\u0000\"", ECH_EINPUT, "bad JSON"},
     {"\"bandwidth\": 2", "\"bandwidth\": -2", ECH_EINPUT, "p: 'bandwidth' is no number from 0"},
@@ -193,6 +199,8 @@ static const struct {
      "'forward' is no array of three"},
     {"\"forward\": [1, 1, 1.5]", "\"forward\": [1, 2, 1.5]", ECH_EINPUT, "does not ascend"},
     {"\"backward_input\": [0, 2, 3], ", "", ECH_EINPUT, "'backward_input' is no array of three"},
+    {"\"recompute_full\": [0, 0.75, 1], ", "", ECH_EINPUT, "'recompute_full' is no array of three"},
+    {"\"invert\": [0, 0, 0]", "\"invert\": [0, 0]", ECH_EINPUT, "'invert' is no array of three"},
     {"3.5, 1e9]", "3.5, 1e10]", ECH_EINPUT, "blocks[0]: 'backward_weight' is no number from 0 to"},
     {"\"busy\": false", "\"busy\": 0", ECH_EINPUT, "p: 'busy' is not true or false"},
     {"\"spread\": 0.5", "\"spread\": -1", ECH_EINPUT, "p: 'spread' is no number"},
@@ -202,7 +210,7 @@ static const struct {
     {"_bytes\": 5", "_bytes\": -5", ECH_EINPUT, "'boundary_bytes' is no whole number from 0"},
     {"_bytes\": 6", "_bytes\": 1000000000001", ECH_EINPUT, "from 0 to 1000000000000"},
     {"_bytes\": 6", "_bytes\": 99999999999999999999", ECH_EINPUT, "bad JSON"},
-    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 6 keys where version 2 has 7"},
+    {"\"name\": \"a\", ", "", ECH_EINPUT, "blocks[0]: 9 keys where version 3 has 10"},
     {"\"name\": \"a\"", "\"name\": 1", ECH_EINPUT, "blocks[0]: 'name' is no text"},
     {"\"name\": \"a\"", "\"name\": \"\xff\"", ECH_EINPUT, "bad JSON"},
     {"}]}", "}]} x", ECH_EINPUT, "bad JSON"},
@@ -263,13 +271,14 @@ static void test_many_blocks(void **state)
     (void)state;
     ech_text text = {0};
     ech_text_append(&text,
-                    "{\"version\":2,\"echelon\":\"\",\"model\":\"\",\"busy\":true,\"spread\":0,"
+                    "{\"version\":3,\"echelon\":\"\",\"model\":\"\",\"busy\":true,\"spread\":0,"
                     "\"processor_share\":0,\"bandwidth\":0,\"latency\":0,"
                     "\"update_seconds_per_byte\":0,\"other_seconds\":0,\"blocks\":[");
     for (int i = 0; i < 1000; i++)
         ech_text_append(&text,
                         "%s{\"name\":\"\",\"forward\":[0,0,0],\"backward_input\":[0,0,0],"
-                        "\"backward_weight\":[0,0,0],"
+                        "\"backward_weight\":[0,0,0],\"recompute_selective\":[0,0,0],"
+                        "\"recompute_full\":[0,0,0],\"invert\":[0,0,0],"
                         "\"activation_bytes\":0,\"boundary_bytes\":0,\"parameter_bytes\":%d}",
                         i ? "," : "", i % 10);
     ech_text_append(&text, "]}");
@@ -342,9 +351,10 @@ static void test_match_with_a_run(void **state)
         "model.embd_pdrop=0.1",       "model.attn_pdrop=0.1",
         "model.resid_pdrop=0",        "training.micro_batch_size=4",
         "data.sequence_length=4",     "precision.compute=fp64",
-        "parallel.threads=2"};
+        "parallel.threads=2",         "model.reversible=true"};
     static const char *const same[] = {"training.steps=9", "model.resid_pdrop=0.2",
-                                       "training.global_batch_size=16", "parallel.pipeline=2"};
+                                       "training.global_batch_size=16", "parallel.pipeline=2",
+                                       "memory.recompute=full"};
     ech_config *config = make_config(NULL);
     ech_model *model;
     assert_int_equal(ech_model_create(config, &model), ECH_OK);

@@ -183,6 +183,31 @@ static void test_shapes(void **state)
            slow, "[0, 1, 1, 1]", 2, "auto");
 }
 
+/* What is recomputed counts, and what the profile knows of other recomputation does not: layers of 1 second and a head
+ * of 3, where full recomputation takes 3 of each layer. */
+static void test_recomputation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *recompute, *partition;
+    } cases[] = {{"none", "[3, 0]"}, {"selective", "[3, 0]"}, {"full", "[2, 1]"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char keys[100], text[100];
+        snprintf(keys, sizeof keys, "parallel.pipeline=2 memory.recompute=%s", cases[i].recompute);
+        costs of = costs_of(keys, 1000);
+        of.profile.block = of.block;
+        of.block[4].seconds[ECH_FORWARD] = 3;
+        for (int b = 1; b < 4; b++) of.block[b].seconds[ECH_FORWARD] = 1;
+        for (int b = 1; b < 4; b++) of.block[b].seconds[ECH_PROFILE_FULL] = 3;
+        ech_config *config = make(keys);
+        sample_set(config, "parallel.partition=auto");
+        assert_int_equal(choose(config, &of.profile, 2), ECH_OK);
+        print(&config->parallel.partition, "even", text, sizeof text);
+        assert_string_equal(text, cases[i].partition);
+        ech_config_destroy(config);
+    }
+}
+
 /* GPT-2 of 12 layers: seconds of a micro-batch as one thread takes them. */
 static costs gpt2(const char *keys, double bandwidth)
 {
@@ -388,9 +413,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_never_slower), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_memory_of_a_vee),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_recomputation),
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_never_slower),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_memory_of_a_vee),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,31 +82,28 @@ static double fraction_of(const ech_plan *plan, const ech_step *step)
     return (all > 0 ? own / all : 1) / ech_plan_ways(plan);
 }
 
-static double effort_of_phase(const ech_plan *plan, int index, ech_phase phase)
+double ech_costs_recomputed(const ech_plan *plan, int index)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     const ech_block *block = plan->model->block.at[index];
-    ech_calls calls = ech_plan_calls(plan, list, index, phase);
-    double sum = 0;
-    for (int c = calls.first; c < calls.end; c++)
-        sum += effort_of(block, &block->program[phase].at[c], phase, list->extent);
-    return sum;
-}
-
-/* What R takes, over what F takes. */
-static double recomputed_fraction(const ech_plan *plan, int index)
-{
-    double forward = effort_of_phase(plan, index, ECH_FORWARD);
-    return forward > 0 ? effort_of_phase(plan, index, ECH_RECOMPUTE) / forward : 1;
+    int end = ech_plan_calls(plan, list, index, ECH_RECOMPUTE).end;
+    double all = 0, needed = 0;
+    for (int c = 0; c < end; c++) {
+        const ech_block_call *call = &block->program[ECH_RECOMPUTE].at[c];
+        double work = effort_of(block, call, ECH_RECOMPUTE, list->extent);
+        all += work;
+        if (c < block->needed) needed += work;
+    }
+    return needed > 0 ? all / needed : 1;
 }
 
 static double seconds(const ech_step_query *q)
 {
-    bool again = q->step->phase == ECH_RECOMPUTE;
-    const double *measured = q->costs->profile->block[q->step->block].seconds;
-    double all = again ? measured[ECH_FORWARD] * recomputed_fraction(q->plan, q->step->block)
-                       : measured[q->step->phase];
-    return all * fraction_of(q->plan, q->step);
+    const ech_step *step = q->step;
+    int phase = ech_profile_phase(step->phase, &q->plan->model->options);
+    double again = step->phase == ECH_RECOMPUTE ? ech_costs_recomputed(q->plan, step->block) : 1;
+    return q->costs->profile->block[step->block].seconds[phase] * again *
+           fraction_of(q->plan, step);
 }
 
 /* Whether a phase of the block computes anything, besides what groups of ranks do. */
