@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the interpreter itself costs: a list of steps that do next to nothing (SCALE divides once),
+ * What the interpreter itself costs: a list of steps that do next to nothing (NORM_SUM adds a few numbers),
  * run by one rank. Prints ns per step, the median of many runs, for
  *
  *     alone     steps of the compute lane that wait for nothing
@@ -71,7 +71,7 @@ static ech_status fill_list(const bench *b, const variant *how, ech_plan *plan)
     for (int s = 0; s < b->steps; s++) {
         bool waits = how->waits && s > 0 && (s % 2 == 1 || how->changes_lanes);
         bool other = how->changes_lanes && s % 2 == 1;
-        ech_step step = {.kind = ECH_STEP_SCALE,
+        ech_step step = {.kind = ECH_STEP_NORM_SUM,
                          .lane = other ? ECH_LANE_REDUCE : ECH_LANE_COMPUTE,
                          .chunk = -1,
                          .micro = -1,
@@ -81,8 +81,7 @@ static ech_status fill_list(const bench *b, const variant *how, ech_plan *plan)
                          .first_after = (int)list->after.n,
                          .afters = waits,
                          .scratch = -1,
-                         .tick = s,
-                         .ticks = 1};
+                         .tick = s};
         ECH_PUSH(list->step, step);
         if (waits) ECH_PUSH(list->after, s - 1);
     }
@@ -101,7 +100,7 @@ static int by_value(const void *a, const void *b)
 static void count_step(void *context, ech_exec *exec, const ech_step *step)
 {
     (void)exec;
-    *(int *)context += step->kind == ECH_STEP_SCALE;
+    *(int *)context += step->kind == ECH_STEP_NORM_SUM;
 }
 
 /* Whether the compute lane does run them all: what is timed is what is meant. */
@@ -169,7 +168,7 @@ static const ech_kernels idle_kernels = {
 #undef X
 };
 
-/* No batches are read: LOAD becomes one more SCALE. */
+/* No batches are read: LOAD becomes one more NORM_SUM. */
 static int prepare_real(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -177,7 +176,7 @@ static int prepare_real(ech_plan *plan)
     plan->kernels = &idle_kernels;
     for (size_t s = 0; s < list->step.n; s++) {
         ech_step *step = &list->step.at[s];
-        if (step->kind == ECH_STEP_LOAD) step->kind = ECH_STEP_SCALE;
+        if (step->kind == ECH_STEP_LOAD) step->kind = ECH_STEP_NORM_SUM;
         if (ech_step_kind_phase(step->kind) >= 0) calls += step->calls;
     }
     return calls;

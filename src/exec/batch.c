@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps that exchange data with the host: COUNT, SCALE, LOAD, READ, LOGITS.
+ * Batches in, logits out: LOAD, LOGITS.
  */
-#include <math.h>
-#include <string.h>
-
 #include "exec/state.h"
 
 /* One step's rows of samples of T tokens each: their positions. */
@@ -43,8 +40,7 @@ static void load_slot(ech_exec *exec, const ech_step *step, ech_slot slot, const
     }
 }
 
-/* The batch of the step's turn. It stays until that of the next turn is asked for. */
-static ech_status find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out)
+ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out)
 {
     return ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, out);
 }
@@ -58,75 +54,11 @@ ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
         return ECH_OK;
     }
     const ech_batch *batch;
-    ECH_TRY(find_batch(exec, step, &batch));
+    ECH_TRY(ech_exec_find_batch(exec, step, &batch));
     load_slot(exec, step, ECH_TOKENS, batch->tokens);
     load_slot(exec, step, ECH_TARGETS, batch->targets);
     load_slot(exec, step, ECH_WEIGHTS, batch->weights);
     load_slot(exec, step, ECH_STARTS, batch->starts);
-    return ECH_OK;
-}
-
-ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
-{
-    double *row = ech_exec_row(exec, step->turn);
-    memset(row, 0, (size_t)ech_plan_row(exec->plan) * sizeof *row);
-    const ech_batch *batch;
-    ECH_TRY(find_batch(exec, step, &batch));
-    ech_exec_mark(exec, step->tick);
-    row[ECH_SCALAR_TOKENS] = batch->step_tokens;
-    row[ECH_SCALAR_STOP] = exec->ask_stop;
-    row[ECH_SCALAR_SAVE_NOW] = exec->ask_save;
-    row[ECH_SCALAR_SAVE_FAILED] = ech_saver_has_failed(&exec->saver);
-    return ECH_OK;
-}
-
-ech_status ech_handle_SCALE(ech_exec *exec, const ech_step *step)
-{
-    double *row = ech_exec_row(exec, step->turn);
-    double tokens = row[ECH_SCALAR_TOKENS];
-    row[ECH_SCALAR_LOSS_SCALE] = exec->lasting->scaler.scale;
-    row[ECH_SCALAR_LOSS_FACTOR] = tokens > 0 ? row[ECH_SCALAR_LOSS_SCALE] / tokens : 0;
-    return ECH_OK;
-}
-
-/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. */
-static double whole_norm(const ech_exec *exec, const double *row)
-{
-    double sum = 0;
-    for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row[ECH_SCALARS + i];
-    return sqrt(sum);
-}
-
-static void read_turn(ech_exec *exec, int turn)
-{
-    const double *s = ech_exec_row(exec, turn);
-    ech_readings *r = &exec->readings[turn];
-    r->loss_sum = s[ECH_SCALAR_LOSS];
-    r->tokens = s[ECH_SCALAR_LOSS_WEIGHT];
-    r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
-    if (exec->list->kind != ECH_LIST_TRAIN) return;
-    r->grad_norm = whole_norm(exec, s);
-    r->learning_rate = s[ECH_SCALAR_LEARNING_RATE];
-    r->loss_scale = s[ECH_SCALAR_LOSS_SCALE];
-    r->clip = s[ECH_SCALAR_CLIP] * r->loss_scale;
-    r->updates = (int64_t)s[ECH_SCALAR_UPDATES];
-    r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);
-    r->overflow = s[ECH_SCALAR_OVERFLOW] > 0;
-    r->stop = s[ECH_SCALAR_STOP] > 0;
-    r->save_now = s[ECH_SCALAR_SAVE_NOW] > 0;
-    r->save_failed = s[ECH_SCALAR_SAVE_FAILED] > 0;
-}
-
-ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)
-{
-    const double *s = ech_exec_row(exec, step->turn);
-    if (exec->list->kind == ECH_LIST_CHECK) {
-        ech_readings *r = exec->readings;
-        for (int i = 0; i < 4; i++)
-            r->hash_differs |= s[ECH_SCALAR_HASH0 + i] != -s[ECH_SCALAR_HASH4 + i];
-        return ECH_OK;
-    }
-    for (int turn = 0; turn < exec->list->turns; turn++) read_turn(exec, turn);
     return ECH_OK;
 }
 

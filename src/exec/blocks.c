@@ -131,9 +131,9 @@ static void prepare_step(frame *f, ech_call *call)
         f->scratch = ech_exec_touch(exec, f->step->scratch);
         f->scratch_bytes = (size_t)ech_plan_value(exec->plan, exec->list, f->step->scratch)->bytes;
     }
-    double *row = ech_exec_row(exec, f->step->turn);
-    call->loss_sums = &row[ECH_SCALAR_LOSS];
-    call->loss_factor = &row[ECH_SCALAR_LOSS_FACTOR];
+    ech_scalar_row *row = ech_exec_row(exec, f->step->turn);
+    call->loss_sums = &row->loss; /* and loss_weight */
+    call->loss_factor = &row->loss_factor;
 }
 
 /* ---- a call ---- */

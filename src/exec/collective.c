@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lanes of groups. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
- * between blocks, REDUCE and REDUCE_GRADS. And counts of what a rank has sent so far.
+ * between blocks, REDUCE_GRADS (REDUCE: scalars.c). And counts of what a rank has sent so far.
  */
-#include <math.h>
 #include <string.h>
 
 #include "exec/state.h"
@@ -124,39 +123,7 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }
 
-/* ---- the reduce lane: scalars ---- */
-
-/* The squares of each slice of a parameter count on one rank only. A NaN or infinity counts on all, since it might be on
- * this rank alone, and all must know. */
-static void count_own_squares(ech_exec *exec, double *squares)
-{
-    const ech_plan *plan = exec->plan;
-    for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i) && isfinite(squares[i]))
-            squares[i] = 0;
-}
-
-/* Tensor ranks have the same loss: it counts on the first. */
-static void count_own_loss(const ech_exec *exec, double *row)
-{
-    if (exec->plan->layout->coordinates[exec->plan->rank].tensor > 0)
-        row[ECH_SCALAR_LOSS] = row[ECH_SCALAR_LOSS_WEIGHT] = 0;
-}
-
-ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
-{
-    double *row = (double *)ech_exec_address(exec, step, exec->plan->scalars) +
-                  (size_t)step->turn * (size_t)ech_plan_row(exec->plan);
-    bool counts = step->group == ECH_GROUP_WORLD && step->index <= ECH_SCALAR_LOSS &&
-                  step->index + step->count > ECH_SCALAR_LOSS;
-    if (counts) count_own_loss(exec, row);
-    if (step->index + step->count > ECH_SCALARS) count_own_squares(exec, row + ECH_SCALARS);
-    return ech_group_fold(exec->channel[step->group][step->lane],
-                          step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM, &row[step->index],
-                          step->count);
-}
-
-/* ---- gradients ---- */
+/* ---- the reduce lane: gradients ---- */
 
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {

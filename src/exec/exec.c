@@ -225,9 +225,7 @@ static ech_status setup_exec(ech_exec *exec)
     ech_threads_touch(exec);
     ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
-    exec->scalars = ech_exec_look(exec, plan->scalars);
-    size_t bytes = (size_t)plan->persistent.at[plan->scalars].bytes - sizeof *exec->lasting;
-    exec->lasting = (ech_plan_scalars *)((char *)exec->scalars + bytes);
+    ECH_TRY(ech_scalars_create(exec));
     exec->readings = ech_pool_alloc(exec->pool, turns * sizeof *exec->readings);
     ech_ledger_create(exec);
     ech_views_create(exec);
@@ -276,6 +274,7 @@ void ech_exec_destroy(ech_exec *exec)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
     ech_threads_unbind(exec);
+    exec->device->event_destroy(exec->fetched);
     for (int lane = 0; lane < ECH_LANES; lane++) exec->device->queue_destroy(exec->queue[lane]);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
     free(exec->posted.at);
@@ -334,11 +333,6 @@ void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context)
     exec->observer_context = context;
 }
 
-const ech_readings *ech_exec_readings(const ech_exec *exec)
-{
-    return exec->readings;
-}
-
 const double *ech_exec_logits(const ech_exec *exec)
 {
     return exec->logits;
@@ -348,16 +342,6 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)
 {
     exec->ask_stop = stop;
     exec->ask_save = save_now;
-}
-
-int64_t ech_exec_updates(const ech_exec *exec)
-{
-    return (int64_t)exec->lasting->updates;
-}
-
-ech_scaler ech_exec_scaler(const ech_exec *exec)
-{
-    return exec->lasting->scaler;
 }
 
 void ech_exec_record(ech_exec *exec, bool on)
@@ -373,11 +357,6 @@ const ech_exec_times *ech_exec_get_times(const ech_exec *exec)
 void ech_exec_mark(ech_exec *exec, int tick)
 {
     if (exec->records) exec->times.marks[tick] = ech_clock_now();
-}
-
-double *ech_exec_row(const ech_exec *exec, int turn)
-{
-    return exec->scalars + (size_t)turn * (size_t)ech_plan_row(exec->plan);
 }
 
 ech_group *ech_exec_world(ech_exec *exec)

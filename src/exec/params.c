@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameters, their gradients and optimizer states: INIT, NORM, NORM_SUM, CLIP, STASH, HASH, and
- * views of them.
+ * Parameters, their gradients and optimizer states: INIT, NORM, STASH, HASH, and views of them.
  */
-#include <math.h>
 #include <xxhash.h>
 
 #include "exec/state.h"
@@ -140,8 +138,8 @@ ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
     (void)step;
     for (int i = 0; i < (int)exec->plan->model->param.n; i++)
         if (exec->plan->param[i].value >= 0) init_param(exec, i);
-    *exec->lasting = (ech_plan_scalars){0};
-    ech_scaler_begin(exec->config, &exec->lasting->scaler);
+    exec->updates = 0;
+    ech_scaler_begin(exec->config, &exec->scaler);
     return ECH_OK;
 }
 
@@ -156,8 +154,8 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     double *partials = ech_exec_touch(exec, plan->partials);
-    double *row = ech_exec_row(exec, step->turn), *squares = row + ECH_SCALARS;
-    double scale = row[ECH_SCALAR_LOSS_SCALE];
+    ech_scalar_row *row = ech_exec_row(exec, step->turn);
+    double *squares = row->squares, scale = row->loss_scale;
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
@@ -174,66 +172,6 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         for (int64_t b = 0; b < blocks; b++) squares[params[i]] += partials[p->norm_first + b];
         squares[params[i]] /= scale * scale; /* powers of two: nothing is rounded */
     }
-    return ECH_OK;
-}
-
-static bool is_asynchronous(const ech_exec *exec)
-{
-    return exec->plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
-}
-
-/* Under asynchronous schedules squares are not folded yet: this rank sums its own, without those of parameters that a
- * lower tensor rank has as well. */
-ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
-{
-    const ech_plan *plan = exec->plan;
-    double *row = ech_exec_row(exec, step->turn), sum = 0;
-    for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!is_asynchronous(exec) || ech_layout_is_first(plan->layout, plan->model, plan->rank, i))
-            sum += row[ECH_SCALARS + i];
-    row[ECH_SCALAR_SQUARES] = sum;
-    return ECH_OK;
-}
-
-/* Under asynchronous schedules the loss is of this replica only; squares are of all. */
-static bool is_finite(const ech_exec *exec, const double *row)
-{
-    return isfinite(row[ECH_SCALAR_SQUARES]) &&
-           (is_asynchronous(exec) || isfinite(row[ECH_SCALAR_LOSS]));
-}
-
-/* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
- * sees the same folded numbers. */
-static bool take_overflow(ech_exec *exec, const double *s)
-{
-    ech_scaler *scaler = &exec->lasting->scaler;
-    bool overflow = !isfinite(s[ECH_SCALAR_SQUARES]);
-    if (!ech_scaler_is_dynamic(exec->config) || exec->scanning || !isfinite(s[ECH_SCALAR_LOSS]) ||
-        (overflow && s[ECH_SCALAR_LOSS_SCALE] <= 1))
-        return false;
-    ech_scaler_take(scaler, overflow);
-    return overflow;
-}
-
-/* A withheld step advances neither the optimizer's count nor the curve; under asynchronous schedules,
- * where stages withhold each for itself, it does, so that the count is the same everywhere. A scan repeats
- * a step that was withheld, and leaves it so even if nothing is wrong the second time. */
-ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
-{
-    double *s = ech_exec_row(exec, step->turn);
-    s[ECH_SCALAR_GRAD_NORM] = sqrt(s[ECH_SCALAR_SQUARES]);
-    s[ECH_SCALAR_NONFINITE] = is_finite(exec, s) ? 0 : 1;
-    s[ECH_SCALAR_OVERFLOW] = take_overflow(exec, s);
-    s[ECH_SCALAR_WITHHELD] = s[ECH_SCALAR_NONFINITE] > 0 || exec->scanning;
-    s[ECH_SCALAR_LEARNING_RATE] = s[ECH_SCALAR_CLIP] = 0;
-    if (s[ECH_SCALAR_WITHHELD] <= 0 || is_asynchronous(exec)) exec->lasting->updates += 1;
-    s[ECH_SCALAR_UPDATES] = exec->lasting->updates;
-    if (s[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
-    s[ECH_SCALAR_LEARNING_RATE] =
-        ech_learning_rate(exec->config, exec->curve, (int64_t)s[ECH_SCALAR_UPDATES]);
-    s[ECH_SCALAR_CLIP] =
-        ech_clip_factor(s[ECH_SCALAR_GRAD_NORM], exec->config->optimizer.clip_norm) /
-        s[ECH_SCALAR_LOSS_SCALE];
     return ECH_OK;
 }
 
@@ -263,7 +201,7 @@ static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
  * where all ranks had the same quarter. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
 {
-    double *row = ech_exec_row(exec, step->turn);
+    double *parts = ech_exec_row(exec, step->turn)->hash;
     XXH64_hash_t hash = 0;
     if (step->group == ECH_GROUP_DATA) exec->readings->hash_differs = false; /* comes first */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
@@ -278,8 +216,8 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     }
     for (int i = 0; i < 4; i++) {
         double quarter = (double)(hash >> 16 * i & 0xffff);
-        row[ECH_SCALAR_HASH0 + i] = quarter;
-        row[ECH_SCALAR_HASH4 + i] = -quarter;
+        parts[i] = quarter;
+        parts[4 + i] = -quarter;
     }
     return ECH_OK;
 }

@@ -237,9 +237,8 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         if (has_param(exec, param)) ech_exec_round_weights(exec, param, 0);
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
-    exec->lasting->updates = (double)info->optimizer_count;
-    if (info->has_scaler && ech_scaler_is_dynamic(exec->config))
-        exec->lasting->scaler = info->scaler;
+    exec->updates = info->optimizer_count;
+    if (info->has_scaler && ech_scaler_is_dynamic(exec->config)) exec->scaler = info->scaler;
     return keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }
 

@@ -68,10 +68,9 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round
         exec->context->scratch_bytes =
             (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
     }
-    const double *s = ech_exec_row(exec, step->turn);
-    ech_update update = {.learning_rate = s[ECH_SCALAR_LEARNING_RATE],
-                         .count = (int64_t)s[ECH_SCALAR_UPDATES],
-                         .grad_scale = s[ECH_SCALAR_CLIP]};
+    const ech_scalar_row *s = ech_exec_row(exec, step->turn);
+    ech_update update = {
+        .learning_rate = s->learning_rate, .count = s->updates, .grad_scale = s->clip};
     exec->plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
@@ -86,7 +85,7 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     if (statistics >= 0) ech_exec_touch(exec, statistics);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    if (ech_exec_row(exec, step->turn)[ECH_SCALAR_WITHHELD] <= 0)
+    if (ech_exec_row(exec, step->turn)->withheld <= 0)
         return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
     for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], step->version);
     return ECH_OK;
@@ -101,7 +100,7 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
     const struct ech_folded *folded = &bucket->folded[step->count];
     exec->device->fill(ech_exec_queue(exec, step), statistics + folded->at, 0,
                        (size_t)folded->bytes);
-    if (ech_exec_row(exec, step->turn)[ECH_SCALAR_WITHHELD] > 0) return ECH_OK;
+    if (ech_exec_row(exec, step->turn)->withheld > 0) return ECH_OK;
     return work_on_bucket(exec, step, step->count);
 }
 

@@ -36,7 +36,7 @@ static bool is_shared(const ech_plan *plan, ech_layout_group group)
 
 int ech_plan_row(const ech_plan *plan)
 {
-    return ECH_SCALARS + (int)plan->model->param.n;
+    return (int)ECH_SCALARS + (int)plan->model->param.n;
 }
 
 static int add(framing *f, ech_step_kind kind, int index, int after)
@@ -145,7 +145,6 @@ static void copy_step(framing *f, size_t s)
 static void begin_turn(framing *f)
 {
     if (f->list->purpose != ECH_GENERATE) add(f, ECH_STEP_COUNT, -1, -1);
-    if (f->list->purpose == ECH_TRAIN) add(f, ECH_STEP_SCALE, -1, -1);
 }
 
 /* Before a micro-batch's first forward the next one is loaded, of the next turn, too. */
@@ -202,7 +201,7 @@ static void add_update(framing *f)
     int summed = add(f, ECH_STEP_NORM_SUM, -1, folded);
     /* Of a stage alone: its tensor ranks have shares. */
     if (!is_synchronous(f))
-        folded = add_reduce_over(f, ECH_GROUP_TENSOR, ECH_SCALAR_SQUARES, 1, summed);
+        folded = add_reduce_over(f, ECH_GROUP_TENSOR, ECH_SCALAR_SQUARES_SUM, 1, summed);
     add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
     for (size_t b = 0; b < buckets; b++) {
         if (f->plan->versions > 1) {

@@ -28,8 +28,8 @@ static const char *const lists[] = {
 #undef X
 };
 
-static const char *const scalars[] = {
-#define X(name, meaning) #name,
+static const char *const scalars[ECH_SCALARS] = {
+#define X(name, ...) [ECH_SCALAR_##name] = #name,
 #include "schedule/scalars.def"
 #undef X
 };
@@ -54,8 +54,10 @@ const char *ech_list_name(ech_list_kind kind)
     return lists[kind];
 }
 
-const char *ech_scalar_name(ech_scalar scalar)
+const char *ech_scalar_name(int scalar)
 {
+    if (scalar >= (int)ECH_SCALARS) return "squares";
+    while (!scalars[scalar]) scalar--;
     return scalars[scalar];
 }
 

@@ -69,8 +69,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     for (size_t i = 0; i < params; i++) plan_param(plan, request, (int)i);
     int64_t rows = forward_only ? 1 : plan->schedule->turns;
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
-    plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0,
-                                            rows * row_bytes + (int64_t)sizeof(ech_plan_scalars));
+    plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0, rows * row_bytes);
     plan->partials = forward_only
                          ? -1
                          : ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 1,
@@ -128,8 +127,8 @@ static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group)
     if (ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1) {
         int added = ech_list_add(list, ECH_STEP_REDUCE);
         ech_step *reduce = &list->step.at[added];
-        reduce->index = ECH_SCALAR_HASH0;
-        reduce->count = ECH_SCALAR_HASH7 - ECH_SCALAR_HASH0 + 1;
+        reduce->index = ECH_SCALAR_HASH;
+        reduce->count = sizeof((ech_scalar_row *)0)->hash / sizeof(double);
         reduce->group = group;
         reduce->maximum = true;
         ech_list_add_after(list, hash);

@@ -60,11 +60,20 @@ typedef enum ech_list_kind {
     ECH_LIST_KINDS
 } ech_list_kind;
 
-typedef enum ech_scalar {
-#define X(name, meaning) ECH_SCALAR_##name,
+/* A turn's scalars, on the device. All are of 8 bytes. */
+typedef struct ech_scalar_row {
+#define X(name, field, type, dimensions, meaning) type field dimensions;
 #include "schedule/scalars.def"
 #undef X
-    ECH_SCALARS
+    double squares[]; /* [model.param.n] of each parameter's gradient */
+} ech_scalar_row;
+
+/* Where a scalar lies in its row, in units of 8 bytes. */
+typedef enum ech_scalar {
+#define X(name, field, ...) ECH_SCALAR_##name = offsetof(ech_scalar_row, field) / sizeof(double),
+#include "schedule/scalars.def"
+#undef X
+    ECH_SCALARS = offsetof(ech_scalar_row, squares) / sizeof(double)
 } ech_scalar;
 
 /* Kinds of bars in timelines, in colours that colour-blind readers can tell apart. */
@@ -85,7 +94,8 @@ const char *ech_memory_name(ech_memory_kind kind);
 /* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
-const char *ech_scalar_name(ech_scalar scalar);
+/* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
+const char *ech_scalar_name(int scalar);
 
 /* Plans of many ranks have millions: what is small is a byte. */
 typedef struct ech_step {
@@ -105,8 +115,8 @@ typedef struct ech_step {
     int version;
     int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
     int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
-    int index;     /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
-    int count;     /* scalars of REDUCE; round of STATISTICS and FOLD */
+    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
+    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
@@ -293,8 +303,8 @@ typedef struct ech_plan_param {
     int first_statistic, statistics; /* in plan.statistic */
     int master;                      /* ech_optimizer_needs.master */
     int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
-    int previous; /* the same of the version before the newest */
-    int bucket;   /* -1: none */
+    int previous;          /* the same of the version before the newest */
+    int bucket;            /* -1: none */
     int64_t bucket_offset; /* elements from the bucket's beginning */
     int64_t norm_first;    /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
@@ -342,7 +352,7 @@ typedef struct ech_plan {
     /* [blocks] The block whose input is kept for the recomputation of this one: itself, or the first of its segment.
      * -1: the block is not recomputed, or is not this rank's. */
     int *segment;
-    int scalars; /* persistent value in fp64: a row of ech_plan_row numbers for each turn, then an ech_plan_scalars */
+    int scalars;  /* persistent value: an ech_scalar_row for each turn */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes; /* of the arena's first part; lists' own values come after it */
@@ -404,12 +414,7 @@ const ech_step *ech_list_step_at(const ech_list *list, int tick);
  * samples one for all chunks of a micro-batch. */
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
-/* Scalars that live as long as the run, in fp64. */
-typedef struct ech_plan_scalars {
-    double updates; /* so far */
-    ech_scaler scaler;
-} ech_plan_scalars;
-/* Numbers in a row of scalars: ECH_SCALARS, and after them for each parameter the sum of its gradient's squares. */
+/* Numbers in a row of scalars: ECH_SCALARS, and the squares of each parameter. */
 int ech_plan_row(const ech_plan *plan);
 /* The types of a parameter, and of its gradient; and of an optimizer's state. */
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);

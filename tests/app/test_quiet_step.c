@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A training step that is not the first allocates nothing, takes no page from the system, and locks nothing
- * for its steps: calls of the allocator and of mutexes are counted by functions that stand in front of the C
+ * A training step that is not the first allocates nothing, takes no page from the system, waits for the device once,
+ * and locks nothing for its steps: calls of the allocator and of mutexes are counted by functions that stand in front of the C
  * library's, faults by the system. Counted, never timed. Sanitizers have allocators of their own, and poisoned
  * builds note more: skipped there.
  */
@@ -132,6 +132,7 @@ enum { WARM = 3, STEPS = 4, RANKS = 2, FAULTS = 8 };
 typedef struct rank_count {
     int64_t locks;  /* of the compute lane's own thread */
     int64_t faults; /* of the process */
+    int64_t waits;  /* for the device */
 } rank_count;
 
 typedef struct counted {
@@ -140,11 +141,11 @@ typedef struct counted {
     int64_t ours, theirs; /* allocations */
 } counted;
 
-static rank_count count_now(void)
+static rank_count count_now(const ech_exec *exec)
 {
     struct rusage usage;
     ECH_ASSERT(getrusage(RUSAGE_SELF, &usage) == 0);
-    return (rank_count){locks, usage.ru_minflt};
+    return (rank_count){locks, usage.ru_minflt, exec ? ech_exec_host_waits(exec) : 0};
 }
 
 static ech_status run_steps(ech_exec *exec, int64_t first, int64_t n)
@@ -159,11 +160,12 @@ static ech_status count_steps(ech_exec *exec, rank_count *out)
 {
     ECH_TRY(run_steps(exec, 0, WARM));
     atomic_store(&counting, true);
-    rank_count before = count_now();
+    rank_count before = count_now(exec);
     ech_status status = run_steps(exec, WARM, STEPS);
-    rank_count after = count_now();
+    rank_count after = count_now(exec);
     atomic_store(&counting, false);
-    *out = (rank_count){after.locks - before.locks, after.faults - before.faults};
+    *out = (rank_count){after.locks - before.locks, after.faults - before.faults,
+                        after.waits - before.waits};
     return status;
 }
 
@@ -219,7 +221,7 @@ static void what_is_done_is_seen(void **state)
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     enum { BYTES = 64 << 12 };
     atomic_store(&ours, 0);
-    rank_count before = count_now();
+    rank_count before = count_now(NULL);
     atomic_store(&counting, true);
     char *memory = malloc(BYTES);
     free(memory);
@@ -230,7 +232,7 @@ static void what_is_done_is_seen(void **state)
     assert_true(pages != MAP_FAILED);
     for (int at = 0; at < BYTES; at += 4096) ((volatile char *)pages)[at] = 1;
     munmap(pages, BYTES);
-    rank_count after = count_now();
+    rank_count after = count_now(NULL);
     assert_int_equal(atomic_load(&ours), 1);
     assert_int_equal(after.locks - before.locks, 1);
     assert_true(after.faults - before.faults > FAULTS);
@@ -250,6 +252,7 @@ static void steps_allocate_nothing(void **state)
         for (int r = 0; r < shapes[s].ranks; r++) {
             print_message("    rank %d: %lld faults\n", r, (long long)all.rank[r].faults);
             assert_true(all.rank[r].faults <= FAULTS);
+            assert_int_equal(all.rank[r].waits, STEPS);
         }
     }
 }

@@ -103,12 +103,10 @@ static void touch_scalars(ech_accessor *a)
 
 static void print_scalars(const ech_step *step, ech_text *out)
 {
-    ech_text_append(out, " %s", ech_scalar_name((ech_scalar)step->index));
-    int last = step->index + step->count - 1;
-    if (last >= ECH_SCALARS)
-        ech_text_append(out, "..squares");
-    else if (step->count > 1)
-        ech_text_append(out, "..%s", ech_scalar_name((ech_scalar)last));
+    const char *first = ech_scalar_name(step->index);
+    const char *last = ech_scalar_name(step->index + step->count - 1);
+    ech_text_append(out, " %s", first);
+    if (last != first) ech_text_append(out, "..%s", last);
     ech_text_append(out, " %s over %s", step->maximum ? "maximum" : "sum",
                     ech_layout_group_name(step->group));
 }

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scalars on the device: COUNT puts what the host knows before a turn, NORM_SUM, CLIP and REDUCE compute with them, READ
+ * fetches them. What outlives a list, the number of updates and the scaler, is the host's: READ moves it on.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "exec/state.h"
+
+static size_t row_bytes(const ech_exec *exec)
+{
+    return (size_t)ech_plan_row(exec->plan) * sizeof(double);
+}
+
+ech_status ech_scalars_create(ech_exec *exec)
+{
+    exec->scalars = ech_exec_look(exec, exec->plan->scalars);
+    exec->staged =
+        ech_pool_alloc(exec->pool, (size_t)exec->plan->persistent.at[exec->plan->scalars].bytes);
+    return exec->device->event_create(&exec->fetched);
+}
+
+ech_status ech_exec_fetch(ech_exec *exec, void *host, const void *device, size_t bytes)
+{
+    ech_queue *queue = exec->queue[ECH_LANE_COMPUTE];
+    exec->device->copy(queue, host, device, bytes);
+    exec->device->record(exec->fetched, queue);
+    exec->host_waits++;
+    return exec->device->synchronize(exec->fetched);
+}
+
+ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn)
+{
+    return (ech_scalar_row *)(void *)(exec->scalars + (size_t)turn * row_bytes(exec));
+}
+
+static ech_scalar_row *staged_row(const ech_exec *exec, int turn)
+{
+    return (ech_scalar_row *)(void *)(exec->staged + (size_t)turn * row_bytes(exec));
+}
+
+/* ---- COUNT ---- */
+
+static bool is_asynchronous(const ech_exec *exec)
+{
+    return exec->plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
+}
+
+/* The updates of an asynchronous list are numbered before it runs, since one that is withheld counts, too. */
+static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
+{
+    row->loss_scale = exec->scaler.scale;
+    row->loss_factor = row->tokens > 0 ? row->loss_scale / row->tokens : 0;
+    row->updates = exec->updates + 1 + turn;
+    row->learning_rate = ech_learning_rate(exec->config, exec->curve, row->updates);
+    row->withheld = exec->scanning;
+}
+
+ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
+{
+    ech_scalar_row *row = staged_row(exec, step->turn);
+    const ech_batch *batch;
+    ECH_TRY(ech_exec_find_batch(exec, step, &batch));
+    ech_exec_mark(exec, step->tick);
+    memset(row, 0, row_bytes(exec));
+    row->tokens = batch->step_tokens;
+    row->stop = exec->ask_stop;
+    row->save_now = exec->ask_save;
+    row->save_failed = ech_saver_has_failed(&exec->saver);
+    if (exec->list->kind == ECH_LIST_TRAIN) stage_update(exec, step->turn, row);
+    exec->device->copy(ech_exec_queue(exec, step), ech_exec_row(exec, step->turn), row,
+                       row_bytes(exec));
+    return ECH_OK;
+}
+
+/* ---- NORM_SUM, CLIP ---- */
+
+/* Under asynchronous schedules squares are not folded yet: this rank sums its own, without those of parameters that a
+ * lower tensor rank has as well. */
+ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    ech_scalar_row *row = ech_exec_row(exec, step->turn);
+    double sum = 0;
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (!is_asynchronous(exec) || ech_layout_is_first(plan->layout, plan->model, plan->rank, i))
+            sum += row->squares[i];
+    row->squares_sum = sum;
+    return ECH_OK;
+}
+
+/* Under asynchronous schedules the loss is of this replica only; squares are of all. */
+ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
+{
+    ech_scalar_row *s = ech_exec_row(exec, step->turn);
+    bool is_finite = isfinite(s->squares_sum) && (is_asynchronous(exec) || isfinite(s->loss));
+    s->grad_norm = sqrt(s->squares_sum);
+    if (!is_finite) s->withheld = 1;
+    if (s->withheld <= 0)
+        s->clip = ech_clip_factor(s->grad_norm, exec->config->optimizer.clip_norm) / s->loss_scale;
+    return ECH_OK;
+}
+
+/* ---- REDUCE ---- */
+
+/* The squares of each slice of a parameter count on one rank only. A NaN or infinity counts on all, since it might be on
+ * this rank alone, and all must know. */
+static void count_own_squares(ech_exec *exec, double *squares)
+{
+    const ech_plan *plan = exec->plan;
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i) && isfinite(squares[i]))
+            squares[i] = 0;
+}
+
+/* Tensor ranks have the same loss: it counts on the first. */
+static void count_own_loss(const ech_exec *exec, ech_scalar_row *row)
+{
+    if (exec->plan->layout->coordinates[exec->plan->rank].tensor > 0)
+        row->loss = row->loss_weight = 0;
+}
+
+ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
+{
+    ech_exec_address(exec, step, exec->plan->scalars);
+    ech_scalar_row *row = ech_exec_row(exec, step->turn);
+    int loss = ECH_SCALAR_LOSS, end = step->index + step->count;
+    if (step->group == ECH_GROUP_WORLD && step->index <= loss && loss < end)
+        count_own_loss(exec, row);
+    if (end > (int)ECH_SCALARS) count_own_squares(exec, row->squares);
+    return ech_group_fold(exec->channel[step->group][step->lane],
+                          step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM, (double *)row + step->index,
+                          step->count);
+}
+
+/* ---- READ ---- */
+
+/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. */
+static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
+{
+    double sum = 0;
+    for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row->squares[i];
+    return sqrt(sum);
+}
+
+/* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
+ * sees the same folded numbers. */
+static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
+{
+    bool overflow = !isfinite(s->squares_sum);
+    if (!ech_scaler_is_dynamic(exec->config) || exec->scanning || !isfinite(s->loss) ||
+        (overflow && s->loss_scale <= 1))
+        return false;
+    ech_scaler_take(&exec->scaler, overflow);
+    return overflow;
+}
+
+/* A withheld step advances neither the optimizer's count nor the curve; under asynchronous schedules,
+ * where stages withhold each for itself, it does, so that the count is the same everywhere. A scan repeats
+ * a step that was withheld, and leaves it so even if nothing is wrong the second time. */
+static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r)
+{
+    bool withheld = s->withheld > 0;
+    if (!withheld || is_asynchronous(exec)) exec->updates = s->updates;
+    r->grad_norm = whole_norm(exec, s);
+    r->learning_rate = withheld ? 0 : s->learning_rate;
+    r->loss_scale = s->loss_scale;
+    r->clip = s->clip * s->loss_scale;
+    r->updates = exec->updates;
+    r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);
+    r->overflow = take_overflow(exec, s);
+    r->stop = s->stop > 0;
+    r->save_now = s->save_now > 0;
+    r->save_failed = s->save_failed > 0;
+}
+
+static void read_turn(ech_exec *exec, int turn)
+{
+    const ech_scalar_row *s = staged_row(exec, turn);
+    ech_readings *r = &exec->readings[turn];
+    r->loss_sum = s->loss;
+    r->tokens = s->loss_weight;
+    r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
+    if (exec->list->kind == ECH_LIST_TRAIN) read_update(exec, s, r);
+}
+
+ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)
+{
+    size_t turns = (size_t)exec->list->turns;
+    (void)step;
+    ECH_TRY(ech_exec_fetch(exec, exec->staged, exec->scalars, turns * row_bytes(exec)));
+    if (exec->list->kind == ECH_LIST_CHECK) {
+        const double *hash = staged_row(exec, 0)->hash;
+        for (int i = 0; i < 4; i++) exec->readings->hash_differs |= hash[i] != -hash[4 + i];
+        return ECH_OK;
+    }
+    for (int turn = 0; turn < (int)turns; turn++) read_turn(exec, turn);
+    return ECH_OK;
+}
+
+/* ---- what is read ---- */
+
+const ech_readings *ech_exec_readings(const ech_exec *exec)
+{
+    return exec->readings;
+}
+
+int64_t ech_exec_updates(const ech_exec *exec)
+{
+    return exec->updates;
+}
+
+ech_scaler ech_exec_scaler(const ech_exec *exec)
+{
+    return exec->scaler;
+}
+
+int64_t ech_exec_host_waits(const ech_exec *exec)
+{
+    return exec->host_waits;
+}
