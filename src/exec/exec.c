@@ -225,7 +225,7 @@ static ech_status setup_exec(ech_exec *exec)
     ech_threads_touch(exec);
     ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
-    ECH_TRY(ech_scalars_create(exec));
+    ech_scalars_create(exec);
     exec->readings = ech_pool_alloc(exec->pool, turns * sizeof *exec->readings);
     ech_ledger_create(exec);
     ech_views_create(exec);
@@ -274,7 +274,6 @@ void ech_exec_destroy(ech_exec *exec)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
     ech_threads_unbind(exec);
-    exec->device->event_destroy(exec->fetched);
     for (int lane = 0; lane < ECH_LANES; lane++) exec->device->queue_destroy(exec->queue[lane]);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
     free(exec->posted.at);
@@ -318,8 +317,11 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
     if (exec->records) exec->times.ended = ech_clock_now();
+    exec->host_waits++;
     exec->version += exec->list->updates;
-    return (ech_status)atomic_load(&exec->failed);
+    ech_status status = (ech_status)atomic_load(&exec->failed);
+    if (status == ECH_OK) ech_scalars_take(exec);
+    return status;
 }
 
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader)

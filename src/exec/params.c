@@ -201,9 +201,8 @@ static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
  * where all ranks had the same quarter. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
 {
-    double *parts = ech_exec_row(exec, step->turn)->hash;
+    double *parts = (double *)ech_exec_row(exec, step->turn) + step->index;
     XXH64_hash_t hash = 0;
-    if (step->group == ECH_GROUP_DATA) exec->readings->hash_differs = false; /* comes first */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         const ech_plan *plan = exec->plan;
         if (plan->param[i].value < 0 || !is_hashed(plan, step->group, i)) continue;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scalars on the device: COUNT puts what the host knows before a turn, NORM_SUM, CLIP and REDUCE compute with them, READ
- * fetches them. What outlives a list, the number of updates and the scaler, is the host's: READ moves it on.
+ * fetches them, and the host takes them when the list has ended. What outlives a list, the number of updates and the
+ * scaler, is the host's, and moves on then.
  */
 #include <math.h>
 #include <string.h>
@@ -13,21 +14,11 @@ static size_t row_bytes(const ech_exec *exec)
     return (size_t)ech_plan_row(exec->plan) * sizeof(double);
 }
 
-ech_status ech_scalars_create(ech_exec *exec)
+void ech_scalars_create(ech_exec *exec)
 {
     exec->scalars = ech_exec_look(exec, exec->plan->scalars);
     exec->staged =
         ech_pool_alloc(exec->pool, (size_t)exec->plan->persistent.at[exec->plan->scalars].bytes);
-    return exec->device->event_create(&exec->fetched);
-}
-
-ech_status ech_exec_fetch(ech_exec *exec, void *host, const void *device, size_t bytes)
-{
-    ech_queue *queue = exec->queue[ECH_LANE_COMPUTE];
-    exec->device->copy(queue, host, device, bytes);
-    exec->device->record(exec->fetched, queue);
-    exec->host_waits++;
-    return exec->device->synchronize(exec->fetched);
 }
 
 ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn)
@@ -185,17 +176,35 @@ static void read_turn(ech_exec *exec, int turn)
     if (exec->list->kind == ECH_LIST_TRAIN) read_update(exec, s, r);
 }
 
+static void read_hashes(const ech_exec *exec, ech_readings *r)
+{
+    r->hash_differs = false;
+    for (size_t s = 0; s < exec->list->step.n; s++) {
+        const ech_step *step = &exec->list->step.at[s];
+        if (step->kind != ECH_STEP_HASH) continue;
+        const double *hash = (const double *)staged_row(exec, 0) + step->index;
+        for (int i = 0; i < ECH_HASH_SCALARS / 2; i++)
+            r->hash_differs |= hash[i] != -hash[ECH_HASH_SCALARS / 2 + i];
+    }
+}
+
+void ech_scalars_take(ech_exec *exec)
+{
+    const ech_list *list = exec->list;
+    if (!exec->fetched) return;
+    exec->fetched = false;
+    if (list->kind == ECH_LIST_CHECK)
+        read_hashes(exec, exec->readings);
+    else
+        for (int turn = 0; turn < list->turns; turn++) read_turn(exec, turn);
+}
+
+/* The last step of its lane. */
 ech_status ech_handle_READ(ech_exec *exec, const ech_step *step)
 {
-    size_t turns = (size_t)exec->list->turns;
-    (void)step;
-    ECH_TRY(ech_exec_fetch(exec, exec->staged, exec->scalars, turns * row_bytes(exec)));
-    if (exec->list->kind == ECH_LIST_CHECK) {
-        const double *hash = staged_row(exec, 0)->hash;
-        for (int i = 0; i < 4; i++) exec->readings->hash_differs |= hash[i] != -hash[4 + i];
-        return ECH_OK;
-    }
-    for (int turn = 0; turn < (int)turns; turn++) read_turn(exec, turn);
+    exec->device->copy(ech_exec_queue(exec, step), exec->staged, exec->scalars,
+                       (size_t)exec->list->turns * row_bytes(exec));
+    exec->fetched = true;
     return ECH_OK;
 }
 

@@ -118,7 +118,7 @@ struct ech_exec {
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
     int64_t updates;    /* so far */
     ech_scaler scaler;  /* of the next list */
-    ech_event *fetched; /* the last copy to the host */
+    bool fetched;       /* READ has put the copy to `staged` */
     int64_t host_waits; /* ech_exec_host_waits */
     int64_t version; /* newest one of weights when a list begins; its slot: version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* [steps of the list] for the board */
@@ -183,9 +183,9 @@ static inline ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *st
 }
 /* The batch of the step's turn. It stays until that of the next turn is asked for. */
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out);
-ech_status ech_scalars_create(ech_exec *exec);
-/* Copies from the device to the host, behind all that the compute lane has put on its queue, and waits for it. */
-ech_status ech_exec_fetch(ech_exec *exec, void *host, const void *device, size_t bytes);
+void ech_scalars_create(ech_exec *exec);
+/* When a list has ended: what READ has fetched becomes the readings, and moves the number of updates and the scaler on. */
+void ech_scalars_take(ech_exec *exec);
 /* The scalars of a turn of the list, on the device. */
 ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn);
 

@@ -119,35 +119,38 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
     free(order.at);
 }
 
-/* The hash of what a group's members all hold, compared. */
-static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group)
+/* The hash of what a group's members all hold, compared: in scalars from `first` on. */
+static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group, int first)
 {
     int hash = ech_list_add(list, ECH_STEP_HASH);
     list->step.at[hash].group = group;
-    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1) {
-        int added = ech_list_add(list, ECH_STEP_REDUCE);
-        ech_step *reduce = &list->step.at[added];
-        reduce->index = ECH_SCALAR_HASH;
-        reduce->count = sizeof((ech_scalar_row *)0)->hash / sizeof(double);
-        reduce->group = group;
-        reduce->maximum = true;
-        ech_list_add_after(list, hash);
-    }
-    int last = (int)list->step.n - 1;
-    ech_list_add(list, ECH_STEP_READ);
-    ech_list_add_after(list, last);
+    list->step.at[hash].index = first;
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, group) < 2) return;
+    int added = ech_list_add(list, ECH_STEP_REDUCE);
+    ech_step *reduce = &list->step.at[added];
+    reduce->index = first;
+    reduce->count = ECH_HASH_SCALARS;
+    reduce->group = group;
+    reduce->maximum = true;
+    ech_list_add_after(list, hash);
 }
 
 static void plan_check(ech_plan *plan, ech_list *list)
 {
-    check_group(plan, list, ECH_GROUP_DATA);
-    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_TENSOR) > 1)
-        check_group(plan, list, ECH_GROUP_TENSOR);
-    int sharers = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_KEY_VALUE);
-    if (sharers > ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA))
-        check_group(plan, list, ECH_GROUP_KEY_VALUE);
-    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_TIED) > 1)
-        check_group(plan, list, ECH_GROUP_TIED);
+    static const ech_layout_group groups[] = {ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE,
+                                              ECH_GROUP_TIED};
+    int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
+    for (int i = 0; i < ECH_HASHES; i++) {
+        int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, groups[i]);
+        int least = groups[i] == ECH_GROUP_DATA        ? 1
+                    : groups[i] == ECH_GROUP_KEY_VALUE ? data + 1
+                                                       : 2;
+        if (size >= least)
+            check_group(plan, list, groups[i], (int)ECH_SCALAR_HASH + i * ECH_HASH_SCALARS);
+    }
+    int last = (int)list->step.n - 1;
+    ech_list_add(list, ECH_STEP_READ);
+    ech_list_add_after(list, last);
 }
 
 static void plan_save(ech_plan *plan, ech_list *list)

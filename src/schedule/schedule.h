@@ -60,6 +60,8 @@ typedef enum ech_list_kind {
     ECH_LIST_KINDS
 } ech_list_kind;
 
+/* Groups that ECH_LIST_CHECK compares, and numbers of a hash. */
+enum { ECH_HASHES = 4, ECH_HASH_SCALARS = 8 };
 /* A turn's scalars, on the device. All are of 8 bytes. */
 typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;
@@ -115,7 +117,7 @@ typedef struct ech_step {
     int version;
     int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
     int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
-    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE */
+    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE and HASH */
     int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
