@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=1/3 takes the second of three
- * shares, so that each case runs in one of three builds that are given 0/3, 1/3 and 2/3. Without it all cases run.
+ * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=0/3 takes the first of three
+ * shares, 1-2/3 the other two, so that each case runs in one of two builds. Without it all cases run.
  * Who falls into which share is drawn by counter: never every second level of some axis, and always the same.
  */
 #ifndef ECH_TESTS_SHARE_H
@@ -18,12 +18,17 @@ static inline bool share_takes(void)
 {
     static uint64_t next;
     const char *text = getenv("ECHELON_SHARE");
-    unsigned own = 0, of = 1;
-    if (text && (sscanf(text, "%u/%u", &own, &of) != 2 || own >= of)) {
-        fprintf(stderr, "ECHELON_SHARE=%s: wanted I/N with I below N\n", text);
+    unsigned first = 0, last = 0, of = 1;
+    if (text && sscanf(text, "%u-%u/%u", &first, &last, &of) != 3) {
+        of = 0;
+        if (sscanf(text, "%u/%u", &first, &of) == 2) last = first;
+    }
+    if (first > last || last >= of) {
+        fprintf(stderr, "ECHELON_SHARE=%s: wanted I/N or I-J/N with I up to J below N\n", text);
         exit(1);
     }
-    return ech_random_word((ech_random_key){.seed = 41}, next++) % of == own;
+    unsigned share = ech_random_word((ech_random_key){.seed = 41}, next++) % of;
+    return share >= first && share <= last;
 }
 
 #endif

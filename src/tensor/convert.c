@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the floating-point types, by way of fp64, which holds them all; between fp32 and halves directly, since
- * gradients and weights go that way at every step. Halves go by their bits, so that no compiler's or machine's support
- * for them is needed. The direct loops have no branches: compilers make vector instructions of them.
+ * Between the floating-point types; from one half to the other by way of fp64, which holds them all; between fp32 and
+ * halves by loops of their own, since gradients and weights go that way at every step. Halves go by their bits, so that
+ * no compiler's or machine's support for them is needed. Those loops have no branches: compilers make vector
+ * instructions of them.
  */
 #include "tensor/tensor.h"
 
 #include <string.h>
 
-enum { BUFFER = 256 }; /* elements that go by way of fp64 at a time */
+enum { BUFFER = 256 }; /* elements that go from one half to the other at a time */
 
 bool ech_dtype_is_real(ech_dtype dtype)
 {
@@ -169,7 +170,7 @@ static void f32_to_f16(const float *restrict from, uint16_t *restrict to, int64_
     }
 }
 
-/* False: there is no direct way between these types. */
+/* False: both are of 16 bits. */
 static bool convert_directly(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype,
                              int64_t n)
 {
@@ -181,6 +182,10 @@ static bool convert_directly(const void *from, ech_dtype from_dtype, void *to, e
         f32_to_bf16(from, to, n);
     else if (from_dtype == ECH_F32 && to_dtype == ECH_F16)
         f32_to_f16(from, to, n);
+    else if (to_dtype == ECH_F64)
+        widen(from, from_dtype, to, n);
+    else if (from_dtype == ECH_F64)
+        put(from, to, to_dtype, n);
     else
         return false;
     return true;
