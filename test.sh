@@ -95,7 +95,7 @@ run asan 0/3 -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
-    run tsan 0/3 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
+    run tsan 0/4 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
     run release 1-2/3 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers
