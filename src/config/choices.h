@@ -19,6 +19,10 @@
 #define ECH_GRADIENT_TYPES(X) X(ECH_GRADIENTS_FP32, "fp32") X(ECH_GRADIENTS_COMPUTE, "compute")
 #define ECH_RESIDUAL_TYPES(X) X(ECH_RESIDUAL_COMPUTE, "compute") X(ECH_RESIDUAL_FP32, "fp32")
 
+/* How Muon's rate follows a matrix' shape, named as in torch.optim.Muon. */
+#define ECH_ADJUST_RATES(X)                                                                        \
+    X(ECH_ADJUST_RATE_ORIGINAL, "original") X(ECH_ADJUST_RATE_MATCH_RMS_ADAMW, "match_rms_adamw")
+
 /* In which type gradients travel. */
 #define ECH_WIRES(X)                                                                               \
     X(ECH_WIRE_AUTO, "auto")                                                                       \
@@ -51,6 +55,7 @@ enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
 enum { ECH_GRADIENT_TYPES(ECH_CHOICE) };
 enum { ECH_RESIDUAL_TYPES(ECH_CHOICE) };
+enum { ECH_ADJUST_RATES(ECH_CHOICE) };
 enum { ECH_WIRES(ECH_CHOICE) };
 enum { ECH_SEQUENCES(ECH_CHOICE) };
 enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };

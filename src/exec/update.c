@@ -43,6 +43,9 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round,
     for (int i = 0; i < p->statistics; i++)
         statistic[i] =
             statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
+    ech_slice slice[ECH_MOST_SLICES];
+    int slices = ech_shape_slices(&of->shape, plan->layout->sharding,
+                                  plan->layout->coordinates[plan->rank].tensor, slice);
     ech_update own = *update;
     own.learning_rate *= of->rate;
     own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
@@ -54,6 +57,8 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round,
                                .gradient = &gradient,
                                .state = state,
                                .statistic = statistic,
+                               .slice = slice,
+                               .slices = slices,
                                .update = &own};
     if (updates)
         plan->optimizer->update(&work);

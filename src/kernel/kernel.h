@@ -113,13 +113,16 @@ typedef struct ech_dropout {
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double beta1, beta2, eps;           /* adamw, adamw8 */
-    double momentum;                    /* sgd, adafactor, sm3 */
+    double beta1, beta2, eps;           /* adamw, adamw8, muon */
+    double momentum;                    /* sgd, adafactor, sm3, muon */
     bool relative;                      /* adafactor: the rate is relative to the weights' size */
-    bool nesterov;                      /* sgd */
+    bool nesterov;                      /* sgd, muon */
+    bool match_adamw;                   /* muon: the rate is for updates as large as AdamW's */
+    double adamw_rate;                  /* muon: factor of the rate where AdamW updates */
     int64_t block;                      /* adamw8: elements with one scale */
     int64_t count;                      /* this update's number, from 1 */
-    double grad_scale; /* gradients are multiplied by it: the factor of clipping, divided by the loss scale */
+    double
+        grad_scale; /* gradients are multiplied by it: the factor of clipping, divided by the loss scale */
 } ech_update;
 
 /* The rows as an enum, as function types, and as one table per (instruction set, dtype). */
@@ -142,6 +145,8 @@ typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int6
 typedef struct ech_kernels {
     const char *name; /* "ref", "cpu" */
     ech_dtype dtype;
+    const struct ech_kernels
+        *wide; /* the table for ech_dtype_wide(dtype) that goes with this one */
 #define X(op, ...) ech_##op##_fn op;
 #include "kernel/kernel.def"
 #undef X

@@ -61,8 +61,9 @@ static size_t scratch_adamw8(ech_dtype dtype, int threads, const int64_t *dims)
     return 2 * (size_t)dims[1] * sizeof(double);
 }
 
-#define REF(type)                                                                                  \
-    .name = "ref", .dtype = type, .multiply_adds = multiply_adds, .triad = triad,                  \
+#define REF(type, wide_type)                                                                       \
+    .name = "ref", .dtype = type, .wide = &ref[wide_type], .multiply_adds = multiply_adds,         \
+    .triad = triad,                                                                                \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
                 [ECH_OP_adamw8] = scratch_adamw8,                                                  \
                                                                                                    \
@@ -74,28 +75,28 @@ static size_t scratch_adamw8(ech_dtype dtype, int threads, const int64_t *dims)
 static const ech_kernels ref[] = {
     [ECH_F32] =
         {
-            REF(ECH_F32),
+            REF(ECH_F32, ECH_F32),
 #define X(op, ...) .op = ech_ref_##op##_f32,
 #include "kernel/kernel.def"
 #undef X
         },
     [ECH_F64] =
         {
-            REF(ECH_F64),
+            REF(ECH_F64, ECH_F64),
 #define X(op, ...) .op = ech_ref_##op##_f64,
 #include "kernel/kernel.def"
 #undef X
         },
     [ECH_BF16] =
         {
-            REF(ECH_BF16),
+            REF(ECH_BF16, ECH_F32),
 #define X(op, ...) .op = ech_ref_##op##_bf16,
 #include "kernel/kernel.def"
 #undef X
         },
     [ECH_F16] =
         {
-            REF(ECH_F16),
+            REF(ECH_F16, ECH_F32),
 #define X(op, ...) .op = ech_ref_##op##_f16,
 #include "kernel/kernel.def"
 #undef X
@@ -149,6 +150,7 @@ static void complete_all(void)
         for (int dtype = 0; dtype < MOST_TYPES; dtype++) {
             if (!fast_rows[isa][dtype] || !ech_kernels_ref((ech_dtype)dtype)) continue;
             fast[isa][dtype] = *fast_rows[isa][dtype];
+            fast[isa][dtype].wide = &fast[isa][ech_dtype_wide((ech_dtype)dtype)];
             complete(&fast[isa][dtype], ech_kernels_ref((ech_dtype)dtype));
         }
 }

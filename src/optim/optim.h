@@ -63,8 +63,11 @@ typedef struct ech_optimizer_work {
     const ech_tensor *param, *gradient; /* param: the master, where there is one */
     const ech_tensor *rounded; /* the weights, to be the master's rounding; NULL: no master */
     const ech_tensor *state;   /* [states] in the order in which they are declared */
-    const ech_tensor *
-        statistic; /* [statistics] likewise; of earlier rounds folded, those of later ones not yet valid */
+    /* [statistics] likewise; of earlier rounds folded, those of later ones not yet valid. The update is their last
+     * reader and may write to their memory. */
+    const ech_tensor *statistic;
+    const ech_slice *slice; /* [slices] where this rank's shard lies in the unsharded parameter */
+    int slices;
     const ech_update *update;
 } ech_optimizer_work;
 
@@ -78,6 +81,8 @@ typedef struct ech_optimizer {
     /* Scratch bytes of its kernels for a shard of such a parameter, of these sizes. NULL: none. */
     size_t (*scratch)(const ech_kernels *kernels, int threads, const ech_param *param,
                       const int64_t *size);
+    /* FLOPs of the products of a parameter's update; a multiply-add is two. NULL: none. */
+    double (*flops)(const ech_param *param);
     /* Computes the statistics of a round; may change states. NULL: none are declared. */
     void (*round)(const ech_optimizer_work *work, int round);
     /* Updates param and states in place, and writes `rounded`. */

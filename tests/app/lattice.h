@@ -88,7 +88,10 @@ static const char *const lattice_optimizers[] = {
     "optimizer.name=sm3",
     "optimizer.name=sm3 optimizer.momentum=0.9",
     "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
-    "optimizer.schedule=rsqrt"};
+    "optimizer.schedule=rsqrt",
+    "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true optimizer.eps=1e-6",
+    "optimizer.name=muon optimizer.momentum=0.8 optimizer.adjust_rate=match_rms_adamw "
+    "optimizer.adamw_rate=0.5 optimizer.eps=1e-6"};
 static const char *const lattice_precisions[] = {
     "fp64", "fp32", "bf16", "bf16 precision.gradients=compute precision.residual=fp32"};
 /* Verifying takes the first; runs that are resumed take theirs. */

@@ -76,6 +76,29 @@ static void test_rounds(void **state)
     grid_plans_free(&cut);
 }
 
+#define MUON "optimizer.name=muon optimizer.momentum=0.95 "
+
+/* Of Muon, buckets that have a matrix of a layer; a bucket of each parameter shows it. */
+static void test_rounds_of_some(void **state)
+{
+    (void)state;
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        char words[100];
+        int matrices = 0;
+        snprintf(words, sizeof words, MUON "parallel.bucket_bytes=1 parallel.tensor=%d", tensor);
+        grid_plans g = plans_of("gpt2", words);
+        for (size_t p = 0; p < g.design.model->param.n; p++) {
+            const ech_shape *shape = &g.design.model->param.at[p].shape;
+            matrices += shape->dims == 2 && !ech_shape_has(shape, ECH_AXIS_VOCAB) &&
+                        !ech_shape_has(shape, ECH_AXIS_POSITION);
+        }
+        assert_int_equal(matrices, 2 * 4);
+        assert_int_equal(count_steps(&g, ECH_STEP_STATISTICS), matrices);
+        assert_int_equal(count_steps(&g, ECH_STEP_FOLD), tensor > 1 ? matrices : 0);
+        grid_plans_free(&g);
+    }
+}
+
 static void expect_refused(const grid_plans *g, const char *why)
 {
     ech_log_set_quiet(true);
@@ -184,7 +207,10 @@ static ech_status train_and_look(void *context, int rank, ech_compared_run *c)
                 plan->bucket.at[list->step.at[s].index].folded[list->step.at[s].count].bytes;
     ech_plan_peaks(plan, peak);
     ech_exec_peaks(c->session.exec, reached);
-    assert_int_equal(reached[ECH_MEMORY_STATISTICS], peak[ECH_MEMORY_STATISTICS]);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        if (kind == ECH_MEMORY_STATISTICS || kind == ECH_MEMORY_OPTIMIZER ||
+            kind == ECH_MEMORY_SCRATCH)
+            assert_int_equal(reached[kind], peak[kind]);
     return ECH_OK;
 }
 
@@ -202,26 +228,61 @@ static void run(const char *family, const char *more, looked *l)
 static void test_counters(void **state)
 {
     (void)state;
-    looked l = {0};
-    run("llama", "optimizer.name=adafactor parallel.tensor=4", &l);
-    for (int r = 0; r < 4; r++) {
-        assert_true(l.bytes[r] > 0);
-        assert_int_equal(l.sent[r].bytes, 3 * l.bytes[r]);
-        assert_int_equal(l.sent[r].messages, 3 * l.sent[r].calls);
+    static const char *const optimizers[] = {"optimizer.name=adafactor ", MUON};
+    for (int i = 0; i < 2; i++) {
+        looked l = {0};
+        char words[100];
+        snprintf(words, sizeof words, "%sparallel.tensor=4", optimizers[i]);
+        run("llama", words, &l);
+        for (int r = 0; r < 4; r++) {
+            assert_true(l.bytes[r] > 0);
+            assert_int_equal(l.sent[r].bytes, 3 * l.bytes[r]);
+            assert_int_equal(l.sent[r].messages, 3 * l.sent[r].calls);
+        }
+    }
+}
+
+/* What is put together of shards is the matrix: shards of either side, of queries, keys and values side by side, and
+ * key/value heads that several ranks have. verify compares what the update makes of the same gradients. */
+static void test_gathered(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *more;
+    } trials[] = {
+        {"gpt2", "parallel.tensor=4"},
+        {"gpt2", "parallel.tensor=3 model.hidden_size=36 model.num_attention_heads=9 "
+                 "model.intermediate_size=27"},
+        {"llama", "parallel.tensor=4 model.num_key_value_heads=2"},
+        {"llama", "parallel.tensor=4 model.num_key_value_heads=1 parallel.bucket_bytes=1GiB"},
+        {"llama", "parallel.tensor=2 parallel.pipeline=2 parallel.schedule=pipedream"}};
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        char words[300];
+        ech_verification v = {.steps = STEPS, .tolerance = ECH_TOLERANCE};
+        snprintf(words, sizeof words, MUON "optimizer.nesterov=true %s", trials[i].more);
+        ech_config *config = grid_config(trials[i].family, words);
+        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
+        if (!v.passed) fail_msg("%s: %g at %s", trials[i].more, v.worst, v.first_bad);
+        assert_true(v.compared > 1000);
+        ech_config_destroy(config);
     }
 }
 
 static void test_withheld(void **state)
 {
     (void)state;
-    looked l = {.poison = true};
-    run("llama",
-        "optimizer.name=adafactor optimizer.momentum=0.9 parallel.tensor=2 parallel.data=2 "
-        "training.on_nonfinite=skip",
-        &l);
-    for (int r = 0; r < 4; r++) {
-        assert_true(l.states[r][0] != 0 && isfinite(l.states[r][0]));
-        assert_true(l.states[r][1] == l.states[r][0]);
+    static const char *const optimizers[] = {"optimizer.name=adafactor optimizer.momentum=0.9 ",
+                                             MUON};
+    for (int i = 0; i < 2; i++) {
+        looked l = {.poison = true};
+        char words[200];
+        snprintf(words, sizeof words,
+                 "%sparallel.tensor=2 parallel.data=2 training.on_nonfinite=skip", optimizers[i]);
+        run("llama", words, &l);
+        for (int r = 0; r < 4; r++) {
+            assert_true(l.states[r][0] != 0 && isfinite(l.states[r][0]));
+            assert_true(l.states[r][1] == l.states[r][0]);
+        }
     }
 }
 
@@ -280,10 +341,10 @@ static char *save(const char *optimizer, int tensor, const char *from, const cha
 static void test_moves(void **state)
 {
     (void)state;
-    static const char *const optimizers[] = {"adafactor optimizer.momentum=0.9",
-                                             "sm3 optimizer.momentum=0.9",
-                                             "adamw8 optimizer.block=2"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const optimizers[] = {
+        "adafactor optimizer.momentum=0.9", "sm3 optimizer.momentum=0.9",
+        "adamw8 optimizer.block=2", "muon optimizer.momentum=0.9"};
+    for (int i = 0; i < 4; i++) {
         size_t n[3];
         char *bytes[] = {save(optimizers[i], 4, NULL, "first", &n[0]),
                          save(optimizers[i], 1, "first", "second", &n[1]),
@@ -298,7 +359,8 @@ static void test_moves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_checker),
+        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_rounds_of_some),
+        cmocka_unit_test(test_checker),  cmocka_unit_test(test_gathered),
         cmocka_unit_test(test_memory),   cmocka_unit_test(test_counters),
         cmocka_unit_test(test_withheld), cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

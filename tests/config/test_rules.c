@@ -125,6 +125,8 @@ static const trial trials[ECH_RULES] = {
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",
                                        "optimizer.nesterov=true optimizer.momentum=0.9"},
+    [ECH_RULE_muon_no_momentum] = {"optimizer.name=muon", "",
+                                   "optimizer.name=muon optimizer.momentum=0.95"},
     [ECH_RULE_split_valid_valid] = {"data.split=9,1 data.valid=x", "data.valid=x data.split=9",
                                     "data.split=9,1"},
     [ECH_RULE_validation_split_train] = {"training.validate_every=1 data.split=9", "data.split=9",
@@ -135,7 +137,7 @@ static ech_config *make(const char *assignments)
 {
     ech_config *config;
     const ech_config_names names[] = {{"models", "gpt2 llama"},
-                                      {"optimizers", "adamw sgd"},
+                                      {"optimizers", "adamw sgd muon"},
                                       {"curves", "cosine"},
                                       {"comms", "local mpi"},
                                       {"reductions", "direct ring mpi"}};

@@ -68,6 +68,7 @@ CALL(adafactor_squares, t[0], t[1], t[2], &update, t[3])
 CALL(adafactor, t[0], t[1], t[2], t[3], t[4], 0.5, &update, NULL)
 CALL(sm3_maxima, t[0], t[1], t[2], &update, t[3], t[4])
 CALL(sm3, t[0], t[1], t[2], t[3], t[4], t[5], t[6], &update, NULL)
+CALL(scaled_sum, t[0], 0.7, flag ? 0.3 : 0, 0.1, t[1])
 CALL(square_sums, t[0], t[1])
 CALL(fill_normal, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)
 CALL(fill, t[0], 0.3)
@@ -278,6 +279,8 @@ static void rows_are_rounded_once(void **state)
         ROW(adafactor, no, w, ex, kept, column, w),
         ROW(sm3_maxima, no, ex, kept, column, row_sums, column_sums),
         ROW(sm3, no, w, ex, row_state, means, known_rows, known_sums, w),
+        ROW(scaled_sum, no, ex, typed(y, TRIAL_WIDE)),
+        ROW(scaled_sum, yes, ex, w),
         ROW(square_sums, no, ex, number),
         ROW(find_nonfinite, no, ex, number),
         ROW(fill_normal, no, ey),

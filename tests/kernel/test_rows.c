@@ -445,6 +445,35 @@ static void copies_of_heads(void **state)
     ech_kernel_context_destroy(context);
 }
 
+/* alpha, beta and the number on the diagonal. */
+static void call_scaled_sum(const ech_kernels *kernels, ech_kernel_context *context,
+                            const ech_tensor *const *t, const void *options)
+{
+    const double *factor = options;
+    kernels->scaled_sum(context, t[0], factor[0], factor[1], factor[2], t[1]);
+}
+
+static void scaled_sums_agree(void **state)
+{
+    (void)state;
+    static const double both[] = {0.7, -0.3, 1.5}, one[] = {-2, 0, 0};
+#define CASE(text, R, C, factors, y)                                                               \
+    {                                                                                              \
+        .name = text, .op = ECH_OP_scaled_sum, .call = call_scaled_sum, .options = factors,        \
+        .tolerance = 1e-6, .halves = true, .tensor = {                                             \
+            TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER),                                     \
+            y(TRIAL_2D(R, C), .type = TRIAL_WIDE)                                                  \
+        }                                                                                          \
+    }
+    static const trial trials[] = {
+        CASE("wide", 40, 70, both, TRIAL_CHANGED),     CASE("tall", 70, 40, both, TRIAL_CHANGED),
+        CASE("square", 129, 129, both, TRIAL_CHANGED), CASE("scaled", 40, 70, one, TRIAL_RESULT),
+        CASE("large", 300, 301, one, TRIAL_RESULT),
+    };
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
 static void sums_agree(void **state)
 {
     (void)state;
@@ -484,10 +513,10 @@ static void sums_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_agree),     cmocka_unit_test(activations_agree),
-        cmocka_unit_test(rotary_agrees),   cmocka_unit_test(tables_agree),
-        cmocka_unit_test(sums_agree),      cmocka_unit_test(copies_agree),
-        cmocka_unit_test(copies_of_heads),
+        cmocka_unit_test(norms_agree),   cmocka_unit_test(activations_agree),
+        cmocka_unit_test(rotary_agrees), cmocka_unit_test(tables_agree),
+        cmocka_unit_test(sums_agree),    cmocka_unit_test(scaled_sums_agree),
+        cmocka_unit_test(copies_agree),  cmocka_unit_test(copies_of_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,6 +65,41 @@ def adafactor(weights, gradients, rate, words, **more):
                    weights, gradients))
 
 
+def exact_newton_schulz(matrix, coefficients, steps, eps):
+    """What torch.optim.Muon does in bf16, in fp64."""
+    a, b, c = coefficients
+    x = (matrix.T if matrix.size(0) > matrix.size(1) else matrix) / (matrix.norm() + eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if matrix.size(0) > matrix.size(1) else x
+
+
+def muon(weights, gradients, rate, eps, momentum, nesterov, adjust, decay):
+    words = [f"optimizer.{key}={value}" for key, value in
+             (("schedule", "constant"), ("eps", eps), ("momentum", momentum),
+              ("nesterov", str(nesterov).lower()), ("adjust_rate", adjust),
+              ("weight_decay", decay))]
+    return (ours("muon", rate, weights, gradients, *words),
+            theirs(lambda p: torch.optim.Muon(p, lr=rate, eps=eps, momentum=momentum,
+                                              nesterov=nesterov, adjust_lr_fn=adjust,
+                                              weight_decay=decay), weights, gradients))
+
+
+def check_muon(shape, weights, gradients):
+    import torch.optim._muon as module
+    theirs_in_bf16 = module._zeropower_via_newtonschulz
+    for momentum, nesterov, adjust, decay in ((0.95, True, "original", 0.1),
+                                              (0.8, False, "match_rms_adamw", 0)):
+        what = f"muon {shape}, {adjust}"
+        options = weights, gradients, 0.02, 1e-30, momentum, nesterov, adjust, decay
+        module._zeropower_via_newtonschulz = exact_newton_schulz
+        check(f"{what}, in fp64", *muon(*options))
+        module._zeropower_via_newtonschulz = theirs_in_bf16
+        got, wanted = muon(*options)
+        check(f"{what}, moves beside those in bf16", got - weights, wanted - weights, 0.05)
+
+
 for seed, shape in enumerate(SHAPES):
     weights, gradients = record(shape, seed)
     # rho_t = min(learning rate, 1 / sqrt(t)) both below and above 1 / sqrt(t)
@@ -77,3 +112,11 @@ for seed, shape in enumerate(SHAPES):
               *adafactor(weights, gradients, 1e-2,
                          ["optimizer.schedule=rsqrt", "optimizer.weight_decay=0.1"],
                          weight_decay=0.1))
+    if len(shape) == 2 and hasattr(torch.optim, "Muon"):
+        check_muon(shape, weights, gradients)
+    if len(shape) == 1:
+        words = ["optimizer.schedule=constant", "optimizer.momentum=0.95", "optimizer.adamw_rate=0.5",
+                 "optimizer.beta2=0.98"]
+        check("muon, a vector by AdamW", ours("muon", 0.02, weights, gradients, *words),
+              theirs(lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.98), weight_decay=0),
+                     weights, gradients))

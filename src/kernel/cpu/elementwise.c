@@ -38,6 +38,30 @@ void ECH_CPU(subtract)(ech_kernel_context *context, const ech_tensor *a, const e
     add_signed(context, a, b, -1, y);
 }
 
+void ECH_CPU(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
+                         double beta, double diagonal, const ech_tensor *y)
+{
+    ECH_SHAPES(scaled_sum, ECH_REAL, x, y);
+    const float of_x = (float)alpha, of_y = (float)beta;
+    int64_t n = ech_tensor_count(x), C = x->shape[1], R = x->shape[0];
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t first = 0; first < n; first += ECH_PART) {
+        float part[ECH_PART];
+        int64_t count = ech_part(n, first, ECH_PART);
+        const float *from = ech_part_of(x, first, count, part);
+        float *to = (float *)y->data + first;
+        if (beta != 0) {
+#pragma omp simd
+            for (int64_t i = 0; i < count; i++) to[i] = of_x * from[i] + of_y * to[i];
+        } else {
+#pragma omp simd
+            for (int64_t i = 0; i < count; i++) to[i] = of_x * from[i];
+        }
+    }
+    for (int64_t i = 0; i < R && i < C && diagonal != 0; i++)
+        ((float *)y->data)[i * C + i] += (float)diagonal;
+}
+
 /* Row r; `first` is the index of its first element in the whole tensor. */
 static void dropout_row(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
                         int64_t r, const ech_tensor *x, const ech_tensor *y)

@@ -36,6 +36,16 @@ void ECH_REF(subtract)(ech_kernel_context *context, const ech_tensor *a, const e
         ech_store(y, i, ech_value(a, i) - ech_value(b, i));
 }
 
+void ECH_REF(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
+                         double beta, double diagonal, const ech_tensor *y)
+{
+    ECH_SHAPES(scaled_sum, ECH_REAL, x, y);
+    for (int64_t i = 0, n = ech_tensor_count(x), C = x->shape[1]; i < n; i++)
+        ech_store(y, i,
+                  alpha * ech_value(x, i) + (beta != 0 ? beta * ech_value(y, i) : 0) +
+                      (i / C == i % C ? diagonal : 0));
+}
+
 void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];

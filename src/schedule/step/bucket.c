@@ -118,15 +118,16 @@ static ech_work update_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = bucket_of(plan, q->step);
-    double bytes = bytes_of(q);
+    double bytes = bytes_of(q), flops = 0;
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
+        if (plan->optimizer->flops) flops += plan->optimizer->flops(&plan->model->param.at[param]);
         bytes += (p->master < 0 ? 2 : 1) * (double)ech_plan_param_bytes(plan, param);
         for (int s = 0; s < p->states; s++)
             bytes += 2 * (double)ech_plan_state_bytes(plan, &plan->state.at[p->first_state + s].is);
     }
-    return (ech_work){.bytes = bytes};
+    return (ech_work){.flops = flops, .bytes = bytes};
 }
 
 static double update_seconds(const ech_step_query *q)

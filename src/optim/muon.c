@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Muon. Jordan et al. 2024, kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv:2502.16982. A matrix of a layer
+ * moves along its momentum, whose singular values Newton-Schulz iterations have made about 1: in the wide type, where
+ * torch.optim.Muon has bf16. A matrix is what is stored as one: queries, keys and values side by side are one. Tables
+ * by token or position (embeddings, the head) and vectors are AdamW's.
+ */
+#include <math.h>
+
+#include "optim/optim.h"
+
+extern const ech_optimizer ech_optimizer_row_adamw;
+
+/* Iterations, and an iteration's polynomial a x + b x^3 + c x^5 of the singular values. */
+enum { ITERATIONS = 5 };
+static const double A = 3.4445, B = -4.7750, C = 2.0315;
+
+static bool is_matrix_of_layer(const ech_param *param)
+{
+    return param->shape.dims == 2 && !ech_shape_has(&param->shape, ECH_AXIS_VOCAB) &&
+           !ech_shape_has(&param->shape, ECH_AXIS_POSITION);
+}
+
+static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
+{
+    if (!is_matrix_of_layer(param)) {
+        ech_optimizer_row_adamw.declare(config, param, needs);
+        return;
+    }
+    ech_optimizer_add_state(needs, "momentum_buffer", &param->shape);
+    ech_optimizer_add_statistic(needs, 0, &param->shape, 3, ECH_SHARDS_GATHER);
+}
+
+static void configure(const ech_config *config, ech_update *update)
+{
+    ech_optimizer_row_adamw.configure(config, update);
+    update->momentum = config->optimizer.momentum;
+    update->nesterov = config->optimizer.nesterov == 1;
+    update->match_adamw = config->optimizer.adjust_rate == ECH_ADJUST_RATE_MATCH_RMS_ADAMW;
+    update->adamw_rate = config->optimizer.adamw_rate;
+}
+
+/* ---- Newton-Schulz ---- */
+
+/* The sides of an unsharded matrix X, k <= n. An iteration multiplies X by itself transposed, which gives (k,k), that by
+ * itself, and X by a polynomial of it. */
+typedef struct products {
+    bool tall; /* more rows than columns */
+    int64_t k, n;
+} products;
+
+static products products_of(const ech_param *param)
+{
+    int64_t rows = param->shape.size[0], columns = param->shape.size[1];
+    bool tall = rows > columns;
+    return (products){tall, tall ? columns : rows, tall ? rows : columns};
+}
+
+static double flops(const ech_param *param)
+{
+    if (!is_matrix_of_layer(param)) return 0;
+    products p = products_of(param);
+    return ITERATIONS * 2.0 * (double)(p.k * p.k) * (double)(2 * p.n + p.k);
+}
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Scratch: bytes from the beginning. A matrix as large as X comes first; `rest` is the kernels'. */
+typedef struct places {
+    int64_t gram, square, sums, rest;
+    int64_t blocks; /* numbers of sums */
+} places;
+
+static places places_of(const ech_kernels *wide, const ech_param *param)
+{
+    int64_t item = (int64_t)ech_dtype_bytes(wide->dtype), n = ech_shape_whole(&param->shape);
+    int64_t k = products_of(param).k;
+    places p = {.gram = aligned(n * item), .blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK};
+    p.square = p.gram + aligned(k * k * item);
+    p.sums = p.square + aligned(k * k * item);
+    p.rest = p.sums + aligned(p.blocks * (int64_t)sizeof(double));
+    return p;
+}
+
+static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *param,
+                      const int64_t *size)
+{
+    if (!is_matrix_of_layer(param)) return 0;
+    (void)size;
+    products p = products_of(param);
+    int64_t gram[] = {p.k, p.k, p.n, p.tall, !p.tall, 0, 0}, square[] = {p.k, p.k, p.k, 0, 0, 0, 0};
+    int64_t apply[] = {p.tall ? p.n : p.k, p.tall ? p.k : p.n, p.k, 0, 0, 0, 0};
+    const int64_t *dims[] = {gram, square, apply};
+    size_t most = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = ech_kernel_scratch(kernels->wide, ECH_OP_matmul, threads, dims[i]);
+        if (bytes > most) most = bytes;
+    }
+    return (size_t)places_of(kernels->wide, param).rest + most;
+}
+
+/* y = (A + B G + C G^2) x, G = x xT; of a tall x the same from the right. */
+static void iterate(const ech_optimizer_work *w, const ech_tensor *x, const ech_tensor *gram,
+                    const ech_tensor *square, const ech_tensor *y)
+{
+    const ech_kernels *wide = w->kernels->wide;
+    bool tall = products_of(w->of).tall;
+    wide->matmul(w->context, x, tall, x, !tall, NULL, NULL, gram);
+    wide->matmul(w->context, gram, false, gram, false, NULL, NULL, square);
+    wide->scaled_sum(w->context, gram, B, C, A, square);
+    wide->matmul(w->context, tall ? x : square, false, tall ? square : x, false, NULL, NULL, y);
+}
+
+/* 1 / (Frobenius norm + eps): then no singular value is above 1. */
+static double inverse_norm(const ech_optimizer_work *w, const ech_tensor *x, ech_tensor *sums)
+{
+    double square = 0;
+    w->kernels->wide->square_sums(w->context, x, sums);
+    for (int64_t i = 0; i < sums->shape[0]; i++) square += ((const double *)sums->data)[i];
+    double norm = sqrt(square) + w->update->eps;
+    return norm > 0 ? 1 / norm : 0;
+}
+
+/* In place; `memory` is laid out by places_of. */
+static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char *memory)
+{
+    const ech_kernels *wide = w->kernels->wide;
+    places at = places_of(wide, w->of);
+    int64_t k = products_of(w->of).k;
+    ech_tensor gram = ech_tensor_2d(memory + at.gram, x->dtype, k, k), square = gram;
+    ech_tensor sums = ech_tensor_1d(memory + at.sums, ECH_F64, at.blocks), turn[2] = {*x, *x};
+    square.data = memory + at.square;
+    turn[(ITERATIONS + 1) % 2].data = memory; /* so that the last one writes to x */
+    wide->scaled_sum(w->context, x, inverse_norm(w, x, &sums), 0, 0, &turn[0]);
+    for (int i = 0; i < ITERATIONS; i++)
+        iterate(w, &turn[i % 2], &gram, &square, &turn[(i + 1) % 2]);
+}
+
+/* ---- rounds and update ---- */
+
+/* The statistic: what the matrix would move along. The buffer is a sum, as SGD's; its size does not matter. */
+static void compute(const ech_optimizer_work *w, int round)
+{
+    const ech_tensor *momentum = &w->state[0], *along = &w->statistic[0];
+    const ech_update *u = w->update;
+    ECH_ASSERT(round == 0);
+    w->kernels->scaled_sum(w->context, w->gradient, u->grad_scale, u->momentum, 0, momentum);
+    if (u->nesterov) w->kernels->scaled_sum(w->context, w->gradient, u->grad_scale, 0, 0, along);
+    w->kernels->scaled_sum(w->context, momentum, u->nesterov ? u->momentum : 1, u->nesterov ? 1 : 0,
+                           0, along);
+}
+
+/* A part of a matrix as kernels take it that copy. */
+static ech_tensor part_of(const ech_tensor *x, int dim, int64_t first, int64_t count)
+{
+    ech_tensor part = ech_tensor_narrow(x, dim, first, count);
+    int64_t rows = part.shape[0], columns = part.shape[1], stride = part.stride[0];
+    return (ech_tensor){.data = part.data,
+                        .dtype = part.dtype,
+                        .dims = 4,
+                        .shape = {1, rows, 1, columns},
+                        .stride = {rows * stride, stride, columns, 1}};
+}
+
+/* Of the unsharded `whole` this rank's shard, in other memory: only tables are padded, so slices fill it. */
+static ech_tensor take_shard(const ech_optimizer_work *w, const ech_tensor *whole, void *memory)
+{
+    ech_tensor shard = ech_tensor_view(memory, whole->dtype, 2, w->param->shape);
+    for (int i = 0; i < w->slices; i++) {
+        const ech_slice *s = &w->slice[i];
+        ech_tensor from = part_of(whole, s->dim, s->whole, s->count);
+        ech_tensor to = part_of(&shard, s->dim, s->local, s->count);
+        w->kernels->wide->copy(w->context, &from, &to);
+    }
+    return shard;
+}
+
+static double adjustment(const ech_optimizer_work *w)
+{
+    double rows = (double)w->of->shape.size[0], columns = (double)w->of->shape.size[1];
+    return w->update->match_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
+}
+
+/* p -= rate (adjustment x shard + decay p), which is a step of SGD without momentum. */
+static void apply_matrix(const ech_optimizer_work *w)
+{
+    ech_kernel_context *context = w->context;
+    char *memory = context->scratch;
+    int64_t rest = places_of(w->kernels->wide, w->of).rest;
+    double factor = adjustment(w);
+    context->scratch = memory + rest;
+    context->scratch_bytes -= (size_t)rest;
+    orthogonalize(w, &w->statistic[0], memory);
+    ech_tensor shard = take_shard(w, &w->statistic[0], memory);
+    ech_update step = {.learning_rate = w->update->learning_rate * factor,
+                       .weight_decay = w->update->weight_decay / factor,
+                       .grad_scale = 1};
+    w->kernels->sgd(context, w->param, &shard, NULL, &step, w->rounded);
+    context->scratch = memory;
+    context->scratch_bytes += (size_t)rest;
+}
+
+static void apply(const ech_optimizer_work *w)
+{
+    if (is_matrix_of_layer(w->of)) {
+        apply_matrix(w);
+        return;
+    }
+    ech_optimizer_work own = *w;
+    ech_update update = *w->update;
+    update.learning_rate *= update.adamw_rate;
+    own.update = &update;
+    ech_optimizer_row_adamw.update(&own);
+}
+
+const ech_optimizer ech_optimizer_row_muon = {
+    .name = "muon",
+    .reads = "optimizer.momentum optimizer.nesterov optimizer.beta1 optimizer.beta2 optimizer.eps "
+             "optimizer.adjust_rate optimizer.adamw_rate",
+    .declare = declare,
+    .configure = configure,
+    .scratch = scratch,
+    .flops = flops,
+    .round = compute,
+    .update = apply};
