@@ -107,6 +107,7 @@ typedef struct ech_block_value {
     int64_t first;
     ech_kept kept;
     int recomputed; /* not ECH_KEPT_STORED: the value that B and W read instead; otherwise -1 */
+    bool again;     /* calls that recompute make it */
     bool cached; /* shared by all sequence chunks of a micro-batch: KV cache, starts of documents */
 } ech_block_value;
 
@@ -134,6 +135,7 @@ typedef struct ech_node {
     uint32_t site;         /* which dropout of the block: its random stream */
     bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
+    bool made_by_r;        /* its outputs are made again by the calls of R that B and W need */
     bool sharded_rows;     /* input 0's rows are ech_call.shard, not ech_call.rows */
     bool partial_gradient; /* its gradient of input 0 is a partial sum, which a spread sums */
     bool goes_on;          /* F adds to an earlier node's outputs and saved values */
@@ -232,6 +234,9 @@ typedef struct ech_block {
      * makes rinput; routput is the block's output, or the rinput of the block behind. Otherwise empty. */
     ECH_LIST(int) rinput, routput;
     int needed; /* calls of R that B and W need; those after them make what R of a neighbour reads */
+    int doubled
+        [ECH_PHASES]; /* first calls of B and of W that make what R has made, too, where it does all its calls */
+    int shared; /* first calls of B, which recompute what W reads, too: they come before all of W */
     int sharded; /* inputs of which shards are kept: the last calls of F write these, the first of R gather them */
     int sites; /* dropouts so far */
     ech_block_options options;

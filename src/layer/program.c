@@ -252,14 +252,14 @@ static bool mark_touched(const ech_block *block, const ech_block_call *call, boo
     return meets;
 }
 
-/* The earliest position of call i: after the last call that touches what it touches. */
+/* The earliest position of call i: after the last call that touches what it touches, and those that come first. */
 static size_t earliest(const ech_block *block, ech_phase phase, size_t i)
 {
     ECH_FREED bool *touched = ech_calloc(block->value.n, sizeof *touched);
     const ech_block_call *calls = block->program[phase].at;
     mark_touched(block, &calls[i], touched, true);
-    size_t place = i;
-    while (place > 0 && !mark_touched(block, &calls[place - 1], touched, false)) place--;
+    size_t place = i, first = (size_t)block->shared;
+    while (place > first && !mark_touched(block, &calls[place - 1], touched, false)) place--;
     return place;
 }
 

@@ -9,7 +9,7 @@
  * What layers declare (ech_layer.cheap) and builders choose (what a collective fetched) is recomputed right before its
  * reader in B or W. What the run file asks for (memory.recompute) is R's: a program of its own, which needs no
  * gradient. It is found by walking back from what B and W read to what is kept. Where R needs the output of a cheap
- * layer, it has a copy of its own, which ends with its readers in R.
+ * layer, B and W read what R has made: so no layer runs more than twice.
  *
  * A reversible block's inputs follow from its outputs (Gomez et al. 2017, arXiv:1707.04585; Kitaev et al. 2020,
  * arXiv:2001.04451): y1 = x1 + F(x2), y2 = x2 + G(y1), so x2 = y2 - G(y1), x1 = y1 - F(x2). Walking back ends at the
@@ -24,15 +24,22 @@
 
 /* ---- right before the reader ---- */
 
-/* Whether some node's B or W, or a node that is recomputed for them, reads the value. */
+/* Inputs that the node's B and W read, or the node itself, which is recomputed for them. */
+static unsigned inputs_read_back(const ech_node *node)
+{
+    return node->recompute_only ? ~0u : node->b.in | node->w.in;
+}
+
+/* Whether some node's B or W, or a node that is recomputed right before them, reads the value. */
 static bool is_read_back(const ech_block *block, int value)
 {
     for (size_t n = 0; n < block->node.n; n++) {
         const ech_node *node = &block->node.at[n];
-        unsigned reads = node->recompute_only ? ~0u : node->b.in | node->w.in;
+        if (node->in_phase) continue;
         for (int i = 0; i < node->ins; i++)
-            if (reads & 1u << i && node->in[i] == value && block->value.at[value].recomputed < 0)
-                return true;
+            if (inputs_read_back(node) & 1u << i && node->in[i] == value) return true;
+        for (int i = 0; i < node->outs; i++)
+            if ((node->b.out | node->w.out) & 1u << i && node->out[i] == value) return true;
     }
     return false;
 }
@@ -48,12 +55,14 @@ static int copy_value(ech_block *block, int value, const char *by)
     return (int)block->value.n - 1;
 }
 
-/* A copy of the node for the backward. It also recomputes what the node saves; nothing reads that. */
-static void add_recompute(ech_block *block, size_t index)
+/* A copy of the node for the backward, which makes what some R makes, or a value of its own. It also recomputes what
+ * the node saves; nothing reads that. */
+static void add_recompute(ech_block *block, int index)
 {
     ech_node node = block->node.at[index];
     ECH_ASSERT(node.outs == 1);
-    int value = node.out[0], recomputed = copy_value(block, value, "");
+    int value = node.out[0], recomputed = block->value.at[value].recomputed;
+    if (recomputed < 0) recomputed = copy_value(block, value, "");
     for (int i = 0; i < node.keeps; i++) node.keep[i] = copy_value(block, node.keep[i], "");
     node.out[0] = recomputed;
     node.b = node.w = (ech_reads){0};
@@ -67,10 +76,11 @@ static bool can_be_recomputed(const ech_block *block, const ech_node *node)
     return node->layer->cheap && !(block->options.drifts && node->params > 0);
 }
 
-static void keep_less_of_cheap(ech_block *block)
+/* Those first that read others. */
+static void keep_less_of_cheap(ech_block *block, int own)
 {
-    for (size_t n = 0, own = block->node.n; n < own; n++)
-        if (can_be_recomputed(block, &block->node.at[n]) &&
+    for (int n = own - 1; n >= 0; n--)
+        if (can_be_recomputed(block, &block->node.at[n]) && !block->node.at[n].made_by_r &&
             is_read_back(block, block->node.at[n].out[0]))
             add_recompute(block, n);
 }
@@ -111,7 +121,9 @@ static bool is_kept(const ech_block *block, int value)
     if (v->role != ECH_ROLE_ACTIVATION || v->cached) return true;
     for (size_t n = 0; n < block->node.n && made; n++) {
         const ech_node *node = &block->node.at[n];
-        if (makes(node, block, value)) return node->recompute_only || !(all || node->layer->core);
+        if (makes(node, block, value))
+            return node->recompute_only ||
+                   !(all || node->layer->core || can_be_recomputed(block, node));
     }
     return !all;
 }
@@ -175,17 +187,30 @@ static void need(again *a, int value)
     }
 }
 
+/* What B or W reads: of what a cheap layer makes right before that, its inputs. */
+static void need_read(again *a, int value)
+{
+    if (a->block->value.at[value].recomputed >= 0) return;
+    for (int n = 0; n < a->own; n++) {
+        ech_node node = a->block->node.at[n];
+        if (!can_be_recomputed(a->block, &node) || node.out[0] != value) continue;
+        for (int i = 0; i < node.ins; i++) need_read(a, node.in[i]);
+        return;
+    }
+    need(a, value);
+}
+
 /* What B and W, and what is recomputed for them right before they read it, read of the forward's. */
 static void need_reads(again *a)
 {
     for (int n = 0; n < a->own; n++) {
         ech_node node = a->block->node.at[n];
-        unsigned in = node.recompute_only ? ~0u : node.b.in | node.w.in;
-        unsigned out = node.b.out | node.w.out, keep = node.b.keep | node.w.keep;
+        unsigned in = inputs_read_back(&node), out = node.b.out | node.w.out;
+        unsigned keep = node.b.keep | node.w.keep;
         for (int i = 0; i < node.ins; i++)
-            if (in & 1u << i && a->block->value.at[node.in[i]].recomputed < 0) need(a, node.in[i]);
+            if (in & 1u << i) need_read(a, node.in[i]);
         for (int i = 0; i < node.outs; i++)
-            if (out & 1u << i) need(a, node.out[i]);
+            if (out & 1u << i) need_read(a, node.out[i]);
         for (int i = 0; i < node.keeps; i++)
             if (keep & 1u << i) need(a, node.keep[i]);
     }
@@ -320,6 +345,7 @@ static void add_recompute_phase(ech_block *block)
     if (all && !inverts) add_inputs(&a);
     need_reads(&a);
     copy_needed(&a, copied);
+    for (int n = 0; n < a.own; n++) block->node.at[n].made_by_r = copied[n];
     block->needed = (int)block->node.n - a.own - block->sharded;
     if (all && inverts) add_inputs(&a);
     if (all) add_outputs(&a, copied);
@@ -332,9 +358,10 @@ static void add_recompute_phase(ech_block *block)
 void ech_program_keep_less(ech_block *block)
 {
     bool crossed = block->input.n > 0 && block->output.n > 0;
-    keep_less_of_cheap(block);
     bool recomputes = block->options.recompute != ECH_RECOMPUTE_NONE || block->options.invert;
+    int own = (int)block->node.n;
     if (crossed && recomputes) add_recompute_phase(block);
+    keep_less_of_cheap(block, own);
     for (size_t n = 0; n < block->node.n; n++) {
         ech_node *node = &block->node.at[n];
         for (int i = 0; node->recompute_only && !node->in_phase && i < node->ins; i++)

@@ -223,13 +223,16 @@ static int ready_weights(const ech_block *block, int node)
     return end;
 }
 
-/* Whether a call of W before `end` that is not done yet recomputes a value. */
+/* Whether a call of W before `end` that is not done yet makes, or reads, a value that is recomputed. */
 static bool recomputes(const ech_block_lowering *p, int end)
 {
     const ech_block *block = block_of(p);
-    for (int call = 0; call < end; call++)
-        if (!p->weight_done.at[call] && block->program[ECH_BACKWARD_WEIGHT].at[call].recompute)
-            return true;
+    for (int call = 0; call < end; call++) {
+        const ech_block_call *c = &block->program[ECH_BACKWARD_WEIGHT].at[call];
+        if (p->weight_done.at[call]) continue;
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, c, ECH_TRAIN, o));)
+            if (ech_operand_is_value(o) && block->value.at[o->value].again) return true;
+    }
     return false;
 }
 
@@ -289,12 +292,18 @@ static void add_in_turns(ech_block_lowering *p, int first, int end)
 void ech_lower_backward(ech_block_lowering *p)
 {
     const ech_block *block = block_of(p);
-    int n = (int)block->program[ECH_BACKWARD_INPUT].n, first = 0;
+    ech_calls calls = ech_plan_calls(p->plan, p->list, p->block, ECH_BACKWARD_INPUT);
+    int n = calls.end, first = calls.first;
     int weights = (int)block->program[ECH_BACKWARD_WEIGHT].n;
+    int done = ech_plan_calls(p->plan, p->list, p->block, ECH_BACKWARD_WEIGHT).first;
     p->weight_done.n = 0;
-    for (int i = 0; i < weights; i++) ECH_PUSH(p->weight_done, false);
+    for (int i = 0; i < weights; i++) ECH_PUSH(p->weight_done, i < done);
     begin(p);
-    for (int call = 0; call < n; call++) {
+    if (first < block->shared) {
+        add_compute(p, ECH_BACKWARD_INPUT, first, block->shared);
+        first = block->shared;
+    }
+    for (int call = first; call < n; call++) {
         if (!exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
         bool back = !block->program[ECH_BACKWARD_INPUT].at[call].recompute;
         int ready =

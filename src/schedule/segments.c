@@ -26,7 +26,9 @@ ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, 
     bool again = phase == ECH_RECOMPUTE, keeps = phase == ECH_FORWARD && list->purpose == ECH_TRAIN;
     /* The last calls are for the R of the block behind; where R inverts, for that of the block before. */
     int neighbour = of->options.invert ? block : block + 1;
-    if (again && !ech_plan_continues_segment(plan, neighbour)) calls.end = of->needed;
+    bool crossed = ech_plan_continues_segment(plan, neighbour);
+    if (again && !crossed) calls.end = of->needed;
+    if (!again && crossed) calls.first = of->doubled[phase];
     if (again && ech_plan_continues_segment(plan, block)) calls.first = of->sharded;
     if (keeps && of->sharded && ech_plan_continues_segment(plan, block)) calls.end -= of->sharded;
     return calls;
@@ -44,13 +46,14 @@ static void mark_operands(const ech_block *block, ech_phase phase, int calls, bo
     }
 }
 
-/* Of what R makes of the block, what B and W read. */
-static int64_t made_bytes(const ech_plan *plan, const ech_block *block, ech_extent extent)
+/* Of what the first `calls` of R make of the block, what B and W read. */
+static int64_t made_bytes(const ech_plan *plan, const ech_block *block, int calls,
+                          ech_extent extent)
 {
     ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
     ECH_FREED bool *read = ech_calloc(block->value.n, sizeof *read);
     int64_t bytes = 0;
-    mark_operands(block, ECH_RECOMPUTE, block->needed, true, made);
+    mark_operands(block, ECH_RECOMPUTE, calls, true, made);
     for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
         mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
     for (size_t v = 0; v < block->value.n; v++)
@@ -93,7 +96,7 @@ void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
                 !(continues && how == ECH_KEPT_SHARDED))
                 bytes[how] += (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
         }
-        bytes[ECH_KEPT_RECOMPUTED] += made_bytes(plan, block, extent);
+        bytes[ECH_KEPT_RECOMPUTED] += made_bytes(plan, block, block->needed, extent);
     }
 }
 
@@ -115,11 +118,13 @@ static int choose_blocks(const ech_plan *plan, const ech_block *block, int n, in
     ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
     double input = (double)input_bytes(plan, block, extent);
     double kept = input / (block->sharded ? plan->layout->tensor : 1);
-    double made = (double)made_bytes(plan, block, extent), least = 0;
+    double made = (double)made_bytes(plan, block, block->needed, extent), least = 0;
+    int all = (int)block->program[ECH_RECOMPUTE].n;
+    double crossed = (double)made_bytes(plan, block, all, extent) + input;
     int best = 1;
     for (int N = 1; N <= n; N++) {
         int segments = (n + N - 1) / N;
-        double bytes = segments * kept * in_flight + N * made + (N - 1) * input;
+        double bytes = segments * kept * in_flight + made + (N - 1) * crossed;
         if (N > 1 && bytes >= least) continue;
         least = bytes;
         best = N;

@@ -62,7 +62,8 @@ static void enter(known *k, const ech_block_call *call, ech_phase phase)
     }
 }
 
-static int walk(const ech_block *block)
+/* crossed: R makes outputs, too. */
+static int walk(const ech_block *block, bool crossed)
 {
     static const ech_phase order[] = {ECH_FORWARD, ECH_RECOMPUTE, ECH_BACKWARD_INPUT,
                                       ECH_BACKWARD_WEIGHT};
@@ -71,8 +72,10 @@ static int walk(const ech_block *block)
                .made = ech_calloc(block->value.n, sizeof(bool)),
                .read = ech_calloc(block->value.n, sizeof(bool))};
     for (int p = 0; p < ECH_PHASES; p++) {
-        int n = order[p] == ECH_RECOMPUTE ? block->needed : (int)block->program[order[p]].n;
-        for (int c = 0; c < n; c++) enter(&k, &block->program[order[p]].at[c], order[p]);
+        bool part = order[p] == ECH_RECOMPUTE && !crossed;
+        int n = part ? block->needed : (int)block->program[order[p]].n;
+        for (int c = crossed ? block->doubled[order[p]] : 0; c < n; c++)
+            enter(&k, &block->program[order[p]].at[c], order[p]);
     }
     free(k.forward);
     free(k.made);
@@ -111,6 +114,22 @@ static void check_use(const ech_block *block)
                      block->node.at[block->program[ECH_RECOMPUTE].at[c].node].layer->name);
 }
 
+/* What a layer of its own kernel puts out is made again once: by R, or by a call of B or W that R's is left out for. */
+static void check_once(const ech_block *block)
+{
+    ECH_FREED int *made = ech_calloc(block->value.n, sizeof *made);
+    for (int phase = ECH_BACKWARD_INPUT; phase < ECH_PHASES; phase++)
+        for (int c = block->doubled[phase]; c < (int)block->program[phase].n; c++) {
+            const ech_block_call *call = &block->program[phase].at[c];
+            const ech_node *node = call->node < 0 ? NULL : &block->node.at[call->node];
+            if (node && call->recompute && node->layer->cheap) made[node->out[0]]++;
+        }
+    for (size_t v = 0; v < block->value.n; v++) {
+        int again = block->value.at[v].recomputed;
+        if (again >= 0 && made[again] > 1) fail_msg("%s is made twice", block->value.at[v].name);
+    }
+}
+
 static int count(const ech_block *block, int calls, const ech_layer *layer)
 {
     int n = 0;
@@ -146,7 +165,9 @@ static void test_full(void **state)
         /* The shard of the input, where tensor ranks have it alike: made by F's last call, gathered by R's first. */
         bool sharded = layer->options.sharding.tensor > 1 && !layer->options.sharding.sequence;
         assert_int_equal(layer->sharded, sharded);
-        assert_int_equal(walk(layer), sharded);
+        assert_int_equal(walk(layer, false), sharded);
+        assert_int_equal(walk(layer, true), sharded);
+        check_once(layer);
         if (sharded) {
             const ech_program *forward = &layer->program[ECH_FORWARD];
             const ech_program *again = &layer->program[ECH_RECOMPUTE];
@@ -163,7 +184,7 @@ static void test_full(void **state)
         assert_int_equal(layer->routput.n, layer->output.n);
         for (int other = EMBEDDING; other <= HEAD; other += HEAD) {
             assert_int_equal(model->block.at[other]->program[ECH_RECOMPUTE].n, 0);
-            walk(model->block.at[other]);
+            walk(model->block.at[other], false);
         }
         ech_model_destroy(model);
     }
@@ -177,7 +198,8 @@ static void test_selective(void **state)
         ech_model *plain = make(run, "none"), *model = make(run, "selective");
         const ech_block *layer = model->block.at[LAYER];
         assert_int_equal(plain->block.at[LAYER]->program[ECH_RECOMPUTE].n, 0);
-        assert_true(walk(layer) > 0 && walk(layer) < walk(plain->block.at[LAYER]));
+        int read = walk(layer, false);
+        assert_true(read > 0 && read < walk(plain->block.at[LAYER], false));
         check_use(layer);
         int all = (int)layer->program[ECH_RECOMPUTE].n;
         assert_int_equal(all, layer->needed);
@@ -200,7 +222,9 @@ static void test_inverted(void **state)
         ech_model *model = make(run, "none model.reversible=true");
         const ech_block *layer = model->block.at[LAYER];
         assert_true(layer->input.n == 2 && layer->output.n == 2);
-        assert_int_equal(walk(layer), 0);
+        assert_int_equal(walk(layer, false), 0);
+        assert_int_equal(walk(layer, true), 0);
+        check_once(layer);
         check_use(layer);
         int all = (int)layer->program[ECH_RECOMPUTE].n;
         int products = count_again(layer, run);
@@ -211,7 +235,7 @@ static void test_inverted(void **state)
         assert_int_equal(count(layer, all, &ech_layer_row_residual), 0);
         for (int other = EMBEDDING; other <= HEAD; other += HEAD) {
             assert_int_equal(model->block.at[other]->program[ECH_RECOMPUTE].n, 0);
-            walk(model->block.at[other]);
+            walk(model->block.at[other], false);
         }
         ech_model_destroy(model);
     }
