@@ -92,6 +92,17 @@ static void halves_agree(void **state)
         }
 }
 
+/* Parts of all kinds: several a thread where c is narrow, operands with gaps, sums that are added to. */
+static void large_halves_agree(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        flags f = {.a_transposed = way & 1, .add = way < 2 ? ADD_C : NO_ADD};
+        const trial t = make_trial(550, 70, 65, &f, false, way & 2 ? 3 : 0);
+        trial_check_halves(&t, 4e-6, 4e-6);
+    }
+}
+
 static void empty_products_leave_the_bias(void **state)
 {
     (void)state;
@@ -159,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree),
         cmocka_unit_test(halves_agree),
+        cmocka_unit_test(large_halves_agree),
         cmocka_unit_test(empty_products_leave_the_bias),
         cmocka_unit_test(many_shapes_in_one_context),
         cmocka_unit_test(bias_gradients_agree),

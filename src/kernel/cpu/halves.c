@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of 16-bit types. Where oneDNN has no fast one of the type, or rows have gaps, c is divided into tiles;
+ * Matrix products of 16-bit types. Where oneDNN has no fast one of the type or shape, c is divided into tiles;
  * for each, blocks of both operands are widened and multiplied in fp32, and the sum is rounded once. Tiles do not depend
  * on the number of threads, and neither do results.
  */

@@ -28,14 +28,20 @@ typedef struct entry {
     size_t scratch_bytes;
 } entry;
 
-enum { MAX_ENTRIES = 256 };
+enum { MAX_ENTRIES = 256, LINE = 64 }; /* LINE: bytes of a cache line */
 
+/* Of one OpenMP thread. */
 typedef struct library {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int entries;
     entry entry[MAX_ENTRIES];
 } library;
+
+typedef struct libraries {
+    int threads;
+    library of[];
+} libraries;
 
 /* oneDNN fails here only on wrong arguments or without memory for small structures. */
 static void must(dnnl_status_t status)
@@ -83,16 +89,34 @@ static dnnl_primitive_attr_t choose_attributes(const ech_product *p)
     return attributes;
 }
 
-/* The product's implementation, chosen for the calling thread's OpenMP threads. */
-static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p)
+static bool is_gemm(const_dnnl_primitive_desc_t chosen)
 {
+    const char *name = "";
+    must(dnnl_primitive_desc_query(chosen, dnnl_query_impl_info_str, 0, &name));
+    return strncmp(name, "gemm", 4) == 0;
+}
+
+/* The product's implementation for so many OpenMP threads: of those that the library has, best first, the first; of a
+ * part the first GEMM, if there is one. */
+static dnnl_primitive_desc_t choose(dnnl_engine_t engine, const ech_product *p, int threads)
+{
+    int before = omp_get_max_threads();
     dnnl_memory_desc_t a = describe(p, ECH_IN_A), b = describe(p, ECH_IN_B);
     dnnl_memory_desc_t c = describe(p, ECH_OUT_C), bias = describe(p, ECH_IN_BIAS);
     dnnl_matmul_desc_t operation;
     must(dnnl_matmul_desc_init(&operation, &a, &b, p->has_bias ? &bias : NULL, &c));
     dnnl_primitive_attr_t attributes = choose_attributes(p);
-    dnnl_primitive_desc_t chosen;
-    must(dnnl_primitive_desc_create(&chosen, &operation, attributes, engine, NULL));
+    dnnl_primitive_desc_iterator_t every;
+    omp_set_num_threads(threads);
+    must(dnnl_primitive_desc_iterator_create(&every, &operation, attributes, engine, NULL));
+    dnnl_primitive_desc_t chosen = dnnl_primitive_desc_iterator_fetch(every);
+    while (p->part && !is_gemm(chosen) &&
+           dnnl_primitive_desc_iterator_next(every) == dnnl_success) {
+        must(dnnl_primitive_desc_destroy(chosen));
+        chosen = dnnl_primitive_desc_iterator_fetch(every);
+    }
+    omp_set_num_threads(before);
+    must(dnnl_primitive_desc_iterator_destroy(every));
     must(dnnl_primitive_attr_destroy(attributes));
     return chosen;
 }
@@ -108,9 +132,9 @@ static bool takes(const ech_product *p, int operand)
            (operand != ECH_IN_ADD || p->add == ECH_ADD_OTHER);
 }
 
-static void make_entry(library *lib, entry *made, const ech_product *key)
+static void make_entry(library *lib, entry *made, const ech_product *key, int threads)
 {
-    dnnl_primitive_desc_t chosen = choose(lib->engine, key);
+    dnnl_primitive_desc_t chosen = choose(lib->engine, key, key->part ? 1 : threads);
     made->key = *key;
     made->scratch_bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
     for (int o = 0; o < OPERANDS; o++) {
@@ -132,42 +156,60 @@ static void destroy_entries(library *lib)
     }
 }
 
+/* That of the calling thread. */
 static library *open_library(ech_kernel_context *context)
 {
+#pragma omp critical(ech_open_library)
     if (!context->library) {
-        library *lib = ech_calloc(1, sizeof *lib);
+        libraries *all = ech_calloc(1, sizeof *all + (size_t)context->threads * sizeof *all->of);
+        all->threads = context->threads;
+        context->library = all;
+    }
+    library *lib = &((libraries *)context->library)->of[omp_get_thread_num()];
+    if (!lib->engine) {
         must(dnnl_engine_create(&lib->engine, dnnl_cpu, 0));
         must(dnnl_stream_create(&lib->stream, lib->engine, dnnl_stream_default_flags));
-        context->library = lib;
     }
-    return context->library;
+    return lib;
 }
 
 void ech_cpu_library_destroy(void *opened)
 {
-    library *lib = opened;
-    if (!lib) return;
-    destroy_entries(lib);
-    dnnl_stream_destroy(lib->stream);
-    dnnl_engine_destroy(lib->engine);
-    free(lib);
+    libraries *all = opened;
+    for (int t = 0; all && t < all->threads; t++) {
+        library *lib = &all->of[t];
+        if (!lib->engine) continue;
+        destroy_entries(lib);
+        dnnl_stream_destroy(lib->stream);
+        dnnl_engine_destroy(lib->engine);
+    }
+    free(all);
 }
 
-static entry *find_entry(library *lib, const ech_product *key)
+static entry *find_entry(library *lib, const ech_product *key, int threads)
 {
     for (int e = 0; e < lib->entries; e++)
         if (memcmp(&lib->entry[e].key, key, sizeof *key) == 0) return &lib->entry[e];
     if (lib->entries == MAX_ENTRIES) destroy_entries(lib);
-    make_entry(lib, &lib->entry[lib->entries], key);
+    make_entry(lib, &lib->entry[lib->entries], key, threads);
     return &lib->entry[lib->entries++];
+}
+
+/* The calling thread's of `threads` equal shares, each of whole cache lines. */
+static void *share_scratch(const ech_kernel_context *context, size_t bytes)
+{
+    size_t share = context->scratch_bytes / (size_t)context->threads / LINE * LINE;
+    ECH_ASSERT(bytes <= share);
+    return (char *)context->scratch + (size_t)omp_get_thread_num() * share;
 }
 
 void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
                        void *const operands[ECH_OPERANDS])
 {
     library *lib = open_library(context);
-    entry *made = find_entry(lib, product);
-    void *scratch = ech_scratch(context, made->scratch_bytes);
+    entry *made = find_entry(lib, product, context->threads);
+    void *scratch = product->part ? share_scratch(context, made->scratch_bytes)
+                                  : ech_scratch(context, made->scratch_bytes);
     dnnl_exec_arg_t arguments[OPERANDS];
     int n = 0;
     for (int o = 0; o < OPERANDS; o++) {
@@ -181,14 +223,12 @@ void ech_cpu_primitive(ech_kernel_context *context, const ech_product *product,
 
 size_t ech_cpu_primitive_scratch(int threads, const ech_product *product)
 {
-    int before = omp_get_max_threads();
-    omp_set_num_threads(threads);
     dnnl_engine_t engine;
     must(dnnl_engine_create(&engine, dnnl_cpu, 0));
-    dnnl_primitive_desc_t chosen = choose(engine, product);
+    dnnl_primitive_desc_t chosen = choose(engine, product, product->part ? 1 : threads);
     size_t bytes = dnnl_memory_desc_get_size(scratch_of(chosen));
     must(dnnl_primitive_desc_destroy(chosen));
     must(dnnl_engine_destroy(engine));
-    omp_set_num_threads(before);
-    return bytes;
+    if (!product->part) return bytes;
+    return (bytes + LINE - 1) / LINE * LINE * (size_t)threads;
 }

@@ -15,10 +15,18 @@
  * ones would pack more than they multiply. */
 enum { VECTOR = 16, LEAST_SIDE = 64 };
 
-/* The grid of parts of c, one a thread. */
+/* A part of a 16-bit c has a sum of fp32 in scratch, so it is no larger than this. */
+enum { MOST_ROWS = 256, MOST_COLUMNS = 1024 };
+
+/* The grid of parts of c: one a thread or, of a 16-bit c, several. */
 typedef struct grid {
     int rows, columns;
 } grid;
+
+static bool is_half(const ech_product *p, int operand)
+{
+    return p->dtype[operand] != ECH_F32;
+}
 
 /* The grid with which threads read least: each packs its part's rows of a and columns of b. */
 static grid split(const ech_product *p, int threads)
@@ -31,12 +39,15 @@ static grid split(const ech_product *p, int threads)
         best = (grid){rows, threads / rows};
         least = reads;
     }
+    if (!is_half(p, ECH_OUT_C)) return best;
+    while (p->M / best.rows > MOST_ROWS) best.rows *= 2;
+    while (p->N / best.columns > MOST_COLUMNS) best.columns *= 2;
     return best;
 }
 
-/* Whether sgemm makes c's parts, or the matmul primitive all of c. By shapes and threads alone, so that
- * the same product has the same bits everywhere. GFLOP/s on two Zen 4 cores of 235 at their peak, with
- * operands that are not in the cache, 384 to 3072 wide, 1024 and 2048 rows:
+/* Whether c is made in parts, each by one thread and by the library's GEMM (of fp32 sgemm), or by the matmul primitive
+ * all of it. By shapes and threads alone, so that the same product has the same bits everywhere. GFLOP/s on two Zen 4
+ * cores of 235 at their peak, with operands that are not in the cache, 384 to 3072 wide, 1024 and 2048 rows:
  *                              primitive   sgemm   sgemm in parts
  *   dW = xᵀ dy                  200-218   201-227      206-227
  *   dx = dy W                   217-225   223-228      224-228
@@ -44,12 +55,25 @@ static grid split(const ech_product *p, int threads)
  *   dW of a head                170-180   211-215      220
  *   y = x W + bias              215-222   --- (the bias would take another pass)
  *   any with b transposed       205-220   162-223      203-220
- * In parts, since sgemm's own threads pack together and wait for each other. */
-static bool in_parts(const ech_product *p, int threads)
+ * In parts, since the GEMM's own threads pack together and wait for each other. Of bf16 (c too, except where it says
+ * fp32), of a Zen 5 core of 470 by processor time, two threads, 512 to 3072 wide, 1024 and 2048 rows:
+ *                              primitive    GEMM   GEMM in parts
+ *   dW = xᵀ dy                  315-413   346-433      374-417
+ *   dW in fp32                  324-386   393-436      409-428
+ *   dW added to, in fp32        314-356   372-418      376-411
+ *   dx = dy W                   388-440   403-428      402-424
+ *   dx added to                 352-392   401-435      392-423
+ *   dx of a head, V = 50,257    363       395          395
+ *   the same with gaps          none      388          374
+ *   dW of a head, added to      238       352          380
+ *   y = x W                     408-455   387-440      382-429 */
+static bool in_parts(const ech_product *p, int threads, bool dense)
 {
-    bool plain = !p->has_bias && (p->a_transposed || !p->b_transposed);
+    bool plain = p->a_transposed || !p->b_transposed;
+    if (is_half(p, ECH_IN_A))
+        plain = (p->a_transposed || p->add == ECH_ADD_C || !dense) && p->add != ECH_ADD_OTHER;
     grid g = split(p, threads);
-    return plain && p->K >= LEAST_SIDE && p->M / g.rows >= LEAST_SIDE &&
+    return plain && !p->has_bias && p->K >= LEAST_SIDE && p->M / g.rows >= LEAST_SIDE &&
            p->N / g.columns >= LEAST_SIDE;
 }
 
@@ -59,18 +83,59 @@ static int64_t part_begin(int64_t length, int i, int n)
     return i == n ? length : length * i / n / VECTOR * VECTOR;
 }
 
-static void multiply_part(const ech_product *p, void *const at[ECH_OPERANDS], grid g, int part)
+/* The length of the longest of n parts, or a little more. */
+static int64_t part_most(int64_t length, int n)
+{
+    return n == 1 ? length : length / n + VECTOR;
+}
+
+static void *element(const ech_product *p, void *const at[ECH_OPERANDS], int operand, int64_t i)
+{
+    return (char *)at[operand] + (size_t)i * ech_dtype_bytes((ech_dtype)p->dtype[operand]);
+}
+
+static void multiply_part(ech_kernel_context *context, const ech_product *p,
+                          void *const at[ECH_OPERANDS], grid g, int part)
 {
     int row = part / g.columns, column = part % g.columns;
     int64_t m = part_begin(p->M, row, g.rows), n = part_begin(p->N, column, g.columns);
-    const float *a = (const float *)at[ECH_IN_A] + (p->a_transposed ? m : m * p->a_stride);
-    const float *b = (const float *)at[ECH_IN_B] + (p->b_transposed ? n * p->b_stride : n);
-    dnnl_status_t status = dnnl_sgemm(
-        p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N',
-        part_begin(p->M, row + 1, g.rows) - m, part_begin(p->N, column + 1, g.columns) - n, p->K,
-        1.0F, a, p->a_stride, b, p->b_stride, p->add == ECH_ADD_C ? 1.0F : 0.0F,
-        (float *)at[ECH_OUT_C] + m * p->c_stride + n, p->c_stride);
+    ech_product own = *p;
+    own.M = part_begin(p->M, row + 1, g.rows) - m;
+    own.N = part_begin(p->N, column + 1, g.columns) - n;
+    own.part = true;
+    void *a = element(p, at, ECH_IN_A, p->a_transposed ? m : m * p->a_stride);
+    void *b = element(p, at, ECH_IN_B, p->b_transposed ? n * p->b_stride : n);
+    void *c = element(p, at, ECH_OUT_C, m * p->c_stride + n);
+    if (is_half(p, ECH_IN_A)) {
+        ech_cpu_primitive(context, &own, (void *const[ECH_OPERANDS]){a, b, NULL, c, c});
+        return;
+    }
+    dnnl_status_t status = dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N',
+                                      own.M, own.N, p->K, 1.0F, a, p->a_stride, b, p->b_stride,
+                                      p->add == ECH_ADD_C ? 1.0F : 0.0F, c, p->c_stride);
     ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+}
+
+/* Inside of a parallel region the library takes the calling thread alone. */
+static void multiply_parts(ech_kernel_context *context, const ech_product *p,
+                           void *const at[ECH_OPERANDS])
+{
+    grid g = split(p, context->threads);
+#pragma omp parallel for num_threads(context->threads) schedule(static)
+    for (int part = 0; part < g.rows * g.columns; part++) multiply_part(context, p, at, g, part);
+}
+
+/* The scratch of the product or, if it is made in parts, of their largest. */
+static size_t product_scratch(const ech_product *p, int threads, bool dense)
+{
+    if (!in_parts(p, threads, dense)) return dense ? ech_cpu_primitive_scratch(threads, p) : 0;
+    if (!is_half(p, ECH_OUT_C)) return 0; /* a GEMM that sums where c lies needs none */
+    grid g = split(p, threads);
+    ech_product part = *p;
+    part.part = true;
+    part.M = part_most(p->M, g.rows);
+    part.N = part_most(p->N, g.columns);
+    return ech_cpu_primitive_scratch(threads, &part);
 }
 
 /* A matrix of one row may have any stride; its width is the one that oneDNN knows best. */
@@ -144,20 +209,17 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
     /* oneDNN's version for strided rows makes a copy of c if it adds anything but c itself. */
     bool dense = is_dense(&p, a, b, add);
     p.has_bias = bias && dense && K > 0;
-    bool parts = in_parts(&p, context->threads);
+    bool parts = in_parts(&p, context->threads, dense);
     if (K == 0 || (p.add == ECH_ADD_OTHER && (parts || !dense))) {
         begin(context, add, c);
         p.add = ECH_ADD_C;
     }
     void *const at[ECH_OPERANDS] = {a->data, b->data, bias ? bias->data : NULL,
                                     add ? add->data : NULL, c->data};
-    if (parts) { /* inside of a parallel region sgemm takes the calling thread alone */
-        grid g = split(&p, context->threads);
-#pragma omp parallel for num_threads(context->threads) schedule(static)
-        for (int part = 0; part < context->threads; part++) multiply_part(&p, at, g, part);
-    } else if (K > 0) {
+    if (parts)
+        multiply_parts(context, &p, at);
+    else if (K > 0)
         ech_cpu_primitive(context, &p, at);
-    }
     if (bias && !p.has_bias) add_bias(context, bias, c);
 }
 
@@ -173,11 +235,10 @@ size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
     ech_product p = describe(&a, dims[3], &b, dims[4], NULL, &c);
     p.has_bias = dims[5];
     p.add = dims[6] ? ECH_ADD_C : ECH_ADD_NOTHING;
-    if (in_parts(&p, threads)) return 0;
-    size_t bytes = ech_cpu_primitive_scratch(threads, &p), other = 0;
+    size_t bytes = product_scratch(&p, threads, true), other = 0;
     if (dims[6]) {
         p.add = ECH_ADD_OTHER;
-        other = ech_cpu_primitive_scratch(threads, &p);
+        other = product_scratch(&p, threads, true);
     }
     return other > bytes ? other : bytes;
 }
@@ -187,11 +248,16 @@ bool ech_cpu_library_multiplies(ech_kernel_context *context, const ech_tensor *a
                                 const ech_tensor *add, const ech_tensor *c)
 {
     ech_product p = describe(a, a_transposed, b, b_transposed, add, c);
-    if (p.K == 0 || !is_dense(&p, a, b, add)) return false;
+    bool dense = is_dense(&p, a, b, add);
     p.has_bias = bias != NULL;
+    bool parts = in_parts(&p, context->threads, dense);
+    if (p.K == 0 || (!dense && !parts)) return false;
     void *const at[ECH_OPERANDS] = {a->data, b->data, bias ? bias->data : NULL,
                                     add ? add->data : NULL, c->data};
-    ech_cpu_primitive(context, &p, at);
+    if (parts)
+        multiply_parts(context, &p, at);
+    else
+        ech_cpu_primitive(context, &p, at);
     return true;
 }
 
@@ -203,13 +269,14 @@ size_t ech_cpu_library_scratch(ech_dtype dtype, int threads, const int64_t *dims
     const ech_tensor a = ech_tensor_2d(NULL, dtype, dims[3] ? K : M, dims[3] ? M : K);
     const ech_tensor b = ech_tensor_2d(NULL, dtype, dims[4] ? N : K, dims[4] ? K : N);
     size_t most = 0;
-    for (int way = 0; way < (dims[6] ? 6 : 2); way++) { /* c's type; added: c, or another's type */
+    /* c's type; added: c, or another's type; rows dense, or c sums of rows with gaps */
+    for (int way = 0; way < (dims[6] ? 6 : 3); way++) {
         const ech_tensor c = ech_tensor_2d(NULL, types[way % 2], M, N);
         ech_product p = describe(&a, dims[3], &b, dims[4], NULL, &c);
         p.has_bias = dims[5];
         p.add = !dims[6] ? ECH_ADD_NOTHING : way < 2 ? ECH_ADD_C : ECH_ADD_OTHER;
         p.dtype[ECH_IN_ADD] = way < 2 ? p.dtype[ECH_OUT_C] : types[way / 4];
-        size_t bytes = ech_cpu_primitive_scratch(threads, &p);
+        size_t bytes = product_scratch(&p, threads, dims[6] || way < 2);
         if (bytes > most) most = bytes;
     }
     return most;

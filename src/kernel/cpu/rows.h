@@ -35,7 +35,7 @@ typedef float ech_real;
 
 /* Compiled once, as only oneDNN computes: row matmul of fp32, and the library_product of ech_kernels, for benchmarks.
  * ech_cpu_library_multiplies is the row for bf16 on machines with products of its pairs; false: not done, as the
- * library has none for operands with gaps between rows, or without elements to sum. */
+ * library has no fast one: of rows with gaps those that are not made in parts, and those without elements to sum. */
 void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                     const ech_tensor *add, const ech_tensor *c);
