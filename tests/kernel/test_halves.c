@@ -70,18 +70,9 @@ CALL(sm3_maxima, t[0], t[1], t[2], &update, t[3], t[4])
 CALL(sm3, t[0], t[1], t[2], t[3], t[4], t[5], t[6], &update, NULL)
 CALL(scaled_sum, t[0], 0.7, flag ? 0.3 : 0, 0.1, t[1])
 CALL(square_sums, t[0], t[1])
+CALL(find_nonfinite, t[0], t[1])
 CALL(fill_normal, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)
 CALL(fill, t[0], 0.3)
-
-/* The index is a result like those of the other rows. */
-static void call_find_nonfinite(const ech_kernels *kernels, ech_kernel_context *context,
-                                const ech_tensor *const *t, const void *options)
-{
-    int64_t first = 5;
-    (void)options;
-    kernels->find_nonfinite(context, t[0], &first);
-    trial_set(t[1], 0, (double)first);
-}
 
 typedef struct flags {
     bool a_transposed, b_transposed, accumulate;
@@ -282,7 +273,7 @@ static void rows_are_rounded_once(void **state)
         ROW(scaled_sum, no, ex, typed(y, TRIAL_WIDE)),
         ROW(scaled_sum, yes, ex, w),
         ROW(square_sums, no, ex, number),
-        ROW(find_nonfinite, no, ex, number),
+        ROW(find_nonfinite, no, ex, scalar),
         ROW(fill_normal, no, ey),
         ROW(fill, no, ey),
     };
@@ -407,16 +398,17 @@ static void bad_numbers_are_found(void **state)
     for (size_t h = 0; h < TRIAL_COUNT(halves); h++) {
         ech_tensor x = ech_tensor_1d(memory, halves[h], C);
         const ech_kernels *kernels = ech_kernels_ref(halves[h]);
-        int64_t first = 5;
+        double first = 5;
+        const ech_tensor found = ech_tensor_view(&first, ECH_F64, 0, NULL);
         for (int64_t i = 0; i < C; i++) trial_set(&x, i, i % 2 ? 65504 : 6e-8);
-        kernels->find_nonfinite(context, &x, &first);
-        assert_int_equal(first, -1);
+        kernels->find_nonfinite(context, &x, &found);
+        assert_int_equal((int)first, -1);
         trial_set(&x, 30, (double)NAN);
-        kernels->find_nonfinite(context, &x, &first);
-        assert_int_equal(first, 30);
+        kernels->find_nonfinite(context, &x, &found);
+        assert_int_equal((int)first, 30);
         trial_set(&x, 11, -(double)INFINITY);
-        kernels->find_nonfinite(context, &x, &first);
-        assert_int_equal(first, 11);
+        kernels->find_nonfinite(context, &x, &found);
+        assert_int_equal((int)first, 11);
     }
     ech_kernel_context_destroy(context);
 }

@@ -162,14 +162,15 @@ static void first_nonfinite_is_found(void **state)
     double *memory = ech_calloc(N, sizeof *memory);
     for (int k = 0; k < 3; k++) {
         ech_tensor x = ech_tensor_1d(memory, table_of(k)->dtype, N);
-        int64_t first = 5;
+        double first = 5;
+        const ech_tensor found = ech_tensor_view(&first, ECH_F64, 0, NULL);
         for (int64_t i = 0; i < N; i++) trial_set(&x, i, i % 2 ? 3e38 : -1e-40);
-        table_of(k)->find_nonfinite(context, &x, &first);
-        assert_int_equal(first, -1);
+        table_of(k)->find_nonfinite(context, &x, &found);
+        assert_int_equal((int)first, -1);
         for (int p = (int)TRIAL_COUNT(places) - 1; p >= 0; p--) {
             trial_set(&x, places[p], bad[p % 3]);
-            table_of(k)->find_nonfinite(context, &x, &first);
-            assert_int_equal(first, places[p]);
+            table_of(k)->find_nonfinite(context, &x, &found);
+            assert_int_equal((int)first, places[p]);
         }
     }
     free(memory);

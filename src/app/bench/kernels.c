@@ -79,6 +79,7 @@ CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
 CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(scaled_sum, &t[0], 0.5, 2, 1, &t[1])
 CALL(square_sums, &t[0], &t[1])
+CALL(find_nonfinite, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
 
 /* Blocks as long as the sizes have them. */
@@ -88,12 +89,6 @@ static void call_adamw8(ech_bench_call *c)
     const ech_tensor *t = c->t;
     own.block = (t[0].shape[1] + t[4].shape[1] - 1) / t[4].shape[1];
     c->kernels->adamw8(c->context, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &own, NULL);
-}
-
-static void call_find_nonfinite(ech_bench_call *c)
-{
-    int64_t first;
-    c->kernels->find_nonfinite(c->context, &c->t[0], &first);
 }
 
 /* Looked-up tables count as many rows as are looked up; dropout's and the normals' random numbers are
@@ -164,7 +159,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(sm3, MATRIX, "=wRC <RC <wR <wC <dR <dC", "9RC", NULL),
     ROW(scaled_sum, MATRIX, "<RC =wRC", "3RC", NULL),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
-    ROW(find_nonfinite, WEIGHTS, "<N", "", NULL),
+    ROW(find_nonfinite, WEIGHTS, "<N >d", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),
 };
 const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_bench_kernel_rows;

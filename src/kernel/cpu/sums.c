@@ -44,9 +44,9 @@ static bool all_finite(int64_t n, const float *x)
     return largest < 0x7f800000u;
 }
 
-void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
+void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *first)
 {
-    ECH_SHAPES(find_nonfinite, ECH_REAL, x);
+    ECH_SHAPES(find_nonfinite, ECH_REAL, x, first);
     int64_t n = ech_tensor_count(x), found = n;
 #pragma omp parallel for num_threads(context->threads) reduction(min : found) if (n > ECH_CHUNK)
     for (int64_t i = 0; i < n; i += ECH_PART) {
@@ -57,5 +57,5 @@ void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, i
         while ((ech_bits_of_float(in[at]) & 0x7f800000u) != 0x7f800000u) at++;
         found = i + at < found ? i + at : found;
     }
-    *first = found < n ? found : -1;
+    *(double *)first->data = found < n ? (double)found : -1;
 }

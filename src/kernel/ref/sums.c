@@ -26,10 +26,10 @@ void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
     }
 }
 
-void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, int64_t *first)
+void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *first)
 {
-    ECH_SHAPES(find_nonfinite, ECH_REAL, x);
-    *first = -1;
-    for (int64_t i = 0, n = ech_tensor_count(x); i < n && *first < 0; i++)
-        if (!isfinite(ech_value(x, i))) *first = i;
+    ECH_SHAPES(find_nonfinite, ECH_REAL, x, first);
+    int64_t n = ech_tensor_count(x), i = 0;
+    while (i < n && isfinite(ech_value(x, i))) i++;
+    *(double *)first->data = i < n ? (double)i : -1;
 }
