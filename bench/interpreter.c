@@ -153,7 +153,7 @@ static ech_status run_variant(const bench *b, const variant *how)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define X(name, arguments, ...)                                                                    \
-    static void idle_##name(ech_kernel_context *context, ECH_UNPACK arguments)                     \
+    static void idle_##name(ech_kernel_context *context ECH_UNPACK arguments)                      \
     {                                                                                              \
     }
 #include "kernel/kernel.def"

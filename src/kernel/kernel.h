@@ -133,9 +133,12 @@ typedef enum ech_op {
     ECH_OPS
 } ech_op;
 
-#define ECH_UNPACK(...) __VA_ARGS__
+/* A row's parameters behind the context, where ECH_ARGUMENT is ECH_PARAMETER. */
+#define ECH_UNPACK(...)                 __VA_ARGS__
+#define ECH_PARAMETER(kind, type, name) , type name
+#define ECH_ARGUMENT                    ECH_PARAMETER
 #define X(name, arguments, ...)                                                                    \
-    typedef void (*ech_##name##_fn)(ech_kernel_context * context, ECH_UNPACK arguments);
+    typedef void (*ech_##name##_fn)(ech_kernel_context * context ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
 

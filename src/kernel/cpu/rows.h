@@ -59,7 +59,7 @@ void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_t
 extern const ech_kernels ECH_CPU(kernels);
 
 #define X(name, arguments, ...)                                                                    \
-    void ECH_CPU(name)(ech_kernel_context * context, ECH_UNPACK arguments);
+    void ECH_CPU(name)(ech_kernel_context * context ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
 

@@ -8,10 +8,10 @@
 #include "kernel/kernel.h"
 
 #define X(name, arguments, ...)                                                                    \
-    void ech_ref_##name##_f32(ech_kernel_context *context, ECH_UNPACK arguments);                  \
-    void ech_ref_##name##_f64(ech_kernel_context *context, ECH_UNPACK arguments);                  \
-    void ech_ref_##name##_bf16(ech_kernel_context *context, ECH_UNPACK arguments);                 \
-    void ech_ref_##name##_f16(ech_kernel_context *context, ECH_UNPACK arguments);
+    void ech_ref_##name##_f32(ech_kernel_context *context ECH_UNPACK arguments);                   \
+    void ech_ref_##name##_f64(ech_kernel_context *context ECH_UNPACK arguments);                   \
+    void ech_ref_##name##_bf16(ech_kernel_context *context ECH_UNPACK arguments);                  \
+    void ech_ref_##name##_f16(ech_kernel_context *context ECH_UNPACK arguments);
 #include "kernel/kernel.def"
 #undef X
 
