@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,11 @@ void ech_text_append(ech_text *text, const char *format, ...)
     text->n += added;
     va_end(again);
     va_end(arguments);
+}
+
+double ech_unsigned_nan(double value)
+{
+    return isnan(value) ? (double)NAN : value;
 }
 
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n)

@@ -19,6 +19,8 @@ void ech_text_append(ech_text *text, const char *format, ...) __attribute__((for
 /* Prints a finite number as %.*g with the fewest significant digits, at least `precision`, that parse back to
  * the same bits. Returns `buffer`, which has `size` >= 40 bytes. */
 char *ech_text_from_real(double value, int precision, char *buffer, size_t size);
+/* The value to print for `value`: of a NaN with a sign, which printf shows as "-nan", the NaN without. */
+double ech_unsigned_nan(double value);
 void ech_text_append_bytes(ech_text *text, const void *bytes, size_t n);
 void ech_text_free(ech_text *text); /* `text` is empty afterwards */
 /* Declares a local text, which must be initialized ({0}) and is freed whenever its block is left. */

@@ -154,7 +154,7 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
 {
     bool withheld = s->withheld > 0;
     if (!withheld || is_asynchronous(exec)) exec->updates = s->updates;
-    r->grad_norm = whole_norm(exec, s);
+    r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     r->learning_rate = withheld ? 0 : s->learning_rate;
     r->loss_scale = s->loss_scale;
     r->clip = s->clip * s->loss_scale;
@@ -170,7 +170,7 @@ static void read_turn(ech_exec *exec, int turn)
 {
     const ech_scalar_row *s = staged_row(exec, turn);
     ech_readings *r = &exec->readings[turn];
-    r->loss_sum = s->loss;
+    r->loss_sum = ech_unsigned_nan(s->loss);
     r->tokens = s->loss_weight;
     r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
     if (exec->list->kind == ECH_LIST_TRAIN) read_update(exec, s, r);

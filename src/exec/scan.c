@@ -49,7 +49,7 @@ void ech_scan_tensor(ech_exec *exec, const ech_step *step, const char *what, con
                                   .micro = step->micro < 0 ? -1 : micro.micro_batch,
                                   .summed = step->kind == ECH_STEP_NORM};
     snprintf(exec->finding.what, sizeof exec->finding.what, "%s %s, element %lld is %g, in step %s",
-             what, name, (long long)at, value, text.at);
+             what, name, (long long)at, ech_unsigned_nan(value), text.at);
 }
 
 /* A parameter that is not finite already explains the rest. */

@@ -11,6 +11,8 @@
 
 #include "base/text.h"
 
+static const double MOST_FACTOR = 1e6; /* as of optimizer.learning_rate */
+
 /* The patterns of a key, and what they are about. */
 typedef struct patterns {
     const ech_config *config;
@@ -47,11 +49,12 @@ static ech_status set_rate(const patterns *p, char *word)
 {
     double factor;
     char *equals = strrchr(word, '=');
-    if (!equals || !ech_text_to_real(equals + 1, &factor) || !isfinite(factor) || factor < 0)
+    bool is_factor = equals && ech_text_to_real(equals + 1, &factor);
+    if (!is_factor || !(factor >= 0 && factor <= MOST_FACTOR))
         return ech_config_complain(p->config, p->key,
-                                   "\"%s\" is no PATTERN=FACTOR with a factor of at least 0, as "
+                                   "\"%s\" is no PATTERN=FACTOR with a factor from 0 to %g, as "
                                    "lm_head*=0.1",
-                                   word);
+                                   word, MOST_FACTOR);
     *equals = '\0';
     return set_matched(p, word, &factor);
 }

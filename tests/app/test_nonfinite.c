@@ -13,6 +13,7 @@
 #include "app/runs.h"
 #include "base/json.h"
 #include "checkpoint/folder.h"
+#include "config/capture.h"
 
 enum { MOST_LINES = 64 };
 
@@ -122,12 +123,45 @@ static void what_no_finite_step_followed_prunes_nothing(void **state)
     runs_remove("growing");
 }
 
+/* What a run that ends by a NaN or infinity prints. */
+static char *complaint_of(const char *more)
+{
+    char words[256];
+    snprintf(words, sizeof words, "training.steps=3 precision.compute=fp16 %s", more);
+    ech_config *config = runs_config("gpt2", "hinted", words);
+    ech_training training = {0};
+    capture c = begin_capture();
+    ech_status status = fixture_run(config, 1, ech_train_rank, &training);
+    char *said = end_capture(&c);
+    assert_int_equal(status, ECH_ENUMERIC);
+    ech_config_destroy(config);
+    runs_remove("hinted");
+    return said;
+}
+
+/* fp16 ends at 65,504: where the loss itself is infinite or NaN no loss scale mends it, and none is named. */
+static void the_hint_mends_it(void **state)
+{
+    (void)state;
+    char *forward =
+        complaint_of("optimizer.learning_rate=300 precision.loss_scale=1024 log.every=1");
+    assert_non_null(strstr(forward, "precision.compute=bf16 or fp32"));
+    assert_null(strstr(forward, "precision.loss_scale"));
+    assert_null(strstr(forward, "-nan"));
+    char *backward = complaint_of("precision.loss_scale=1099511627776");
+    assert_non_null(strstr(backward, "precision.loss_scale"));
+    assert_null(strstr(backward, "precision.compute"));
+    free(forward);
+    free(backward);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nan_is_not_saved),
         cmocka_unit_test(the_last_good_one_stays),
         cmocka_unit_test(what_no_finite_step_followed_prunes_nothing),
+        cmocka_unit_test(the_hint_mends_it),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

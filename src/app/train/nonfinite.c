@@ -4,6 +4,8 @@
  * continues.
  */
 
+#include <math.h>
+
 #include "app/train/trainer.h"
 
 static bool skips(const ech_trainer *t)
@@ -71,14 +73,19 @@ static bool is_lost(const ech_finding *finding)
     return finding->rank >= 0 && finding->block < 0 && !finding->summed;
 }
 
-/* The lower of these may mend it, too. */
-static const char *or_loss_scale(const ech_trainer *t)
+/* What else may mend it: where the loss is finite the gradient left the type's range, otherwise the forward did, which no
+ * loss scale changes. */
+static const char *other_remedy(const ech_trainer *t, bool finite_loss)
 {
-    return ech_exec_scaler(t->session.exec).scale > 1 ? " or precision.loss_scale" : "";
+    if (finite_loss)
+        return ech_exec_scaler(t->session.exec).scale > 1 ? " or precision.loss_scale" : "";
+    if (t->config->precision.compute != ECH_COMPUTE_FP16) return "";
+    return ", train with precision.compute=bf16 or fp32 (fp16 ends at 65,504)";
 }
 
 /* The error that ends the run; its hint depends on the state of the weights. */
-static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const char *what)
+static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const char *what,
+                         bool finite_loss)
 {
     if (is_lost(finding))
         ECH_FAIL(ECH_ENUMERIC,
@@ -90,12 +97,13 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity, %s; the update was withheld. Lower "
              "optimizer.learning_rate%s, or set training.on_nonfinite=skip",
-             (long long)t->step + 1, what, or_loss_scale(t));
+             (long long)t->step + 1, what, other_remedy(t, finite_loss));
 }
 
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
 {
     ech_finding finding;
+    bool finite_loss = isfinite(ech_exec_readings(t->session.exec)->loss);
     t->skipped++;
     t->withheld++;
     if (t->design->schedule->weights != ECH_WEIGHTS_FLUSHED) return explain_asynchronous(t);
@@ -104,7 +112,7 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
     ECH_FREED_TEXT what = {0};
     if (!ech_trainer_is_first(t)) return goes_on ? ECH_OK : ECH_EABORTED;
     describe(t, &finding, &what);
-    if (!goes_on) return refuse(t, &finding, what.at);
+    if (!goes_on) return refuse(t, &finding, what.at, finite_loss);
     ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
                      (long long)t->step + 1, what.at);
     return ECH_OK;
