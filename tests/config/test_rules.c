@@ -96,6 +96,12 @@ static const trial trials[ECH_RULES] = {
         {"model.reversible=true precision.compute=bf16 precision.residual=compute",
          "model.reversible=true precision.compute=bf16",
          "precision.compute=bf16 precision.residual=compute"},
+    [ECH_RULE_fp32_stream_fp64] = {"precision.residual=fp32 precision.compute=fp64",
+                                   "precision.compute=fp64", "precision.residual=fp32"},
+    [ECH_RULE_other_wire_half_gradients] =
+        {"precision.compute=bf16 precision.gradients=compute precision.reduce=fp32",
+         "precision.compute=bf16 precision.gradients=compute precision.reduce=bf16",
+         "precision.compute=bf16 precision.reduce=fp32"},
     [ECH_RULE_ulysses_one_key_value_head] =
         {"model.architecture=llama "
          "model.num_key_value_heads=1 parallel.context_method=ulysses parallel.context=2",

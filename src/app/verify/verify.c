@@ -166,6 +166,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     v->compared.config = config;
     if (!request->own_precision) {
         config->precision.compute = ECH_COMPUTE_FP64;
+        config->precision.residual = ECH_RESIDUAL_COMPUTE;
         v->compared.kernels = ech_kernels_fast(ECH_F64);
     }
     v->layout.design = &v->compared;
