@@ -129,7 +129,8 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
             int64_t n = ech_tensor_count(&g);
             ECH_FREED double *x = ech_calloc((size_t)n, sizeof *x);
             double *sum = &squares[r->stage_of[p]];
-            double factor = pass ? ech_clip_factor(sqrt(*sum), r->clip_norm) : 1;
+            double norm = sqrt(*sum) / ech_exec_scaler(exec).scale;
+            double factor = pass ? ech_clip_factor(norm, r->clip_norm) : 1;
             ech_convert(g.data, g.dtype, x, ECH_F64, n);
             for (int64_t i = 0; i < n && !pass; i++) *sum += x[i] * x[i];
             for (int64_t i = 0; i < n && pass; i++) x[i] *= factor;

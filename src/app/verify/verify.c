@@ -156,12 +156,20 @@ static void describe_layout(ech_verifier *v)
     snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
 }
 
+/* fp16 loses small gradients without one. Of a dynamic scale a fixed one stands in, under which no step is withheld. */
+static int64_t verified_scale(const ech_config *config, bool own_precision)
+{
+    enum { FIXED = 4096 };
+    if (!own_precision || config->precision.compute != ECH_COMPUTE_FP16) return 1;
+    return config->precision.loss_scale == ECH_AUTO ? FIXED : config->precision.loss_scale;
+}
+
 static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design)
 {
     ech_config *config = v->config[0] = ech_config_copy(design->config);
     config->checkpoint.background = 0;        /* nothing is saved: no memory for it */
     config->precision.reduce = ECH_WIRE_AUTO; /* the layout is verified, not what roundings do */
-    config->precision.loss_scale = 1;
+    config->precision.loss_scale = verified_scale(config, request->own_precision);
     v->compared = *design; /* model, layout and schedule do not depend on these keys */
     v->compared.config = config;
     if (!request->own_precision) {
@@ -203,12 +211,12 @@ static double coarseness(ech_dtype dtype)
     return dtype == ECH_BF16 ? 0x1p16 : dtype == ECH_F16 ? 0x1p13 : 1;
 }
 
-/* The tolerance in the run's own precision. If the run amplifies rounding (gradients that cancel, weights that a high learning rate
- * has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. */
+/* The tolerance in the run's own precision. If the run amplifies rounding (gradients that cancel, weights that a high
+ * learning rate has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. */
 static double own_tolerance(const ech_verifications *both, ech_dtype dtype)
 {
     enum { MARGIN = 8 }; /* the two do not round alike */
-    double amplified = MARGIN * 0x1p29 * both->main.worst;
+    double amplified = MARGIN * 0x1p29 * coarseness(dtype) * both->main.worst;
     double least = both->own.tolerance * coarseness(dtype);
     return isfinite(amplified) && amplified > least ? amplified : least;
 }

@@ -60,8 +60,10 @@ ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verif
 
 /* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is exact,
  * with tolerance 0, or else if own_precision asks for it and the run's precision is not fp64. Then the tolerance is the
- * larger of own.tolerance, which is fp32's, as much coarser as the precision is, and 8 x 2^29 x main.worst (2^29:
- * fp32's rounding over fp64's): a run that amplifies rounding does so in both. */
+ * larger of own.tolerance, which is fp32's, and 8 x 2^29 x main.worst (2^29: fp32's rounding over fp64's): a run that
+ * amplifies rounding does so in both. Both are as much larger as the precision is coarser than fp32: 2^13 times in fp16,
+ * 2^16 times in bf16. Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto 4096);
+ * all other comparisons are with a loss scale of 1. */
 typedef struct ech_verifications {
     ech_verification main, own; /* in: main's inputs, own.tolerance; out: results */
     bool own_precision;         /* in: make the second comparison for any layout */
