@@ -139,6 +139,17 @@ static double smallest(const ech_verifier *v)
     return v->single.session.plan->types.compute == ECH_F64 ? 0x1p-970 : 0x1p-103;
 }
 
+/* Elements that this rank has of a parameter's states below number `end`. */
+static int64_t states_before(const ech_verifier *v, int param, int end)
+{
+    int64_t n = 0;
+    for (int k = 0; k < end && v->layout.session.plan->param[param].value >= 0; k++) {
+        ech_tensor state = ech_exec_state(v->layout.session.exec, param, k);
+        n += ech_tensor_count(&state);
+    }
+    return n;
+}
+
 void ech_verifier_prepare(ech_verifier *v)
 {
     const ech_model *model = v->layout.design->model;
@@ -148,7 +159,9 @@ void ech_verifier_prepare(ech_verifier *v)
     int64_t elements = 0;
     v->first = ech_calloc(params + 1, sizeof *v->first);
     v->own = ech_calloc(params + 1, sizeof *v->own);
+    v->own_state = ech_calloc(params + 1, sizeof *v->own_state);
     for (size_t p = 0; p < params; p++) {
+        v->own_state[p + 1] = v->own_state[p] + states_before(v, (int)p, plan->param[p].states);
         v->first[p + 1] = v->first[p] + ech_shape_whole(&model->param.at[p].shape);
         v->own[p + 1] = v->own[p] + plan->param[p].elements;
     }
@@ -161,6 +174,7 @@ void ech_verifier_prepare(ech_verifier *v)
             }
     size_t sets = turns > 1 ? 2 * turns : 1;
     v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
+    v->states = ech_calloc((turns - 1) * (size_t)v->own_state[params] + 1, sizeof *v->states);
     if (v->result) v->gradients = ech_calloc((size_t)elements, sizeof *v->gradients);
 }
 
@@ -175,6 +189,8 @@ void ech_verifier_free(ech_verifier *v)
     free(v->copy.at);
     free(v->mine);
     free(v->own);
+    free(v->states);
+    free(v->own_state);
     free(v->gradients);
     free(v->first);
 }
@@ -185,6 +201,13 @@ void ech_verifier_free(ech_verifier *v)
 static double *own_weights(const ech_verifier *v, int turn)
 {
     return v->mine + (v->layout.design->schedule->turns + turn) * v->own[ech_verifier_params(v)];
+}
+
+/* A parameter's state number `state` before the update of a span's training step `turn` > 0. */
+static double *own_state(const ech_verifier *v, int turn, int param, int state)
+{
+    return v->states + (turn - 1) * v->own_state[ech_verifier_params(v)] + v->own_state[param] +
+           states_before(v, param, state);
 }
 
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step)
@@ -199,6 +222,10 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
         if (step->turn == 0) continue;
         ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
         copy_out(&weight, own_weights(v, step->turn) + v->own[i]);
+        for (int k = 0; k < v->layout.session.plan->param[i].states; k++) {
+            ech_tensor state = ech_exec_state(exec, i, k);
+            copy_out(&state, own_state(v, step->turn, i, k));
+        }
     }
 }
 
@@ -288,53 +315,52 @@ static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
     v->result->compared += n;
 }
 
-/* Compares the ranks' `mine` with the single rank's tensor, and copies it there. */
-static ech_status exchange_tensor(ech_verifier *v, const compared *x, double *mine)
+/* This rank's shard in new memory; NULL: it has none. */
+static double *own_shard(const ech_verifier *v, const compared *x, int turn)
+{
+    int param = x->copy->param;
+    if (v->layout.session.plan->param[param].value < 0) return NULL;
+    ech_tensor newest = tensor_of(&v->layout, x);
+    size_t n = (size_t)ech_tensor_count(&newest);
+    double *mine = ech_calloc(n, sizeof *mine);
+    if (turn == 0)
+        copy_out(&newest, mine);
+    else
+        memcpy(mine,
+               x->state < 0 ? own_weights(v, turn) + v->own[param]
+                            : own_state(v, turn, param, x->state),
+               n * sizeof *mine);
+    return mine;
+}
+
+/* Compares the layout's tensor with the single rank's, and copies it there. */
+static ech_status exchange_tensor(ech_verifier *v, const compared *x, int turn)
 {
     int64_t n = ech_shape_whole(&x->shape);
+    ECH_FREED double *mine = own_shard(v, x, turn);
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
     ECH_TRY(gather_copy(v, x->copy, &x->shape, mine, whole));
     if (v->result) compare_tensor(v, x, whole);
     return ECH_OK;
 }
 
-static ech_status exchange_newest(ech_verifier *v, const compared *x)
-{
-    ECH_FREED double *mine = NULL;
-    if (v->layout.session.plan->param[x->copy->param].value >= 0) {
-        ech_tensor own = tensor_of(&v->layout, x);
-        mine = ech_calloc((size_t)ech_tensor_count(&own), sizeof *mine);
-        copy_out(&own, mine);
-    }
-    return exchange_tensor(v, x, mine);
-}
-
-ech_status ech_verifier_exchange_weights(ech_verifier *v)
-{
-    for (size_t i = 0; i < v->copy.n; i++) {
-        compared weight = weight_of(v, &v->copy.at[i]);
-        ECH_TRY(exchange_tensor(v, &weight, own_weights(v, v->turn) + v->own[v->copy.at[i].param]));
-    }
-    return ECH_OK;
-}
-
-static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy)
+static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
 {
     compared x = weight_of(v, copy);
     ech_optimizer_needs needs =
         ech_optimizer_needs_of(v->layout.design->config, ech_verifier_param(v, copy->param));
-    ECH_TRY(exchange_newest(v, &x));
+    ECH_TRY(exchange_tensor(v, &x, turn));
     for (x.state = 0; x.state < needs.states; x.state++) {
         x.name = needs.state[x.state].name;
         x.shape = needs.state[x.state].shape;
-        ECH_TRY(exchange_newest(v, &x));
+        ECH_TRY(exchange_tensor(v, &x, turn));
     }
     return ECH_OK;
 }
 
-ech_status ech_verifier_exchange_newest(ech_verifier *v)
+ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn)
 {
-    for (size_t i = 0; i < v->copy.n; i++) ECH_TRY(exchange_copy(v, &v->copy.at[i]));
+    for (size_t i = 0; i < v->copy.n; i++) ECH_TRY(exchange_copy(v, &v->copy.at[i], turn));
     return ECH_OK;
 }
 

@@ -25,6 +25,9 @@ typedef struct ech_verifier {
     ech_replay *replay;    /* NULL: the schedule is synchronous */
     ECH_LIST(ech_copy) copy;
     double *mine; /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
+    double *
+        states; /* [turns][own_state[params]] optimizer states of this rank before each update of a span */
+    int64_t *own_state; /* [params + 1] offset of each parameter's in a row of `states` */
     int64_t *own; /* [params + 1] offset of each of this rank's parameters in a row of `mine` */
     double *gradients; /* on rank 0: of all copies, unsharded, of one training step */
     int64_t *first;    /* [params + 1] offset of each parameter in the unsharded model */
@@ -41,7 +44,7 @@ void ech_verifier_prepare(ech_verifier *v);
 void ech_verifier_free(ech_verifier *v);
 
 /* The ech_exec_observe of the layout's ranks, whose context is the verifier. Before clipping it stores the gradients of
- * each training step in `mine`, and from the second one of a span on the weights before the update. */
+ * each training step in `mine`, and from the second one of a span on the weights and states before the update. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step);
 /* On rank 0, when the single rank's gradients are complete: compares them with the layout's and replaces them by the
  * layout's, so that norm, clipping and optimizer get the same numbers on both sides. */
@@ -52,11 +55,8 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
                                  double *worst);
 /* Gathers the layout's gradients of the current training step on rank 0. Collective. */
 ech_status ech_verifier_gather_gradients(ech_verifier *v);
-/* Compares the layout's weights before the current training step's update (turn > 0) with the single rank's and copies
- * them to it. Collective. */
-ech_status ech_verifier_exchange_weights(ech_verifier *v);
-/* Compares the layout's newest weights and optimizer states with the single rank's and copies them to it.
- * Collective. */
-ech_status ech_verifier_exchange_newest(ech_verifier *v);
+/* Compares the layout's weights and optimizer states with the single rank's and copies them to it: turn 0: the newest;
+ * above 0: those before that training step's update. Collective. */
+ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn);
 
 #endif

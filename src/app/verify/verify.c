@@ -86,12 +86,13 @@ static ech_status verify_list(ech_verifier *v, int64_t done)
         ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks",
                  (long long)done + turns);
     for (v->turn = 0; v->turn < turns; v->turn++) {
-        if (v->turn > 0) ECH_TRY(ech_verifier_exchange_weights(v)); /* names the step before */
+        if (v->turn > 0)
+            ECH_TRY(ech_verifier_exchange_weights(v, v->turn)); /* names the step before */
         v->step = done + v->turn;
         ECH_TRY(ech_verifier_gather_gradients(v));
         if (v->result) ECH_TRY(follow(v));
     }
-    return ech_verifier_exchange_newest(v);
+    return ech_verifier_exchange_weights(v, 0);
 }
 
 static ech_status validate(ech_verifier *v)
@@ -212,11 +213,12 @@ static double coarseness(ech_dtype dtype)
 }
 
 /* The tolerance in the run's own precision. If the run amplifies rounding (gradients that cancel, weights that a high
- * learning rate has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. */
+ * learning rate has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. In 16-bit types only what
+ * is stored is rounded so coarsely; sums are in fp32. */
 static double own_tolerance(const ech_verifications *both, ech_dtype dtype)
 {
-    enum { MARGIN = 8 }; /* the two do not round alike */
-    double amplified = MARGIN * 0x1p29 * coarseness(dtype) * both->main.worst;
+    double margin = coarseness(dtype) > 1 ? 1 : 8; /* the two do not round alike */
+    double amplified = margin * 0x1p29 * coarseness(dtype) * both->main.worst;
     double least = both->own.tolerance * coarseness(dtype);
     return isfinite(amplified) && amplified > least ? amplified : least;
 }

@@ -53,17 +53,17 @@ typedef struct ech_verification {
  * step it compares the loss and every gradient (reduced, not yet clipped) and copies the layout's gradients to the
  * single rank; then it compares the weights and optimizer states that both make of these gradients, and copies them,
  * too. So rounding errors do not accumulate over training steps. An asynchronous schedule is compared with its serial
- * replay in the same way, but optimizer states only at the end of each span. Last, it compares the loss of a validation
+ * replay in the same way. Last, it compares the loss of a validation
  * batch. Errors do not include a comparison that fails: see `passed`. An ech_design_main whose context is an
  * ech_verification. Collective. */
 ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verification);
 
 /* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is exact,
  * with tolerance 0, or else if own_precision asks for it and the run's precision is not fp64. Then the tolerance is the
- * larger of own.tolerance, which is fp32's, and 8 x 2^29 x main.worst (2^29: fp32's rounding over fp64's): a run that
- * amplifies rounding does so in both. Both are as much larger as the precision is coarser than fp32: 2^13 times in fp16,
- * 2^16 times in bf16. Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto 4096);
- * all other comparisons are with a loss scale of 1. */
+ * larger of own.tolerance, which is fp32's, as much coarser as the precision is (2^13 times in fp16, 2^16 times in bf16),
+ * and of main.worst x 2^29 (fp32's rounding over fp64's) x that x 8 (in 16-bit types 1): a run that amplifies rounding
+ * does so in both. Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto 4096); all
+ * other comparisons are with a loss scale of 1. */
 typedef struct ech_verifications {
     ech_verification main, own; /* in: main's inputs, own.tolerance; out: results */
     bool own_precision;         /* in: make the second comparison for any layout */
