@@ -13,8 +13,8 @@
  * arrive while another computes. A send begins when its values are there; they must live until it has
  * ended, and it ends when the other side has received. To know that without asking, the pass looks
  * at the other rank's order for the first message that comes back from there after that: the
- * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back:
- * there the forward after the next waits.) So no training step ever waits for
+ * step that needs that one also waits for the send, at no cost. (Forwards alone bring nothing back but to the next
+ * chunk: otherwise the forward after the next waits.) So no training step ever waits for
  * the progress of another rank but for data, and an order that can run with unbounded buffers can
  * run with none (checked for all ranks together in check/plans.c).
  */
@@ -149,12 +149,15 @@ static void wait_at(lowering *l, int item, int step)
 /* The item at which the receiver is known to have received what item i has sent; -1: at the end. */
 static int safe_item(lowering *l, int i, int peer, int their_chunk, int their_micro)
 {
-    ech_action action = l->order->at[i].action;
+    const ech_order_item *item = &l->order->at[i];
+    ech_action action = item->action;
     if (l->forwards) {
-        /* Through one chunk orders are the same, and nobody waits for who comes after; for the next chunk,
-         * wait at the end. */
-        bool same = their_chunk == l->order->at[i].chunk;
-        return same && i + 2 < (int)l->order->n ? i + 2 : -1;
+        /* Through one chunk orders are the same, and nobody waits for who comes after; what goes to the next chunk
+         * comes back to that of this rank. */
+        bool same = their_chunk == item->chunk;
+        int back = find_item(l->item, action, l->layout->chunks, l->list->micro_batches,
+                             their_chunk, item->micro);
+        return !same ? back : i + 2 < (int)l->order->n ? i + 2 : -1;
     }
     const neighbour *n = find_neighbour(l, peer);
     int theirs =

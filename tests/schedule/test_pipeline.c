@@ -104,7 +104,7 @@ static int forwards_between(const ech_list *list, int from, int to)
     return n;
 }
 
-/* In evaluation a send is under way at least while the next forward computes. */
+/* In evaluation a send is under way at least while the next forward computes, or what was sent has come around. */
 static void check_overlap(const fixture *f)
 {
     for (int rank = 0; rank < f->ranks; rank++) {
@@ -113,7 +113,9 @@ static void check_overlap(const fixture *f)
             const ech_step *step = &list->step.at[s];
             for (int i = 0; i < step->afters; i++) {
                 int waited = list->after.at[step->first_after + i];
-                if (ech_step_sends(&list->step.at[waited]))
+                const ech_step *sent = &list->step.at[waited];
+                bool around = step->micro == sent->micro && step->chunk == sent->chunk + 1;
+                if (ech_step_sends(sent) && !around)
                     assert_true(forwards_between(list, waited, s) >= 2);
             }
         }
