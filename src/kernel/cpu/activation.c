@@ -27,7 +27,7 @@ void ECH_CPU(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, con
     int64_t n = ech_tensor_count(x);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[2][ECH_PART];
+        ECH_ALIGNED float part[2][ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *in = ech_part_of(x, first, count, part[0]);
         float *out = ech_part_to(y, first, part[1]);
@@ -44,7 +44,7 @@ void ECH_CPU(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, c
     int64_t n = ech_tensor_count(x);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[3][ECH_PART];
+        ECH_ALIGNED float part[3][ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *d = ech_part_of(dy, first, count, part[0]);
         const float *in = ech_part_of(x, first, count, part[1]);
@@ -69,7 +69,7 @@ void ECH_CPU(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate
     int64_t n = ech_tensor_count(gate);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[3][ECH_PART];
+        ECH_ALIGNED float part[3][ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *g = ech_part_of(gate, first, count, part[0]);
         const float *u = ech_part_of(up, first, count, part[1]);
@@ -88,7 +88,7 @@ void ECH_CPU(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
     int64_t n = ech_tensor_count(gate);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[5][ECH_PART];
+        ECH_ALIGNED float part[5][ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *dout = ech_part_of(dy, first, count, part[0]);
         const float *g = ech_part_of(gate, first, count, part[1]);

@@ -15,7 +15,7 @@ static void sum_columns(int64_t R, int64_t stride, int64_t n, const ech_tensor *
                         bool accumulate, const ech_tensor *sums, int64_t to)
 {
     double sum[COLUMNS];
-    float part[COLUMNS];
+    ECH_ALIGNED float part[COLUMNS];
     for (int64_t j = 0; j < n; j++) sum[j] = accumulate ? ech_number(sums, to + j) : 0.0F;
     for (int64_t r = 0; r < R; r++) {
         const float *row = ech_part_of(dy, from + r * stride, n, part);
@@ -69,7 +69,7 @@ ECH_INLINE int64_t place_of(const table_rows *at, int64_t r)
 static void add_rows(const table_rows *at, int64_t first, int64_t n)
 {
     int64_t C = at->dy->shape[1];
-    float part[COLUMNS];
+    ECH_ALIGNED float part[COLUMNS];
     for (int64_t r = 0; r < at->dy->shape[0]; r++) {
         int64_t place = place_of(at, r);
         if (place < 0 || place >= at->dtable->shape[0]) continue;
@@ -95,7 +95,7 @@ static void sum_place(const table_rows *at, int64_t place, bool accumulate)
 {
     int64_t R = at->dy->shape[0], C = at->dy->shape[1];
     for (int64_t c = 0; c < C; c += ECH_PART) {
-        float part[ECH_PART], sum[ECH_PART];
+        ECH_ALIGNED float part[ECH_PART], sum[ECH_PART];
         int64_t n = ech_part(C, c, ECH_PART);
         memset(sum, 0, sizeof sum);
         if (accumulate) ech_widen((const ech_real *)at->dtable->data + place * C + c, n, sum);

@@ -13,7 +13,7 @@ ECH_INLINE void add_signed(const ech_kernel_context *context, const ech_tensor *
     int64_t n = ech_tensor_count(a);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[3][ECH_PART];
+        ECH_ALIGNED float part[3][ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *one = ech_part_of(a, first, count, part[0]);
         const float *other = ech_part_of(b, first, count, part[1]);
@@ -164,7 +164,7 @@ void ECH_CPU(position_forward)(ech_kernel_context *context, const ech_tensor *x,
         int64_t position = ech_row_in_document(rows, starts, r);
         ECH_ASSERT(position < P);
         for (int64_t c = 0; c < C; c += ECH_PART) {
-            float part[3][ECH_PART];
+            ECH_ALIGNED float part[3][ECH_PART];
             int64_t count = ech_part(C, c, ECH_PART);
             const float *in = ech_part_of(x, r * C + c, count, part[0]);
             const float *more = ech_part_of(table, position * C + c, count, part[1]);

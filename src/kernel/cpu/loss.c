@@ -12,7 +12,8 @@
 /* V logits from element `row` on. */
 static float row_max(int64_t V, const ech_tensor *logits, int64_t row)
 {
-    float max = -INFINITY, part[ECH_PART];
+    ECH_ALIGNED float part[ECH_PART];
+    float max = -INFINITY;
     for (int64_t first = 0; first < V; first += ECH_PART) {
         int64_t n = ech_part(V, first, ECH_PART);
         const float *x = ech_part_of(logits, row + first, n, part);
@@ -26,7 +27,7 @@ static float row_max(int64_t V, const ech_tensor *logits, int64_t row)
 static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float max)
 {
     double total = 0;
-    float part[ECH_PART];
+    ECH_ALIGNED float part[ECH_PART];
     for (int64_t first = 0; first < V; first += ECH_PART) {
         int64_t n = ech_part(V, first, ECH_PART);
         const float *x = ech_part_of(logits, row + first, n, part);
@@ -42,7 +43,7 @@ static double exp_sum(int64_t V, const ech_tensor *logits, int64_t row, float ma
 static void scaled_exp(int64_t V, const ech_tensor *logits, int64_t row, float max, float factor,
                        const ech_tensor *gradient, int64_t out)
 {
-    float part[2][ECH_PART];
+    ECH_ALIGNED float part[2][ECH_PART];
     for (int64_t first = 0; first < V; first += ECH_PART) {
         int64_t n = ech_part(V, first, ECH_PART);
         const float *x = ech_part_of(logits, row + first, n, part[0]);

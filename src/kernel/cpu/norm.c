@@ -32,7 +32,8 @@ ECH_INLINE const float *row_part(const ech_tensor *x, int64_t r, int64_t first, 
 
 ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
 {
-    float buffer[2][ECH_PART], sum = 0, squares = 0, m = 0;
+    ECH_ALIGNED float buffer[2][ECH_PART];
+    float sum = 0, squares = 0, m = 0;
     const float *gain = at->gain->data, *bias = centered ? at->bias->data : NULL, *x = NULL;
     int64_t C = at->x->shape[1], part = part_size(ech_is_wide(at->x), C, ECH_PART);
     for (int64_t first = 0; centered && first < C; first += part) {
@@ -130,7 +131,8 @@ typedef struct row_factors {
 ECH_INLINE row_factors row_means(const norm_rows *at, int64_t r, bool centered)
 {
     row_factors f = {.mean = centered ? at->mean[r] : 0.0F, .rstd = at->rstd[r]};
-    float buffer[2][ECH_PART], e_sum = 0, en_sum = 0;
+    ECH_ALIGNED float buffer[2][ECH_PART];
+    float e_sum = 0, en_sum = 0;
     int64_t part = part_size(ech_is_wide(at->dy), at->C, ECH_PART);
     for (int64_t first = 0; first < at->C; first += part) {
         int64_t n = ech_part(at->C, first, part);
@@ -180,7 +182,7 @@ ECH_INLINE void norm_columns(const norm_rows *at, int64_t r, int n, const row_fa
                              int64_t first, int64_t count, bool centered, bool adds,
                              double *gain_sum, double *bias_sum)
 {
-    float buffer[4][ROWS * COLUMNS];
+    ECH_ALIGNED float buffer[4][ROWS * COLUMNS];
     int64_t begin = r * at->C + first;
     const block_part dy = read_part(at->dy, begin, n, count, buffer[0]);
     const block_part x = read_part(at->x, begin, n, count, buffer[1]);

@@ -14,6 +14,9 @@
 /* Elements of a part. */
 enum { ECH_PART = 1024 };
 
+/* Of buffers: a vector that crosses cache lines takes two accesses. */
+#define ECH_ALIGNED _Alignas(64)
+
 /* Elements of the part of n that begins with the first-th. */
 ECH_INLINE int64_t ech_part(int64_t n, int64_t first, int64_t part)
 {

@@ -28,9 +28,28 @@ ECH_INLINE ech_real ech_stored(float x)
 typedef uint16_t ech_wide_bits16 __attribute__((vector_size(2 * ECH_WIDE), aligned(2), may_alias));
 typedef uint32_t ech_wide_bits __attribute__((vector_size(4 * ECH_WIDE), aligned(4), may_alias));
 
+/* gcc takes two halves of a 64-byte vector to lengthen or shorten its elements. */
+ECH_INLINE ech_wide_bits ech_wide_lengthened(const ech_real *x)
+{
+#if defined(__AVX512F__)
+    return (ech_wide_bits)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)x));
+#else
+    return __builtin_convertvector(*(const ech_wide_bits16 *)x, ech_wide_bits);
+#endif
+}
+
+ECH_INLINE void ech_wide_shortened(ech_real *x, ech_wide_bits bits)
+{
+#if defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i_u *)x, _mm512_cvtepi32_epi16((__m512i)bits));
+#else
+    *(ech_wide_bits16 *)x = __builtin_convertvector(bits, ech_wide_bits16);
+#endif
+}
+
 ECH_INLINE ech_wide ech_wide_value(const ech_real *x)
 {
-    return (ech_wide)(__builtin_convertvector(*(const ech_wide_bits16 *)x, ech_wide_bits) << 16);
+    return (ech_wide)(ech_wide_lengthened(x) << 16);
 }
 
 ECH_INLINE void ech_wide_stored(ech_real *x, ech_wide value)
@@ -39,8 +58,7 @@ ECH_INLINE void ech_wide_stored(ech_real *x, ech_wide value)
     ech_wide_int is_nan = (ech_wide_int)(value != value);
     ech_wide_bits rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     ech_wide_bits nan = sign >> 16 | 0x7fc0u;
-    rounded = (nan & (ech_wide_bits)is_nan) | (rounded & ~(ech_wide_bits)is_nan);
-    *(ech_wide_bits16 *)x = __builtin_convertvector(rounded, ech_wide_bits16);
+    ech_wide_shortened(x, (nan & (ech_wide_bits)is_nan) | (rounded & ~(ech_wide_bits)is_nan));
 }
 
 #elif defined(ECH_REAL_F16)

@@ -42,7 +42,8 @@ static void advance(int64_t half, const double *step_cos, const double *step_sin
 static void turn_head(const turning *at, const cursor *angles, int64_t x, int64_t y)
 {
     enum { PART = 128 };
-    float part[4][PART], sign = at->inverse ? -1.0F : 1.0F;
+    ECH_ALIGNED float part[4][PART];
+    float sign = at->inverse ? -1.0F : 1.0F;
     for (int64_t first = 0, half = at->half; first < half; first += PART) {
         int64_t n = ech_part(half, first, PART);
         const float *low = ech_part_of(at->x, x + first, n, part[0]);

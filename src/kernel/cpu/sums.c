@@ -26,7 +26,7 @@ void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
     ECH_ASSERT(sums->shape[0] == blocks);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t j = 0; j < blocks; j++) {
-        float part[ECH_NORM_BLOCK];
+        ECH_ALIGNED float part[ECH_NORM_BLOCK];
         int64_t first = j * ECH_NORM_BLOCK, count = ech_part(n, first, ECH_NORM_BLOCK);
         ((double *)sums->data)[j] = block_square_sum(count, ech_part_of(x, first, count, part));
     }
@@ -50,7 +50,7 @@ void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, c
     int64_t n = ech_tensor_count(x), found = n;
 #pragma omp parallel for num_threads(context->threads) reduction(min : found) if (n > ECH_CHUNK)
     for (int64_t i = 0; i < n; i += ECH_PART) {
-        float part[ECH_PART];
+        ECH_ALIGNED float part[ECH_PART];
         int64_t count = ech_part(n, i, ECH_PART), at = 0;
         const float *in = i > found ? NULL : ech_part_of(x, i, count, part);
         if (!in || all_finite(count, in)) continue;

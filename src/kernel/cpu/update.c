@@ -24,7 +24,7 @@ void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
     int64_t n = ech_tensor_count(param);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[ECH_PART];
+        ECH_ALIGNED float part[ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *from = ech_part_of(grad, first, count, part);
         float *p = (float *)param->data + first;
@@ -53,7 +53,7 @@ void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
     int64_t n = ech_tensor_count(param);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t first = 0; first < n; first += ECH_PART) {
-        float part[ECH_PART];
+        ECH_ALIGNED float part[ECH_PART];
         int64_t count = ech_part(n, first, ECH_PART);
         const float *from = ech_part_of(grad, first, count, part);
         float *p = (float *)param->data + first;
