@@ -5,8 +5,7 @@
  */
 #include <string.h>
 
-#include "kernel/cpu/rows.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/part.h"
 #include "kernel/shape.h"
 
 enum {
@@ -25,18 +24,13 @@ static range group_of(int64_t n, int64_t group)
     return (range){n * group / GROUPS, n * (group + 1) / GROUPS};
 }
 
-static int64_t at_most(int64_t n, int64_t most)
-{
-    return n < most ? n : most;
-}
-
 size_t ECH_CPU(scratch_adafactor_sums)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     return (size_t)GROUPS * (size_t)dims[1] * sizeof(double);
 }
 
 typedef struct sums {
-    const float *param, *grad;
+    const ech_tensor *param, *grad;
     int64_t C;
     float scale, eps;
 } sums;
@@ -44,7 +38,9 @@ typedef struct sums {
 /* Of n columns from c on: of one row its sum, and added to column[n]. */
 static double add_row(const sums *s, int64_t r, int64_t c, int64_t n, float *column, double *square)
 {
-    const float *g = s->grad + r * s->C + c, *p = s->param + r * s->C + c;
+    ECH_ALIGNED float part[COLUMNS];
+    const float *g = ech_part_of(s->grad, r * s->C + c, n, part);
+    const float *p = (const float *)s->param->data + r * s->C + c;
     float row = 0, weights = 0, scale = s->scale, eps = s->eps;
 #pragma omp simd reduction(+ : row, weights)
     for (int64_t i = 0; i < n; i++) {
@@ -65,8 +61,8 @@ static double sum_group(const sums *s, range group, double *rows, double *column
     for (int64_t r = group.first; rows && r < group.end; r++) rows[r] = 0;
     for (int64_t r = group.first; r < group.end; r += ROWS)
         for (int64_t c = 0; c < s->C; c += COLUMNS) {
-            int64_t n = at_most(s->C - c, COLUMNS), end = r + at_most(group.end - r, ROWS);
-            float column[COLUMNS] = {0};
+            int64_t n = ech_part(s->C, c, COLUMNS), end = r + ech_part(group.end, r, ROWS);
+            ECH_ALIGNED float column[COLUMNS] = {0};
             for (int64_t k = r; k < end; k++) {
                 double row = add_row(s, k, c, n, column, &square);
                 if (rows) rows[k] += row;
@@ -81,9 +77,9 @@ void ECH_CPU(adafactor_sums)(ech_kernel_context *context, const ech_tensor *para
                              const ech_tensor *rows, const ech_tensor *columns,
                              const ech_tensor *square)
 {
-    ECH_SHAPES(adafactor_sums, ECH_F32, param, grad, rows, columns, square);
+    ECH_SHAPES(adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
     int64_t R = grad->shape[0], C = grad->shape[1];
-    sums s = {param->data, grad->data, C, (float)update->grad_scale, (float)update->eps};
+    sums s = {param, grad, C, (float)update->grad_scale, (float)update->eps};
     double *parts = ech_scratch(context, (size_t)GROUPS * (size_t)C * sizeof *parts);
     double squares[GROUPS], *all = square->data, *column = columns->data;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
@@ -97,16 +93,19 @@ void ECH_CPU(adafactor_sums)(ech_kernel_context *context, const ech_tensor *para
     }
 }
 
-/* Sum of (g column)^2. */
-static double sum_squares(int64_t n, const float *g, const float *column)
+/* Of row r the sum of (g column)^2. */
+static double sum_squares(const ech_tensor *grad, int64_t r, const float *column)
 {
     double all = 0;
-    for (int64_t c = 0; c < n; c += COLUMNS) {
-        int64_t end = c + at_most(n - c, COLUMNS);
+    int64_t C = grad->shape[1];
+    for (int64_t c = 0; c < C; c += COLUMNS) {
+        ECH_ALIGNED float part[COLUMNS];
         float sum = 0;
+        int64_t n = ech_part(C, c, COLUMNS);
+        const float *g = ech_part_of(grad, r * C + c, n, part), *by = column + c;
 #pragma omp simd reduction(+ : sum)
-        for (int64_t i = c; i < end; i++) {
-            float u = g[i] * column[i];
+        for (int64_t i = 0; i < n; i++) {
+            float u = g[i] * by[i];
             sum += u * u;
         }
         all += (double)sum;
@@ -119,7 +118,7 @@ void ECH_CPU(adafactor_squares)(ech_kernel_context *context, const ech_tensor *g
                                 const ech_tensor *rows, const ech_tensor *columns,
                                 const ech_update *update, const ech_tensor *square)
 {
-    ECH_SHAPES(adafactor_squares, ECH_F32, grad, rows, columns, square);
+    ECH_SHAPES(adafactor_squares, ECH_REAL, grad, rows, columns, square);
     int64_t R = grad->shape[0], C = grad->shape[1];
     double squares[GROUPS], *all = square->data;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
@@ -128,17 +127,16 @@ void ECH_CPU(adafactor_squares)(ech_kernel_context *context, const ech_tensor *g
         squares[g] = 0;
         for (int64_t r = group.first; r < group.end; r++) {
             double row = update->grad_scale * (rows ? (double)((const float *)rows->data)[r] : 1);
-            squares[g] +=
-                row * row * sum_squares(C, (const float *)grad->data + r * C, columns->data);
+            squares[g] += row * row * sum_squares(grad, r, columns->data);
         }
     }
     *all = 0;
     for (int g = 0; g < GROUPS; g++) *all += squares[g];
 }
 
-/* One row: u = g factor column. */
-static void update_row(int64_t n, float *p, const float *g, const float *column, float *m,
-                       float factor, float beta, float decay)
+/* u = g factor column. */
+static void update_part(int64_t n, float *p, const float *g, const float *column, float *m,
+                        float factor, float beta, float decay)
 {
     const float rest = 1 - beta;
     if (!m) {
@@ -158,16 +156,20 @@ void ECH_CPU(adafactor)(ech_kernel_context *context, const ech_tensor *param,
                         const ech_tensor *momentum, double scale, const ech_update *update,
                         const ech_tensor *rounded)
 {
-    ECH_SHAPES(adafactor, ECH_F32, param, grad, rows, columns, momentum, rounded);
+    ECH_SHAPES(adafactor, ECH_REAL, param, grad, rows, columns, momentum, rounded);
     int64_t R = grad->shape[0], C = grad->shape[1];
     const float decay = (float)(update->learning_rate * update->weight_decay);
     const float beta = (float)update->momentum;
-    ECH_ASSERT(!rounded);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t r = 0; r < R; r++) {
-        double row = rows ? (double)((const float *)rows->data)[r] : 1;
-        update_row(C, (float *)param->data + r * C, (const float *)grad->data + r * C,
-                   columns->data, momentum ? (float *)momentum->data + r * C : NULL,
-                   (float)(scale * update->grad_scale * row), beta, decay);
-    }
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t c = 0; c < C; c += ECH_PART) {
+            double row = rows ? (double)((const float *)rows->data)[r] : 1;
+            ECH_ALIGNED float part[ECH_PART];
+            int64_t n = ech_part(C, c, ECH_PART), at = r * C + c;
+            update_part(n, (float *)param->data + at, ech_part_of(grad, at, n, part),
+                        (const float *)columns->data + c,
+                        momentum ? (float *)momentum->data + at : NULL,
+                        (float)(scale * update->grad_scale * row), beta, decay);
+            if (rounded) ech_part_copy(param, at, n, rounded, at);
+        }
 }
