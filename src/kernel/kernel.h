@@ -118,7 +118,6 @@ typedef struct ech_update {
     bool relative;                      /* adafactor: the rate is relative to the weights' size */
     bool nesterov;                      /* sgd, muon */
     bool match_adamw;                   /* muon: the rate is for updates as large as AdamW's */
-    double adamw_rate;                  /* muon: factor of the rate where AdamW updates */
     int64_t block;                      /* adamw8: elements with one scale */
     int64_t count;                      /* this update's number, from 1 */
     double

@@ -21,6 +21,12 @@ static bool is_matrix_of_layer(const ech_param *param)
            !ech_shape_has(&param->shape, ECH_AXIS_POSITION);
 }
 
+static ech_optimizer_rule rule(const ech_config *config, const ech_param *param)
+{
+    return is_matrix_of_layer(param) ? (ech_optimizer_rule){"muon", 1}
+                                     : (ech_optimizer_rule){"adamw", config->optimizer.adamw_rate};
+}
+
 static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
     if (!is_matrix_of_layer(param)) {
@@ -37,7 +43,6 @@ static void configure(const ech_config *config, ech_update *update)
     update->momentum = config->optimizer.momentum;
     update->nesterov = config->optimizer.nesterov == 1;
     update->match_adamw = config->optimizer.adjust_rate == ECH_ADJUST_RATE_MATCH_RMS_ADAMW;
-    update->adamw_rate = config->optimizer.adamw_rate;
 }
 
 /* ---- Newton-Schulz ---- */
@@ -205,15 +210,10 @@ static void apply_matrix(const ech_optimizer_work *w)
 
 static void apply(const ech_optimizer_work *w)
 {
-    if (is_matrix_of_layer(w->of)) {
+    if (is_matrix_of_layer(w->of))
         apply_matrix(w);
-        return;
-    }
-    ech_optimizer_work own = *w;
-    ech_update update = *w->update;
-    update.learning_rate *= update.adamw_rate;
-    own.update = &update;
-    ech_optimizer_row_adamw.update(&own);
+    else
+        ech_optimizer_row_adamw.update(w);
 }
 
 const ech_optimizer ech_optimizer_row_muon = {
@@ -223,6 +223,7 @@ const ech_optimizer ech_optimizer_row_muon = {
     .declare = declare,
     .configure = configure,
     .scratch = scratch,
+    .rule = rule,
     .flops = flops,
     .round = compute,
     .update = apply};

@@ -71,6 +71,11 @@ typedef struct ech_optimizer_work {
     const ech_update *update;
 } ech_optimizer_work;
 
+typedef struct ech_optimizer_rule {
+    const char *name;
+    double rate; /* factor of the learning rate */
+} ech_optimizer_rule;
+
 typedef struct ech_optimizer {
     const char *name;
     const char *reads; /* blank-separated keys that this optimizer uses and some others do not */
@@ -81,6 +86,8 @@ typedef struct ech_optimizer {
     /* Scratch bytes of its kernels for a shard of such a parameter, of these sizes. NULL: none. */
     size_t (*scratch)(const ech_kernels *kernels, int threads, const ech_param *param,
                       const int64_t *size);
+    /* Which rule updates a parameter. NULL: all have the optimizer's own. */
+    ech_optimizer_rule (*rule)(const ech_config *config, const ech_param *param);
     /* FLOPs of the products of a parameter's update; a multiply-add is two. NULL: none. */
     double (*flops)(const ech_param *param);
     /* Computes the statistics of a round; may change states. NULL: none are declared. */
@@ -92,6 +99,7 @@ typedef struct ech_optimizer {
 /* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. In bf16 and fp16
  * a parameter of the compute type has a master, the last state (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
+ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param);
 /* For optimizers: adds a wide state of that shape. */
 void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);
 /* The same of a statistic over the dimensions in `over`: in fp64 if it is a sum or maximum, else wide. */
@@ -130,11 +138,12 @@ ech_status ech_optimizer_check_keys(const ech_config *config);
 ech_status ech_curve_check_keys(const ech_config *config);
 
 /* Parameter groups, of one learning rate and weight decay: sets `decay` and `rate` of the n parameters of a model by
- * patterns on their names. optimizer.no_decay is blank-separated patterns, optimizer.rates blank-separated
+ * patterns on their names, and by the optimizer's rules. optimizer.no_decay is blank-separated patterns, optimizer.rates blank-separated
  * PATTERN=FACTOR; in a pattern * stands for any characters and ? for one (fnmatch). Errors, ECH_EUSAGE: a pattern that
  * matches nothing, no FACTOR or a negative one, two factors for one parameter. */
 ech_status ech_optimizer_group_params(const ech_config *config, ech_param *params, size_t n);
-bool ech_optimizer_has_groups(const ech_config *config); /* whether the configuration names any */
+/* Whether the configuration names any, or its optimizer has several rules. */
+bool ech_optimizer_has_groups(const ech_config *config);
 
 /* The learning rate of update number `count` (from 1). During the warmup: learning_rate count / warmup_steps. Then
  * the curve at the number of updates done before, as in PyTorch and transformers: so the first update after the

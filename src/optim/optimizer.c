@@ -49,6 +49,13 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
     return needs;
 }
 
+ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param)
+{
+    const ech_optimizer *optimizer = ech_optimizer_of(config);
+    return optimizer->rule ? optimizer->rule(config, param)
+                           : (ech_optimizer_rule){optimizer->name, 1};
+}
+
 void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape)
 {
     ECH_ASSERT(needs->states < ECH_MAX_STATES);

@@ -76,10 +76,13 @@ ech_status ech_optimizer_group_params(const ech_config *config, ech_param *param
     patterns p = {config, "optimizer.no_decay", params, n, rate};
     ECH_TRY(for_each_word(&p, config->optimizer.no_decay, false));
     p.key = "optimizer.rates";
-    return for_each_word(&p, config->optimizer.rates, true);
+    ECH_TRY(for_each_word(&p, config->optimizer.rates, true));
+    for (size_t i = 0; i < n; i++) params[i].rate *= ech_optimizer_rule_of(config, &params[i]).rate;
+    return ECH_OK;
 }
 
 bool ech_optimizer_has_groups(const ech_config *config)
 {
-    return config->optimizer.no_decay[0] || config->optimizer.rates[0];
+    return config->optimizer.no_decay[0] || config->optimizer.rates[0] ||
+           ech_optimizer_of(config)->rule;
 }

@@ -34,19 +34,25 @@ static int64_t padded(int64_t elements, ech_dtype dtype)
     return ech_align(elements * (int64_t)ech_dtype_bytes(dtype));
 }
 
-/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. */
+/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. Of a
+ * matrix that is neither a table nor the head Muon keeps one state. */
 static void expect(const ech_plan *plan, const ech_config *config, kept *k)
 {
     bool narrow = config->precision.gradients == ECH_GRADIENTS_COMPUTE;
     ech_dtype compute = plan->kernels->dtype;
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         int64_t n = plan->param[i].elements;
-        bool matrix = plan->model->param.at[i].shape.dims > 1;
+        const ech_shape *shape = &plan->model->param.at[i].shape;
+        bool matrix = shape->dims > 1;
+        bool alone = matrix && plan->optimizer == ech_optimizer_find("muon") &&
+                     !ech_shape_has(shape, ECH_AXIS_VOCAB) &&
+                     !ech_shape_has(shape, ECH_AXIS_POSITION);
+        int states = alone ? 2 : matrix ? 3 : 2;
         k->expected[ECH_MEMORY_PARAMETERS] +=
             plan->versions * padded(n, matrix ? compute : ECH_F32);
-        k->expected[ECH_MEMORY_OPTIMIZER] += (matrix ? 3 : 2) * padded(n, ECH_F32);
+        k->expected[ECH_MEMORY_OPTIMIZER] += states * padded(n, ECH_F32);
         k->numbers[ECH_MEMORY_PARAMETERS][matrix ? compute : ECH_F32] += plan->versions * n;
-        k->numbers[ECH_MEMORY_OPTIMIZER][ECH_F32] += (matrix ? 3 : 2) * n;
+        k->numbers[ECH_MEMORY_OPTIMIZER][ECH_F32] += states * n;
         k->numbers[ECH_MEMORY_GRADIENTS][matrix && narrow ? compute : ECH_F32] += n;
     }
     for (size_t b = 0; b < plan->bucket.n; b++) {
@@ -152,6 +158,11 @@ static void test_what_is_kept(void **state)
     check_kept("llama", 2,
                "precision.compute=bf16 parallel.pipeline=2 parallel.schedule=pipedream-2bw "
                "parallel.flush_every=4");
+#define MUON "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true "
+    check_kept("gpt2", 1, MUON "precision.compute=fp16");
+    check_kept("llama", 4,
+               MUON "precision.compute=bf16 precision.gradients=compute parallel.tensor=2 "
+                    "parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=4");
 }
 
 /* ---- why there are masters ---- */

@@ -115,8 +115,8 @@ for seed, shape in enumerate(SHAPES):
     if len(shape) == 2 and hasattr(torch.optim, "Muon"):
         check_muon(shape, weights, gradients)
     if len(shape) == 1:
-        words = ["optimizer.schedule=constant", "optimizer.momentum=0.95", "optimizer.adamw_rate=0.5",
+        words = ["optimizer.schedule=constant", "optimizer.momentum=0.95",
                  "optimizer.beta2=0.98"]
         check("muon, a vector by AdamW", ours("muon", 0.02, weights, gradients, *words),
-              theirs(lambda p: torch.optim.AdamW(p, lr=0.01, betas=(0.9, 0.98), weight_decay=0),
+              theirs(lambda p: torch.optim.AdamW(p, lr=0.02, betas=(0.9, 0.98), weight_decay=0),
                      weights, gradients))

@@ -58,6 +58,29 @@ static void test_declared(void **state)
     ech_config_destroy(config);
 }
 
+/* What AdamW updates has a rate of its own, and factors by patterns besides. */
+static void test_rates(void **state)
+{
+    (void)state;
+    ech_config *config = config_of(false);
+    assert_int_equal(ech_config_set(config, "optimizer.adamw_rate=0.5"), ECH_OK);
+    assert_int_equal(ech_config_set(config, "optimizer.rates=wte=0.25 mlp=3"), ECH_OK);
+    ech_param params[] = {
+        {.name = "wte", .shape = ech_shape_2d(ECH_AXIS_VOCAB, LONG, ECH_AXIS_MODEL, SHORT)},
+        {.name = "mlp", .shape = ech_shape_2d(ECH_AXIS_MODEL, SHORT, ECH_AXIS_FFN, LONG)},
+        {.name = "wq", .shape = ech_shape_2d(ECH_AXIS_MODEL, SHORT, ECH_AXIS_HEADS, LONG)},
+        {.name = "bias", .shape = ech_shape_1d(ECH_AXIS_FFN, LONG)}};
+    const double rate[] = {0.125, 3, 1, 0.5};
+    for (int i = 0; i < 4; i++) params[i].rate = 1;
+    assert_int_equal(ech_optimizer_group_params(config, params, 4), ECH_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_true(params[i].rate == rate[i]);
+        assert_string_equal(ech_optimizer_rule_of(config, &params[i]).name,
+                            i % 3 ? "muon" : "adamw");
+    }
+    ech_config_destroy(config);
+}
+
 /* Element (row, column) of the reflection along the vector of so many drawn numbers. */
 static double reflection(int n, uint64_t seed, int row, int column)
 {
@@ -181,7 +204,8 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_declared), cmocka_unit_test(test_singular_values),
-        cmocka_unit_test(test_momentum), cmocka_unit_test(test_sizes)};
+        cmocka_unit_test(test_declared), cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_singular_values), cmocka_unit_test(test_momentum),
+        cmocka_unit_test(test_sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

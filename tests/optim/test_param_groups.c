@@ -21,9 +21,10 @@ static const char *const names[PARAMS] = {"wte.weight", "h.0.mlp.weight", "h.1.m
 
 static ech_status group(const char *no_decay, const char *rates, ech_param params[PARAMS])
 {
+    const ech_config_names known[] = {{"optimizers", ech_optimizer_names()}};
     ech_config *config;
     ech_text text = {0};
-    assert_int_equal(ech_config_create(NULL, 0, &config), ECH_OK);
+    assert_int_equal(ech_config_create(known, 1, &config), ECH_OK);
     ech_text_append(&text, "optimizer.no_decay=%s", no_decay);
     assert_int_equal(ech_config_set(config, text.at), ECH_OK);
     ech_text_free(&text);

@@ -72,40 +72,44 @@ static void print_blocks(const ech_plan *plan, ech_text *out)
     }
 }
 
-static bool is_in_group(const ech_param *param, const ech_param *of)
+static bool is_in_group(const ech_config *config, const ech_param *param, const ech_param *of)
 {
-    return param->decay == of->decay && !(param->rate < of->rate || param->rate > of->rate);
+    return param->decay == of->decay && !(param->rate < of->rate || param->rate > of->rate) &&
+           strcmp(ech_optimizer_rule_of(config, param).name,
+                  ech_optimizer_rule_of(config, of).name) == 0;
 }
 
 /* A row for the parameters that are updated as the first one is. */
-static void print_group(const ech_model *model, size_t first, ech_text *out)
+static void print_group(const ech_design *design, size_t first, ech_text *out)
 {
+    const ech_model *model = design->model;
     const ech_param *of = &model->param.at[first];
     int64_t numbers = 0;
     int tensors = 0;
     ECH_FREED_TEXT names = {0};
     for (size_t i = first; i < model->param.n; i++) {
         const ech_param *param = &model->param.at[i];
-        if (!is_in_group(param, of)) continue;
+        if (!is_in_group(design->config, param, of)) continue;
         numbers += ech_shape_whole(&param->shape);
         if (tensors++ < MOST_NAMES)
             ech_text_append(&names, "%s%s", names.n ? ", " : "", param->name);
     }
-    ech_text_append(out, "%srate x %g, %s: %s, %s numbers: %s%s\n",
-                    first ? ECH_PLAN_INDENT : "groups      ", of->rate,
+    ech_text_append(out, "%s%s, rate x %g, %s: %s, %s numbers: %s%s\n",
+                    first ? ECH_PLAN_INDENT : "groups      ",
+                    ech_optimizer_rule_of(design->config, of).name, of->rate,
                     of->decay ? "decay" : "no decay", ECH_COUNT(tensors, "tensor"),
                     ECH_DIGITS(numbers), names.at, tensors > MOST_NAMES ? ", ..." : "");
 }
 
-/* Parameters with the same rate and decay, in the order of the first of each. */
+/* Parameters with the same rule, rate and decay, in the order of the first of each. */
 static void print_groups(const ech_design *design, ech_text *out)
 {
     const ech_model *model = design->model;
     for (size_t i = 0; ech_optimizer_has_groups(design->config) && i < model->param.n; i++) {
         bool seen = false;
         for (size_t before = 0; before < i; before++)
-            seen |= is_in_group(&model->param.at[before], &model->param.at[i]);
-        if (!seen) print_group(model, i, out);
+            seen |= is_in_group(design->config, &model->param.at[before], &model->param.at[i]);
+        if (!seen) print_group(design, i, out);
     }
 }
 
