@@ -212,6 +212,9 @@ typedef enum ech_fold { ECH_FOLD_SUM, ECH_FOLD_MAX } ech_fold;
 /* All-reduce of a few scalars (counts, norms, flags): values[n], fp64, become the sum or maximum over the members,
  * taken in member order. A NaN on any member gives NaN on all, for MAX too. Any n; 64 values a message. */
 ech_status ech_group_fold(ech_group *group, ech_fold fold, double *values, int n);
+/* Member 0's whole[N][bytes] becomes the `bytes` bytes at `mine` of all members, in member order. Others' `whole` may be
+ * NULL. */
+ech_status ech_group_gather(ech_group *group, void *whole, const void *mine, size_t bytes);
 ech_status ech_group_barrier(ech_group *group);
 /* Copies member `root`'s data to all members. */
 ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes);
@@ -246,7 +249,7 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
 typedef enum ech_comm_counted {
     ECH_COMM_REDUCES,     /* ech_group_reduce, ech_sum_begin */
     ECH_COMM_COLLECTIVES, /* those of ech_collective */
-    ECH_COMM_OTHERS,      /* fold, barrier, broadcast */
+    ECH_COMM_OTHERS,      /* fold, gather, barrier, broadcast */
     ECH_COMM_COUNTS       /* the number of kinds */
 } ech_comm_counted;
 /* What this channel has counted since it was opened. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-to-all, ring shift, barrier, broadcast, and the all-reduce of scalars (fold).
+ * All-to-all, ring shift, barrier, broadcast, gather, and the all-reduce of scalars (fold).
  */
 #include <math.h>
 #include <string.h>
@@ -92,6 +92,21 @@ ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t by
     ECH_ASSERT(root >= 0 && root < group->size);
     ech_group_begin(group, ECH_CALL_BROADCAST);
     return ech_group_spread(group, root, data, bytes);
+}
+
+/* ---- gather ---- */
+
+ech_status ech_group_gather(ech_group *group, void *whole, const void *mine, size_t bytes)
+{
+    ech_comm_batch *batch = &group->batch[0];
+    char *to = whole;
+    ech_group_begin(group, ECH_CALL_GATHER);
+    if (bytes == 0) return ECH_OK;
+    if (group->index > 0) ECH_TRY(ech_comm_batch_send(group, batch, 0, mine, bytes));
+    for (int i = 1; i < group->size && group->index == 0; i++)
+        ECH_TRY(ech_comm_batch_receive(group, batch, i, to + (size_t)i * bytes, bytes));
+    if (group->index == 0) memcpy(to, mine, bytes);
+    return ech_comm_batch_wait(group, batch);
 }
 
 /* ---- fold ----

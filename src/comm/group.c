@@ -141,6 +141,7 @@ const char *ech_comm_call_name(ech_comm_call call)
     static const char *const names[] = {
         [ECH_CALL_REDUCE] = "reduce",
         [ECH_CALL_FOLD] = "fold",
+        [ECH_CALL_GATHER] = "gather",
         [ECH_CALL_BARRIER] = "barrier",
         [ECH_CALL_BROADCAST] = "broadcast",
 #define X(name, text, help) [ECH_CALL_##name] = text,

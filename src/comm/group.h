@@ -12,6 +12,7 @@
 typedef enum ech_comm_call {
     ECH_CALL_REDUCE,
     ECH_CALL_FOLD,
+    ECH_CALL_GATHER,
     ECH_CALL_BARRIER,
     ECH_CALL_BROADCAST,
 #define X(name, text, help) ECH_CALL_##name,

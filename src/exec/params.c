@@ -154,8 +154,6 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     double *partials = ech_exec_touch(exec, plan->partials);
-    ech_scalar_row *row = ech_exec_row(exec, step->turn);
-    double *squares = row->squares, scale = row->loss_scale;
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
@@ -168,9 +166,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
             ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
                             plan->model->param.at[params[i]].name, &gradient);
         plan->kernels->square_sums(exec->context, &gradient, &sums);
-        squares[params[i]] = 0;
-        for (int64_t b = 0; b < blocks; b++) squares[params[i]] += partials[p->norm_first + b];
-        squares[params[i]] /= scale * scale; /* powers of two: nothing is rounded */
+        ech_scalars_count_squares(exec, step->turn, params[i], &sums);
     }
     return ECH_OK;
 }

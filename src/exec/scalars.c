@@ -16,6 +16,7 @@ static size_t row_bytes(const ech_exec *exec)
 
 void ech_scalars_create(ech_exec *exec)
 {
+    exec->reducing = (ech_kernel_context){.threads = 1};
     exec->scalars = ech_exec_look(exec, exec->plan->scalars);
     exec->staged =
         ech_pool_alloc(exec->pool, (size_t)exec->plan->persistent.at[exec->plan->scalars].bytes);
@@ -65,19 +66,39 @@ ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* ---- NORM_SUM, CLIP ---- */
+/* ---- NORM, NORM_SUM, CLIP ---- */
 
-/* Under asynchronous schedules squares are not folded yet: this rank sums its own, without those of parameters that a
- * lower tensor rank has as well. */
-ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
+static ech_tensor number(double *at)
+{
+    return ech_tensor_view(at, ECH_F64, 0, NULL);
+}
+
+/* The squares of each slice of a parameter count on one rank only, in a stage's norm on one of its tensor ranks. A NaN or
+ * infinity counts on all, since it might be on this rank alone, and all must know. Loss scales are powers of two: to
+ * divide by one rounds nothing. */
+void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums)
 {
     const ech_plan *plan = exec->plan;
+    ech_scalar_row *row = ech_exec_row(exec, turn);
+    ech_tensor scale = number(&row->loss_scale), squares = number(&row->squares[param]);
+    plan->kernels->total(exec->context, sums, &scale,
+                         ech_layout_counts(plan->layout, plan->model, plan->rank, param), &squares);
+    if (!is_asynchronous(exec)) return;
+    squares = number(&row->squares[plan->model->param.n + (size_t)param]);
+    plan->kernels->total(exec->context, sums, &scale,
+                         ech_layout_is_first(plan->layout, plan->model, plan->rank, param),
+                         &squares);
+}
+
+/* In the model's order. */
+ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
+{
     ech_scalar_row *row = ech_exec_row(exec, step->turn);
-    double sum = 0;
-    for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!is_asynchronous(exec) || ech_layout_is_first(plan->layout, plan->model, plan->rank, i))
-            sum += row->squares[i];
-    row->squares_sum = sum;
+    size_t n = exec->plan->model->param.n;
+    ech_tensor squares =
+        ech_tensor_1d(row->squares + is_asynchronous(exec) * n, ECH_F64, (int64_t)n);
+    ech_tensor sum = number(&row->squares_sum);
+    exec->plan->kernels->total(exec->context, &squares, NULL, true, &sum);
     return ECH_OK;
 }
 
@@ -85,44 +106,56 @@ ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *s = ech_exec_row(exec, step->turn);
-    bool is_finite = isfinite(s->squares_sum) && (is_asynchronous(exec) || isfinite(s->loss));
-    s->grad_norm = sqrt(s->squares_sum);
-    if (!is_finite) s->withheld = 1;
-    if (s->withheld <= 0)
-        s->clip = ech_clip_factor(s->grad_norm, exec->config->optimizer.clip_norm) / s->loss_scale;
+    ech_tensor squares = number(&s->squares_sum), loss = number(&s->loss);
+    ech_tensor scale = number(&s->loss_scale), norm = number(&s->grad_norm);
+    ech_tensor withheld = number(&s->withheld), factor = number(&s->clip);
+    exec->plan->kernels->clip(exec->context, &squares, is_asynchronous(exec) ? NULL : &loss, &scale,
+                              exec->config->optimizer.clip_norm, &norm, &withheld, &factor);
     return ECH_OK;
 }
 
-/* ---- REDUCE ---- */
+/* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
 
-/* The squares of each slice of a parameter count on one rank only. A NaN or infinity counts on all, since it might be on
- * this rank alone, and all must know. */
-static void count_own_squares(ech_exec *exec, double *squares)
+static double *reduced(const ech_exec *exec, const ech_step *step)
 {
-    const ech_plan *plan = exec->plan;
-    for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (!ech_layout_counts(plan->layout, plan->model, plan->rank, i) && isfinite(squares[i]))
-            squares[i] = 0;
+    ech_exec_address(exec, step, exec->plan->scalars);
+    return (double *)ech_exec_row(exec, step->turn) + step->index;
+}
+
+static ech_status gather(ech_exec *exec, const ech_step *step)
+{
+    return ech_group_gather(exec->channel[step->group][step->lane],
+                            ech_exec_address(exec, step, step->scratch), reduced(exec, step),
+                            (size_t)step->count * sizeof(double));
+}
+
+static ech_status spread(ech_exec *exec, const ech_step *step)
+{
+    return ech_group_broadcast(exec->channel[step->group][step->lane], 0, reduced(exec, step),
+                               (size_t)step->count * sizeof(double));
 }
 
 /* Tensor ranks have the same loss: it counts on the first. */
-static void count_own_loss(const ech_exec *exec, ech_scalar_row *row)
+static void count_own_loss(ech_exec *exec, const ech_step *step)
 {
-    if (exec->plan->layout->coordinates[exec->plan->rank].tensor > 0)
-        row->loss = row->loss_weight = 0;
+    ech_scalar_row *row = ech_exec_row(exec, step->turn);
+    bool counts = exec->plan->layout->coordinates[exec->plan->rank].tensor == 0;
+    int loss = ECH_SCALAR_LOSS;
+    if (counts || step->index > loss || loss >= step->index + step->count) return;
+    exec->device->fill(ech_exec_queue(exec, step), &row->loss, 0, ECH_LOSS_SUMS * sizeof(double));
 }
 
 ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
 {
-    ech_exec_address(exec, step, exec->plan->scalars);
-    ech_scalar_row *row = ech_exec_row(exec, step->turn);
-    int loss = ECH_SCALAR_LOSS, end = step->index + step->count;
-    if (step->group == ECH_GROUP_WORLD && step->index <= loss && loss < end)
-        count_own_loss(exec, row);
-    if (end > (int)ECH_SCALARS) count_own_squares(exec, row->squares);
-    return ech_group_fold(exec->channel[step->group][step->lane],
-                          step->maximum ? ECH_FOLD_MAX : ECH_FOLD_SUM, (double *)row + step->index,
-                          step->count);
+    const ech_group *group = exec->channel[step->group][step->lane];
+    ech_tensor all = ech_tensor_2d(ech_exec_address(exec, step, step->scratch), ECH_F64,
+                                   ech_group_size(group), step->count);
+    ech_tensor one = ech_tensor_1d(reduced(exec, step), ECH_F64, step->count);
+    if (step->group == ECH_GROUP_WORLD) count_own_loss(exec, step);
+    ECH_TRY(gather(exec, step));
+    if (ech_group_index(group) == 0)
+        exec->plan->kernels->fold(&exec->reducing, &all, step->maximum, &one);
+    return spread(exec, step);
 }
 
 /* ---- READ ---- */

@@ -110,8 +110,9 @@ struct ech_exec {
     ech_pool *pool;                            /* of arrays that live as long as this */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_kernel_context *context;
-    const char *binding;       /* the outcome of parallel.pin */
-    ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
+    ech_kernel_context reducing; /* of the reduce lane, which folds small things on one thread */
+    const char *binding;         /* the outcome of parallel.pin */
+    ech_core_set cores_before;   /* on which the rank's thread may run, before it is bound */
     bool is_bound;
     char *arena;
     char *scalars;      /* on the device: a row for each turn */
@@ -184,6 +185,8 @@ static inline ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *st
 /* The batch of the step's turn. It stays until that of the next turn is asked for. */
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out);
 void ech_scalars_create(ech_exec *exec);
+/* NORM of one parameter: its squares, from the sums of its blocks. */
+void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);
 /* When a list has ended: what READ has fetched becomes the readings, and moves the number of updates and the scaler on. */
 void ech_scalars_take(ech_exec *exec);
 /* The scalars of a turn of the list, on the device. */

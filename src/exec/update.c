@@ -3,8 +3,6 @@
  * The optimizer: STATISTICS and UPDATE hand it each parameter of a bucket, FOLD makes what ranks have computed of their
  * shards the statistics of the whole.
  */
-#include <string.h>
-
 #include "exec/state.h"
 
 ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
@@ -112,50 +110,51 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
 /* ---- FOLD ---- */
 
 typedef struct folding {
-    const ech_exec *exec;
+    ech_exec *exec;
     int members;
-    int64_t at, bytes;    /* of the statistics that are folded */
-    const char *gathered; /* [members][bytes] */
+    int64_t at, bytes; /* of the statistics that are folded */
+    char *gathered;    /* [members][bytes] */
     char *statistics;
 } folding;
 
-static const void *part_of(const folding *f, const ech_plan_statistic *s, int member)
+static void *part_of(const folding *f, const ech_plan_statistic *s, int member)
 {
     return f->gathered + member * f->bytes + (s->at - f->at);
 }
 
 /* Members with the same shard are neighbours, and count once. */
-static void combine(const folding *f, const ech_plan_statistic *s)
+static void combine(folding *f, const ech_plan_statistic *s)
 {
-    double *to = (double *)(void *)(f->statistics + s->at);
-    int copies = f->members / s->shards;
-    int64_t n = ech_plan_state_bytes(f->exec->plan, &s->is.is) / (int64_t)sizeof *to;
-    memcpy(to, part_of(f, s, 0), (size_t)n * sizeof *to);
-    for (int m = copies; m < f->members; m += copies) {
-        const double *from = part_of(f, s, m);
-        for (int64_t i = 0; i < n; i++)
-            if (s->is.fold == ECH_SHARDS_SUM)
-                to[i] += from[i];
-            else if (!(from[i] <= to[i])) /* a NaN stays one */
-                to[i] = from[i];
-    }
+    int64_t n = ech_plan_state_bytes(f->exec->plan, &s->is.is) / (int64_t)sizeof(double);
+    ech_tensor to = ech_tensor_1d(f->statistics + s->at, ECH_F64, n);
+    ech_tensor parts = ech_tensor_2d(part_of(f, s, 0), ECH_F64, s->shards, n);
+    parts.stride[0] = f->members / s->shards * f->bytes / (int64_t)sizeof(double);
+    f->exec->plan->kernels->fold(&f->exec->reducing, &parts, s->is.fold == ECH_SHARDS_MAXIMUM, &to);
 }
 
-static void put_together(const folding *f, const ech_plan_statistic *s)
+/* A run of a slice is a token of one head. */
+static ech_tensor runs_of(void *data, ech_dtype dtype, const ech_slice_runs *r, int64_t first,
+                          int64_t step)
+{
+    char *begin = (char *)data + (size_t)first * ech_dtype_bytes(dtype);
+    ech_tensor runs = ech_tensor_view(begin, dtype, 4, (int64_t[]){1, r->runs, 1, r->length});
+    runs.stride[1] = step;
+    return runs;
+}
+
+static void put_together(folding *f, const ech_plan_statistic *s)
 {
     ech_sharding sharding = f->exec->plan->layout->sharding;
     const ech_shape *shape = &s->is.is.shape;
-    size_t item = ech_dtype_bytes(ech_plan_state_dtype(f->exec->plan, &s->is.is));
+    ech_dtype dtype = ech_plan_state_dtype(f->exec->plan, &s->is.is);
     for (int m = 0; m < f->members; m++) {
         ech_slice slices[ECH_MOST_SLICES];
         int n = ech_shape_slices(shape, sharding, m, slices);
         for (int i = 0; i < n; i++) {
             ech_slice_runs r = ech_slice_split(shape, sharding, &slices[i]);
-            for (int64_t run = 0; run < r.runs; run++)
-                memcpy(f->statistics + s->whole + (size_t)(r.whole + run * r.whole_step) * item,
-                       (const char *)part_of(f, s, m) +
-                           (size_t)(r.local + run * r.local_step) * item,
-                       (size_t)r.length * item);
+            ech_tensor from = runs_of(part_of(f, s, m), dtype, &r, r.local, r.local_step);
+            ech_tensor to = runs_of(f->statistics + s->whole, dtype, &r, r.whole, r.whole_step);
+            f->exec->plan->kernels->copy(&f->exec->reducing, &from, &to);
         }
     }
 }

@@ -180,6 +180,14 @@ size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, co
  * next call. */
 const char *ech_kernels_describe(void);
 
+/* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al. 2013; 1e-6 as
+ * in PyTorch and Megatron-LM. */
+static inline double ech_clip_factor(double norm, double limit)
+{
+    double factor = limit > 0 ? limit / (norm + 1e-6) : 1;
+    return factor < 1 ? factor : 1;
+}
+
 /* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */

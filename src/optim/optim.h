@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers, learning-rate curves, gradient clipping, and loss scaling.
+ * Optimizers, learning-rate curves, and loss scaling.
  *
  * An optimizer is a file and a row of optimizers.def. It declares what it keeps of each parameter (states), and what it
  * must know of the whole gradient before its update (statistics, in rounds). It works on a shard of a parameter, of its
@@ -149,10 +149,6 @@ bool ech_optimizer_has_groups(const ech_config *config);
  * the curve at the number of updates done before, as in PyTorch and transformers: so the first update after the
  * warmup has the highest rate, and the last one of the run is one update short of the curve's end: not 0. */
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count);
-
-/* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al. 2013; 1e-6 as
- * in PyTorch and Megatron-LM. */
-double ech_clip_factor(double norm, double limit);
 
 /* ---- loss scaling (precision.loss_scale) ----
  *

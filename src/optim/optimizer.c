@@ -91,9 +91,3 @@ ech_status ech_optimizer_check_keys(const ech_config *config)
         ech_text_append(&owned, "%s ", rows[i]->reads);
     return ech_config_check_read(config, owned.at, own->reads, own->name);
 }
-
-double ech_clip_factor(double norm, double limit)
-{
-    double factor = limit > 0 ? limit / (norm + 1e-6) : 1;
-    return factor < 1 ? factor : 1;
-}

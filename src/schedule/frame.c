@@ -36,7 +36,8 @@ static bool is_shared(const ech_plan *plan, ech_layout_group group)
 
 int ech_plan_row(const ech_plan *plan)
 {
-    return (int)ECH_SCALARS + (int)plan->model->param.n;
+    bool by_stage = plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
+    return (int)ECH_SCALARS + (1 + by_stage) * (int)plan->model->param.n;
 }
 
 static int add(framing *f, ech_step_kind kind, int index, int after)
@@ -67,7 +68,8 @@ static int add_reduce(framing *f, ech_scalar first, int count, int after)
 /* Everything from STOP on: flags, losses, squares. */
 static int add_reduce_turn(framing *f, int after)
 {
-    return add_reduce(f, ECH_SCALAR_STOP, ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP, after);
+    int end = (int)ECH_SCALARS + (int)f->plan->model->param.n;
+    return add_reduce(f, ECH_SCALAR_STOP, end - (int)ECH_SCALAR_STOP, after);
 }
 
 static int last_compute(const ech_list *list)

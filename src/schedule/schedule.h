@@ -67,7 +67,9 @@ typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;
 #include "schedule/scalars.def"
 #undef X
-    double squares[]; /* [model.param.n] of each parameter's gradient */
+    /* [model.param.n] of each parameter's gradient, on ranks that count it; and under asynchronous schedules, where each
+     * stage has its own norm, as many again, as the stage counts them. */
+    double squares[];
 } ech_scalar_row;
 
 /* Where a scalar lies in its row, in units of 8 bytes. */
@@ -416,7 +418,7 @@ const ech_step *ech_list_step_at(const ech_list *list, int tick);
  * samples one for all chunks of a micro-batch. */
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
-/* Numbers in a row of scalars: ECH_SCALARS, and the squares of each parameter. */
+/* Numbers in a row of scalars, squares included. */
 int ech_plan_row(const ech_plan *plan);
 /* The types of a parameter, and of its gradient; and of an optimizer's state. */
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);

@@ -313,6 +313,31 @@ static inline ech_status checks_fold(ech_comm *comm)
     return ECH_OK;
 }
 
+/* Sends as many bytes as a fold does before its broadcast. */
+static inline ech_status checks_gather(ech_comm *comm)
+{
+    enum { MOST = 100 };
+    static const int counts[] = {0, 1, MOST};
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    int *whole = malloc(sizeof *whole * (size_t)N * MOST), mine[MOST];
+    int64_t bytes = 0;
+    for (int i = 0; i < MOST; i++) mine[i] = rank * MOST + i;
+    for (int c = 0; c < 3; c++) {
+        size_t n = (size_t)counts[c];
+        memset(whole, 0, sizeof *whole * (size_t)N * MOST);
+        ECH_TRY(ech_group_gather(group, rank == 0 ? whole : NULL, mine, n * sizeof *mine));
+        for (size_t i = 0; i < n * (size_t)N; i++)
+            RANKS_CHECK(whole[i] == (rank == 0 ? (int)(i / n * MOST + i % n) : 0));
+        bytes += rank == 0 ? 0 : (int64_t)(n * sizeof *mine);
+        RANKS_CHECK(ech_group_count(group, ECH_COMM_OTHERS).bytes == bytes);
+    }
+    free(whole);
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
 static inline ech_status checks_broadcast(ech_comm *comm)
 {
     int N = ech_comm_size(comm), rank = ech_comm_rank(comm);

@@ -83,6 +83,7 @@ static ech_status run_checks(ech_comm *comm)
                 ECH_TRY(compare_with_local(comm, (ech_reduction)i, &checks_types[t]));
     ECH_TRY(checks_messages(comm));
     ECH_TRY(checks_fold(comm));
+    ECH_TRY(checks_gather(comm));
     ECH_TRY(checks_broadcast(comm));
     return checks_mixed_groups(comm);
 }

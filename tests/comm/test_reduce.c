@@ -273,6 +273,7 @@ static ech_status run_others(ech_comm *comm, void *context)
     (void)context;
     ECH_TRY(checks_messages(comm));
     ECH_TRY(checks_fold(comm));
+    ECH_TRY(checks_gather(comm));
     ECH_TRY(checks_broadcast(comm));
     return checks_mixed_groups(comm);
 }

@@ -96,9 +96,13 @@ const ech_step_methods ech_collective_methods = {touch, print, work, seconds, co
 
 /* ---- REDUCE ---- */
 
+/* Member 0 gathers all members' numbers. The others have that memory, too: ranks of a stage have equal plans. */
 static void touch_scalars(ech_accessor *a)
 {
+    size_t members = (size_t)ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank,
+                                                   a->step->group);
     ech_access_value(a, a->plan->scalars, true);
+    ech_access_scratch(a, members * (size_t)a->step->count * sizeof(double));
 }
 
 static void print_scalars(const ech_step *step, ech_text *out)
