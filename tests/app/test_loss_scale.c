@@ -274,16 +274,29 @@ static ech_checkpoint_info saved_info(const char *name, int step)
     return info;
 }
 
+/* Every start is asked to stop before its first step, as by SIGTERM, and stops after it: also where the scale has just
+ * been halved. */
+static void train_step_by_step(const char *name)
+{
+    for (int step = 1; step <= LONG; step++) {
+        assert_false(runs_has_checkpoint(name, step));
+        train_long(name, LONG, "training.time_limit=0.000001");
+        assert_true(runs_has_checkpoint(name, step));
+    }
+}
+
 /* Overflows end by themselves, none is asked about, and a run that is resumed amid them has the same bits. */
 static void it_is_resumed(void **state)
 {
     (void)state;
-    logged whole[LONG + 1] = {{0}}, parts[LONG + 1] = {{0}};
+    logged whole[LONG + 1] = {{0}}, parts[LONG + 1] = {{0}}, stopped[LONG + 1] = {{0}};
     train_long("whole", LONG, "");
     train_long("parts", HALF, "");
     train_long("parts", LONG, "");
     read_log("whole", whole);
+    train_step_by_step("stopped");
     read_log("parts", parts);
+    read_log("stopped", stopped);
     int overflows = 0;
     for (int step = 1; step <= LONG; step++) {
         const logged *now = &whole[step];
@@ -293,14 +306,16 @@ static void it_is_resumed(void **state)
         assert_true(now->scale == (step == 1 ? 0x1p16 : whole[step - 1].next));
         assert_true(now->next == (now->overflow && overflows > 1 ? now->scale / 2 : now->scale));
         assert_memory_equal(now, &parts[step], sizeof *now);
+        assert_memory_equal(now, &stopped[step], sizeof *now);
     }
     assert_true(overflows >= 3 && whole[HALF].overflows >= 1 && !whole[LONG].overflow);
-    assert_true(runs_same("whole", "parts", LONG));
+    assert_true(runs_same("whole", "parts", LONG) && runs_same("whole", "stopped", LONG));
     ech_checkpoint_info info = saved_info("whole", LONG);
     assert_int_equal(info.optimizer_count, LONG - overflows);
     assert_int_equal(info.skipped_steps, 0);
     assert_true(info.has_scaler && info.scaler.scale == whole[LONG].next);
     assert_true(info.scaler.overflows == overflows);
+    runs_remove("stopped");
     runs_remove("parts");
     runs_remove("whole");
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layouts in bf16 and fp16 against one rank: partial sums are rounded once each, so along every axis the first steps'
- * losses are within 1e-3 and gradient norms within 0.5%. A pipeline changes no bit (test_pipeline_bits.c).
+ * Layouts in bf16 and fp16 against one rank, over a lattice of the grid's axes and of what is kept in which type:
+ * partial sums are rounded once each, so the first steps' losses are within 1e-3 and gradient norms within 0.5%. Every two
+ * levels that go together meet in some case; ECHELON_MIXED=all runs all cases (CONTRIBUTING.md). The largest differences
+ * are printed by axis. A pipeline changes no bit (test_pipeline_bits.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +14,42 @@
 
 #include <math.h>
 
+#include "app/cover.h"
 #include "app/grid_run.h"
+#include "share.h"
 
-enum { STEPS = 3 };
+enum { STEPS = 3, RANKS = 8, CASES = 40, LEVELS = 4 };
+static const double most_loss = 1e-3, most_norm = 5e-3;
+
+/* What one rank beside has as well, and then what decides who does what. */
+enum { COMPUTE, FAMILY, GRADIENTS, RESIDUAL, TWIN_AXES, AXES = 12 };
+
+static const char *const words_of[AXES][LEVELS] = {
+    [COMPUTE] = {"precision.compute=bf16", "precision.compute=fp16"},
+    [FAMILY] = {"model.architecture=llama", "model.architecture=gpt2"},
+    [GRADIENTS] = {"precision.gradients=fp32", "precision.gradients=compute"},
+    [RESIDUAL] = {"precision.residual=compute", "precision.residual=fp32"},
+    {"parallel.tensor=1", "parallel.tensor=2", "parallel.tensor=4"},
+    {"parallel.sequence=false", "parallel.sequence=true", "parallel.sequence=keep"},
+    {"parallel.context=1", "parallel.context=2", "parallel.context=4"},
+    {"parallel.context_method=ring", "parallel.context_method=ulysses"},
+    {"memory.sequence_chunks=1", "memory.sequence_chunks=4"},
+    {"parallel.data=1", "parallel.data=2", "parallel.data=4"},
+    {"precision.reduce=auto", "precision.reduce=bf16"},
+    {"parallel.pipeline=1", "parallel.pipeline=2", "parallel.pipeline=4"},
+};
+
+static int levels_of(int axis)
+{
+    int n = 0;
+    while (n < LEVELS && words_of[axis][n]) n++;
+    return n;
+}
+
+/* ---- a case ---- */
 
 typedef struct steps {
+    bool made;
     double loss[STEPS], norm[STEPS];
 } steps;
 
@@ -35,81 +68,122 @@ static ech_status train(ech_comm *comm, const ech_design *design, void *context)
     return ECH_OK;
 }
 
-static steps run(const char *family, int ranks, const char *precision, const char *layout)
+static void print_words(const cover_case *c, ech_text *out)
 {
-    steps s = {{0}, {0}};
-    char words[500];
-    snprintf(words, sizeof words,
-             "training.micro_batch_size=1 optimizer.learning_rate=1e-3 "
-             "model.tie_word_embeddings=false %s %s",
-             precision, layout);
-    ech_config *config = grid_config_of(family, "run", words);
-    if (!config) fail_msg("%s: %s", words, ech_last_error());
-    if (fixture_run(config, ranks, train, &s) != ECH_OK)
-        fail_msg("%s: %s", words, ech_last_error());
+    for (int axis = 0; axis < AXES; axis++)
+        ech_text_append(out, "%s ", words_of[axis][c->level[axis]]);
+}
+
+/* NULL: it is refused. */
+static ech_config *config_of(const cover_case *c)
+{
+    ECH_FREED_TEXT words = {0};
+    print_words(c, &words);
+    ech_text_append(&words, "training.micro_batch_size=1 optimizer.learning_rate=1e-3 "
+                            "model.tie_word_embeddings=false training.steps=3");
+    return grid_config_of("llama", "run", words.at);
+}
+
+static bool is_feasible(const cover_case *c)
+{
+    ech_design design = {0};
+    bool quiet = ech_log_set_quiet(true);
+    ech_config *config = config_of(c);
+    int ranks = config ? grid_ranks(config) : 0;
+    bool feasible = config && ranks <= RANKS &&
+                    ech_design_create(config, fixture_tokenizer, ranks, ranks, &design) == ECH_OK;
+    if (feasible) ech_design_destroy(&design);
+    ech_config_destroy(config);
+    ech_log_set_quiet(quiet);
+    return feasible;
+}
+
+static steps run(const cover_case *c)
+{
+    steps s = {.made = true};
+    ech_config *config = config_of(c);
+    assert_non_null(config);
+    if (fixture_run(config, grid_ranks(config), train, &s) != ECH_OK)
+        fail_msg("%s", ech_last_error());
     ech_config_destroy(config);
     return s;
 }
 
-static void check(const steps *one, const char *family, int ranks, const char *precision,
-                  const char *layout)
+/* The same types and model on one rank. */
+static const steps *twin_of(const cover_case *c)
 {
-    steps many = run(family, ranks, precision, layout);
+    static steps twins[1 << TWIN_AXES];
+    int which = 0;
+    cover_case one = {{0}};
+    for (int axis = 0; axis < TWIN_AXES; axis++) {
+        one.level[axis] = c->level[axis];
+        which = 2 * which + c->level[axis];
+    }
+    if (!twins[which].made) twins[which] = run(&one);
+    return &twins[which];
+}
+
+/* ---- all of them ---- */
+
+/* The largest differences of the cases that have a level of an axis. */
+static struct {
+    int cases;
+    double loss, norm;
+} seen[AXES][LEVELS];
+
+static void check(const cover_case *c)
+{
+    const steps *one = twin_of(c);
+    steps many = run(c);
     double loss = 0, norm = 0;
     for (int i = 0; i < STEPS; i++) {
         loss = fmax(loss, fabs(many.loss[i] - one->loss[i]));
         norm = fmax(norm, fabs(many.norm[i] / one->norm[i] - 1));
     }
-    print_message("%-5s %-24s %-66s loss %.1e norm %.2f%%\n", family, precision, layout, loss,
-                  100 * norm);
-    if (!(loss <= 1e-3) || !(norm <= 5e-3))
-        fail_msg("%s with %s %s: losses %g apart, norms %g", family, precision, layout, loss, norm);
+    for (int axis = 0; axis < AXES; axis++) {
+        int level = c->level[axis];
+        seen[axis][level].cases++;
+        seen[axis][level].loss = fmax(seen[axis][level].loss, loss);
+        seen[axis][level].norm = fmax(seen[axis][level].norm, norm);
+    }
+    if (loss <= most_loss && norm <= most_norm) return;
+    ECH_FREED_TEXT words = {0};
+    print_words(c, &words);
+    fail_msg("losses %g apart, norms %g: %s", loss, norm, words.at);
 }
 
-static const struct {
-    int ranks;
-    const char *words;
-} layouts[] = {
-    {2, "parallel.tensor=2"},
-    {4, "parallel.tensor=4 parallel.sequence=true"},
-    {2, "parallel.context=2"},
-    {2, "parallel.context=2 parallel.context_method=ulysses"},
-    {2, "parallel.data=2 precision.reduce=bf16"},
-    {1, "memory.sequence_chunks=4"},
-    {8, "parallel.data=2 parallel.context=2 parallel.tensor=2"},
-};
-
-static void check_all(const char *family, const char *precision, size_t first, size_t step)
+static void check_all_points(const int levels[AXES])
 {
-    steps one = run(family, 1, precision, "");
-    for (size_t i = first; i < sizeof layouts / sizeof *layouts; i += step)
-        check(&one, family, layouts[i].ranks, precision, layouts[i].words);
+    cover_case c = {{0}};
+    for (int axis = 0; axis < AXES;) {
+        if (is_feasible(&c)) check(&c);
+        for (axis = 0; axis < AXES && ++c.level[axis] == levels[axis]; axis++) c.level[axis] = 0;
+    }
 }
 
-static void test_bf16(void **state)
+static void test_within(void **state)
 {
     (void)state;
-    check_all("llama", "precision.compute=bf16", 0, 1);
-    check_all("gpt2", "precision.compute=bf16", 0, 3);
-}
-
-static void test_types_of_gradients_and_stream(void **state)
-{
-    (void)state;
-    check_all("llama", "precision.compute=bf16 precision.gradients=compute", 1, 5);
-    check_all("gpt2", "precision.compute=bf16 precision.residual=fp32", 1, 5);
-}
-
-static void test_fp16(void **state)
-{
-    (void)state;
-    check_all("llama", "precision.compute=fp16", 1, 5);
+    int levels[AXES];
+    const char *which = getenv("ECHELON_MIXED");
+    for (int axis = 0; axis < AXES; axis++) levels[axis] = levels_of(axis);
+    if (which && strcmp(which, "all") == 0) {
+        check_all_points(levels);
+    } else {
+        cover *pairs = cover_make_of_levels(AXES, levels, is_feasible, CASES);
+        for (size_t i = 0; i < pairs->cases.n; i++)
+            if (share_takes()) check(&pairs->cases.at[i]);
+        cover_free(pairs);
+    }
+    for (int axis = 0; axis < AXES; axis++)
+        for (int i = 0; i < levels[axis]; i++)
+            print_message("%-32s %5d cases, losses within %.1e, norms within %.3f%%\n",
+                          words_of[axis][i], seen[axis][i].cases, seen[axis][i].loss,
+                          100 * seen[axis][i].norm);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bf16),
-                                       cmocka_unit_test(test_types_of_gradients_and_stream),
-                                       cmocka_unit_test(test_fp16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_within)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }
