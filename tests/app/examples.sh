@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every run file of examples/ is planned and trained, for two small steps.
+#     examples.sh ECHELON
+set -u
+echelon=${1:?usage: examples.sh ECHELON} here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$here/scratch.sh"
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$here/expect.sh"
+enter examples
+seq -s ' and then ' 1 6000 >input.txt
+for name in shakespeare bible my; do
+    expect 0 "data/$name-valid" "$echelon" data input.txt "data/$name" --valid 0.1
+done
+small=(training.steps=2 optimizer.warmup_steps=1 training.global_batch_size=2 training.micro_batch_size=1
+    training.validate_every=2 training.validate_samples=2 parallel.comm=local parallel.threads=1)
+tried=0
+
+# run NAME RANKS WORD ...
+run() {
+    local file=$here/../../examples/$1.yaml ranks=$2
+    shift 2
+    tried=$((tried + 1))
+    expect 0 "ranks?" "$echelon" plan "$file" --ranks "$ranks" "${small[@]}" "$@"
+    expect 0 "step +2/2 .* validation loss" "$echelon" train "$file" --ranks "$ranks" "${small[@]}" "$@"
+}
+for name in shakespeare bf16 adafactor muon recompute; do run $name 1; done
+run quickstart 2
+run pipeline 2
+run grid 4
+mkdir models
+cp -r runs/shakespeare/checkpoints/step-00000002/model models/gpt2 || complain "no model"
+run finetune 1 data.sequence_length=64
+[ "$tried" = "$(find "$here/../../examples" -name '*.yaml' | wc -l)" ] || complain "a file of examples/ is not tried"
+conclude
