@@ -12,6 +12,7 @@
 
 #include "app/runs.h"
 #include "app/verify/verify.h"
+#include "share.h"
 
 static ech_verification verify_bits(const char *architecture, int ranks, const char *more)
 {
@@ -32,6 +33,7 @@ static void assert_same_bits_in(const char *precision, const char *schedule, int
              "model.num_hidden_layers=%d model.tie_word_embeddings=false model.resid_pdrop=0.1",
              precision, schedule, p, v, 2 * m, p * v > 4 ? p * v : 4);
     const char *architecture = turn++ % 2 ? "gpt2" : "llama";
+    if (!share_takes()) return;
     ech_verification r = verify_bits(architecture, p, more);
     if (!r.passed || !r.exact)
         fail_msg("%s with %s: exact %d, %g at %s", architecture, more, r.exact, r.worst,
@@ -107,6 +109,7 @@ static void test_depth_with_replicas(void **state)
         char more[400];
         runs_train(architecture, "flat", 2, rest);
         for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+            if (!share_takes()) continue;
             snprintf(more, sizeof more, "%s %s", layouts[i], rest);
             runs_train(architecture, "deep", ranks[i], more);
             if (!runs_same("flat", "deep", 5)) fail_msg("%s with %s", architecture, layouts[i]);
