@@ -125,11 +125,13 @@ static const steps *twin_of(const cover_case *c)
 
 /* ---- all of them ---- */
 
-/* The largest differences of the cases that have a level of an axis. */
-static struct {
+/* The largest differences of the cases that have a level of an axis, in each type. */
+typedef struct differences {
     int cases;
     double loss, norm;
-} seen[AXES][LEVELS];
+} differences;
+
+static differences seen[AXES][LEVELS][2];
 
 static void check(const cover_case *c)
 {
@@ -141,10 +143,10 @@ static void check(const cover_case *c)
         norm = fmax(norm, fabs(many.norm[i] / one->norm[i] - 1));
     }
     for (int axis = 0; axis < AXES; axis++) {
-        int level = c->level[axis];
-        seen[axis][level].cases++;
-        seen[axis][level].loss = fmax(seen[axis][level].loss, loss);
-        seen[axis][level].norm = fmax(seen[axis][level].norm, norm);
+        differences *d = &seen[axis][c->level[axis]][c->level[COMPUTE]];
+        d->cases++;
+        d->loss = fmax(d->loss, loss);
+        d->norm = fmax(d->norm, norm);
     }
     if (loss <= most_loss && norm <= most_norm) return;
     ECH_FREED_TEXT words = {0};
@@ -175,11 +177,15 @@ static void test_within(void **state)
             if (share_takes()) check(&pairs->cases.at[i]);
         cover_free(pairs);
     }
-    for (int axis = 0; axis < AXES; axis++)
-        for (int i = 0; i < levels[axis]; i++)
-            print_message("%-32s %5d cases, losses within %.1e, norms within %.3f%%\n",
-                          words_of[axis][i], seen[axis][i].cases, seen[axis][i].loss,
-                          100 * seen[axis][i].norm);
+    for (int axis = COMPUTE + 1; axis < AXES; axis++)
+        for (int i = 0; i < levels[axis]; i++) {
+            print_message("%-32s", words_of[axis][i]);
+            for (int k = 0; k < 2; k++)
+                print_message("%s%s: %d cases, losses %.1e, norms %.3f%%", k ? "; " : "",
+                              k ? "fp16" : "bf16", seen[axis][i][k].cases, seen[axis][i][k].loss,
+                              100 * seen[axis][i][k].norm);
+            print_message("\n");
+        }
 }
 
 int main(void)
