@@ -9,13 +9,14 @@
 #
 #   SAME_BITS_FOLDER   keeps both builds and runs there, so that the next call builds only what has changed
 #   SAME_BITS_BASE, SAME_BITS_NEW   programs to take in place of building
+#   SAME_BITS_WORDS                 further words for this tree's program
 #
 # The cases cover the lattice of app/lattice with all types, optimizers and ways to recompute, every schedule, local ranks and 2 ranks over MPI:
 #   ECHELON_LATTICE=print build/release/tests/test_app_lattice > tools/same_bits.cases
 # What BASE does not know yet is refused by it, and listed as new. Exit code 1: something differs.
 set -uo pipefail
 
-[ $# -ge 1 ] || { sed -n '3,16s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 base=$1
 shift
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -84,7 +85,8 @@ while read -r ranks words; do
     read -ra keys <<<"$words"
     train "$old" "base$number" "$ranks" "${keys[@]}"
     before=$?
-    train "$new" "new$number" "$ranks" "${keys[@]}"
+    # shellcheck disable=SC2086
+    train "$new" "new$number" "$ranks" "${keys[@]}" ${SAME_BITS_WORDS:-}
     after=$?
     if [ $before -eq 2 ] && [ $after -eq 0 ]; then
         added=$((added + 1))

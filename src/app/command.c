@@ -74,6 +74,9 @@ static const struct {
 #define X(name, help) {"parallel.comm", #name, help},
 #include "comm/comm.def"
 #undef X
+#define X(name, help) {"parallel.device", #name, help},
+#include "device/device.def"
+#undef X
 #define X(name, text, help) {"parallel.reduction", text, help},
 #include "comm/reduction.def"
 #undef X

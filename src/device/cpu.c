@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/cores.h"
-#include "device/device.h"
+#include "device/cpu.h"
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -26,7 +26,7 @@ static size_t whole_pages(size_t bytes)
 
 /* Maps a huge page more than asked and gives back the ends, so that the start is at a huge page's
  * start and the kernel can use huge pages throughout: fewer translations to miss in an arena. */
-static ech_status cpu_alloc(size_t bytes, void **out)
+ech_status ech_device_cpu_alloc(size_t bytes, void **out)
 {
     char wanted[32];
     if (bytes > SIZE_MAX / 2)
@@ -47,7 +47,7 @@ static ech_status cpu_alloc(size_t bytes, void **out)
     return ECH_OK;
 }
 
-static void cpu_release(void *memory, size_t bytes)
+void ech_device_cpu_release(void *memory, size_t bytes)
 {
     if (memory) munmap(memory, whole_pages(bytes ? bytes : 1));
 }
@@ -181,13 +181,13 @@ static size_t limit_by_groups(size_t bytes)
     return bytes;
 }
 
-static size_t cpu_memory_bytes(void)
+size_t ech_device_cpu_memory_bytes(void)
 {
     size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     return limit_by_groups(physical);
 }
 
-static int cpu_cores(void)
+int ech_device_cpu_cores(void)
 {
     const ech_core_set mine = ech_cores_mine();
     int n = ech_cores_count(&mine);
@@ -196,12 +196,12 @@ static int cpu_cores(void)
 
 const ech_device ech_device_cpu = {
     .name = "cpu",
-    .alignment = 64, /* a cache line, and the widest vector */
+    .alignment = ECH_DEVICE_CPU_ALIGNMENT,
     .is_immediate = true,
-    .alloc = cpu_alloc,
-    .release = cpu_release,
-    .memory_bytes = cpu_memory_bytes,
-    .cores = cpu_cores,
+    .alloc = ech_device_cpu_alloc,
+    .release = ech_device_cpu_release,
+    .memory_bytes = ech_device_cpu_memory_bytes,
+    .cores = ech_device_cpu_cores,
     .queue_create = cpu_queue_create,
     .queue_destroy = cpu_queue_destroy,
     .event_create = cpu_event_create,

@@ -6,15 +6,25 @@
 
 #include <string.h>
 
-#define X(name, file) extern const ech_device ech_device_##name;
+#define X(name, help) extern const ech_device ech_device_##name;
 #include "device/device.def"
 #undef X
 
 static const ech_device *const devices[] = {
-#define X(name, file) &ech_device_##name,
+#define X(name, help) &ech_device_##name,
 #include "device/device.def"
 #undef X
 };
+
+const char *ech_device_names(void)
+{
+    static const char names[] =
+#define X(name, help) " " #name
+#include "device/device.def"
+#undef X
+        ;
+    return names + 1;
+}
 
 const ech_device *ech_device_find(const char *name)
 {

@@ -48,7 +48,8 @@ typedef struct ech_device {
     /* Calls a function with a copy of its argument, which is `bytes` long. The function may touch device memory where
      * kernels run on the CPU; it puts nothing on queues. */
     void (*call)(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes);
-    void (*record)(ech_event *event, ech_queue *queue); /* anew, if it was recorded before */
+    /* Anew, if it was recorded before, which must have been on the same queue or be reached. */
+    void (*record)(ech_event *event, ech_queue *queue);
     /* What is put on the queue from now on waits until the event, as recorded last before this call, is reached. One that
      * was never recorded is not waited for. */
     void (*wait)(ech_queue *queue, ech_event *event);
@@ -64,5 +65,7 @@ typedef struct ech_device {
 
 /* NULL if this build has no such device. */
 const ech_device *ech_device_find(const char *name);
+/* Space-separated names of the devices in this build. */
+const char *ech_device_names(void);
 
 #endif

@@ -108,7 +108,7 @@ static ech_status make_whole(exchange *x)
     return ECH_OK;
 }
 
-ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
+static ech_status collect(ech_exec *exec, const ech_step *step)
 {
     exchange x = {.exec = exec,
                   .step = step,
@@ -122,6 +122,8 @@ ech_status ech_handle_COLLECTIVE(ech_exec *exec, const ech_step *step)
         *(o->mode == ECH_READ ? &x.from : &x.to) = tensor_of(&x, o->value, o->like);
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }
+
+ECH_HANDLE_BY_WORK(COLLECTIVE, collect)
 
 /* ---- the reduce lane: gradients ---- */
 
@@ -148,15 +150,17 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
 }
 
 /* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never idle. */
-ech_status ech_handle_REDUCE_GRADS(ech_exec *exec, const ech_step *step)
+static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 {
     ech_sum sum = exec->begun;
     if (exec->begun_step != step) ECH_TRY(begin_sum(exec, step, &sum));
     ECH_TRY(ech_sum_run(&sum));
-    exec->begun_step = find_next(exec, step);
+    exec->begun_step = exec->device->is_immediate ? find_next(exec, step) : NULL;
     if (exec->begun_step) ECH_TRY(begin_sum(exec, exec->begun_step, &exec->begun));
     return ech_sum_end(&sum);
 }
+
+ECH_HANDLE_BY_WORK(REDUCE_GRADS, reduce_gradients)
 
 /* ---- counts, without the messages of the thread that writes checkpoints ---- */
 

@@ -21,7 +21,8 @@ static const handler handlers[ECH_STEPS] = {
 
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
 {
-    if (step->lane != ECH_LANE_COMPUTE) ech_ledger_check(exec, step, true);
+    if (step->lane != ECH_LANE_COMPUTE && exec->device->is_immediate)
+        ech_ledger_check(exec, step, true);
     return handlers[step->kind](exec, step);
 }
 
@@ -33,19 +34,31 @@ static const ech_engine_kind engine_of[ECH_LANES] = {[ECH_LANE_COMPUTE] = ECH_EN
                                                      [ECH_LANE_COPY] = ECH_ENGINE_DISK,
                                                      [ECH_LANE_DISK] = ECH_ENGINE_DISK};
 
-static void fail(ech_exec *exec, ech_status status)
+/* Where queues wait for each other, one thread puts all steps there. */
+static ech_engine_kind engine_for(const ech_exec *exec, const ech_step *step)
+{
+    return exec->device->is_immediate ? engine_of[step->lane] : ECH_ENGINE_COMPUTE;
+}
+
+void ech_exec_fail(ech_exec *exec, ech_status status)
 {
     int none = 0;
+    if (status == ECH_OK) return;
     if (atomic_compare_exchange_strong(&exec->failed, &none, (int)status))
         ech_comm_raise(exec->comm);
     ech_exec_wake(exec);
 }
 
-/* A step of the compute lane: what died in it is dead before other lanes, which may use its memory, go on. */
-static ech_status compute_step(ech_exec *exec, size_t s)
+void ech_exec_show_position(ech_exec *exec, const ech_step *step)
 {
-    const ech_step *step = &exec->list->step.at[s];
-    ech_comm_set_position(exec->comm, exec->step + step->turn, exec->where[exec->list->kind][s]);
+    ech_comm_set_position(exec->comm, exec->step + step->turn,
+                          exec->where[exec->list->kind][step - exec->list->step.at]);
+}
+
+/* A step of the compute lane: what died in it is dead before other lanes, which may use its memory, go on. */
+static ech_status compute_step(ech_exec *exec, const ech_step *step)
+{
+    if (exec->device->is_immediate) ech_exec_show_position(exec, step);
     ech_ledger_advance(exec, step->tick);
     ECH_TRY(ech_exec_handle(exec, step));
     if (exec->observer) exec->observer(exec->observer_context, exec, step);
@@ -53,20 +66,42 @@ static ech_status compute_step(ech_exec *exec, size_t s)
     return ECH_OK;
 }
 
-/* One lane's steps of the list, one after the other. */
+static ech_status run_step(ech_exec *exec, const ech_step *step)
+{
+    bool compute = step->lane == ECH_LANE_COMPUTE;
+    return compute ? compute_step(exec, step) : ech_exec_handle(exec, step);
+}
+
+/* Handlers that touch device memory by themselves, or call kernels that run at once. */
+static bool touches_device(const ech_step *step)
+{
+    return step->lane == ECH_LANE_COMPUTE || step->kind == ECH_STEP_SAVE;
+}
+
+/* For what a step comes after its queue waits, or where queues do not this thread. False: the run has failed. */
+static bool await(ech_exec *exec, const ech_step *step)
+{
+    const int *after = exec->list->after.at + step->first_after;
+    bool immediate = exec->device->is_immediate, compute = step->lane == ECH_LANE_COMPUTE;
+    for (int i = 0; i < step->afters; i++)
+        if (!immediate)
+            ech_queue_await(exec, step, after[i]);
+        else if (!ech_exec_wait_for(exec, after[i], compute))
+            return false;
+    return !ech_exec_has_failed(exec);
+}
+
+/* An engine's steps of the list, one after the other. */
 static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
 {
     const ech_list *list = exec->list;
-    bool compute = kind == ECH_ENGINE_COMPUTE;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (engine_of[step->lane] != kind) continue;
-        for (int i = 0; i < step->afters; i++)
-            if (!ech_exec_wait_for(exec, list->after.at[step->first_after + i], compute))
-                return ECH_OK;
-        if (ech_exec_has_failed(exec)) return ECH_OK;
-        if (exec->records) exec->times.begins[s] = ech_clock_now();
-        ECH_TRY(compute ? compute_step(exec, s) : ech_exec_handle(exec, step));
+        if (engine_for(exec, step) != kind) continue;
+        if (!await(exec, step)) return ECH_OK;
+        ech_exec_begin(exec, (int)s);
+        bool whole = touches_device(step) && !exec->device->is_immediate;
+        ECH_TRY(whole ? ech_exec_put(exec, step, run_step) : run_step(exec, step));
         ech_exec_complete(exec, (int)s);
     }
     return ECH_OK;
@@ -74,8 +109,7 @@ static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
 
 static void run_engine(ech_exec *exec, ech_engine_kind kind)
 {
-    ech_status status = kind == ECH_ENGINE_LINK ? ech_link_run(exec) : run_in_order(exec, kind);
-    if (status != ECH_OK) fail(exec, status);
+    ech_exec_fail(exec, kind == ECH_ENGINE_LINK ? ech_link_run(exec) : run_in_order(exec, kind));
 }
 
 static void *engine_main(void *argument)
@@ -105,7 +139,7 @@ static ech_status start_engines(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
-            exec->engine[engine_of[exec->plan->list[l].step.at[s].lane]].used[l] = true;
+            exec->engine[engine_for(exec, &exec->plan->list[l].step.at[s])].used[l] = true;
     for (ech_engine_kind kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
         ech_engine *engine = &exec->engine[kind];
         engine->exec = exec;
@@ -185,7 +219,7 @@ static void name_positions(ech_exec *exec)
 
 /* Records of each step, in arrays as long as the longest list. How many messages are under way at once depends on time,
  * so there is room for all of a list. */
-static void allot_records(ech_exec *exec)
+static ech_status allot_records(ech_exec *exec)
 {
     size_t steps = 0, ticks = 0, messages = 1;
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
@@ -202,13 +236,7 @@ static void allot_records(ech_exec *exec)
     exec->times.ends = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.ends);
     exec->times.marks = ech_pool_alloc(exec->pool, ticks * sizeof *exec->times.marks);
     exec->posted.at = ech_grow(NULL, &exec->posted.capacity, messages, sizeof *exec->posted.at);
-}
-
-static ech_status make_queues(ech_exec *exec)
-{
-    for (int lane = 0; lane < ECH_LANES; lane++)
-        ECH_TRY(exec->device->queue_create(&exec->queue[lane]));
-    return ECH_OK;
+    return ech_queues_create(exec, steps, ticks);
 }
 
 static ech_status setup_exec(ech_exec *exec)
@@ -216,8 +244,8 @@ static ech_status setup_exec(ech_exec *exec)
     const ech_plan *plan = exec->plan;
     size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
     ECH_TRY(make_groups(exec));
-    ECH_TRY(make_queues(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
+    ECH_TRY(allot_records(exec));
     ECH_TRY(ech_threads_bind(exec));
     void *arena = NULL;
     ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
@@ -230,7 +258,6 @@ static ech_status setup_exec(ech_exec *exec)
     ech_ledger_create(exec);
     ech_views_create(exec);
     name_positions(exec);
-    allot_records(exec);
     exec->logits =
         ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
     return start_engines(exec);
@@ -274,7 +301,7 @@ void ech_exec_destroy(ech_exec *exec)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
     ech_threads_unbind(exec);
-    for (int lane = 0; lane < ECH_LANES; lane++) exec->device->queue_destroy(exec->queue[lane]);
+    ech_queues_destroy(exec);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);
@@ -309,7 +336,9 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_unlock(&exec->lock);
 
     if (exec->records) exec->times.began = ech_clock_now();
+    if (!exec->device->is_immediate) ech_queues_begin(exec);
     run_engine(exec, ECH_ENGINE_COMPUTE);
+    if (!exec->device->is_immediate) ech_exec_fail(exec, ech_queues_end(exec));
     atomic_store(&exec->awaited, ECH_AWAITS_ALL);
     ech_exec_wake(exec);
 
@@ -344,21 +373,6 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)
 {
     exec->ask_stop = stop;
     exec->ask_save = save_now;
-}
-
-void ech_exec_record(ech_exec *exec, bool on)
-{
-    exec->records = on;
-}
-
-const ech_exec_times *ech_exec_get_times(const ech_exec *exec)
-{
-    return &exec->times;
-}
-
-void ech_exec_mark(ech_exec *exec, int tick)
-{
-    if (exec->records) exec->times.marks[tick] = ech_clock_now();
 }
 
 ech_group *ech_exec_world(ech_exec *exec)

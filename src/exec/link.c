@@ -24,36 +24,66 @@ static int tag_of(const ech_step *step, int port)
            ech_step_kind_is_gradient(step->kind);
 }
 
-static ech_status start_port(ech_exec *exec, const ech_step *step, int port, int local,
-                             ech_request *request)
+static void add_port(ech_message *message, const ech_step *step, int port, int local)
 {
+    ech_exec *exec = message->exec;
     const ech_block *block = exec->plan->model->block.at[step->block];
     void *data =
         ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
-    data = (char *)data + first;
-    int tag = tag_of(step, port);
-    if (ech_step_receives(step))
-        return ech_comm_receive_start(exec->comm, step->peer, tag, data, bytes, request);
+    message->data[message->requests] = (char *)data + first;
+    message->request[message->requests++] = (ech_request){.peer = step->peer,
+                                                          .tag = tag_of(step, port),
+                                                          .bytes = bytes,
+                                                          .sends = ech_step_sends(step)};
+    if (!ech_step_sends(step)) return;
     exec->messages.messages++;
     exec->messages.bytes += (int64_t)bytes;
-    return ech_comm_send_start(exec->comm, step->peer, tag, data, bytes, request);
 }
 
-/* Begins a message: a transfer for each of its tensors. */
+static ech_status start(ech_message *message)
+{
+    ech_comm *comm = message->exec->comm;
+    for (int i = 0; i < message->requests; i++) {
+        ech_request *r = &message->request[i];
+        ECH_TRY(r->sends
+                    ? ech_comm_send_start(comm, r->peer, r->tag, message->data[i], r->bytes, r)
+                    : ech_comm_receive_start(comm, r->peer, r->tag, message->data[i], r->bytes, r));
+    }
+    return ECH_OK;
+}
+
+static ech_status carry(ech_message *message)
+{
+    ECH_TRY(start(message));
+    return ech_comm_wait(message->exec->comm, message->request, message->requests);
+}
+
+static void carry_on_queue(void *argument)
+{
+    ech_message *message = argument;
+    ech_exec *exec = message->exec;
+    if (!ech_exec_has_failed(exec)) ech_exec_fail(exec, carry(message));
+}
+
+/* A message is a transfer for each of its tensors. Its queue waits for their end; on an immediate device it is begun
+ * here and ended by the loop. */
 static ech_status post(ech_exec *exec, const ech_step *step)
 {
     const int *ports;
     size_t n = ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
-    ech_message message = {.step = (int)(step - exec->list->step.at)};
+    ech_message message = {.exec = exec, .step = (int)(step - exec->list->step.at)};
     ECH_ASSERT(n <= ECH_MAX_PORTS);
-    if (exec->records) exec->times.begins[message.step] = ech_clock_now();
     if (ech_step_sends(step)) exec->messages.calls++;
     for (size_t i = 0; i < n; i++)
-        if (ports[i] >= 0)
-            ECH_TRY(start_port(exec, step, (int)i, ports[i], &message.request[message.requests++]));
-    ECH_PUSH(exec->posted, message);
+        if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);
+    if (exec->device->is_immediate) {
+        ECH_TRY(start(&message));
+        ECH_PUSH(exec->posted, message);
+    } else {
+        exec->device->call(ech_exec_queue(exec, step), carry_on_queue, &message, sizeof message);
+    }
     return ECH_OK;
 }
 
@@ -88,6 +118,7 @@ static ech_status post_what_may(link *l, bool *progress)
         while (l->next[i] >= 0) {
             const ech_step *step = &l->exec->list->step.at[l->next[i]];
             if (!ech_exec_may_begin(l->exec, step) || ech_exec_has_failed(l->exec)) break;
+            ech_exec_begin(l->exec, l->next[i]);
             ECH_TRY(ech_exec_handle(l->exec, step));
             l->next[i] = next_of_lane(l->exec->list, lanes[i], l->next[i] + 1);
             *progress = true;

@@ -145,7 +145,7 @@ static void count_own_loss(ech_exec *exec, const ech_step *step)
     exec->device->fill(ech_exec_queue(exec, step), &row->loss, 0, ECH_LOSS_SUMS * sizeof(double));
 }
 
-ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
+static ech_status reduce(ech_exec *exec, const ech_step *step)
 {
     const ech_group *group = exec->channel[step->group][step->lane];
     ech_tensor all = ech_tensor_2d(ech_exec_address(exec, step, step->scratch), ECH_F64,
@@ -157,6 +157,8 @@ ech_status ech_handle_REDUCE(ech_exec *exec, const ech_step *step)
         exec->plan->kernels->fold(&exec->reducing, &all, step->maximum, &one);
     return spread(exec, step);
 }
+
+ECH_HANDLE_BY_WORK(REDUCE, reduce)
 
 /* ---- READ ---- */
 

@@ -52,10 +52,22 @@ typedef struct ech_view {
 
 /* A message under way. */
 typedef struct ech_message {
+    ech_exec *exec;
     int step;                           /* index in the list */
     int requests;                       /* one for each tensor of the message */
     ech_request request[ECH_MAX_PORTS]; /* [requests] */
+    void *data[ECH_MAX_PORTS];          /* [requests] */
 } ech_message;
+
+/* Events of a device that is not immediate. Arrays end with NULL. */
+typedef struct ech_events {
+    ech_event *began;           /* the run */
+    ech_event **queue;          /* [queues] the end of what the run has put there */
+    ech_event **begins, **ends; /* [steps of the list] */
+    ech_event **marks;          /* [ticks of the list] */
+    ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
+    size_t put, shown; /* steps of this run that were put on queues; that the board has shown */
+} ech_events;
 
 /* Value of exec->awaited: the compute lane is at the list's end and waits for everything under way. */
 enum { ECH_AWAITS_ALL = INT_MAX };
@@ -141,7 +153,8 @@ struct ech_exec {
     bool quit;              /* the engines' threads are to end */
     int busy;               /* engines that have not finished this run */
     ech_engine engine[ECH_ENGINES];
-    ech_queue *queue[ECH_LANES];
+    ech_queue **queue; /* by lane, but those of messages: by boundary and kind (ech_exec_queue) */
+    ech_events events;
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
     ech_comm_count messages;      /* ech_exec_message_count */
@@ -178,10 +191,7 @@ struct ech_exec {
  * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 /* The queue on which the step's work is put. */
-static inline ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step)
-{
-    return exec->queue[step->lane];
-}
+ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step);
 /* The batch of the step's turn. It stays until that of the next turn is asked for. */
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out);
 void ech_scalars_create(ech_exec *exec);
@@ -215,11 +225,42 @@ void ech_exec_mark(ech_exec *exec, int tick);
 
 /* Runs a step of the list by its handler; of a message only begins it. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);
+/* The run fails with this status, unless it is ECH_OK or the run has failed before. For any thread. */
+void ech_exec_fail(ech_exec *exec, ech_status status);
+/* Puts a step of the compute lane on the board as the rank's position. */
+void ech_exec_show_position(ech_exec *exec, const ech_step *step);
+
+/* Puts on the step's queue what ranks do together where kernels run on the CPU. If it fails the run does. Only kernels,
+ * copies and this touch device memory. */
+typedef ech_status ech_work(ech_exec *exec, const ech_step *step);
+ech_status ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
+/* Defines a kind's handler that puts all of its work on the queue. */
+#define ECH_HANDLE_BY_WORK(name, body)                                                             \
+    ech_status ech_handle_##name(ech_exec *exec, const ech_step *step)                             \
+    {                                                                                              \
+        return ech_exec_put(exec, step, body);                                                     \
+    }
+
+/* For what the host does with device memory between lists: waits for what is on the compute lane's queue. */
+ech_status ech_exec_settle(ech_exec *exec);
+/* Makes queues for all lists, and unless the device is immediate events for a list of so many steps and ticks. */
+ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
+void ech_queues_destroy(ech_exec *exec);
+/* On a device that is not immediate: when a run begins, and its end, for which the host waits. Errors: of the device. */
+void ech_queues_begin(ech_exec *exec);
+ech_status ech_queues_end(ech_exec *exec);
+/* There, too: the step's queue waits for step `after`; the step's beginning or end is recorded; the end of the compute
+ * lane's call at this tick is. */
+void ech_queue_await(ech_exec *exec, const ech_step *step, int after);
+void ech_queue_record(ech_exec *exec, int step, bool ends);
+void ech_queue_mark(ech_exec *exec, int tick);
 
 /* In the next calls `step` and `other` are indices in the list.
  *
  * Whether all steps that a step comes after are complete, or the run has failed. */
 bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
+/* If times are recorded: the step begins now. */
+void ech_exec_begin(ech_exec *exec, int step);
 /* Marks a step complete, and wakes those who wait. */
 void ech_exec_complete(ech_exec *exec, int step);
 /* Waits until one of the two steps (-1: none) may begin or the run has failed. */

@@ -159,7 +159,7 @@ static void put_together(folding *f, const ech_plan_statistic *s)
     }
 }
 
-ech_status ech_handle_FOLD(ech_exec *exec, const ech_step *step)
+static ech_status fold(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     const struct ech_folded *folded = &plan->bucket.at[step->index].folded[step->count];
@@ -188,3 +188,5 @@ ech_status ech_handle_FOLD(ech_exec *exec, const ech_step *step)
     }
     return ECH_OK;
 }
+
+ECH_HANDLE_BY_WORK(FOLD, fold)

@@ -28,10 +28,15 @@ ech_status ech_kernel_context_create(int threads, ech_kernel_context **out)
 #endif
     ech_kernel_context *context = ech_calloc(1, sizeof *context);
     context->threads = threads;
-    omp_set_dynamic(0);
-    omp_set_num_threads(threads);
+    ech_kernel_context_enter(context);
     *out = context;
     return ECH_OK;
+}
+
+void ech_kernel_context_enter(const ech_kernel_context *context)
+{
+    omp_set_dynamic(0);
+    omp_set_num_threads(context->threads);
 }
 
 /* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon

@@ -39,6 +39,8 @@ enum { ECH_MAX_THREADS = 1024 };
 /* Prepares the calling thread to run kernels with so many OpenMP threads. To be called by each thread that
  * computes, since OpenMP's settings are per thread. Errors: ECH_EUSAGE, `threads` or ECHELON_ISA. */
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
+/* Prepares another thread to run this context's kernels, one thread at a time. */
+void ech_kernel_context_enter(const ech_kernel_context *context);
 void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
 /* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context, to all of
  * core[context->threads]. */

@@ -37,6 +37,7 @@ enum lattice_axis {
     SAVES,
     RECOMPUTE,
     WIRE,
+    DEVICE,
     LATTICE_AXES
 };
 
@@ -100,6 +101,7 @@ static const char *const lattice_wires[] = {"", " precision.reduce=bf16 precisio
 static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",
                                             "checkpoint.background=false checkpoint.dtype=bf16",
                                             "checkpoint.background=true checkpoint.dtype=fp32"};
+static const char *const lattice_devices[] = {"", " parallel.device=queued"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
@@ -125,6 +127,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [PRECISION] = LATTICE_LEVELS(lattice_precisions),
     [SAVES] = LATTICE_LEVELS(lattice_saves),
     [WIRE] = LATTICE_LEVELS(lattice_wires),
+    [DEVICE] = LATTICE_LEVELS(lattice_devices),
     [DROPOUT] = LATTICE_LEVELS(lattice_dropouts),
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
@@ -288,9 +291,9 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_documents[x[DOCUMENTS]]);
-    ech_text_append(out, " %s precision.compute=%s%s %s", lattice_optimizers[x[OPTIMIZER]],
+    ech_text_append(out, " %s precision.compute=%s%s %s%s", lattice_optimizers[x[OPTIMIZER]],
                     lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
-                    lattice_saves[x[SAVES]]);
+                    lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]]);
 }
 
 /* "echelon verify FOLDER/run.yaml --ranks 4 ...". */

@@ -33,6 +33,7 @@ static inline ech_config *sample_create(void)
         {"optimizers", "adamw sgd"},
         {"curves", "constant linear cosine"},
         {"comms", "local mpi"},
+        {"devices", "cpu queued"},
         {"reductions", "direct ring"},
         {"schedules", "1f1b gpipe"},
     };

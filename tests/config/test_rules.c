@@ -146,6 +146,7 @@ static ech_config *make(const char *assignments)
                                       {"optimizers", "adamw sgd muon"},
                                       {"curves", "cosine"},
                                       {"comms", "local mpi"},
+                                      {"devices", "cpu queued"},
                                       {"reductions", "direct ring mpi"}};
     char *words = ech_strdup(assignments), *rest = NULL;
     assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);

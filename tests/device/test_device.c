@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The processor as a device: aligned zeroed memory, plausible facts about the machine.
+ * The processor as a device, and the one whose queues are threads: aligned zeroed memory, queues and events, plausible
+ * facts about the machine.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include "base/log.h"
 #include "device/device.h"
 
@@ -19,32 +22,47 @@ static void test_find(void **state)
     (void)state;
     assert_non_null(ech_device_find("cpu"));
     assert_null(ech_device_find("abacus"));
+    assert_string_equal(ech_device_names(), "cpu queued");
+}
+
+static const char *const names[] = {"cpu", "queued"};
+enum { DEVICES = sizeof names / sizeof *names };
+
+static void check_memory(const ech_device *device)
+{
+    const size_t sizes[] = {0, 1, 4096, 4097, (2 << 20) - 1, (5 << 20) + 3};
+    ech_queue *queue;
+    ech_event *event;
+    assert_int_equal(device->queue_create(&queue), ECH_OK);
+    assert_int_equal(device->event_create(&event), ECH_OK);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *memory = NULL;
+        assert_int_equal(device->alloc(sizes[i], &memory), ECH_OK);
+        assert_int_equal((uintptr_t)memory % 4096, 0);
+        assert_int_equal(4096 % device->alignment, 0);
+        unsigned char *bytes = memory;
+        for (size_t b = 0; b < sizes[i]; b++) assert_int_equal(bytes[b], 0);
+        const unsigned char seven = 7;
+        device->fill(queue, bytes, 0xab, sizes[i]);
+        if (sizes[i] > 1) {
+            device->copy(queue, bytes, &seven, 1);
+            device->copy(queue, bytes + sizes[i] - 1, bytes, 1);
+        }
+        device->record(event, queue);
+        assert_int_equal(device->synchronize(event), ECH_OK);
+        for (size_t b = 0; b < sizes[i]; b++)
+            assert_int_equal(bytes[b], sizes[i] > 1 && (b == 0 || b == sizes[i] - 1) ? 7 : 0xab);
+        device->release(memory, sizes[i]);
+    }
+    device->release(NULL, 100);
+    device->queue_destroy(queue);
+    device->event_destroy(event);
 }
 
 static void test_memory(void **state)
 {
     (void)state;
-    const ech_device *cpu = ech_device_find("cpu");
-    ech_queue *queue;
-    assert_int_equal(cpu->queue_create(&queue), ECH_OK);
-    const size_t sizes[] = {0, 1, 4096, 4097, (2 << 20) - 1, (5 << 20) + 3};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        void *memory = NULL;
-        assert_int_equal(cpu->alloc(sizes[i], &memory), ECH_OK);
-        assert_int_equal((uintptr_t)memory % 4096, 0);
-        unsigned char *bytes = memory;
-        for (size_t b = 0; b < sizes[i]; b++) assert_int_equal(bytes[b], 0);
-        cpu->fill(queue, bytes, 0xab, sizes[i]);
-        if (sizes[i] > 1) {
-            bytes[0] = 7;
-            cpu->copy(queue, bytes + sizes[i] - 1, bytes, 1);
-            assert_int_equal(bytes[sizes[i] - 1], 7);
-            assert_int_equal(bytes[sizes[i] - 2], sizes[i] > 2 ? 0xab : 7);
-        }
-        cpu->release(memory, sizes[i]);
-    }
-    cpu->release(NULL, 100);
-    cpu->queue_destroy(queue);
+    for (int d = 0; d < DEVICES; d++) check_memory(ech_device_find(names[d]));
 }
 
 static void test_too_much_memory(void **state)
@@ -65,39 +83,93 @@ static void add_one(void *argument)
     **(int **)argument += 1;
 }
 
-/* Work of two queues, one of which waits for the other; and an event that is recorded again. */
+/* Work of two queues, each of which waits for the other; events are recorded again. */
+static void check_queues(const ech_device *device)
+{
+    ech_queue *queue[2];
+    ech_event *event[2];
+    int calls = 0, *counted = &calls, seen[20] = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(device->queue_create(&queue[i]), ECH_OK);
+        assert_int_equal(device->event_create(&event[i]), ECH_OK);
+    }
+    device->wait(queue[0], event[1]); /* never recorded: not waited for */
+    for (int round = 0; round < 20; round++) {
+        device->call(queue[0], add_one, &counted, sizeof counted);
+        device->record(event[0], queue[0]);
+        device->wait(queue[1], event[0]);
+        device->copy(queue[1], &seen[round], &calls, sizeof calls);
+        device->record(event[1], queue[1]);
+        device->wait(queue[0], event[1]);
+    }
+    assert_int_equal(device->synchronize(event[1]), ECH_OK);
+    bool reached = false;
+    assert_int_equal(device->query(event[0], &reached), ECH_OK);
+    assert_true(reached);
+    for (int round = 0; round < 20; round++) assert_int_equal(seen[round], round + 1);
+    assert_true(device->elapsed(event[0], event[1]) >= 0);
+    for (int i = 0; i < 2; i++) {
+        device->queue_destroy(queue[i]);
+        device->event_destroy(event[i]);
+    }
+    device->queue_destroy(NULL);
+    device->event_destroy(NULL);
+}
+
 static void test_queues(void **state)
 {
     (void)state;
-    const ech_device *cpu = ech_device_find("cpu");
+    for (int d = 0; d < DEVICES; d++) check_queues(ech_device_find(names[d]));
+}
+
+/* A queue that another one's work holds up. */
+typedef struct hold {
+    const ech_device *device;
+    ech_event *until;
+} hold;
+
+static void pass_gate(void *argument)
+{
+    pthread_mutex_t *gate = *(pthread_mutex_t **)argument;
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+}
+
+static void wait_until(void *argument)
+{
+    const hold *h = argument;
+    (void)h->device->synchronize(h->until);
+}
+
+/* What is put on the queue of threads returns at once: an event behind held work is not reached, until that ends. */
+static void test_queued_work_is_not_waited_for(void **state)
+{
+    (void)state;
+    const ech_device *device = ech_device_find("queued");
     ech_queue *queue[2];
-    ech_event *event[2];
-    int calls = 0, *counted = &calls, seen = -1;
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(cpu->queue_create(&queue[i]), ECH_OK);
-        assert_int_equal(cpu->event_create(&event[i]), ECH_OK);
-    }
-    cpu->wait(queue[1], event[1]); /* never recorded: not waited for */
-    for (int round = 1; round <= 2; round++) {
-        cpu->record(event[0], queue[0]);
-        cpu->call(queue[0], add_one, &counted, sizeof counted);
-        cpu->record(event[1], queue[0]);
-        cpu->wait(queue[1], event[1]);
-        cpu->copy(queue[1], &seen, &calls, sizeof seen);
-        cpu->record(event[1], queue[1]);
-        assert_int_equal(cpu->synchronize(event[1]), ECH_OK);
-        bool reached = false;
-        assert_int_equal(cpu->query(event[0], &reached), ECH_OK);
-        assert_true(reached);
-        assert_int_equal(seen, round);
-        assert_true(cpu->elapsed(event[0], event[1]) >= 0);
-    }
-    for (int i = 0; i < 2; i++) {
-        cpu->queue_destroy(queue[i]);
-        cpu->event_destroy(event[i]);
-    }
-    cpu->queue_destroy(NULL);
-    cpu->event_destroy(NULL);
+    ech_event *released, *behind;
+    int calls = 0, *counted = &calls;
+    bool reached = true;
+    for (int i = 0; i < 2; i++) assert_int_equal(device->queue_create(&queue[i]), ECH_OK);
+    assert_int_equal(device->event_create(&released), ECH_OK);
+    assert_int_equal(device->event_create(&behind), ECH_OK);
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER, *held = &gate;
+    pthread_mutex_lock(&gate);
+    device->call(queue[1], pass_gate, &held, sizeof held);
+    device->record(released, queue[1]);
+    hold h = {device, released};
+    device->call(queue[0], wait_until, &h, sizeof h);
+    device->call(queue[0], add_one, &counted, sizeof counted);
+    device->record(behind, queue[0]);
+    assert_int_equal(device->query(behind, &reached), ECH_OK);
+    assert_false(reached);
+    pthread_mutex_unlock(&gate);
+    assert_int_equal(device->synchronize(behind), ECH_OK);
+    assert_int_equal(calls, 1);
+    for (int i = 0; i < 2; i++) device->queue_destroy(queue[i]);
+    device->event_destroy(released);
+    device->event_destroy(behind);
+    pthread_mutex_destroy(&gate);
 }
 
 static void test_machine(void **state)
@@ -116,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_too_much_memory),
         cmocka_unit_test(test_queues),
+        cmocka_unit_test(test_queued_work_is_not_waited_for),
         cmocka_unit_test(test_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,8 @@ static inline ech_config *import_config(void)
 {
     const ech_config_names names[] = {{"models", ech_family_names()}, {"optimizers", "adamw"},
                                       {"curves", "cosine"},           {"comms", "mpi"},
-                                      {"reductions", "direct"},       {"tokenizers", "bytes"}};
+                                      {"devices", "cpu queued"},      {"reductions", "direct"},
+                                      {"tokenizers", "bytes"}};
     ech_config *config;
     ech_status st = ech_config_create(names, sizeof names / sizeof *names, &config);
     ECH_ASSERT(st == ECH_OK);

@@ -135,8 +135,8 @@ ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool for
 {
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
-    ech_exec_setup setup = {
-        .config = design->config, .plan = plan, .device = ech_device_find("cpu"), .comm = comm};
+    const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
+    ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
     ECH_TRY(ech_exec_create(&setup, &out->exec));
     out->plan = plan;
     plan = NULL;

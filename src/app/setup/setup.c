@@ -17,7 +17,8 @@ ech_status ech_setup_defaults(ech_config **out)
     const ech_config_names names[] = {
         {"models", ech_family_names()},        {"optimizers", ech_optimizer_names()},
         {"curves", ech_curve_names()},         {"comms", ech_comm_names()},
-        {"reductions", ech_reduction_names()}, {"schedules", ech_generator_names()}};
+        {"reductions", ech_reduction_names()}, {"schedules", ech_generator_names()},
+        {"devices", ech_device_names()}};
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
@@ -104,7 +105,7 @@ static ech_status check_directories(const ech_config *config)
 
 static ech_status resolve_machine(ech_config *config, int local_ranks)
 {
-    const ech_device *device = ech_device_find("cpu");
+    const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
     ech_status status = check_directories(config);
     if (config->parallel.threads == ECH_AUTO) {
         int threads = device->cores() / local_ranks;

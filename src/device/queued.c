@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device to test with: its memory and kernels are the CPU's, but each queue is a thread that rests for a random while
+ * before some of its work. So who relies on an order that no event makes is found out. How long a queue rests depends on
+ * its number and on its work's alone.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "device/cores.h"
+#include "device/cpu.h"
+
+/* One piece of work in so many is rested before, for at most so long. */
+enum { RESTS = 4, LONGEST_NS = 100000 };
+
+/* A call. */
+typedef struct piece {
+    struct piece *next;
+    void (*function)(void *argument);
+    max_align_t argument[];
+} piece;
+
+struct ech_queue {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    piece *first, **end; /* not begun */
+    bool quit;
+    uint32_t number; /* of the queue */
+};
+
+struct ech_event {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t recorded, reached; /* how often */
+    double at;                  /* when it was reached last, in seconds of ech_clock_now */
+};
+
+/* ---- queues ---- */
+
+static void rest(const ech_queue *queue, uint64_t work)
+{
+    uint32_t word = ech_random_word((ech_random_key){.stream = queue->number}, work);
+    if (word % RESTS > 0) return;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(ech_random_unit(word) * LONGEST_NS)}, NULL);
+}
+
+/* The oldest piece, once there is one; NULL: the queue is to end. */
+static piece *take(ech_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    while (!queue->first && !queue->quit) pthread_cond_wait(&queue->changed, &queue->lock);
+    piece *p = queue->first;
+    if (p) queue->first = p->next;
+    if (!queue->first) queue->end = &queue->first;
+    pthread_mutex_unlock(&queue->lock);
+    return p;
+}
+
+static void *queue_main(void *argument)
+{
+    ech_queue *queue = argument;
+    uint64_t work = 0;
+    ech_cores_release();
+    for (piece *p; (p = take(queue)) != NULL; free(p)) {
+        rest(queue, work++);
+        p->function(p->argument);
+    }
+    return NULL;
+}
+
+static void queue_destroy(ech_queue *queue)
+{
+    if (!queue) return;
+    pthread_mutex_lock(&queue->lock);
+    queue->quit = true;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
+    pthread_join(queue->thread, NULL);
+    pthread_mutex_destroy(&queue->lock);
+    pthread_cond_destroy(&queue->changed);
+    free(queue);
+}
+
+static ech_status queue_create(ech_queue **out)
+{
+    static _Atomic uint32_t queues;
+    ech_queue *queue = ech_calloc(1, sizeof *queue);
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_cond_init(&queue->changed, NULL);
+    queue->end = &queue->first;
+    queue->number = queues++;
+    if (pthread_create(&queue->thread, NULL, queue_main, queue) != 0) {
+        pthread_mutex_destroy(&queue->lock);
+        pthread_cond_destroy(&queue->changed);
+        free(queue);
+        ECH_FAIL(ECH_EIO, "the system starts no further thread for a queue: " ECH_NO_THREAD);
+    }
+    *out = queue;
+    return ECH_OK;
+}
+
+/* What the queue's own work puts there is done at once. */
+static void call(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes)
+{
+    if (pthread_equal(queue->thread, pthread_self())) {
+        function(argument);
+        return;
+    }
+    piece *p = ech_calloc(1, sizeof *p + bytes);
+    p->function = function;
+    memcpy(p->argument, argument, bytes);
+    pthread_mutex_lock(&queue->lock);
+    *queue->end = p;
+    queue->end = &p->next;
+    pthread_cond_signal(&queue->changed);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* ---- copies and fills ---- */
+
+typedef struct move {
+    char *to;
+    const char *from;
+    size_t bytes;
+    unsigned char byte;
+} move;
+
+static void do_copy(void *argument)
+{
+    const move *m = argument;
+    if (m->bytes > 0) memcpy(m->to, m->from, m->bytes);
+}
+
+static void do_fill(void *argument)
+{
+    const move *m = argument;
+    if (m->bytes > 0) memset(m->to, m->byte, m->bytes);
+}
+
+static void copy(ech_queue *queue, void *to, const void *from, size_t bytes)
+{
+    call(queue, do_copy, &(move){.to = to, .from = from, .bytes = bytes}, sizeof(move));
+}
+
+static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
+{
+    call(queue, do_fill, &(move){.to = to, .byte = byte, .bytes = bytes}, sizeof(move));
+}
+
+/* ---- events ---- */
+
+typedef struct mark {
+    ech_event *event;
+    uint64_t recorded;
+} mark;
+
+static ech_status event_create(ech_event **out)
+{
+    ech_event *event = ech_calloc(1, sizeof *event);
+    pthread_mutex_init(&event->lock, NULL);
+    pthread_cond_init(&event->changed, NULL);
+    *out = event;
+    return ECH_OK;
+}
+
+static void event_destroy(ech_event *event)
+{
+    if (!event) return;
+    pthread_mutex_destroy(&event->lock);
+    pthread_cond_destroy(&event->changed);
+    free(event);
+}
+
+static void reach(void *argument)
+{
+    const mark *m = argument;
+    pthread_mutex_lock(&m->event->lock);
+    m->event->reached = m->recorded;
+    m->event->at = ech_clock_now();
+    pthread_cond_broadcast(&m->event->changed);
+    pthread_mutex_unlock(&m->event->lock);
+}
+
+static void await(void *argument)
+{
+    const mark *m = argument;
+    pthread_mutex_lock(&m->event->lock);
+    while (m->event->reached < m->recorded) pthread_cond_wait(&m->event->changed, &m->event->lock);
+    pthread_mutex_unlock(&m->event->lock);
+}
+
+static mark last_mark(ech_event *event, unsigned more)
+{
+    pthread_mutex_lock(&event->lock);
+    event->recorded += more;
+    mark m = {event, event->recorded};
+    pthread_mutex_unlock(&event->lock);
+    return m;
+}
+
+static void record(ech_event *event, ech_queue *queue)
+{
+    mark m = last_mark(event, 1);
+    call(queue, reach, &m, sizeof m);
+}
+
+static void wait(ech_queue *queue, ech_event *event)
+{
+    mark m = last_mark(event, 0);
+    call(queue, await, &m, sizeof m);
+}
+
+static ech_status query(ech_event *event, bool *reached)
+{
+    pthread_mutex_lock(&event->lock);
+    *reached = event->reached == event->recorded;
+    pthread_mutex_unlock(&event->lock);
+    return ECH_OK;
+}
+
+static ech_status synchronize(ech_event *event)
+{
+    mark m = last_mark(event, 0);
+    await(&m);
+    return ECH_OK;
+}
+
+static double elapsed(const ech_event *from, const ech_event *to)
+{
+    return to->at - from->at;
+}
+
+const ech_device ech_device_queued = {
+    .name = "queued",
+    .alignment = ECH_DEVICE_CPU_ALIGNMENT,
+    .is_immediate = false,
+    .alloc = ech_device_cpu_alloc,
+    .release = ech_device_cpu_release,
+    .memory_bytes = ech_device_cpu_memory_bytes,
+    .cores = ech_device_cpu_cores,
+    .queue_create = queue_create,
+    .queue_destroy = queue_destroy,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .copy = copy,
+    .fill = fill,
+    .call = call,
+    .record = record,
+    .wait = wait,
+    .query = query,
+    .synchronize = synchronize,
+    .elapsed = elapsed,
+};
