@@ -55,6 +55,80 @@ static void updates_agree(void **state)
         }
 }
 
+static void call_adamw8(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *const *t, const void *options)
+{
+    kernels->adamw8(context, t[0], t[1], t[2], t[3], t[4], t[5], options, t[6]);
+}
+
+/* A number between two codes may take either, once in a while; what else comes out is as close as ever. */
+static void check_states(const trial *t, ech_isa isa, ech_dtype dtype, unsigned wide)
+{
+    enum { MEAN = 2, SQUARE = 3 };
+    const ech_kernels *fast = trial_set_of(isa, dtype, t->op);
+    const trial_way way = {.threads = 1, .wide = wide},
+                    other = {.threads = TRIAL_THREADS, .is_odd = true, .wide = wide};
+    if (!fast) return;
+    trial_run exact = trial_execute(t, ech_kernels_ref(dtype), way);
+    trial_run one = trial_execute(t, fast, way), more = trial_execute(t, fast, other);
+    trial_compare(t, "threads and addresses", &more, &one, 0);
+    int64_t n = ech_tensor_count(&one.view[MEAN]), apart = 0;
+    for (int i = MEAN; i <= SQUARE; i++)
+        for (int64_t e = 0; e < n; e++) {
+            double distance = fabs(one.result[i][e] - exact.result[i][e]);
+            if (distance > 1)
+                trial_differ(t, "codes", i, e, one.result[i][e], exact.result[i][e], 1);
+            apart += distance > 0;
+        }
+    assert_true(apart <= n / 500);
+    trial rest = *t;
+    rest.tensor[MEAN].role = rest.tensor[SQUARE].role = TRIAL_ABSENT;
+    trial_compare_halves(&rest, ech_isa_name(isa), &one, &exact, t->tolerance);
+    trial_free(&exact);
+    trial_free(&one);
+    trial_free(&more);
+}
+
+static void updates_of_8_bit_states_agree(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {
+        {1, 1, 256}, {3, 17, 4}, {5, 600, 256}, {2, 3000, 2500}, {20, 900, 256}};
+    static const ech_dtype types[] = {ECH_F32, ECH_BF16, ECH_F16};
+    for (size_t s = 0; s < TRIAL_COUNT(sizes); s++) {
+        int64_t R = sizes[s][0], C = sizes[s][1], block = sizes[s][2];
+        int64_t blocks = (C + block - 1) / block;
+        ech_update update = {.learning_rate = 0.01,
+                             .weight_decay = 0.1,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .eps = 1e-8,
+                             .count = 51,
+                             .grad_scale = 0.7,
+                             .block = block};
+        trial_tensor codes = {.role = TRIAL_IN_OUT,
+                              .high = 256,
+                              TRIAL_2D(R, C),
+                              .type = TRIAL_FIXED,
+                              .dtype = ECH_U8};
+        trial_tensor most = {
+            .role = TRIAL_IN_OUT, .low = 0.1, .high = 2, TRIAL_2D(R, blocks), .type = TRIAL_WIDE};
+        trial t = {.name = "adamw8",
+                   .op = ECH_OP_adamw8,
+                   .call = call_adamw8,
+                   .options = &update,
+                   .dims = {R, C},
+                   .tolerance = 1e-6,
+                   .tensor = {TRIAL_CHANGED(TRIAL_2D(R, C), .type = TRIAL_WIDE),
+                              TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER), codes, codes, most,
+                              most, TRIAL_RESULT(TRIAL_2D(R, C))}};
+        for (size_t k = 0; k < TRIAL_COUNT(types); k++)
+            for (ech_isa isa = 0; isa < ECH_ISAS; isa++)
+                for (int wide = 0; wide < 2; wide++)
+                    if (share_takes()) check_states(&t, isa, types[k], wide ? ~0u : 0);
+    }
+}
+
 static const ech_kernels *table_of(int k)
 {
     return k == 0   ? ech_kernels_ref(ECH_F64)
@@ -181,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(updates_agree),
+        cmocka_unit_test(updates_of_8_bit_states_agree),
         cmocka_unit_test(first_adamw_step_by_hand),
         cmocka_unit_test(momentum_by_hand),
         cmocka_unit_test(square_sums_are_equal_bits),

@@ -86,6 +86,7 @@ static inline double trial_get(const ech_tensor *x, int64_t at)
 {
     double value;
     if (x->dtype == ECH_I32) return ((const int32_t *)x->data)[at];
+    if (x->dtype == ECH_U8) return ((const uint8_t *)x->data)[at];
     if (x->dtype == ECH_F32) return (double)((const float *)x->data)[at];
     if (x->dtype == ECH_F64) return ((const double *)x->data)[at];
     const char *element = (const char *)x->data + (size_t)at * ech_dtype_bytes(x->dtype);
@@ -97,6 +98,10 @@ static inline void trial_set(const ech_tensor *x, int64_t at, double value)
 {
     if (x->dtype == ECH_I32) {
         ((int32_t *)x->data)[at] = (int32_t)floor(value);
+        return;
+    }
+    if (x->dtype == ECH_U8) {
+        ((uint8_t *)x->data)[at] = (uint8_t)value;
         return;
     }
     char *element = (char *)x->data + (size_t)at * ech_dtype_bytes(x->dtype);
@@ -137,9 +142,10 @@ static inline void trial_get_all(const ech_tensor *x, double *to)
     int64_t width = trial_width(x);
     for (int64_t r = 0; r < trial_rows(x); r++, to += width) {
         const char *from = trial_row_at(x, r);
-        if (x->dtype != ECH_I32) ech_convert(from, x->dtype, to, ECH_F64, width);
-        for (int64_t i = 0; i < width && x->dtype == ECH_I32; i++)
-            to[i] = ((const int32_t *)(const void *)from)[i];
+        if (ech_dtype_is_real(x->dtype))
+            ech_convert(from, x->dtype, to, ECH_F64, width);
+        else
+            for (int64_t i = 0; i < width; i++) to[i] = trial_get(x, trial_place(x, r * width + i));
     }
 }
 
@@ -148,9 +154,11 @@ static inline void trial_set_all(const ech_tensor *x, const double *from)
     int64_t width = trial_width(x);
     for (int64_t r = 0; r < trial_rows(x); r++, from += width) {
         char *to = trial_row_at(x, r);
-        if (x->dtype != ECH_I32) ech_convert(from, ECH_F64, to, x->dtype, width);
-        for (int64_t i = 0; i < width && x->dtype == ECH_I32; i++)
-            ((int32_t *)(void *)to)[i] = (int32_t)floor(from[i]);
+        if (ech_dtype_is_real(x->dtype))
+            ech_convert(from, ECH_F64, to, x->dtype, width);
+        else
+            for (int64_t i = 0; i < width; i++)
+                trial_set(x, trial_place(x, r * width + i), from[i]);
     }
 }
 

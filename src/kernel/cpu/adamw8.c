@@ -4,14 +4,19 @@
  */
 #include <math.h>
 
-#include "kernel/cpu/rows.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/part.h"
 #include "kernel/dynamic_map.h"
 #include "kernel/shape.h"
 
+/* A thread's room for a state of a block of at most so many elements: whole vectors. */
+static int64_t room_of(int64_t columns)
+{
+    return (columns + ECH_WIDE - 1) / ECH_WIDE * ECH_WIDE;
+}
+
 size_t ECH_CPU(scratch_adamw8)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return 2 * (size_t)threads * (size_t)dims[1] * sizeof(float);
+    return 2 * (size_t)threads * (size_t)room_of(dims[1]) * sizeof(float);
 }
 
 typedef struct rates {
@@ -33,88 +38,101 @@ static rates rates_of(const ech_update *u)
                    .eps = (float)u->eps};
 }
 
-/* The dynamic maps as arithmetic, which vectorizes where a table does not. Numbers above 0 are counted from 1: number
- * 2^e + k, k < 2^e, is part k of the 2^e of decade e. The signed map begins with e = 0 at 1e-6, the other with e = 1,
- * and with 0 as its number 1. */
-enum { DECADES = 7 };
+/* The dynamic maps as arithmetic on vectors. Numbers above 0 are counted from 1: number 2^e + k, k < 2^e, is part k of the
+ * 2^e of decade e. The signed map begins with e = 0 at 1e-6, the other with e = 1, and with 0 as its number 1. 1 is a
+ * decade of one number. */
+enum { DECADES = ECH_WIDE_TABLE };
 
 typedef struct map {
-    float base;           /* 10^e x base is the end of decade e */
-    int32_t zero;         /* code of 0: number n has the code zero + n */
-    int32_t last;         /* the number of 1 */
-    int first;            /* e of the first decade */
-    float least[DECADES]; /* what belongs to a decade is at least this */
-    float one;            /* what is nearest to 1 is at least this */
+    float base;         /* 10^e x base is the end of decade e */
+    int32_t zero;       /* code of 0: number n has the code zero + n */
+    int32_t first;      /* e of the first decade, and the largest number that stands for 0 */
+    int32_t last;       /* the number of 1 */
+    float lowest;       /* the least that has a number */
+    float end[DECADES]; /* 10^e x base, at e + 7 modulo 8: the exponent's bits of 2^e */
+    /* By decade, counted from the first: the least that belongs to it, 10^-e, parts for each 0.9, number of parts, the last
+     * of them. */
+    float least[DECADES], shrinks[DECADES], steps[DECADES], parts[DECADES], most[DECADES];
 } map;
+
+/* 10^e for e from 0 to 7, and 10^-e. */
+static float ten_to(int e)
+{
+    return (e & 1 ? 10.0F : 1.0F) * (e & 2 ? 100.0F : 1.0F) * (e & 4 ? 1e4F : 1.0F);
+}
+
+static float ten_to_minus(int e)
+{
+    return (e & 1 ? 0.1F : 1.0F) * (e & 2 ? 0.01F : 1.0F) * (e & 4 ? 1e-4F : 1.0F);
+}
 
 static map map_of(bool is_signed)
 {
     const ech_dynamic_map *table = ech_dynamic_map_of(is_signed);
     map m = {.base = is_signed ? 1e-6F : 1e-7F,
              .zero = is_signed ? 127 : -1,
-             .last = is_signed ? 128 : 256,
              .first = is_signed ? 0 : 1,
-             .one = table->middle[ECH_MAP_CODES - 1]};
-    for (int i = 0; i < DECADES; i++) m.least[i] = table->middle[m.zero + (1 << (m.first + i))];
+             .last = is_signed ? 128 : 256};
+    for (int e = 0; e < DECADES; e++) m.end[(e + 7) % 8] = m.base * ten_to(e);
+    for (int i = 0; i < DECADES; i++) {
+        int parts = 1 << (m.first + i);
+        bool is_one = parts == m.last;
+        m.least[i] = table->middle[m.zero + parts];
+        m.shrinks[i] = ten_to_minus(m.first + i);
+        m.steps[i] = is_one ? 0 : (1.0F / 0.9F) * (float)parts;
+        m.parts[i] = (float)parts;
+        m.most[i] = is_one ? 0 : (float)(parts - 1);
+    }
+    m.lowest = is_signed ? -nextafterf(m.least[DECADES - 1], 0) : 0;
     return m;
 }
 
-/* 10^e for e from 0 to 7, and 10^-e. */
-ECH_INLINE float ten_to(int32_t e)
+ECH_INLINE ech_wide values_of(const map *m, ech_wide_int code)
 {
-    return (e & 1 ? 10.0F : 1.0F) * (e & 2 ? 100.0F : 1.0F) * (e & 4 ? 1e4F : 1.0F);
+    ech_wide_int number = code - m->zero, below = number >> 31, size = (number ^ below) - below;
+    ech_wide n = ech_wide_of_int(size);
+    ech_wide_int exponent = (ech_wide_int)n & 0x7f800000;
+    ech_wide parts = (ech_wide)((254 << 23) - exponent); /* 2^-e */
+    ech_wide within = 0.1F + 0.9F * (n * parts - 1.0F) + 0.45F * parts;
+    ech_wide value = ech_wide_pick(m->end, exponent >> 23) * within;
+    value = (ech_wide)((ech_wide_int)value & (m->first - size) >> 31);
+    value = ech_wide_select((m->last - 1 - size) >> 31, ech_wide_all(1), value);
+    return (ech_wide)((ech_wide_int)value ^ (below & INT32_MIN));
 }
 
-ECH_INLINE float ten_to_minus(int32_t e)
-{
-    return (e & 1 ? 0.1F : 1.0F) * (e & 2 ? 0.01F : 1.0F) * (e & 4 ? 1e-4F : 1.0F);
-}
-
-/* a where the condition holds, else b; both are computed, as in a vector. */
-ECH_INLINE float choose(bool condition, float a, float b)
-{
-    uint32_t mask = 0U - (uint32_t)condition;
-    return ech_float_of_bits((ech_bits_of_float(a) & mask) | (ech_bits_of_float(b) & ~mask));
-}
-
-/* Number n of the map, 1 <= n < of->last. */
-ECH_INLINE float value_of(const map *of, int32_t n)
-{
-    int32_t e = (int32_t)(ech_bits_of_float((float)n) >> 23) - 127;
-    float parts = ech_float_of_bits((uint32_t)(127 - e) << 23); /* 2^-e */
-    float within = 0.1F + 0.9F * ((float)n * parts - 1.0F) + 0.45F * parts;
-    return of->base * ten_to(e) * within;
-}
-
+/* Writes whole vectors, as room_of has room for. */
 static void read_states(const map *of, int64_t n, const uint8_t *code, float most, float *x)
 {
     const map m = *of;
-    const int32_t nothing = m.first; /* number 0 or 1 stands for 0 */
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        int32_t number = (int32_t)code[i] - m.zero, size = number < 0 ? -number : number;
-        float value = choose(size <= nothing, 0, value_of(&m, size < 1 ? 1 : size));
-        value = choose(size >= m.last, 1, value);
-        x[i] = choose(number < 0, -value, value) * most;
-    }
+    int64_t i = 0;
+    for (; i + ECH_WIDE <= n; i += ECH_WIDE)
+        ech_wide_store(x + i, values_of(&m, ech_wide_of_bytes(code + i)) * most);
+    if (i == n) return;
+    uint8_t rest[ECH_WIDE] = {0};
+    memcpy(rest, code + i, (size_t)(n - i));
+    ech_wide_store(x + i, values_of(&m, ech_wide_of_bytes(rest)) * most);
 }
 
-/* The code of the nearest value. */
-ECH_INLINE int32_t code_of(const map *m, float x)
+/* The codes of the nearest values. Which decade, is guessed from the logarithm, whose bits lie at most 0.09 below it. */
+ECH_INLINE ech_wide_int codes_of(const map *m, ech_wide x)
 {
-    float size = fabsf(x);
-    int32_t e = m->first - 1;
-    for (int i = 0; i < DECADES; i++) e += size >= m->least[i];
-    int32_t decade = e < m->first ? m->first : e, parts = 1 << decade;
-    float within = size * (1.0F / m->base) * ten_to_minus(decade);
-    int32_t k = (int32_t)((within - 0.1F) * (1.0F / 0.9F) * (float)parts);
-    k = k < 0 ? 0 : k > parts - 1 ? parts - 1 : k;
-    int32_t n = size >= m->one ? m->last : e < m->first ? m->first : parts + k;
-    n = x < 0 && n > 127 ? 127 : n;
-    return m->zero + (x < 0 ? -n : n);
+    x = ech_wide_max(ech_wide_all(m->lowest), x);
+    ech_wide size = (ech_wide)((ech_wide_int)x & INT32_MAX);
+    ech_wide guess =
+        ech_wide_of_int((ech_wide_int)size) * (0.30103F / (1 << 23)) + (7.3F - 127 * 0.30103F);
+    ech_wide_int i = ech_wide_to_int(ech_wide_max(guess, ech_wide_all(0)));
+    i += (ech_wide_int)(size < ech_wide_pick(m->least, i));
+    ech_wide within = size * (1.0F / m->base) * ech_wide_pick(m->shrinks, i);
+    ech_wide k = (within - 0.1F) * ech_wide_pick(m->steps, i);
+    k = ech_wide_min(ech_wide_max(k, ech_wide_all(0)), ech_wide_pick(m->most, i));
+    ech_wide_int n = ech_wide_to_int(k) + ech_wide_to_int(ech_wide_pick(m->parts, i));
+    ech_wide_int has_number = (ech_wide_int)(size >= ech_wide_all(m->least[0]));
+    ech_wide_int below = (ech_wide_int)(x < ech_wide_all(0));
+    n = (n & has_number) | (m->first & ~has_number);
+    return m->zero + ((n ^ below) - below);
 }
 
-static void update_block(const rates *k, int64_t n, float *p, const float *g, float *m, float *v)
+static void update_part(const rates *k, int64_t n, float *p, const float *g, float *m, float *v)
 {
     const rates r = *k;
 #pragma omp simd
@@ -128,16 +146,37 @@ static void update_block(const rates *k, int64_t n, float *p, const float *g, fl
 }
 
 /* Returns the largest magnitude. */
-static float write_states(const map *of, int64_t n, const float *x, uint8_t *code)
+static float write_states(const map *of, int64_t n, float *x, uint8_t *code)
 {
     const map m = *of;
+    int64_t room = room_of(n), i = 0;
+    ech_wide largest = ech_wide_all(0);
+    for (int64_t k = n; k < room; k++) x[k] = 0;
+    for (; i < room; i += ECH_WIDE)
+        largest = ech_wide_max((ech_wide)((ech_wide_int)ech_wide_load(x + i) & INT32_MAX), largest);
     float most = 0;
-#pragma omp simd reduction(max : most)
-    for (int64_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    for (int k = 0; k < ECH_WIDE; k++) most = largest[k] > most ? largest[k] : most;
     const float scale = most > 0 ? most : 1;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) code[i] = (uint8_t)code_of(&m, x[i] / scale);
+    for (i = 0; i + ECH_WIDE <= n; i += ECH_WIDE)
+        ech_wide_to_bytes(codes_of(&m, ech_wide_load(x + i) / scale), code + i);
+    if (i == n) return most;
+    uint8_t rest[ECH_WIDE];
+    ech_wide_to_bytes(codes_of(&m, ech_wide_load(x + i) / scale), rest);
+    memcpy(code + i, rest, (size_t)(n - i));
     return most;
+}
+
+/* One block: its states are in fp32 in m and v meanwhile. */
+static void update_block(const rates *k, const ech_tensor *param, const ech_tensor *grad,
+                         const ech_tensor *rounded, int64_t first, int64_t n, float *m, float *v)
+{
+    for (int64_t i = 0; i < n; i += ECH_PART) {
+        ECH_ALIGNED float part[ECH_PART];
+        int64_t at = first + i, count = ech_part(n, i, ECH_PART);
+        update_part(k, count, (float *)param->data + at, ech_part_of(grad, at, count, part), m + i,
+                    v + i);
+        if (rounded) ech_part_copy(param, at, count, rounded, at);
+    }
 }
 
 void ECH_CPU(adamw8)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
@@ -145,28 +184,28 @@ void ECH_CPU(adamw8)(ech_kernel_context *context, const ech_tensor *param, const
                      const ech_tensor *exp_avg_max, const ech_tensor *exp_avg_sq_max,
                      const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(adamw8, ECH_F32, param, grad, exp_avg, exp_avg_sq, exp_avg_max, exp_avg_sq_max,
+    ECH_SHAPES(adamw8, ECH_REAL, param, grad, exp_avg, exp_avg_sq, exp_avg_max, exp_avg_sq_max,
                rounded);
     int64_t C = grad->shape[1], block = update->block, blocks = (C + block - 1) / block,
             all = grad->shape[0] * blocks;
-    ECH_ASSERT(update->count >= 1 && exp_avg_max->shape[1] == blocks && !rounded);
+    ECH_ASSERT(update->count >= 1 && exp_avg_max->shape[1] == blocks);
     int threads = grad->shape[0] * C > ECH_CHUNK ? context->threads : 1;
-    float *states = ech_scratch(context, 2 * (size_t)context->threads * (size_t)C * sizeof *states);
+    int64_t room = room_of(C);
+    float *states = ech_scratch(context, 2 * (size_t)(context->threads * room) * sizeof *states);
     const map mean = map_of(true), square = map_of(false);
     const rates k = rates_of(update);
     float *m_most = exp_avg_max->data, *v_most = exp_avg_sq_max->data;
 #pragma omp parallel for num_threads(threads)
     for (int64_t t = 0; t < threads; t++)
         for (int64_t b = all * t / threads; b < all * (t + 1) / threads; b++) {
-            float *m = states + 2 * t * C, *v = m + C;
+            float *m = states + 2 * t * room, *v = m + room;
             int64_t column = b % blocks * block, n = C - column < block ? C - column : block;
             int64_t first = b / blocks * C + column;
             uint8_t *m_code = (uint8_t *)exp_avg->data + first;
             uint8_t *v_code = (uint8_t *)exp_avg_sq->data + first;
             read_states(&mean, n, m_code, m_most[b], m);
             read_states(&square, n, v_code, v_most[b], v);
-            update_block(&k, n, (float *)param->data + first, (const float *)grad->data + first, m,
-                         v);
+            update_block(&k, param, grad, rounded, first, n, m, v);
             m_most[b] = write_states(&mean, n, m, m_code);
             v_most[b] = write_states(&square, n, v, v_code);
         }

@@ -51,21 +51,13 @@ static void triad(const ech_kernel_context *context, double *a, const double *b,
     for (int64_t i = 0; i < n; i++) a[i] = b[i] + 3 * c[i];
 }
 
-#ifdef ECH_REAL_16
-#define F32(...)
-#else
-#define F32(...) __VA_ARGS__
-#endif
-#define ALL(...) __VA_ARGS__
-
 const ech_kernels ECH_CPU(kernels) = {
     .name = "cpu",
     .dtype = ECH_REAL,
     .multiply_adds = multiply_adds,
     .triad = triad,
     .library_product = ech_cpu_library_product,
-#define X(op, function, scratch_function, types)                                                   \
-    types(.op = function, .scratch[ECH_OP_##op] = scratch_function, )
+#define X(op, function, scratch_function) .op = function, .scratch[ECH_OP_##op] = scratch_function,
 #include "kernel/cpu/rows.def"
 #undef X
 };

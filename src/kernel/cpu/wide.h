@@ -68,6 +68,55 @@ ECH_INLINE ech_wide ech_wide_min(ech_wide a, ech_wide b)
     return ECH_WIDE_EXTREME(min, <, a, b);
 }
 
+ECH_INLINE ech_wide ech_wide_of_int(ech_wide_int x)
+{
+    return __builtin_convertvector(x, ech_wide);
+}
+
+/* Towards zero. */
+ECH_INLINE ech_wide_int ech_wide_to_int(ech_wide x)
+{
+    return __builtin_convertvector(x, ech_wide_int);
+}
+
+typedef uint8_t ech_wide_byte __attribute__((vector_size(ECH_WIDE), aligned(1), may_alias));
+
+ECH_INLINE ech_wide_int ech_wide_of_bytes(const uint8_t *x)
+{
+#if defined(__AVX512F__)
+    return (ech_wide_int)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)x));
+#else
+    return __builtin_convertvector(*(const ech_wide_byte *)x, ech_wide_int);
+#endif
+}
+
+/* The low bytes. */
+ECH_INLINE void ech_wide_to_bytes(ech_wide_int x, uint8_t *to)
+{
+#if defined(__AVX512F__)
+    _mm_storeu_si128((__m128i_u *)to, _mm512_cvtepi32_epi8((__m512i)x));
+#else
+    *(ech_wide_byte *)to = __builtin_convertvector(x, ech_wide_byte);
+#endif
+}
+
+enum { ECH_WIDE_TABLE = 8 };
+
+/* Of each element of `at` the number of the table that its three low bits name. */
+ECH_INLINE ech_wide ech_wide_pick(const float table[ECH_WIDE_TABLE], ech_wide_int at)
+{
+#if defined(__AVX512F__)
+    __m512 twice = _mm512_broadcast_f32x8(_mm256_loadu_ps(table));
+    return (ech_wide)_mm512_permutexvar_ps((__m512i)at, twice);
+#elif defined(__AVX2__)
+    return (ech_wide)_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)at);
+#else
+    ech_wide picked;
+    for (int i = 0; i < ECH_WIDE; i++) picked[i] = table[at[i] & (ECH_WIDE_TABLE - 1)];
+    return picked;
+#endif
+}
+
 /* 2^x for x below 128.5, with a relative error below 2e-7: infinity from 127.5 on, 0 where 2^x
  * is subnormal (negligible in a softmax), NaN for NaN. x = n + r; 2^r is the minimax polynomial of relative error
  * 2e-9 on [-1/2, 1/2] (Lawson's iteration, coefficients rounded). */
