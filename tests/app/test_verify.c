@@ -193,6 +193,67 @@ static void test_own_precision_of_lean_runs(void **state)
     }
 }
 
+static char limit_error[500];
+
+static ech_status verify_within(ech_comm *comm, const ech_design *design, void *context)
+{
+    assert_true(ech_design_fits(design, NULL));
+    ech_status status = ech_verify_rank(comm, design, context);
+    if (ech_comm_rank(comm) == 0)
+        snprintf(limit_error, sizeof limit_error, "%s", status == ECH_OK ? "" : ech_last_error());
+    return status;
+}
+
+/* The largest arena of two ranks. */
+static long long bytes_of(const char *words)
+{
+    ech_config *config = fixture_config("gpt2", words);
+    ech_design design;
+    long long most = 0;
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        ech_plan *plan;
+        assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
+        if (plan->arena_bytes > most) most = plan->arena_bytes;
+        ech_plan_destroy(plan);
+    }
+    ech_design_destroy(&design);
+    ech_config_destroy(config);
+    return most;
+}
+
+static ech_status verify_with(const char *words, ech_verification *request)
+{
+    ech_config *config = fixture_config("gpt2", words);
+    ech_status status = fixture_run(config, 2, verify_within, request);
+    ech_config_destroy(config);
+    return status;
+}
+
+/* What memory.recompute = auto makes fit in the run's own type need not fit in fp64: with the keys that are named it
+ * does. */
+static void test_limit(void **state)
+{
+    (void)state;
+    static const char run[] = "precision.compute=bf16 model.num_hidden_layers=8 "
+                              "parallel.pipeline=2 parallel.schedule=gpipe memory.recompute";
+    static const char *const choices[] = {"none", "full"};
+    for (int i = 0; i < 2; i++) {
+        char words[500];
+        ech_verification request = {.steps = 1, .tolerance = ECH_TOLERANCE};
+        snprintf(words, sizeof words, "%s=%s", run, choices[i]);
+        long long limit = bytes_of(words);
+        snprintf(words, sizeof words, "%s=auto memory.device_limit=%lld", run, limit);
+        assert_int_equal(verify_with(words, &request), ECH_EUSAGE);
+        const char *named = strstr(limit_error, "verify with ");
+        if (!named) fail_msg("%s", limit_error);
+        assert_int_equal(strstr(named, "memory.recompute=full") != NULL, i);
+        snprintf(words, sizeof words, "%s=auto %s", run, named + strlen("verify with "));
+        assert_int_equal(verify_with(words, &request), ECH_OK);
+        assert_true(request.passed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_combinations),  cmocka_unit_test(test_fails_when_it_should),
         cmocka_unit_test(test_noise),         cmocka_unit_test(test_many_steps),
         cmocka_unit_test(test_own_precision), cmocka_unit_test(test_own_precision_of_lean_runs),
+        cmocka_unit_test(test_limit),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

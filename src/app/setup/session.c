@@ -47,6 +47,49 @@ void ech_print_memory(const ech_plan *plan, ech_text *out)
     print_working(plan, out);
 }
 
+static ech_plan_request request_of(const ech_design *design, int rank)
+{
+    return (ech_plan_request){.config = design->config,
+                              .model = design->model,
+                              .layout = design->layout,
+                              .schedule = design->schedule,
+                              .kernels = design->kernels,
+                              .rank = rank,
+                              .threads = (int)design->config->parallel.threads};
+}
+
+/* Of all ranks without snapshots. */
+static size_t most_arena(const ech_design *design)
+{
+    int64_t most = 0;
+    for (int stage = 0; stage < design->layout->stages; stage++) {
+        ech_plan_request request = request_of(design, design->layout->first_rank[stage]);
+        ech_plan *plan = ech_plan_create(&request);
+        if (plan->arena_bytes > most) most = plan->arena_bytes;
+        ech_plan_destroy(plan);
+    }
+    return (size_t)most;
+}
+
+/* With more bytes memory.recompute = auto would choose less recomputation, so what it has chosen is named, too. */
+static ech_status refuse_fp64(const ech_design *design)
+{
+    const ech_config *config = design->config;
+    ECH_FREED_TEXT keys = {0};
+    char need[32];
+    size_t most = most_arena(design);
+    if (config->memory.recompute != ECH_RECOMPUTE_NONE)
+        ech_text_append(&keys, "memory.recompute=%s ", ech_config_name(config, "memory.recompute"));
+    if (config->memory.recompute_blocks != ECH_AUTO)
+        ech_text_append(&keys, "memory.recompute_blocks=%lld ",
+                        (long long)config->memory.recompute_blocks);
+    return ech_config_complain(config, "memory.device_limit",
+                               "the run may fit, but fp64, in which it is verified, takes %s; "
+                               "verify with %smemory.device_limit=%zu",
+                               ech_text_from_bytes((int64_t)most, need, sizeof need),
+                               keys.n ? keys.at : "", most);
+}
+
 /* The table line by line, then the error in one. */
 static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
@@ -57,6 +100,7 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
     ech_log_info("the memory of rank %d:", plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
+    if (design->in_fp64) return refuse_fp64(design);
     return ech_config_complain(
         design->config, "memory.device_limit",
         "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
@@ -68,17 +112,6 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
         plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
-}
-
-static ech_plan_request request_of(const ech_design *design, int rank)
-{
-    return (ech_plan_request){.config = design->config,
-                              .model = design->model,
-                              .layout = design->layout,
-                              .schedule = design->schedule,
-                              .kernels = design->kernels,
-                              .rank = rank,
-                              .threads = (int)design->config->parallel.threads};
 }
 
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only, ech_plan **out)

@@ -44,6 +44,8 @@ typedef struct ech_design {
     ech_profile *profile;       /* measured costs of blocks; NULL: none */
     const ech_kernels *kernels; /* static */
     int world;                  /* number of ranks */
+    bool
+        in_fp64; /* though another type is asked for, and memory.recompute chosen for that: what does not fit says so */
 } ech_design;
 
 /* Resolves the configuration in place (replaces every "auto", for `world` ranks, `local_ranks` of them on this machine)

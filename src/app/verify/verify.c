@@ -177,6 +177,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
         config->precision.compute = ECH_COMPUTE_FP64;
         config->precision.residual = ECH_RESIDUAL_COMPUTE;
         v->compared.kernels = ech_kernels_fast(ECH_F64);
+        v->compared.in_fp64 = design->config->precision.compute != ECH_COMPUTE_FP64;
     }
     v->layout.design = &v->compared;
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
