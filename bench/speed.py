@@ -22,6 +22,7 @@ import link
 import memory
 import precision
 import ranks
+import recompute
 import report
 import bound
 import torch_step
@@ -31,6 +32,7 @@ from common import torch
 PARTS = {
     "step": (train_step.run, "a training step against PyTorch"),
     "precision": (precision.run, "a training step in bf16 against fp32's, and against PyTorch's autocast"),
+    "recompute": (recompute.run, "a training step with recomputation against one without"),
     "bound": (bound.run, "a training step against the rates of oneDNN and of memory"),
     "memory": (memory.run, "activations and logits against PyTorch"),
     "ranks": (ranks.run, "two data-parallel ranks against one, and against DistributedDataParallel"),
