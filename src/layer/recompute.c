@@ -123,7 +123,8 @@ static bool is_kept(const ech_block *block, int value)
         const ech_node *node = &block->node.at[n];
         if (makes(node, block, value))
             return node->recompute_only ||
-                   !(all || node->layer->core || can_be_recomputed(block, node));
+                   !(all || node->layer->core ||
+                     (can_be_recomputed(block, node) && node->out[0] == value));
     }
     return !all;
 }
