@@ -35,6 +35,12 @@ typedef struct ech_saved_box {
 
 enum { ECH_MOST_BOXES = 3 }; /* a rank's queries, keys and values in one matrix */
 
+/* How memory that the host cannot touch is copied to and from host memory; at most some MiB at once. */
+typedef struct ech_saved_copier {
+    void *context;
+    ech_status (*copy)(void *context, void *to, const void *from, size_t bytes);
+} ech_saved_copier;
+
 /* A tensor of a file, and the boxes of it that a rank saves or loads. */
 typedef struct ech_saved_tensor {
     const char *name; /* "model.norm.weight", "model.norm.weight.exp_avg"; borrowed */
@@ -46,6 +52,7 @@ typedef struct ech_saved_tensor {
     int64_t shape[ECH_MAX_DIMS]; /* of the whole tensor */
     int boxes;                   /* this rank's; may be 0 */
     ech_saved_box box[ECH_MOST_BOXES];
+    const ech_saved_copier *copier; /* for the boxes' memory; NULL: it is the host's */
 } ech_saved_tensor;
 
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */

@@ -17,7 +17,8 @@
 enum {
     BUFFER = 256 << 10, /* bytes */
     DIRECT = 4 << 20,   /* bytes that are read or written at once, where they lie in memory */
-    GAP = 16 << 10      /* bytes that are read for nothing, to save a call */
+    GAP = 16 << 10,     /* bytes that are read for nothing, to save a call */
+    WIDENING = 4        /* most bytes of an element in memory over those in the file */
 };
 
 /* Runs that one call reads or writes. */
@@ -35,6 +36,8 @@ typedef struct transfer {
     size_t stored_bytes, wanted_bytes; /* of an element */
     ech_box_runs runs;
     char *data, *buffer;
+    const ech_saved_copier *copier; /* for `data`; NULL: host memory */
+    char *staged;   /* WIDENING x BUFFER bytes of host memory; NULL without a copier */
     uint64_t *sums; /* of what is written; NULL: none are wanted */
 } transfer;
 
@@ -89,10 +92,9 @@ static ech_status refuse(const transfer *t, const char *element, int64_t at)
              narrow ? ", or save a type with a larger range (checkpoint.dtype)" : "");
 }
 
-/* Converts n elements between memory, from its element number `at` on, and the form in the file. */
-static void convert(const transfer *t, int64_t at, char *stored, int64_t n)
+/* Converts n elements between host memory and the form in the file. */
+static void convert(const transfer *t, char *memory, char *stored, int64_t n)
 {
-    char *memory = t->data + (size_t)at * t->wanted_bytes;
     if (t->wanted == t->stored) /* of any type */
         memcpy(t->writes ? stored : memory, t->writes ? memory : stored,
                (size_t)n * t->stored_bytes);
@@ -100,6 +102,18 @@ static void convert(const transfer *t, int64_t at, char *stored, int64_t n)
         ech_convert(memory, t->wanted, stored, t->stored, n);
     else
         ech_convert(stored, t->stored, memory, t->wanted, n);
+}
+
+/* Moves n elements, at most a buffer of them, between memory, from its element number `at` on, and the form in the file. */
+static ech_status take(const transfer *t, int64_t at, char *stored, int64_t n)
+{
+    size_t bytes = (size_t)n * t->wanted_bytes;
+    char *memory = t->data + (size_t)at * t->wanted_bytes;
+    char *host = t->copier ? t->staged : memory;
+    if (t->copier && t->writes) ECH_TRY(t->copier->copy(t->copier->context, host, memory, bytes));
+    convert(t, host, stored, n);
+    return t->copier && !t->writes ? t->copier->copy(t->copier->context, memory, host, bytes)
+                                   : ECH_OK;
 }
 
 /* Reads or writes n elements as they are stored, which begin at element `at` of the whole tensor. What is checked and
@@ -117,15 +131,15 @@ static ech_status call(const transfer *t, char *stored, int64_t n, int64_t at)
 /* A single run: directly where it lies in memory, or converted in blocks. */
 static ech_status move_run(const transfer *t, ech_box_offset run)
 {
-    bool same = t->stored == t->wanted;
+    bool same = t->stored == t->wanted && !t->copier;
     int64_t most = (same ? DIRECT : BUFFER) / (int64_t)t->stored_bytes, n;
     for (int64_t done = 0; done < t->runs.length; done += n) {
         n = t->runs.length - done < most ? t->runs.length - done : most;
         int64_t at = run.in_memory + done;
         char *stored = same ? t->data + (size_t)at * t->wanted_bytes : t->buffer;
-        if (!same && t->writes) convert(t, at, stored, n);
+        if (!same && t->writes) ECH_TRY(take(t, at, stored, n));
         ECH_TRY(call(t, stored, n, run.in_whole + done));
-        if (!same && !t->writes) convert(t, at, stored, n);
+        if (!same && !t->writes) ECH_TRY(take(t, at, stored, n));
     }
     return ECH_OK;
 }
@@ -137,7 +151,7 @@ static ech_status move_span(const transfer *t, span s)
     for (int64_t i = s.first; i < s.first + s.n; i++) {
         ech_box_offset run = ech_box_run_at(&t->runs, i);
         char *stored = t->buffer + (size_t)(run.in_whole - s.begin) * t->stored_bytes;
-        convert(t, run.in_memory, stored, t->runs.length);
+        ECH_TRY(take(t, run.in_memory, stored, t->runs.length));
     }
     return t->writes ? call(t, t->buffer, s.end - s.begin, s.begin) : ECH_OK;
 }
@@ -146,7 +160,10 @@ static ech_status move_boxes(transfer t, const ech_saved_tensor *tensor)
 {
     ECH_TRY(ech_transfer_check(tensor));
     ECH_FREED char *buffer = ech_calloc(BUFFER, 1);
+    ECH_FREED char *staged = tensor->copier ? ech_calloc(BUFFER, WIDENING) : NULL;
     t.name = tensor->name;
+    t.copier = tensor->copier;
+    t.staged = staged;
     t.wanted = tensor->dtype;
     t.stored_bytes = ech_dtype_bytes(t.stored);
     t.wanted_bytes = ech_dtype_bytes(t.wanted);

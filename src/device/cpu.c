@@ -61,72 +61,72 @@ struct ech_event {
     double at; /* when it was recorded, in seconds of ech_clock_now */
 };
 
-static ech_status cpu_queue_create(ech_queue **out)
+ech_status ech_device_cpu_queue_create(ech_queue **out)
 {
     *out = ech_calloc(1, sizeof **out);
     return ECH_OK;
 }
 
-static void cpu_queue_destroy(ech_queue *queue)
+void ech_device_cpu_queue_destroy(ech_queue *queue)
 {
     free(queue);
 }
 
-static ech_status cpu_event_create(ech_event **out)
+ech_status ech_device_cpu_event_create(ech_event **out)
 {
     *out = ech_calloc(1, sizeof **out);
     return ECH_OK;
 }
 
-static void cpu_event_destroy(ech_event *event)
+void ech_device_cpu_event_destroy(ech_event *event)
 {
     free(event);
 }
 
-static void cpu_copy(ech_queue *queue, void *to, const void *from, size_t bytes)
+void ech_device_cpu_copy(ech_queue *queue, void *to, const void *from, size_t bytes)
 {
     (void)queue;
     if (bytes > 0) memcpy(to, from, bytes);
 }
 
-static void cpu_fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
+void ech_device_cpu_fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 {
     (void)queue;
     if (bytes > 0) memset(to, byte, bytes);
 }
 
-static void cpu_call(ech_queue *queue, void (*function)(void *argument), void *argument,
-                     size_t bytes)
+void ech_device_cpu_call(ech_queue *queue, void (*function)(void *argument), void *argument,
+                         size_t bytes)
 {
     (void)queue, (void)bytes;
     function(argument);
 }
 
-static void cpu_record(ech_event *event, ech_queue *queue)
+void ech_device_cpu_record(ech_event *event, ech_queue *queue)
 {
     (void)queue;
     event->at = ech_clock_now();
 }
 
-static void cpu_wait(ech_queue *queue, ech_event *event)
+void ech_device_cpu_wait(ech_queue *queue, ech_event *event)
 {
     (void)queue, (void)event; /* it was reached when it was recorded */
 }
 
-static ech_status cpu_query(ech_event *event, bool *reached)
+ech_status ech_device_cpu_query(ech_event *event, bool *reached)
 {
     (void)event;
     *reached = true;
     return ECH_OK;
 }
 
-static ech_status cpu_synchronize(ech_event *event)
+ech_status ech_device_cpu_synchronize(ech_event *event)
 {
     (void)event;
     return ECH_OK;
 }
 
-static double cpu_elapsed(const ech_event *from, const ech_event *to)
+double ech_device_cpu_elapsed(const ech_event *from, const ech_event *to)
 {
     return to->at - from->at;
 }
@@ -202,16 +202,16 @@ const ech_device ech_device_cpu = {
     .release = ech_device_cpu_release,
     .memory_bytes = ech_device_cpu_memory_bytes,
     .cores = ech_device_cpu_cores,
-    .queue_create = cpu_queue_create,
-    .queue_destroy = cpu_queue_destroy,
-    .event_create = cpu_event_create,
-    .event_destroy = cpu_event_destroy,
-    .copy = cpu_copy,
-    .fill = cpu_fill,
-    .call = cpu_call,
-    .record = cpu_record,
-    .wait = cpu_wait,
-    .query = cpu_query,
-    .synchronize = cpu_synchronize,
-    .elapsed = cpu_elapsed,
+    .queue_create = ech_device_cpu_queue_create,
+    .queue_destroy = ech_device_cpu_queue_destroy,
+    .event_create = ech_device_cpu_event_create,
+    .event_destroy = ech_device_cpu_event_destroy,
+    .copy = ech_device_cpu_copy,
+    .fill = ech_device_cpu_fill,
+    .call = ech_device_cpu_call,
+    .record = ech_device_cpu_record,
+    .wait = ech_device_cpu_wait,
+    .query = ech_device_cpu_query,
+    .synchronize = ech_device_cpu_synchronize,
+    .elapsed = ech_device_cpu_elapsed,
 };

@@ -26,6 +26,19 @@ const char *ech_device_names(void)
     return names + 1;
 }
 
+ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
+                               const void *from, size_t bytes)
+{
+    ech_event *copied;
+    device->copy(queue, to, from, bytes);
+    if (device->is_immediate) return ECH_OK;
+    ECH_TRY(device->event_create(&copied));
+    device->record(copied, queue);
+    ech_status status = device->synchronize(copied);
+    device->event_destroy(copied);
+    return status;
+}
+
 const ech_device *ech_device_find(const char *name)
 {
     for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++)

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -33,6 +34,9 @@ typedef struct ech_device {
     /* Bytes that all ranks of this machine have together: its memory, or the control group's limit if that is less. */
     size_t (*memory_bytes)(void);
     int (*cores)(void); /* how many cores this process may run on */
+    /* Where functions that are called on a queue, and transports, find this device's memory on the processor; other
+     * addresses as they are. NULL: by the same address, and kernels are called without a queue. */
+    void *(*reach)(const void *address);
 
     /* Errors: ECH_EIO, the system starts no further thread. What is destroyed has no work left; NULL is accepted. */
     ech_status (*queue_create)(ech_queue **out);
@@ -62,6 +66,15 @@ typedef struct ech_device {
     ech_status (*synchronize)(ech_event *event);
     double (*elapsed)(const ech_event *from, const ech_event *to); /* seconds; both are reached */
 } ech_device;
+
+static inline void *ech_device_reach(const ech_device *device, const void *address)
+{
+    return device->reach ? device->reach(address) : (void *)(uintptr_t)address;
+}
+
+/* Copies behind what is on the queue, and waits for it. */
+ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
+                               const void *from, size_t bytes);
 
 /* NULL if this build has no such device. */
 const ech_device *ech_device_find(const char *name);

@@ -75,7 +75,8 @@ ech_status ech_handle_LOGITS(ech_exec *exec, const ech_step *step)
     const ech_plan *plan = exec->plan;
     const ech_block *last = plan->model->block.at[plan->model->block.n - 1];
     ech_dtype dtype = ech_block_value_dtype(last, plan->model->logits, plan->types);
-    ech_convert(ech_exec_touch(exec, exec->list->logits), dtype, exec->logits, ECH_F64,
-                plan->model->vocabulary);
+    ech_tensor logits =
+        ech_tensor_1d(ech_exec_touch(exec, exec->list->logits), dtype, plan->model->vocabulary);
+    ech_exec_read(exec, &logits, exec->logits);
     return ECH_OK;
 }

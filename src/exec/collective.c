@@ -3,8 +3,6 @@
  * The lanes of groups. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
  * between blocks, REDUCE_GRADS (REDUCE: scalars.c). And counts of what a rank has sent so far.
  */
-#include <string.h>
-
 #include "exec/state.h"
 
 typedef struct exchange {
@@ -28,41 +26,32 @@ static ech_tensor tensor_of(const exchange *x, int local, int like)
 
 /* ---- all to all ---- */
 
-/* Heads [first, first + heads) of tokens [token, token + tokens) of x (B,T,H,D), to or from contiguous
+/* Shard i of a tensor (B,T,H,D) is the tokens or the heads of context rank i; packed shards follow each other in
  * memory. */
-static void move_part(const ech_tensor *x, int64_t token, int64_t tokens, int64_t first,
-                      int64_t heads, char *memory, bool pack)
+static void move_shards(const exchange *x, const ech_tensor *whole, bool by_heads, char *memory,
+                        bool pack)
 {
-    size_t item = ech_dtype_bytes(x->dtype);
-    size_t bytes = (size_t)(heads * x->shape[3]) * item;
-    for (int64_t b = 0; b < x->shape[0]; b++)
-        for (int64_t t = token; t < token + tokens; t++, memory += bytes) {
-            int64_t at = b * x->stride[0] + t * x->stride[1] + first * x->stride[2];
-            char *row = (char *)x->data + (size_t)at * item;
-            memcpy(pack ? memory : row, pack ? row : memory, bytes);
-        }
-}
-
-/* Shard i of a tensor is the tokens or the heads of context rank i. */
-static void move_shards(const ech_tensor *x, int64_t shards, bool by_heads, char *memory, bool pack)
-{
-    int64_t tokens = by_heads ? x->shape[1] : x->shape[1] / shards;
-    int64_t heads = by_heads ? x->shape[2] / shards : x->shape[2];
-    size_t bytes = (size_t)(ech_tensor_count(x) / shards) * ech_dtype_bytes(x->dtype);
-    for (int64_t i = 0; i < shards; i++)
-        move_part(x, by_heads ? 0 : i * tokens, tokens, by_heads ? i * heads : 0, heads,
-                  memory + (size_t)i * bytes, pack);
+    int64_t shards = ech_group_size(x->group), dim = by_heads ? 2 : 1;
+    int64_t n = whole->shape[dim] / shards;
+    for (int64_t i = 0; i < shards; i++) {
+        ech_tensor shard = ech_tensor_narrow(whole, (int)dim, i * n, n);
+        ech_tensor packed = ech_tensor_view(memory, whole->dtype, 4, shard.shape);
+        x->exec->plan->kernels->copy(&x->exec->lane_context[x->step->lane], pack ? &shard : &packed,
+                                     pack ? &packed : &shard);
+        memory += ech_tensor_bytes(&packed);
+    }
 }
 
 /* From some tokens of all heads to all tokens of some heads, or (`back`) the other way. */
 static ech_status all_to_all(const exchange *x, bool back)
 {
-    int64_t shards = ech_group_size(x->group);
     size_t bytes = ech_tensor_bytes(&x->from);
     char *going = x->scratch, *coming = going + bytes;
-    move_shards(&x->from, shards, !back, going, true);
-    ECH_TRY(ech_group_all_to_all(x->group, going, coming, bytes / (size_t)shards));
-    move_shards(&x->to, shards, back, coming, false);
+    move_shards(x, &x->from, !back, going, true);
+    ECH_TRY(ech_group_all_to_all(x->group, ech_exec_reach(x->exec, going),
+                                 ech_exec_reach(x->exec, coming),
+                                 bytes / (size_t)ech_group_size(x->group)));
+    move_shards(x, &x->to, back, coming, false);
     return ECH_OK;
 }
 
@@ -71,15 +60,18 @@ static ech_status all_to_all(const exchange *x, bool back)
 static ech_status run(const exchange *x, const ech_exchange *does)
 {
     ech_tensor from = ech_tensor_flat(&x->from), to = ech_tensor_flat(&x->to);
+    void *scratch = ech_exec_reach(x->exec, x->scratch);
+    from.data = ech_exec_reach(x->exec, from.data);
+    to.data = ech_exec_reach(x->exec, to.data);
     switch (does->kind) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         ECH_ASSERT(from.data == to.data);
-        return ech_group_all_reduce(x->group, &to, x->scratch);
+        return ech_group_all_reduce(x->group, &to, scratch);
     case ECH_COLLECTIVE_ALL_GATHER:
         return ech_group_all_gather(x->group, to.data, from.data, ech_dtype_bytes(to.dtype),
                                     ech_tensor_count(&to));
     case ECH_COLLECTIVE_REDUCE_SCATTER:
-        return ech_group_reduce_scatter(x->group, &from, to.data, x->scratch);
+        return ech_group_reduce_scatter(x->group, &from, to.data, scratch);
     case ECH_COLLECTIVE_ALL_TO_ALL:
         return all_to_all(x, does->distance < 0);
     case ECH_COLLECTIVE_SHIFT:
@@ -102,6 +94,7 @@ static ech_status make_whole(exchange *x)
         int64_t first;
         ech_tensor whole = tensor_of(x, ports[i], ports[i]);
         ech_plan_message_shard(x->exec->plan, x->exec->list, x->block, ports[i], &first);
+        whole.data = ech_exec_reach(x->exec, whole.data);
         ECH_TRY(ech_group_all_gather(x->group, whole.data, (char *)whole.data + first,
                                      ech_dtype_bytes(whole.dtype), ech_tensor_count(&whole)));
     }
@@ -131,8 +124,10 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_tensor gradients =
-        ech_tensor_1d(ech_exec_address(exec, step, bucket->value), bucket->dtype, bucket->elements);
+        ech_tensor_1d(ech_exec_reach(exec, ech_exec_address(exec, step, bucket->value)),
+                      bucket->dtype, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
+    scratch = ech_exec_reach(exec, scratch);
     return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
                          bucket->wire, scratch, out);
 }

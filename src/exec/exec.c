@@ -246,6 +246,11 @@ static ech_status setup_exec(ech_exec *exec)
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     ECH_TRY(allot_records(exec));
+    ech_kernel_context_defer(exec->context, exec->device, exec->queue[ECH_LANE_COMPUTE]);
+    for (int lane = 0; lane < ECH_LANES; lane++) {
+        exec->lane_context[lane].threads = 1;
+        ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->queue[lane]);
+    }
     ECH_TRY(ech_threads_bind(exec));
     void *arena = NULL;
     ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
@@ -258,6 +263,7 @@ static ech_status setup_exec(ech_exec *exec)
     ech_ledger_create(exec);
     ech_views_create(exec);
     name_positions(exec);
+    ech_window_create(exec);
     exec->logits =
         ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
     return start_engines(exec);
@@ -300,6 +306,8 @@ void ech_exec_destroy(ech_exec *exec)
     for (int i = 0; i < ECH_CHANNELS; i++)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
+    for (int lane = 0; lane < ECH_LANES; lane++)
+        ech_kernel_context_destroy(exec->lane_context[lane].inner);
     ech_threads_unbind(exec);
     ech_queues_destroy(exec);
     exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);

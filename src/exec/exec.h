@@ -105,6 +105,12 @@ typedef struct ech_readings {
 } ech_readings;
 /* [turns of the list that ran last]. Borrowed. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
+/* Copies between the host and this rank's device memory, or within that, behind the compute lane's work. Complete on
+ * return; a fault of the device makes the run fail. In a list for observers alone. */
+void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes);
+/* The numbers of a contiguous tensor of this rank's, as fp64 (also of uint8), and back. */
+void ech_exec_read(ech_exec *exec, const ech_tensor *x, double *out);
+void ech_exec_write(ech_exec *exec, const ech_tensor *x, const double *from);
 /* The logits (V) that the last ECH_LIST_GENERATE gave on this rank, as fp64. Borrowed. */
 const double *ech_exec_logits(const ech_exec *exec);
 

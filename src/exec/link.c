@@ -32,7 +32,7 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
-    message->data[message->requests] = (char *)data + first;
+    message->data[message->requests] = (char *)ech_exec_reach(exec, data) + first;
     message->request[message->requests++] = (ech_request){.peer = step->peer,
                                                           .tag = tag_of(step, port),
                                                           .bytes = bytes,

@@ -2,7 +2,6 @@
  *
  * Parameters, their gradients and optimizer states: INIT, NORM, STASH, HASH, and views of them.
  */
-#include <xxhash.h>
 
 #include "exec/state.h"
 
@@ -192,27 +191,31 @@ static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
     return ech_layout_addends(plan->layout, plan->model, param) == group;
 }
 
-/* Of all that this rank holds, or of what several stages or tensor ranks have alike.
- * 64 bits in four quarters, and their negatives: after a maximum over ranks, h and -h agree just
- * where all ranks had the same quarter. */
+static void add_hash(ech_exec *exec, const ech_tensor *x, int64_t first, const ech_tensor *sum)
+{
+    ech_tensor flat = ech_tensor_flat(x);
+    exec->plan->kernels->hash(exec->context, &flat, first, sum);
+}
+
+/* Of all that this rank holds, or of what several stages or tensor ranks have alike. Each tensor has places of its
+ * own. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
 {
-    double *parts = (double *)ech_exec_row(exec, step->turn) + step->index;
-    XXH64_hash_t hash = 0;
-    for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
-        const ech_plan *plan = exec->plan;
-        if (plan->param[i].value < 0 || !is_hashed(plan, step->group, i)) continue;
+    enum { PLACES = 40 }; /* bits */
+    const ech_plan *plan = exec->plan;
+    ech_scalar_row *row = ech_exec_row(exec, step->turn);
+    ech_tensor sum = ech_tensor_view(&row->hash_sum, ECH_I64, 0, NULL);
+    ech_tensor parts = ech_tensor_1d((double *)row + step->index, ECH_F64, ECH_HASH_SCALARS);
+    exec->device->fill(ech_exec_queue(exec, step), sum.data, 0, sizeof row->hash_sum);
+    for (int64_t i = 0; i < (int64_t)plan->model->param.n; i++) {
+        if (plan->param[i].value < 0 || !is_hashed(plan, step->group, (int)i)) continue;
         int master = plan->param[i].master;
-        ech_tensor param = ech_exec_param(exec, i);
-        hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
+        ech_tensor param = ech_exec_param(exec, (int)i);
+        add_hash(exec, &param, 2 * i << PLACES, &sum);
         if (master < 0) continue;
-        param = ech_exec_state(exec, i, master);
-        hash = XXH3_64bits_withSeed(param.data, ech_tensor_bytes(&param), hash);
+        param = ech_exec_state(exec, (int)i, master);
+        add_hash(exec, &param, (2 * i + 1) << PLACES, &sum);
     }
-    for (int i = 0; i < 4; i++) {
-        double quarter = (double)(hash >> 16 * i & 0xffff);
-        parts[i] = quarter;
-        parts[4 + i] = -quarter;
-    }
+    plan->kernels->hash_parts(exec->context, &sum, &parts);
     return ECH_OK;
 }

@@ -84,6 +84,12 @@ static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
 
 /* ---- as tensors of a file ---- */
 
+/* NULL where the host touches device memory. */
+static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
+{
+    return exec->device->reach ? &exec->copier[thread] : NULL;
+}
+
 /* Adds this rank's slices of a tensor as boxes of the whole one. */
 static void add_slices(const ech_plan *plan, const saved *of, void *data, ech_saved_tensor *out)
 {
@@ -108,8 +114,11 @@ static ech_saved_tensor *add_tensor(const ech_exec *exec, ech_saved_list *list, 
                                     const saved *of, void *data)
 {
     const ech_param *p = &exec->plan->model->param.at[param];
-    ech_saved_tensor tensor = {
-        .name = p->name, .is_state = of->name != NULL, .dtype = of->dtype, .dims = of->shape.dims};
+    ech_saved_tensor tensor = {.name = p->name,
+                               .is_state = of->name != NULL,
+                               .dtype = of->dtype,
+                               .dims = of->shape.dims,
+                               .copier = list->copier};
     if (!list->pool) list->pool = ech_pool_create();
     if (of->name) tensor.name = ech_pool_format(list->pool, "%s.%s", p->name, of->name);
     for (int d = 0; d < of->shape.dims; d++) tensor.shape[d] = of->shape.size[d];
@@ -150,7 +159,7 @@ static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, s
 
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
-    ech_saved_list list = {0};
+    ech_saved_list list = {.copier = copier_of(exec, 1)};
     saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
@@ -209,7 +218,7 @@ static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkp
  * as at the start of a run. */
 static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
         if (!has_param(exec, i)) continue;
         saved of = weights_at(exec, i, previous_name, -1);
@@ -225,7 +234,7 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
 /* What this rank holds, but for previous weights, which some checkpoints lack. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
     saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++) {
         if (!has_param(exec, param)) continue;
@@ -258,7 +267,7 @@ ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weight
 
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {0};
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list held = {.copier = copier_of(exec, 0)};
     int params = (int)exec->plan->model->param.n;
     saved of[MOST_SAVED];
     for (int i = 0; i < params; i++) {

@@ -16,7 +16,6 @@ static size_t row_bytes(const ech_exec *exec)
 
 void ech_scalars_create(ech_exec *exec)
 {
-    exec->reducing = (ech_kernel_context){.threads = 1};
     exec->scalars = ech_exec_look(exec, exec->plan->scalars);
     exec->staged =
         ech_pool_alloc(exec->pool, (size_t)exec->plan->persistent.at[exec->plan->scalars].bytes);
@@ -125,13 +124,15 @@ static double *reduced(const ech_exec *exec, const ech_step *step)
 static ech_status gather(ech_exec *exec, const ech_step *step)
 {
     return ech_group_gather(exec->channel[step->group][step->lane],
-                            ech_exec_address(exec, step, step->scratch), reduced(exec, step),
+                            ech_exec_reach(exec, ech_exec_address(exec, step, step->scratch)),
+                            ech_exec_reach(exec, reduced(exec, step)),
                             (size_t)step->count * sizeof(double));
 }
 
 static ech_status spread(ech_exec *exec, const ech_step *step)
 {
-    return ech_group_broadcast(exec->channel[step->group][step->lane], 0, reduced(exec, step),
+    return ech_group_broadcast(exec->channel[step->group][step->lane], 0,
+                               ech_exec_reach(exec, reduced(exec, step)),
                                (size_t)step->count * sizeof(double));
 }
 
@@ -154,7 +155,7 @@ static ech_status reduce(ech_exec *exec, const ech_step *step)
     if (step->group == ECH_GROUP_WORLD) count_own_loss(exec, step);
     ECH_TRY(gather(exec, step));
     if (ech_group_index(group) == 0)
-        exec->plan->kernels->fold(&exec->reducing, &all, step->maximum, &one);
+        exec->plan->kernels->fold(&exec->lane_context[step->lane], &all, step->maximum, &one);
     return spread(exec, step);
 }
 

@@ -12,8 +12,7 @@
 static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
 {
     int64_t rows = 1, width = 1;
-    double *first = &ech_exec_row(exec, 0)->found;
-    ech_tensor found = ech_tensor_view(first, ECH_F64, 0, NULL);
+    ech_tensor found = ech_tensor_view(&ech_exec_row(exec, 0)->found, ECH_F64, 0, NULL);
     bool whole = ech_tensor_is_contiguous(x);
     for (int d = 0; d < x->dims; d++) *(d < 2 && !whole ? &rows : &width) *= x->shape[d];
     for (int64_t row = 0; row < rows; row++) {
@@ -22,10 +21,10 @@ static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
         ech_tensor part = ech_tensor_1d(
             (char *)x->data + (size_t)offset * ech_dtype_bytes(x->dtype), x->dtype, width);
         exec->plan->kernels->find_nonfinite(exec->context, &part, &found);
-        int64_t at = (int64_t)*first;
+        int64_t at = (int64_t)ech_kernel_context_read(exec->context, &found);
         if (at < 0) continue;
-        ech_convert((char *)part.data + (size_t)at * ech_dtype_bytes(x->dtype), x->dtype, value,
-                    ECH_F64, 1);
+        ech_tensor element = ech_tensor_rows(&part, at, 1);
+        ech_exec_read(exec, &element, value);
         return row * width + at;
     }
     return -1;

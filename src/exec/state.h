@@ -93,7 +93,8 @@ typedef struct ech_save_request {
 
 /* Tensors of a checkpoint. */
 typedef struct ech_saved_list {
-    ech_pool *pool; /* of the names */
+    const ech_saved_copier *copier; /* of all tensors; NULL: of the host's memory */
+    ech_pool *pool;                 /* of the names */
     ECH_LIST(ech_saved_tensor) tensor;
 } ech_saved_list;
 
@@ -122,9 +123,9 @@ struct ech_exec {
     ech_pool *pool;                            /* of arrays that live as long as this */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_kernel_context *context;
-    ech_kernel_context reducing; /* of the reduce lane, which folds small things on one thread */
-    const char *binding;         /* the outcome of parallel.pin */
-    ech_core_set cores_before;   /* on which the rank's thread may run, before it is bound */
+    ech_kernel_context lane_context[ECH_LANES]; /* of lanes other than compute: on one thread */
+    const char *binding;                        /* the outcome of parallel.pin */
+    ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
     char *arena;
     char *scalars;      /* on the device: a row for each turn */
@@ -167,6 +168,9 @@ struct ech_exec {
     int32_t token; /* ech_exec_set_token, also position */
     int64_t position;
     double *logits; /* [V] */
+    /* How checkpoints are copied: by the rank's own thread, and by the one that writes them. */
+    ech_saved_copier copier[2];
+    char *window; /* [ECH_WINDOW_BYTES] host memory, by way of which the host sees the device's */
     ech_saver saver;
     bool ask_stop, ask_save; /* ech_exec_ask */
     ech_readings *readings;  /* [turns of the train list] */
@@ -190,6 +194,14 @@ struct ech_exec {
 /* The samples and positions of the rows that this rank computes of `micro` (as in ech_numbering) of the list: those of
  * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
+enum { ECH_WINDOW_BYTES = 64 << 10 };
+
+/* For transports: where they find a value (ech_device.reach). */
+static inline void *ech_exec_reach(const ech_exec *exec, const void *address)
+{
+    return ech_device_reach(exec->device, address);
+}
+
 /* The queue on which the step's work is put. */
 ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step);
 /* The batch of the step's turn. It stays until that of the next turn is asked for. */
@@ -203,6 +215,8 @@ void ech_scalars_take(ech_exec *exec);
 ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn);
 
 void ech_views_create(ech_exec *exec);
+/* The memory and functions by which the host reads and writes device memory. */
+void ech_window_create(ech_exec *exec);
 /* The slot of a version of the weights; `version`: as in ech_exec_param_at. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
 /* ech_exec_param_at of a slot, and ech_exec_gradient, each written into *out. That is faster: a tensor that is returned
@@ -222,6 +236,9 @@ void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void
 
 /* If times are recorded: the call of the compute lane at this tick ends now. */
 void ech_exec_mark(ech_exec *exec, int tick);
+
+/* The run fails with this status, unless it is ECH_OK or the run has failed before. For any thread. */
+void ech_exec_fail(ech_exec *exec, ech_status status);
 
 /* Runs a step of the list by its handler; of a message only begins it. */
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step);

@@ -71,14 +71,22 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round
         exec->context->scratch_bytes =
             (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
     }
-    const ech_scalar_row *s = ech_exec_row(exec, step->turn);
+    ech_scalar_row s;
+    ech_exec_copy(exec, &s, ech_exec_row(exec, step->turn), sizeof s);
     ech_update update = {
-        .learning_rate = s->learning_rate, .count = s->updates, .grad_scale = s->clip};
+        .learning_rate = s.learning_rate, .count = s.updates, .grad_scale = s.clip};
     exec->plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) work_on(exec, step, params[i], round, &update);
     return ECH_OK;
+}
+
+static bool is_withheld(ech_exec *exec, const ech_step *step)
+{
+    ech_tensor withheld =
+        ech_tensor_view(&ech_exec_row(exec, step->turn)->withheld, ECH_F64, 0, NULL);
+    return ech_kernel_context_read(exec->context, &withheld) > 0;
 }
 
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
@@ -88,8 +96,7 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     if (statistics >= 0) ech_exec_touch(exec, statistics);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    if (ech_exec_row(exec, step->turn)->withheld <= 0)
-        return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
+    if (!is_withheld(exec, step)) return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
     for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], step->version);
     return ECH_OK;
 }
@@ -103,7 +110,7 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
     const struct ech_folded *folded = &bucket->folded[step->count];
     exec->device->fill(ech_exec_queue(exec, step), statistics + folded->at, 0,
                        (size_t)folded->bytes);
-    if (ech_exec_row(exec, step->turn)->withheld > 0) return ECH_OK;
+    if (is_withheld(exec, step)) return ECH_OK;
     return work_on_bucket(exec, step, step->count);
 }
 
@@ -129,7 +136,8 @@ static void combine(folding *f, const ech_plan_statistic *s)
     ech_tensor to = ech_tensor_1d(f->statistics + s->at, ECH_F64, n);
     ech_tensor parts = ech_tensor_2d(part_of(f, s, 0), ECH_F64, s->shards, n);
     parts.stride[0] = f->members / s->shards * f->bytes / (int64_t)sizeof(double);
-    f->exec->plan->kernels->fold(&f->exec->reducing, &parts, s->is.fold == ECH_SHARDS_MAXIMUM, &to);
+    f->exec->plan->kernels->fold(&f->exec->lane_context[ECH_LANE_REDUCE], &parts,
+                                 s->is.fold == ECH_SHARDS_MAXIMUM, &to);
 }
 
 /* A run of a slice is a token of one head. */
@@ -154,7 +162,7 @@ static void put_together(folding *f, const ech_plan_statistic *s)
             ech_slice_runs r = ech_slice_split(shape, sharding, &slices[i]);
             ech_tensor from = runs_of(part_of(f, s, m), dtype, &r, r.local, r.local_step);
             ech_tensor to = runs_of(f->statistics + s->whole, dtype, &r, r.whole, r.whole_step);
-            f->exec->plan->kernels->copy(&f->exec->reducing, &from, &to);
+            f->exec->plan->kernels->copy(&f->exec->lane_context[ECH_LANE_REDUCE], &from, &to);
         }
     }
 }
@@ -172,7 +180,9 @@ static ech_status fold(ech_exec *exec, const ech_step *step)
                  .gathered = gathered,
                  .statistics =
                      ech_exec_address(exec, step, ech_list_statistics(plan, exec->list, step))};
-    ECH_TRY(ech_group_all_gather(group, gathered, f.statistics + f.at, 1, f.members * f.bytes));
+    ECH_TRY(ech_group_all_gather(group, ech_exec_reach(exec, gathered),
+                                 ech_exec_reach(exec, f.statistics + f.at), 1,
+                                 f.members * f.bytes));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) {

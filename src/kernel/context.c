@@ -3,11 +3,13 @@
  * The context of kernel calls: the libraries' threads, their binding to cores, and first touch of memory. Builds
  * without cpu/ compile this without OpenMP and have one thread.
  */
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "device/cores.h"
+#include "device/device.h"
 #include "kernel/kernel.h"
 #ifdef ECH_KERNEL_CPU
 #include "kernel/cpu/library.h"
@@ -39,6 +41,24 @@ void ech_kernel_context_enter(const ech_kernel_context *context)
     omp_set_num_threads(context->threads);
 }
 
+void ech_kernel_context_defer(ech_kernel_context *context, const ech_device *device,
+                              ech_queue *queue)
+{
+    context->device = device;
+    context->queue = queue;
+    context->inner = ech_calloc(1, sizeof *context->inner);
+    context->inner->threads = context->threads;
+}
+
+double ech_kernel_context_read(const ech_kernel_context *context, const ech_tensor *number)
+{
+    double value = 0;
+    if (!context->device) return *(const double *)number->data;
+    ech_status status =
+        ech_device_copy_now(context->device, context->queue, &value, number->data, sizeof value);
+    return status == ECH_OK ? value : NAN;
+}
+
 /* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon
  * GNU's ends the others and later starts new ones, which inherit the calling thread's binding. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
@@ -50,6 +70,7 @@ void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes)
 {
+    if (context->device) memory = ech_device_reach(context->device, memory);
     uintptr_t first = ((uintptr_t)memory + PAGE - 1) / PAGE,
               end = ((uintptr_t)memory + bytes) / PAGE;
 #pragma omp parallel for schedule(static) num_threads(context->threads)
@@ -63,5 +84,6 @@ void ech_kernel_context_destroy(ech_kernel_context *context)
 #ifdef ECH_KERNEL_CPU
     ech_cpu_library_destroy(context->library);
 #endif
+    ech_kernel_context_destroy(context->inner);
     free(context);
 }

@@ -27,12 +27,18 @@
 #include "tensor/tensor.h"
 
 /* The context of kernel calls. One per thread that calls kernels. */
-typedef struct ech_kernel_context {
+typedef struct ech_kernels ech_kernels;
+typedef struct ech_kernel_context ech_kernel_context;
+struct ech_kernel_context {
     int threads;   /* OpenMP threads that a kernel may use: set by ech_kernel_context_create */
     void *library; /* oneDNN's objects (cpu/library.h), made at first use; the context owns them */
     void *scratch; /* set by the caller before each call */
     size_t scratch_bytes; /* at least what the row's scratch function returned */
-} ech_kernel_context;
+    /* For calls of deferred tables; NULL until ech_kernel_context_defer. */
+    const struct ech_device *device;
+    struct ech_queue *queue;
+    ech_kernel_context *inner; /* with this context, which the outer one owns */
+};
 
 enum { ECH_MAX_THREADS = 1024 };
 
@@ -45,6 +51,11 @@ void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
 /* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context, to all of
  * core[context->threads]. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core);
+/* Calls of deferred tables (ech_kernels_on) with this context are put on that queue. */
+void ech_kernel_context_defer(ech_kernel_context *context, const struct ech_device *device,
+                              struct ech_queue *queue);
+/* A fp64 number on the device, for the host, which waits for it. */
+double ech_kernel_context_read(const ech_kernel_context *context, const ech_tensor *number);
 /* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as tensors are when kernels
  * compute on them. So pages are on the NUMA node that uses them, and kernels have no page faults. */
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);
@@ -135,9 +146,12 @@ typedef enum ech_op {
 } ech_op;
 
 /* A row's parameters behind the context, where ECH_ARGUMENT is ECH_PARAMETER. */
-#define ECH_UNPACK(...)                 __VA_ARGS__
-#define ECH_PARAMETER(kind, type, name) , type name
-#define ECH_ARGUMENT                    ECH_PARAMETER
+#define ECH_UNPACK(...)                   __VA_ARGS__
+#define ECH_PARAMETER_VALUE(type, name)   , type name
+#define ECH_PARAMETER_ADDRESS(type, name) , const type *name
+#define ECH_PARAMETER_KEPT                ECH_PARAMETER_ADDRESS
+#define ECH_PARAMETER(kind, type, name)   ECH_PARAMETER_##kind(type, name)
+#define ECH_ARGUMENT                      ECH_PARAMETER
 #define X(name, arguments, ...)                                                                    \
     typedef void (*ech_##name##_fn)(ech_kernel_context * context ECH_UNPACK arguments);
 #include "kernel/kernel.def"
@@ -146,7 +160,7 @@ typedef enum ech_op {
 /* Scratch bytes of a row. dims: the dimensions that the row's last column in kernel.def names, in its order. */
 typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
 
-typedef struct ech_kernels {
+struct ech_kernels {
     const char *name; /* "ref", "cpu" */
     ech_dtype dtype;
     const struct ech_kernels
@@ -165,7 +179,7 @@ typedef struct ech_kernels {
                   int64_t n);
     void (*library_product)(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                             bool b_transposed, const ech_tensor *c);
-} ech_kernels;
+};
 
 /* The reference kernels, for fp32, fp64, bf16 and fp16. NULL for other types. All tables are static. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
@@ -174,6 +188,11 @@ const ech_kernels *ech_kernels_ref(ech_dtype dtype);
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
 /* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and has logged why. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
+
+/* The table by which a device computes: that of ech_kernels_fast; where only queued work reaches its memory
+ * (ech_device.reach) a deferred one, each of whose rows copies its arguments and puts the fast row on its context's
+ * queue (ech_kernel_context_defer). NULL as of ech_kernels_fast. */
+const ech_kernels *ech_kernels_on(const struct ech_device *device, ech_dtype dtype);
 
 const char *ech_op_name(ech_op op);
 /* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */
@@ -197,9 +216,5 @@ enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
 /* loss_statistics' numbers of a row of logits, or of a vocabulary shard of it: the maximum (-infinity if it has
  * none), the sum of exp(logit - maximum), and the target's logit (0 if it is not among them). */
 enum { ECH_STAT_MAX, ECH_STAT_SUM, ECH_STAT_TARGET, ECH_LOSS_STATS };
-
-/* Combines statistics (N,R,ECH_LOSS_STATS) of N vocabulary shards of R rows, in the order of the shards, into
- * those of the whole rows: stats (R,ECH_LOSS_STATS). Equal inputs in the same order give equal bits. */
-void ech_loss_combine(const double *parts, int N, int64_t R, double *stats);
 
 #endif

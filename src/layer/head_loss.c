@@ -272,12 +272,13 @@ const ech_layer ech_layer_row_head_gather = {
 /* Merges the shards' statistics into those of whole rows, in scratch; an unsharded head has these already. */
 static ech_tensor combine(const ech_call *call, int64_t n)
 {
-    double *stats = call->in[1].data;
-    if (call->tensor_size > 1) {
-        stats = call->context->scratch;
-        ech_loss_combine(call->in[1].data, call->tensor_size, n, stats);
-    }
-    return ech_tensor_2d(stats, ECH_F64, n, ECH_LOSS_STATS);
+    ech_tensor own = ech_tensor_2d(call->in[1].data, ECH_F64, n, ECH_LOSS_STATS);
+    if (call->tensor_size == 1) return own;
+    ech_tensor parts =
+        ech_tensor_view(own.data, ECH_F64, 3, (int64_t[]){call->tensor_size, n, ECH_LOSS_STATS});
+    ech_tensor stats = ech_tensor_2d(call->context->scratch, ECH_F64, n, ECH_LOSS_STATS);
+    call->kernels->loss_combine(call->context, &parts, &stats);
+    return stats;
 }
 
 /* turns: the logits become their gradient. */

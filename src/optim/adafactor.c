@@ -97,20 +97,17 @@ static void compute(const ech_optimizer_work *w, int round)
                                   s[UPDATE_SQUARE]);
 }
 
-static double number(const ech_tensor *statistic)
-{
-    return *(const double *)statistic->data;
-}
-
 /* The kernels leave out of u the root of the row state's sum, which is one number. */
 static void apply(const ech_optimizer_work *w)
 {
     factored f = factor(w);
     double n = (double)ech_shape_whole(&w->of->shape);
-    double total = f.row_state ? number(f.statistic[TOTAL]) : 1;
-    double rms = sqrt(total * number(f.statistic[UPDATE_SQUARE]) / n);
+    double total = f.row_state ? ech_kernel_context_read(w->context, f.statistic[TOTAL]) : 1;
+    double rms = sqrt(total * ech_kernel_context_read(w->context, f.statistic[UPDATE_SQUARE]) / n);
     double size =
-        w->update->relative ? fmax(1e-3, sqrt(number(f.statistic[WEIGHT_SQUARE]) / n)) : 1;
+        w->update->relative
+            ? fmax(1e-3, sqrt(ech_kernel_context_read(w->context, f.statistic[WEIGHT_SQUARE]) / n))
+            : 1;
     double scale = w->update->learning_rate * size * sqrt(total) / fmax(1, rms);
     w->kernels->adafactor(w->context, &f.param, &f.grad, f.statistic[ROW_FACTORS],
                           f.statistic[COLUMN_FACTORS], w->update->momentum > 0 ? &f.exp_avg : NULL,

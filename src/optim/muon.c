@@ -124,7 +124,10 @@ static double inverse_norm(const ech_optimizer_work *w, const ech_tensor *x, ech
 {
     double square = 0;
     w->kernels->wide->square_sums(w->context, x, sums);
-    for (int64_t i = 0; i < sums->shape[0]; i++) square += ((const double *)sums->data)[i];
+    for (int64_t i = 0; i < sums->shape[0]; i++) {
+        ech_tensor block = ech_tensor_1d((double *)sums->data + i, ECH_F64, 1);
+        square += ech_kernel_context_read(w->context, &block);
+    }
     double norm = sqrt(square) + w->update->eps;
     return norm > 0 ? 1 / norm : 0;
 }

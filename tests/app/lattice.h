@@ -101,7 +101,8 @@ static const char *const lattice_wires[] = {"", " precision.reduce=bf16 precisio
 static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",
                                             "checkpoint.background=false checkpoint.dtype=bf16",
                                             "checkpoint.background=true checkpoint.dtype=fp32"};
-static const char *const lattice_devices[] = {"", " parallel.device=queued"};
+static const char *const lattice_devices[] = {"", " parallel.device=queued",
+                                              " parallel.device=walled"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};

@@ -119,6 +119,7 @@ static void under_any_layout(void **state)
         const char *words;
     } layouts[] = {{1, ""},
                    {2, "parallel.tensor=2"},
+                   {2, "parallel.tensor=2 parallel.device=walled"},
                    {2, "parallel.pipeline=2"},
                    {4, "parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true"},
                    {2, "parallel.context=2"},

@@ -120,6 +120,7 @@ static void test_token_by_token(void **state)
     check("llama", "model.num_key_value_heads=2");
     check("llama", "model.num_key_value_heads=1 model.tie_word_embeddings=true");
     check("llama", "memory.sequence_chunks=3");
+    check("llama", "memory.sequence_chunks=3 parallel.device=walled");
     check("qwen3", "model.num_key_value_heads=2 model.head_dim=6");
     check("gpt2", "data.document_mask=true"); /* the first sample and the text are one document */
     check("llama", "data.document_mask=true memory.sequence_chunks=3");

@@ -22,10 +22,10 @@ static void test_find(void **state)
     (void)state;
     assert_non_null(ech_device_find("cpu"));
     assert_null(ech_device_find("abacus"));
-    assert_string_equal(ech_device_names(), "cpu queued");
+    assert_string_equal(ech_device_names(), "cpu queued walled");
 }
 
-static const char *const names[] = {"cpu", "queued"};
+static const char *const names[] = {"cpu", "queued", "walled"};
 enum { DEVICES = sizeof names / sizeof *names };
 
 static void check_memory(const ech_device *device)
@@ -40,8 +40,8 @@ static void check_memory(const ech_device *device)
         assert_int_equal(device->alloc(sizes[i], &memory), ECH_OK);
         assert_int_equal((uintptr_t)memory % 4096, 0);
         assert_int_equal(4096 % device->alignment, 0);
-        unsigned char *bytes = memory;
-        for (size_t b = 0; b < sizes[i]; b++) assert_int_equal(bytes[b], 0);
+        unsigned char *bytes = memory, *there = ech_device_reach(device, memory);
+        for (size_t b = 0; b < sizes[i]; b++) assert_int_equal(there[b], 0);
         const unsigned char seven = 7;
         device->fill(queue, bytes, 0xab, sizes[i]);
         if (sizes[i] > 1) {
@@ -51,7 +51,7 @@ static void check_memory(const ech_device *device)
         device->record(event, queue);
         assert_int_equal(device->synchronize(event), ECH_OK);
         for (size_t b = 0; b < sizes[i]; b++)
-            assert_int_equal(bytes[b], sizes[i] > 1 && (b == 0 || b == sizes[i] - 1) ? 7 : 0xab);
+            assert_int_equal(there[b], sizes[i] > 1 && (b == 0 || b == sizes[i] - 1) ? 7 : 0xab);
         device->release(memory, sizes[i]);
     }
     device->release(NULL, 100);

@@ -187,6 +187,9 @@ static void rows_are_rounded_once(void **state)
     bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,
                           [ECH_OP_adamw8] = true,
                           [ECH_OP_total] = true,
+                          [ECH_OP_loss_combine] = true,
+                          [ECH_OP_hash] = true,
+                          [ECH_OP_hash_parts] = true,
                           [ECH_OP_fold] = true,
                           [ECH_OP_clip] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));

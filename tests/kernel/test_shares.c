@@ -292,9 +292,10 @@ static void run_shares(const ech_kernels *kernels, loss *given, int t, ech_tenso
         ech_tensor known = ech_tensor_2d(parts[share], ECH_F64, R, ECH_LOSS_STATS);
         kernels->loss_statistics(context, &own, &targets, first, &known);
     }
-    ech_loss_combine(parts[0], t, R, stats);
-    if (t == 1) assert_memory_equal(parts[0], stats, 7 * ECH_LOSS_STATS * sizeof(double));
     ech_tensor all = ech_tensor_2d(stats, ECH_F64, R, ECH_LOSS_STATS);
+    ech_tensor shards = ech_tensor_view(parts, ECH_F64, 3, (const int64_t[]){t, R, ECH_LOSS_STATS});
+    kernels->loss_combine(context, &shards, &all);
+    if (t == 1) assert_memory_equal(parts[0], stats, 7 * ECH_LOSS_STATS * sizeof(double));
     for (int share = 0; share < t; share++) {
         int64_t n = ids_of(t, share, &first);
         ech_tensor own = ech_tensor_narrow(logits, logits->dims - 1, n > 0 ? first : 0, n);

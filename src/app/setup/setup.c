@@ -170,7 +170,8 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 {
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    *out = ech_kernels_fast(ech_model_types(config).compute);
+    *out = ech_kernels_on(ech_device_find(ech_config_name(config, "parallel.device")),
+                          ech_model_types(config).compute);
     return ECH_OK;
 }
 

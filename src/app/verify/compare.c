@@ -15,27 +15,6 @@
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
-/* Copy a tensor to and from doubles; fp32, fp64 and uint8 without loss. */
-static void copy_out(const ech_tensor *x, double *to)
-{
-    const uint8_t *codes = x->data;
-    if (x->dtype == ECH_U8) {
-        for (int64_t i = 0; i < ech_tensor_count(x); i++) to[i] = codes[i];
-        return;
-    }
-    ech_convert(x->data, x->dtype, to, ECH_F64, ech_tensor_count(x));
-}
-
-static void copy_in(const ech_tensor *x, const double *from)
-{
-    uint8_t *codes = x->data;
-    if (x->dtype == ECH_U8) {
-        for (int64_t i = 0; i < ech_tensor_count(x); i++) codes[i] = (uint8_t)from[i];
-        return;
-    }
-    ech_convert(from, ECH_F64, x->data, x->dtype, ech_tensor_count(x));
-}
-
 /* Sends x (n numbers) of `rank` to `to` on rank 0. Collective. */
 static ech_status send_to_first(ech_verifier *v, int rank, double *x, int64_t n, double *to)
 {
@@ -218,13 +197,13 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].value < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
-        copy_out(&gradient, v->mine + step->turn * v->own[params] + v->own[i]);
+        ech_exec_read(exec, &gradient, v->mine + step->turn * v->own[params] + v->own[i]);
         if (step->turn == 0) continue;
         ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
-        copy_out(&weight, own_weights(v, step->turn) + v->own[i]);
+        ech_exec_read(exec, &weight, own_weights(v, step->turn) + v->own[i]);
         for (int k = 0; k < v->layout.session.plan->param[i].states; k++) {
             ech_tensor state = ech_exec_state(exec, i, k);
-            copy_out(&state, own_state(v, step->turn, i, k));
+            ech_exec_read(exec, &state, own_state(v, step->turn, i, k));
         }
     }
 }
@@ -242,7 +221,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
     ECH_FREED double *reference = ech_calloc((size_t)v->first[params], sizeof *reference);
     for (int p = 0; p < params; p++) {
         ech_tensor gradient = ech_exec_gradient(exec, p);
-        copy_out(&gradient, reference + v->first[p]);
+        ech_exec_read(exec, &gradient, reference + v->first[p]);
     }
     double floor_ = 1e-3 * rms_of(reference, v->first[params]);
     for (size_t i = 0; i < v->copy.n; i++) {
@@ -252,7 +231,7 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
              error_of(v->gradients + v->copy.at[i].at, reference + v->first[p],
                       v->first[p + 1] - v->first[p], floor_),
              &v->result->worst_gradient);
-        copy_in(&gradient, v->gradients + v->copy.at[i].at);
+        ech_exec_write(exec, &gradient, v->gradients + v->copy.at[i].at);
         v->result->compared += v->first[p + 1] - v->first[p];
     }
     v->taken = true;
@@ -307,11 +286,11 @@ static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
     ECH_FREED double *b = ech_calloc((size_t)n, sizeof *b);
     char what[80] = "weight";
     if (x->name) snprintf(what, sizeof what, "state %s of", x->name);
-    copy_out(&single, b);
+    ech_exec_read(v->single.session.exec, &single, b);
     if (single.dtype == ECH_U8) accept_neighbours(v, a, b, n);
     note(v, what, x->copy->param, error_of(a, b, n, smallest(v)),
          x->name ? &v->result->worst_state : &v->result->worst_weight);
-    copy_in(&single, a);
+    ech_exec_write(v->single.session.exec, &single, a);
     v->result->compared += n;
 }
 
@@ -324,7 +303,7 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
     size_t n = (size_t)ech_tensor_count(&newest);
     double *mine = ech_calloc(n, sizeof *mine);
     if (turn == 0)
-        copy_out(&newest, mine);
+        ech_exec_read(v->layout.session.exec, &newest, mine);
     else
         memcpy(mine,
                x->state < 0 ? own_weights(v, turn) + v->own[param]

@@ -26,7 +26,7 @@ struct ech_replay {
 
 static void copy_weights(ech_replay *r, void *to, const void *from, int param)
 {
-    memcpy(to, from, r->first[param + 1] - r->first[param]);
+    ech_exec_copy(r->alone->session.exec, to, from, r->first[param + 1] - r->first[param]);
 }
 
 static void *weights_now(const ech_replay *r, int param)
@@ -131,10 +131,10 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
             double *sum = &squares[r->stage_of[p]];
             double norm = sqrt(*sum) / ech_exec_scaler(exec).scale;
             double factor = pass ? ech_clip_factor(norm, r->clip_norm) : 1;
-            ech_convert(g.data, g.dtype, x, ECH_F64, n);
+            ech_exec_read(exec, &g, x);
             for (int64_t i = 0; i < n && !pass; i++) *sum += x[i] * x[i];
             for (int64_t i = 0; i < n && pass; i++) x[i] *= factor;
-            if (pass) ech_convert(x, ECH_F64, g.data, g.dtype, n);
+            if (pass) ech_exec_write(exec, &g, x);
         }
 }
 

@@ -52,3 +52,32 @@ void ECH_REF(loss_gradient)(ech_kernel_context *context, const ech_tensor *logit
         total[ECH_LOSS_WEIGHT] += weight;
     }
 }
+
+/* A shard without columns has sum 0 and adds nothing. */
+static void combine_row(const double *part, int N, int64_t stride, double *out)
+{
+    double max = -INFINITY, sum = 0, target = 0;
+    for (int i = 0; i < N; i++) {
+        double largest = part[i * stride + ECH_STAT_MAX];
+        max = largest > max || isnan(largest) ? largest : max;
+    }
+    for (int i = 0; i < N; i++) {
+        const double *known = part + i * stride;
+        if (known[ECH_STAT_SUM] == 0) continue;
+        sum += known[ECH_STAT_SUM] * exp(known[ECH_STAT_MAX] - max);
+        target += known[ECH_STAT_TARGET];
+    }
+    out[ECH_STAT_MAX] = max;
+    out[ECH_STAT_SUM] = sum;
+    out[ECH_STAT_TARGET] = target;
+}
+
+void ECH_REF(loss_combine)(ech_kernel_context *context, const ech_tensor *parts,
+                           const ech_tensor *stats)
+{
+    int64_t R = parts->shape[1];
+    ECH_SHAPES(loss_combine, ECH_REAL, parts, stats);
+    for (int64_t r = 0; r < R; r++)
+        combine_row((const double *)parts->data + r * ECH_LOSS_STATS, (int)parts->shape[0],
+                    R * ECH_LOSS_STATS, (double *)stats->data + r * ECH_LOSS_STATS);
+}

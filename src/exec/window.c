@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the host reads and writes device memory: through a window of host memory, of fixed size.
+ */
+#include <string.h>
+
+#include "exec/state.h"
+
+static ech_status copy_for_rank(void *context, void *to, const void *from, size_t bytes)
+{
+    const ech_exec *exec = context;
+    return ech_device_copy_now(exec->device, exec->queue[ECH_LANE_COMPUTE], to, from, bytes);
+}
+
+static ech_status copy_for_saver(void *context, void *to, const void *from, size_t bytes)
+{
+    const ech_exec *exec = context;
+    return ech_device_copy_now(exec->device, exec->queue[ECH_LANE_DISK], to, from, bytes);
+}
+
+void ech_window_create(ech_exec *exec)
+{
+    exec->window = ech_pool_alloc(exec->pool, ECH_WINDOW_BYTES);
+    exec->copier[0] = (ech_saved_copier){exec, copy_for_rank};
+    exec->copier[1] = (ech_saved_copier){exec, copy_for_saver};
+}
+
+void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes)
+{
+    ech_exec_fail(exec, copy_for_rank(exec, to, from, bytes));
+}
+
+/* Numbers of the window's elements; fp32, fp64 and uint8 without loss. */
+static void convert(const ech_tensor *x, char *window, double *numbers, int64_t n, bool reads)
+{
+    unsigned char *codes = (unsigned char *)window;
+    if (x->dtype != ECH_U8 && reads) ech_convert(window, x->dtype, numbers, ECH_F64, n);
+    if (x->dtype != ECH_U8 && !reads) ech_convert(numbers, ECH_F64, window, x->dtype, n);
+    for (int64_t i = 0; x->dtype == ECH_U8 && i < n; i++) {
+        if (reads)
+            numbers[i] = codes[i];
+        else
+            codes[i] = (unsigned char)numbers[i];
+    }
+}
+
+static void move(ech_exec *exec, const ech_tensor *x, double *numbers, bool reads)
+{
+    int64_t item = (int64_t)ech_dtype_bytes(x->dtype), most = ECH_WINDOW_BYTES / item;
+    for (int64_t at = 0, n, all = ech_tensor_count(x); at < all; at += n) {
+        n = all - at < most ? all - at : most;
+        char *device = (char *)x->data + at * item;
+        if (reads) ech_exec_copy(exec, exec->window, device, (size_t)(n * item));
+        convert(x, exec->window, numbers + at, n, reads);
+        if (!reads) ech_exec_copy(exec, device, exec->window, (size_t)(n * item));
+    }
+}
+
+void ech_exec_read(ech_exec *exec, const ech_tensor *x, double *out)
+{
+    move(exec, x, out, true);
+}
+
+void ech_exec_write(ech_exec *exec, const ech_tensor *x, const double *from)
+{
+    move(exec, x, (double *)(uintptr_t)from, false);
+}
