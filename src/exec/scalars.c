@@ -113,6 +113,16 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
+ech_update ech_scalars_update(const ech_exec *exec, int turn)
+{
+    const ech_scalar_row *row = ech_exec_row(exec, turn);
+    return (ech_update){.learning_rate = staged_row(exec, turn)->learning_rate,
+                        .count = staged_row(exec, turn)->updates,
+                        .grad_scale = 1,
+                        .clip = &row->clip,
+                        .withheld = &row->withheld};
+}
+
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
 
 static double *reduced(const ech_exec *exec, const ech_step *step)

@@ -71,10 +71,7 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round
         exec->context->scratch_bytes =
             (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
     }
-    ech_scalar_row s;
-    ech_exec_copy(exec, &s, ech_exec_row(exec, step->turn), sizeof s);
-    ech_update update = {
-        .learning_rate = s.learning_rate, .count = s.updates, .grad_scale = s.clip};
+    ech_update update = ech_scalars_update(exec, step->turn);
     exec->plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
@@ -82,23 +79,12 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round
     return ECH_OK;
 }
 
-static bool is_withheld(ech_exec *exec, const ech_step *step)
-{
-    ech_tensor withheld =
-        ech_tensor_view(&ech_exec_row(exec, step->turn)->withheld, ECH_F64, 0, NULL);
-    return ech_kernel_context_read(exec->context, &withheld) > 0;
-}
-
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 {
     ech_exec_touch(exec, exec->plan->bucket.at[step->index].value);
     int statistics = ech_list_statistics(exec->plan, exec->list, step);
     if (statistics >= 0) ech_exec_touch(exec, statistics);
-    int n;
-    const int *params = ech_exec_bucket_params(exec, step, &n);
-    if (!is_withheld(exec, step)) return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
-    for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], step->version);
-    return ECH_OK;
+    return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
 }
 
 /* Of a withheld step zeros are folded: ranks meet all the same. */
@@ -110,7 +96,6 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
     const struct ech_folded *folded = &bucket->folded[step->count];
     exec->device->fill(ech_exec_queue(exec, step), statistics + folded->at, 0,
                        (size_t)folded->bytes);
-    if (is_withheld(exec, step)) return ECH_OK;
     return work_on_bucket(exec, step, step->count);
 }
 

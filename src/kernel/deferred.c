@@ -46,7 +46,12 @@ static void reach_ech_tensor(const ech_device *device, ech_tensor *x)
 WITHOUT_ADDRESSES(ech_rows)
 WITHOUT_ADDRESSES(ech_attention_shard)
 WITHOUT_ADDRESSES(ech_dropout)
-WITHOUT_ADDRESSES(ech_update)
+
+static void reach_ech_update(const ech_device *device, ech_update *x)
+{
+    if (x->clip) x->clip = ech_device_reach(device, x->clip);
+    if (x->withheld) x->withheld = ech_device_reach(device, x->withheld);
+}
 
 /* ---- a row's call: its arguments, and how they are reached and passed on ---- */
 

@@ -133,8 +133,10 @@ typedef struct ech_update {
     bool match_adamw;                   /* muon: the rate is for updates as large as AdamW's */
     int64_t block;                      /* adamw8: elements with one scale */
     int64_t count;                      /* this update's number, from 1 */
-    double
-        grad_scale; /* gradients are multiplied by it: the factor of clipping, divided by the loss scale */
+    double grad_scale;                  /* gradients are multiplied by it, and by *clip */
+    /* On the device, read when a row runs; NULL: none. clip: the factor of clipping, divided by the loss scale. If
+     * *withheld > 0 a row does nothing but write `rounded`. */
+    const double *clip, *withheld;
 } ech_update;
 
 /* The rows as an enum, as function types, and as one table per (instruction set, dtype). */

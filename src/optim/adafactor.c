@@ -101,17 +101,11 @@ static void compute(const ech_optimizer_work *w, int round)
 static void apply(const ech_optimizer_work *w)
 {
     factored f = factor(w);
-    double n = (double)ech_shape_whole(&w->of->shape);
-    double total = f.row_state ? ech_kernel_context_read(w->context, f.statistic[TOTAL]) : 1;
-    double rms = sqrt(total * ech_kernel_context_read(w->context, f.statistic[UPDATE_SQUARE]) / n);
-    double size =
-        w->update->relative
-            ? fmax(1e-3, sqrt(ech_kernel_context_read(w->context, f.statistic[WEIGHT_SQUARE]) / n))
-            : 1;
-    double scale = w->update->learning_rate * size * sqrt(total) / fmax(1, rms);
     w->kernels->adafactor(w->context, &f.param, &f.grad, f.statistic[ROW_FACTORS],
                           f.statistic[COLUMN_FACTORS], w->update->momentum > 0 ? &f.exp_avg : NULL,
-                          scale, w->update, w->rounded ? &f.rounded : NULL);
+                          f.row_state ? f.statistic[TOTAL] : NULL, f.statistic[UPDATE_SQUARE],
+                          f.statistic[WEIGHT_SQUARE], ech_shape_whole(&w->of->shape), w->update,
+                          w->rounded ? &f.rounded : NULL);
 }
 
 const ech_optimizer ech_optimizer_row_adafactor = {.name = "adafactor",

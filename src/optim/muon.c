@@ -115,21 +115,8 @@ static void iterate(const ech_optimizer_work *w, const ech_tensor *x, const ech_
     bool tall = products_of(w->of).tall;
     wide->matmul(w->context, x, tall, x, !tall, NULL, NULL, gram);
     wide->matmul(w->context, gram, false, gram, false, NULL, NULL, square);
-    wide->scaled_sum(w->context, gram, B, C, A, square);
+    wide->scaled_sum(w->context, gram, B, C, A, NULL, NULL, square);
     wide->matmul(w->context, tall ? x : square, false, tall ? square : x, false, NULL, NULL, y);
-}
-
-/* 1 / (Frobenius norm + eps): then no singular value is above 1. */
-static double inverse_norm(const ech_optimizer_work *w, const ech_tensor *x, ech_tensor *sums)
-{
-    double square = 0;
-    w->kernels->wide->square_sums(w->context, x, sums);
-    for (int64_t i = 0; i < sums->shape[0]; i++) {
-        ech_tensor block = ech_tensor_1d((double *)sums->data + i, ECH_F64, 1);
-        square += ech_kernel_context_read(w->context, &block);
-    }
-    double norm = sqrt(square) + w->update->eps;
-    return norm > 0 ? 1 / norm : 0;
 }
 
 /* In place; `memory` is laid out by places_of. */
@@ -142,7 +129,12 @@ static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char
     ech_tensor sums = ech_tensor_1d(memory + at.sums, ECH_F64, at.blocks), turn[2] = {*x, *x};
     square.data = memory + at.square;
     turn[(ITERATIONS + 1) % 2].data = memory; /* so that the last one writes to x */
-    wide->scaled_sum(w->context, x, inverse_norm(w, x, &sums), 0, 0, &turn[0]);
+    const ech_update norm = {.grad_scale = 1, .eps = w->update->eps};
+    const ech_tensor squares = ech_tensor_view(memory + at.gram, ECH_F64, 0, NULL);
+    wide->square_sums(w->context, x, &sums);
+    wide->total(w->context, &sums, NULL, true, &squares);
+    /* By the Frobenius norm: then no singular value is above 1. */
+    wide->scaled_sum(w->context, x, 1, 0, 0, &squares, &norm, &turn[0]);
     for (int i = 0; i < ITERATIONS; i++)
         iterate(w, &turn[i % 2], &gram, &square, &turn[(i + 1) % 2]);
 }
@@ -155,10 +147,10 @@ static void compute(const ech_optimizer_work *w, int round)
     const ech_tensor *momentum = &w->state[0], *along = &w->statistic[0];
     const ech_update *u = w->update;
     ECH_ASSERT(round == 0);
-    w->kernels->scaled_sum(w->context, w->gradient, u->grad_scale, u->momentum, 0, momentum);
-    if (u->nesterov) w->kernels->scaled_sum(w->context, w->gradient, u->grad_scale, 0, 0, along);
+    w->kernels->scaled_sum(w->context, w->gradient, 1, u->momentum, 0, NULL, u, momentum);
+    if (u->nesterov) w->kernels->scaled_sum(w->context, w->gradient, 1, 0, 0, NULL, u, along);
     w->kernels->scaled_sum(w->context, momentum, u->nesterov ? u->momentum : 1, u->nesterov ? 1 : 0,
-                           0, along);
+                           0, NULL, NULL, along);
 }
 
 /* A part of a matrix as kernels take it that copy. */
@@ -205,7 +197,8 @@ static void apply_matrix(const ech_optimizer_work *w)
     ech_tensor shard = take_shard(w, &w->statistic[0], memory);
     ech_update step = {.learning_rate = w->update->learning_rate * factor,
                        .weight_decay = w->update->weight_decay / factor,
-                       .grad_scale = 1};
+                       .grad_scale = 1,
+                       .withheld = w->update->withheld};
     w->kernels->sgd(context, w->param, &shard, NULL, &step, w->rounded);
     context->scratch = memory;
     context->scratch_bytes += (size_t)rest;

@@ -32,8 +32,13 @@ static void call_adafactor(const ech_kernels *kernels, ech_kernel_context *conte
                            const ech_tensor *const *t, const void *of)
 {
     const options *o = of;
+    enum { ELEMENTS = 10 };
+    double number[] = {0.7, 35, 0.1};
+    ech_tensor n[3];
+    for (int i = 0; i < 3; i++) n[i] = ech_tensor_view(&number[i], ECH_F64, 0, NULL);
     kernels->adafactor(context, t[0], t[1], unless(o->vector, t[2]), t[3],
-                       unless(o->update.momentum <= 0, t[4]), 0.01, &o->update, t[5]);
+                       unless(o->update.momentum <= 0, t[4]), unless(o->vector, &n[0]), &n[1],
+                       &n[2], ELEMENTS, &o->update, t[5]);
 }
 
 static void call_maxima(const ech_kernels *kernels, ech_kernel_context *context,

@@ -18,6 +18,8 @@ static const ech_rows tokens = {.whole = T, .tokens = T, .split = T};
 static const ech_attention_shard at = {.query = {.whole = T, .tokens = T, .split = T},
                                        .key = {.whole = T, .tokens = T, .split = T},
                                        .heads = H};
+static double whole_number = 1;
+static const ech_tensor whole = {.data = &whole_number, .dtype = ECH_F64};
 static const ech_update update = {.learning_rate = 0.01,
                                   .weight_decay = 0.1,
                                   .beta1 = 0.9,
@@ -65,10 +67,10 @@ CALL(sgd, t[0], t[1], t[2], &update, NULL)
 CALL(adafactor_sums, t[0], t[1], &update, t[2], t[3], t[4])
 CALL(adafactor_factors, t[0], &update, t[1], t[2], t[3])
 CALL(adafactor_squares, t[0], t[1], t[2], &update, t[3])
-CALL(adafactor, t[0], t[1], t[2], t[3], t[4], 0.5, &update, NULL)
+CALL(adafactor, t[0], t[1], t[2], t[3], t[4], &whole, &whole, &whole, 1, &update, NULL)
 CALL(sm3_maxima, t[0], t[1], t[2], &update, t[3], t[4])
 CALL(sm3, t[0], t[1], t[2], t[3], t[4], t[5], t[6], &update, NULL)
-CALL(scaled_sum, t[0], 0.7, flag ? 0.3 : 0, 0.1, t[1])
+CALL(scaled_sum, t[0], 0.7, flag ? 0.3 : 0, 0.1, NULL, NULL, t[1])
 CALL(square_sums, t[0], t[1])
 CALL(find_nonfinite, t[0], t[1])
 CALL(fill_normal, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)

@@ -450,7 +450,7 @@ static void call_scaled_sum(const ech_kernels *kernels, ech_kernel_context *cont
                             const ech_tensor *const *t, const void *options)
 {
     const double *factor = options;
-    kernels->scaled_sum(context, t[0], factor[0], factor[1], factor[2], t[1]);
+    kernels->scaled_sum(context, t[0], factor[0], factor[1], factor[2], NULL, NULL, t[1]);
 }
 
 static void scaled_sums_agree(void **state)

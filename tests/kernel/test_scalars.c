@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars of a training step, in every table: sums and maxima in order, what counts, when an update is withheld.
+ * Scalars of a training step, in every table: sums and maxima in order, what counts, when an update is withheld; and
+ * what updates read of them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,10 +11,13 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <string.h>
 
 #include "kernel/kernel.h"
 
-static ech_kernel_context context = {.threads = 1};
+static _Alignas(64) char scratch[1 << 20];
+static ech_kernel_context context = {
+    .threads = 1, .scratch = scratch, .scratch_bytes = sizeof scratch};
 static const ech_kernels *tables[ECH_DTYPES + 1]; /* then NULL */
 
 static ech_tensor number(double *at)
@@ -54,20 +58,20 @@ static void totals_are_in_order(void **state)
 static void folds_are_in_order(void **state)
 {
     (void)state;
-    enum { ROWS = 3, COLUMNS = 4, STRIDE = 6 };
-    double x[ROWS * STRIDE] = {1,  2, NAN, -1,           7, 7, /**/ 0x1p-53, 5, 1,
-                               -2, 7, 7,   /**/ 0x1p-53, 3, 2, -3,           7, 7};
+    enum { HEIGHT = 3, WIDTH = 4, STRIDE = 6 };
+    double x[HEIGHT * STRIDE] = {1,  2, NAN, -1,           7, 7, /**/ 0x1p-53, 5, 1,
+                                 -2, 7, 7,   /**/ 0x1p-53, 3, 2, -3,           7, 7};
     const double sums[] = {1, 10, NAN, -6}, maxima[] = {1, 5, NAN, -1};
-    double y[COLUMNS + 1] = {9, 9, 9, 9, 9};
-    ech_tensor from = ech_tensor_2d(x, ECH_F64, ROWS, COLUMNS),
-               to = ech_tensor_1d(y, ECH_F64, COLUMNS);
+    double y[WIDTH + 1] = {9, 9, 9, 9, 9};
+    ech_tensor from = ech_tensor_2d(x, ECH_F64, HEIGHT, WIDTH),
+               to = ech_tensor_1d(y, ECH_F64, WIDTH);
     from.stride[0] = STRIDE;
     for (const ech_kernels **k = tables; *k; k++)
         for (int maximum = 0; maximum < 2; maximum++) {
             (*k)->fold(&context, &from, maximum, &to);
-            for (int i = 0; i < COLUMNS; i++)
+            for (int i = 0; i < WIDTH; i++)
                 assert_true(is_same(y[i], (maximum ? maxima : sums)[i]));
-            assert_true(is_same(y[COLUMNS], 9));
+            assert_true(is_same(y[WIDTH], 9));
         }
 }
 
@@ -102,6 +106,173 @@ static void clipping_withholds(void **state)
         }
 }
 
+/* ---- updates ---- */
+
+enum { ROWS = 3, COLUMNS = 5, N = ROWS * COLUMNS, TENSORS = 9, STATE_BLOCK = 4, BLOCKS = 2 };
+
+/* Tensors of any row; what is of 16 bits and of 8 is in numbers' memory, too. */
+typedef struct updated {
+    double memory[TENSORS][N];
+} updated;
+
+typedef void (*update_call)(const ech_kernels *kernels, const ech_update *update, updated *u);
+
+static ech_tensor in(updated *u, int which, ech_dtype dtype, int64_t rows, int64_t columns)
+{
+    return ech_tensor_2d(u->memory[which], dtype, rows, columns);
+}
+
+/* Parameter, gradient, two states, and in 16 bits the rounded copy. */
+#define UPDATED                                                                                    \
+    ech_dtype wide = ech_dtype_wide(k->dtype);                                                     \
+    ech_tensor p = in(u, 0, wide, ROWS, COLUMNS), g = in(u, 1, wide, ROWS, COLUMNS);               \
+    ech_tensor a = in(u, 2, wide, ROWS, COLUMNS), b = in(u, 3, wide, ROWS, COLUMNS);               \
+    ech_tensor narrow = in(u, 4, k->dtype, ROWS, COLUMNS);                                         \
+    const ech_tensor *rounded = k->dtype == wide ? NULL : &narrow;                                 \
+    (void)a, (void)b, (void)p, (void)g, (void)rounded
+#define OF_ROWS(which, dtype)    ech_tensor_1d(u->memory[which], dtype, ROWS)
+#define OF_COLUMNS(which, dtype) ech_tensor_1d(u->memory[which], dtype, COLUMNS)
+
+static void adamw(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    k->adamw(&context, &p, &g, &a, &b, update, rounded);
+}
+
+static void adamw8(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    a.dtype = b.dtype = ECH_U8;
+    ech_tensor c = in(u, 5, wide, ROWS, BLOCKS), d = in(u, 6, wide, ROWS, BLOCKS);
+    k->adamw8(&context, &p, &g, &a, &b, &c, &d, update, rounded);
+}
+
+static void sgd(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    k->sgd(&context, &p, &g, &a, update, rounded);
+}
+
+static void adafactor(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor r = OF_ROWS(5, wide), c = OF_COLUMNS(6, wide), s = number(u->memory[7]);
+    k->adafactor(&context, &p, &g, &r, &c, &a, &s, &s, &s, N, update, rounded);
+}
+
+static void adafactor_sums(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor r = OF_ROWS(5, ECH_F64), c = OF_COLUMNS(6, ECH_F64), s = number(u->memory[7]);
+    k->adafactor_sums(&context, &p, &g, update, &r, &c, &s);
+}
+
+static void adafactor_factors(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor sums = OF_ROWS(5, ECH_F64), r = OF_ROWS(6, wide), f = OF_ROWS(7, wide);
+    k->adafactor_factors(&context, &sums, update, &r, &f, NULL);
+}
+
+static void adafactor_squares(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor r = OF_ROWS(5, wide), c = OF_COLUMNS(6, wide), s = number(u->memory[7]);
+    k->adafactor_squares(&context, &g, &r, &c, update, &s);
+}
+
+static void sm3_maxima(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor r = OF_ROWS(5, wide), c = OF_COLUMNS(6, wide);
+    ech_tensor rows = OF_ROWS(7, ECH_F64), columns = OF_COLUMNS(8, ECH_F64);
+    k->sm3_maxima(&context, &g, &r, &c, update, &rows, &columns);
+}
+
+static void sm3(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor r = OF_ROWS(5, wide), c = OF_COLUMNS(6, wide);
+    ech_tensor rows = OF_ROWS(7, ECH_F64), columns = OF_COLUMNS(8, ECH_F64);
+    k->sm3(&context, &p, &g, &r, &c, &rows, &columns, &a, update, rounded);
+}
+
+static void scaled_sum(const ech_kernels *k, const ech_update *update, updated *u)
+{
+    UPDATED;
+    ech_tensor s = number(u->memory[7]);
+    k->scaled_sum(&context, &g, 0.5, 0.3, 0.1, &s, update, &a);
+}
+
+static void fill(updated *u, const ech_kernels *k)
+{
+    bool is_f64 = ech_dtype_wide(k->dtype) == ECH_F64;
+    memset(u, 0, sizeof *u);
+    for (int t = 0; t < TENSORS; t++)
+        for (int i = 0; i < N; i++) {
+            double x = 0.01 * (t + 1) * (i + 1);
+            if (is_f64 || t > 6)
+                u->memory[t][i] = x;
+            else
+                ((float *)u->memory[t])[i] = (float)x;
+        }
+}
+
+static bool is_rounded(const ech_kernels *k, const updated *u)
+{
+    ech_dtype wide = ech_dtype_wide(k->dtype);
+    char expected[N * sizeof(double)];
+    ech_convert(u->memory[0], wide, expected, k->dtype, N);
+    return memcmp(expected, u->memory[4], N * ech_dtype_bytes(k->dtype)) == 0;
+}
+
+/* The factor of clipping is read where it lies; a withheld update changes nothing but the rounded copy. */
+static void check_update(const ech_kernels *k, update_call call, bool rounds)
+{
+    static updated plain, read, before, after;
+    double clip = 0.25, withheld = 0;
+    ech_update update = {.learning_rate = 0.1,
+                         .beta1 = 0.9,
+                         .beta2 = 0.99,
+                         .eps = 1e-8,
+                         .momentum = 0.5,
+                         .block = STATE_BLOCK,
+                         .count = 3,
+                         .grad_scale = clip};
+    fill(&plain, k);
+    fill(&read, k);
+    fill(&before, k);
+    call(k, &update, &plain);
+    update.grad_scale = 1;
+    update.clip = &clip;
+    update.withheld = &withheld;
+    call(k, &update, &read);
+    assert_memory_equal(&plain, &read, sizeof plain);
+    assert_memory_not_equal(&plain, &before, sizeof plain);
+    withheld = 1;
+    after = before;
+    call(k, &update, &after);
+    bool copies = rounds && k->dtype != ech_dtype_wide(k->dtype);
+    if (copies) assert_true(is_rounded(k, &after));
+    memcpy(before.memory[4], after.memory[4], copies ? sizeof before.memory[4] : 0);
+    assert_memory_equal(&after, &before, sizeof after);
+}
+
+static void updates_are_withheld(void **state)
+{
+    (void)state;
+    static const update_call rounding[] = {adamw, adamw8, sgd, adafactor, sm3};
+    static const update_call others[] = {adafactor_sums, adafactor_factors, adafactor_squares,
+                                         sm3_maxima, scaled_sum};
+    static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
+    for (int t = 0; t < 4; t++)
+        for (int fast = 0; fast < 2; fast++) {
+            const ech_kernels *k = fast ? ech_kernels_fast(types[t]) : ech_kernels_ref(types[t]);
+            for (int i = 0; i < 5; i++) check_update(k, rounding[i], true);
+            for (int i = 0; i < 5; i++) check_update(k, others[i], false);
+        }
+}
+
 static int find_tables(void **state)
 {
     (void)state;
@@ -112,8 +283,8 @@ static int find_tables(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(totals_are_in_order),
-                                       cmocka_unit_test(folds_are_in_order),
-                                       cmocka_unit_test(clipping_withholds)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(totals_are_in_order), cmocka_unit_test(folds_are_in_order),
+        cmocka_unit_test(clipping_withholds), cmocka_unit_test(updates_are_withheld)};
     return cmocka_run_group_tests(tests, find_tables, NULL);
 }

@@ -36,6 +36,8 @@
     }
 
 static const ech_dropout none = {0}, some = {.p = 0.1, .key = {.seed = 1}};
+static double one_number = 1;
+static const ech_tensor one = {.data = &one_number, .dtype = ECH_F64};
 static const ech_update update = {.learning_rate = 1e-4,
                                   .weight_decay = 0.1,
                                   .beta1 = 0.9,
@@ -74,10 +76,10 @@ CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
 CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
-CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, 1e-4, &update, NULL)
+CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &one, &one, &one, 1, &update, NULL)
 CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
 CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
-CALL(scaled_sum, &t[0], 0.5, 2, 1, &t[1])
+CALL(scaled_sum, &t[0], 0.5, 2, 1, NULL, NULL, &t[1])
 CALL(square_sums, &t[0], &t[1])
 CALL(find_nonfinite, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)

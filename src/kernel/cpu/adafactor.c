@@ -78,6 +78,7 @@ void ECH_CPU(adafactor_sums)(ech_kernel_context *context, const ech_tensor *para
                              const ech_tensor *square)
 {
     ECH_SHAPES(adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     int64_t R = grad->shape[0], C = grad->shape[1];
     sums s = {param, grad, C, (float)update->grad_scale, (float)update->eps};
     double *parts = ech_scratch(context, (size_t)GROUPS * (size_t)C * sizeof *parts);
@@ -119,6 +120,7 @@ void ECH_CPU(adafactor_squares)(ech_kernel_context *context, const ech_tensor *g
                                 const ech_update *update, const ech_tensor *square)
 {
     ECH_SHAPES(adafactor_squares, ECH_REAL, grad, rows, columns, square);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     int64_t R = grad->shape[0], C = grad->shape[1];
     double squares[GROUPS], *all = square->data;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
@@ -153,10 +155,14 @@ static void update_part(int64_t n, float *p, const float *g, const float *column
 
 void ECH_CPU(adafactor)(ech_kernel_context *context, const ech_tensor *param,
                         const ech_tensor *grad, const ech_tensor *rows, const ech_tensor *columns,
-                        const ech_tensor *momentum, double scale, const ech_update *update,
-                        const ech_tensor *rounded)
+                        const ech_tensor *momentum, const ech_tensor *total,
+                        const ech_tensor *squares, const ech_tensor *weights, int64_t elements,
+                        const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(adafactor, ECH_REAL, param, grad, rows, columns, momentum, rounded);
+    ECH_SHAPES(adafactor, ECH_REAL, param, grad, rows, columns, momentum, total, squares, weights,
+               rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
+    const double scale = ech_adafactor_scale(update, total, squares, weights, elements);
     int64_t R = grad->shape[0], C = grad->shape[1];
     const float decay = (float)(update->learning_rate * update->weight_decay);
     const float beta = (float)update->momentum;

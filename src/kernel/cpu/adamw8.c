@@ -186,6 +186,7 @@ void ECH_CPU(adamw8)(ech_kernel_context *context, const ech_tensor *param, const
 {
     ECH_SHAPES(adamw8, ECH_REAL, param, grad, exp_avg, exp_avg_sq, exp_avg_max, exp_avg_sq_max,
                rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
     int64_t C = grad->shape[1], block = update->block, blocks = (C + block - 1) / block,
             all = grad->shape[0] * blocks;
     ECH_ASSERT(update->count >= 1 && exp_avg_max->shape[1] == blocks);

@@ -39,9 +39,13 @@ void ECH_CPU(subtract)(ech_kernel_context *context, const ech_tensor *a, const e
 }
 
 void ECH_CPU(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
-                         double beta, double diagonal, const ech_tensor *y)
+                         double beta, double diagonal, const ech_tensor *squares,
+                         const ech_update *update, const ech_tensor *y)
 {
-    ECH_SHAPES(scaled_sum, ECH_REAL, x, y);
+    ECH_SHAPES(scaled_sum, ECH_REAL, x, squares, y);
+    ech_update now;
+    if (update && !ech_update_begins(&update, &now)) return;
+    alpha = ech_scaled_alpha(alpha, squares, update);
     const float of_x = (float)alpha, of_y = (float)beta;
     int64_t n = ech_tensor_count(x), C = x->shape[1], R = x->shape[0];
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernel/cpu/real.h"
+#include "kernel/update.h"
 
 /* Elements of a part. */
 enum { ECH_PART = 1024 };
@@ -94,6 +95,12 @@ ECH_INLINE void ech_part_copy(const ech_tensor *x, int64_t from, int64_t n, cons
     else
         memcpy(ech_either_at(y, to), ech_either_at(x, from),
                (size_t)n * (ech_is_wide(x) ? sizeof(float) : sizeof(ech_real)));
+}
+
+/* The copy of a parameter whose update is withheld. */
+static inline void ech_round_param(const ech_tensor *param, const ech_tensor *rounded)
+{
+    if (rounded) ech_part_copy(param, 0, ech_tensor_count(param), rounded, 0);
 }
 
 #endif

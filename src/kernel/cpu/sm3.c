@@ -60,6 +60,7 @@ void ECH_CPU(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
                          const ech_tensor *columns)
 {
     ECH_SHAPES(sm3_maxima, ECH_REAL, grad, row_state, column_state, rows, columns);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     int64_t R = grad->shape[0], C = grad->shape[1];
     int threads = R * C > ECH_CHUNK ? context->threads : 1;
     int32_t *most = ech_scratch(context, (size_t)context->threads * (size_t)C * sizeof *most);
@@ -107,6 +108,7 @@ void ECH_CPU(sm3)(ech_kernel_context *context, const ech_tensor *param, const ec
 {
     ECH_SHAPES(sm3, ECH_REAL, param, grad, row_state, column_state, rows, columns, momentum,
                rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
     int64_t R = grad->shape[0], C = grad->shape[1];
     float *state = row_state ? row_state->data : NULL, *column = column_state->data;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)

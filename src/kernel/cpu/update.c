@@ -12,6 +12,7 @@ void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
                     const ech_update *update, const ech_tensor *rounded)
 {
     ECH_SHAPES(adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq, rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
     ECH_ASSERT(update->count >= 1);
     /* What is the same for all elements, rounded once. */
     double number = (double)update->count;
@@ -45,6 +46,7 @@ void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
                   const ech_tensor *momentum, const ech_update *update, const ech_tensor *rounded)
 {
     ECH_SHAPES(sgd, ECH_REAL, param, grad, momentum, rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_round_param(param, rounded));
     ECH_ASSERT(momentum || update->momentum == 0);
     const float grad_scale = (float)update->grad_scale, decay = (float)update->weight_decay;
     const float rate = (float)update->learning_rate, beta = (float)update->momentum;

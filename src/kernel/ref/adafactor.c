@@ -12,6 +12,7 @@ void ECH_REF(adafactor_sums)(ech_kernel_context *context, const ech_tensor *para
                              const ech_tensor *square)
 {
     ECH_SHAPES(adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     int64_t C = grad->shape[1];
     double *column = columns->data, *all = square->data;
     *all = 0;
@@ -35,6 +36,7 @@ void ECH_REF(adafactor_factors)(ech_kernel_context *context, const ech_tensor *s
                                 const ech_tensor *factors, const ech_tensor *total)
 {
     ECH_SHAPES(adafactor_factors, ECH_REAL, sums, state, factors, total);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     double all = 0;
     for (int64_t i = 0; i < sums->shape[0]; i++) {
         double sum = ((const double *)sums->data)[i];
@@ -57,6 +59,7 @@ void ECH_REF(adafactor_squares)(ech_kernel_context *context, const ech_tensor *g
                                 const ech_update *update, const ech_tensor *square)
 {
     ECH_SHAPES(adafactor_squares, ECH_REAL, grad, rows, columns, square);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     double *all = square->data;
     *all = 0;
     for (int64_t r = 0; r < grad->shape[0]; r++) {
@@ -71,10 +74,14 @@ void ECH_REF(adafactor_squares)(ech_kernel_context *context, const ech_tensor *g
 
 void ECH_REF(adafactor)(ech_kernel_context *context, const ech_tensor *param,
                         const ech_tensor *grad, const ech_tensor *rows, const ech_tensor *columns,
-                        const ech_tensor *momentum, double scale, const ech_update *update,
-                        const ech_tensor *rounded)
+                        const ech_tensor *momentum, const ech_tensor *total,
+                        const ech_tensor *squares, const ech_tensor *weights, int64_t elements,
+                        const ech_update *update, const ech_tensor *rounded)
 {
-    ECH_SHAPES(adafactor, ECH_REAL, param, grad, rows, columns, momentum, rounded);
+    ECH_SHAPES(adafactor, ECH_REAL, param, grad, rows, columns, momentum, total, squares, weights,
+               rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_store_rounded(param, rounded));
+    const double scale = ech_adafactor_scale(update, total, squares, weights, elements);
     double decay = update->learning_rate * update->weight_decay, beta = update->momentum;
     for (int64_t r = 0; r < grad->shape[0]; r++)
         for (int64_t c = 0; c < grad->shape[1]; c++) {

@@ -45,6 +45,7 @@ void ECH_REF(adamw8)(ech_kernel_context *context, const ech_tensor *param, const
 {
     ECH_SHAPES(adamw8, ECH_REAL, param, grad, exp_avg, exp_avg_sq, exp_avg_max, exp_avg_sq_max,
                rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_store_rounded(param, rounded));
     int64_t C = grad->shape[1], block = update->block, blocks = (C + block - 1) / block;
     ECH_ASSERT(update->count >= 1 && exp_avg_max->shape[1] == blocks);
     double *m = ech_scratch(context, 2 * (size_t)C * sizeof *m), *v = m + C;

@@ -37,9 +37,13 @@ void ECH_REF(subtract)(ech_kernel_context *context, const ech_tensor *a, const e
 }
 
 void ECH_REF(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
-                         double beta, double diagonal, const ech_tensor *y)
+                         double beta, double diagonal, const ech_tensor *squares,
+                         const ech_update *update, const ech_tensor *y)
 {
-    ECH_SHAPES(scaled_sum, ECH_REAL, x, y);
+    ECH_SHAPES(scaled_sum, ECH_REAL, x, squares, y);
+    ech_update now;
+    if (update && !ech_update_begins(&update, &now)) return;
+    alpha = ech_scaled_alpha(alpha, squares, update);
     for (int64_t i = 0, n = ech_tensor_count(x), C = x->shape[1]; i < n; i++)
         ech_store(y, i,
                   alpha * ech_value(x, i) + (beta != 0 ? beta * ech_value(y, i) : 0) +

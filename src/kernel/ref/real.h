@@ -9,6 +9,7 @@
 
 #include "kernel/ref/rows.h"
 #include "kernel/shape.h"
+#include "kernel/update.h"
 #include "tensor/tensor.h"
 
 #ifdef ECH_REAL_F64
@@ -60,6 +61,13 @@ static inline void ech_store_param(const ech_tensor *param, const ech_tensor *ro
 {
     ech_store(param, i, value);
     if (rounded) ech_store(rounded, i, ech_value(param, i));
+}
+
+/* The copy of a parameter whose update is withheld. */
+static inline void ech_store_rounded(const ech_tensor *param, const ech_tensor *rounded)
+{
+    for (int64_t i = 0; rounded && i < ech_tensor_count(param); i++)
+        ech_store(rounded, i, ech_value(param, i));
 }
 
 /* Where token t of sample b and head h begins in the memory of x (B,T,H,D). */

@@ -33,6 +33,7 @@ void ECH_REF(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
                          const ech_tensor *columns)
 {
     ECH_SHAPES(sm3_maxima, ECH_REAL, grad, row_state, column_state, rows, columns);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     double *column = columns->data;
     for (int64_t c = 0; c < grad->shape[1]; c++) column[c] = 0;
     for (int64_t r = 0; r < grad->shape[0]; r++) {
@@ -53,6 +54,7 @@ void ECH_REF(sm3)(ech_kernel_context *context, const ech_tensor *param, const ec
 {
     ECH_SHAPES(sm3, ECH_REAL, param, grad, row_state, column_state, rows, columns, momentum,
                rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_store_rounded(param, rounded));
     double beta = update->momentum;
     for (int64_t r = 0; r < grad->shape[0]; r++)
         for (int64_t c = 0; c < grad->shape[1]; c++) {

@@ -26,7 +26,8 @@ void ECH_REF(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
     }
 }
 
-void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *first)
+void ECH_REF(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x,
+                             const ech_tensor *first)
 {
     ECH_SHAPES(find_nonfinite, ECH_REAL, x, first);
     int64_t n = ech_tensor_count(x), i = 0;

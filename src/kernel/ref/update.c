@@ -11,6 +11,7 @@ void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const 
                     const ech_update *update, const ech_tensor *rounded)
 {
     ECH_SHAPES(adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq, rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_store_rounded(param, rounded));
     ECH_ASSERT(update->count >= 1);
     double b1 = update->beta1, b2 = update->beta2;
     double m_correction = 1 - pow(b1, (double)update->count);
@@ -31,6 +32,7 @@ void ECH_REF(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
                   const ech_tensor *momentum, const ech_update *update, const ech_tensor *rounded)
 {
     ECH_SHAPES(sgd, ECH_REAL, param, grad, momentum, rounded);
+    ECH_UPDATE_UNLESS_WITHHELD(update, ech_store_rounded(param, rounded));
     ECH_ASSERT(momentum || update->momentum == 0);
     for (int64_t i = 0, n = ech_tensor_count(param); i < n; i++) {
         double p = ech_value(param, i), g = ech_value(grad, i) * update->grad_scale;

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What of an update is on the device: rows that take an ech_update begin with it. Private to src/kernel.
+ */
+#ifndef ECH_KERNEL_UPDATE_H
+#define ECH_KERNEL_UPDATE_H
+
+#include <math.h>
+
+#include "kernel/kernel.h"
+
+/* Points *update to `now`, the update with what is on the device. False: it is withheld. */
+static inline bool ech_update_begins(const ech_update **update, ech_update *now)
+{
+    *now = **update;
+    *update = now;
+    if (now->clip) now->grad_scale *= *now->clip;
+    return !now->withheld || *now->withheld <= 0;
+}
+/* A row's first line: `otherwise` is done, and nothing else, if the update is withheld. */
+#define ECH_UPDATE_UNLESS_WITHHELD(update, otherwise)                                              \
+    ech_update now;                                                                                \
+    if (!ech_update_begins(&(update), &now)) {                                                     \
+        otherwise;                                                                                 \
+        return;                                                                                    \
+    }
+
+static inline double ech_update_number(const ech_tensor *scalar)
+{
+    return *(const double *)scalar->data;
+}
+
+/* Of adafactor, by which u is multiplied; arguments as in kernel.def. */
+static inline double ech_adafactor_scale(const ech_update *update, const ech_tensor *total,
+                                         const ech_tensor *squares, const ech_tensor *weights,
+                                         int64_t n)
+{
+    double all = total ? ech_update_number(total) : 1;
+    double rms = sqrt(all * ech_update_number(squares) / (double)n);
+    double size = update->relative ? sqrt(ech_update_number(weights) / (double)n) : 1;
+    if (update->relative) size = fmax(1e-3, size);
+    return update->learning_rate * size * sqrt(all) / fmax(1, rms);
+}
+
+/* Of scaled_sum, alpha with what `squares` and `update` (NULL: neither) make of it. */
+static inline double ech_scaled_alpha(double alpha, const ech_tensor *squares,
+                                      const ech_update *update)
+{
+    if (!update) return alpha;
+    if (squares) {
+        double norm = sqrt(ech_update_number(squares)) + update->eps;
+        alpha = norm > 0 ? alpha / norm : 0;
+    }
+    return alpha * update->grad_scale;
+}
+
+#endif
