@@ -15,53 +15,77 @@
 
 /* ---- rates ---- */
 
-enum { SMALL = 128, LARGE = 768, TRIES = 4, PASSES = 6 };
+enum { SMALL = 128, LARGE = 768, TRIES = 4, FEWEST_ROUNDS = 1000 };
 
-static const double patience = 0.25; /* seconds for one large product */
+/* What else runs only ever takes away, so a rate is the best of some tries. On a busy machine threads seldom have all
+ * their cores during one: then there are more, until the two best are alike, as on an idle machine the first ones are. */
+typedef struct tries {
+    double least; /* seconds for all of them */
+    double best, second, begin;
+    int n;
+} tries;
 
-static double best_rate(const ech_kernels *kernels, ech_kernel_context *context, char *memory,
-                        int64_t side)
+static const double alike = 0.9, longest = 0.5; /* seconds */
+
+static bool try_again(tries *t)
 {
-    double best = 0, work = 2.0 * (double)(side * side * side);
+    double now = ech_clock_now();
+    if (t->n == 0) t->begin = now;
+    bool few = t->n < TRIES || now - t->begin < t->least;
+    return few || (t->second < alike * t->best && now - t->begin < longest);
+}
+
+static void add_try(tries *t, double rate)
+{
+    t->n++;
+    t->second = rate > t->best ? t->best : fmax(t->second, rate);
+    t->best = fmax(t->best, rate);
+}
+
+static void try_products(const ech_kernels *kernels, ech_kernel_context *context, char *memory,
+                         int64_t side, tries *all)
+{
     size_t matrix = (size_t)(side * side) * ech_dtype_bytes(kernels->dtype);
     ech_tensor t[3];
     for (int i = 0; i < 3; i++)
         t[i] = ech_tensor_2d(memory + (size_t)i * matrix, kernels->dtype, side, side);
     context->scratch = memory + 3 * matrix;
-    for (int i = 0; i < TRIES; i++) {
+    while (try_again(all)) {
         double start = ech_clock_now();
         kernels->matmul(context, &t[0], false, &t[1], true, NULL, NULL, &t[2]);
-        best = fmax(best, work / (ech_clock_now() - start));
+        add_try(all, 2.0 * (double)(side * side * side) / (ech_clock_now() - start));
     }
-    return best;
 }
 
-static size_t scratch_of(const ech_kernels *kernels, int threads, int64_t side)
-{
-    int64_t dims[] = {side, side, side, false, true, false, false};
-    return ech_kernel_scratch(kernels, ECH_OP_matmul, threads, dims);
-}
-
-/* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do. */
-double ech_peak_flops(const ech_kernels *kernels, int threads)
+/* FLOP/s of square products; 0: memory or threads were not to be had. */
+static double rate_of_products(const ech_kernels *kernels, int threads, int64_t side, double least)
 {
     const ech_device *device = ech_device_find("cpu");
-    size_t small = scratch_of(kernels, threads, SMALL), large = scratch_of(kernels, threads, LARGE);
-    size_t scratch = small > large ? small : large;
-    size_t bytes = 3 * (size_t)LARGE * LARGE * ech_dtype_bytes(kernels->dtype) + scratch;
+    int64_t dims[] = {side, side, side, false, true, false, false};
     ech_kernel_context *context;
     void *memory;
-    double rate = 0;
+    tries all = {.least = least};
     if (ech_kernel_context_create(threads, &context) != ECH_OK) return 0;
+    context->scratch_bytes = ech_kernel_scratch(kernels, ECH_OP_matmul, threads, dims);
+    size_t bytes = 3 * (size_t)(side * side) * ech_dtype_bytes(kernels->dtype);
+    bytes += context->scratch_bytes;
     if (device->alloc(bytes, &memory) == ECH_OK) {
-        context->scratch_bytes = scratch;
-        rate = best_rate(kernels, context, memory, SMALL);
-        if (2.0 * LARGE * LARGE * LARGE / rate < patience)
-            rate = best_rate(kernels, context, memory, LARGE);
+        try_products(kernels, context, memory, side, &all);
         device->release(memory, bytes);
     }
     ech_kernel_context_destroy(context);
-    return rate;
+    return all.best;
+}
+
+static const double patience = 0.25; /* seconds for one large product */
+
+/* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do. On one thread, as two of
+ * a busy machine may wait for each other for longer than that. */
+double ech_peak_flops(const ech_kernels *kernels, int threads)
+{
+    double small = rate_of_products(kernels, 1, SMALL, 0);
+    if (2.0 * LARGE * LARGE * LARGE / small > patience) return small;
+    return rate_of_products(kernels, threads, LARGE, 0.02);
 }
 
 /* A thread's part of each array: the threads that share a cache have far more than it holds, whatever
@@ -82,32 +106,38 @@ double ech_stream_bytes(int threads)
         double *a = memory, *b = a + n, *c = b + n;
         ech_kernel_context_touch(context, b, bytes);
         ech_kernel_context_touch(context, c, bytes);
-        for (int pass = 0; pass < 2 * PASSES; pass++) {
-            double start = ech_clock_now();
-            ech_kernels_fast(ECH_F32)->triad(context, a, pass < PASSES ? b : a, c, n);
-            double rate = 3 * (double)bytes / (ech_clock_now() - start);
-            if (pass > 0) best = fmax(best, rate); /* the first one hands out the pages of a */
+        tries all = {.least = 0.2};
+        bool first = true; /* hands out the pages of a */
+        for (; first || try_again(&all); first = false) {
+            double rate[2];
+            for (int in_place = 0; in_place < 2; in_place++) {
+                double start = ech_clock_now();
+                ech_kernels_fast(ECH_F32)->triad(context, a, in_place ? a : b, c, n);
+                rate[in_place] = 3 * (double)bytes / (ech_clock_now() - start);
+            }
+            if (!first) add_try(&all, fmax(rate[0], rate[1]));
         }
+        best = all.best;
         device->release(memory, 3 * bytes);
     }
     ech_kernel_context_destroy(context);
     return best;
 }
 
-/* The best of a few: what else runs only ever takes away. */
+/* Of tries of many lengths: a short one loses no core, a long one's threads have been given a core each. */
 static ech_status measure_flops(ech_dtype dtype, int threads, double seconds, double *flops)
 {
     ech_kernel_context *context;
     ECH_TRY(ech_kernel_context_create(threads, &context));
     const ech_kernels *kernels = ech_kernels_fast(dtype);
-    int64_t rounds = 1000;
+    int64_t rounds = FEWEST_ROUNDS;
     double end = ech_clock_now() + seconds;
     *flops = 0;
     do {
         double start = ech_clock_now(), done = kernels->multiply_adds(context, rounds);
         double took = ech_clock_now() - start;
         *flops = fmax(*flops, done / took);
-        if (took < seconds / 20) rounds *= 2;
+        rounds = took < seconds / 20 ? 2 * rounds : FEWEST_ROUNDS;
     } while (ech_clock_now() < end);
     ech_kernel_context_destroy(context);
     return ECH_OK;
