@@ -52,7 +52,7 @@ typedef struct map {
     float end[DECADES]; /* 10^e x base, at e + 7 modulo 8: the exponent's bits of 2^e */
     /* By decade, counted from the first: the least that belongs to it, 10^-e, parts for each 0.9, number of parts, the last
      * of them. */
-    float least[DECADES], shrinks[DECADES], steps[DECADES], parts[DECADES], most[DECADES];
+    float least[DECADES], shrinks[DECADES], steps[DECADES], parts[DECADES];
 } map;
 
 /* 10^e for e from 0 to 7, and 10^-e. */
@@ -80,8 +80,7 @@ static map map_of(bool is_signed)
         m.least[i] = table->middle[m.zero + parts];
         m.shrinks[i] = ten_to_minus(m.first + i);
         m.steps[i] = is_one ? 0 : (1.0F / 0.9F) * (float)parts;
-        m.parts[i] = (float)parts;
-        m.most[i] = is_one ? 0 : (float)(parts - 1);
+        m.parts[i] = ech_float_of_bits((uint32_t)parts);
     }
     m.lowest = is_signed ? -nextafterf(m.least[DECADES - 1], 0) : 0;
     return m;
@@ -113,23 +112,24 @@ static void read_states(const map *of, int64_t n, const uint8_t *code, float mos
     ech_wide_store(x + i, values_of(&m, ech_wide_of_bytes(rest)) * most);
 }
 
-/* The codes of the nearest values. Which decade, is guessed from the logarithm, whose bits lie at most 0.09 below it. */
-ECH_INLINE ech_wide_int codes_of(const map *m, ech_wide x)
+/* The codes of the nearest values. Which decade, is guessed from the logarithm, above which its bits lie by 0.09 at most.
+ * A part of a decade ends at 0.8999 only beyond the last one's begin. */
+ECH_INLINE ech_wide_int codes_of(const map *m, bool is_signed, ech_wide x)
 {
-    x = ech_wide_max(ech_wide_all(m->lowest), x);
-    ech_wide size = (ech_wide)((ech_wide_int)x & INT32_MAX);
+    if (is_signed) x = ech_wide_max(ech_wide_all(m->lowest), x);
+    ech_wide size = is_signed ? (ech_wide)((ech_wide_int)x & INT32_MAX) : x;
     ech_wide guess =
         ech_wide_of_int((ech_wide_int)size) * (0.30103F / (1 << 23)) + (7.3F - 127 * 0.30103F);
     ech_wide_int i = ech_wide_to_int(ech_wide_max(guess, ech_wide_all(0)));
     i += (ech_wide_int)(size < ech_wide_pick(m->least, i));
-    ech_wide within = size * (1.0F / m->base) * ech_wide_pick(m->shrinks, i);
-    ech_wide k = (within - 0.1F) * ech_wide_pick(m->steps, i);
-    k = ech_wide_min(ech_wide_max(k, ech_wide_all(0)), ech_wide_pick(m->most, i));
-    ech_wide_int n = ech_wide_to_int(k) + ech_wide_to_int(ech_wide_pick(m->parts, i));
+    ech_wide within = size * (1.0F / m->base) * ech_wide_pick(m->shrinks, i) - 0.1F;
+    within = ech_wide_min(ech_wide_max(within, ech_wide_all(0)), ech_wide_all(0.8999F));
+    ech_wide_int n = ech_wide_to_int(within * ech_wide_pick(m->steps, i)) +
+                     (ech_wide_int)ech_wide_pick(m->parts, i);
     ech_wide_int has_number = (ech_wide_int)(size >= ech_wide_all(m->least[0]));
+    if (!is_signed) return (n + m->zero) & has_number;
     ech_wide_int below = (ech_wide_int)(x < ech_wide_all(0));
-    n = (n & has_number) | (m->first & ~has_number);
-    return m->zero + ((n ^ below) - below);
+    return m->zero + (((n & has_number) ^ below) - below);
 }
 
 static void update_part(const rates *k, int64_t n, float *p, const float *g, float *m, float *v)
@@ -146,7 +146,7 @@ static void update_part(const rates *k, int64_t n, float *p, const float *g, flo
 }
 
 /* Returns the largest magnitude. */
-static float write_states(const map *of, int64_t n, float *x, uint8_t *code)
+ECH_INLINE float write_states(const map *of, bool is_signed, int64_t n, float *x, uint8_t *code)
 {
     const map m = *of;
     int64_t room = room_of(n), i = 0;
@@ -158,10 +158,10 @@ static float write_states(const map *of, int64_t n, float *x, uint8_t *code)
     for (int k = 0; k < ECH_WIDE; k++) most = largest[k] > most ? largest[k] : most;
     const float scale = most > 0 ? most : 1;
     for (i = 0; i + ECH_WIDE <= n; i += ECH_WIDE)
-        ech_wide_to_bytes(codes_of(&m, ech_wide_load(x + i) / scale), code + i);
+        ech_wide_to_bytes(codes_of(&m, is_signed, ech_wide_load(x + i) / scale), code + i);
     if (i == n) return most;
     uint8_t rest[ECH_WIDE];
-    ech_wide_to_bytes(codes_of(&m, ech_wide_load(x + i) / scale), rest);
+    ech_wide_to_bytes(codes_of(&m, is_signed, ech_wide_load(x + i) / scale), rest);
     memcpy(code + i, rest, (size_t)(n - i));
     return most;
 }
@@ -207,7 +207,7 @@ void ECH_CPU(adamw8)(ech_kernel_context *context, const ech_tensor *param, const
             read_states(&mean, n, m_code, m_most[b], m);
             read_states(&square, n, v_code, v_most[b], v);
             update_block(&k, param, grad, rounded, first, n, m, v);
-            m_most[b] = write_states(&mean, n, m, m_code);
-            v_most[b] = write_states(&square, n, v, v_code);
+            m_most[b] = write_states(&mean, true, n, m, m_code);
+            v_most[b] = write_states(&square, false, n, v, v_code);
         }
 }
