@@ -24,8 +24,15 @@ static ech_tensor statistic_view(const ech_exec *exec, const ech_plan_statistic 
     return ech_exec_state_view(exec, &s->is.is, sharding, statistics + (whole ? s->whole : s->at));
 }
 
+/* Those of the step's bucket; NULL: it has none. */
+static char *statistics_of(ech_exec *exec, const ech_step *step)
+{
+    int value = ech_list_statistics(exec->plan, exec->list, step);
+    return value < 0 ? NULL : ech_exec_touch(exec, value);
+}
+
 /* round: of STATISTICS; ECH_MAX_ROUNDS: the update. */
-static void work_on(ech_exec *exec, const ech_step *step, int index, int round,
+static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int index, int round,
                     const ech_update *update)
 {
     const ech_plan *plan = exec->plan;
@@ -35,8 +42,6 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round,
     ech_tensor weights = ech_exec_param_at(exec, index, step->version);
     ech_tensor gradient = ech_exec_gradient(exec, index);
     ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
-    int value = ech_list_statistics(plan, exec->list, step);
-    char *statistics = value < 0 ? NULL : ech_exec_touch(exec, value);
     for (int i = 0; i < p->states; i++) state[i] = ech_exec_state(exec, index, i);
     for (int i = 0; i < p->statistics; i++)
         statistic[i] =
@@ -64,7 +69,7 @@ static void work_on(ech_exec *exec, const ech_step *step, int index, int round,
         plan->optimizer->round(&work, round);
 }
 
-static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round)
+static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *statistics, int round)
 {
     if (step->scratch >= 0) {
         exec->context->scratch = ech_exec_touch(exec, step->scratch);
@@ -75,16 +80,15 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, int round
     exec->plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++) work_on(exec, step, params[i], round, &update);
+    for (int i = 0; i < n; i++) work_on(exec, step, statistics, params[i], round, &update);
     return ECH_OK;
 }
 
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 {
     ech_exec_touch(exec, exec->plan->bucket.at[step->index].value);
-    int statistics = ech_list_statistics(exec->plan, exec->list, step);
-    if (statistics >= 0) ech_exec_touch(exec, statistics);
-    return work_on_bucket(exec, step, ECH_MAX_ROUNDS);
+    char *statistics = statistics_of(exec, step);
+    return work_on_bucket(exec, step, statistics, ECH_MAX_ROUNDS);
 }
 
 /* Of a withheld step zeros are folded: ranks meet all the same. */
@@ -92,11 +96,11 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_exec_touch(exec, bucket->value);
-    char *statistics = ech_exec_touch(exec, ech_list_statistics(exec->plan, exec->list, step));
+    char *statistics = statistics_of(exec, step);
     const struct ech_folded *folded = &bucket->folded[step->count];
     exec->device->fill(ech_exec_queue(exec, step), statistics + folded->at, 0,
                        (size_t)folded->bytes);
-    return work_on_bucket(exec, step, step->count);
+    return work_on_bucket(exec, step, statistics, step->count);
 }
 
 /* ---- FOLD ---- */
