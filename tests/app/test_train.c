@@ -271,13 +271,15 @@ static ech_status run_poisoned(ech_comm *comm, const ech_design *design, void *c
     int weight = 0;
     while (!strstr(design->model->param.at[weight].name, "h.1.mlp.c_fc.weight")) weight++;
     float *data = ech_exec_param(session.exec, weight).data;
-    float healthy = data[5];
-    if (ech_comm_rank(comm) == 1) data[5] = INFINITY;
-    float *other = ech_exec_param(session.exec, 1).data;
-    if (ech_comm_rank(comm) == 0) p->before = other[0];
+    float healthy, bad = INFINITY, large = 3e38f, *other = ech_exec_param(session.exec, 1).data;
+    ech_exec_copy(session.exec, &healthy, data + 5, sizeof healthy);
+    if (ech_comm_rank(comm) == 1) ech_exec_copy(session.exec, data + 5, &bad, sizeof bad);
+    if (ech_comm_rank(comm) == 0) ech_exec_copy(session.exec, &p->before, other, sizeof p->before);
     ECH_TRY(ech_exec_run(session.exec, ECH_LIST_TRAIN, 0));
-    if (ech_comm_rank(comm) == 1) data[5] = healthy; /* the parameter itself is not the finding */
-    if (ech_comm_rank(comm) == 1 && !p->passes) data[6] = 3e38f;
+    if (ech_comm_rank(comm) == 1) { /* the parameter itself is not the finding */
+        ech_exec_copy(session.exec, data + 5, &healthy, sizeof healthy);
+        if (!p->passes) ech_exec_copy(session.exec, data + 6, &large, sizeof large);
+    }
     ech_finding finding;
     bool withheld = ech_exec_readings(session.exec)->withheld;
     ECH_TRY(ech_exec_find_nonfinite(session.exec, 0, &finding));
@@ -285,7 +287,7 @@ static ech_status run_poisoned(ech_comm *comm, const ech_design *design, void *c
         p->finding = finding;
         p->withheld = withheld;
         p->updates = ech_exec_updates(session.exec);
-        p->after = other[0];
+        ech_exec_copy(session.exec, &p->after, other, sizeof p->after);
     }
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
@@ -296,16 +298,20 @@ static ech_status run_poisoned(ech_comm *comm, const ech_design *design, void *c
 static void test_finding_names_the_place(void **state)
 {
     (void)state;
-    poisoned p = {.config = fixture_config("gpt2", "training.micro_batch_size=3")};
-    assert_int_equal(fixture_run(p.config, 2, run_poisoned, &p), ECH_OK);
-    ech_config_destroy(p.config);
-    assert_true(p.withheld);
-    assert_int_equal(p.updates, 0); /* a withheld step advances nothing */
-    assert_true(p.before == p.after);
-    assert_int_equal(p.finding.rank, 1);
-    assert_int_equal(p.finding.block, 2);
-    assert_int_equal(p.finding.micro, 0);
-    assert_non_null(strstr(p.finding.what, "linear"));
+    static const char *const words[] = {"training.micro_batch_size=3",
+                                        "training.micro_batch_size=3 parallel.device=walled"};
+    for (int i = 0; i < 2; i++) {
+        poisoned p = {.config = fixture_config("gpt2", words[i])};
+        assert_int_equal(fixture_run(p.config, 2, run_poisoned, &p), ECH_OK);
+        ech_config_destroy(p.config);
+        assert_true(p.withheld);
+        assert_int_equal(p.updates, 0); /* a withheld step advances nothing */
+        assert_true(p.before == p.after);
+        assert_int_equal(p.finding.rank, 1);
+        assert_int_equal(p.finding.block, 2);
+        assert_int_equal(p.finding.micro, 0);
+        assert_non_null(strstr(p.finding.what, "linear"));
+    }
 }
 
 /* The search finds nothing, and the step stays withheld. */
