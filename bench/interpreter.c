@@ -168,7 +168,7 @@ static const ech_kernels idle_kernels = {
 #undef X
 };
 
-/* No batches are read: LOAD becomes one more NORM_SUM. */
+/* No batches are read: COUNT and LOAD become one more NORM_SUM each. */
 static int prepare_real(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
@@ -176,7 +176,8 @@ static int prepare_real(ech_plan *plan)
     plan->kernels = &idle_kernels;
     for (size_t s = 0; s < list->step.n; s++) {
         ech_step *step = &list->step.at[s];
-        if (step->kind == ECH_STEP_LOAD) step->kind = ECH_STEP_NORM_SUM;
+        bool reads = step->kind == ECH_STEP_COUNT || step->kind == ECH_STEP_LOAD;
+        if (reads) step->kind = ECH_STEP_NORM_SUM;
         if (ech_step_kind_phase(step->kind) >= 0) calls += step->calls;
     }
     return calls;
