@@ -86,7 +86,7 @@ def run_torch(bench, shape, variant):
     # Memory goes back to the system at once, so that what is resident says what is needed.
     job = dict(shape=shape, variant=torch_step.VARIANTS[variant], ranks=1,
                threads=train_step.THREADS, samples=shape["batch"], micro_batches=1, steps=3,
-               variables={})
+               compute="fp32", variables={})
     return common.run_torch(__file__, 1, train_step.THREADS, job, bench.folder)
 
 

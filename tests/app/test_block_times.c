@@ -210,8 +210,8 @@ static void measure(bool reversible)
     for (int b = 0; b < first->blocks; b++)
         for (int phase = 0; phase < ECH_PROFILE_PHASES; phase++) {
             const ech_profile_block *cost = &first->block[b];
-            /* The embedding has no B, and the head's does all. */
-            bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT) &&
+            /* The embedding's B adds two streams' gradients, or is none, and the head's does all. */
+            bool computes = !(b == 0 && phase == ECH_BACKWARD_INPUT && !reversible) &&
                             !(b == 3 && phase == ECH_BACKWARD_WEIGHT);
             if (phase >= ECH_RECOMPUTE)
                 computes = b > 0 && b < 3 && (phase != ECH_PROFILE_INVERT || reversible);

@@ -239,8 +239,9 @@ static void test_help(void **state)
         "  model.hidden_size\n      width C\n"
         "      whole number, 1 to 1000000; required; may not change on resume\n",
         "one of: gpt2 llama; required; may not change on resume\n",
-        "optimizer.eps\n      added to the root of the mean square\n      number, 0 to 1; "
-        "default 1e-8\n",
+        "optimizer.eps\n      added to the root of the mean square; muon: also to the norm by "
+        "which a matrix is\n"
+        "      divided\n      number, 0 to 1; default 1e-8\n",
         "true or false; default auto; may not change on resume\n",
         "list like [3, 1] of whole numbers, 0 to 1000000; or one of: even auto; default even\n",
         "default \"\"\n",
