@@ -24,9 +24,27 @@ static range group_of(int64_t n, int64_t group)
     return (range){n * group / GROUPS, n * (group + 1) / GROUPS};
 }
 
+/* Of a group, in bytes that are whole cache lines: sums of columns, those of ROWS rows, and the squares of each of these
+ * in each part of COLUMNS. */
+typedef struct rooms {
+    size_t columns, column, squares;
+} rooms;
+
+static rooms rooms_of(int64_t C)
+{
+    size_t lines = ((size_t)C + 15) / 16 * 16, parts = ((size_t)C + COLUMNS - 1) / COLUMNS;
+    return (rooms){lines * sizeof(double), lines * sizeof(float), parts * ROWS * sizeof(double)};
+}
+
+static size_t bytes_of_group(int64_t C)
+{
+    rooms r = rooms_of(C);
+    return r.columns + r.column + r.squares;
+}
+
 size_t ECH_CPU(scratch_adafactor_sums)(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    return (size_t)GROUPS * (size_t)dims[1] * sizeof(double);
+    return GROUPS * bytes_of_group(dims[1]);
 }
 
 typedef struct sums {
@@ -49,26 +67,33 @@ static double add_row(const sums *s, int64_t r, int64_t c, int64_t n, float *col
         row += q;
         weights += p[i] * p[i];
     }
-    *square += (double)weights;
+    *square = (double)weights;
     return (double)row;
 }
 
-/* rows: NULL, or of all rows; columns[C]: of this group. */
+/* rows: NULL, or of all rows; columns[C]: of this group, at the beginning of its memory. Memory is read row by row;
+ * squares are added by columns' parts. */
 static double sum_group(const sums *s, range group, double *rows, double *columns)
 {
     double square = 0;
-    memset(columns, 0, (size_t)s->C * sizeof *columns);
-    for (int64_t r = group.first; rows && r < group.end; r++) rows[r] = 0;
-    for (int64_t r = group.first; r < group.end; r += ROWS)
-        for (int64_t c = 0; c < s->C; c += COLUMNS) {
-            int64_t n = ech_part(s->C, c, COLUMNS), end = r + ech_part(group.end, r, ROWS);
-            ECH_ALIGNED float column[COLUMNS] = {0};
-            for (int64_t k = r; k < end; k++) {
-                double row = add_row(s, k, c, n, column, &square);
-                if (rows) rows[k] += row;
-            }
-            for (int64_t i = 0; i < n; i++) columns[c + i] += (double)column[i];
+    const rooms room = rooms_of(s->C);
+    float *column = (float *)(void *)((char *)columns + room.columns);
+    double *squares = (double *)(void *)((char *)column + room.column);
+    memset(columns, 0, room.columns);
+    for (int64_t r = group.first; r < group.end; r += ROWS) {
+        int64_t end = r + ech_part(group.end, r, ROWS);
+        memset(column, 0, room.column);
+        for (int64_t k = r; k < end; k++) {
+            double row = 0;
+            for (int64_t c = 0; c < s->C; c += COLUMNS)
+                row += add_row(s, k, c, ech_part(s->C, c, COLUMNS), column + c,
+                               &squares[c / COLUMNS * ROWS + k - r]);
+            if (rows) rows[k] = row;
         }
+        for (int64_t c = 0; c < s->C; c += COLUMNS)
+            for (int64_t k = r; k < end; k++) square += squares[c / COLUMNS * ROWS + k - r];
+        for (int64_t c = 0; c < s->C; c++) columns[c] += (double)column[c];
+    }
     return square;
 }
 
@@ -81,16 +106,19 @@ void ECH_CPU(adafactor_sums)(ech_kernel_context *context, const ech_tensor *para
     ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
     int64_t R = grad->shape[0], C = grad->shape[1];
     sums s = {param, grad, C, (float)update->grad_scale, (float)update->eps};
-    double *parts = ech_scratch(context, (size_t)GROUPS * (size_t)C * sizeof *parts);
+    const size_t bytes = bytes_of_group(C);
+    char *parts = ech_scratch(context, GROUPS * bytes);
     double squares[GROUPS], *all = square->data, *column = columns->data;
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t g = 0; g < GROUPS; g++)
-        squares[g] = sum_group(&s, group_of(R, g), rows ? rows->data : NULL, parts + g * C);
+        squares[g] = sum_group(&s, group_of(R, g), rows ? rows->data : NULL,
+                               (double *)(void *)(parts + (size_t)g * bytes));
     *all = 0;
     for (int g = 0; g < GROUPS; g++) *all += squares[g];
     for (int64_t c = 0; c < C; c++) {
         column[c] = 0;
-        for (int g = 0; g < GROUPS; g++) column[c] += parts[g * C + c];
+        for (size_t g = 0; g < GROUPS; g++)
+            column[c] += ((const double *)(const void *)(parts + g * bytes))[c];
     }
 }
 
