@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device to test with: its memory and kernels are the CPU's, but each queue is a thread that rests for a random while
- * before some of its work. So who relies on an order that no event makes is found out. How long a queue rests depends on
+ * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each queue is a thread that
+ * rests for a random while before some of its work. So who relies on an order that no event makes is found out. How long a queue rests depends on
  * its number and on its work's alone.
  */
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "device/cores.h"
-#include "device/cpu.h"
+#include "device/walled.h"
 
 /* One piece of work in so many is rested before, for at most so long. */
 enum { RESTS = 4, LONGEST_NS = 100000 };
@@ -146,12 +146,17 @@ static void do_fill(void *argument)
 
 static void copy(ech_queue *queue, void *to, const void *from, size_t bytes)
 {
-    call(queue, do_copy, &(move){.to = to, .from = from, .bytes = bytes}, sizeof(move));
+    call(queue, do_copy,
+         &(move){.to = ech_device_walled_reach(to),
+                 .from = ech_device_walled_reach(from),
+                 .bytes = bytes},
+         sizeof(move));
 }
 
 static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 {
-    call(queue, do_fill, &(move){.to = to, .byte = byte, .bytes = bytes}, sizeof(move));
+    call(queue, do_fill, &(move){.to = ech_device_walled_reach(to), .byte = byte, .bytes = bytes},
+         sizeof(move));
 }
 
 /* ---- events ---- */
@@ -241,10 +246,11 @@ const ech_device ech_device_queued = {
     .name = "queued",
     .alignment = ECH_DEVICE_CPU_ALIGNMENT,
     .is_immediate = false,
-    .alloc = ech_device_cpu_alloc,
-    .release = ech_device_cpu_release,
+    .alloc = ech_device_walled_alloc,
+    .release = ech_device_walled_release,
     .memory_bytes = ech_device_cpu_memory_bytes,
     .cores = ech_device_cpu_cores,
+    .reach = ech_device_walled_reach,
     .queue_create = queue_create,
     .queue_destroy = queue_destroy,
     .event_create = event_create,

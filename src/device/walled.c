@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #include "base/text.h"
-#include "device/cpu.h"
+#include "device/walled.h"
 
 /* Addresses from `first` on, of all memory of this device, and as many behind them, at which it is. */
 enum { PAGE = 4096 };
@@ -21,7 +21,7 @@ static size_t taken; /* of `room`, by what was allocated since there was nothing
 static int alive;    /* allocations */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void *walled_reach(const void *address)
+void *ech_device_walled_reach(const void *address)
 {
     uintptr_t at = (uintptr_t)address, from = (uintptr_t)first;
     bool is_mine = first && at >= from && at < from + room;
@@ -60,7 +60,7 @@ static size_t whole_pages(size_t bytes)
     return (bytes / PAGE + 1) * PAGE;
 }
 
-static ech_status walled_alloc(size_t bytes, void **out)
+ech_status ech_device_walled_alloc(size_t bytes, void **out)
 {
     pthread_mutex_lock(&lock);
     ech_status status = take(whole_pages(bytes < room ? bytes : room), out);
@@ -68,7 +68,7 @@ static ech_status walled_alloc(size_t bytes, void **out)
     return status;
 }
 
-static void walled_release(void *memory, size_t bytes)
+void ech_device_walled_release(void *memory, size_t bytes)
 {
     if (!memory) return;
     pthread_mutex_lock(&lock);
@@ -81,23 +81,23 @@ static void walled_release(void *memory, size_t bytes)
 
 static void walled_copy(ech_queue *queue, void *to, const void *from, size_t bytes)
 {
-    ech_device_cpu_copy(queue, walled_reach(to), walled_reach(from), bytes);
+    ech_device_cpu_copy(queue, ech_device_walled_reach(to), ech_device_walled_reach(from), bytes);
 }
 
 static void walled_fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 {
-    ech_device_cpu_fill(queue, walled_reach(to), byte, bytes);
+    ech_device_cpu_fill(queue, ech_device_walled_reach(to), byte, bytes);
 }
 
 const ech_device ech_device_walled = {
     .name = "walled",
     .alignment = ECH_DEVICE_CPU_ALIGNMENT,
     .is_immediate = true,
-    .alloc = walled_alloc,
-    .release = walled_release,
+    .alloc = ech_device_walled_alloc,
+    .release = ech_device_walled_release,
     .memory_bytes = ech_device_cpu_memory_bytes,
     .cores = ech_device_cpu_cores,
-    .reach = walled_reach,
+    .reach = ech_device_walled_reach,
     .queue_create = ech_device_cpu_queue_create,
     .queue_destroy = ech_device_cpu_queue_destroy,
     .event_create = ech_device_cpu_event_create,

@@ -21,8 +21,7 @@ static const handler handlers[ECH_STEPS] = {
 
 ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
 {
-    if (step->lane != ECH_LANE_COMPUTE && exec->device->is_immediate)
-        ech_ledger_check(exec, step, true);
+    if (step->lane != ECH_LANE_COMPUTE) ech_ledger_check(exec, step, true);
     return handlers[step->kind](exec, step);
 }
 
@@ -66,18 +65,6 @@ static ech_status compute_step(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-static ech_status run_step(ech_exec *exec, const ech_step *step)
-{
-    bool compute = step->lane == ECH_LANE_COMPUTE;
-    return compute ? compute_step(exec, step) : ech_exec_handle(exec, step);
-}
-
-/* Handlers that touch device memory by themselves, or call kernels that run at once. */
-static bool touches_device(const ech_step *step)
-{
-    return step->lane == ECH_LANE_COMPUTE || step->kind == ECH_STEP_SAVE;
-}
-
 /* For what a step comes after its queue waits, or where queues do not this thread. False: the run has failed. */
 static bool await(ech_exec *exec, const ech_step *step)
 {
@@ -95,13 +82,15 @@ static bool await(ech_exec *exec, const ech_step *step)
 static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
 {
     const ech_list *list = exec->list;
-    for (size_t s = 0; s < list->step.n; s++) {
+    const int *order = exec->events.order[list->kind];
+    for (size_t i = 0; i < list->step.n; i++) {
+        size_t s = order ? (size_t)order[i] : i;
         const ech_step *step = &list->step.at[s];
         if (engine_for(exec, step) != kind) continue;
         if (!await(exec, step)) return ECH_OK;
         ech_exec_begin(exec, (int)s);
-        bool whole = touches_device(step) && !exec->device->is_immediate;
-        ECH_TRY(whole ? ech_exec_put(exec, step, run_step) : run_step(exec, step));
+        bool compute = step->lane == ECH_LANE_COMPUTE;
+        ECH_TRY(compute ? compute_step(exec, step) : ech_exec_handle(exec, step));
         ech_exec_complete(exec, (int)s);
     }
     return ECH_OK;

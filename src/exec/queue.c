@@ -20,18 +20,9 @@ static int count_queues(const ech_exec *exec)
     return ECH_LANES + 2 * ((int)exec->plan->model->block.n + 1);
 }
 
-/* Messages of one kind across one boundary keep their order; they wait for no others. */
-static ech_queue **find_queue(const ech_exec *exec, const ech_step *step)
-{
-    if (step->lane != ECH_LANE_SEND && step->lane != ECH_LANE_RECEIVE)
-        return &exec->queue[step->lane];
-    int message = 2 * ech_step_boundary(step) + ech_step_kind_is_gradient(step->kind);
-    return &exec->queue[ECH_LANES + message];
-}
-
 ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step)
 {
-    return *find_queue(exec, step);
+    return exec->queue[ech_step_queue(step)];
 }
 
 static ech_status make_queues(ech_exec *exec)
@@ -41,7 +32,7 @@ static ech_status make_queues(ech_exec *exec)
     ECH_TRY(exec->device->queue_create(&exec->queue[ECH_LANE_COMPUTE]));
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < plan->list[l].step.n; s++) {
-            ech_queue **queue = find_queue(exec, &plan->list[l].step.at[s]);
+            ech_queue **queue = &exec->queue[ech_step_queue(&plan->list[l].step.at[s])];
             if (!*queue) ECH_TRY(exec->device->queue_create(queue));
         }
     return ECH_OK;
@@ -80,6 +71,11 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
     ECH_TRY(make_events(exec, steps, &events->begins));
     ECH_TRY(make_events(exec, steps, &events->ends));
     ECH_TRY(make_events(exec, ticks, &events->marks));
+    for (int l = 0; l < ECH_LIST_KINDS; l++) {
+        events->order[l] =
+            ech_pool_alloc(exec->pool, exec->plan->list[l].step.n * sizeof *events->order[l]);
+        ech_list_put_order(&exec->plan->list[l], events->order[l]);
+    }
     for (int q = 0; q < count_queues(exec); q++)
         if (exec->queue[q]) exec->device->call(exec->queue[q], prepare_thread, &exec, sizeof exec);
     events->marked.at = ech_grow(NULL, &events->marked.capacity, ticks, sizeof(int));
@@ -112,7 +108,7 @@ void ech_queue_record(ech_exec *exec, int step, bool ends)
     const ech_step *of = &exec->list->step.at[step];
     ech_event **events = ends ? exec->events.ends : exec->events.begins;
     exec->device->record(events[step], ech_exec_queue(exec, of));
-    if (ends) exec->events.put = (size_t)step + 1;
+    if (ends && of->lane == ECH_LANE_COMPUTE) exec->events.put = (size_t)step + 1;
 }
 
 void ech_queue_mark(ech_exec *exec, int tick)

@@ -227,7 +227,6 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     }
     if (!list.tensor.n || !ech_checkpoint_has_state(checkpoint, list.tensor.at[0].name))
         return ECH_OK;
-    ECH_TRY(ech_exec_settle(exec));
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
@@ -280,5 +279,5 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
         ech_exec_round_weights(exec, i, 0);
         for (int v = 1; v < exec->plan->versions; v++) ech_exec_copy_weights(exec, i, 0, v);
     }
-    return ech_exec_settle(exec);
+    return ECH_OK;
 }

@@ -52,6 +52,7 @@ ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *row = staged_row(exec, step->turn);
     const ech_batch *batch;
+    if (step->turn > 0) ECH_TRY(ech_exec_settle(exec)); /* LOAD copies from the batch before */
     ECH_TRY(ech_exec_find_batch(exec, step, &batch));
     ech_exec_mark(exec, step->tick);
     memset(row, 0, row_bytes(exec));

@@ -65,8 +65,10 @@ typedef struct ech_events {
     ech_event **queue;          /* [queues] the end of what the run has put there */
     ech_event **begins, **ends; /* [steps of the list] */
     ech_event **marks;          /* [ticks of the list] */
+    int *order[ECH_LIST_KINDS]; /* [steps] in which they are put on queues */
     ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
-    size_t put, shown; /* steps of this run that were put on queues; that the board has shown */
+    size_t put,
+        shown; /* steps of the list up to the last of the compute lane that was put; that was shown */
 } ech_events;
 
 /* Value of exec->awaited: the compute lane is at the list's end and waits for everything under way. */
