@@ -16,7 +16,7 @@ size_t ECH_CPU(scratch_sm3_maxima)(ech_dtype dtype, int threads, const int64_t *
 /* A NaN is smaller than everything. */
 static float smaller(float a, float b)
 {
-    return (a < b) | (a != a) ? a : b;
+    return ((a < b) | (a != a)) ? a : b;
 }
 
 /* Of a part of row r the maximum of nu, and of each column that so far: as bits, which from 0 on are ordered as numbers
