@@ -24,6 +24,7 @@ typedef struct ech_event ech_event;
 typedef struct ech_device {
     const char *name;
     size_t alignment; /* bytes at whose multiples kernels want tensors to begin */
+    int64_t loss_rows; /* the least rows of logits that keep it busy: a chunk of the loss has as many */
     /* Whatever is put on a queue has ended when the call returns. Then queues do not wait for each other: who puts work
      * there waits first, on the host. */
     bool is_immediate;

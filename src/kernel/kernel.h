@@ -196,6 +196,9 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype);
  * queue (ech_kernel_context_defer). NULL as of ech_kernels_fast. */
 const ech_kernels *ech_kernels_on(const struct ech_device *device, ech_dtype dtype);
 
+/* The least rows of a chunk of logits, by the device's name (ech_device.loss_rows). */
+int64_t ech_kernels_loss_rows(const char *device);
+
 const char *ech_op_name(ech_op op);
 /* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);

@@ -16,15 +16,15 @@ typedef struct head_options {
     int64_t V, first;
 } head_options;
 
-/* Logits of a chunk take about this many bytes, but a chunk is at least CHUNK_ROWS rows, and there are at most
+/* Logits of a chunk take about this many bytes, but a chunk has at least the device's loss_rows, and there are at most
  * MOST_CHUNKS: each has nodes of its own, of which plans speak one by one. */
-enum { CHUNK_BYTES = 4 << 20, CHUNK_ROWS = 256, MOST_CHUNKS = 256 };
+enum { CHUNK_BYTES = 4 << 20, MOST_CHUNKS = 256 };
 
 static int64_t most_rows(const ech_block_options *options, int64_t V)
 {
     int64_t row = ech_axis_local(ECH_AXIS_VOCAB, V, options->sharding) *
                   (int64_t)ech_dtype_bytes(options->wide);
-    int64_t most = CHUNK_BYTES / row > CHUNK_ROWS ? CHUNK_BYTES / row : CHUNK_ROWS;
+    int64_t most = CHUNK_BYTES / row > options->loss_rows ? CHUNK_BYTES / row : options->loss_rows;
     int64_t even = (options->rows + MOST_CHUNKS - 1) / MOST_CHUNKS;
     return most > even ? most : even;
 }

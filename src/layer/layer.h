@@ -210,6 +210,7 @@ typedef struct ech_block_options {
     bool documents;      /* attention and positions stay inside of documents */
     int64_t rows;        /* B·T' of a micro-batch; 0: not known yet */
     ech_dtype wide;      /* of logits: whose chunks have so many bytes */
+    int64_t loss_rows;   /* of a chunk of logits, at least: the device's */
     ech_type stream;     /* of what crosses block boundaries, and residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
     int recompute; /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */

@@ -240,14 +240,16 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     for (size_t c = 0; c < report->alike.n; c++)
         json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
     json_auto_t *all = json_pack(
-        "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:b}",
+        "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o, "
+        "s:b}",
         "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
         batch_json(report->design), "grid", grid_json(report->design), "balance", balance, "world",
         report->design->world, "threads", (json_int_t)config->parallel.threads, "comm",
         ech_config_name(config, "parallel.comm"), "schedule", config->parallel.schedule,
-        "reduction", ech_config_name(config, "parallel.reduction"), "device_limit_bytes",
-        (json_int_t)config->memory.device_limit, "ranks", ranks_json(report), "plans", plans,
-        "calendar", calendar_json(config), "checked", report->checked);
+        "reduction", ech_config_name(config, "parallel.reduction"), "device",
+        ech_config_name(config, "parallel.device"), "instruction_set", ech_plan_isa(),
+        "device_limit_bytes", (json_int_t)config->memory.device_limit, "ranks", ranks_json(report),
+        "plans", plans, "calendar", calendar_json(config), "checked", report->checked);
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

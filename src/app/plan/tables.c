@@ -89,13 +89,28 @@ static size_t find_largest(const ech_plan_report *report)
     return largest;
 }
 
+/* Scratch and alignment are its. */
+static const char *device_of(const ech_plan_report *report)
+{
+    return ech_config_name(report->design->config, "parallel.device");
+}
+
+const char *ech_plan_isa(void)
+{
+    ech_isa isa = ECH_ISA_PORTABLE;
+    bool decided = ech_isa_decide(&isa) == ECH_OK; /* for the design's kernels */
+    ECH_ASSERT(decided);
+    return ech_isa_name(isa);
+}
+
 /* The first kinds, the one that needs the most, and the last. */
 static void print_memory_table(const ech_plan_report *report, ech_text *out)
 {
     bool snapshot = false;
     size_t kinds = report->alike.n, largest = find_largest(report), left = 0;
     for (size_t c = 0; c < kinds; c++) snapshot |= report->alike.at[c].plan->snapshots;
-    ech_text_append(out, "memory      by rank; limit %s; rank %d needs the most\n",
+    ech_text_append(out, "memory      by rank, on %s (%s); limit %s; rank %d needs the most\n",
+                    device_of(report), ech_plan_isa(),
                     ECH_BYTES(report->design->config->memory.device_limit),
                     report->alike.at[largest].rank);
     print_memory_row(NULL, snapshot, out);
@@ -146,7 +161,8 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
         return;
     }
     print_buckets(plan, out);
-    ech_text_append(out, "memory      of rank %d; limit %s\n", plan->rank,
+    ech_text_append(out, "memory      of rank %d, on %s (%s); limit %s\n", plan->rank,
+                    device_of(report), ech_plan_isa(),
                     ECH_BYTES(report->design->config->memory.device_limit));
     ech_print_memory(plan, out);
 }
