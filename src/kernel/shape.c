@@ -4,6 +4,7 @@
  */
 #include "kernel/shape.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,44 +17,84 @@ static const char *const row_shapes[ECH_OPS] = {
 #undef X
 };
 
-/* What a row says of one tensor. */
+/* What a row says of one tensor. A letter may have a second one ("Tq"), and a digit is a size. */
 typedef struct rule {
     const char *name;
     int name_length;
-    bool optional, strided;
+    bool optional, strided, wide, either;
+    ech_dtype fixed; /* ECH_DTYPES: of the table's type, or what `wide` and `either` say */
+    bool any;        /* "(...)" */
+    int dims, letter[ECH_MAX_DIMS];
+} rule;
+
+enum { MOST_TENSORS = 16 };
+static struct {
+    int tensors;
+    rule tensor[MOST_TENSORS];
+} row[ECH_OPS];
+
+/* What a call's tensor has to be. */
+typedef struct wanted {
+    const rule *of;
     ech_dtype dtype, other; /* two where either will do */
     int dims;
     int64_t shape[ECH_MAX_DIMS];
-} rule;
+} wanted;
 
-/* What the tensors so far have decided: the sizes of letters ("R", "Tq"), and the shape "(...)". */
+/* What the tensors so far have decided: the sizes of letters, and the shape "(...)". */
 typedef struct sizes {
     int n, letter[MOST_LETTERS];
     int64_t size[MOST_LETTERS];
     const ech_tensor *any;
 } sizes;
 
+/* ---- a row's text, read once ---- */
+
 /* Reads "optional either NAME(" and returns what follows. */
-static const char *read_words(const char *at, ech_dtype real, rule *out)
+static const char *read_words(const char *at, rule *out)
 {
     size_t n = 0;
-    *out = (rule){.dtype = real, .other = real};
+    *out = (rule){.fixed = ECH_DTYPES};
     for (;; at += n) {
         at += strspn(at, "(), ");
         n = strcspn(at, " (");
         if (at[n] == '(') break;
         out->optional |= strncmp(at, "optional", n) == 0;
         out->strided |= strncmp(at, "strided", n) == 0;
-        bool wide = strncmp(at, "wide", n) == 0;
-        if (wide || strncmp(at, "either", n) == 0) out->other = ech_dtype_wide(real);
-        if (wide) out->dtype = out->other;
+        out->wide |= strncmp(at, "wide", n) == 0;
+        out->either |= strncmp(at, "either", n) == 0;
         for (ech_dtype d = 0; d < ECH_DTYPES; d++)
-            if (strncmp(at, ech_dtype_name(d), n) == 0) out->dtype = out->other = d;
+            if (strncmp(at, ech_dtype_name(d), n) == 0) out->fixed = d;
     }
     out->name = at;
     out->name_length = (int)n;
     return at + n + 1;
 }
+
+/* Reads "R,C)" or "...)" and returns the end. */
+static const char *read_sizes(const char *at, rule *out)
+{
+    out->any = *at == '.';
+    if (out->any) return at + 3;
+    for (; *at != ')'; at += *at == ',') {
+        int letter = *at++;
+        if (*at != ',' && *at != ')') letter = letter << 8 | *at++;
+        out->letter[out->dims++] = letter;
+    }
+    return at;
+}
+
+static void read_rows(void)
+{
+    for (int op = 0; op < ECH_OPS; op++)
+        for (const char *at = row_shapes[op]; strcmp(at, "))") != 0;) {
+            ECH_ASSERT(row[op].tensors < MOST_TENSORS);
+            rule *out = &row[op].tensor[row[op].tensors++];
+            at = read_sizes(read_words(at, out), out);
+        }
+}
+
+/* ---- a call ---- */
 
 static int64_t size_of(int letter, sizes *known, int64_t given)
 {
@@ -66,21 +107,21 @@ static int64_t size_of(int letter, sizes *known, int64_t given)
     return given;
 }
 
-/* Reads "R,C)" or "...)" and returns the end. */
-static const char *read_sizes(const char *at, const ech_tensor *x, sizes *known, rule *out)
+static void resolve(const rule *of, ech_dtype real, const ech_tensor *x, sizes *known, wanted *out)
 {
-    if (*at == '.') {
+    ech_dtype wide = ech_dtype_wide(real);
+    out->of = of;
+    out->dtype = of->fixed != ECH_DTYPES ? of->fixed : of->wide ? wide : real;
+    out->other = of->either ? wide : out->dtype;
+    if (of->any) {
         if (!known->any) known->any = x;
         out->dims = known->any->dims;
         memcpy(out->shape, known->any->shape, sizeof out->shape);
-        return at + 3;
+        return;
     }
-    for (; *at != ')'; at += *at == ',') {
-        int d = out->dims++, letter = *at++;
-        if (*at != ',' && *at != ')') letter = letter << 8 | *at++;
-        out->shape[d] = size_of(letter, known, d < x->dims ? x->shape[d] : 0);
-    }
-    return at;
+    out->dims = of->dims;
+    for (int d = 0; d < of->dims; d++)
+        out->shape[d] = size_of(of->letter[d], known, d < x->dims ? x->shape[d] : 0);
 }
 
 static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, ech_dtype other, int dims,
@@ -96,45 +137,46 @@ static void print_shape(char text[TEXT_BYTES], ech_dtype dtype, ech_dtype other,
 }
 
 static _Noreturn void refuse(const char *file, int line, const rule *of, const ech_tensor *x,
-                             const char *wanted)
+                             const char *expected)
 {
     char got[TEXT_BYTES], message[3 * TEXT_BYTES];
     print_shape(got, x->dtype, x->dtype, x->dims, x->shape);
     snprintf(message, sizeof message, "tensor %.*s is %s, expected %s", of->name_length, of->name,
-             got, wanted);
+             got, expected);
     ech_assert_failed(file, line, message);
 }
 
-static void check(const char *file, int line, const ech_tensor *x, const rule *wanted)
+static void check(const char *file, int line, const ech_tensor *x, const wanted *w)
 {
     int last = x->dims - 1;
-    bool same = (x->dtype == wanted->dtype || x->dtype == wanted->other) && x->dims == wanted->dims;
-    for (int d = 0; same && d < x->dims; d++) same = x->shape[d] == wanted->shape[d];
+    bool same = (x->dtype == w->dtype || x->dtype == w->other) && x->dims == w->dims;
+    for (int d = 0; same && d < x->dims; d++) same = x->shape[d] == w->shape[d];
     if (!same) {
         char text[TEXT_BYTES];
-        print_shape(text, wanted->dtype, wanted->other, wanted->dims, wanted->shape);
-        refuse(file, line, wanted, x, text);
+        print_shape(text, w->dtype, w->other, w->dims, w->shape);
+        refuse(file, line, w->of, x, text);
     }
-    if (!wanted->strided && !ech_tensor_is_contiguous(x))
-        refuse(file, line, wanted, x, "contiguous memory");
+    if (!w->of->strided && !ech_tensor_is_contiguous(x))
+        refuse(file, line, w->of, x, "contiguous memory");
     if (last >= 0 && x->shape[last] > 1 && x->stride[last] != 1)
-        refuse(file, line, wanted, x, "a last stride of 1");
-    if (!x->data && ech_tensor_count(x) > 0) refuse(file, line, wanted, x, "memory");
+        refuse(file, line, w->of, x, "a last stride of 1");
+    if (!x->data && ech_tensor_count(x) > 0) refuse(file, line, w->of, x, "memory");
 }
 
 void ech_shapes_check(const char *file, int line, ech_op op, ech_dtype real, int n,
                       const ech_tensor *const *x)
 {
-    const char *at = row_shapes[op];
-    sizes known = {0};
-    rule wanted;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    sizes known = {.n = 0};
+    wanted w;
+    pthread_once(&once, read_rows);
+    ECH_ASSERT(n == row[op].tensors);
     for (int i = 0; i < n; i++) {
-        at = read_words(at, real, &wanted);
-        ECH_ASSERT(x[i] || wanted.optional);
-        at = x[i] ? read_sizes(at, x[i], &known, &wanted) : strchr(at, ')');
-        if (x[i]) check(file, line, x[i], &wanted);
+        ECH_ASSERT(x[i] || row[op].tensor[i].optional);
+        if (!x[i]) continue;
+        resolve(&row[op].tensor[i], real, x[i], &known, &w);
+        check(file, line, x[i], &w);
     }
-    ECH_ASSERT(strcmp(at, "))") == 0);
 }
 
 ech_tensor ech_shape_transposed(const ech_tensor *x, bool transposed)
@@ -158,9 +200,10 @@ static void check_starts(const char *file, int line, const ech_tensor *starts, c
 {
     char message[3 * TEXT_BYTES];
     int64_t samples = (rows->first + count - 1) / rows->tokens + 1, T = rows->whole;
-    const rule wanted = {"starts",         6,         .dtype = ECH_I32,
-                         .other = ECH_I32, .dims = 2, .shape = {starts->shape[0], T}};
-    check(file, line, starts, &wanted);
+    static const rule of = {.name = "starts", .name_length = 6};
+    const wanted w = {
+        .of = &of, .dtype = ECH_I32, .other = ECH_I32, .dims = 2, .shape = {starts->shape[0], T}};
+    check(file, line, starts, &w);
     ECH_ASSERT(starts->shape[0] >= samples);
     for (int64_t i = 0; i < samples * T; i++) {
         int64_t start = ech_document_start(starts, i / T, i % T);
