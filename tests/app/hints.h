@@ -25,7 +25,9 @@ typedef struct random_run {
 static inline bool is_assignment(const char *word, size_t n)
 {
     const char *sign = memchr(word, '=', n), *dot = memchr(word, '.', n);
-    return sign && dot && dot < sign && sign + 1 < word + n && islower((unsigned char)word[0]);
+    bool complained_of = word[n - 1] == ':';
+    return sign && dot && dot < sign && sign + 1 < word + n && islower((unsigned char)word[0]) &&
+           !complained_of;
 }
 
 /* The assignment again, in place of what was there before. */
