@@ -43,7 +43,7 @@ static inline runner runner_open(int64_t batch, int64_t tokens)
                 .kernels = ech_kernels_ref(ECH_F64),
                 .purpose = ECH_TRAIN};
     r.pool = ech_pool_create();
-    r.block = ech_block_create(r.pool, "block", 3, (ech_block_options){0});
+    r.block = ech_block_create(r.pool, "block", 3, (ech_block_options){.loss_rows = 256});
     ECH_ASSERT(ech_kernel_context_create(1, &r.context) == ECH_OK);
     return r;
 }

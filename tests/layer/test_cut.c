@@ -209,6 +209,7 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
         ech_block_options options = i ? grid(t, 1, H, 0, false) : (ech_block_options){0};
         options.rows = samples * tokens;
         options.wide = ECH_F64;
+        options.loss_rows = 256;
         of->block = ech_block_create(of->pool, "head alone", 3, options);
         int targets = ech_block_batch(of->block, ECH_TARGETS);
         int weights = ech_block_batch(of->block, ECH_WEIGHTS);
