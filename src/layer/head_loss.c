@@ -273,7 +273,7 @@ const ech_layer ech_layer_row_head_gather = {
 static ech_tensor combine(const ech_call *call, int64_t n)
 {
     ech_tensor own = ech_tensor_2d(call->in[1].data, ECH_F64, n, ECH_LOSS_STATS);
-    if (call->tensor_size == 1) return own;
+    if (call->tensor_size <= 1) return own;
     ech_tensor parts =
         ech_tensor_view(own.data, ECH_F64, 3, (int64_t[]){call->tensor_size, n, ECH_LOSS_STATS});
     ech_tensor stats = ech_tensor_2d(call->context->scratch, ECH_F64, n, ECH_LOSS_STATS);
