@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each queue is a thread that
- * rests for a random while before some of its work. So who relies on an order that no event makes is found out. How long a queue rests depends on
- * its number and on its work's alone.
+ * rests for a random while before some of its work. So who relies on an order that no event makes is found out. How long
+ * a queue rests depends on its number and on its work's alone.
  */
 #include <pthread.h>
 #include <stdlib.h>

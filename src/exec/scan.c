@@ -17,15 +17,16 @@ static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
     for (int d = 0; d < x->dims; d++) *(d < 2 && !whole ? &rows : &width) *= x->shape[d];
     for (int64_t row = 0; row < rows; row++) {
         int64_t offset = 0;
+        double at = -1;
         if (!whole) offset = row / x->shape[1] * x->stride[0] + row % x->shape[1] * x->stride[1];
         ech_tensor part = ech_tensor_1d(
             (char *)x->data + (size_t)offset * ech_dtype_bytes(x->dtype), x->dtype, width);
         exec->plan->kernels->find_nonfinite(exec->context, &part, &found);
-        int64_t at = (int64_t)ech_kernel_context_read(exec->context, &found);
+        ech_exec_read(exec, &found, &at);
         if (at < 0) continue;
-        ech_tensor element = ech_tensor_rows(&part, at, 1);
+        ech_tensor element = ech_tensor_rows(&part, (int64_t)at, 1);
         ech_exec_read(exec, &element, value);
-        return row * width + at;
+        return row * width + (int64_t)at;
     }
     return -1;
 }

@@ -3,7 +3,6 @@
  * The context of kernel calls: the libraries' threads, their binding to cores, and first touch of memory. Builds
  * without cpu/ compile this without OpenMP and have one thread.
  */
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 
@@ -48,15 +47,6 @@ void ech_kernel_context_defer(ech_kernel_context *context, const ech_device *dev
     context->queue = queue;
     context->inner = ech_calloc(1, sizeof *context->inner);
     context->inner->threads = context->threads;
-}
-
-double ech_kernel_context_read(const ech_kernel_context *context, const ech_tensor *number)
-{
-    double value = 0;
-    if (!context->device) return *(const double *)number->data;
-    ech_status status =
-        ech_device_copy_now(context->device, context->queue, &value, number->data, sizeof value);
-    return status == ECH_OK ? value : NAN;
 }
 
 /* The calling thread is bound to all of the cores: the library sometimes asks OpenMP for fewer threads, whereupon

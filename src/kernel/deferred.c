@@ -160,8 +160,3 @@ const ech_kernels *ech_kernels_on(const ech_device *device, ech_dtype dtype)
     pthread_once(&once, make_tables);
     return tables[dtype].name ? &tables[dtype] : NULL;
 }
-
-int64_t ech_kernels_loss_rows(const char *device)
-{
-    return ech_device_find(device)->loss_rows;
-}

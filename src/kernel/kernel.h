@@ -54,8 +54,6 @@ void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 /* Calls of deferred tables (ech_kernels_on) with this context are put on that queue. */
 void ech_kernel_context_defer(ech_kernel_context *context, const struct ech_device *device,
                               struct ech_queue *queue);
-/* A fp64 number on the device, for the host, which waits for it. */
-double ech_kernel_context_read(const ech_kernel_context *context, const ech_tensor *number);
 /* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as tensors are when kernels
  * compute on them. So pages are on the NUMA node that uses them, and kernels have no page faults. */
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "device/device.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/rows.h"
 #ifdef ECH_KERNEL_CPU
@@ -175,6 +176,11 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype)
 {
     ech_isa isa;
     return ech_isa_decide(&isa) == ECH_OK ? ech_kernels_of(isa, dtype) : NULL;
+}
+
+int64_t ech_kernels_loss_rows(const char *device)
+{
+    return ech_device_find(device)->loss_rows;
 }
 
 const char *ech_op_name(ech_op op)
