@@ -108,13 +108,21 @@ static void test_arguments_are_those_of_the_call(void **state)
     ech_kernel_context_destroy(context);
 }
 
+/* The definition's, which every instruction set's is. */
 static int64_t hash_of(ech_dtype dtype, void *data, int64_t n, int64_t first)
 {
-    int64_t hash = 0;
+    int64_t hash = 0, fast;
     ech_tensor x = ech_tensor_1d(data, dtype, n), sum = ech_tensor_view(&hash, ECH_I64, 0, NULL);
+    ech_tensor to = ech_tensor_view(&fast, ECH_I64, 0, NULL);
     ech_kernel_context *context;
-    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
     ech_kernels_ref(dtype)->hash(context, &x, first, &sum);
+    for (ech_isa isa = 0; isa < ECH_ISAS; isa++) {
+        if (!ech_kernels_of(isa, dtype)) continue;
+        fast = 0;
+        ech_kernels_of(isa, dtype)->hash(context, &x, first, &to);
+        assert_true(fast == hash);
+    }
     ech_kernel_context_destroy(context);
     return hash;
 }
@@ -139,6 +147,11 @@ static void test_hashes(void **state)
         }
         assert_true(whole == hash_of(types[t], bytes, N, 7));
     }
+    enum { MANY = 100003 }; /* so that threads divide them */
+    char *many = ech_calloc(MANY, sizeof(float));
+    for (size_t i = 0; i < MANY * sizeof(float); i++) many[i] = (char)(i * i >> 3);
+    assert_true(hash_of(ECH_F32, many, MANY, 3) != hash_of(ECH_BF16, many, MANY, 3));
+    free(many);
     int64_t hash = 0x0123456789abcdef;
     double parts[8];
     ech_tensor sum = ech_tensor_view(&hash, ECH_I64, 0, NULL);

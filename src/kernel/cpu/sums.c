@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums of squares in blocks, and the search for the first NaN or infinity.
+ * Sums of squares in blocks, the search for the first NaN or infinity, and hashes.
  */
 #include "kernel/cpu/part.h"
+#include "kernel/hash.h"
 #include "kernel/shape.h"
 
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
@@ -44,7 +45,8 @@ static bool all_finite(int64_t n, const float *x)
     return largest < 0x7f800000u;
 }
 
-void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *first)
+void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x,
+                             const ech_tensor *first)
 {
     ECH_SHAPES(find_nonfinite, ECH_REAL, x, first);
     int64_t n = ech_tensor_count(x), found = n;
@@ -58,4 +60,23 @@ void ECH_CPU(find_nonfinite)(ech_kernel_context *context, const ech_tensor *x, c
         found = i + at < found ? i + at : found;
     }
     *(double *)first->data = found < n ? (double)found : -1;
+}
+
+/* Elements of 4 or 2 bytes; in any order, since sums modulo 2^64 have none. */
+void ECH_CPU(hash)(ech_kernel_context *context, const ech_tensor *x, int64_t first,
+                   const ech_tensor *sum)
+{
+    int64_t n = ech_tensor_count(x);
+    uint64_t hash = 0;
+    ECH_SHAPES(hash, ECH_REAL, x, sum);
+    if (ech_dtype_bytes(x->dtype) == sizeof(uint32_t)) {
+        const uint32_t *bits = x->data;
+#pragma omp parallel for simd num_threads(context->threads) reduction(+ : hash) if (n > ECH_CHUNK)
+        for (int64_t i = 0; i < n; i++) hash += ech_hash_of(first + i, bits[i]);
+    } else {
+        const uint16_t *bits = x->data;
+#pragma omp parallel for simd num_threads(context->threads) reduction(+ : hash) if (n > ECH_CHUNK)
+        for (int64_t i = 0; i < n; i++) hash += ech_hash_of(first + i, bits[i]);
+    }
+    *(uint64_t *)sum->data += hash;
 }

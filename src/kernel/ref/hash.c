@@ -4,15 +4,8 @@
  */
 #include <string.h>
 
+#include "kernel/hash.h"
 #include "kernel/ref/real.h"
-
-/* The finalizer of SplitMix64: Steele et al. 2014. */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
 
 void ECH_REF(hash)(ech_kernel_context *context, const ech_tensor *x, int64_t first,
                    const ech_tensor *sum)
@@ -23,7 +16,7 @@ void ECH_REF(hash)(ech_kernel_context *context, const ech_tensor *x, int64_t fir
     for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
         uint64_t bits = 0;
         memcpy(&bits, (const char *)x->data + (size_t)i * item, item);
-        hash += mix(mix((uint64_t)(first + i + 1)) + bits);
+        hash += ech_hash_of(first + i, bits);
     }
     *(uint64_t *)sum->data += hash;
 }
