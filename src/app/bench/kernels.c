@@ -81,6 +81,7 @@ CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
 CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(scaled_sum, &t[0], 0.5, 2, 1, NULL, NULL, &t[1])
 CALL(square_sums, &t[0], &t[1])
+CALL(hash, &t[0], 0, &t[1])
 CALL(find_nonfinite, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
 
@@ -161,6 +162,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(sm3, MATRIX, "=wRC <RC <wR <wC <dR <dC", "9RC", NULL),
     ROW(scaled_sum, MATRIX, "<RC =wRC", "3RC", NULL),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
+    ROW(hash, WEIGHTS, "<N =l", "", NULL),
     ROW(find_nonfinite, WEIGHTS, "<N >d", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),
 };

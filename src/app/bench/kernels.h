@@ -6,8 +6,9 @@
  *     sizes    "B=16 T=1024 C=768"   R is B x T unless given; S: in how many parts norms sum N
  *                                    numbers
  *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as bytes;
- *                                    then the extents, letters or numbers. "i", "d" or "w" before them:
- *                                    int32, fp64 or fp32 instead of the type that is measured
+ *                                    then the extents, letters or numbers. "i", "l", "d", "w" or "b" before
+ *                                    them: int32, int64, fp64, fp32 or bytes instead of the type that is
+ *                                    measured
  *     counts   "7RC 2C"              sums of products
  */
 #ifndef ECH_APP_BENCH_KERNELS_H

@@ -53,8 +53,8 @@ static ech_tensor read_tensor(const char **at, const ech_bench_sizes *sizes, ech
 {
     int64_t shape[ECH_MAX_DIMS] = {0};
     static const ech_dtype named[] = {
-        ['i'] = ECH_I32, ['d'] = ECH_F64, ['w'] = ECH_F32, ['b'] = ECH_U8};
-    bool is_named = **at && strchr("idwb", **at);
+        ['i'] = ECH_I32, ['l'] = ECH_I64, ['d'] = ECH_F64, ['w'] = ECH_F32, ['b'] = ECH_U8};
+    bool is_named = **at && strchr("ildwb", **at);
     ech_dtype dtype = is_named ? named[(int)*(*at)++] : real;
     int dims = 0;
     for (; is_letter(**at) || is_digit(**at); dims++) {
