@@ -117,8 +117,8 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 ech_update ech_scalars_update(const ech_exec *exec, int turn)
 {
     const ech_scalar_row *row = ech_exec_row(exec, turn);
-    return (ech_update){.learning_rate = staged_row(exec, turn)->learning_rate,
-                        .count = staged_row(exec, turn)->updates,
+    return (ech_update){.rate = &row->learning_rate,
+                        .number = &row->updates,
                         .grad_scale = 1,
                         .clip = &row->clip,
                         .withheld = &row->withheld};

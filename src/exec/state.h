@@ -211,7 +211,7 @@ ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_b
 void ech_scalars_create(ech_exec *exec);
 /* NORM of one parameter: its squares, from the sums of its blocks. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);
-/* The turn's update, of which the host knows number and rate if it is not withheld. */
+/* The turn's update: all that changes from turn to turn by its place among the scalars. */
 ech_update ech_scalars_update(const ech_exec *exec, int turn);
 /* When a list has ended: what READ has fetched becomes the readings, and moves the number of updates and the scaler on. */
 void ech_scalars_take(ech_exec *exec);

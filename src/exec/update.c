@@ -50,7 +50,7 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     int slices = ech_shape_slices(&of->shape, plan->layout->sharding,
                                   plan->layout->coordinates[plan->rank].tensor, slice);
     ech_update own = *update;
-    own.learning_rate *= of->rate;
+    own.learning_rate = of->rate;
     own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
     ech_optimizer_work work = {.kernels = plan->kernels,
                                .context = exec->context,

@@ -49,8 +49,10 @@ WITHOUT_ADDRESSES(ech_dropout)
 
 static void reach_ech_update(const ech_device *device, ech_update *x)
 {
-    if (x->clip) x->clip = ech_device_reach(device, x->clip);
-    if (x->withheld) x->withheld = ech_device_reach(device, x->withheld);
+    const double **numbers[] = {&x->rate, &x->clip, &x->withheld};
+    for (int i = 0; i < 3; i++)
+        if (*numbers[i]) *numbers[i] = ech_device_reach(device, *numbers[i]);
+    if (x->number) x->number = ech_device_reach(device, x->number);
 }
 
 /* ---- a row's call: its arguments, and how they are reached and passed on ---- */

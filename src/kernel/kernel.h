@@ -124,6 +124,7 @@ typedef struct ech_dropout {
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
+    double adjust;                      /* muon: multiplies the rate, behind *rate; 0: nothing does */
     double beta1, beta2, eps;           /* adamw, adamw8, muon */
     double momentum;                    /* sgd, adafactor, sm3, muon */
     bool relative;                      /* adafactor: the rate is relative to the weights' size */
@@ -132,9 +133,10 @@ typedef struct ech_update {
     int64_t block;                      /* adamw8: elements with one scale */
     int64_t count;                      /* this update's number, from 1 */
     double grad_scale;                  /* gradients are multiplied by it, and by *clip */
-    /* On the device, read when a row runs; NULL: none. clip: the factor of clipping, divided by the loss scale. If
-     * *withheld > 0 a row does nothing but write `rounded`. */
-    const double *clip, *withheld;
+    /* On the device, read when a row runs; NULL: none. learning_rate is multiplied by *rate; *number stands for count;
+     * clip: the factor of clipping, divided by the loss scale. If *withheld > 0 a row does nothing but write `rounded`. */
+    const double *rate, *clip, *withheld;
+    const int64_t *number;
 } ech_update;
 
 /* The rows as an enum, as function types, and as one table per (instruction set, dtype). */

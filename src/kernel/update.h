@@ -14,6 +14,9 @@ static inline bool ech_update_begins(const ech_update **update, ech_update *now)
 {
     *now = **update;
     *update = now;
+    if (now->rate) now->learning_rate *= *now->rate;
+    if (now->adjust > 0) now->learning_rate *= now->adjust;
+    if (now->number) now->count = *now->number;
     if (now->clip) now->grad_scale *= *now->clip;
     return !now->withheld || *now->withheld <= 0;
 }
@@ -28,6 +31,12 @@ static inline bool ech_update_begins(const ech_update **update, ech_update *now)
 static inline double ech_update_number(const ech_tensor *scalar)
 {
     return *(const double *)scalar->data;
+}
+
+/* Of adafactor_factors. */
+static inline double ech_adafactor_beta2(const ech_update *update)
+{
+    return 1 - pow((double)update->count, -0.8);
 }
 
 /* Of adafactor, by which u is multiplied; arguments as in kernel.def. */

@@ -4,8 +4,6 @@
  * (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the clipped and scaled update, as in the
  * authors' code (tensor2tensor).
  */
-#include <math.h>
-
 #include "optim/optim.h"
 
 /* Statistics in the order in which they are declared; a vector has those from COLUMNS on. */
@@ -49,7 +47,6 @@ static void declare(const ech_config *config, const ech_param *param, ech_optimi
 static void configure(const ech_config *config, ech_update *update)
 {
     update->momentum = config->optimizer.momentum;
-    update->beta2 = 1 - pow((double)update->count, -0.8);
     update->eps = 1e-30;
     update->relative = config->optimizer.relative_step == 1;
 }

@@ -195,7 +195,9 @@ static void apply_matrix(const ech_optimizer_work *w)
     context->scratch_bytes -= (size_t)rest;
     orthogonalize(w, &w->statistic[0], memory);
     ech_tensor shard = take_shard(w, &w->statistic[0], memory);
-    ech_update step = {.learning_rate = w->update->learning_rate * factor,
+    ech_update step = {.learning_rate = w->update->learning_rate,
+                       .rate = w->update->rate,
+                       .adjust = factor,
                        .weight_decay = w->update->weight_decay / factor,
                        .grad_scale = 1,
                        .withheld = w->update->withheld};

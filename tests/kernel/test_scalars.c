@@ -226,24 +226,31 @@ static bool is_rounded(const ech_kernels *k, const updated *u)
     return memcmp(expected, u->memory[4], N * ech_dtype_bytes(k->dtype)) == 0;
 }
 
-/* The factor of clipping is read where it lies; a withheld update changes nothing but the rounded copy. */
+/* Rate, number and factor of clipping are read where they lie; a withheld update changes nothing but the rounded copy. */
 static void check_update(const ech_kernels *k, update_call call, bool rounds)
 {
     static updated plain, read, before, after;
-    double clip = 0.25, withheld = 0;
+    const int64_t number = 3;
+    const double clip = 0.25, rate = 0.2;
+    double withheld = 0;
     ech_update update = {.learning_rate = 0.1,
                          .beta1 = 0.9,
                          .beta2 = 0.99,
                          .eps = 1e-8,
                          .momentum = 0.5,
                          .block = STATE_BLOCK,
-                         .count = 3,
+                         .count = number,
                          .grad_scale = clip};
     fill(&plain, k);
     fill(&read, k);
     fill(&before, k);
     call(k, &update, &plain);
+    update.learning_rate = 0.25; /* times 0.2 times 2: exact */
+    update.adjust = 2;
+    update.count = 1;
     update.grad_scale = 1;
+    update.rate = &rate;
+    update.number = &number;
     update.clip = &clip;
     update.withheld = &withheld;
     call(k, &update, &read);

@@ -37,10 +37,10 @@ void ECH_REF(adafactor_factors)(ech_kernel_context *context, const ech_tensor *s
 {
     ECH_SHAPES(adafactor_factors, ECH_REAL, sums, state, factors, total);
     ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
-    double all = 0;
+    double all = 0, beta2 = ech_adafactor_beta2(update);
     for (int64_t i = 0; i < sums->shape[0]; i++) {
         double sum = ((const double *)sums->data)[i];
-        ech_store(state, i, update->beta2 * ech_value(state, i) + (1 - update->beta2) * sum);
+        ech_store(state, i, beta2 * ech_value(state, i) + (1 - beta2) * sum);
         ech_store(factors, i, 1 / sqrt(ech_value(state, i)));
         all += ech_value(state, i);
     }
