@@ -140,7 +140,7 @@ static const char about[] =
 enum { MOST_BATCH = 1 << 20 };
 
 typedef struct eval_arguments {
-    const char *directory, *data, *split, *tokenizer, *logits;
+    const char *directory, *data, *split, *tokenizer, *logits, *device;
     int64_t samples, batch;
 } eval_arguments;
 
@@ -157,6 +157,8 @@ static const ech_option options[] = {
              "write what the model says at each position into a new file"),
     ECH_TEXT(eval_arguments, tokenizer, "tokenizer", 't', "SOURCE",
              "that made the tokens, in place of the model's own"),
+    ECH_TEXT(eval_arguments, device, "device", 0, "NAME",
+             "as parallel.device, in place of the run's"),
     {0}};
 
 static const ech_word words[] = {
@@ -263,7 +265,10 @@ ech_status ech_command_eval(int argc, char **argv, int *code)
                                    .check = check};
     eval_arguments in = {.batch = 8};
     ech_command_line_parse(&line, argc, argv, &in);
-    const ech_trained_options wanted = {
-        .path = in.directory, .samples = in.batch, .tokenizer = in.tokenizer, .ids_do = true};
+    const ech_trained_options wanted = {.path = in.directory,
+                                        .samples = in.batch,
+                                        .tokenizer = in.tokenizer,
+                                        .device = in.device,
+                                        .ids_do = true};
     return ech_trained_run(&wanted, evaluate, &in);
 }

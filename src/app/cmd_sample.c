@@ -23,7 +23,7 @@ static const char about[] =
 
 typedef struct sample_arguments {
     const char *directory, *prompt;
-    const char *ids, *tokenizer; /* NULL: not given */
+    const char *ids, *tokenizer, *device; /* NULL: not given */
     int64_t tokens, seed;
     ech_sampler sampler;
 } sample_arguments;
@@ -40,6 +40,8 @@ static const ech_option options[] = {
     ECH_TEXT(sample_arguments, ids, "ids", 0, "IDS",
              "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written"),
     ECH_TEXT(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
+    ECH_TEXT(sample_arguments, device, "device", 0, "NAME",
+             "as parallel.device, in place of the run's"),
     {0}};
 
 static const ech_word words[] = {
@@ -191,7 +193,10 @@ ech_status ech_command_sample(int argc, char **argv, int *code)
     sample_arguments in = {.prompt = "", .tokens = 200, .seed = 1, .sampler = {0.8, 0, 1}};
     ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_sampler_check(&in.sampler));
-    const ech_trained_options wanted = {
-        .path = in.directory, .samples = 1, .tokenizer = in.tokenizer, .ids_do = in.ids != NULL};
+    const ech_trained_options wanted = {.path = in.directory,
+                                        .samples = 1,
+                                        .tokenizer = in.tokenizer,
+                                        .device = in.device,
+                                        .ids_do = in.ids != NULL};
     return ech_trained_run(&wanted, sample, &in);
 }

@@ -74,9 +74,10 @@ static const struct {
 #define X(name, help) {"parallel.comm", #name, help},
 #include "comm/comm.def"
 #undef X
-#define X(name, help) {"parallel.device", #name, help},
+#define X(name, alignment, loss_rows, kernels, lacking, help) {"parallel.device", #name, help},
 #include "device/device.def"
 #undef X
+    {"parallel.device", "auto", "cuda where the build and the machine have it, otherwise cpu, and a line says why"},
 #define X(name, text, help) {"parallel.reduction", text, help},
 #include "comm/reduction.def"
 #undef X

@@ -196,8 +196,6 @@ int ech_device_cpu_cores(void)
 
 const ech_device ech_device_cpu = {
     .name = "cpu",
-    .alignment = ECH_DEVICE_CPU_ALIGNMENT,
-    .loss_rows = ECH_DEVICE_CPU_LOSS_ROWS,
     .is_immediate = true,
     .alloc = ech_device_cpu_alloc,
     .release = ech_device_cpu_release,

@@ -7,11 +7,6 @@
 
 #include "device/device.h"
 
-enum {
-    ECH_DEVICE_CPU_ALIGNMENT = 64, /* a cache line, and the widest vector */
-    ECH_DEVICE_CPU_LOSS_ROWS = 256
-};
-
 ech_status ech_device_cpu_alloc(size_t bytes, void **out);
 void ech_device_cpu_release(void *memory, size_t bytes);
 size_t ech_device_cpu_memory_bytes(void);

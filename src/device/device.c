@@ -6,24 +6,46 @@
 
 #include <string.h>
 
-#define X(name, help) extern const ech_device ech_device_##name;
-#include "device/device.def"
-#undef X
-
-static const ech_device *const devices[] = {
-#define X(name, help) &ech_device_##name,
+static const ech_device_row rows[] = {
+#define X(name, alignment, loss_rows, kernels, lacking, help)                                      \
+    {#name, alignment, loss_rows, lacking},
 #include "device/device.def"
 #undef X
 };
 
+extern const ech_device ech_device_cpu, ech_device_queued, ech_device_walled;
+static const ech_device *const backends[] = {&ech_device_cpu, &ech_device_queued,
+                                             &ech_device_walled};
+
 const char *ech_device_names(void)
 {
     static const char names[] =
-#define X(name, help) " " #name
+#define X(name, ...) " " #name
 #include "device/device.def"
 #undef X
-        ;
+        " auto";
     return names + 1;
+}
+
+const ech_device_row *ech_device_row_find(const char *name)
+{
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        if (strcmp(rows[r].name, name) == 0) return &rows[r];
+    return NULL;
+}
+
+const ech_device *ech_device_find(const char *name)
+{
+    for (size_t d = 0; d < sizeof backends / sizeof *backends; d++)
+        if (strcmp(backends[d]->name, name) == 0) return backends[d];
+    return NULL;
+}
+
+const char *ech_device_lacks(const char *name)
+{
+    const ech_device *device = ech_device_find(name);
+    if (!device) return ech_device_row_find(name)->lacking;
+    return device->lacks ? device->lacks() : NULL;
 }
 
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
@@ -37,11 +59,4 @@ ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void 
     ech_status status = device->synchronize(copied);
     device->event_destroy(copied);
     return status;
-}
-
-const ech_device *ech_device_find(const char *name)
-{
-    for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++)
-        if (strcmp(devices[d]->name, name) == 0) return devices[d];
-    return NULL;
 }

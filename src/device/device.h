@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One kind of device: its memory, and queues of work on it. A backend is a file and a row of device.def; a build without
- * it lacks the row.
+ * Devices: what plans know of each (device.def), and backends: a device's memory, and queues of work on it. A backend is
+ * a file; a build may lack it, a machine what it needs.
  *
  * A queue is work that runs in the order in which it was put there (a stream of CUDA). An event is a mark in a queue: it
  * is reached when all work has ended that was put there before it was recorded. Queues run beside each other; one waits
@@ -23,8 +23,8 @@ typedef struct ech_event ech_event;
 
 typedef struct ech_device {
     const char *name;
-    size_t alignment; /* bytes at whose multiples kernels want tensors to begin */
-    int64_t loss_rows; /* the least rows of logits that keep it busy: a chunk of the loss has as many */
+    /* Why this machine cannot compute with it, and what to do: a text that stays; NULL if it can. Itself NULL: all can. */
+    const char *(*lacks)(void);
     /* Whatever is put on a queue has ended when the call returns. Then queues do not wait for each other: who puts work
      * there waits first, on the host. */
     bool is_immediate;
@@ -77,9 +77,28 @@ static inline void *ech_device_reach(const ech_device *device, const void *addre
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
                                const void *from, size_t bytes);
 
-/* NULL if this build has no such device. */
-const ech_device *ech_device_find(const char *name);
-/* Space-separated names of the devices in this build. */
+/* A device as plans know it, on whatever machine they are made: a row of device.def, which says what the numbers are. */
+typedef struct ech_device_row {
+    const char *name;
+    size_t alignment;
+    int64_t loss_rows;
+    const char *lacking;
+} ech_device_row;
+/* What parallel.device may say: a row, or auto: the first of cuda and cpu that is not lacking. */
+typedef enum ech_device_choice {
+#define X(name, ...) ECH_DEVICE_##name,
+#include "device/device.def"
+#undef X
+    ECH_DEVICE_auto
+} ech_device_choice;
+/* NULL: no such row. */
+const ech_device_row *ech_device_row_find(const char *name);
+/* Space-separated names of all choices. */
 const char *ech_device_names(void);
+
+/* A row's backend; NULL: this build has none. */
+const ech_device *ech_device_find(const char *name);
+/* Why this build on this machine cannot compute with a row's device, and what to do; NULL: it can. */
+const char *ech_device_lacks(const char *name);
 
 #endif

@@ -244,8 +244,6 @@ static double elapsed(const ech_event *from, const ech_event *to)
 
 const ech_device ech_device_queued = {
     .name = "queued",
-    .alignment = ECH_DEVICE_CPU_ALIGNMENT,
-    .loss_rows = ECH_DEVICE_CPU_LOSS_ROWS,
     .is_immediate = false,
     .alloc = ech_device_walled_alloc,
     .release = ech_device_walled_release,

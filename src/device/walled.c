@@ -91,8 +91,6 @@ static void walled_fill(ech_queue *queue, void *to, unsigned char byte, size_t b
 
 const ech_device ech_device_walled = {
     .name = "walled",
-    .alignment = ECH_DEVICE_CPU_ALIGNMENT,
-    .loss_rows = ECH_DEVICE_CPU_LOSS_ROWS,
     .is_immediate = true,
     .alloc = ech_device_walled_alloc,
     .release = ech_device_walled_release,

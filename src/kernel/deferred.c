@@ -156,9 +156,8 @@ static void make_tables(void)
 #undef X
 }
 
-const ech_kernels *ech_kernels_on(const ech_device *device, ech_dtype dtype)
+const ech_kernels *ech_kernels_deferred(ech_dtype dtype)
 {
-    if (!device->reach) return ech_kernels_fast(dtype);
     pthread_once(&once, make_tables);
     return tables[dtype].name ? &tables[dtype] : NULL;
 }

@@ -124,15 +124,15 @@ typedef struct ech_dropout {
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {
     double learning_rate, weight_decay; /* weight_decay is 0 for parameters without it */
-    double adjust;                      /* muon: multiplies the rate, behind *rate; 0: nothing does */
-    double beta1, beta2, eps;           /* adamw, adamw8, muon */
-    double momentum;                    /* sgd, adafactor, sm3, muon */
-    bool relative;                      /* adafactor: the rate is relative to the weights' size */
-    bool nesterov;                      /* sgd, muon */
-    bool match_adamw;                   /* muon: the rate is for updates as large as AdamW's */
-    int64_t block;                      /* adamw8: elements with one scale */
-    int64_t count;                      /* this update's number, from 1 */
-    double grad_scale;                  /* gradients are multiplied by it, and by *clip */
+    double adjust;            /* muon: multiplies the rate, behind *rate; 0: nothing does */
+    double beta1, beta2, eps; /* adamw, adamw8, muon */
+    double momentum;          /* sgd, adafactor, sm3, muon */
+    bool relative;            /* adafactor: the rate is relative to the weights' size */
+    bool nesterov;            /* sgd, muon */
+    bool match_adamw;         /* muon: the rate is for updates as large as AdamW's */
+    int64_t block;            /* adamw8: elements with one scale */
+    int64_t count;            /* this update's number, from 1 */
+    double grad_scale;        /* gradients are multiplied by it, and by *clip */
     /* On the device, read when a row runs; NULL: none. learning_rate is multiplied by *rate; *number stands for count;
      * clip: the factor of clipping, divided by the loss scale. If *withheld > 0 a row does nothing but write `rounded`. */
     const double *rate, *clip, *withheld;
@@ -163,7 +163,8 @@ typedef enum ech_op {
 typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
 
 struct ech_kernels {
-    const char *name; /* "ref", "cpu" */
+    const char *name;         /* "ref", "cpu", "cuda" */
+    const char *architecture; /* NULL: the instruction set of the process */
     ech_dtype dtype;
     const struct ech_kernels
         *wide; /* the table for ech_dtype_wide(dtype) that goes with this one */
@@ -191,12 +192,18 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
 /* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and has logged why. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
-/* The table by which a device computes: that of ech_kernels_fast; where only queued work reaches its memory
- * (ech_device.reach) a deferred one, each of whose rows copies its arguments and puts the fast row on its context's
- * queue (ech_kernel_context_defer). NULL as of ech_kernels_fast. */
-const ech_kernels *ech_kernels_on(const struct ech_device *device, ech_dtype dtype);
+/* The fast kernels where only queued work reaches memory (ech_device.reach): each row copies its arguments and puts the
+ * fast row on its context's queue (ech_kernel_context_defer). NULL as of ech_kernels_fast. */
+const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
+/* The kernels of NVIDIA GPUs; where the build lacks them scratch functions alone: plans need no more. NULL: no such
+ * type. */
+const ech_kernels *ech_kernels_cuda(ech_dtype dtype);
+/* The table by which a device computes (device.def). NULL as of ech_kernels_fast. */
+const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype);
+/* For what a table's scratch is: "avx512", "sm_80". Call ech_isa_decide first. */
+const char *ech_kernels_architecture(const ech_kernels *kernels);
 
-/* The least rows of a chunk of logits, by the device's name (ech_device.loss_rows). */
+/* The least rows of a chunk of logits, by the device's name (device.def); of auto, before it is resolved, the CPU's. */
 int64_t ech_kernels_loss_rows(const char *device);
 
 const char *ech_op_name(ech_op op);

@@ -6,6 +6,7 @@
 #include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "device/device.h"
 #include "kernel/kernel.h"
@@ -178,9 +179,34 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype)
     return ech_isa_decide(&isa) == ECH_OK ? ech_kernels_of(isa, dtype) : NULL;
 }
 
+const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype)
+{
+    static const struct {
+        const char *device;
+        const ech_kernels *(*of)(ech_dtype dtype);
+    } tables[] = {
+#define X(name, alignment, loss_rows, kernels, ...) {#name, ech_kernels_##kernels},
+#include "device/device.def"
+#undef X
+    };
+    size_t t = 0;
+    while (strcmp(tables[t].device, device) != 0) t++;
+    return tables[t].of(dtype);
+}
+
+const char *ech_kernels_architecture(const ech_kernels *kernels)
+{
+    ech_isa isa = ECH_ISA_PORTABLE;
+    if (kernels->architecture) return kernels->architecture;
+    bool decided = ech_isa_decide(&isa) == ECH_OK;
+    ECH_ASSERT(decided);
+    return ech_isa_name(isa);
+}
+
 int64_t ech_kernels_loss_rows(const char *device)
 {
-    return ech_device_find(device)->loss_rows;
+    const ech_device_row *row = ech_device_row_find(device);
+    return row ? row->loss_rows : ech_device_row_find("cpu")->loss_rows;
 }
 
 const char *ech_op_name(ech_op op)

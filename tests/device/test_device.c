@@ -22,7 +22,7 @@ static void test_find(void **state)
     (void)state;
     assert_non_null(ech_device_find("cpu"));
     assert_null(ech_device_find("abacus"));
-    assert_string_equal(ech_device_names(), "cpu queued walled");
+    assert_string_equal(ech_device_names(), "cpu cuda queued walled auto");
 }
 
 static const char *const names[] = {"cpu", "queued", "walled"};
@@ -39,7 +39,7 @@ static void check_memory(const ech_device *device)
         void *memory = NULL;
         assert_int_equal(device->alloc(sizes[i], &memory), ECH_OK);
         assert_int_equal((uintptr_t)memory % 4096, 0);
-        assert_int_equal(4096 % device->alignment, 0);
+        assert_int_equal(4096 % ech_device_row_find(device->name)->alignment, 0);
         unsigned char *bytes = memory, *there = ech_device_reach(device, memory);
         for (size_t b = 0; b < sizes[i]; b++) assert_int_equal(there[b], 0);
         const unsigned char seven = 7;

@@ -68,13 +68,14 @@ static void test_arguments_are_those_of_the_call(void **state)
     ech_device late = *ech_device_find("cpu");
     late.call = call_later;
     late.reach = reach;
-    const ech_kernels *deferred = ech_kernels_on(&late, ECH_F64), *fast = ech_kernels_fast(ECH_F64);
+    const ech_kernels *deferred = ech_kernels_deferred(ECH_F64), *fast = ech_kernels_fast(ECH_F64);
     assert_string_equal(deferred->name, "deferred");
     assert_int_equal(deferred->dtype, ECH_F64);
     assert_ptr_equal(deferred->wide, deferred);
-    assert_ptr_equal(ech_kernels_on(&late, ECH_BF16)->wide, ech_kernels_on(&late, ECH_F32));
-    assert_ptr_equal(ech_kernels_on(ech_device_find("cpu"), ECH_F64), fast);
-    assert_null(ech_kernels_on(&late, ECH_I32));
+    assert_ptr_equal(ech_kernels_deferred(ECH_BF16)->wide, ech_kernels_deferred(ECH_F32));
+    assert_ptr_equal(ech_kernels_on("cpu", ECH_F64), fast);
+    assert_ptr_equal(ech_kernels_on("queued", ECH_F64), deferred);
+    assert_null(ech_kernels_deferred(ECH_I32));
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
     ech_kernel_context_defer(context, &late, NULL);

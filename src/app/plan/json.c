@@ -235,21 +235,24 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     const ech_config *config = report->design->config;
     int stage;
     double most = ech_plan_imbalance(report->design, &stage);
+    bool is_known = config->memory.device_limit != ECH_LIMIT_UNKNOWN;
+    json_t *limit = is_known ? json_integer(config->memory.device_limit) : json_null();
     json_t *balance = json_pack("{s:f, s:i}", "largest_over_mean", most, "stage", stage);
     json_t *plans = json_array();
     for (size_t c = 0; c < report->alike.n; c++)
         json_array_append_new(plans, plan_json(report, &report->alike.at[c]));
     json_auto_t *all = json_pack(
-        "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o, "
+        "{s:i, s:s, s:o, s:o, s:o, s:o, s:i, s:I, s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, "
         "s:b}",
         "version", VERSION, "echelon", ECH_VERSION, "model", model_json(report), "batch",
         batch_json(report->design), "grid", grid_json(report->design), "balance", balance, "world",
         report->design->world, "threads", (json_int_t)config->parallel.threads, "comm",
         ech_config_name(config, "parallel.comm"), "schedule", config->parallel.schedule,
         "reduction", ech_config_name(config, "parallel.reduction"), "device",
-        ech_config_name(config, "parallel.device"), "instruction_set", ech_plan_isa(),
-        "device_limit_bytes", (json_int_t)config->memory.device_limit, "ranks", ranks_json(report),
-        "plans", plans, "calendar", calendar_json(config), "checked", report->checked);
+        ech_config_name(config, "parallel.device"), "instruction_set",
+        ech_kernels_architecture(report->design->kernels), "device_limit_bytes", limit, "ranks",
+        ranks_json(report), "plans", plans, "calendar", calendar_json(config), "checked",
+        report->checked);
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

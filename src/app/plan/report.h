@@ -68,8 +68,6 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
 /* Appends gradient buckets and memory by kind if there is one class of ranks, else a table with a row per class. Of
  * many classes some rows are left out, never that of the class that needs the most memory. */
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
-/* The instruction set of the processor's kernels, whose scratch the plan has. */
-const char *ech_plan_isa(void);
 /* The number of parameters (elements) of a block of the model, unsharded; any block, also of another rank. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 /* The most bytes that are live at once in any list: no offsets of values can need a smaller arena. The plan must not be

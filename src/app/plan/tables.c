@@ -89,18 +89,15 @@ static size_t find_largest(const ech_plan_report *report)
     return largest;
 }
 
-/* Scratch and alignment are its. */
-static const char *device_of(const ech_plan_report *report)
+/* Whose scratch and alignment it is. */
+static void print_device(const ech_plan_report *report, ech_text *out)
 {
-    return ech_config_name(report->design->config, "parallel.device");
-}
-
-const char *ech_plan_isa(void)
-{
-    ech_isa isa = ECH_ISA_PORTABLE;
-    bool decided = ech_isa_decide(&isa) == ECH_OK; /* for the design's kernels */
-    ECH_ASSERT(decided);
-    return ech_isa_name(isa);
+    const ech_config *config = report->design->config;
+    bool is_known = config->memory.device_limit != ECH_LIMIT_UNKNOWN;
+    ech_text_append(out, "on %s (%s); limit %s", ech_config_name(config, "parallel.device"),
+                    ech_kernels_architecture(report->design->kernels),
+                    is_known ? ECH_BYTES(config->memory.device_limit)
+                             : "unknown, as this machine has none (memory.device_limit)");
 }
 
 /* The first kinds, the one that needs the most, and the last. */
@@ -109,10 +106,9 @@ static void print_memory_table(const ech_plan_report *report, ech_text *out)
     bool snapshot = false;
     size_t kinds = report->alike.n, largest = find_largest(report), left = 0;
     for (size_t c = 0; c < kinds; c++) snapshot |= report->alike.at[c].plan->snapshots;
-    ech_text_append(out, "memory      by rank, on %s (%s); limit %s; rank %d needs the most\n",
-                    device_of(report), ech_plan_isa(),
-                    ECH_BYTES(report->design->config->memory.device_limit),
-                    report->alike.at[largest].rank);
+    ech_text_append(out, "memory      by rank, ");
+    print_device(report, out);
+    ech_text_append(out, "; rank %d needs the most\n", report->alike.at[largest].rank);
     print_memory_row(NULL, snapshot, out);
     ech_text_append(out, " buckets\n");
     for (size_t c = 0; c < kinds; c++) {
@@ -161,9 +157,9 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
         return;
     }
     print_buckets(plan, out);
-    ech_text_append(out, "memory      of rank %d, on %s (%s); limit %s\n", plan->rank,
-                    device_of(report), ech_plan_isa(),
-                    ECH_BYTES(report->design->config->memory.device_limit));
+    ech_text_append(out, "memory      of rank %d, ", plan->rank);
+    print_device(report, out);
+    ech_text_append(out, "\n");
     ech_print_memory(plan, out);
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/setup/initial.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "check/check.h"
 #include "config/rules.h"
 #include "simulate/choose.h"
@@ -103,16 +104,46 @@ static ech_status check_directories(const ech_config *config)
     return status;
 }
 
+static void resolve_device(ech_config *config)
+{
+    if (config->parallel.device != ECH_DEVICE_auto) return;
+    const char *lacks = ech_device_lacks("cuda");
+    config->parallel.device = lacks ? ECH_DEVICE_cpu : ECH_DEVICE_cuda;
+    if (lacks) ech_log_info("parallel.device = auto takes the CPU: %s", lacks);
+}
+
+ech_status ech_setup_check_device(const ech_config *config, const char *instead)
+{
+    const char *lacks = ech_device_lacks(ech_config_name(config, "parallel.device"));
+    if (!lacks) return ECH_OK;
+    return ech_config_complain(config, "parallel.device", "%s, or say %s", lacks, instead);
+}
+
+/* A machine without the device has nothing to limit a plan by. */
+static ech_status resolve_limit(ech_config *config, int local_ranks)
+{
+    const char *name = ech_config_name(config, "parallel.device");
+    if (config->memory.device_limit != ECH_AUTO) return ECH_OK;
+    config->memory.device_limit = ECH_LIMIT_UNKNOWN;
+    if (!ech_device_lacks(name))
+        config->memory.device_limit =
+            (int64_t)(ech_device_find(name)->memory_bytes() / (size_t)local_ranks);
+    else if (config->memory.recompute == ECH_RECOMPUTE_AUTO)
+        return ech_config_complain(config, "memory.recompute",
+                                   "goes by the device's memory, and here is no %s; set "
+                                   "memory.device_limit, for example 80GB",
+                                   name);
+    return ECH_OK;
+}
+
 static ech_status resolve_machine(ech_config *config, int local_ranks)
 {
-    const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
     ech_status status = check_directories(config);
     if (config->parallel.threads == ECH_AUTO) {
-        int threads = device->cores() / local_ranks;
+        int threads = ech_device_find("cpu")->cores() / local_ranks;
         config->parallel.threads = threads > 0 ? threads : 1;
     }
-    if (config->memory.device_limit == ECH_AUTO)
-        config->memory.device_limit = (int64_t)(device->memory_bytes() / (size_t)local_ranks);
+    ECH_ALSO(&status, resolve_limit(config, local_ranks));
     if (ech_config_is_auto(config->checkpoint.directory)) {
         ECH_FREED char *directory = ech_file_join(config->log.directory, "checkpoints");
         ech_config_replace_text(&config->checkpoint.directory, directory);
@@ -170,8 +201,8 @@ static ech_status find_kernels(const ech_config *config, const ech_kernels **out
 {
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
-    *out = ech_kernels_on(ech_device_find(ech_config_name(config, "parallel.device")),
-                          ech_model_types(config).compute);
+    *out =
+        ech_kernels_on(ech_config_name(config, "parallel.device"), ech_model_types(config).compute);
     return ECH_OK;
 }
 
@@ -284,6 +315,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     const ech_tokenizer *tokenizer = design->tokenizer;
     ECH_CLEANUP(ech_model_destroy_at) ech_model *whole = NULL;
     ech_schedule_choice choice = ech_schedule_find(config);
+    resolve_device(config);
     ech_schedule_fill_chunks(config, &choice);
     ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));

@@ -25,6 +25,13 @@ ech_status ech_setup_config_saved(const ech_checkpoint *checkpoint, char *const 
 /* A configuration of defaults, not checked. */
 ech_status ech_setup_defaults(ech_config **out);
 
+/* Whether this build and this machine can compute with the configuration's device. `instead`: what else to say, in the
+ * error. */
+ech_status ech_setup_check_device(const ech_config *config, const char *instead);
+
+/* memory.device_limit of a design for a device that is not here, unless the run file sets it. */
+#define ECH_LIMIT_UNKNOWN INT64_MAX
+
 /* The number of ranks that the parallel section asks for: pipeline x data x context x tensor, where auto counts as 1;
  * with stage_replicas their sum x context x tensor. 0: it asks for none, since pipeline and data are auto and context
  * and tensor are 1. */

@@ -91,6 +91,7 @@ static void release(prepared *p)
 static ech_status check_start(const ech_start *start, const ech_design *design)
 {
     const ech_config *given = start->run->config;
+    ECH_TRY(ech_setup_check_device(design->config, "parallel.device=cpu"));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
     ECH_TRY(check_memory(given, design));
     ECH_TRY(check_tokens(design, ECH_SPLIT_TRAIN));

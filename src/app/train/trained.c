@@ -62,9 +62,16 @@ static ech_status fill_config(const trained_run *run, ech_config *c)
 
 static ech_status make_config(const trained_run *run, ech_config **out)
 {
-    if (run->checkpoint) return read_config(run, out);
-    ECH_TRY(ech_setup_defaults(out));
-    return fill_config(run, *out);
+    ECH_FREED_TEXT device = {0};
+    if (run->checkpoint)
+        ECH_TRY(read_config(run, out));
+    else {
+        ECH_TRY(ech_setup_defaults(out));
+        ECH_TRY(fill_config(run, *out));
+    }
+    if (!run->options->device) return ECH_OK;
+    ech_text_append(&device, "parallel.device=%s", run->options->device);
+    return ech_config_set(*out, device.at);
 }
 
 /* ---- the tokenizer ---- */
@@ -131,6 +138,7 @@ static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const train
     ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
     ech_setup_alone(trained->config);
     ECH_TRY(ech_design_create(trained->config, trained->tokenizer, 1, 1, &trained->design));
+    ECH_TRY(ech_setup_check_device(trained->config, "--device cpu"));
     ECH_TRY(find_ends(trained));
     ECH_TRY(ech_session_create(&trained->design, comm, true, &trained->session));
     if (run->checkpoint)

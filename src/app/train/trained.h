@@ -23,6 +23,7 @@ typedef struct ech_trained_options {
     const char *path;
     int64_t samples;       /* batch size */
     const char *tokenizer; /* as data.tokenizer; NULL: the model's own */
+    const char *device;    /* as parallel.device; NULL: the run's */
     bool ids_do; /* ids are enough: a model's own tokenizer that cannot be used is only a warning */
 } ech_trained_options;
 

@@ -176,8 +176,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (!request->own_precision) {
         config->precision.compute = ECH_COMPUTE_FP64;
         config->precision.residual = ECH_RESIDUAL_COMPUTE;
-        v->compared.kernels =
-            ech_kernels_on(ech_device_find(ech_config_name(config, "parallel.device")), ECH_F64);
+        v->compared.kernels = ech_kernels_on(ech_config_name(config, "parallel.device"), ECH_F64);
         v->compared.in_fp64 = design->config->precision.compute != ECH_COMPUTE_FP64;
     }
     v->layout.design = &v->compared;

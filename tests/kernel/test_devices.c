@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What plans take of devices' tables of kernels: scratch functions of each type, pure ones.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "kernel/kernel.h"
+
+static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
+enum { TYPES = sizeof types / sizeof *types };
+
+static const char *const devices[] = {
+#define X(name, ...) #name,
+#include "device/device.def"
+#undef X
+};
+
+static void test_every_device_has_tables(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
+        for (int t = 0; t < TYPES; t++) {
+            const ech_kernels *kernels = ech_kernels_on(devices[d], types[t]);
+            assert_non_null(kernels);
+            assert_int_equal(kernels->dtype, types[t]);
+            assert_ptr_equal(kernels->wide, ech_kernels_on(devices[d], ech_dtype_wide(types[t])));
+            assert_true(*ech_kernels_architecture(kernels));
+            assert_null(ech_kernels_on(devices[d], ECH_I32));
+            assert_int_equal(ech_kernels_loss_rows(devices[d]),
+                             ech_device_row_find(devices[d])->loss_rows);
+        }
+    assert_int_equal(ech_kernels_loss_rows("cuda"), 8192);
+    assert_int_equal(ech_kernels_loss_rows("auto"), ech_kernels_loss_rows("cpu"));
+}
+
+/* Scratch of a GPU neither depends on threads nor shrinks with a size, and what lies behind it is aligned. */
+static void test_scratch_of_a_gpu(void **state)
+{
+    (void)state;
+    const int64_t small[7] = {3, 5, 7, 2, 1, 16, 1}, large[7] = {300, 512, 768, 64, 64, 128, 1};
+    size_t alignment = ech_device_row_find("cuda")->alignment;
+    for (int t = 0; t < TYPES; t++)
+        for (ech_op op = 0; op < ECH_OPS; op++) {
+            const ech_kernels *kernels = ech_kernels_on("cuda", types[t]);
+            size_t few = ech_kernel_scratch(kernels, op, 1, small);
+            size_t many = ech_kernel_scratch(kernels, op, 1, large);
+            assert_int_equal(few, ech_kernel_scratch(kernels, op, 7, small));
+            assert_true(few <= many);
+            assert_int_equal(few % alignment, 0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_device_has_tables),
+        cmocka_unit_test(test_scratch_of_a_gpu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
