@@ -49,8 +49,10 @@ ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
     if (exec->list->purpose == ECH_GENERATE) {
         int value = exec->list->batch[ECH_TOKENS];
-        exec->device->copy(ech_exec_queue(exec, step), ech_exec_touch(exec, value), &exec->token,
-                           sizeof exec->token);
+        ech_queue *queue = ech_exec_queue(exec, step);
+        exec->device->copy(queue, ech_exec_touch(exec, value), &exec->token, sizeof exec->token);
+        exec->device->copy(queue, &ech_exec_row(exec, 0)->position, &exec->position,
+                           sizeof exec->position);
         return ECH_OK;
     }
     const ech_batch *batch;

@@ -96,7 +96,7 @@ ech_rows ech_exec_rows(const ech_exec *exec, int micro)
                                      plan->layout->coordinates[plan->rank].context);
     if (list->numbering.sequence_chunks > 1)
         rows.start[0] = at.sequence_chunk * list->extent.tokens;
-    if (list->purpose == ECH_GENERATE) rows.start[0] = exec->position;
+    if (list->purpose == ECH_GENERATE) rows.position = &ech_exec_row(exec, 0)->position;
     return rows;
 }
 
@@ -124,7 +124,6 @@ static void prepare_step(frame *f, ech_call *call)
     call->extent = exec->list->extent;
     call->purpose = exec->list->purpose;
     call->seed = (uint64_t)exec->config->training.seed;
-    call->step = (uint32_t)(exec->step + f->step->turn);
     call->layer = (uint32_t)f->block->index;
     set_place(f, call);
     if (f->step->scratch >= 0) {
@@ -132,6 +131,7 @@ static void prepare_step(frame *f, ech_call *call)
         f->scratch_bytes = (size_t)ech_plan_value(exec->plan, exec->list, f->step->scratch)->bytes;
     }
     ech_scalar_row *row = ech_exec_row(exec, f->step->turn);
+    call->step = &row->step;
     call->loss_sums = &row->loss; /* and loss_weight */
     call->loss_factor = &row->loss_factor;
 }

@@ -57,6 +57,7 @@ ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
     ech_exec_mark(exec, step->tick);
     memset(row, 0, row_bytes(exec));
     row->tokens = batch->step_tokens;
+    row->step = exec->step + step->turn;
     row->stop = exec->ask_stop;
     row->save_now = exec->ask_save;
     row->save_failed = ech_saver_has_failed(&exec->saver);

@@ -38,14 +38,21 @@ static void reach_ech_tensor(const ech_device *device, ech_tensor *x)
     x->data = ech_device_reach(device, x->data);
 }
 
-#define WITHOUT_ADDRESSES(type)                                                                    \
-    static void reach_##type(const ech_device *device, type *x)                                    \
-    {                                                                                              \
-        (void)device, (void)x;                                                                     \
-    }
-WITHOUT_ADDRESSES(ech_rows)
-WITHOUT_ADDRESSES(ech_attention_shard)
-WITHOUT_ADDRESSES(ech_dropout)
+static void reach_ech_rows(const ech_device *device, ech_rows *x)
+{
+    if (x->position) x->position = ech_device_reach(device, x->position);
+}
+
+static void reach_ech_attention_shard(const ech_device *device, ech_attention_shard *x)
+{
+    reach_ech_rows(device, &x->query);
+    reach_ech_rows(device, &x->key);
+}
+
+static void reach_ech_dropout(const ech_device *device, ech_dropout *x)
+{
+    if (x->step) x->step = ech_device_reach(device, x->step);
+}
 
 static void reach_ech_update(const ech_device *device, ech_update *x)
 {

@@ -70,7 +70,18 @@ typedef struct ech_rows {
     int64_t first;        /* the view's first row among the rank's B x T' rows; 0 unless sharded */
     int64_t split;        /* tokens in the early range; T' if there is only one range */
     int64_t start[2];     /* token t < split has position start[0] + t, else start[1] + t - split */
+    const int64_t
+        *position; /* on the device, read when a row runs: added to start[0]; NULL: none */
 } ech_rows;
+
+/* The same rows, of known positions: for rows, which may read the device's memory. */
+static inline ech_rows ech_rows_now(const ech_rows *rows)
+{
+    ech_rows now = *rows;
+    if (now.position) now.start[0] += *now.position;
+    now.position = NULL;
+    return now;
+}
 
 /* The position within its sample of token t < T'. */
 static inline int64_t ech_rows_token_position(const ech_rows *rows, int64_t t)
@@ -115,11 +126,20 @@ typedef struct ech_attention_shard {
 } ech_attention_shard;
 
 /* Which elements a dropout drops. Element i of the whole tensor is dropped if
- * ech_random_unit(ech_random_word(key, i)) < p; the others are scaled by 1/(1-p). */
+ * ech_random_unit(ech_random_word(ech_dropout_key, i)) < p; the others are scaled by 1/(1-p). */
 typedef struct ech_dropout {
     double p; /* 0: nothing is dropped, nothing is drawn */
     ech_random_key key;
+    const int64_t *step; /* on the device, read when a row runs: stands for key.step; NULL: none */
 } ech_dropout;
+
+/* For rows, which may read the device's memory. */
+static inline ech_random_key ech_dropout_key(const ech_dropout *dropout)
+{
+    ech_random_key key = dropout->key;
+    if (dropout->step) key.step = (uint32_t)*dropout->step;
+    return key;
+}
 
 /* Parameters of an element-wise optimizer update. */
 typedef struct ech_update {

@@ -33,6 +33,11 @@ void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_
         ECH_ASSERT((rows)->tokens == (T) && (rows)->first == 0);                                   \
     } while (0)
 
+/* The first line of a row with rows: those of known positions. */
+#define ECH_ROWS_NOW(rows)                                                                         \
+    const ech_rows rows_now = ech_rows_now(rows);                                                  \
+    (rows) = &rows_now
+
 /* The context's scratch. Checks that it holds `bytes`. */
 void *ech_scratch(const ech_kernel_context *context, size_t bytes);
 

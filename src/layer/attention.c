@@ -226,7 +226,7 @@ static seen find_seen(const ech_call *call)
 {
     const attention_options *o = call->node->options;
     const ech_rows *rows = &call->rows;
-    int64_t T = call->extent.sequence, end = rows->start[0] + rows->tokens;
+    int64_t T = call->extent.sequence, end = rows->position ? T : rows->start[0] + rows->tokens;
     int shard = call->tensor_index;
     seen s = {.k = call->in[1],
               .v = call->in[2],
@@ -249,6 +249,7 @@ static seen find_seen(const ech_call *call)
         s.v = ech_tensor_narrow(&call->keep[VALUES], 1, 0, end);
         s.place.key.tokens = s.place.key.split = end;
         s.place.key.start[0] = 0;
+        s.place.key.position = NULL;
     }
     return s;
 }
@@ -257,9 +258,7 @@ static void fill_cache(const ech_call *call)
 {
     for (int i = 0; i < 2; i++) {
         if (!call->in[1 + i].data) continue; /* filled before */
-        ech_tensor own =
-            ech_tensor_narrow(&call->keep[KEYS + i], 1, call->rows.start[0], call->rows.tokens);
-        call->kernels->copy(call->context, &call->in[1 + i], &own);
+        call->kernels->append(call->context, &call->in[1 + i], &call->rows, &call->keep[KEYS + i]);
     }
 }
 

@@ -15,10 +15,10 @@ const int ech_layers_count = sizeof ech_layers / sizeof *ech_layers;
 
 ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site)
 {
-    return (ech_dropout){.p = call->purpose == ECH_TRAIN ? p : 0,
-                         .key = {.seed = call->seed,
-                                 .step = call->step,
-                                 .stream = ech_random_stream(call->layer, site)}};
+    return (ech_dropout){
+        .p = call->purpose == ECH_TRAIN ? p : 0,
+        .key = {.seed = call->seed, .stream = ech_random_stream(call->layer, site)},
+        .step = call->step};
 }
 
 ech_rows ech_context_rows(const ech_block_options *options, ech_extent extent, int64_t first_sample,

@@ -361,7 +361,8 @@ typedef struct ech_call {
     };
     bool accumulate[ECH_MAX_PORTS];   /* add to dparam; otherwise overwrite it */
     uint64_t seed;                    /* of dropout, with the next two */
-    uint32_t step, layer;             /* training step; index of the block in the model */
+    const int64_t *step;              /* the training step's number, on the device */
+    uint32_t layer;                   /* index of the block in the model */
     const ech_block_options *options; /* how the model is parallelized */
     ech_rows rows;                    /* the samples and positions of this rank's B x T' rows */
     ech_rows shard;                   /* likewise, of its row shard under sequence parallelism */

@@ -60,6 +60,7 @@ CALL(dropout, t[0], &fifth, &rows, t[1])
 CALL(add, t[0], t[1], t[2])
 CALL(subtract, t[0], t[1], t[2])
 CALL(copy, t[0], t[1])
+CALL(append, t[0], &tokens, t[1])
 CALL(loss_statistics, t[0], t[1], 3, t[2])
 CALL(loss_gradient, t[0], t[1], t[2], 3, t[3], t[4], flag ? t[5] : NULL, t[6])
 CALL(adamw, t[0], t[1], t[2], t[3], &update, NULL)
@@ -268,6 +269,7 @@ static void rows_are_rounded_once(void **state)
         ROW(add, no, ex, ex, ey),
         ROW(subtract, no, ex, ex, ey),
         ROW(copy, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
+        ROW(append, no, typed(q, TRIAL_EITHER), typed(turned, TRIAL_EITHER)),
         ROW(loss_statistics, no, ex, ids, found),
         ROW(loss_gradient, no, ex, ids, weights, stats, scale, {0}, total),
         ROW(loss_gradient, yes, ex, ids, weights, stats, scale, y, total),

@@ -423,6 +423,34 @@ static void copies_agree(void **state)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
+static void call_append(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *const *t, const void *options)
+{
+    kernels->append(context, t[0], options, t[1]);
+}
+
+static void appends_agree(void **state)
+{
+    (void)state;
+    static const ech_rows whole = {.whole = 7, .tokens = 7, .split = 7};
+    static const ech_rows later = {.whole = 90, .tokens = 70, .split = 70, .start = {20}};
+    static const ech_rows pair = {.whole = 9, .tokens = 5, .split = 2, .start = {1, 6}};
+    static const ech_rows late = {.whole = 9, .tokens = 3, .split = 0, .start = {0, 6}};
+#define CASE(text, B, rows, H, D, from, to)                                                        \
+    {                                                                                              \
+        .name = text, .op = ECH_OP_append, .call = call_append, .options = &(rows),                \
+        .tolerance = 1e-6, .halves = true, .tensor = {                                             \
+            TRIAL_INPUT(TRIAL_4D(B, (rows).tokens, H, D), .gap = from, .type = TRIAL_EITHER),      \
+            TRIAL_CHANGED(TRIAL_4D(B, (rows).whole, H, D), .gap = to, .type = TRIAL_EITHER)        \
+        }                                                                                          \
+    }
+    static trial trials[] = {CASE("whole", 2, whole, 2, 5, 0, 3), CASE("late", 1, late, 1, 1, 0, 0),
+                             CASE("pair", 3, pair, 4, 5, 17, 0),
+                             CASE("later", 2, later, 3, 64, 9, 0)};
+#undef CASE
+    trial_check_all(trials, TRIAL_COUNT(trials));
+}
+
 /* Heads apart: every second head of a tensor, and back. */
 static void copies_of_heads(void **state)
 {
@@ -513,10 +541,11 @@ static void sums_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_agree),   cmocka_unit_test(activations_agree),
-        cmocka_unit_test(rotary_agrees), cmocka_unit_test(tables_agree),
-        cmocka_unit_test(sums_agree),    cmocka_unit_test(scaled_sums_agree),
-        cmocka_unit_test(copies_agree),  cmocka_unit_test(copies_of_heads),
+        cmocka_unit_test(norms_agree),     cmocka_unit_test(activations_agree),
+        cmocka_unit_test(rotary_agrees),   cmocka_unit_test(tables_agree),
+        cmocka_unit_test(sums_agree),      cmocka_unit_test(scaled_sums_agree),
+        cmocka_unit_test(copies_agree),    cmocka_unit_test(appends_agree),
+        cmocka_unit_test(copies_of_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

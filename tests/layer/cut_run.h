@@ -76,7 +76,7 @@ static inline void cut_layer(cut_side *s, int rank, ech_phase phase, const ech_b
                      .extent = s->extent,
                      .purpose = s->purpose,
                      .seed = 11,
-                     .step = 2,
+                     .step = &(const int64_t){2},
                      .layer = 3,
                      .options = &s->block->options,
                      .rows = cut_rows(s, rank, false),

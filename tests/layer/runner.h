@@ -146,7 +146,7 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .extent = r->extent,
                      .purpose = r->purpose,
                      .seed = 11,
-                     .step = 2,
+                     .step = &(const int64_t){2},
                      .layer = 3,
                      .rows = runner_rows(r),
                      .shard = runner_rows(r),

@@ -15,7 +15,8 @@
 
 #include "layer/layers.h"
 
-enum { MOST_RANKS = 5, CALL_STEP = 2, FIRST_SAMPLE = 4 };
+enum { MOST_RANKS = 5, FIRST_SAMPLE = 4 };
+static const int64_t call_step = 2;
 
 static double draw(uint32_t series, int64_t i)
 {
@@ -62,7 +63,7 @@ static ech_call plain_call(const ech_block *block, ech_kernel_context *context)
                       .context = context,
                       .purpose = ECH_TRAIN,
                       .seed = 5,
-                      .step = CALL_STEP,
+                      .step = &call_step,
                       .layer = 3,
                       .tensor_size = 1};
 }
@@ -118,7 +119,7 @@ static void rows_in_shards(void **state)
     enum { B = 2, T = 6, LOCAL = 4, C = 3, R = B * LOCAL, P = 8 };
     const ech_shape shapes[] = {ech_shape_rows(ECH_AXIS_MODEL, C),
                                 ech_shape_2d(ECH_AXIS_ROWS, 0, ECH_AXIS_MODEL, C)};
-    const ech_rows rows = {FIRST_SAMPLE, T, LOCAL, 0, 2, {1, 4}};
+    const ech_rows rows = {FIRST_SAMPLE, T, LOCAL, 0, 2, {1, 4}, NULL};
     ech_rows shard = rows;
     shard.first = 3;
     ech_kernel_context *context;
@@ -147,7 +148,8 @@ static void rows_in_shards(void **state)
                 const ech_rows *used = shared ? &shard : &rows;
                 int64_t position = ech_row_position(used, i / C);
                 uint64_t element = (uint64_t)(ech_row_whole(used, i / C) * C + i % C);
-                bool dropped = ech_random_unit(ech_random_word(dropout.key, element)) < 0.3;
+                bool dropped =
+                    ech_random_unit(ech_random_word(ech_dropout_key(&dropout), element)) < 0.3;
                 double wanted = which == 1 ? x[i] + table[position * C + i % C]
                                 : dropped  ? 0
                                            : x[i] / (1 - 0.3);

@@ -18,7 +18,8 @@
 #include "layer/layers.h"
 #include "model/cut_model.h"
 
-enum { BATCH = 2, MOST_PARAMS = 64, POSITION = 5 };
+enum { BATCH = 2, MOST_PARAMS = 64 };
+static const int64_t training_step = 2, position = 5;
 
 static const char *const families[] = {
 #define X(name, meaning) #name,
@@ -238,7 +239,7 @@ static ech_rows rows_of(const bench *b)
     const ech_block_options *options = &b->model->options;
     ech_rows rows = ech_context_rows(options, b->extent, 4, 0);
     if (options->sequence_chunks > 1 && b->phase == ECH_FORWARD) rows.start[0] = b->extent.tokens;
-    if (b->purpose == ECH_GENERATE) rows.start[0] = POSITION;
+    if (b->purpose == ECH_GENERATE) rows.position = &position;
     return rows;
 }
 
@@ -250,7 +251,7 @@ static ech_call make_call(bench *b)
                       .extent = b->extent,
                       .purpose = b->purpose,
                       .seed = 11,
-                      .step = 2,
+                      .step = &training_step,
                       .layer = 3,
                       .options = &b->model->options,
                       .rows = rows_of(b),

@@ -70,6 +70,7 @@ CALL(dropout, &t[0], &some, &c->rows, &t[1])
 CALL(add, &t[0], &t[1], &t[2])
 CALL(subtract, &t[0], &t[1], &t[2])
 CALL(copy, &t[0], &t[1])
+CALL(append, &t[0], &c->rows, &t[1])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
@@ -150,6 +151,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(add, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
+    ROW(append, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),

@@ -22,9 +22,9 @@ typedef struct ech_attention {
     const ech_rows *queries, *keys;
     const ech_attention_shard *shard;
     const ech_tensor *starts;
-    const ech_dropout *dropout;
-    int64_t group; /* query heads per key/value head: head h reads key/value head h / group */
-    int64_t width; /* D, padded */
+    ech_random_key key; /* of dropout */
+    int64_t group;      /* query heads per key/value head: head h reads key/value head h / group */
+    int64_t width;      /* D, padded */
     int64_t query_tiles, key_tiles;
     int64_t parts;       /* units of work per (sample, key/value head), for threads to share */
     float scale, scale2; /* of scores; scale2 = scale log2 e */
@@ -136,13 +136,14 @@ static inline ech_attention ech_attention_check(const ech_tensor *q, const ech_t
                                                 const ech_dropout *dropout)
 {
     ech_attention at = {
-        q->shape[0], q->shape[1],   k->shape[1], q->shape[2], k->shape[2], q->shape[3],       q, k,
-        v,           &shard->query, &shard->key, shard,       starts,      .dropout = dropout};
+        q->shape[0], q->shape[1], k->shape[1],   q->shape[2], k->shape[2],    q->shape[3],     q,
+        k,           v,           &shard->query, &shard->key, .shard = shard, .starts = starts};
     ECH_SAMPLES(&shard->query, starts, at.B, at.Tq);
     ECH_SAMPLES(&shard->key, NULL, at.B, at.Tk);
     ECH_ASSERT(shard->query.whole == shard->key.whole);
     ECH_ASSERT(shard->first_head >= 0 && shard->first_head + at.H <= shard->heads);
     ECH_ASSERT(at.G > 0 && at.H % at.G == 0 && dropout->p < 1);
+    at.key = ech_dropout_key(dropout);
     at.group = at.H / at.G;
     at.width = ech_tile_width(at.D);
     at.query_tiles = ech_attention_tiles(at.queries);
@@ -164,7 +165,7 @@ ECH_INLINE void ech_attention_dropout_mask(const ech_attention *at, int64_t b, i
     const ech_rows *rows = at->queries;
     int64_t head = (rows->first_sample + b) * at->shard->heads + at->shard->first_head + h;
     int64_t row = head * rows->whole + position;
-    ech_dropout_mask(at->dropout->key, at->threshold, at->dropout_scale,
+    ech_dropout_mask(at->key, at->threshold, at->dropout_scale,
                      (uint64_t)(row * rows->whole + first), ECH_TILE, factor);
 }
 

@@ -316,6 +316,7 @@ void ECH_CPU(attention_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
     ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
+    ECH_ASSERT(!shard->query.position);
     ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     int threads = context->threads;
     int64_t dims[] = {at.B, at.Tq, at.Tk, at.H, at.G, at.D};

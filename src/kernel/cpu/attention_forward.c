@@ -9,6 +9,7 @@
 
 #include "kernel/cpu/attention.h"
 #include "kernel/cpu/rows.h"
+#include "kernel/seen.h"
 
 /* One thread's memory. Keys and values of a whole head, the rest for one tile of queries. Scores lie with
  * a row for each key, so that maxima and sums of many queries are made at once. */
@@ -226,6 +227,7 @@ void ECH_CPU(attention_forward)(ech_kernel_context *context, const ech_tensor *q
                                 const ech_dropout *dropout, bool merge, const ech_tensor *out,
                                 const ech_tensor *lse)
 {
+    ECH_SEEN(shard, k, v);
     ech_attention at = ech_attention_check(q, k, v, scale, shard, starts, dropout);
     ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     int threads = context->threads;

@@ -139,6 +139,7 @@ void ECH_CPU(position_backward)(ech_kernel_context *context, const ech_tensor *d
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
 {
+    ECH_ROWS_NOW(rows);
     ECH_SHAPES(position_backward, ECH_REAL, dy, dtable);
     ECH_ROWS(rows, starts, dy->shape[0]);
     if (starts) {

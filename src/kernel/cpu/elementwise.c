@@ -87,6 +87,7 @@ static void dropout_row(ech_random_key key, uint32_t threshold, float scale, uin
 void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
                       const ech_rows *rows, const ech_tensor *y)
 {
+    ECH_ROWS_NOW(rows);
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(dropout, ECH_REAL, x, y);
     ECH_ROWS(rows, NULL, R);
@@ -95,12 +96,12 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
         if (x->data != y->data) ech_part_copy(x, 0, R * C, y, 0);
         return;
     }
+    const ech_random_key key = ech_dropout_key(dropout);
     uint32_t threshold = ech_drop_threshold(dropout->p);
     float scale = (float)(1 / (1 - dropout->p));
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
-        dropout_row(dropout->key, threshold, scale, (uint64_t)(ech_row_whole(rows, r) * C), r, x,
-                    y);
+        dropout_row(key, threshold, scale, (uint64_t)(ech_row_whole(rows, r) * C), r, x, y);
 }
 
 void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
@@ -117,6 +118,23 @@ void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_t
         int64_t to = b * y->stride[0] + t * y->stride[1];
         for (int64_t h = 0; h < blocks; h++)
             ech_part_copy(x, from + h * x->stride[2], width, y, to + h * y->stride[2]);
+    }
+}
+
+void ECH_CPU(append)(ech_kernel_context *context, const ech_tensor *x, const ech_rows *rows,
+                     const ech_tensor *cache)
+{
+    ECH_ROWS_NOW(rows);
+    ECH_SHAPES(append, ECH_REAL, x, cache);
+    ECH_SAMPLES(rows, NULL, x->shape[0], x->shape[1]);
+    ECH_ASSERT(rows->whole == cache->shape[1]);
+    const int64_t tokens = rows->tokens, early = rows->split < tokens ? rows->split : tokens;
+    const int64_t runs[2][2] = {{0, early}, {early, tokens - early}};
+    for (int i = 0; i < 2; i++) {
+        int64_t first = runs[i][0], n = runs[i][1];
+        const ech_tensor from = ech_tensor_narrow(x, 1, first, n);
+        const ech_tensor to = ech_tensor_narrow(cache, 1, ech_rows_token_position(rows, first), n);
+        if (n > 0) ECH_CPU(copy)(context, &from, &to);
     }
 }
 
@@ -160,6 +178,7 @@ void ECH_CPU(position_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *table, const ech_rows *rows,
                                const ech_tensor *starts, const ech_tensor *y)
 {
+    ECH_ROWS_NOW(rows);
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
     ECH_SHAPES(position_forward, ECH_REAL, x, table, y);
     ECH_ROWS(rows, starts, R);

@@ -97,6 +97,7 @@ void ECH_CPU(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                      const ech_rows *rows, const ech_tensor *starts, bool inverse,
                      const ech_tensor *y)
 {
+    ECH_ROWS_NOW(rows);
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3], half = D / 2;
     ECH_SHAPES(rotary, ECH_REAL, x, y);
     ECH_SAMPLES(rows, starts, B, T);

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "kernel/ref/real.h"
+#include "kernel/seen.h"
 
 /* One call's numbers. k and v of head h are those of key/value head h / group. */
 typedef struct problem {
@@ -15,6 +16,7 @@ typedef struct problem {
     const ech_attention_shard *at;
     const ech_tensor *starts;
     const ech_dropout *dropout;
+    ech_random_key key;
     int64_t group;
 } problem;
 
@@ -55,7 +57,7 @@ static double dropout_factor(const problem *p, int64_t b, int64_t h, int64_t que
     int64_t head = (rows->first_sample + b) * p->at->heads + p->at->first_head + h;
     int64_t row = head * rows->whole + ech_rows_token_position(rows, query);
     uint64_t element = (uint64_t)(row * rows->whole + ech_rows_token_position(&p->at->key, key));
-    bool dropped = ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
+    bool dropped = ech_random_unit(ech_random_word(p->key, element)) < dropout->p;
     return dropped ? 0 : 1 / (1 - dropout->p);
 }
 
@@ -71,6 +73,7 @@ static problem check(const ech_tensor *q, const ech_tensor *k, const ech_tensor 
     ECH_ASSERT(at->query.whole == at->key.whole);
     ECH_ASSERT(at->first_head >= 0 && at->first_head + p.H <= at->heads);
     ECH_ASSERT(p.G > 0 && p.H % p.G == 0);
+    p.key = ech_dropout_key(dropout);
     p.group = p.H / p.G;
     return p;
 }
@@ -125,6 +128,7 @@ void ECH_REF(attention_forward)(ech_kernel_context *context, const ech_tensor *q
                                 const ech_dropout *dropout, bool merge, const ech_tensor *out,
                                 const ech_tensor *lse)
 {
+    ECH_SEEN(at, k, v);
     problem p = check(q, k, v, scale, at, starts, dropout);
     ECH_SHAPES(attention_forward, ECH_REAL, q, k, v, out, lse);
     double *scores = ech_scratch(context, (size_t)(p.Tk + p.D) * sizeof *scores);
@@ -209,6 +213,7 @@ void ECH_REF(attention_backward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *dq, const ech_tensor *dk, const ech_tensor *dv)
 {
     problem p = check(q, k, v, scale, at, starts, dropout);
+    ECH_ASSERT(!at->query.position);
     ECH_SHAPES(attention_backward, ECH_REAL, dout, q, k, v, out, lse, dq, dk, dv);
     size_t rows = (size_t)(p.B * p.H * p.Tq);
     double *sum = ech_scratch(context, (rows + 2 * (size_t)p.D) * sizeof *sum);

@@ -7,14 +7,16 @@
 void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
                       const ech_rows *rows, const ech_tensor *y)
 {
+    ECH_ROWS_NOW(rows);
+    const ech_random_key key = ech_dropout_key(dropout);
     int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(dropout, ECH_REAL, x, y);
     ECH_ROWS(rows, NULL, R);
     for (int64_t r = 0; r < R; r++)
         for (int64_t c = 0; c < C; c++) {
             uint64_t element = (uint64_t)(ech_row_whole(rows, r) * C + c);
-            bool dropped = dropout->p > 0 &&
-                           ech_random_unit(ech_random_word(dropout->key, element)) < dropout->p;
+            bool dropped =
+                dropout->p > 0 && ech_random_unit(ech_random_word(key, element)) < dropout->p;
             double kept = ech_value(x, r * C + c) / (1 - dropout->p);
             ech_store(y, r * C + c, dropped ? 0 : kept);
         }
@@ -50,17 +52,35 @@ void ECH_REF(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, doubl
                       (i / C == i % C ? diagonal : 0));
 }
 
+/* Token t of x to token `to` of y. */
+static void copy_token(const ech_tensor *x, int64_t b, int64_t t, const ech_tensor *y, int64_t to)
+{
+    for (int64_t h = 0; h < x->shape[2]; h++) {
+        const char *from = x->data;
+        char *into = y->data;
+        ech_convert(from + (size_t)ech_head(x, b, t, h) * ech_dtype_bytes(x->dtype), x->dtype,
+                    into + (size_t)ech_head(y, b, to, h) * ech_dtype_bytes(y->dtype), y->dtype,
+                    x->shape[3]);
+    }
+}
+
 void ECH_REF(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
-    int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPES(copy, ECH_REAL, x, y);
-    for (int64_t i = 0; i < B * T * H; i++) {
-        int64_t b = i / H / T, t = i / H % T, h = i % H;
-        const char *from = x->data;
-        char *to = y->data;
-        ech_convert(from + (size_t)ech_head(x, b, t, h) * ech_dtype_bytes(x->dtype), x->dtype,
-                    to + (size_t)ech_head(y, b, t, h) * ech_dtype_bytes(y->dtype), y->dtype, D);
-    }
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t t = 0; t < x->shape[1]; t++) copy_token(x, b, t, y, t);
+}
+
+void ECH_REF(append)(ech_kernel_context *context, const ech_tensor *x, const ech_rows *rows,
+                     const ech_tensor *cache)
+{
+    ECH_ROWS_NOW(rows);
+    ECH_SHAPES(append, ECH_REAL, x, cache);
+    ECH_SAMPLES(rows, NULL, x->shape[0], x->shape[1]);
+    ECH_ASSERT(rows->whole == cache->shape[1]);
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        for (int64_t t = 0; t < rows->tokens; t++)
+            copy_token(x, b, t, cache, ech_rows_token_position(rows, t));
 }
 
 void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,

@@ -78,6 +78,7 @@ void ECH_REF(position_forward)(ech_kernel_context *context, const ech_tensor *x,
                                const ech_tensor *table, const ech_rows *rows,
                                const ech_tensor *starts, const ech_tensor *y)
 {
+    ECH_ROWS_NOW(rows);
     int64_t R = x->shape[0], C = x->shape[1], P = table->shape[0];
     ECH_SHAPES(position_forward, ECH_REAL, x, table, y);
     ECH_ROWS(rows, starts, R);
@@ -93,6 +94,7 @@ void ECH_REF(position_backward)(ech_kernel_context *context, const ech_tensor *d
                                 const ech_rows *rows, const ech_tensor *starts, bool accumulate,
                                 const ech_tensor *dtable)
 {
+    ECH_ROWS_NOW(rows);
     ECH_SHAPES(position_backward, ECH_REAL, dy, dtable);
     ECH_ROWS(rows, starts, dy->shape[0]);
     const table_rows at = {dy->shape[0], dtable->shape[0], NULL, 0, rows, starts};

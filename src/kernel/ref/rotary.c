@@ -10,6 +10,7 @@ void ECH_REF(rotary)(ech_kernel_context *context, const ech_tensor *x, const dou
                      const ech_rows *rows, const ech_tensor *starts, bool inverse,
                      const ech_tensor *y)
 {
+    ECH_ROWS_NOW(rows);
     int64_t B = x->shape[0], T = x->shape[1], H = x->shape[2], D = x->shape[3];
     ECH_SHAPES(rotary, ECH_REAL, x, y);
     ECH_SAMPLES(rows, starts, B, T);
