@@ -22,5 +22,8 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list);
  * in the order in which they begin; all members of a group have its collectives in the same order; there is no
  * deadlock, even where a send ends only after its receive has begun. */
 ech_status ech_check_plans(const ech_plan *const *plans, int n, ech_list_kind list);
+/* Checks, after ech_check_plans, that nothing deadlocks on queues of a device, where messages across one boundary end one
+ * after the other (simulate/rehearsal.h: as NCCL's do). */
+ech_status ech_check_queues(const ech_plan *const *plans, int n, ech_list_kind list);
 
 #endif

@@ -225,11 +225,21 @@ ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_
     plans p = {.at = plans_of_all, .n = n, .kind = list};
     ech_costs unit = {.seconds = false};
     ech_rehearsal rehearsal;
-    ech_rehearse(p.at, n, list, &unit, &rehearsal);
+    ech_rehearse(p.at, n, list, &unit, false, &rehearsal);
     ech_status status = check_collectives(&p);
     if (status == ECH_OK) status = check_messages(&p, &rehearsal.pairing);
     if (status == ECH_OK) status = check_versions(&p);
     if (status == ECH_OK && rehearsal.missing) status = ech_rehearsal_fail(&rehearsal);
+    ech_rehearsal_free(&rehearsal);
+    return status;
+}
+
+ech_status ech_check_queues(const ech_plan *const *plans_of_all, int n, ech_list_kind list)
+{
+    ech_costs unit = {.seconds = false};
+    ech_rehearsal rehearsal;
+    ech_rehearse(plans_of_all, n, list, &unit, true, &rehearsal);
+    ech_status status = rehearsal.missing ? ech_rehearsal_fail(&rehearsal) : ECH_OK;
     ech_rehearsal_free(&rehearsal);
     return status;
 }

@@ -16,14 +16,17 @@ static const ech_step *step_of(const ech_rehearsal *r, ech_wait at)
     return &ech_rehearsal_list(r, at.rank)->step.at[at.step];
 }
 
-/* The step that a lane stands at: the first that has not ended, of sends and receives that has not
- * begun; -1: it is done. */
-static int head_of(const ech_rehearsal *r, int rank, ech_lane lane)
+/* The step that a lane or queue stands at: the first that has not ended, of a lane of messages that has not begun; -1: it
+ * is done. */
+static int head_of(const ech_rehearsal *r, int rank, int queue)
 {
     const ech_list *list = ech_rehearsal_list(r, rank);
-    const double *times = ech_rehearsal_is_link(lane) ? r->begin[rank] : r->finish[rank];
-    for (int s = 0; s < (int)list->step.n; s++)
-        if (list->step.at[s].lane == lane && times[s] < 0) return s;
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (ech_rehearsal_queue(r, step) != queue) continue;
+        bool begins = !r->in_queues && ech_rehearsal_is_link(step->lane);
+        if ((begins ? r->begin : r->finish)[rank][s] < 0) return s;
+    }
     return -1;
 }
 
@@ -68,7 +71,7 @@ static ech_wait waits_for(const ech_rehearsal *r, ech_wait at)
         return (ech_wait){.rank = ech_list_peer(list, step),
                           .step = r->pairing.partner[at.rank][at.step]};
     }
-    int head = head_of(r, at.rank, step->lane);
+    int head = head_of(r, at.rank, ech_rehearsal_queue(r, step));
     if (head != at.step) return (ech_wait){.rank = at.rank, .step = head};
     int i = 0;
     while (r->finish[at.rank][list->after.at[step->first_after + i]] >= 0) i++;

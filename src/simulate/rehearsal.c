@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each lane.
- * When a step ends, only its own rank's lanes are advanced, and of each only the next step.
+ * The engine of rehearsals: a heap of steps that will end, and for every rank a cursor in each lane, or queue.
+ * When a step ends, only its own rank's cursors are advanced, and of each only the next step.
  */
 #include "simulate/rehearsal.h"
 
@@ -13,11 +13,11 @@ typedef struct event {
     int rank, step; /* that ends: of a message the send, of a collective any member's */
 } event;
 
-typedef struct lane {
+typedef struct cursor {
     int next;    /* step, or the list's length */
     int ready;   /* afters of `next` that are known to have ended */
-    int running; /* of a lane that works one by one: step that has begun and not ended, or -1 */
-} lane;
+    int running; /* where steps go one by one: the one that has begun and not ended, or -1 */
+} cursor;
 
 typedef struct channel {
     ech_participants among;
@@ -26,7 +26,10 @@ typedef struct channel {
 } channel;
 
 typedef struct rank_state {
-    lane lane[ECH_LANES];
+    int *next;      /* [steps]: the next step of its lane or queue, or the list's length */
+    int *cursor_of; /* [lane or queue]: which of `cursor` */
+    cursor *cursor; /* of each lane or queue that the list uses, in their order */
+    int cursors;
     double sends_until, receives_until;
     int channel_of[ECH_CHANNELS];  /* 1 + which of engine.channel; 0: not asked yet */
     int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
@@ -99,13 +102,10 @@ static void end_in(engine *e, double cost, int rank, int step)
     push(e, (event){.time = e->now + cost, .rank = rank, .step = step});
 }
 
-static void seek(const engine *e, int rank, ech_lane which, int from)
+static cursor *cursor_of(const engine *e, int rank, const ech_step *step)
 {
-    const ech_list *list = ech_rehearsal_list(e->out, rank);
-    lane *l = &e->rank[rank].lane[which];
-    l->next = from;
-    l->ready = 0;
-    while (l->next < (int)list->step.n && list->step.at[l->next].lane != which) l->next++;
+    const rank_state *state = &e->rank[rank];
+    return &state->cursor[state->cursor_of[ech_rehearsal_queue(e->out, step)]];
 }
 
 static void begin_message(engine *e, int rank, int step)
@@ -177,34 +177,34 @@ static void begin(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
     e->out->begin[rank][step] = e->now;
-    if (ech_rehearsal_is_link(s->lane)) {
+    bool is_message = ech_rehearsal_is_link(s->lane);
+    if (!is_message || e->out->in_queues) cursor_of(e, rank, s)->running = step;
+    if (is_message)
         begin_message(e, rank, step);
-        return;
-    }
-    e->rank[rank].lane[s->lane].running = step;
-    if (ech_step_gathers(s))
+    else if (ech_step_gathers(s))
         begin_collective(e, rank, step);
     else
         end_in(e, cost_alone(e, rank, s), rank, step);
 }
 
-static bool is_ready(const engine *e, int rank, lane *l)
+static bool is_ready(const engine *e, int rank, cursor *at)
 {
     const ech_list *list = ech_rehearsal_list(e->out, rank);
-    const ech_step *s = &list->step.at[l->next];
-    for (; l->ready < s->afters; l->ready++)
-        if (e->out->finish[rank][list->after.at[s->first_after + l->ready]] < 0) return false;
+    const ech_step *s = &list->step.at[at->next];
+    for (; at->ready < s->afters; at->ready++)
+        if (e->out->finish[rank][list->after.at[s->first_after + at->ready]] < 0) return false;
     return true;
 }
 
 static void advance(engine *e, int rank)
 {
     int steps = (int)ech_rehearsal_list(e->out, rank)->step.n;
-    for (int which = 0; which < ECH_LANES; which++) {
-        lane *l = &e->rank[rank].lane[which];
-        while (l->running < 0 && l->next < steps && is_ready(e, rank, l)) {
-            int step = l->next;
-            seek(e, rank, (ech_lane)which, step + 1);
+    for (int i = 0; i < e->rank[rank].cursors; i++) {
+        cursor *at = &e->rank[rank].cursor[i];
+        while (at->running < 0 && at->next < steps && is_ready(e, rank, at)) {
+            int step = at->next;
+            at->next = e->rank[rank].next[step];
+            at->ready = 0;
             begin(e, rank, step);
         }
     }
@@ -216,16 +216,16 @@ static void finish(engine *e, int rank, int step)
 {
     e->out->finish[rank][step] = e->now;
     e->out->missing--;
-    e->rank[rank].lane[step_of(e, rank, step)->lane].running = -1;
+    cursor_of(e, rank, step_of(e, rank, step))->running = -1;
     advance(e, rank);
 }
 
 /* rank: the member that arrived last. A member that has ended may at once arrive at its next collective. */
-static void finish_collective(engine *e, int rank, ech_lane which)
+static void finish_collective(engine *e, int rank, const ech_step *step)
 {
     for (int member = rank; member >= 0;) {
-        int before = e->rank[member].arrived_before[which];
-        finish(e, member, e->rank[member].lane[which].running);
+        int before = e->rank[member].arrived_before[step->lane];
+        finish(e, member, cursor_of(e, member, step)->running);
         member = before;
     }
 }
@@ -235,12 +235,39 @@ static void handle(engine *e, const event *ended)
     const ech_step *s = step_of(e, ended->rank, ended->step);
     e->now = e->out->end = ended->time;
     if (ech_step_gathers(s)) {
-        finish_collective(e, ended->rank, s->lane);
+        finish_collective(e, ended->rank, s);
         return;
     }
     finish(e, ended->rank, ended->step);
     if (ech_step_sends(s))
         finish(e, peer_of(e, ended->rank, s), e->out->pairing.partner[ended->rank][ended->step]);
+}
+
+/* The rank's cursors, each at the first step of its lane or queue. */
+static void find_cursors(engine *e, int rank)
+{
+    const ech_list *list = ech_rehearsal_list(e->out, rank);
+    rank_state *state = &e->rank[rank];
+    int steps = (int)list->step.n, queues = ECH_LANES;
+    for (int s = 0; s < steps && e->out->in_queues; s++) {
+        int queue = ech_step_queue(&list->step.at[s]);
+        if (queue >= queues) queues = queue + 1;
+    }
+    ECH_FREED int *first = ech_calloc((size_t)queues, sizeof *first);
+    for (int queue = 0; queue < queues; queue++) first[queue] = steps;
+    state->next = ech_pool_alloc(e->out->pool, (size_t)steps * sizeof *state->next);
+    for (int s = steps - 1; s >= 0; s--) {
+        int queue = ech_rehearsal_queue(e->out, &list->step.at[s]);
+        state->next[s] = first[queue];
+        first[queue] = s;
+    }
+    state->cursor_of = ech_pool_alloc(e->out->pool, (size_t)queues * sizeof *state->cursor_of);
+    state->cursor = ech_pool_alloc(e->out->pool, (size_t)queues * sizeof *state->cursor);
+    for (int queue = 0; queue < queues; queue++) {
+        if (first[queue] == steps) continue;
+        state->cursor_of[queue] = state->cursors;
+        state->cursor[state->cursors++] = (cursor){.next = first[queue], .running = -1};
+    }
 }
 
 static void allocate(engine *e)
@@ -261,17 +288,14 @@ static void allocate(engine *e)
         out->begin[rank] = ech_pool_alloc(out->pool, steps * sizeof **out->begin);
         out->finish[rank] = ech_pool_alloc(out->pool, steps * sizeof **out->finish);
         for (size_t s = 0; s < steps; s++) out->begin[rank][s] = out->finish[rank][s] = -1;
-        for (int l = 0; l < ECH_LANES; l++) {
-            e->rank[rank].lane[l].running = -1;
-            seek(e, rank, (ech_lane)l, 0);
-        }
+        find_cursors(e, rank);
     }
 }
 
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
-                  ech_rehearsal *out)
+                  bool in_queues, ech_rehearsal *out)
 {
-    *out = (ech_rehearsal){.plans = plans, .ranks = n, .kind = list};
+    *out = (ech_rehearsal){.plans = plans, .ranks = n, .kind = list, .in_queues = in_queues};
     engine e = {.out = out, .costs = costs};
     allocate(&e);
     for (int rank = 0; rank < n; rank++) advance(&e, rank);

@@ -8,6 +8,10 @@
  * the steps that it comes after have ended. A message is on its way from when its send and its receive have begun and
  * its sender sends and its receiver receives no other; when it arrives, both steps end. A reduction or collective runs
  * from when all members have begun it.
+ *
+ * In queues (ech_step_queue) a message, too, begins when the one before it in its queue has ended. That is how a library
+ * whose messages have no tags (NCCL) works: one communicator for each boundary and kind of message and one for each
+ * channel, each of which ends its calls in the order in which its rank has put them, every call with all its ranks.
  */
 #ifndef ECH_SIMULATE_REHEARSAL_H
 #define ECH_SIMULATE_REHEARSAL_H
@@ -31,6 +35,7 @@ typedef struct ech_rehearsal {
     const ech_plan *const *plans;
     int ranks;
     ech_list_kind kind;
+    bool in_queues;
     ech_pool *pool; /* of all arrays but pairing.link; owned */
     ech_pairing pairing;
     double **begin, **finish; /* [ranks][steps] times in the unit of the costs; -1: never */
@@ -41,7 +46,7 @@ typedef struct ech_rehearsal {
 /* Runs the n plans' lists of that kind; borrows the plans. Release *out with ech_rehearsal_free. Plans may be wrong:
  * steps that wait for ever are counted in `missing`. */
 void ech_rehearse(const ech_plan *const *plans, int n, ech_list_kind list, const ech_costs *costs,
-                  ech_rehearsal *out);
+                  bool in_queues, ech_rehearsal *out);
 void ech_rehearsal_free(ech_rehearsal *rehearsal);
 
 static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal, int rank)
@@ -52,6 +57,12 @@ static inline const ech_list *ech_rehearsal_list(const ech_rehearsal *rehearsal,
 static inline bool ech_rehearsal_is_link(ech_lane lane)
 {
     return lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE;
+}
+
+/* What the step begins behind the others of: its queue, or its lane. */
+static inline int ech_rehearsal_queue(const ech_rehearsal *rehearsal, const ech_step *step)
+{
+    return rehearsal->in_queues ? ech_step_queue(step) : (int)step->lane;
 }
 
 /* A step of a rank, in a chain of steps each of which waits for the next. */

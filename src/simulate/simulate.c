@@ -57,7 +57,7 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
 {
     ECH_CLEANUP(ech_rehearsal_free) ech_rehearsal rehearsal = {0};
     ECH_TRY(check_costs(plans[0], costs));
-    ech_rehearse(plans, n, list, costs, &rehearsal);
+    ech_rehearse(plans, n, list, costs, false, &rehearsal);
     if (rehearsal.missing) return ech_rehearsal_fail(&rehearsal);
     ech_simulation s = {.ranks = n,
                         .seconds = costs->seconds,

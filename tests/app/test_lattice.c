@@ -17,6 +17,7 @@
 #include "app/grid_run.h"
 #include "app/lattice.h"
 #include "app/shrink.h"
+#include "check/check.h"
 #include "config/rules.h"
 #include "share.h"
 
@@ -344,6 +345,39 @@ static void test_lattice(void **state)
     conclude(&n);
 }
 
+/* A list of outlines of all ranks: of the train list, or of all others. */
+static void check_queues(const ech_design *design, bool forward_only)
+{
+    ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
+    for (int rank = 0; rank < design->world; rank++)
+        assert_int_equal(ech_design_outline(design, rank, forward_only, &plans[rank]), ECH_OK);
+    for (int list = 0; list < ECH_LIST_KINDS; list++)
+        if ((list == ECH_LIST_TRAIN) != forward_only)
+            assert_int_equal(ech_check_queues((const ech_plan *const *)plans, design->world,
+                                              (ech_list_kind)list),
+                             ECH_OK);
+    for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
+    free(plans);
+}
+
+/* Under the rules of a library without tags, plans of every two features end. */
+static void test_queues_do_not_deadlock(void **state)
+{
+    (void)state;
+    lattice_write_run_file();
+    draw_pairs();
+    for (size_t i = 0; i < all_pairs->cases.n; i++) {
+        lattice_made made;
+        cover_case c = all_pairs->cases.at[i];
+        if (!share_takes()) continue;
+        c.level[PARTITION] = 0;
+        assert_true(lattice_make(&c, &made));
+        check_queues(&made.design, false);
+        check_queues(&made.design, true);
+        lattice_free(&made);
+    }
+}
+
 static int teardown(void **state)
 {
     if (all_pairs) cover_free(all_pairs);
@@ -360,8 +394,11 @@ int main(void)
         return fixture_teardown(NULL);
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shrinks),          cmocka_unit_test(test_shrinks_in_rounds),
-        cmocka_unit_test(test_prints_a_command), cmocka_unit_test(test_goes_together_or_is_refused),
+        cmocka_unit_test(test_shrinks),
+        cmocka_unit_test(test_shrinks_in_rounds),
+        cmocka_unit_test(test_prints_a_command),
+        cmocka_unit_test(test_goes_together_or_is_refused),
+        cmocka_unit_test(test_queues_do_not_deadlock),
         cmocka_unit_test(test_lattice),
     };
     return cmocka_run_group_tests(tests, grid_setup, teardown);

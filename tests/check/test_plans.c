@@ -242,6 +242,39 @@ static void test_circle(void **state)
     lists_free(&all);
 }
 
+/* The first stage sends to two replicas in turns. The first of them receives once the second has: fine where many
+ * messages are under way at once, but not where the first must have arrived before the second begins. */
+static void test_circle_of_queues(void **state)
+{
+    (void)state;
+    static const int replicas[] = {1, 2};
+    lists all = lists_build(
+        (lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 2, .replicas = replicas});
+    assert_int_equal(ech_check_queues(lists_plans(&all), all.ranks, ECH_LIST_TRAIN), ECH_OK);
+    for (int rank = 1; rank <= 2; rank++) {
+        ech_list *list = lists_of(&all, rank);
+        int meet = lists_add(list, (ech_step){.kind = ECH_STEP_REDUCE,
+                                              .group = ECH_GROUP_DATA,
+                                              .chunk = -1,
+                                              .micro = -1,
+                                              .block = -1,
+                                              .peer = -1,
+                                              .index = ECH_SCALAR_LOSS,
+                                              .count = 2});
+        if (rank == 2) lists_after(list, lists_find(list, ECH_STEP_RECV_ACT, -1));
+        assert_true(lists_move(list, meet, rank == 2));
+        if (rank == 1) lists_edit(list, -1, lists_find(list, ECH_STEP_RECV_ACT, -1), 0);
+    }
+    assert_int_equal(ech_check_plans(lists_plans(&all), all.ranks, ECH_LIST_TRAIN), ECH_OK);
+    ech_log_set_quiet(true);
+    ech_clear_error();
+    expect_message(ech_check_queues(lists_plans(&all), all.ranks, ECH_LIST_TRAIN),
+                   "rank 0's send_act 0.1/0 to rank 2, which waits for rank 0's send_act 0.0/0 to "
+                   "rank 1",
+                   "a circle");
+    lists_free(&all);
+}
+
 /* Both orders are fine alone, but each waits for what the other does last. */
 static void test_orders_against_each_other(void **state)
 {
@@ -281,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_collectives_in_other_order),
         cmocka_unit_test(test_two_lanes_of_a_group),
         cmocka_unit_test(test_circle),
+        cmocka_unit_test(test_circle_of_queues),
         cmocka_unit_test(test_orders_against_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,6 +149,13 @@ static inline const ech_plan *const *fixture_plans(const fixture *f)
     return (const ech_plan *const *)f->plan;
 }
 
+/* All ranks' lists of a kind fit together, on lanes and in queues. */
+static inline void fixture_check(const fixture *f, ech_list_kind kind)
+{
+    ECH_ASSERT(ech_check_plans(fixture_plans(f), f->ranks, kind) == ECH_OK);
+    ECH_ASSERT(ech_check_queues(fixture_plans(f), f->ranks, kind) == ECH_OK);
+}
+
 static inline const ech_list *fixture_list(const fixture *f, int rank)
 {
     return &f->plan[rank]->list[ECH_LIST_TRAIN];

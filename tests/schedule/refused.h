@@ -17,6 +17,7 @@ static inline void expect_sound(const lists *all)
     for (int rank = 0; rank < all->ranks; rank++)
         assert_int_equal(ech_check_list(all->plan[rank], lists_of(all, rank)), ECH_OK);
     assert_int_equal(ech_check_plans(lists_plans(all), all->ranks, ECH_LIST_TRAIN), ECH_OK);
+    assert_int_equal(ech_check_queues(lists_plans(all), all->ranks, ECH_LIST_TRAIN), ECH_OK);
 }
 
 static inline void expect_message(ech_status status, const char *who, const char *why)

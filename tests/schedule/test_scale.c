@@ -30,10 +30,14 @@ static ech_simulation check_and_simulate(const ech_plan *const *plans, int n)
     checked_each = seconds();
     assert_int_equal(ech_check_plans(plans, n, ECH_LIST_TRAIN), ECH_OK);
     checked = seconds();
+    assert_int_equal(ech_check_queues(plans, n, ECH_LIST_TRAIN), ECH_OK);
+    double in_queues = seconds();
     assert_int_equal(ech_simulate(plans, n, ECH_LIST_TRAIN, &unit, &simulation), ECH_OK);
-    print_message(
-        "%d ranks: lists checked in %.2f s, all together in %.2f s, simulated in %.2f s\n", n,
-        checked_each - begin, checked - checked_each, seconds() - checked);
+    print_message("%d ranks: lists checked in %.2f s, all together in %.2f s, in queues in %.2f s, "
+                  "simulated in "
+                  "%.2f s\n",
+                  n, checked_each - begin, checked - checked_each, in_queues - checked,
+                  seconds() - in_queues);
     print_message("ends after %.0f units, bubble %.4f\n", simulation.end, simulation.bubble);
     return simulation;
 }
@@ -41,7 +45,7 @@ static ech_simulation check_and_simulate(const ech_plan *const *plans, int n)
 /* Outlines: steps of every rank, without values. One block a virtual stage, tables and head included. */
 static void outline(fixture_shape shape, const ech_plan **plans, fixture *f)
 {
-    int ranks = shape.stages;
+    int ranks = fixture_world(&shape);
     double begin = seconds();
     assert_int_equal(fixture_try(fixture_shape_config(&shape), ranks, f), ECH_OK);
     for (int rank = 0; rank < ranks; rank++) {
@@ -107,11 +111,35 @@ static void test_interleaved(void **state)
     discard(plans, P, &s, &f);
 }
 
+/* Every axis at once, under the rules of queues. */
+static void test_1024_ranks(void **state)
+{
+    (void)state;
+    enum { RANKS = 1024 };
+    static const char *const schedules[] = {"1f1b", "interleaved", "zero-bubble"};
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        fixture f;
+        const ech_plan **plans = ech_calloc(RANKS, sizeof *plans);
+        outline((fixture_shape){.schedule = schedules[i],
+                                .stages = 8,
+                                .chunks = i == 1 ? 2 : 0,
+                                .data = 16,
+                                .context = 4,
+                                .tensor = 2,
+                                .micro_batches = 8,
+                                .layers = 30},
+                plans, &f);
+        ech_simulation s = check_and_simulate(plans, RANKS);
+        discard(plans, RANKS, &s, &f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_512_stages),
         cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_1024_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,8 +91,8 @@ static ech_status check_others(const ech_design *design)
         status = ech_design_outline(design, rank, true, &plans[rank]);
     for (int list = 0; list < ECH_LIST_KINDS && status == ECH_OK; list++)
         if (list != ECH_LIST_TRAIN)
-            status =
-                ech_check_plans((const ech_plan *const *)plans, design->world, (ech_list_kind)list);
+            status = ech_design_check_plans(design, (const ech_plan *const *)plans, design->world,
+                                            (ech_list_kind)list);
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
     return status;
 }
@@ -102,7 +102,7 @@ static ech_status check_all(ech_plan_report *report)
     const ech_plan *const *plans = (const ech_plan *const *)report->plan.at;
     int n = (int)report->plan.n;
     if (n < report->design->world) return ECH_OK;
-    ECH_TRY(ech_check_plans(plans, n, ECH_LIST_TRAIN));
+    ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
     ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);

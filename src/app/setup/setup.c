@@ -334,6 +334,14 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     return status;
 }
 
+ech_status ech_design_check_plans(const ech_design *design, const ech_plan *const *plans, int n,
+                                  ech_list_kind list)
+{
+    ECH_TRY(ech_check_plans(plans, n, list));
+    const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
+    return device && device->is_immediate ? ECH_OK : ech_check_queues(plans, n, list);
+}
+
 /* Orders of a generator fit together; orders from a file are checked, those of all ranks at once. */
 static ech_status check_written(const ech_design *design)
 {
@@ -342,7 +350,8 @@ static ech_status check_written(const ech_design *design)
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = ech_design_outline(design, rank, false, &plans[rank]);
     if (status == ECH_OK)
-        status = ech_check_plans((const ech_plan *const *)plans, design->world, ECH_LIST_TRAIN);
+        status = ech_design_check_plans(design, (const ech_plan *const *)plans, design->world,
+                                        ECH_LIST_TRAIN);
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
     return status;
 }

@@ -78,6 +78,9 @@ bool ech_design_fits(const ech_design *design, int *longest);
  * (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,
                               ech_plan **out);
+/* ech_check_plans of all n ranks' lists of a kind, and on a device with queues ech_check_queues. */
+ech_status ech_design_check_plans(const ech_design *design, const ech_plan *const *plans, int n,
+                                  ech_list_kind list);
 /* Appends "    parameters          12.3 MiB ...", a line per kind of memory, and the sum. */
 void ech_print_memory(const ech_plan *plan, ech_text *out);
 
