@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks memory: whatever a step touches lives for as long as the step
- * may run, and no two values that live at the same time share a byte.
+ * may run, and no two values that live at the same time share a byte of an arena.
  */
 #include <stdlib.h>
 
@@ -136,7 +136,12 @@ static bool is_known(int64_t *known, int64_t place)
     return same;
 }
 
-static taken begin_taken(const ech_list *list)
+static bool is_in(const ech_value *value, ech_space space)
+{
+    return ech_memory_space(value->kind) == space;
+}
+
+static taken begin_taken(const ech_list *list, ech_space space)
 {
     int64_t known[KNOWN];
     taken t = {.place = ech_calloc(2 * list->value.n + 1, sizeof *t.place), .leaves = 1};
@@ -144,6 +149,7 @@ static taken begin_taken(const ech_list *list)
     for (int i = 0; i < KNOWN; i++) known[i] = -1;
     for (size_t i = 0; i < list->value.n; i++) {
         int64_t begin = list->value.at[i].offset, end = begin + list->value.at[i].bytes;
+        if (!is_in(&list->value.at[i], space)) continue;
         if (!is_known(known, begin)) t.place[n++] = begin;
         if (!is_known(known, end)) t.place[n++] = end;
     }
@@ -199,8 +205,9 @@ static ech_status find_overlap(const ech_plan *plan, const ech_list *list, int v
     const ech_value *v = &list->value.at[value];
     for (size_t i = 0; i < list->value.n; i++) {
         const ech_value *o = &list->value.at[i];
-        if ((int)i != value && o->born <= v->dies && v->born <= o->dies &&
-            v->offset < o->offset + o->bytes && o->offset < v->offset + v->bytes)
+        if ((int)i != value && is_in(o, ech_memory_space(v->kind)) && o->born <= v->dies &&
+            v->born <= o->dies && v->offset < o->offset + o->bytes &&
+            o->offset < v->offset + v->bytes)
             return fail_overlap(plan, list, value, (int)i);
     }
     ECH_FAIL(ECH_EINTERNAL, "two values overlap in memory, and none is found that does");
@@ -212,7 +219,7 @@ static ech_status fail_outside(const ech_plan *plan, const ech_list *list, int v
     ech_value_print(plan, list, (int)plan->persistent.n + value, &name);
     ech_status status = ech_fail_at(__FILE__, __LINE__, ECH_EINTERNAL,
                                     "schedule check of list %s, rank %d: a value lies outside of "
-                                    "the arena: %s",
+                                    "its arena, or is not aligned: %s",
                                     ech_list_name(list->kind), plan->rank, name.at);
     ech_text_free(&name);
     return status;
@@ -222,7 +229,9 @@ static ech_status check_inside(const ech_plan *plan, const ech_list *list)
 {
     for (size_t i = 0; i < list->value.n; i++) {
         int64_t begin = list->value.at[i].offset, end = begin + list->value.at[i].bytes;
-        if (begin < plan->persistent_bytes || end > plan->arena_bytes)
+        ech_space space = ech_memory_space(list->value.at[i].kind);
+        if (begin < plan->persistent_bytes[space] || end > plan->arena_bytes[space] ||
+            begin % plan->alignment[space])
             return fail_outside(plan, list, (int)i);
     }
     return ECH_OK;
@@ -238,17 +247,18 @@ static int *sort_values(const ech_list *list, bool by_death)
     return sorted;
 }
 
-/* A sweep over time with the bytes of live values. */
-static ech_status check_overlap(const ech_plan *plan, const ech_list *list)
+/* A sweep over time with the bytes of a space's live values. */
+static ech_status check_overlap(const ech_plan *plan, const ech_list *list, ech_space space)
 {
     int *by_birth = sort_values(list, false), *by_death = sort_values(list, true);
     const int *dead = by_death;
-    taken bytes = begin_taken(list);
+    taken bytes = begin_taken(list, space);
     ech_status status = ECH_OK;
     for (size_t i = 0; i < list->value.n && status == ECH_OK; i++) {
         const ech_value *v = &list->value.at[by_birth[i]];
+        if (!is_in(v, space)) continue;
         for (; list->value.at[*dead].dies < v->born; dead++)
-            take(&bytes, &list->value.at[*dead], false);
+            if (is_in(&list->value.at[*dead], space)) take(&bytes, &list->value.at[*dead], false);
         if (!take(&bytes, v, true)) status = find_overlap(plan, list, by_birth[i]);
     }
     free(by_birth);
@@ -303,5 +313,7 @@ ech_status ech_check_memory(const ech_plan *plan, const ech_list *list)
     ECH_TRY(check_inside(plan, list));
     ECH_TRY(check_lives(plan, list));
     ECH_TRY(check_heirs(plan, list));
-    return check_overlap(plan, list);
+    for (int space = 0; space < ECH_SPACES; space++)
+        ECH_TRY(check_overlap(plan, list, (ech_space)space));
+    return ECH_OK;
 }

@@ -32,6 +32,9 @@ typedef struct ech_device {
     /* Zeroed memory, aligned to 4,096 bytes. Errors: ECH_ENOMEM. */
     ech_status (*alloc)(size_t bytes, void **out);
     void (*release)(void *memory, size_t bytes); /* `bytes` as in alloc; accepts NULL */
+    /* The same of host memory that copies to and from the device can pass at full speed (pinned where there is a GPU). */
+    ech_status (*alloc_host)(size_t bytes, void **out);
+    void (*release_host)(void *memory, size_t bytes);
     /* Bytes that all ranks of this machine have together: its memory, or the control group's limit if that is less. */
     size_t (*memory_bytes)(void);
     int (*cores)(void); /* how many cores this process may run on */

@@ -228,6 +228,17 @@ static ech_status allot_records(ech_exec *exec)
     return ech_queues_create(exec, steps, ticks);
 }
 
+static ech_status take_arenas(ech_exec *exec)
+{
+    const int64_t *bytes = exec->plan->arena_bytes;
+    void *device = NULL, *host = NULL;
+    ECH_TRY(exec->device->alloc((size_t)bytes[ECH_SPACE_DEVICE], &device));
+    exec->arena[ECH_SPACE_DEVICE] = device;
+    ECH_TRY(exec->device->alloc_host((size_t)bytes[ECH_SPACE_HOST], &host));
+    exec->arena[ECH_SPACE_HOST] = host;
+    return ECH_OK;
+}
+
 static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
@@ -241,9 +252,7 @@ static ech_status setup_exec(ech_exec *exec)
         ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->queue[lane]);
     }
     ECH_TRY(ech_threads_bind(exec));
-    void *arena = NULL;
-    ECH_TRY(exec->device->alloc((size_t)plan->arena_bytes, &arena));
-    exec->arena = arena;
+    ECH_TRY(take_arenas(exec));
     ech_threads_touch(exec);
     ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
@@ -299,7 +308,10 @@ void ech_exec_destroy(ech_exec *exec)
         ech_kernel_context_destroy(exec->lane_context[lane].inner);
     ech_threads_unbind(exec);
     ech_queues_destroy(exec);
-    exec->device->release(exec->arena, (size_t)exec->plan->arena_bytes);
+    exec->device->release(exec->arena[ECH_SPACE_DEVICE],
+                          (size_t)exec->plan->arena_bytes[ECH_SPACE_DEVICE]);
+    exec->device->release_host(exec->arena[ECH_SPACE_HOST],
+                               (size_t)exec->plan->arena_bytes[ECH_SPACE_HOST]);
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);
     pthread_mutex_destroy(&exec->lock);

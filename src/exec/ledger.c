@@ -76,17 +76,18 @@ void ech_ledger_begin(ech_exec *exec)
     ledger->next_death = ledger->next_birth = 0;
     exec->tick = 0;
     ledger->working = 0;
-    if (POISON)
+    for (int space = 0; POISON && space < ECH_SPACES; space++)
         exec->device->fill(exec->queue[ECH_LANE_COMPUTE],
-                           exec->arena + exec->plan->persistent_bytes, 0xff,
-                           (size_t)exec->list->bytes);
+                           exec->arena[space] + exec->plan->persistent_bytes[space], 0xff,
+                           (size_t)exec->list->bytes[space]);
 }
 
 /* The value comes (1) or goes (-1). */
-static void count(ech_ledger *ledger, const ech_value *v, int sign)
+static void count(const ech_plan *plan, ech_ledger *ledger, const ech_value *v, int sign)
 {
-    ledger->now[v->kind] += sign * ech_align(v->bytes);
-    if (ech_memory_is_working(v->kind)) ledger->working += sign * ech_align(v->bytes);
+    int64_t bytes = ech_plan_align(plan, v->kind, v->bytes);
+    ledger->now[v->kind] += sign * bytes;
+    if (ech_memory_is_working(v->kind)) ledger->working += sign * bytes;
 }
 
 static void give_birth(ech_exec *exec, int value)
@@ -94,7 +95,7 @@ static void give_birth(ech_exec *exec, int value)
     ech_ledger *ledger = &exec->ledger;
     const ech_value *v = &exec->list->value.at[value];
     ledger->lives[exec->list->kind].live[value] = true;
-    count(ledger, v, 1);
+    count(exec->plan, ledger, v, 1);
     if (ledger->now[v->kind] > ledger->peak[v->kind]) ledger->peak[v->kind] = ledger->now[v->kind];
     if (ledger->working > ledger->working_peak) ledger->working_peak = ledger->working;
 }
@@ -115,9 +116,9 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         if (death.tick >= tick) break;
         if (!lives->live[death.value]) continue;
         lives->live[death.value] = false;
-        count(ledger, v, -1);
+        count(exec->plan, ledger, v, -1);
         if (POISON && v->successor < 0)
-            exec->device->fill(exec->queue[ECH_LANE_COMPUTE], exec->arena + v->offset, 0xff,
+            exec->device->fill(exec->queue[ECH_LANE_COMPUTE], ech_exec_at(exec, v), 0xff,
                                (size_t)v->bytes);
     }
     for (; ledger->next_birth < lives->births; ledger->next_birth++) {
@@ -136,12 +137,12 @@ void *ech_exec_touch(ech_exec *exec, int value)
     ECH_ASSERT(v->born <= tick && tick <= ech_value_last(v));
     bool live = exec->ledger.lives[exec->list->kind].live[own] || tick > v->dies;
     if (!live) give_birth(exec, own);
-    return exec->arena + v->offset;
+    return ech_exec_at(exec, v);
 }
 
 void *ech_exec_look(const ech_exec *exec, int value)
 {
-    return exec->arena + ech_plan_value(exec->plan, exec->list, value)->offset;
+    return ech_exec_at(exec, ech_plan_value(exec->plan, exec->list, value));
 }
 
 /* ---- other lanes: what a step may touch is in its plan, which never changes; the time is the compute lane's ---- */
@@ -171,7 +172,7 @@ void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
     const ech_value *v = &exec->list->value.at[own];
     if (step->tick < v->born || end > ech_value_last(v))
         refuse(exec, step, value, "outside of its planned life");
-    return exec->arena + v->offset;
+    return ech_exec_at(exec, v);
 }
 
 /* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at
@@ -196,7 +197,7 @@ int64_t ech_exec_working(const ech_exec *exec)
     int64_t bytes = exec->ledger.working_peak;
     for (size_t i = 0; i < exec->plan->persistent.n; i++) {
         const ech_value *v = &exec->plan->persistent.at[i];
-        if (ech_memory_is_working(v->kind)) bytes += ech_align(v->bytes);
+        if (ech_memory_is_working(v->kind)) bytes += ech_plan_align(exec->plan, v->kind, v->bytes);
     }
     return bytes;
 }
@@ -206,6 +207,6 @@ void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS])
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) peak[kind] = exec->ledger.peak[kind];
     for (size_t i = 0; i < exec->plan->persistent.n; i++) {
         const ech_value *v = &exec->plan->persistent.at[i];
-        peak[v->kind] += ech_align(v->bytes);
+        peak[v->kind] += ech_plan_align(exec->plan, v->kind, v->bytes);
     }
 }

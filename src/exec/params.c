@@ -25,7 +25,7 @@ void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *o
     ECH_ASSERT(exec->plan->param[param].value >= 0);
     int value = exec->plan->param[param].value + slot;
     *out = exec->param_view[param];
-    out->data = exec->arena + exec->plan->persistent.at[value].offset;
+    out->data = ech_exec_at(exec, &exec->plan->persistent.at[value]);
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
@@ -44,8 +44,8 @@ ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_state *s = &plan->state.at[plan->param[param].first_state + state];
-    char *data = exec->arena + plan->persistent.at[s->value].offset;
-    return ech_exec_state_view(exec, &s->is, plan->layout->sharding, data);
+    return ech_exec_state_view(exec, &s->is, plan->layout->sharding,
+                               ech_exec_at(exec, &plan->persistent.at[s->value]));
 }
 
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)

@@ -129,7 +129,7 @@ struct ech_exec {
     const char *binding;                        /* the outcome of parallel.pin */
     ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
-    char *arena;
+    char *arena[ECH_SPACES];
     char *scalars;      /* on the device: a row for each turn */
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
     int64_t updates;    /* so far */
@@ -316,6 +316,10 @@ void ech_saver_free(ech_saver *saver); /* waits for the thread's end */
 /* Runs the send and receive lanes of the list to their end. ECH_OK also if another lane has failed. */
 ech_status ech_link_run(ech_exec *exec);
 
+static inline void *ech_exec_at(const ech_exec *exec, const ech_value *value)
+{
+    return exec->arena[ech_memory_space(value->kind)] + value->offset;
+}
 /* A value's address, for a step of the compute lane. Enters it into the ledger; aborts outside of its planned life. */
 void *ech_exec_touch(ech_exec *exec, int value);
 /* The address of a value, for a step of any lane. Aborts the process if the step does not declare the value

@@ -121,8 +121,8 @@ const char *ech_exec_binding(const ech_exec *exec)
 static void touch_values(const ech_exec *exec, const ech_value *values, size_t n)
 {
     for (const ech_value *v = values; v < values + n; v++)
-        if (v->bytes >= 1 << 20)
-            ech_kernel_context_touch(exec->context, exec->arena + v->offset, (size_t)v->bytes);
+        if (v->bytes >= 1 << 20 && ech_memory_space(v->kind) == ECH_SPACE_DEVICE)
+            ech_kernel_context_touch(exec->context, ech_exec_at(exec, v), (size_t)v->bytes);
 }
 
 /* Kernels divide a tensor among threads. Where values share memory, the first touch decides: persistent values, then
@@ -132,5 +132,6 @@ void ech_threads_touch(ech_exec *exec)
     const ech_plan *plan = exec->plan;
     touch_values(exec, plan->persistent.at, plan->persistent.n);
     touch_values(exec, plan->list[ECH_LIST_TRAIN].value.at, plan->list[ECH_LIST_TRAIN].value.n);
-    ech_kernel_context_touch(exec->context, exec->arena, (size_t)plan->arena_bytes);
+    ech_kernel_context_touch(exec->context, exec->arena[ECH_SPACE_DEVICE],
+                             (size_t)plan->arena_bytes[ECH_SPACE_DEVICE]);
 }

@@ -226,6 +226,9 @@ const char *ech_kernels_architecture(const ech_kernels *kernels);
 /* The least rows of a chunk of logits, by the device's name (device.def); of auto, before it is resolved, the CPU's. */
 int64_t ech_kernels_loss_rows(const char *device);
 
+/* At how many bytes' multiples its tensors begin (device.def). */
+int64_t ech_kernels_alignment(const char *device);
+
 const char *ech_op_name(ech_op op);
 /* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);

@@ -203,10 +203,20 @@ const char *ech_kernels_architecture(const ech_kernels *kernels)
     return ech_isa_name(isa);
 }
 
-int64_t ech_kernels_loss_rows(const char *device)
+static const ech_device_row *row_of(const char *device)
 {
     const ech_device_row *row = ech_device_row_find(device);
-    return row ? row->loss_rows : ech_device_row_find("cpu")->loss_rows;
+    return row ? row : ech_device_row_find("cpu");
+}
+
+int64_t ech_kernels_loss_rows(const char *device)
+{
+    return row_of(device)->loss_rows;
+}
+
+int64_t ech_kernels_alignment(const char *device)
+{
+    return (int64_t)row_of(device)->alignment;
 }
 
 const char *ech_op_name(ech_op op)

@@ -10,14 +10,20 @@ static const char *const lanes[] = {
 #undef X
 };
 
+static const char *const spaces[] = {
+#define X(name, text, meaning) text,
+#include "schedule/spaces.def"
+#undef X
+};
+
 static const char *const memories[] = {
-#define X(name, text, working, meaning) text,
+#define X(name, text, space, working, meaning) text,
 #include "schedule/memory.def"
 #undef X
 };
 
 static const bool is_working[] = {
-#define X(name, text, working, meaning) working,
+#define X(name, text, space, working, meaning) working,
 #include "schedule/memory.def"
 #undef X
 };
@@ -37,6 +43,11 @@ static const char *const scalars[ECH_SCALARS] = {
 const char *ech_lane_name(ech_lane lane)
 {
     return lanes[lane];
+}
+
+const char *ech_space_name(ech_space space)
+{
+    return spaces[space];
 }
 
 const char *ech_memory_name(ech_memory_kind kind)

@@ -68,9 +68,9 @@ void ech_pass_access(ech_plan *plan, ech_list *list);
 void ech_pass_lifetime(const ech_plan *plan, ech_list *list);
 /* Sets successors: a gradient takes over the offset of the value that the gradient's writer is the last to read. */
 void ech_pass_inherit(const ech_plan *plan, ech_list *list);
-/* Places values: sets offsets, greedy by size, and list->bytes. `start`: offset of the arena's transient part. */
-void ech_pass_place(ech_list *list, int64_t start);
+/* Places the values of a space: sets offsets, greedy by size, and list->bytes[space]. */
+void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space);
 /* Sets what of the list's memory is live at most: lower_bound, full_kind, peak, working, working_tick, working_kind. */
-void ech_pass_peaks(ech_list *list);
+void ech_pass_peaks(const ech_plan *plan, ech_list *list);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * The pass that finds the most memory of each kind that is live at once, and the peaks of a plan over its lists.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,9 +11,12 @@
 /* ---- of a list ---- */
 
 /* Kinds of memory, bit by bit. */
-static unsigned all_kinds(void)
+static unsigned kinds_in(ech_space space)
 {
-    return (1u << ECH_MEMORY_KINDS) - 1;
+    unsigned kinds = 0;
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        if (ech_memory_space((ech_memory_kind)kind) == space) kinds |= 1u << kind;
+    return kinds;
 }
 
 static unsigned working_kinds(void)
@@ -24,15 +28,17 @@ static unsigned working_kinds(void)
 }
 
 /* The most bytes of these kinds that live at one tick. *when (optional): the first such tick. */
-static int64_t find_peak(const ech_list *list, unsigned kinds, int64_t *change, int *when)
+static int64_t find_peak(const ech_plan *plan, const ech_list *list, unsigned kinds,
+                         int64_t *change, int *when)
 {
     int64_t live = 0, most = 0;
     memset(change, 0, ((size_t)list->ticks + 2) * sizeof *change);
     for (size_t i = 0; i < list->value.n; i++) {
         const ech_value *v = &list->value.at[i];
         if (!(kinds & 1u << v->kind)) continue;
-        change[v->born] += ech_align(v->bytes);
-        change[v->dies + 1] -= ech_align(v->bytes);
+        int64_t bytes = ech_plan_align(plan, v->kind, v->bytes);
+        change[v->born] += bytes;
+        change[v->dies + 1] -= bytes;
     }
     for (int t = 0; t < list->ticks; t++) {
         live += change[t];
@@ -43,35 +49,43 @@ static int64_t find_peak(const ech_list *list, unsigned kinds, int64_t *change, 
     return most;
 }
 
-static void count_live(const ech_list *list, int tick, int64_t bytes[ECH_MEMORY_KINDS])
+/* Of these kinds. */
+static void count_live(const ech_plan *plan, const ech_list *list, unsigned kinds, int tick,
+                       int64_t bytes[ECH_MEMORY_KINDS])
 {
     for (size_t i = 0; i < list->value.n; i++) {
         const ech_value *v = &list->value.at[i];
-        if (v->born <= tick && tick <= v->dies) bytes[v->kind] += ech_align(v->bytes);
+        if (kinds & 1u << v->kind && v->born <= tick && tick <= v->dies)
+            bytes[v->kind] += ech_plan_align(plan, v->kind, v->bytes);
     }
 }
 
-void ech_pass_peaks(ech_list *list)
+void ech_pass_peaks(const ech_plan *plan, ech_list *list)
 {
-    int full = 0;
     int64_t *change = ech_calloc((size_t)list->ticks + 2, sizeof *change);
     unsigned kinds = 0;
     for (size_t i = 0; i < list->value.n; i++) kinds |= 1u << list->value.at[i].kind;
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        if (kinds & 1u << kind) list->peak[kind] = find_peak(list, 1u << kind, change, NULL);
-    list->lower_bound = find_peak(list, all_kinds(), change, &full);
-    list->working = find_peak(list, working_kinds(), change, &list->working_tick);
+        if (kinds & 1u << kind) list->peak[kind] = find_peak(plan, list, 1u << kind, change, NULL);
+    for (int space = 0; space < ECH_SPACES; space++) {
+        int full = 0;
+        unsigned its = kinds_in((ech_space)space);
+        list->lower_bound[space] = find_peak(plan, list, its, change, &full);
+        count_live(plan, list, its, full, list->full_kind);
+    }
+    list->working = find_peak(plan, list, working_kinds(), change, &list->working_tick);
     free(change);
-    count_live(list, list->working_tick, list->working_kind);
-    count_live(list, full, list->full_kind);
+    count_live(plan, list, UINT_MAX, list->working_tick, list->working_kind);
 }
 
 /* ---- of a plan ---- */
 
 static void add_persistent(const ech_plan *plan, int64_t bytes[ECH_MEMORY_KINDS])
 {
-    for (size_t i = 0; i < plan->persistent.n; i++)
-        bytes[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes);
+    for (size_t i = 0; i < plan->persistent.n; i++) {
+        const ech_value *v = &plan->persistent.at[i];
+        bytes[v->kind] += ech_plan_align(plan, v->kind, v->bytes);
+    }
 }
 
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS])
@@ -86,14 +100,26 @@ void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS])
 
 ech_arena_use ech_plan_arena_use(const ech_plan *plan)
 {
-    ech_arena_use use = {.between = plan->arena_bytes};
-    const ech_list *largest = &plan->list[0];
-    for (int l = 1; l < ECH_LIST_KINDS; l++)
-        if (plan->list[l].bytes > largest->bytes) largest = &plan->list[l];
-    memcpy(use.kind, largest->full_kind, sizeof use.kind);
+    ech_arena_use use = {0};
     add_persistent(plan, use.kind);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) use.between -= use.kind[kind];
+    memcpy(use.between, plan->arena_bytes, sizeof use.between);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        ech_space space = ech_memory_space((ech_memory_kind)kind);
+        const ech_list *largest = &plan->list[0];
+        for (int l = 1; l < ECH_LIST_KINDS; l++)
+            if (plan->list[l].bytes[space] > largest->bytes[space]) largest = &plan->list[l];
+        use.kind[kind] += largest->full_kind[kind];
+        use.between[space] -= use.kind[kind];
+    }
     return use;
+}
+
+int64_t ech_plan_lower_bound(const ech_plan *plan, ech_space space)
+{
+    int64_t most = 0;
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        if (plan->list[l].lower_bound[space] > most) most = plan->list[l].lower_bound[space];
+    return plan->persistent_bytes[space] + most;
 }
 
 const ech_step *ech_list_step_at(const ech_list *list, int tick)

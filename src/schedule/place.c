@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pass that gives every value an offset. Values of one size share TRACKS: an offset that one of them has after the
+ * The pass that gives every value of a space an offset. Values of one size share TRACKS: an offset that one of them has after the
  * other. Sizes are placed one after the other, the largest first; of one size each value, in order of birth, takes the
  * lowest track on which nothing else lives at the same time, or a new one at the lowest such offset. Searches pass over
  * tracks, not values: as many as live at once, however many micro-batches there are. A value and its successors are
@@ -54,9 +54,11 @@ typedef struct shelf {
 typedef ECH_LIST(int64_t) size_list;
 
 typedef struct placer {
+    const ech_plan *plan;
     ech_list *list;
+    ech_space space;
     placement *all;
-    int64_t start;
+    int64_t start;             /* of the list's part of the arena */
     ECH_LIST(shelf *) shelves; /* by offset */
     ECH_LIST(track *) own;     /* of the size being placed, by offset */
     size_t lowest;             /* the own tracks before it are taken */
@@ -71,18 +73,19 @@ static int last_death(const ech_list *list, const ech_value *v)
     return v->dies;
 }
 
-/* All values but those that succeed another. Returns how many. */
-static size_t find_placements(const ech_list *list, placement *all)
+/* All values of the space but those that succeed another. Returns how many. */
+static size_t find_placements(const placer *p, placement *all)
 {
+    const ech_list *list = p->list;
     size_t n = 0;
     bool *succeeds = ech_calloc(list->value.n + 1, sizeof *succeeds);
     for (size_t i = 0; i < list->value.n; i++)
         if (list->value.at[i].successor >= 0) succeeds[list->value.at[i].successor] = true;
     for (size_t i = 0; i < list->value.n; i++) {
         const ech_value *v = &list->value.at[i];
-        if (!succeeds[i])
-            all[n++] =
-                (placement){ech_align(v->bytes), {v->born, last_death(list, v)}, (int)i, NULL};
+        if (succeeds[i] || ech_memory_space(v->kind) != p->space) continue;
+        int64_t bytes = ech_plan_align(p->plan, v->kind, v->bytes);
+        all[n++] = (placement){bytes, {v->born, last_death(list, v)}, (int)i, NULL};
     }
     free(succeeds);
     return n;
@@ -285,7 +288,8 @@ static track *add_track(placer *p, int64_t bytes, life of)
     memmove(p->own.at + at + 1, p->own.at + at, (p->own.n - 1 - at) * sizeof *p->own.at);
     p->own.at[at] = t;
     shelve(p, t);
-    if (t->end - p->start > p->list->bytes) p->list->bytes = t->end - p->start;
+    int64_t *most = &p->list->bytes[p->space];
+    if (t->end - p->start > *most) *most = t->end - p->start;
     return t;
 }
 
@@ -360,15 +364,15 @@ static void free_shelf(shelf *row)
     free(row);
 }
 
-void ech_pass_place(ech_list *list, int64_t start)
+void ech_pass_place(const ech_plan *plan, ech_list *list, ech_space space)
 {
-    placer p = {.list = list, .start = start};
+    placer p = {.plan = plan, .list = list, .space = space, .start = plan->persistent_bytes[space]};
     p.all = ech_calloc(list->value.n + 1, sizeof *p.all);
-    size_t n = find_placements(list, p.all), end = 0;
+    size_t n = find_placements(&p, p.all), end = 0;
     size_list sizes = find_sizes(p.all, n);
     int *by_birth = sort_placements(list, p.all, n, &sizes, false);
     int *by_death = sort_placements(list, p.all, n, &sizes, true);
-    list->bytes = 0;
+    list->bytes[space] = 0;
     for (size_t first = 0; first < n; first = end) {
         int64_t bytes = p.all[by_birth[first]].bytes;
         while (end < n && p.all[by_birth[end]].bytes == bytes) end++;

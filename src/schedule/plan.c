@@ -6,6 +6,8 @@
 
 #include "schedule/passes.h"
 
+enum { HOST_ALIGNMENT = 64 }; /* bytes: a cache line */
+
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes)
 {
     ech_value value = {.kind = kind,
@@ -15,9 +17,9 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
                        .index = index,
                        .successor = -1,
                        .bytes = bytes,
-                       .offset = plan->persistent_bytes};
+                       .offset = plan->persistent_bytes[ech_memory_space(kind)]};
     ECH_PUSH(plan->persistent, value);
-    plan->persistent_bytes += ech_align(bytes);
+    plan->persistent_bytes[ech_memory_space(kind)] += ech_plan_align(plan, kind, bytes);
     return (int)plan->persistent.n - 1;
 }
 
@@ -196,17 +198,18 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
 
 static void finish_lists(ech_plan *plan)
 {
-    int64_t most = 0;
     for (int i = 0; i < ECH_LIST_KINDS; i++) {
         ech_list *list = &plan->list[i];
         ech_pass_access(plan, list);
         ech_pass_lifetime(plan, list);
         ech_pass_inherit(plan, list);
-        ech_pass_place(list, plan->persistent_bytes);
-        ech_pass_peaks(list);
-        if (list->bytes > most) most = list->bytes;
+        for (int space = 0; space < ECH_SPACES; space++) {
+            ech_pass_place(plan, list, (ech_space)space);
+            int64_t bytes = plan->persistent_bytes[space] + list->bytes[space];
+            if (bytes > plan->arena_bytes[space]) plan->arena_bytes[space] = bytes;
+        }
+        ech_pass_peaks(plan, list);
     }
-    plan->arena_bytes = plan->persistent_bytes + most;
 }
 
 /* Also finds how many versions must be kept. */
@@ -233,6 +236,9 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->types = ech_model_types(request->config);
     ECH_ASSERT(plan->types.compute == request->kernels->dtype);
     plan->threads = request->threads;
+    plan->alignment[ECH_SPACE_DEVICE] = request->alignment;
+    plan->alignment[ECH_SPACE_HOST] = HOST_ALIGNMENT;
+    ECH_ASSERT(request->alignment > 0 && (request->alignment & (request->alignment - 1)) == 0);
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;

@@ -46,12 +46,30 @@ typedef enum __attribute__((packed)) ech_step_kind {
     ECH_STEPS
 } ech_step_kind;
 
+typedef enum __attribute__((packed)) ech_space {
+#define X(name, ...) ECH_SPACE_##name,
+#include "schedule/spaces.def"
+#undef X
+    ECH_SPACES
+} ech_space;
+
 typedef enum ech_memory_kind {
-#define X(name, text, working, meaning) ECH_MEMORY_##name,
+#define X(name, ...) ECH_MEMORY_##name,
 #include "schedule/memory.def"
 #undef X
     ECH_MEMORY_KINDS
 } ech_memory_kind;
+
+/* Where values of a kind are. */
+static inline ech_space ech_memory_space(ech_memory_kind kind)
+{
+    static const ech_space spaces[] = {
+#define X(name, text, space, ...) ECH_SPACE_##space,
+#include "schedule/memory.def"
+#undef X
+    };
+    return spaces[kind];
+}
 
 typedef enum ech_list_kind {
 #define X(name, text, meaning) ECH_LIST_##name,
@@ -94,6 +112,7 @@ const char *ech_bar_kind_meaning(ech_bar_kind kind); /* "forward" */
 
 const char *ech_lane_name(ech_lane lane);
 const char *ech_step_name(ech_step_kind kind);
+const char *ech_space_name(ech_space space);
 const char *ech_memory_name(ech_memory_kind kind);
 /* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
@@ -148,15 +167,7 @@ typedef struct ech_access {
     bool write; /* overwrites it or adds to it; false: reads only */
 } ech_access;
 
-/* Bytes to which values' offsets and sizes are aligned. */
-enum { ECH_ALIGNMENT = 64 };
-
-static inline int64_t ech_align(int64_t bytes)
-{
-    return (bytes + ECH_ALIGNMENT - 1) / ECH_ALIGNMENT * ECH_ALIGNMENT;
-}
-
-/* Bytes of the arena with an offset and a life. A value's number, wherever a field or argument is a value: below
+/* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number, wherever a field or argument is a value: below
  * plan.persistent.n it is that entry of plan.persistent, which always lives; from there on
  * list.value.at[number - plan.persistent.n]. */
 typedef struct ech_value {
@@ -165,7 +176,7 @@ typedef struct ech_value {
         micro; /* value `local` of `block` for sequence chunk `micro`; -1: no block's */
     int index; /* parameter, or bucket of gradients; -1: neither */
     int64_t bytes;
-    int64_t offset; /* bytes from the beginning of the arena */
+    int64_t offset; /* bytes from the beginning of its space's arena */
     /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
      * that step may run. */
     int born, dies;
@@ -209,13 +220,15 @@ typedef struct ech_list {
     int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch); -1: not loaded by this rank */
     int logits;                 /* value; -1: none */
     int ticks;
-    /* Memory of the list's own values in bytes, each rounded up by ech_align; persistent values not counted. */
-    int64_t bytes;       /* the list's part of the arena, gaps included */
-    int64_t lower_bound; /* the most that is live in one tick: no placement needs less */
-    int64_t full_kind[ECH_MEMORY_KINDS]; /* by kind, in the first tick with lower_bound bytes */
-    int64_t peak[ECH_MEMORY_KINDS];      /* the most of each kind that is live in one tick */
-    int64_t working;  /* the most of all working kinds that is live in one tick */
-    int working_tick; /* the first tick with `working` bytes */
+    /* Memory of the list's own values in bytes, each aligned (ech_plan_align); persistent values not counted. */
+    int64_t bytes[ECH_SPACES]; /* the list's part of each arena, gaps included */
+    int64_t
+        lower_bound[ECH_SPACES]; /* the most that is live in one tick: no placement needs less */
+    int64_t full_kind
+        [ECH_MEMORY_KINDS]; /* by kind, in the first tick with its space's lower_bound bytes */
+    int64_t peak[ECH_MEMORY_KINDS]; /* the most of each kind that is live in one tick */
+    int64_t working;                /* the most of all working kinds that is live in one tick */
+    int working_tick;               /* the first tick with `working` bytes */
     int64_t working_kind[ECH_MEMORY_KINDS]; /* by kind (all kinds), in working_tick */
 } ech_list;
 
@@ -340,7 +353,8 @@ typedef struct ech_plan {
     ech_types types;                /* `compute` is that of the kernels */
     int threads;                    /* of the compute lane */
     ech_reduction reduction;        /* the algorithm of REDUCE_GRADS */
-    ECH_LIST(ech_value) persistent; /* values that live in all lists, at the arena's beginning */
+    int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
+    ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
     ECH_LIST(ech_plan_statistic) statistic; /* likewise */
@@ -359,9 +373,21 @@ typedef struct ech_plan {
     int scalars;  /* persistent value: an ech_scalar_row for each turn */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
-    int64_t persistent_bytes; /* of the arena's first part; lists' own values come after it */
-    int64_t arena_bytes;      /* persistent_bytes + the most `bytes` of a list */
+    int64_t persistent_bytes
+        [ECH_SPACES];                /* of an arena's first part; lists' own values come after it */
+    int64_t arena_bytes[ECH_SPACES]; /* persistent_bytes + the most `bytes` of a list */
 } ech_plan;
+
+/* `alignment`: a power of two. */
+static inline int64_t ech_align(int64_t bytes, int64_t alignment)
+{
+    return (bytes + alignment - 1) & -alignment;
+}
+/* The bytes that a value of so many takes: up to where the next may begin. */
+static inline int64_t ech_plan_align(const ech_plan *plan, ech_memory_kind kind, int64_t bytes)
+{
+    return ech_align(bytes, plan->alignment[ech_memory_space(kind)]);
+}
 
 typedef struct ech_plan_request {
     const ech_config *config; /* resolved */
@@ -369,6 +395,7 @@ typedef struct ech_plan_request {
     const ech_layout *layout;
     const ech_schedule *schedule;
     const ech_kernels *kernels; /* say how much scratch they need */
+    int64_t alignment;          /* of device memory, in bytes (device.def) */
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
     bool
@@ -434,7 +461,8 @@ int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
 /* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer states (OPTIMIZER)
- * or gradients (GRADIENTS). Their bytes, each tensor's and bucket's aligned (ech_align), are the kind's peak. */
+ * or gradients (GRADIENTS). Their bytes, each tensor's and bucket's aligned, are the kind's
+ * peak. */
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
 
 /* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */
@@ -463,13 +491,16 @@ ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
 /* Bytes: the largest peak of each kind over all lists, plus the persistent values of that kind. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
 
-/* How the arena's bytes are used in the list that needs the largest arena, in the tick in which most is live there. The
- * sum of all is arena_bytes. */
+/* How each arena's bytes are used in the list that needs most of it, in the tick in which most is live there. The sum of
+ * a space's kinds and gaps is its arena_bytes. */
 typedef struct ech_arena_use {
     int64_t kind[ECH_MEMORY_KINDS]; /* live, by kind; persistent values included */
-    int64_t between;                /* not live: gaps between values */
+    int64_t between[ECH_SPACES];    /* not live: gaps between values */
 } ech_arena_use;
 ech_arena_use ech_plan_arena_use(const ech_plan *plan);
+/* The most bytes of a space that are live at once in any list: no offsets of values can need a smaller arena. The plan
+ * must not be an outline; it needs no values. */
+int64_t ech_plan_lower_bound(const ech_plan *plan, ech_space space);
 
 /* The peak of working memory (ech_memory_is_working), and the step and list in which it is reached. */
 typedef struct ech_working {

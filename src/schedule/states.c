@@ -55,8 +55,8 @@ void ech_plan_snapshot(ech_plan *plan, int index)
     for (int s = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
         if (ech_layout_writes_state(plan->layout, plan->model, plan->rank, index, &state->is.shape))
-            state->snapshot = ech_plan_add_persistent(
-                plan, ECH_MEMORY_SNAPSHOT, index, ech_plan_state_bytes(plan, &state->is));
+            state->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index,
+                                                      ech_plan_state_bytes(plan, &state->is));
     }
     if (plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
         p->previous = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
@@ -67,11 +67,12 @@ static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
     const ech_plan_param *p = &plan->param[index];
     if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, rank, index)) return 0;
     int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
-    int64_t bytes = copies * ech_align(ech_plan_param_bytes(plan, index));
+    int64_t bytes =
+        copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_param_bytes(plan, index));
     for (int s = 0; s < p->states; s++) {
         const ech_state *state = &plan->state.at[p->first_state + s].is;
         if (ech_layout_writes_state(plan->layout, plan->model, rank, index, &state->shape))
-            bytes += ech_align(ech_plan_state_bytes(plan, state));
+            bytes += ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_state_bytes(plan, state));
     }
     return bytes;
 }
@@ -91,10 +92,10 @@ bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round)
     return statistic->shards > 1 && statistic->is.round == round;
 }
 
-static int64_t take(ech_bucket *bucket, int64_t bytes)
+static int64_t take(const ech_plan *plan, ech_bucket *bucket, int64_t bytes)
 {
     int64_t at = bucket->statistics_bytes;
-    bucket->statistics_bytes += ech_align(bytes);
+    bucket->statistics_bytes += ech_plan_align(plan, ECH_MEMORY_STATISTICS, bytes);
     return at;
 }
 
@@ -106,7 +107,7 @@ static void place(ech_plan *plan, ech_bucket *bucket, int round, bool folded)
         for (int k = 0; k < p->statistics; k++) {
             ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
             if (s->is.round != round || ech_plan_statistic_folds(s, round) != folded) continue;
-            s->at = s->whole = take(bucket, ech_plan_state_bytes(plan, &s->is.is));
+            s->at = s->whole = take(plan, bucket, ech_plan_state_bytes(plan, &s->is.is));
             if (round >= bucket->rounds) bucket->rounds = round + 1;
         }
     }
@@ -119,7 +120,7 @@ static void place_gathered(ech_plan *plan, ech_bucket *bucket)
         for (int k = 0; k < p->statistics; k++) {
             ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
             if (s->shards > 1 && s->is.fold == ECH_SHARDS_GATHER)
-                s->whole = take(bucket, bytes_of(plan, &s->is.is, (ech_sharding){0}));
+                s->whole = take(plan, bucket, bytes_of(plan, &s->is.is, (ech_sharding){0}));
         }
     }
 }

@@ -54,14 +54,16 @@ static void end_trial(trial *t)
 
 static ech_plan *plan_rank(const chooser *c, const trial *t, int rank, bool outline)
 {
-    ech_plan_request request = {.config = t->config,
-                                .model = t->model,
-                                .layout = t->layout,
-                                .schedule = t->schedule,
-                                .kernels = c->kernels,
-                                .rank = rank,
-                                .threads = (int)t->config->parallel.threads,
-                                .outline = outline};
+    ech_plan_request request = {
+        .config = t->config,
+        .model = t->model,
+        .layout = t->layout,
+        .schedule = t->schedule,
+        .kernels = c->kernels,
+        .alignment = ech_kernels_alignment(ech_config_name(t->config, "parallel.device")),
+        .rank = rank,
+        .threads = (int)t->config->parallel.threads,
+        .outline = outline};
     return ech_plan_create(&request);
 }
 
@@ -106,7 +108,8 @@ static ech_status check_memory(const chooser *c, const ech_proposal *proposal)
     ech_status status = try_proposal(&plain, proposal, &t);
     for (int s = 0; status == ECH_OK && s < t.layout->stages; s++) {
         ech_plan *plan = plan_rank(c, &t, t.layout->first_rank[s], false);
-        if (plan->arena_bytes > t.config->memory.device_limit) status = ECH_EUSAGE;
+        if (plan->arena_bytes[ECH_SPACE_DEVICE] > t.config->memory.device_limit)
+            status = ECH_EUSAGE;
         ech_plan_destroy(plan);
     }
     return status;

@@ -31,7 +31,7 @@ typedef struct watched {
 
 static int64_t padded(int64_t elements, ech_dtype dtype)
 {
-    return ech_align(elements * (int64_t)ech_dtype_bytes(dtype));
+    return ech_align(elements * (int64_t)ech_dtype_bytes(dtype), 64);
 }
 
 /* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. Of a
@@ -63,7 +63,7 @@ static void expect(const ech_plan *plan, const ech_config *config, kept *k)
             bytes += plan->param[param].elements *
                      (int64_t)ech_dtype_bytes(matrix && narrow ? compute : ECH_F32);
         }
-        k->expected[ECH_MEMORY_GRADIENTS] += ech_align(bytes);
+        k->expected[ECH_MEMORY_GRADIENTS] += ech_align(bytes, 64);
     }
     k->same_numbers = true;
     for (ech_memory_kind kind = ECH_MEMORY_PARAMETERS; kind <= ECH_MEMORY_GRADIENTS; kind++) {
@@ -109,7 +109,7 @@ static ech_status watch(ech_comm *comm, const ech_design *design, void *context)
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
         k->planned[kind] = plan->list[ECH_LIST_TRAIN].peak[kind];
     for (size_t i = 0; i < plan->persistent.n; i++)
-        k->planned[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes);
+        k->planned[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes, 64);
     ech_exec_peaks(run.session.exec, k->peak);
     ech_compared_run_close(&run);
     return ECH_OK;

@@ -157,7 +157,7 @@ static void test_memory(void **state)
             int64_t size[ECH_MAX_DIMS];
             ech_shape_resolve(shape, ech_extent_of_params(g.design.layout->sharding), size);
             for (int d = 0; d < shape->dims; d++)
-                bytes += ech_align(size[d] * (int64_t)sizeof(double));
+                bytes += ech_align(size[d] * (int64_t)sizeof(double), 64);
         }
         ech_plan_peaks(g.plan[0], peak);
         assert_int_equal(peak[ECH_MEMORY_OPTIMIZER], bytes);

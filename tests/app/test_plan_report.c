@@ -69,7 +69,7 @@ static void assert_same_list(const ech_list *a, const ech_list *b)
     for (size_t s = 0; s < a->step.n; s++) assert_same_step(a->step.at[s], b->step.at[s]);
     assert_int_equal(a->after.n, b->after.n);
     if (a->after.n) assert_memory_equal(a->after.at, b->after.at, a->after.n * sizeof *a->after.at);
-    assert_int_equal(a->bytes, b->bytes);
+    assert_memory_equal(a->bytes, b->bytes, sizeof a->bytes);
     assert_memory_equal(a->peak, b->peak, sizeof a->peak);
 }
 
@@ -78,7 +78,7 @@ static void assert_same_plan(const ech_plan *a, const ech_plan *b)
     ech_traffic of_a[ECH_TRAFFIC_AXES], of_b[ECH_TRAFFIC_AXES];
     for (int list = 0; list < ECH_LIST_KINDS; list++)
         assert_same_list(&a->list[list], &b->list[list]);
-    assert_int_equal(a->arena_bytes, b->arena_bytes);
+    assert_int_equal(a->arena_bytes[ECH_SPACE_DEVICE], b->arena_bytes[ECH_SPACE_DEVICE]);
     assert_int_equal(a->bucket.n, b->bucket.n);
     for (size_t i = 0; i < a->bucket.n; i++) {
         assert_int_equal(a->bucket.at[i].elements, b->bucket.at[i].elements);
@@ -315,9 +315,10 @@ static void test_last_stage(void **state)
         json_decref(root);
         int64_t most = 0;
         for (size_t k = 0; k + 1 < m.report.alike.n; k++)
-            if (m.report.alike.at[k].plan->arena_bytes > most)
-                most = m.report.alike.at[k].plan->arena_bytes;
-        assert_true(m.report.alike.at[m.report.alike.n - 1].plan->arena_bytes > most);
+            if (m.report.alike.at[k].plan->arena_bytes[ECH_SPACE_DEVICE] > most)
+                most = m.report.alike.at[k].plan->arena_bytes[ECH_SPACE_DEVICE];
+        assert_true(m.report.alike.at[m.report.alike.n - 1].plan->arena_bytes[ECH_SPACE_DEVICE] >
+                    most);
         m.config->memory.device_limit = most;
         ech_plan_report report;
         bool quiet = ech_log_set_quiet(true);
@@ -358,11 +359,13 @@ static void test_snapshots(void **state)
             assert_true(plan->snapshots > 0);
             assert_int_equal(ech_plan_snapshot_bytes(m.report.alike.at[c].plan, rank),
                              kept[ECH_MEMORY_SNAPSHOT]);
-            if (plan->arena_bytes > most[c]) most[c] = plan->arena_bytes;
-            other |= plan->arena_bytes != m.report.alike.at[c].plan->arena_bytes;
+            if (plan->arena_bytes[ECH_SPACE_DEVICE] > most[c])
+                most[c] = plan->arena_bytes[ECH_SPACE_DEVICE];
+            other |= plan->arena_bytes[ECH_SPACE_DEVICE] !=
+                     m.report.alike.at[c].plan->arena_bytes[ECH_SPACE_DEVICE];
         }
         for (size_t c = 0; c < m.report.alike.n; c++)
-            assert_int_equal(m.report.alike.at[c].plan->arena_bytes, most[c]);
+            assert_int_equal(m.report.alike.at[c].plan->arena_bytes[ECH_SPACE_DEVICE], most[c]);
         release(&m);
     }
     assert_true(other);

@@ -44,7 +44,7 @@ static int64_t planned_arena(const ech_config *given)
     ech_plan *plan;
     assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
     assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
-    int64_t bytes = plan->arena_bytes;
+    int64_t bytes = plan->arena_bytes[ECH_SPACE_DEVICE];
     ech_plan_destroy(plan);
     ech_design_destroy(&design);
     ech_config_destroy(config);

@@ -324,7 +324,8 @@ static void test_auto(void **state)
         grid_plans g = grid_plan("gpt2", words);
         needs[c] = 0;
         for (int r = 0; r < g.ranks; r++)
-            if (g.plan[r]->arena_bytes > needs[c]) needs[c] = g.plan[r]->arena_bytes;
+            if (g.plan[r]->arena_bytes[ECH_SPACE_DEVICE] > needs[c])
+                needs[c] = g.plan[r]->arena_bytes[ECH_SPACE_DEVICE];
         grid_plans_free(&g);
     }
     for (int c = 0; c < CANDIDATES; c++) {
@@ -335,7 +336,8 @@ static void test_auto(void **state)
         grid_plans g = grid_plan("gpt2", words);
         int64_t found = 0;
         for (int r = 0; r < g.ranks; r++)
-            if (g.plan[r]->arena_bytes > found) found = g.plan[r]->arena_bytes;
+            if (g.plan[r]->arena_bytes[ECH_SPACE_DEVICE] > found)
+                found = g.plan[r]->arena_bytes[ECH_SPACE_DEVICE];
         assert_int_equal(found, needs[wanted]);
         assert_int_equal(g.config->memory.recompute, wanted < 2 ? wanted : ECH_RECOMPUTE_FULL);
         taken[wanted]++;

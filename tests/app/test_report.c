@@ -22,7 +22,8 @@ static bool is_work(ech_step_kind kind)
 }
 
 /* The bar of a micro-batch's forwards, or its backwards. */
-static const ech_timeline_bar *find_bar(const ech_timeline *timeline, int rank, bool forward, int micro)
+static const ech_timeline_bar *find_bar(const ech_timeline *timeline, int rank, bool forward,
+                                        int micro)
 {
     const ech_timeline_bar *found = NULL;
     for (size_t i = 0; i < timeline->bar.n; i++) {
@@ -117,16 +118,17 @@ static void assert_one_peak(const made *page, const opened *run)
     for (int rank = 0; rank < run->design.world; rank++) {
         ech_plan *plan;
         assert_int_equal(ech_design_plan(&run->design, rank, false, &plan), ECH_OK);
-        snprintf(line, sizeof line, "<td>%lld</td></tr>", (long long)plan->arena_bytes);
+        snprintf(line, sizeof line, "<td>%lld</td></tr>",
+                 (long long)plan->arena_bytes[ECH_SPACE_DEVICE]);
         assert_says(page->html, line);
-        if (most && most->arena_bytes >= plan->arena_bytes) {
+        if (most && most->arena_bytes[ECH_SPACE_DEVICE] >= plan->arena_bytes[ECH_SPACE_DEVICE]) {
             ech_plan_destroy(plan);
             continue;
         }
         ech_plan_destroy((ech_plan *)most);
         most = plan;
     }
-    ech_text_from_bytes(most->arena_bytes, text, sizeof text);
+    ech_text_from_bytes(most->arena_bytes[ECH_SPACE_DEVICE], text, sizeof text);
     snprintf(line, sizeof line, "<dt>peak memory</dt><dd>%s (rank %d)</dd>", text, most->rank);
     assert_says(page->html, line);
     snprintf(line, sizeof line, ">%s</text>", text);

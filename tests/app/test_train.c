@@ -184,7 +184,7 @@ static ech_status measure(ech_comm *comm, const ech_design *design, void *contex
             m->planned[kind] = session.plan->list[ECH_LIST_TRAIN].peak[kind];
             for (size_t i = 0; i < session.plan->persistent.n; i++)
                 if ((int)session.plan->persistent.at[i].kind == kind)
-                    m->planned[kind] += ech_align(session.plan->persistent.at[i].bytes);
+                    m->planned[kind] += ech_align(session.plan->persistent.at[i].bytes, 64);
         }
         ech_exec_peaks(session.exec, m->peak);
         m->norm = ech_exec_readings(session.exec)->grad_norm;

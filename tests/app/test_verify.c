@@ -214,7 +214,7 @@ static long long bytes_of(const char *words)
     for (int rank = 0; rank < 2; rank++) {
         ech_plan *plan;
         assert_int_equal(ech_design_plan(&design, rank, false, &plan), ECH_OK);
-        if (plan->arena_bytes > most) most = plan->arena_bytes;
+        if (plan->arena_bytes[ECH_SPACE_DEVICE] > most) most = plan->arena_bytes[ECH_SPACE_DEVICE];
         ech_plan_destroy(plan);
     }
     ech_design_destroy(&design);

@@ -243,7 +243,7 @@ static void test_memory(void **state)
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2});
     ech_plan *plan = all.plan[0];
     ech_list *list = lists_of(&all, 0);
-    plan->arena_bytes = 256;
+    plan->arena_bytes[ECH_SPACE_DEVICE] = 256;
     for (int i = 0; i < 2; i++) {
         int write = lists_find(list, ECH_STEP_FORWARD, i);
         int read = lists_find(list, ECH_STEP_BACKWARD_WEIGHT, i);
@@ -267,7 +267,7 @@ static void test_memory(void **state)
     list->value.at[1].offset = 32;
     expect_list_refused(&all, 0, "overlap in memory", "activations 1; activations 0");
     list->value.at[1].offset = 224;
-    expect_list_refused(&all, 0, "outside of the arena", "activations 1");
+    expect_list_refused(&all, 0, "outside of its arena", "activations 1");
     list->value.at[1].offset = 64;
     list->value.at[1].dies--;
     expect_list_refused(&all, 0, "(W0.1/0)", "touches activations 1, which lives from 1 to");
@@ -287,7 +287,7 @@ static void test_memory_of_messages(void **state)
     ech_list *list = lists_of(&all, 1);
     int receive = lists_find(list, ECH_STEP_RECV_ACT, 1), read = receive + 1;
     int before = lists_find(list, ECH_STEP_FORWARD, 0);
-    all.plan[1]->arena_bytes = 64;
+    all.plan[1]->arena_bytes[ECH_SPACE_DEVICE] = 64;
     ECH_PUSH(list->value, (ech_value){.kind = ECH_MEMORY_ACTIVATIONS,
                                       .block = -1,
                                       .bytes = 64,

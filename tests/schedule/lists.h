@@ -60,6 +60,7 @@ static inline ech_plan *lists_plan(lists *all, int rank)
     plan->model = all->model;
     plan->layout = all->layout;
     plan->schedule = all->schedule;
+    for (int space = 0; space < ECH_SPACES; space++) plan->alignment[space] = 32;
     plan->segment = ech_calloc(all->model->block.n + 1, sizeof *plan->segment);
     for (size_t b = 0; b < all->model->block.n; b++) plan->segment[b] = -1;
     plan->types = ech_types_of(ECH_F32);

@@ -56,7 +56,7 @@ static int64_t kept_bytes(const ech_plan *plan, const ech_list *list, int micro)
     for (size_t v = 0; v < list->value.n; v++) {
         const ech_value *value = &list->value.at[v];
         if (read[v] && value->kind == ECH_MEMORY_ACTIVATIONS && value->micro == micro)
-            bytes += ech_align(value->bytes);
+            bytes += ech_align(value->bytes, 64);
     }
     free(read);
     return bytes;
@@ -72,7 +72,7 @@ static int64_t most_bytes(const ech_list *list, const bool *kept)
             const ech_value *value = &list->value.at[v];
             if (value->kind == ECH_MEMORY_ACTIVATIONS && !(kept && kept[v]) &&
                 value->born <= tick && tick <= value->dies)
-                bytes += ech_align(value->bytes);
+                bytes += ech_align(value->bytes, 64);
         }
         if (bytes > most) most = bytes;
     }
@@ -87,7 +87,7 @@ static int64_t most_bytes(const ech_list *list, const bool *kept)
 static void check_bytes(const fixture *f, int r, int n, int m)
 {
     const ech_list *list = fixture_list(f, r);
-    int64_t boundary = ech_align(fixture_boundary_bytes(f));
+    int64_t boundary = ech_align(fixture_boundary_bytes(f), 64);
     int64_t kept = kept_bytes(f->plan[r], list, 0);
     for (int micro = 1; micro < m; micro++)
         assert_int_equal(kept_bytes(f->plan[r], list, micro), kept);
@@ -253,8 +253,9 @@ static void test_bounded(void **state)
                                                          .micro_batches = many ? 48 : 24});
             for (int rank = 0; rank < f.ranks; rank++)
                 for (int l = 0; l < 2; l++)
-                    bytes[many][rank][l] =
-                        f.plan[rank]->list[l ? ECH_LIST_VALIDATE : ECH_LIST_TRAIN].bytes;
+                    bytes[many][rank][l] = f.plan[rank]
+                                               ->list[l ? ECH_LIST_VALIDATE : ECH_LIST_TRAIN]
+                                               .bytes[ECH_SPACE_DEVICE];
             for (int rank = 0; rank < f.ranks && many; rank++)
                 for (int l = strcmp(rows[i].schedule, "gpipe") == 0; l < 2; l++)
                     assert_true(100 * bytes[1][rank][l] <= 101 * bytes[0][rank][l]);

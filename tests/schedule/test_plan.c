@@ -153,8 +153,8 @@ static void test_memory_is_flat_in_micro_batches(void **state)
         config->training.global_batch_size = i ? 40 : 4;
         fixture f = fixture_plan(config, 1);
         ech_plan_peaks(f.plan[0], peak[i]);
-        assert_true(f.plan[0]->list[ECH_LIST_TRAIN].bytes >=
-                    f.plan[0]->list[ECH_LIST_TRAIN].lower_bound);
+        assert_true(f.plan[0]->list[ECH_LIST_TRAIN].bytes[ECH_SPACE_DEVICE] >=
+                    f.plan[0]->list[ECH_LIST_TRAIN].lower_bound[ECH_SPACE_DEVICE]);
         fixture_free(&f);
     }
     assert_int_equal(peak[0][ECH_MEMORY_ACTIVATIONS], peak[1][ECH_MEMORY_ACTIVATIONS]);
@@ -223,8 +223,8 @@ static void test_checker_finds_faults(void **state)
 
     ech_value *value = &list->value.at[list->value.n - 1];
     int64_t offset = value->offset;
-    value->offset = plan->arena_bytes;
-    expect_rejected(plan, "outside of the arena");
+    value->offset = plan->arena_bytes[ECH_SPACE_DEVICE];
+    expect_rejected(plan, "outside of its arena");
     value->offset = offset;
 
     for (size_t i = 0; i < list->value.n; i++) { /* two values that live together, on one place */

@@ -29,7 +29,7 @@ static int64_t param_bytes(const fixture *f, int rank)
     const ech_model *model = f->of.model;
     for (int p = 0; p < (int)model->param.n; p++)
         if (ech_layout_has_block(f->of.layout, rank, model->param.at[p].block))
-            bytes += ech_align(4 * ech_shape_whole(&model->param.at[p].shape));
+            bytes += ech_align(4 * ech_shape_whole(&model->param.at[p].shape), 64);
     return bytes;
 }
 

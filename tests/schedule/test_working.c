@@ -24,7 +24,7 @@ static int64_t persistent_bytes(const ech_plan *plan)
     int64_t bytes = 0;
     for (size_t i = 0; i < plan->persistent.n; i++)
         if (!is_of_model(plan->persistent.at[i].kind))
-            bytes += ech_align(plan->persistent.at[i].bytes);
+            bytes += ech_align(plan->persistent.at[i].bytes, 64);
     return bytes;
 }
 
@@ -34,7 +34,7 @@ static int64_t bytes_at(const ech_list *list, int tick)
     for (size_t i = 0; i < list->value.n; i++) {
         const ech_value *v = &list->value.at[i];
         if (!is_of_model(v->kind) && v->born <= tick && tick <= v->dies)
-            bytes += ech_align(v->bytes);
+            bytes += ech_align(v->bytes, 64);
     }
     return bytes;
 }
@@ -63,7 +63,8 @@ static void check_list(const ech_list *list, int64_t *most)
         sum += list->peak[kind];
     }
     assert_in_range(list->working, greatest, sum);
-    assert_true(list->working <= list->lower_bound && list->lower_bound <= list->bytes);
+    assert_true(list->working <= list->lower_bound[ECH_SPACE_DEVICE] &&
+                list->lower_bound[ECH_SPACE_DEVICE] <= list->bytes[ECH_SPACE_DEVICE]);
     if (bytes > *most) *most = bytes;
 }
 
@@ -78,7 +79,7 @@ static void check_plan(const ech_plan *plan)
                     working.step->tick + ech_step_ticks(working.step) - 1);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) sum += working.kind[kind];
     assert_int_equal(sum, working.bytes);
-    assert_true(working.bytes < plan->arena_bytes);
+    assert_true(working.bytes < plan->arena_bytes[ECH_SPACE_DEVICE]);
 }
 
 static void check_shape(fixture_shape shape)
@@ -278,8 +279,9 @@ static void batches_are_loaded_one_ahead(void **state)
             assert_int_equal(check_batch(name, 2, 32, more[m], ECH_LIST_VALIDATE), few);
         }
     /* One sample of 8 tokens a micro-batch: tokens, targets and weights of two, four bytes each. */
-    assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_TRAIN), 2 * 3 * ech_align(8 * 4));
-    assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_VALIDATE), 2 * 3 * ech_align(8 * 4));
+    assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_TRAIN), 2 * 3 * ech_align(8 * 4, 64));
+    assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_VALIDATE),
+                     2 * 3 * ech_align(8 * 4, 64));
 }
 
 int main(void)

@@ -313,8 +313,8 @@ static void test_memory(void **state)
         fixture f = fixture_plan(config, 4);
         need[limited] = 0;
         for (int rank = 0; rank < 4; rank++)
-            if (f.plan[rank]->arena_bytes > need[limited])
-                need[limited] = f.plan[rank]->arena_bytes;
+            if (f.plan[rank]->arena_bytes[ECH_SPACE_DEVICE] > need[limited])
+                need[limited] = f.plan[rank]->arena_bytes[ECH_SPACE_DEVICE];
         fixture_free(&f);
     }
     assert_true(need[1] < need[0]);
@@ -337,8 +337,10 @@ static void test_memory_of_a_vee(void **state)
     ech_config *config = make(keys);
     assert_int_equal(choose(config, &of.profile, 2), ECH_OK);
     fixture f = fixture_plan(config, 2);
-    int64_t need = f.plan[0]->arena_bytes > f.plan[1]->arena_bytes ? f.plan[0]->arena_bytes
-                                                                   : f.plan[1]->arena_bytes;
+    int64_t need =
+        f.plan[0]->arena_bytes[ECH_SPACE_DEVICE] > f.plan[1]->arena_bytes[ECH_SPACE_DEVICE]
+            ? f.plan[0]->arena_bytes[ECH_SPACE_DEVICE]
+            : f.plan[1]->arena_bytes[ECH_SPACE_DEVICE];
     fixture_free(&f);
     for (int short_of = 0; short_of < 2; short_of++) {
         config = make(keys);
@@ -351,7 +353,8 @@ static void test_memory_of_a_vee(void **state)
         if (!short_of) assert_int_equal(status, ECH_OK);
         if (short_of && status == ECH_OK) { /* another cut */
             f = fixture_plan(config, 2);
-            assert_true(f.plan[0]->arena_bytes < need && f.plan[1]->arena_bytes < need);
+            assert_true(f.plan[0]->arena_bytes[ECH_SPACE_DEVICE] < need &&
+                        f.plan[1]->arena_bytes[ECH_SPACE_DEVICE] < need);
             fixture_free(&f);
         } else {
             ech_config_destroy(config);

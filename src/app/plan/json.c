@@ -120,9 +120,10 @@ static json_t *memory_json(const ech_plan *plan)
                                 kinds_json(most.kind, true), "list", ech_list_name(most.list->kind),
                                 "step", step.at);
     return json_pack("{s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false), "working",
-                     working, "persistent_bytes", (json_int_t)plan->persistent_bytes, "arena_bytes",
-                     (json_int_t)plan->arena_bytes, "lower_bound_bytes",
-                     (json_int_t)ech_plan_lower_bound(plan));
+                     working, "persistent_bytes",
+                     (json_int_t)plan->persistent_bytes[ECH_SPACE_DEVICE], "arena_bytes",
+                     (json_int_t)plan->arena_bytes[ECH_SPACE_DEVICE], "lower_bound_bytes",
+                     (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_DEVICE));
 }
 
 static json_t *steps_json(const ech_list *list)

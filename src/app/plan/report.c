@@ -171,14 +171,6 @@ int64_t ech_plan_block_elements(const ech_plan *plan, int block)
     return elements;
 }
 
-int64_t ech_plan_lower_bound(const ech_plan *plan)
-{
-    int64_t most = 0;
-    for (int list = 0; list < ECH_LIST_KINDS; list++)
-        if (plan->list[list].lower_bound > most) most = plan->list[list].lower_bound;
-    return plan->persistent_bytes + most;
-}
-
 double ech_plan_step_flops(const ech_design *design)
 {
     int64_t T = design->config->data.sequence_length;

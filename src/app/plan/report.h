@@ -70,9 +70,6 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out);
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
 /* The number of parameters (elements) of a block of the model, unsharded; any block, also of another rank. */
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
-/* The most bytes that are live at once in any list: no offsets of values can need a smaller arena. The plan must not be
- * an outline; it needs no values. */
-int64_t ech_plan_lower_bound(const ech_plan *plan);
 /* Floating-point operations of one training step (ech_model_flops), over all ranks. */
 double ech_plan_step_flops(const ech_design *design);
 /* ech_layout_imbalance of the design: multiply-adds of the busiest rank over the mean, 1: even. *stage: of that

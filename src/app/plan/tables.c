@@ -68,7 +68,7 @@ static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
     if (plan) {
         ech_plan_peaks(plan, bytes);
         bytes[WORKING] = ech_plan_working(plan).bytes;
-        bytes[ARENA] = plan->arena_bytes;
+        bytes[ARENA] = plan->arena_bytes[ECH_SPACE_DEVICE];
         ech_text_append(out, ECH_PLAN_INDENT "%4d ", plan->rank);
     } else
         ech_text_append(out, ECH_PLAN_INDENT "rank ");
@@ -84,7 +84,8 @@ static size_t find_largest(const ech_plan_report *report)
 {
     size_t largest = 0;
     for (size_t c = 1; c < report->alike.n; c++)
-        if (report->alike.at[c].plan->arena_bytes > report->alike.at[largest].plan->arena_bytes)
+        if (report->alike.at[c].plan->arena_bytes[ECH_SPACE_DEVICE] >
+            report->alike.at[largest].plan->arena_bytes[ECH_SPACE_DEVICE])
             largest = c;
     return largest;
 }
@@ -131,8 +132,9 @@ static void print_numbers(const ech_plan *plan, ech_text *out)
                                             ECH_MEMORY_GRADIENTS};
     if (plan->types.compute == plan->types.wide) return;
     ech_text_append(
-        out, "types       of rank %d: bytes x numbers, each tensor and bucket aligned to %d\n",
-        plan->rank, ECH_ALIGNMENT);
+        out,
+        "types       of rank %d: bytes x numbers, each tensor and bucket aligned to %" PRId64 "\n",
+        plan->rank, plan->alignment[ECH_SPACE_DEVICE]);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int64_t numbers[ECH_DTYPES];
         const char *before = "";

@@ -155,9 +155,10 @@ static void add_memory_fact(ech_report *report)
     const ech_plan *most = report->plans.alike.at[0].plan;
     for (size_t c = 1; c < report->plans.alike.n; c++) {
         const ech_plan *plan = report->plans.alike.at[c].plan;
-        if (plan->arena_bytes > most->arena_bytes) most = plan;
+        if (plan->arena_bytes[ECH_SPACE_DEVICE] > most->arena_bytes[ECH_SPACE_DEVICE]) most = plan;
     }
-    ADD_FACT(report, "peak memory", "%s (rank %d)", ECH_BYTES(most->arena_bytes), most->rank);
+    ADD_FACT(report, "peak memory", "%s (rank %d)", ECH_BYTES(most->arena_bytes[ECH_SPACE_DEVICE]),
+             most->rank);
 }
 
 void ech_report_add_facts(ech_report *report)

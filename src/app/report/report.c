@@ -166,7 +166,7 @@ static int64_t count_memory(const ech_report *report, int rank, int64_t bytes[EC
     int64_t sum = 0;
     memcpy(bytes, use.kind, sizeof use.kind);
     bytes[ECH_MEMORY_SNAPSHOT] = ech_plan_snapshot_bytes(plan, rank);
-    bytes[ECH_MEMORY_KINDS] = use.between;
+    bytes[ECH_MEMORY_KINDS] = use.between[ECH_SPACE_DEVICE];
     for (int kind = 0; kind <= ECH_MEMORY_KINDS; kind++) sum += bytes[kind];
     return sum;
 }

@@ -38,24 +38,24 @@ void ech_print_memory(const ech_plan *plan, ech_text *out)
                         ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
     }
     ech_text_append(out, "    %-21s %12s", "arena",
-                    ech_text_from_bytes(plan->arena_bytes, bytes, sizeof bytes));
-    int64_t bound = 0;
-    for (int l = 0; l < ECH_LIST_KINDS; l++)
-        if (plan->list[l].lower_bound > bound) bound = plan->list[l].lower_bound;
-    ech_text_append(out, "  (lower bound %s; kinds do not peak together)\n",
-                    ech_text_from_bytes(plan->persistent_bytes + bound, bytes, sizeof bytes));
+                    ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_DEVICE], bytes, sizeof bytes));
+    ech_text_append(
+        out, "  (lower bound %s; kinds do not peak together)\n",
+        ech_text_from_bytes(ech_plan_lower_bound(plan, ECH_SPACE_DEVICE), bytes, sizeof bytes));
     print_working(plan, out);
 }
 
 static ech_plan_request request_of(const ech_design *design, int rank)
 {
-    return (ech_plan_request){.config = design->config,
-                              .model = design->model,
-                              .layout = design->layout,
-                              .schedule = design->schedule,
-                              .kernels = design->kernels,
-                              .rank = rank,
-                              .threads = (int)design->config->parallel.threads};
+    return (ech_plan_request){
+        .config = design->config,
+        .model = design->model,
+        .layout = design->layout,
+        .schedule = design->schedule,
+        .kernels = design->kernels,
+        .alignment = ech_kernels_alignment(ech_config_name(design->config, "parallel.device")),
+        .rank = rank,
+        .threads = (int)design->config->parallel.threads};
 }
 
 /* Of all ranks without snapshots. */
@@ -65,7 +65,7 @@ static size_t most_arena(const ech_design *design)
     for (int stage = 0; stage < design->layout->stages; stage++) {
         ech_plan_request request = request_of(design, design->layout->first_rank[stage]);
         ech_plan *plan = ech_plan_create(&request);
-        if (plan->arena_bytes > most) most = plan->arena_bytes;
+        if (plan->arena_bytes[ECH_SPACE_DEVICE] > most) most = plan->arena_bytes[ECH_SPACE_DEVICE];
         ech_plan_destroy(plan);
     }
     return (size_t)most;
@@ -107,7 +107,7 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         "(now "
         "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
         "layers, %s%sor more bytes",
-        plan->rank, ech_text_from_bytes(plan->arena_bytes, need, sizeof need),
+        plan->rank, ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_DEVICE], need, sizeof need),
         ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
@@ -128,7 +128,8 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     request.forward_only = forward_only;
     ECH_TRY(ech_checked_plan_create(&request, &plan));
-    if (plan->arena_bytes > design->config->memory.device_limit) return refuse(design, plan);
+    if (plan->arena_bytes[ECH_SPACE_DEVICE] > design->config->memory.device_limit)
+        return refuse(design, plan);
     *out = plan;
     plan = NULL;
     return ECH_OK;
@@ -145,7 +146,7 @@ static int64_t most_bytes(const ech_design *design, const ech_plan *plan)
         int64_t bytes = ech_plan_snapshot_bytes(plan, rank);
         if (bytes > most) most = bytes;
     }
-    return plan->arena_bytes - own + most;
+    return plan->arena_bytes[ECH_SPACE_DEVICE] - own + most;
 }
 
 bool ech_design_fits(const ech_design *design, int *longest)

@@ -219,7 +219,7 @@ static void say_what_runs(const ech_trainer *t, double arena_bytes, bool far, co
 static ech_status begin_progress(ech_trainer *t)
 {
     ECH_FREED_TEXT axes = {0};
-    double most[] = {(double)t->session.plan->arena_bytes, is_far(t)};
+    double most[] = {(double)t->session.plan->arena_bytes[ECH_SPACE_DEVICE], is_far(t)};
     ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, most, 2));
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_print_axes(t->design, &axes);

@@ -153,7 +153,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                                     .tokens_per_second = (double)(G * T) / seconds,
                                     .flops_per_second = t->flops / seconds,
                                     .bytes_sent = sent,
-                                    .peak_bytes = t->session.plan->arena_bytes,
+                                    .peak_bytes = t->session.plan->arena_bytes[ECH_SPACE_DEVICE],
                                     .loss_scale = r->loss_scale,
                                     .overflow = r->overflow,
                                     .overflows = (int64_t)scaler.overflows,
