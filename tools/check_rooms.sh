@@ -6,7 +6,8 @@
 #     (ECH_PUBLIC_HEADERS); so do tests, of any room and with all headers of the room that they are of;
 #   - a header that is listed as public is included by another room;
 #   - what public headers declare is named ech_NOUN...: no noun belongs to two rooms;
-#   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone;
+#   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone, CUDA's and its libraries' in
+#     src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
 #   - every header compiles alone, and twice.
 # Prints every offender as FILE:LINE: WHAT; exit code 1 if there is one.
@@ -34,7 +35,7 @@ if [ -z "$rooms" ]; then
 fi
 
 check_includes() {
-    find src -type f \( -name '*.[ch]' -o -name '*.def' \) -print0 | sort -z |
+    find src -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z |
         xargs -0 -r grep -HnE '^[[:space:]]*#[[:space:]]*include' |
         awk -v rooms="$rooms" -v public="$public" '
         BEGIN {
@@ -64,6 +65,9 @@ check_includes() {
                 print where " mpi.h belongs in src/comm/mpi*.[ch] alone"
             if (room != "kernel" && text ~ /[<"](oneapi\/|dnnl|([^>"]*\/)?(open|c)blas[^>"]*\.h)/)
                 print where " the libraries of kernels belong in src/kernel alone"
+            if (text ~ /[<"]([^>"]*\/)?(cuda|cublas|cudnn|nccl)[a-zA-Z0-9_]*\.h[>"]/ && text !~ /"device\/cuda/ &&
+                at[1] !~ /^src\/(device\/cuda|kernel\/cuda\/|comm\/nccl)/)
+                print where " CUDA belongs in src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone"
         }
         END {
             for (name in is_public)

@@ -52,6 +52,7 @@ static ech_status print_version(void)
     printf("echelon %s\n", ECH_VERSION);
     printf("MPI:     %s (%s)\n", ech_mpi_version(), ech_mpi_launcher());
     printf("kernels: %s\n", ech_kernels_describe());
+    printf("cuda:    %s\n", ech_device_describe("cuda"));
     return ECH_OK;
 }
 
@@ -77,7 +78,8 @@ static const struct {
 #define X(name, alignment, loss_rows, kernels, lacking, help) {"parallel.device", #name, help},
 #include "device/device.def"
 #undef X
-    {"parallel.device", "auto", "cuda where the build and the machine have it, otherwise cpu, and a line says why"},
+    {"parallel.device", "auto",
+     "cuda where the build and the machine have it, otherwise cpu, and a line says why"},
 #define X(name, text, help) {"parallel.reduction", text, help},
 #include "comm/reduction.def"
 #undef X

@@ -13,9 +13,15 @@ static const ech_device_row rows[] = {
 #undef X
 };
 
-extern const ech_device ech_device_cpu, ech_device_queued, ech_device_walled;
-static const ech_device *const backends[] = {&ech_device_cpu, &ech_device_queued,
-                                             &ech_device_walled};
+extern const ech_device ech_device_cpu, ech_device_queued, ech_device_walled, ech_device_cuda;
+static const ech_device *const backends[] = {
+    &ech_device_cpu,
+    &ech_device_queued,
+    &ech_device_walled,
+#ifdef ECH_HAS_CUDA
+    &ech_device_cuda,
+#endif
+};
 
 const char *ech_device_names(void)
 {
@@ -46,6 +52,14 @@ const char *ech_device_lacks(const char *name)
     const ech_device *device = ech_device_find(name);
     if (!device) return ech_device_row_find(name)->lacking;
     return device->lacks ? device->lacks() : NULL;
+}
+
+const char *ech_device_describe(const char *name)
+{
+    const char *lacks = ech_device_lacks(name);
+    if (lacks) return lacks;
+    const ech_device *device = ech_device_find(name);
+    return device->describe ? device->describe() : name;
 }
 
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,

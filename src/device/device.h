@@ -25,11 +25,16 @@ typedef struct ech_device {
     const char *name;
     /* Why this machine cannot compute with it, and what to do: a text that stays; NULL if it can. Itself NULL: all can. */
     const char *(*lacks)(void);
+    const char *(*describe)(
+        void); /* ech_device_describe, where nothing is lacking; NULL: by its name */
+    /* How many this machine has. The calling thread's memory and queues are of that one from now on, from 0. NULL: one. */
+    int (*count)(void);
+    void (*use)(int index);
     /* Whatever is put on a queue has ended when the call returns. Then queues do not wait for each other: who puts work
      * there waits first, on the host. */
     bool is_immediate;
 
-    /* Zeroed memory, aligned to 4,096 bytes. Errors: ECH_ENOMEM. */
+    /* Zeroed memory, aligned to 4,096 bytes, of a GPU to its row's alignment. Errors: ECH_ENOMEM. */
     ech_status (*alloc)(size_t bytes, void **out);
     void (*release)(void *memory, size_t bytes); /* `bytes` as in alloc; accepts NULL */
     /* The same of host memory that copies to and from the device can pass at full speed (pinned where there is a GPU). */
@@ -54,7 +59,8 @@ typedef struct ech_device {
     void (*copy)(ech_queue *queue, void *to, const void *from, size_t bytes);
     void (*fill)(ech_queue *queue, void *to, unsigned char byte, size_t bytes);
     /* Calls a function with a copy of its argument, which is `bytes` long. The function may touch device memory where
-     * kernels run on the CPU; what it puts on its own queue is done at once, and it puts nothing on others. */
+     * kernels run on the CPU; what it puts on its own queue is done at once, and it puts nothing on others. NULL: kernels
+     * run elsewhere. */
     void (*call)(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes);
     /* Anew, if it was recorded before, which must have been on the same queue or be reached. */
     void (*record)(ech_event *event, ech_queue *queue);
@@ -103,5 +109,7 @@ const char *ech_device_names(void);
 const ech_device *ech_device_find(const char *name);
 /* Why this build on this machine cannot compute with a row's device, and what to do; NULL: it can. */
 const char *ech_device_lacks(const char *name);
+/* One line for logs: what is here of a row's device, or why there is none. Valid until this thread's next call. */
+const char *ech_device_describe(const char *name);
 
 #endif
