@@ -71,14 +71,24 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position)
     exec->position = position;
 }
 
+static ech_dtype dtype_of_logits(const ech_plan *plan)
+{
+    const ech_block *last = plan->model->block.at[plan->model->block.n - 1];
+    return ech_block_value_dtype(last, plan->model->logits, plan->types);
+}
+
 ech_status ech_handle_LOGITS(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
-    const ech_plan *plan = exec->plan;
-    const ech_block *last = plan->model->block.at[plan->model->block.n - 1];
-    ech_dtype dtype = ech_block_value_dtype(last, plan->model->logits, plan->types);
-    ech_tensor logits =
-        ech_tensor_1d(ech_exec_touch(exec, exec->list->logits), dtype, plan->model->vocabulary);
-    ech_exec_read(exec, &logits, exec->logits);
+    size_t item = ech_dtype_bytes(dtype_of_logits(exec->plan));
+    exec->device->copy(ech_exec_queue(exec, step), exec->staged_logits,
+                       ech_exec_touch(exec, exec->list->logits),
+                       (size_t)exec->plan->model->vocabulary * item);
     return ECH_OK;
+}
+
+void ech_logits_take(ech_exec *exec)
+{
+    if (exec->list->kind == ECH_LIST_GENERATE)
+        ech_convert(exec->staged_logits, dtype_of_logits(exec->plan), exec->logits, ECH_F64,
+                    exec->plan->model->vocabulary);
 }

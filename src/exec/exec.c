@@ -264,6 +264,8 @@ static ech_status setup_exec(ech_exec *exec)
     ech_window_create(exec);
     exec->logits =
         ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
+    exec->staged_logits =
+        ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
     return start_engines(exec);
 }
 
@@ -358,7 +360,9 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     exec->host_waits++;
     exec->version += exec->list->updates;
     ech_status status = (ech_status)atomic_load(&exec->failed);
-    if (status == ECH_OK) ech_scalars_take(exec);
+    if (status != ECH_OK) return status;
+    ech_scalars_take(exec);
+    ech_logits_take(exec);
     return status;
 }
 

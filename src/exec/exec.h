@@ -119,7 +119,8 @@ void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
 /* The loss scale of the next training step, and what a dynamic one follows from; the same on all ranks. */
 ech_scaler ech_exec_scaler(const ech_exec *exec);
-/* How often this rank's host has waited for all that lists have put on queues: a train list does so once, at its end. */
+/* How often this rank's thread has waited for what is on queues: a list does so once, at its end, and an asynchronous one
+ * of several turns once a turn; observers and a search for a NaN do each time that they look. */
 int64_t ech_exec_host_waits(const ech_exec *exec);
 /* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold it. */
 int64_t ech_exec_updates(const ech_exec *exec);

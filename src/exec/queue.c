@@ -207,6 +207,7 @@ ech_status ech_queues_end(ech_exec *exec)
 
 ech_status ech_exec_settle(ech_exec *exec)
 {
+    exec->host_waits++;
     if (exec->device->is_immediate) return ECH_OK;
     ech_event *reached = exec->events.queue[ECH_LANE_COMPUTE];
     exec->device->record(reached, exec->queue[ECH_LANE_COMPUTE]);

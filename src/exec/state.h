@@ -169,7 +169,8 @@ struct ech_exec {
     ech_loader *loader[ECH_PURPOSES];
     int32_t token; /* ech_exec_set_token, also position */
     int64_t position;
-    double *logits; /* [V] */
+    double *logits;      /* [V] */
+    void *staged_logits; /* the same as the device has them */
     /* How checkpoints are copied: by the rank's own thread, and by the one that writes them. */
     ech_saved_copier copier[2];
     char *window; /* [ECH_WINDOW_BYTES] host memory, by way of which the host sees the device's */
@@ -215,6 +216,8 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
 ech_update ech_scalars_update(const ech_exec *exec, int turn);
 /* When a list has ended: what READ has fetched becomes the readings, and moves the number of updates and the scaler on. */
 void ech_scalars_take(ech_exec *exec);
+/* The same of what LOGITS has fetched. */
+void ech_logits_take(ech_exec *exec);
 /* The scalars of a turn of the list, on the device. */
 ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn);
 

@@ -8,7 +8,8 @@
 
 static ech_status copy_for_rank(void *context, void *to, const void *from, size_t bytes)
 {
-    const ech_exec *exec = context;
+    ech_exec *exec = context;
+    exec->host_waits++;
     return ech_device_copy_now(exec->device, exec->queue[ECH_LANE_COMPUTE], to, from, bytes);
 }
 
