@@ -61,14 +61,14 @@ static bool only_recomputes(const ech_plan *plan, const ech_step *step)
     return only;
 }
 
-/* How many calls of B a W of the node needs done: those of the nodes after it, which make its gradient. */
-static int calls_behind(const ech_block *block, int node)
+/* How many calls of B a W of the node of that place needs done: those of the nodes after it, which make its gradient. */
+static int calls_behind(const ech_block *block, int place)
 {
     int call = 0, n = (int)block->program[ECH_BACKWARD_INPUT].n, needed = 0;
     for (; call < n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
         if (c->recompute || ech_call_exchange(block, c, ECH_BACKWARD_INPUT, ECH_TRAIN)) continue;
-        if (c->node >= 0 && c->node <= node) break;
+        if (c->node >= 0 && ech_call_place(block, c) <= place) break;
         needed = call + 1;
     }
     return needed;
@@ -85,7 +85,7 @@ static ech_status check_gradients(const ech_plan *plan, const ech_list *list, in
     int done = last < 0 ? 0 : list->step.at[last].first_call + list->step.at[last].calls;
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         const ech_block_call *call = &block->program[ECH_BACKWARD_WEIGHT].at[c];
-        if (call->recompute || calls_behind(block, call->node) <= done) continue;
+        if (call->recompute || calls_behind(block, ech_call_place(block, call)) <= done) continue;
         return ech_list_reject(plan, list, s, "begins before its gradient is there");
     }
     return ECH_OK;

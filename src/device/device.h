@@ -91,7 +91,7 @@ typedef struct ech_device_row {
     const char *name;
     size_t alignment;
     int64_t loss_rows;
-    const char *lacking;
+    const char *fused, *lacking;
 } ech_device_row;
 /* What parallel.device may say: a row, or auto: the first of cuda and cpu that is not lacking. */
 typedef enum ech_device_choice {

@@ -225,6 +225,8 @@ const char *ech_kernels_architecture(const ech_kernels *kernels);
 
 /* The least rows of a chunk of logits, by the device's name (device.def); of auto, before it is resolved, the CPU's. */
 int64_t ech_kernels_loss_rows(const char *device);
+/* Which fused calls of layer/fused.def it has, likewise. */
+const char *ech_kernels_fused(const char *device);
 
 /* At how many bytes' multiples its tensors begin (device.def). */
 int64_t ech_kernels_alignment(const char *device);

@@ -203,6 +203,7 @@ const char *ech_kernels_architecture(const ech_kernels *kernels)
     return ech_isa_name(isa);
 }
 
+/* Of auto, before it is resolved, the CPU's. */
 static const ech_device_row *row_of(const char *device)
 {
     const ech_device_row *row = ech_device_row_find(device);
@@ -217,6 +218,11 @@ int64_t ech_kernels_loss_rows(const char *device)
 int64_t ech_kernels_alignment(const char *device)
 {
     return (int64_t)row_of(device)->alignment;
+}
+
+const char *ech_kernels_fused(const char *device)
+{
+    return row_of(device)->fused;
 }
 
 const char *ech_op_name(ech_op op)

@@ -157,6 +157,7 @@ static void list_backward(lister *l, const ech_node *node, ech_phase phase)
 static void list_call(lister *l, ech_phase phase)
 {
     ech_block_call *call = l->call;
+    call->operands = 0;
     const ech_node *node = call->node < 0 ? NULL : &l->block->node.at[call->node];
     call->first_operand = (int)l->block->operand.n;
     call->purposes = phase == ECH_FORWARD ? node->purposes : 1u << ECH_TRAIN;
@@ -175,6 +176,7 @@ static void list_call(lister *l, ech_phase phase)
 
 void ech_program_list_operands(ech_block *block)
 {
+    block->operand.n = 0;
     for (int phase = 0; phase < ECH_PHASES; phase++)
         for (size_t i = 0; i < block->program[phase].n; i++) {
             lister l = {block, &block->program[phase].at[i]};

@@ -24,13 +24,11 @@ static void copy_backward(const ech_call *call)
 const ech_layer ech_layer_row_copy = {
     .name = "copy", .forward = copy_forward, .backward_input = copy_backward};
 
-/* ---- residual: a linear layer that makes y adds x while it writes y, and there is no residual node, except in
- * reversible models, where R subtracts y again ---- */
+/* ---- residual ---- */
 
 int ech_layer_residual(ech_block *block, int x, int y)
 {
     const ech_shape shape = block->value.at[x].shape;
-    if (!block->options.reversible && ech_layer_linear_adds(block, y, x)) return y;
     if (block->value.at[x].type == block->value.at[y].type)
         return ech_block_add(block, &ech_layer_row_residual, x, y, 0, shape);
     int sum = ech_block_add(block, &ech_layer_row_residual_wide, x, y, 0, shape);

@@ -130,9 +130,10 @@ typedef struct ech_node {
     int params, param[ECH_MAX_PORTS]; /* indices of the model's parameters */
     unsigned added;                   /* parameters that are only added to the output (biases) */
     ech_reads b, w;                   /* what B and W read besides gradients */
-    unsigned cached;       /* inputs that F copies to a cache: R, which finds them there, has -1 */
-    unsigned passes;       /* inputs whose gradient is the output's, unchanged */
-    uint32_t site;         /* which dropout of the block: its random stream */
+    unsigned cached; /* inputs that F copies to a cache: R, which finds them there, has -1 */
+    unsigned passes; /* inputs whose gradient is the output's, unchanged */
+    uint32_t site;   /* which dropout of the block: its random stream */
+    int place; /* its index among the block's nodes; of copies and of fused calls' nodes that of whose place they take */
     bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
     bool made_by_r;        /* its outputs are made again by the calls of R that B and W need */
@@ -214,6 +215,7 @@ typedef struct ech_block_options {
     ech_type stream;     /* of what crosses block boundaries, and residual sums */
     bool drifts; /* no weight stashing: a backward reads newer weights than its forward did */
     int recompute; /* what R makes again, of blocks with inputs and outputs: a choice of memory.recompute */
+    unsigned fused;  /* bit 1 << row of fused.def: which the device's kernels have */
     bool reversible; /* blocks have two streams, to which nodes of their own add */
     bool invert;     /* R makes all of a block with inputs and outputs again, from its outputs */
 } ech_block_options;
@@ -277,6 +279,9 @@ int ech_block_sum(ech_block *block, int y);
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);
 bool ech_block_is_sharded(const ech_block *block, ech_axis axis); /* over tensor ranks */
 
+/* The rows of fused.def of those names, blanks between: ech_block_options.fused. */
+unsigned ech_fused_rows(const char *names);
+
 /* For the builders in layer files. */
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes);
@@ -307,6 +312,11 @@ static inline int ech_block_backward_value(const ech_block *block, int value)
 }
 /* The value's memory owner (itself or its base). */
 int ech_block_base(const ech_block *block, int value);
+/* Which node of the graph the call is of; of copies that of whose place they take, -1: of none. */
+static inline int ech_call_place(const ech_block *block, const ech_block_call *call)
+{
+    return call->node < 0 ? -1 : block->node.at[call->node].place;
+}
 /* The call's collective in lists of that purpose; NULL: the call computes, or does nothing. */
 const ech_exchange *ech_call_exchange(const ech_block *block, const ech_block_call *call,
                                       ech_phase phase, ech_purpose purpose);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear: y (R,out) = x (R,in) Wᵀ + bias + residual, W (out,in) as in PyTorch, or (in,out) as in GPT-2's
- * Conv1D. B: dx = dy W; the residual's gradient is dy. W: dW = dyᵀ x, dbias = sum of dy's rows.
+ * Linear: y (R,out) = x (R,in) Wᵀ + bias, W (out,in) as in PyTorch, or (in,out) as in GPT-2's Conv1D. B: dx = dy W.
+ * W: dW = dyᵀ x, dbias = sum of dy's rows. Fused with the residual sum behind it, which is input 1 then, F adds that.
  *
  * Sharded over tensor ranks along `out` (column-parallel) it needs x whole; along `in` (row-parallel) a rank's y is a
  * partial sum.
@@ -35,24 +35,10 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     return options.partial_sum ? ech_block_sum(block, y) : y;
 }
 
-static bool has_views(const ech_block *block, int value)
+bool ech_layer_linear_is_partial(const ech_node *node)
 {
-    for (size_t i = 0; i < block->value.n; i++)
-        if (block->value.at[i].base == value) return true;
-    return false;
-}
-
-bool ech_layer_linear_adds(ech_block *block, int y, int x)
-{
-    ech_node *last = &block->node.at[block->node.n - 1];
-    if (last->layer != &ech_layer_row_linear || last->out[0] != y || last->ins > 1) return false;
-    const linear_options *options = last->options;
-    bool view = block->value.at[x].base >= 0 || has_views(block, y);
-    bool same = block->value.at[x].type == block->value.at[y].type;
-    if (options->partial_sum || view || !same) return false;
-    ech_node_in(last, x);
-    last->passes = 1u << 1;
-    return true;
+    const linear_options *options = node->options;
+    return options->partial_sum;
 }
 
 static void forward(const ech_call *call)
@@ -129,3 +115,6 @@ const ech_layer ech_layer_row_linear = {.name = "linear",
                                         .scratch = scratch,
                                         .multiplies = multiplies,
                                         .fuses_add = true};
+
+const ech_layer ech_layer_row_linear_residual = {
+    .name = "linear_residual", .forward = forward, .scratch = scratch, .multiplies = multiplies};

@@ -300,6 +300,7 @@ void ech_block_finish(ech_block *block, ech_param *params)
         ECH_PUSH(block->dinput, g.value[block->input.at[i]]);
     ech_program_recompute(block);
     ech_program_list_operands(block);
+    ech_program_fuse(block);
     begin_early(block, ECH_BACKWARD_INPUT);
     free(g.value);
     free(g.exclusive);

@@ -17,7 +17,9 @@ extern const ech_block_call ech_no_call;
 void ech_program_keep_less(ech_block *block);
 /* Derives R, and inserts into the derived programs of B and W the calls that recompute values, each once. */
 void ech_program_recompute(ech_block *block);
-/* Lists what each call of the derived programs reads and writes. */
+/* Lists what each call of the derived programs reads and writes, anew. */
 void ech_program_list_operands(ech_block *block);
+/* Replaces neighbouring calls by fused ones, where the block's options have them, and lists operands again. */
+void ech_program_fuse(ech_block *block);
 
 #endif

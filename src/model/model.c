@@ -146,6 +146,7 @@ static ech_block_options ways_of(const ech_config *config)
                                .rows = rows_of(config),
                                .wide = types.wide,
                                .loss_rows = ech_kernels_loss_rows(ech_config_name(config, "parallel.device")),
+                               .fused = ech_fused_rows(ech_kernels_fused(ech_config_name(config, "parallel.device"))),
                                .stream = wide_stream ? ECH_TYPE_WIDE : ECH_TYPE_COMPUTE,
                                .drifts = config->parallel.weight_stashing == 0,
                                .recompute = (int)config->memory.recompute,

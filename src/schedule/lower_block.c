@@ -212,13 +212,13 @@ void ech_lower_phase(ech_block_lowering *p, ech_phase phase)
     end(p);
 }
 
-/* The calls of W that may run once B has done the node, its own included: up to the last of them. */
-static int ready_weights(const ech_block *block, int node)
+/* The calls of W that may run once B has done the node of that place, its own included: up to the last of them. */
+static int ready_weights(const ech_block *block, int place)
 {
     int end = 0;
     for (int call = 0; call < (int)block->program[ECH_BACKWARD_WEIGHT].n; call++) {
         const ech_block_call *c = &block->program[ECH_BACKWARD_WEIGHT].at[call];
-        if (!c->recompute && c->node > node) end = call + 1;
+        if (!c->recompute && ech_call_place(block, c) > place) end = call + 1;
     }
     return end;
 }
@@ -278,8 +278,8 @@ static void add_in_turns(ech_block_lowering *p, int first, int end)
     const ech_block *block = block_of(p);
     int begin = first, weights = (int)block->program[ECH_BACKWARD_WEIGHT].n;
     for (int call = first; call < end; call++) {
-        int node = block->program[ECH_BACKWARD_INPUT].at[call].node;
-        int ready = node < 0 ? 0 : ready_weights(block, node - 1);
+        int place = ech_call_place(block, &block->program[ECH_BACKWARD_INPUT].at[call]);
+        int ready = place < 0 ? 0 : ready_weights(block, place - 1);
         if (ready == weights || !recomputes(p, ready)) continue;
         add_compute(p, ECH_BACKWARD_INPUT, begin, call);
         add_weights(p, ready);
@@ -305,9 +305,8 @@ void ech_lower_backward(ech_block_lowering *p)
     }
     for (int call = first; call < n; call++) {
         if (!exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
-        bool back = !block->program[ECH_BACKWARD_INPUT].at[call].recompute;
-        int ready =
-            back ? ready_weights(block, block->program[ECH_BACKWARD_INPUT].at[call].node) : 0;
+        const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
+        int ready = c->recompute ? 0 : ready_weights(block, ech_call_place(block, c));
         fetch_for_weights(p, ready);
         add_compute(p, ECH_BACKWARD_INPUT, first, call);
         add_collective(p, ECH_BACKWARD_INPUT, call);

@@ -12,7 +12,7 @@
 
 #include "layer/layers.h"
 
-enum { RUNNER_PARAMS = 16, RUNNER_VALUES = 128 };
+enum { RUNNER_PARAMS = 32, RUNNER_VALUES = 256 };
 
 typedef struct runner {
     ech_pool *pool;
