@@ -114,6 +114,11 @@ int ech_comm_local_size(const ech_comm *comm)
     return comm->local_size;
 }
 
+int ech_comm_local_rank(const ech_comm *comm)
+{
+    return comm->local_rank;
+}
+
 bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n)
 {
     int first = comm->rank - comm->local_rank;

@@ -64,6 +64,7 @@ int ech_comm_rank(const ech_comm *comm);
 int ech_comm_size(const ech_comm *comm);
 const char *ech_comm_name(const ech_comm *comm); /* "local" or "mpi" */
 int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
+int ech_comm_local_rank(const ech_comm *comm);   /* this one's number among them */
 /* Whether all of ranks[n] are on this rank's machine. The ranks of a machine are consecutive. */
 bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n);
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -210,16 +211,40 @@ static void release(void *memory, size_t bytes)
     ech_device_cuda_check((int)cudaFree(memory), "cudaFree");
 }
 
-/* Of GPUs that ranks do not share. */
+/* Pinned, for the copies of all GPUs. */
+static ech_status alloc_host(size_t bytes, void **out)
+{
+    char wanted[32];
+    void *memory = NULL;
+    cudaError_t error = cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocPortable);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        ECH_FAIL(ECH_ENOMEM,
+                 "the system gives no %s of pinned memory; end what else takes memory, or raise "
+                 "the container's limit",
+                 ech_text_from_bytes((int64_t)bytes, wanted, sizeof wanted));
+    }
+    if (error != cudaSuccess) return fail_by(error, "cudaHostAlloc");
+    memset(memory, 0, bytes);
+    *out = memory;
+    return ECH_OK;
+}
+
+static void release_host(void *memory, size_t bytes)
+{
+    (void)bytes;
+    ech_device_cuda_check((int)cudaFreeHost(memory), "cudaFreeHost");
+}
+
 static size_t memory_bytes(void)
 {
-    size_t all = 0;
+    size_t least = SIZE_MAX;
     for (int gpu = 0; gpu < count(); gpu++) {
         struct cudaDeviceProp of;
-        if (cudaGetDeviceProperties(&of, gpu) != cudaSuccess) continue;
-        all += of.totalGlobalMem > 2 * allowance ? of.totalGlobalMem - allowance : allowance;
+        bool is_known = cudaGetDeviceProperties(&of, gpu) == cudaSuccess;
+        if (is_known && of.totalGlobalMem < least) least = of.totalGlobalMem;
     }
-    return all;
+    return least > 2 * allowance ? least - allowance : allowance;
 }
 
 /* ---- queues and events ---- */
@@ -332,6 +357,8 @@ const ech_device ech_device_cuda = {
     .use = use,
     .alloc = alloc,
     .release = release,
+    .alloc_host = alloc_host,
+    .release_host = release_host,
     .memory_bytes = memory_bytes,
     .cores = ech_device_cpu_cores,
     .queue_create = queue_create,

@@ -62,6 +62,12 @@ const char *ech_device_describe(const char *name)
     return device->describe ? device->describe() : name;
 }
 
+int ech_device_sharers(const ech_device *device, int local_ranks)
+{
+    int n = device->count ? device->count() : 1;
+    return (local_ranks + n - 1) / n;
+}
+
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
                                const void *from, size_t bytes)
 {

@@ -40,7 +40,8 @@ typedef struct ech_device {
     /* The same of host memory that copies to and from the device can pass at full speed (pinned where there is a GPU). */
     ech_status (*alloc_host)(size_t bytes, void **out);
     void (*release_host)(void *memory, size_t bytes);
-    /* Bytes that all ranks of this machine have together: its memory, or the control group's limit if that is less. */
+    /* Bytes that all ranks have together that share it: the machine's memory, or the control group's limit if that is less;
+     * of GPUs the smallest one's, less what the driver and libraries take. */
     size_t (*memory_bytes)(void);
     int (*cores)(void); /* how many cores this process may run on */
     /* Where functions that are called on a queue, and transports, find this device's memory on the processor; other
@@ -111,5 +112,7 @@ const ech_device *ech_device_find(const char *name);
 const char *ech_device_lacks(const char *name);
 /* One line for logs: what is here of a row's device, or why there is none. Valid until this thread's next call. */
 const char *ech_device_describe(const char *name);
+/* How many of so many ranks on a machine share one, at most: all, where there is one. */
+int ech_device_sharers(const ech_device *device, int local_ranks);
 
 #endif

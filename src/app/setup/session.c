@@ -170,6 +170,7 @@ ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool for
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
+    if (device->use) device->use(ech_comm_local_rank(comm) % device->count());
     ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
     ECH_TRY(ech_exec_create(&setup, &out->exec));
     out->plan = plan;

@@ -119,15 +119,28 @@ ech_status ech_setup_check_device(const ech_config *config, const char *instead)
     return ech_config_complain(config, "parallel.device", "%s, or say %s", lacks, instead);
 }
 
+ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *device,
+                                   int local_ranks)
+{
+    bool is_refused = device->count && config->parallel.share_device != 1;
+    if (!is_refused || ech_device_sharers(device, local_ranks) <= 1) return ECH_OK;
+    int n = device->count();
+    return ech_config_complain(config, "parallel.share_device",
+                               "this machine has %d of the device %s for %d ranks; start %d, or "
+                               "say parallel.share_device=true",
+                               n, device->name, local_ranks, n);
+}
+
 /* A machine without the device has nothing to limit a plan by. */
 static ech_status resolve_limit(ech_config *config, int local_ranks)
 {
     const char *name = ech_config_name(config, "parallel.device");
+    const ech_device *device = ech_device_find(name);
     if (config->memory.device_limit != ECH_AUTO) return ECH_OK;
     config->memory.device_limit = ECH_LIMIT_UNKNOWN;
     if (!ech_device_lacks(name))
         config->memory.device_limit =
-            (int64_t)(ech_device_find(name)->memory_bytes() / (size_t)local_ranks);
+            (int64_t)(device->memory_bytes() / (size_t)ech_device_sharers(device, local_ranks));
     else if (config->memory.recompute == ECH_RECOMPUTE_AUTO)
         return ech_config_complain(config, "memory.recompute",
                                    "goes by the device's memory, and here is no %s; set "

@@ -28,6 +28,9 @@ ech_status ech_setup_defaults(ech_config **out);
 /* Whether this build and this machine can compute with the configuration's device. `instead`: what else to say, in the
  * error. */
 ech_status ech_setup_check_device(const ech_config *config, const char *instead);
+/* Whether so many ranks of this machine may compute on it; ranks share one only where parallel.share_device is true. */
+ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *device,
+                                   int local_ranks);
 
 /* memory.device_limit of a design for a device that is not here, unless the run file sets it. */
 #define ECH_LIMIT_UNKNOWN INT64_MAX

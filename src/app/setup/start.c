@@ -87,11 +87,21 @@ static void release(prepared *p)
     *p = (prepared){0};
 }
 
+/* How many ranks share a machine is known once they run, or where they are threads. */
+static ech_status check_device(const ech_config *config, int local_ranks)
+{
+    ech_launched launched;
+    const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
+    bool is_known = config->parallel.comm == ECH_COMM_local || ech_launched_here(&launched);
+    ECH_TRY(ech_setup_check_device(config, "parallel.device=cpu"));
+    return is_known ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
+}
+
 /* Checks that need no running rank, so that errors are printed once. */
-static ech_status check_start(const ech_start *start, const ech_design *design)
+static ech_status check_start(const ech_start *start, const ech_design *design, int local_ranks)
 {
     const ech_config *given = start->run->config;
-    ECH_TRY(ech_setup_check_device(design->config, "parallel.device=cpu"));
+    ECH_TRY(check_device(design->config, local_ranks));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
     ECH_TRY(check_memory(given, design));
     ECH_TRY(check_tokens(design, ECH_SPLIT_TRAIN));
@@ -105,7 +115,7 @@ static ech_status prepare(const ech_start *start, int ranks, int local_ranks, pr
     *out = (prepared){.start = start, .config = ech_config_copy(run->config)};
     ECH_TRY(ech_design_create(out->config, run->tokenizer, ranks, local_ranks, &out->design));
     out->design.end_of_text = run->end_of_text;
-    return check_start(start, &out->design);
+    return check_start(start, &out->design, local_ranks);
 }
 
 ech_status ech_run_ranks_of(const ech_config *config, int given, int *ranks)
