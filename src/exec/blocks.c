@@ -3,8 +3,6 @@
  * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE: the calls of a block's program, each with its tensors at
  * the plan's offsets.
  */
-#include <string.h>
-
 #include "exec/state.h"
 
 /* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch ---- */
@@ -58,6 +56,13 @@ void ech_views_create(ech_exec *exec)
         exec->param_view[i] =
             ech_tensor_view(NULL, ech_plan_param_dtype(plan, (int)i), shape->dims, size);
     }
+    exec->state_view = ech_pool_alloc(exec->pool, plan->state.n * sizeof *exec->state_view);
+    for (size_t i = 0; i < plan->state.n; i++) {
+        const ech_plan_state *s = &plan->state.at[i];
+        exec->state_view[i] =
+            ech_exec_state_view(exec, &s->is, plan->layout->sharding,
+                                ech_exec_at(exec, &plan->persistent.at[s->value]));
+    }
 }
 
 void ech_exec_view(const ech_exec *exec, const ech_block *block, int local, void *data,
@@ -81,7 +86,7 @@ typedef struct frame {
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
-    const ech_block_call *last; /* the ech_call still has its tensors; NULL: none */
+    const ech_block_call *last; /* exec->call still has its tensors; NULL: none */
 } frame;
 
 /* Global micro-batch q begins with sample q b. */
@@ -118,7 +123,6 @@ static void set_place(const frame *f, ech_call *call)
 static void prepare_step(frame *f, ech_call *call)
 {
     ech_exec *exec = f->exec;
-    memset(call, 0, sizeof *call);
     call->kernels = exec->plan->kernels;
     call->context = exec->context;
     call->extent = exec->list->extent;
@@ -138,7 +142,7 @@ static void prepare_step(frame *f, ech_call *call)
 
 /* ---- a call ---- */
 
-/* Clears the tensors of the step's previous call. A tensor without data is absent, whatever else it holds; to clear
+/* Clears the tensors of the previous call. A tensor without data is absent, whatever else it holds; to clear
  * all of it would take as long as all other preparations of a call. */
 static void clear_ports(const frame *f, ech_call *call)
 {
@@ -232,14 +236,15 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .phase = step->phase,
                .slot = ech_exec_weight_slot(exec, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
-    ech_call call;
-    prepare_step(&f, &call);
+    ech_call *call = &exec->call;
+    prepare_step(&f, call);
     for (int i = 0; i < step->calls; i++) {
         f.call = step->first_call + i;
         ech_ledger_advance(exec, step->tick + i);
-        run_call(&f, &f.block->program[step->phase].at[f.call], &call);
+        run_call(&f, &f.block->program[step->phase].at[f.call], call);
         ech_exec_mark(exec, step->tick + i);
     }
+    clear_ports(&f, call);
     return ECH_OK;
 }
 

@@ -42,10 +42,7 @@ ech_tensor ech_exec_param(const ech_exec *exec, int param)
 
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
 {
-    const ech_plan *plan = exec->plan;
-    const ech_plan_state *s = &plan->state.at[plan->param[param].first_state + state];
-    return ech_exec_state_view(exec, &s->is, plan->layout->sharding,
-                               ech_exec_at(exec, &plan->persistent.at[s->value]));
+    return exec->state_view[exec->plan->param[param].first_state + state];
 }
 
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)

@@ -141,6 +141,8 @@ struct ech_exec {
 
     ech_view *view[ECH_LIST_KINDS]; /* [list.first_local[block] + local] */
     ech_tensor *param_view;         /* [params], without data */
+    ech_tensor *state_view;         /* [plan.state] */
+    ech_call call; /* of the compute lane; between steps all its tensors are absent */
 
     /* The list that runs. */
     const ech_list *list;
