@@ -48,7 +48,8 @@ typedef struct ech_device {
      * addresses as they are. NULL: by the same address, and kernels are called without a queue. */
     void *(*reach)(const void *address);
 
-    /* Errors: ECH_EIO, the system starts no further thread. What is destroyed has no work left; NULL is accepted. */
+    /* Errors: ECH_EIO, the system starts no further thread. A queue that is destroyed has no work left; an event may still be
+     * waited for. NULL is accepted. */
     ech_status (*queue_create)(ech_queue **out);
     void (*queue_destroy)(ech_queue *queue);
     ech_status (*event_create)(ech_event **out);
@@ -63,7 +64,7 @@ typedef struct ech_device {
      * kernels run on the CPU; what it puts on its own queue is done at once, and it puts nothing on others. NULL: kernels
      * run elsewhere. */
     void (*call)(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes);
-    /* Anew, if it was recorded before, which must have been on the same queue or be reached. */
+    /* Anew, if it was recorded before: queues that wait for what it was keep to that. */
     void (*record)(ech_event *event, ech_queue *queue);
     /* What is put on the queue from now on waits until the event, as recorded last before this call, is reached. One that
      * was never recorded is not waited for. */

@@ -35,13 +35,6 @@ struct ech_queue {
     uint32_t number; /* of the queue */
 };
 
-struct ech_event {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    uint64_t recorded, reached; /* how often */
-    double at;                  /* when it was reached last, in seconds of ech_clock_now */
-};
-
 /* ---- queues ---- */
 
 static void rest(const ech_queue *queue, uint64_t work)
@@ -161,85 +154,128 @@ static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 
 /* ---- events ---- */
 
+/* A place in a queue. It lives as long as an event or work under way knows of it: so an event may be recorded again, or
+ * destroyed, while queues wait for what it was. */
 typedef struct mark {
-    ech_event *event;
-    uint64_t recorded;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int holders;
+    bool reached;
+    double at; /* when it was, in seconds of ech_clock_now */
 } mark;
+
+struct ech_event {
+    pthread_mutex_t lock;
+    mark *last; /* NULL: it was never recorded */
+};
 
 static ech_status event_create(ech_event **out)
 {
     ech_event *event = ech_calloc(1, sizeof *event);
     pthread_mutex_init(&event->lock, NULL);
-    pthread_cond_init(&event->changed, NULL);
     *out = event;
     return ECH_OK;
+}
+
+static mark *hold(mark *m)
+{
+    pthread_mutex_lock(&m->lock);
+    m->holders++;
+    pthread_mutex_unlock(&m->lock);
+    return m;
+}
+
+static void let_go(mark *m)
+{
+    if (!m) return;
+    pthread_mutex_lock(&m->lock);
+    bool last = --m->holders == 0;
+    pthread_mutex_unlock(&m->lock);
+    if (!last) return;
+    pthread_mutex_destroy(&m->lock);
+    pthread_cond_destroy(&m->changed);
+    free(m);
 }
 
 static void event_destroy(ech_event *event)
 {
     if (!event) return;
+    let_go(event->last);
     pthread_mutex_destroy(&event->lock);
-    pthread_cond_destroy(&event->changed);
     free(event);
 }
 
 static void reach(void *argument)
 {
-    const mark *m = argument;
-    pthread_mutex_lock(&m->event->lock);
-    m->event->reached = m->recorded;
-    m->event->at = ech_clock_now();
-    pthread_cond_broadcast(&m->event->changed);
-    pthread_mutex_unlock(&m->event->lock);
+    mark *m = *(mark **)argument;
+    pthread_mutex_lock(&m->lock);
+    m->reached = true;
+    m->at = ech_clock_now();
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    let_go(m);
 }
 
 static void await(void *argument)
 {
-    const mark *m = argument;
-    pthread_mutex_lock(&m->event->lock);
-    while (m->event->reached < m->recorded) pthread_cond_wait(&m->event->changed, &m->event->lock);
-    pthread_mutex_unlock(&m->event->lock);
+    mark *m = *(mark **)argument;
+    pthread_mutex_lock(&m->lock);
+    while (!m->reached) pthread_cond_wait(&m->changed, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+    let_go(m);
 }
 
-static mark last_mark(ech_event *event, unsigned more)
+/* The mark as recorded last, held; NULL: never. */
+static mark *last_of(ech_event *event)
 {
     pthread_mutex_lock(&event->lock);
-    event->recorded += more;
-    mark m = {event, event->recorded};
+    mark *m = event->last ? hold(event->last) : NULL;
     pthread_mutex_unlock(&event->lock);
     return m;
 }
 
 static void record(ech_event *event, ech_queue *queue)
 {
-    mark m = last_mark(event, 1);
+    mark *m = ech_calloc(1, sizeof *m);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->changed, NULL);
+    m->holders = 2; /* the event and the queue */
     call(queue, reach, &m, sizeof m);
+    pthread_mutex_lock(&event->lock);
+    mark *before = event->last;
+    event->last = m;
+    pthread_mutex_unlock(&event->lock);
+    let_go(before);
 }
 
 static void wait(ech_queue *queue, ech_event *event)
 {
-    mark m = last_mark(event, 0);
-    call(queue, await, &m, sizeof m);
+    mark *m = last_of(event);
+    if (m) call(queue, await, &m, sizeof m);
 }
 
 static ech_status query(ech_event *event, bool *reached)
 {
-    pthread_mutex_lock(&event->lock);
-    *reached = event->reached == event->recorded;
-    pthread_mutex_unlock(&event->lock);
+    mark *m = last_of(event);
+    *reached = true;
+    if (!m) return ECH_OK;
+    pthread_mutex_lock(&m->lock);
+    *reached = m->reached;
+    pthread_mutex_unlock(&m->lock);
+    let_go(m);
     return ECH_OK;
 }
 
 static ech_status synchronize(ech_event *event)
 {
-    mark m = last_mark(event, 0);
-    await(&m);
+    mark *m = last_of(event);
+    if (m) await(&m);
     return ECH_OK;
 }
 
 static double elapsed(const ech_event *from, const ech_event *to)
 {
-    return to->at - from->at;
+    return to->last->at - from->last->at;
 }
 
 const ech_device ech_device_queued = {
