@@ -21,7 +21,7 @@ static const char *const row_shapes[ECH_OPS] = {
 typedef struct rule {
     const char *name;
     int name_length;
-    bool optional, strided, wide, either;
+    bool optional, strided, wide, either, real; /* real: "any", of all real types */
     ech_dtype fixed; /* ECH_DTYPES: of the table's type, or what `wide` and `either` say */
     bool any;        /* "(...)" */
     int dims, letter[ECH_MAX_DIMS];
@@ -63,6 +63,7 @@ static const char *read_words(const char *at, rule *out)
         out->strided |= strncmp(at, "strided", n) == 0;
         out->wide |= strncmp(at, "wide", n) == 0;
         out->either |= strncmp(at, "either", n) == 0;
+        out->real |= strncmp(at, "any", n) == 0;
         for (ech_dtype d = 0; d < ECH_DTYPES; d++)
             if (strncmp(at, ech_dtype_name(d), n) == 0) out->fixed = d;
     }
@@ -113,6 +114,7 @@ static void resolve(const rule *of, ech_dtype real, const ech_tensor *x, sizes *
     out->of = of;
     out->dtype = of->fixed != ECH_DTYPES ? of->fixed : of->wide ? wide : real;
     out->other = of->either ? wide : out->dtype;
+    if (of->real && ech_dtype_is_real(x->dtype)) out->dtype = out->other = x->dtype;
     if (of->any) {
         if (!known->any) known->any = x;
         out->dims = known->any->dims;
