@@ -2,7 +2,8 @@
  *
  * Private to src/comm: the struct behind an endpoint, and the functions that a backend provides. A
  * backend moves messages between two ranks; waits, collectives and counters are common to all
- * backends. None is collective unless said.
+ * backends. None is collective unless said. Control functions move host memory; data functions put transfers on the
+ * queues of devices that are not immediate.
  *
  * To add a backend: a file with one `const ech_comm_backend ech_comm_NAME`, and a row in comm.def.
  */
@@ -17,6 +18,14 @@
 
 /* Tags below this are the caller's; those from here on belong to groups. */
 enum { ECH_COMM_TAGS = 1 << 20 };
+
+/* Data functions. `start` puts the transfer on request->on's queue as soon as the other side has come, which may be in its
+ * start; `test` sets request->done once it has. Whoever comes second puts the copy on the first one's queue, between two
+ * events, so no function waits for a queue. Addresses are the device's. */
+typedef struct ech_comm_data {
+    ech_status (*start)(ech_comm *comm, ech_request *request, const void *from, void *to);
+    ech_status (*test)(ech_comm *comm, ech_request *request);
+} ech_comm_data;
 
 struct ech_comm {
     const ech_comm_backend *backend;
@@ -38,6 +47,8 @@ struct ech_comm {
  * get checked arguments and are called by one thread at a time (under comm->lock). */
 struct ech_comm_backend {
     const char *name;
+    /* NULL: the host waits until the queue has got to a transfer, and moves it by `start`. */
+    const ech_comm_data *data;
     /* See ech_comm_open. Makes each endpoint with ech_comm_make. */
     ech_status (*open)(int size, double deadline_seconds, ech_comm **endpoints);
     void (*close)(ech_comm *comm); /* releases comm->state and the board */
@@ -72,6 +83,12 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
 /* Starts the send or receive that `request` describes, with a tag of the caller or of a group. Errors:
  * ECH_EABORTED. */
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to);
+
+/* Where the host finds the request's data. */
+void *ech_transfer_reach(const ech_request *request, const void *data);
+/* Waits until the queue has got here: what is put there later has not begun. Errors: ECH_EABORTED; ECH_ECOMM past the
+ * deadline; a fault on the device. */
+ech_status ech_comm_settle(ech_comm *comm, const ech_comm_queue *on);
 
 /* Tests a request once and sets request->done; does nothing once transfers are cancelled. */
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request);

@@ -177,15 +177,32 @@ void ech_comm_set_wait(ech_comm *comm, int peer)
         ech_board_end_wait(comm->board, comm->local_rank, ECH_BOARD_RANK, before, -1);
 }
 
+/* ---- transfers ---- */
+
+void *ech_transfer_reach(const ech_request *request, const void *data)
+{
+    return request->on ? ech_device_reach(request->on->device, data) : (void *)(uintptr_t)data;
+}
+
+static bool is_put(const ech_request *request)
+{
+    return request->on && !request->on->device->is_immediate;
+}
+
 ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to)
 {
     if (ech_comm_is_over(comm)) {
         ech_comm_withdraw(comm);
         return ECH_EABORTED;
     }
+    const ech_comm_backend *backend = comm->backend;
+    bool put = is_put(request) && backend->data;
+    if (!put && is_put(request)) ECH_TRY(ech_comm_settle(comm, request->on));
+    if (!put && from) from = ech_transfer_reach(request, from);
+    if (!put && to) to = ech_transfer_reach(request, to);
     ech_status st = ECH_EABORTED;
     pthread_mutex_lock(&comm->lock);
-    if (!comm->dead) st = comm->backend->start(comm, request, from, to);
+    if (!comm->dead) st = (put ? backend->data->start : backend->start)(comm, request, from, to);
     pthread_mutex_unlock(&comm->lock);
     return st;
 }
@@ -193,11 +210,22 @@ ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request)
 {
     if (request->done) return ECH_OK;
+    const ech_comm_backend *backend = comm->backend;
+    bool put = is_put(request) && backend->data;
     ech_status st = ECH_OK;
     pthread_mutex_lock(&comm->lock);
-    if (!comm->dead) st = comm->backend->test(comm, request);
+    if (!comm->dead) st = (put ? backend->data->test : backend->test)(comm, request);
     pthread_mutex_unlock(&comm->lock);
     return st;
+}
+
+ech_status ech_comm_put(ech_comm *comm, const ech_comm_queue *on, ech_request *request, void *data)
+{
+    ECH_ASSERT(request->peer >= 0 && request->peer < comm->size && request->tag >= 0 &&
+               request->tag < ECH_COMM_TAGS);
+    request->on = on;
+    return ech_transfer_start(comm, request, request->sends ? data : NULL,
+                              request->sends ? NULL : data);
 }
 
 ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *data, size_t bytes,

@@ -27,6 +27,7 @@
 
 #include "base/status.h"
 #include "comm/collective.h"
+#include "device/device.h"
 #include "tensor/tensor.h"
 
 typedef struct ech_comm ech_comm;
@@ -95,11 +96,28 @@ void ech_comm_count_step(ech_comm *comm);
  * newest checkpoint. */
 void ech_comm_forbid_restart(ech_comm *comm);
 
+/* ---- where data are ----
+ *
+ * Control messages (flags, checkpoints) are in host memory. Data are a device's, and transfers and collectives of them are
+ * put on a queue: they begin when the queue gets there, and what is put there later comes after them. On a device that is
+ * immediate nothing is put: a transfer begins at once. */
+typedef struct ech_comm_queue {
+    const ech_device *device;
+    ech_queue *queue;
+    ech_event *mark; /* the comm's, of that device */
+    /* Put ech_tensor_add_parts and ech_tensor_convert on the queue. */
+    void *context;
+    void (*add_parts)(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
+                      const ech_tensor *sum);
+    void (*convert)(void *context, const ech_tensor *x, const ech_tensor *y);
+} ech_comm_queue;
+
 /* ---- point to point ---- */
 
 typedef struct ech_request {
-    uint64_t id;  /* the backend's */
-    void *handle; /* the backend's */
+    const ech_comm_queue *on; /* on which it is put; NULL: the data are in host memory */
+    uint64_t id;              /* the backend's */
+    void *handle;             /* the backend's */
     size_t bytes;
     int peer, tag; /* peer: a rank */
     bool sends;    /* false: receives */
@@ -114,12 +132,20 @@ ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *da
                                ech_request *request);
 ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
                                   ech_request *request);
+/* Starts the transfer of data on `on` that peer, tag, bytes and sends of the request describe. On a device that is not
+ * immediate it is done as soon as both sides have put it on their queues: ech_comm_wait then waits for the peer's host, not for
+ * the data. The queue must live, and no later transfer of it may start on another thread, until then. */
+ech_status ech_comm_put(ech_comm *comm, const ech_comm_queue *on, ech_request *request, void *data);
 /* Sets *done without waiting. Errors: ECH_EABORTED if the request is not done and the abort flag is raised.
  * On any error all transfers of this endpoint are cancelled: none touches a buffer any more. */
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
 /* Checks the deadline for callers that poll with ech_comm_test; `seconds`: for how long nothing has completed that
  * they poll. Errors: those of ech_comm_wait, once `seconds` exceeds the deadline and the request is not done. */
 ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds);
+/* For callers that poll a device: checks the deadline; `seconds`: for how long nothing has ended there. peer: the rank
+ * for whose data it waits; -1: for none. Puts the mark of ech_comm_set_wait. Errors: ECH_ECOMM past the deadline, with a
+ * report; ECH_EABORTED. All transfers of this endpoint are cancelled then. */
+ech_status ech_comm_stalled(ech_comm *comm, int peer, double seconds);
 /* Waits for all n requests. Errors: ECH_ECOMM past the deadline, with a report of all ranks' positions;
  * ECH_EABORTED. On any error, also in another thread, all transfers of this endpoint are cancelled. */
 ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
@@ -149,6 +175,8 @@ ech_group *ech_group_open(const ech_group *group, int lane);
  * Accepts NULL. */
 void ech_group_destroy(ech_group *group);
 ECH_DESTROY_AT(ech_group, ech_group_destroy)
+/* The channel's collectives work on data there from now on; before, on host memory. `on` is copied. */
+void ech_group_set_queue(ech_group *group, const ech_comm_queue *on);
 /* Says that this rank's saver uses the channel: the thread that writes the rank's part of a checkpoint while training
  * goes on. Its waits are shown on the board apart from those of the rank's other threads (ech_board_thread). */
 void ech_group_set_saves(ech_group *group);

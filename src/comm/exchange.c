@@ -3,7 +3,6 @@
  * All-to-all, ring shift, barrier, broadcast, gather, and the all-reduce of scalars (fold).
  */
 #include <math.h>
-#include <string.h>
 
 #include "comm/group.h"
 
@@ -24,7 +23,7 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
         ECH_TRY(
             ech_comm_batch_send(group, batch, (int)destination, out + destination * bytes, bytes));
     }
-    memcpy(in + index * bytes, out + index * bytes, bytes);
+    ech_group_copy(group, in + index * bytes, out + index * bytes, bytes);
     return ech_comm_batch_wait(group, batch);
 }
 
@@ -37,7 +36,7 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
     ech_group_begin(group, ECH_CALL_SHIFT);
     if (bytes == 0) return ECH_OK;
     if (far == 0) {
-        memcpy(to_receive, to_send, bytes);
+        ech_group_copy(group, to_receive, to_send, bytes);
         return ECH_OK;
     }
     ECH_TRY(ech_comm_batch_receive(group, batch, (index + N - far) % N, to_receive, bytes));
@@ -105,7 +104,7 @@ ech_status ech_group_gather(ech_group *group, void *whole, const void *mine, siz
     if (group->index > 0) ECH_TRY(ech_comm_batch_send(group, batch, 0, mine, bytes));
     for (int i = 1; i < group->size && group->index == 0; i++)
         ECH_TRY(ech_comm_batch_receive(group, batch, i, to + (size_t)i * bytes, bytes));
-    if (group->index == 0) memcpy(to, mine, bytes);
+    if (group->index == 0) ech_group_copy(group, to, mine, bytes);
     return ech_comm_batch_wait(group, batch);
 }
 

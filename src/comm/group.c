@@ -40,6 +40,33 @@ static ech_status find_index(const ech_comm *comm, const char *name, const int *
     return ECH_OK;
 }
 
+/* ---- data in host memory ---- */
+
+static void add_parts(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
+                      const ech_tensor *sum)
+{
+    (void)context;
+    ech_tensor_add_parts(own, parts, index, sum);
+}
+
+static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
+{
+    (void)context;
+    ech_tensor_convert(x, y);
+}
+
+void ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
+{
+    group->on = *on;
+}
+
+void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes)
+{
+    group->on.device->copy(group->on.queue, to, from, bytes);
+}
+
+/* ---- channels ---- */
+
 /* Under the endpoint's lock. */
 static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int index, int lane)
 {
@@ -48,6 +75,8 @@ static ech_group *add_channel(ech_comm *comm, ech_members *of, int size, int ind
     of->channels++;
     ech_group *group = ech_calloc(1, sizeof *group);
     *group = (ech_group){.comm = comm, .of = of, .lane = lane, .size = size, .index = index};
+    group->on = (ech_comm_queue){
+        .device = ech_device_find("cpu"), .add_parts = add_parts, .convert = convert};
     if (index == 0) group->folds = ech_calloc((size_t)size * ECH_FOLD_VALUES, sizeof(double));
     for (int b = 0; b < ECH_BATCHES; b++)
         group->batch[b].at = ech_calloc(2 * (size_t)size, sizeof(ech_request));
@@ -139,10 +168,8 @@ ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind)
 const char *ech_comm_call_name(ech_comm_call call)
 {
     static const char *const names[] = {
-        [ECH_CALL_REDUCE] = "reduce",
-        [ECH_CALL_FOLD] = "fold",
-        [ECH_CALL_GATHER] = "gather",
-        [ECH_CALL_BARRIER] = "barrier",
+        [ECH_CALL_REDUCE] = "reduce",       [ECH_CALL_FOLD] = "fold",
+        [ECH_CALL_GATHER] = "gather",       [ECH_CALL_BARRIER] = "barrier",
         [ECH_CALL_BROADCAST] = "broadcast",
 #define X(name, text, help) [ECH_CALL_##name] = text,
 #include "comm/collective.def"
@@ -168,7 +195,8 @@ ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int mem
     ECH_ASSERT(batch->n < 2 * group->size);
     ech_request *request = &batch->at[batch->n];
     *request =
-        (ech_request){.peer = group->of->ranks[member],
+        (ech_request){.on = &group->on,
+                      .peer = group->of->ranks[member],
                       .tag = group->of->tags[member] + group->lane * ECH_CALLS + (int)group->call,
                       .bytes = bytes,
                       .sends = sends};

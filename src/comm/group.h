@@ -50,6 +50,7 @@ struct ech_group {
     ech_comm *comm;
     ech_members *of;
     int lane;
+    ech_comm_queue on;       /* where the data of collectives are; the host's: no queue */
     double *folds;           /* member 0: [size][ECH_FOLD_VALUES] received values; others: NULL */
     void *library;           /* allreduce_start's handle, for LIBRARY */
     ech_board_thread thread; /* which of the rank's threads uses the channel */
@@ -72,6 +73,9 @@ ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int m
 /* Starts a send of `from` or a receive into `to`. With bytes 0 an empty message is sent, too. */
 ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int member, bool sends,
                                 const void *from, void *to, size_t bytes);
+
+/* Copies within the channel's data. */
+void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes);
 
 /* Waits for all messages of the batch and empties it. Errors: as ech_wait_all. */
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch);

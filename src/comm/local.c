@@ -6,6 +6,10 @@
  * comes first leaves a post; the second takes it out of the box and copies from the sender's buffer
  * straight to the receiver's, in chunks, some of which the first copies while it waits. Nothing is buffered,
  * so a send never completes before its receive is started.
+ *
+ * Between queues of devices the second comer puts the copy on the first one's queue, behind an event of its own queue,
+ * which in turn waits for an event behind the copy. Every wait is for an event that has been recorded before, so queues
+ * never wait in a circle.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -27,6 +31,7 @@ enum { WAITING, COPYING, DONE, MISFIT, WITHDRAWN };
 typedef struct post {
     struct post *next; /* in a box's list or in the owner's free list */
     int source, destination, tag;
+    const ech_comm_queue *on; /* the owner's; NULL: host memory */
     size_t bytes, other_bytes;
     const char *from;
     char *to;
@@ -145,6 +150,17 @@ static void copy_chunks(post *p)
     }
 }
 
+/* `on`: the second comer's queue. */
+static void put_copy(const post *p, const ech_comm_queue *on)
+{
+    const ech_comm_queue *first = p->on;
+    on->device->record(on->mark, on->queue);
+    first->device->wait(first->queue, on->mark);
+    first->device->copy(first->queue, p->to, p->from, p->bytes);
+    first->device->record(first->mark, first->queue);
+    on->device->wait(on->queue, first->mark);
+}
+
 static ech_status fail_misfit(const post *p, size_t sent, size_t expected)
 {
     ECH_FAIL(ECH_EINTERNAL,
@@ -166,16 +182,21 @@ static ech_status meet(post *p, ech_request *request, const void *from, void *to
         p->from = from;
     else
         p->to = to;
-    atomic_store_explicit(&p->state, COPYING, memory_order_release);
-    copy_chunks(p);
-    while (atomic_load_explicit(&p->copied, memory_order_acquire) < p->bytes) sched_yield();
+    if (p->on) {
+        put_copy(p, request->on);
+    } else {
+        atomic_store_explicit(&p->state, COPYING, memory_order_release);
+        copy_chunks(p);
+        while (atomic_load_explicit(&p->copied, memory_order_acquire) < p->bytes) sched_yield();
+    }
     atomic_store_explicit(&p->state, DONE,
                           memory_order_release); /* from now on the owner may reuse it */
     request->done = true;
     return ECH_OK;
 }
 
-static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+static ech_status start_on(ech_comm *comm, ech_request *request, const ech_comm_queue *on,
+                           const void *from, void *to)
 {
     local_state *state = comm->state;
     int source = request->sends ? comm->rank : request->peer;
@@ -189,6 +210,7 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
         own->source = source;
         own->destination = destination;
         own->tag = request->tag;
+        own->on = on;
         own->bytes = request->bytes;
         own->from = from;
         own->to = to;
@@ -196,7 +218,18 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
         append(request->sends ? &at->sends : &at->receives, own);
     }
     pthread_mutex_unlock(&at->lock);
+    ECH_ASSERT(!other || !other->on == !on);
     return other ? meet(other, request, from, to) : ECH_OK;
+}
+
+static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+{
+    return start_on(comm, request, NULL, from, to);
+}
+
+static ech_status start_put(ech_comm *comm, ech_request *request, const void *from, void *to)
+{
+    return start_on(comm, request, request->on, from, to);
 }
 
 static ech_status test(ech_comm *comm, ech_request *request)
@@ -291,8 +324,11 @@ static void close_one(ech_comm *comm)
     free(shared);
 }
 
+static const ech_comm_data data = {.start = start_put, .test = test};
+
 const ech_comm_backend ech_comm_local = {
     .name = "local",
+    .data = &data,
     .open = open_all,
     .close = close_one,
     .start = start,

@@ -4,121 +4,39 @@
  */
 #include "comm/reduce.h"
 
-#include <string.h>
-
-/* ---- the additions of reductions ---- */
-
-enum { BLOCK_BYTES = 8192 }; /* of each addend: what is added up stays in the fastest cache */
-
-#define X(name, type)                                                                              \
-    static void add_to_##name(type *restrict to, const type *restrict from, int64_t n)             \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++) to[i] += from[i];                                          \
-    }                                                                                              \
-    static void add_two_##name(type *restrict to, const type *restrict a, const type *restrict b,  \
-                               int64_t n)                                                          \
-    {                                                                                              \
-        for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];                                       \
-    }
-X(f32, float)
-X(f64, double)
-#undef X
-
-void ech_add(ech_dtype dtype, void *to, const void *from, int64_t n)
-{
-    if (dtype == ECH_F32)
-        add_to_f32(to, from, n);
-    else
-        add_to_f64(to, from, n);
-}
-
-/* to = a + b; `to` may be a or b. */
-static void add_two(ech_dtype dtype, char *to, const char *a, const char *b, int64_t n)
-{
-    if (to == a)
-        ech_add(dtype, to, b, n);
-    else if (to == b)
-        ech_add(dtype, to, a, n);
-    else if (dtype == ECH_F32)
-        add_two_f32((float *)to, (const float *)a, (const float *)b, n);
-    else
-        add_two_f64((double *)to, (const double *)a, (const double *)b, n);
-}
-
-/* ---- sums of halves ----
- *
- * In fp32, a block at a time on the stack, and rounded once. */
-
-enum { HALVES = 1024 }; /* elements of a block */
-
-static void add_halves(const ech_sum *sum, char *to, const char *own, char *parts, size_t stride,
-                       int64_t n)
-{
-    float total[HALVES], next[HALVES];
-    for (int i = 0; i < sum->group->size; i++) {
-        const char *addend = i == sum->group->index ? own : parts;
-        if (i != sum->group->index) parts += stride;
-        ech_convert(addend, sum->wire, i == 0 ? total : next, ECH_F32, n);
-        if (i > 0) add_to_f32(total, next, n);
-    }
-    ech_convert(total, ECH_F32, to, sum->wire, n);
-}
-
-/* Narrowed elements lie at the beginning of the memory of x's. Blocks go by the stack, since both overlap: forwards to
- * narrow, backwards to widen, so that none is written over before it has been read. */
-static void narrow_block(const ech_sum *sum, char *x, int64_t at, int64_t n)
-{
-    double block[HALVES];
-    memcpy(block, x + (size_t)at * sum->item, (size_t)n * sum->item);
-    ech_convert(block, sum->dtype, x + (size_t)at * sum->wire_item, sum->wire, n);
-}
-
-static void widen_block(const ech_sum *sum, char *x, int64_t at, int64_t n)
-{
-    double block[HALVES];
-    memcpy(block, x + (size_t)at * sum->wire_item, (size_t)n * sum->wire_item);
-    ech_convert(block, sum->wire, x + (size_t)at * sum->item, sum->dtype, n);
-}
+/* ---- the arithmetic of reductions, put where the data are ---- */
 
 void ech_narrow(const ech_sum *sum, char *x, int64_t n)
 {
-    if (sum->wire == sum->dtype) return;
-    for (int64_t at = 0; at < n; at += HALVES)
-        narrow_block(sum, x, at, ech_segment_count(n, at, HALVES));
+    if (sum->wire == sum->dtype || n == 0) return;
+    ech_tensor from = ech_tensor_1d(x, sum->dtype, n), to = ech_tensor_1d(x, sum->wire, n);
+    sum->group->on.convert(sum->group->on.context, &from, &to);
 }
 
 void ech_widen(const ech_sum *sum, char *x, int64_t n)
 {
-    if (sum->wire == sum->dtype) return;
-    for (int64_t at = (n - 1) / HALVES * HALVES; at >= 0; at -= HALVES)
-        widen_block(sum, x, at, ech_segment_count(n, at, HALVES));
+    if (sum->wire == sum->dtype || n == 0) return;
+    ech_tensor from = ech_tensor_1d(x, sum->wire, n), to = ech_tensor_1d(x, sum->dtype, n);
+    sum->group->on.convert(sum->group->on.context, &from, &to);
 }
 
-/* One block. Until own has been added the sum lies in the first part, since `to` may be own. */
-static void add_block(const ech_sum *sum, char *to, const char *own, char *parts, size_t stride,
+static void add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,
                       int64_t n)
 {
-    int index = sum->group->index;
-    const char *total = index == 0 ? own : parts;
-    const char *next = index == 0 ? parts : parts + stride;
-    for (int i = 1; i < sum->group->size; i++) {
-        char *into = i < index ? parts : to;
-        add_two(sum->wire, into, total, i == index ? own : next, n);
-        total = into;
-        if (i != index) next += stride;
-    }
+    if (n == 0) return;
+    ech_tensor mine = ech_tensor_1d(own, sum->wire, n), all = ech_tensor_1d(to, sum->wire, n);
+    ech_tensor theirs = ech_tensor_2d(parts, sum->wire, others, n);
+    sum->group->on.add_parts(sum->group->on.context, &mine, &theirs, index, &all);
 }
 
-void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts, int64_t n)
+void ech_add(const ech_sum *sum, char *to, char *from, int64_t n)
 {
-    bool halves = sum->wire_item == sizeof(uint16_t);
-    int64_t block = halves ? HALVES : BLOCK_BYTES / (int64_t)sum->wire_item;
-    for (int64_t at = 0; at < n; at += block) {
-        size_t offset = (size_t)at * sum->wire_item;
-        (halves ? add_halves : add_block)(sum, to + offset, own + offset, parts + offset,
-                                          (size_t)n * sum->wire_item,
-                                          ech_segment_count(n, at, block));
-    }
+    add_parts(sum, to, to, from, 1, 0, n);
+}
+
+void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n)
+{
+    add_parts(sum, to, own, parts, sum->group->size - 1, sum->group->index, n);
 }
 
 /* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and

@@ -72,10 +72,9 @@ ech_status ech_gather_end(const ech_sum *sum, int64_t k);
 void ech_narrow(const ech_sum *sum, char *x, int64_t n);
 void ech_widen(const ech_sum *sum, char *x, int64_t n);
 /* to[i] += from[i] for i < n elements; fp32 or fp64; no overlap. */
-void ech_add(ech_dtype dtype, void *to, const void *from, int64_t n);
-/* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that travels; of halves in fp32,
- * rounded once. This member's addend is own[n],
- * which may be `to`; the others' are in parts[N-1][n], in member order, which is overwritten. */
-void ech_add_in_order(const ech_sum *sum, char *to, const char *own, char *parts, int64_t n);
+void ech_add(const ech_sum *sum, char *to, char *from, int64_t n);
+/* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that travels
+ * (ech_tensor_add_parts). This member's addend is own[n], which may be `to`; the others' are in parts[N-1][n]. */
+void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n);
 
 #endif

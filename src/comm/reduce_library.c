@@ -16,10 +16,12 @@ static ech_status start(const ech_sum *sum, ech_request *request)
     ech_group *group = sum->group;
     ech_comm *comm = group->comm;
     ech_status st = ECH_EABORTED;
+    if (sum->n > 0) ECH_TRY(ech_comm_settle(comm, request->on));
     pthread_mutex_lock(&comm->lock);
     if (!comm->dead)
         st = comm->backend->allreduce_start(comm, group->of->ranks, group->size, &group->library,
-                                            sum->x, sum->n, sum->dtype, request);
+                                            ech_transfer_reach(request, sum->x), sum->n, sum->dtype,
+                                            request);
     pthread_mutex_unlock(&comm->lock);
     return st;
 }
@@ -30,7 +32,8 @@ static ech_status run(const ech_sum *sum)
     ech_comm_batch *batch = &group->batch[0];
     ech_request *request = &batch->at[batch->n];
     /* An error names the next member, since the rank that the library waits for is not known. */
-    *request = (ech_request){.peer = group->of->ranks[(group->index + 1) % group->size],
+    *request = (ech_request){.on = &group->on,
+                             .peer = group->of->ranks[(group->index + 1) % group->size],
                              .bytes = (size_t)sum->n * sum->item};
     ECH_TRY(start(sum, request));
     batch->n++;

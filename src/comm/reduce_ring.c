@@ -44,7 +44,7 @@ static ech_status end(const ech_sum *sum, const ring_round *t, int64_t k)
 {
     ech_segment in = ech_sum_segment(sum, t->coming, k);
     ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
-    if (t->adds) ech_add(sum->dtype, in.x, ech_sum_slot(sum, k, 1), in.n);
+    if (t->adds) ech_add(sum, in.x, ech_sum_slot(sum, k, 1), in.n);
     return ECH_OK;
 }
 

@@ -3,8 +3,6 @@
  * Reduce-scatter: every member sends to each other one its addends of that one's shard, and adds those that
  * it receives in member order; segment by segment, several in flight. All-gather of the same shards.
  */
-#include <string.h>
-
 #include "comm/reduce.h"
 
 int64_t ech_sum_segments(const ech_sum *sum)
@@ -87,7 +85,7 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
     ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE_SCATTER, x, x->dtype, scratch, &sum));
     if (sum.n == 0) return ECH_OK;
     if (group->size == 1) {
-        if (mine != sum.x) memcpy(mine, sum.x, (size_t)sum.n * sum.item);
+        if (mine != sum.x) ech_group_copy(group, mine, sum.x, (size_t)sum.n * sum.item);
         return ECH_OK;
     }
     return run(&sum, mine);
@@ -134,6 +132,6 @@ ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine,
     if (n == 0) return ECH_OK;
     ECH_TRY(ech_gather_begin(&all, mine, 0));
     ech_segment own = ech_sum_segment(&all, group->index, 0);
-    if (own.bytes > 0 && mine != own.x) memcpy(own.x, mine, own.bytes);
+    if (own.bytes > 0 && mine != own.x) ech_group_copy(group, own.x, mine, own.bytes);
     return ech_gather_end(&all, 0);
 }

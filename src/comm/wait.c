@@ -135,3 +135,37 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
     ech_board_set_wait(comm->board, comm->local_rank, ECH_BOARD_RANK, request->peer);
     return fail_deadline(comm, request, &point_to_point);
 }
+
+ech_status ech_comm_stalled(ech_comm *comm, int peer, double seconds)
+{
+    ECH_FREED_TEXT where = {0};
+    ech_comm_set_wait(comm, peer);
+    if (seconds <= comm->deadline) return ECH_OK;
+    if (ech_comm_is_over(comm)) {
+        ech_comm_withdraw(comm);
+        return ECH_EABORTED;
+    }
+    if (ech_board_claim_report(comm->board)) ech_board_print(comm->board);
+    int culprit = peer < 0 ? comm->rank : ech_board_culprit(comm->board, peer, ECH_BOARD_RANK);
+    ech_board_describe(comm->board, culprit, &where);
+    ech_status st = ech_fail_at(__FILE__, __LINE__, ECH_ECOMM,
+                                "the device of rank %d has ended no work for %g s; held up by rank "
+                                "%d: %s; if a step may take that long, raise parallel.deadline",
+                                comm->rank, comm->deadline, culprit, where.at);
+    ech_comm_withdraw(comm);
+    return st;
+}
+
+ech_status ech_comm_settle(ech_comm *comm, const ech_comm_queue *on)
+{
+    if (on->device->is_immediate) return ECH_OK;
+    on->device->record(on->mark, on->queue);
+    double began = ech_clock_now();
+    for (bool reached = false;;) {
+        ECH_TRY(on->device->query(on->mark, &reached));
+        if (reached) return ECH_OK;
+        if (ech_comm_is_over(comm)) return ECH_EABORTED;
+        ECH_TRY(ech_comm_stalled(comm, -1, ech_clock_now() - began));
+        nanosleep(&(struct timespec){.tv_nsec = FIRST_NAP_NS}, NULL);
+    }
+}

@@ -5,6 +5,40 @@
  */
 #include "exec/state.h"
 
+/* ---- channels work on the device's data ---- */
+
+static const ech_kernels *table_of(const ech_kernel_context *context, ech_dtype dtype)
+{
+    return ech_kernels_on(context->device->name, dtype);
+}
+
+static void add_parts(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
+                      const ech_tensor *sum)
+{
+    table_of(context, own->dtype)->add_parts(context, own, parts, index, sum);
+}
+
+static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
+{
+    table_of(context, x->dtype)->convert(context, x, y);
+}
+
+/* Those of steps; the rank's own thread and its saver talk of host memory. */
+void ech_collectives_create(ech_exec *exec)
+{
+    static const ech_lane lanes[] = {ECH_LANE_REDUCE, ECH_LANE_COLLECTIVE};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
+        ech_comm_queue *on = &exec->on[lanes[i]];
+        on->context = &exec->lane_context[lanes[i]];
+        on->add_parts = add_parts;
+        on->convert = convert;
+        for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
+            if (exec->channel[g][lanes[i]]) ech_group_set_queue(exec->channel[g][lanes[i]], on);
+    }
+}
+
+/* ---- collective: COLLECTIVE ---- */
+
 typedef struct exchange {
     ech_exec *exec;
     const ech_step *step;
@@ -48,9 +82,8 @@ static ech_status all_to_all(const exchange *x, bool back)
     size_t bytes = ech_tensor_bytes(&x->from);
     char *going = x->scratch, *coming = going + bytes;
     move_shards(x, &x->from, !back, going, true);
-    ECH_TRY(ech_group_all_to_all(x->group, ech_exec_reach(x->exec, going),
-                                 ech_exec_reach(x->exec, coming),
-                                 bytes / (size_t)ech_group_size(x->group)));
+    ECH_TRY(
+        ech_group_all_to_all(x->group, going, coming, bytes / (size_t)ech_group_size(x->group)));
     move_shards(x, &x->to, back, coming, false);
     return ECH_OK;
 }
@@ -60,18 +93,15 @@ static ech_status all_to_all(const exchange *x, bool back)
 static ech_status run(const exchange *x, const ech_exchange *does)
 {
     ech_tensor from = ech_tensor_flat(&x->from), to = ech_tensor_flat(&x->to);
-    void *scratch = ech_exec_reach(x->exec, x->scratch);
-    from.data = ech_exec_reach(x->exec, from.data);
-    to.data = ech_exec_reach(x->exec, to.data);
     switch (does->kind) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         ECH_ASSERT(from.data == to.data);
-        return ech_group_all_reduce(x->group, &to, scratch);
+        return ech_group_all_reduce(x->group, &to, x->scratch);
     case ECH_COLLECTIVE_ALL_GATHER:
         return ech_group_all_gather(x->group, to.data, from.data, ech_dtype_bytes(to.dtype),
                                     ech_tensor_count(&to));
     case ECH_COLLECTIVE_REDUCE_SCATTER:
-        return ech_group_reduce_scatter(x->group, &from, to.data, scratch);
+        return ech_group_reduce_scatter(x->group, &from, to.data, x->scratch);
     case ECH_COLLECTIVE_ALL_TO_ALL:
         return all_to_all(x, does->distance < 0);
     case ECH_COLLECTIVE_SHIFT:
@@ -94,7 +124,6 @@ static ech_status make_whole(exchange *x)
         int64_t first;
         ech_tensor whole = tensor_of(x, ports[i], ports[i]);
         ech_plan_message_shard(x->exec->plan, x->exec->list, x->block, ports[i], &first);
-        whole.data = ech_exec_reach(x->exec, whole.data);
         ECH_TRY(ech_group_all_gather(x->group, whole.data, (char *)whole.data + first,
                                      ech_dtype_bytes(whole.dtype), ech_tensor_count(&whole)));
     }
@@ -116,7 +145,7 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }
 
-ECH_HANDLE_BY_WORK(COLLECTIVE, collect)
+ECH_HANDLE_BY(COLLECTIVE, collect)
 
 /* ---- the reduce lane: gradients ---- */
 
@@ -124,12 +153,15 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_tensor gradients =
-        ech_tensor_1d(ech_exec_reach(exec, ech_exec_address(exec, step, bucket->value)),
-                      bucket->dtype, bucket->elements);
+        ech_tensor_1d(ech_exec_address(exec, step, bucket->value), bucket->dtype, bucket->elements);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
-    scratch = ech_exec_reach(exec, scratch);
     return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
                          bucket->wire, scratch, out);
+}
+
+bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step)
+{
+    return step->kind == ECH_STEP_REDUCE_GRADS && step == exec->begun_step;
 }
 
 /* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */
@@ -150,12 +182,15 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
     ech_sum sum = exec->begun;
     if (exec->begun_step != step) ECH_TRY(begin_sum(exec, step, &sum));
     ECH_TRY(ech_sum_run(&sum));
-    exec->begun_step = exec->device->is_immediate ? find_next(exec, step) : NULL;
-    if (exec->begun_step) ECH_TRY(begin_sum(exec, exec->begun_step, &exec->begun));
+    exec->begun_step = find_next(exec, step);
+    if (exec->begun_step) {
+        ech_queue_await(exec, exec->begun_step);
+        ECH_TRY(begin_sum(exec, exec->begun_step, &exec->begun));
+    }
     return ech_sum_end(&sum);
 }
 
-ECH_HANDLE_BY_WORK(REDUCE_GRADS, reduce_gradients)
+ECH_HANDLE_BY(REDUCE_GRADS, reduce_gradients)
 
 /* ---- counts, without the messages of the thread that writes checkpoints ---- */
 

@@ -33,12 +33,6 @@ static const ech_engine_kind engine_of[ECH_LANES] = {[ECH_LANE_COMPUTE] = ECH_EN
                                                      [ECH_LANE_COPY] = ECH_ENGINE_DISK,
                                                      [ECH_LANE_DISK] = ECH_ENGINE_DISK};
 
-/* Where queues wait for each other, one thread puts all steps there. */
-static ech_engine_kind engine_for(const ech_exec *exec, const ech_step *step)
-{
-    return exec->device->is_immediate ? engine_of[step->lane] : ECH_ENGINE_COMPUTE;
-}
-
 void ech_exec_fail(ech_exec *exec, ech_status status)
 {
     int none = 0;
@@ -57,7 +51,7 @@ void ech_exec_show_position(ech_exec *exec, const ech_step *step)
 /* A step of the compute lane: what died in it is dead before other lanes, which may use its memory, go on. */
 static ech_status compute_step(ech_exec *exec, const ech_step *step)
 {
-    if (exec->device->is_immediate) ech_exec_show_position(exec, step);
+    ech_exec_show_position(exec, step);
     ech_ledger_advance(exec, step->tick);
     ECH_TRY(ech_exec_handle(exec, step));
     if (exec->observer) exec->observer(exec->observer_context, exec, step);
@@ -65,16 +59,14 @@ static ech_status compute_step(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* For what a step comes after its queue waits, or where queues do not this thread. False: the run has failed. */
+/* Waits until what a step comes after is complete. False: the run has failed. */
 static bool await(ech_exec *exec, const ech_step *step)
 {
-    const int *after = exec->list->after.at + step->first_after;
-    bool immediate = exec->device->is_immediate, compute = step->lane == ECH_LANE_COMPUTE;
     for (int i = 0; i < step->afters; i++)
-        if (!immediate)
-            ech_queue_await(exec, step, after[i]);
-        else if (!ech_exec_wait_for(exec, after[i], compute))
+        if (!ech_exec_wait_for(exec, exec->list->after.at[step->first_after + i],
+                               step->lane == ECH_LANE_COMPUTE))
             return false;
+    if (!ech_exec_has_begun(exec, step)) ech_queue_await(exec, step);
     return !ech_exec_has_failed(exec);
 }
 
@@ -82,11 +74,9 @@ static bool await(ech_exec *exec, const ech_step *step)
 static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
 {
     const ech_list *list = exec->list;
-    const int *order = exec->events.order[list->kind];
-    for (size_t i = 0; i < list->step.n; i++) {
-        size_t s = order ? (size_t)order[i] : i;
+    for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (engine_for(exec, step) != kind) continue;
+        if (engine_of[step->lane] != kind) continue;
         if (!await(exec, step)) return ECH_OK;
         ech_exec_begin(exec, (int)s);
         bool compute = step->lane == ECH_LANE_COMPUTE;
@@ -128,7 +118,7 @@ static ech_status start_engines(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
-            exec->engine[engine_for(exec, &exec->plan->list[l].step.at[s])].used[l] = true;
+            exec->engine[engine_of[exec->plan->list[l].step.at[s].lane]].used[l] = true;
     for (ech_engine_kind kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
         ech_engine *engine = &exec->engine[kind];
         engine->exec = exec;
@@ -246,11 +236,12 @@ static ech_status setup_exec(ech_exec *exec)
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     ECH_TRY(allot_records(exec));
-    ech_kernel_context_defer(exec->context, exec->device, exec->queue[ECH_LANE_COMPUTE]);
+    ech_kernel_context_defer(exec->context, exec->device, exec->on[ECH_LANE_COMPUTE].queue);
     for (int lane = 0; lane < ECH_LANES; lane++) {
         exec->lane_context[lane].threads = 1;
-        ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->queue[lane]);
+        ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->on[lane].queue);
     }
+    ech_collectives_create(exec);
     ECH_TRY(ech_threads_bind(exec));
     ECH_TRY(take_arenas(exec));
     ech_threads_touch(exec);
@@ -342,20 +333,20 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     exec->begun_step = NULL;
     atomic_store(&exec->awaited, -1);
     ech_ledger_begin(exec);
+    if (exec->records) exec->times.began = ech_clock_now();
+    if (!exec->device->is_immediate) ech_queues_begin(exec);
     exec->run++;
     call_engines(exec);
     pthread_mutex_unlock(&exec->lock);
 
-    if (exec->records) exec->times.began = ech_clock_now();
-    if (!exec->device->is_immediate) ech_queues_begin(exec);
     run_engine(exec, ECH_ENGINE_COMPUTE);
-    if (!exec->device->is_immediate) ech_exec_fail(exec, ech_queues_end(exec));
     atomic_store(&exec->awaited, ECH_AWAITS_ALL);
     ech_exec_wake(exec);
 
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
     pthread_mutex_unlock(&exec->lock);
+    if (!exec->device->is_immediate) ech_exec_fail(exec, ech_queues_end(exec));
     if (exec->records) exec->times.ended = ech_clock_now();
     exec->host_waits++;
     exec->version += exec->list->updates;

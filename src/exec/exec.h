@@ -8,7 +8,7 @@
  *
  * The compute lane is the calling thread; send and receive share one thread, reduce and collective have one each, and
  * copy and disk share one. A thread sleeps while a list runs that has no step for it. On a device that is not immediate
- * the calling thread puts all steps on queues, and waits at the list's end. Steps of a lane begin in order; a
+ * they put their steps on queues, and the calling thread waits at the list's end. Steps of a lane begin in order; a
  * step waits for the steps that it comes after. A message begins as soon as its step may; many may be under way at
  * once. All memory that steps touch is in one arena, at the plan's offsets. A step that fails raises the job's abort
  * flag, so that no rank on this machine waits for this one; ech_exec_run then returns an error, on the other ranks

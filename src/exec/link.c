@@ -32,7 +32,7 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
-    message->data[message->requests] = (char *)ech_exec_reach(exec, data) + first;
+    message->data[message->requests] = (char *)data + first;
     message->request[message->requests++] = (ech_request){.peer = step->peer,
                                                           .tag = tag_of(step, port),
                                                           .bytes = bytes,
@@ -42,33 +42,7 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
     exec->messages.bytes += (int64_t)bytes;
 }
 
-static ech_status start(ech_message *message)
-{
-    ech_comm *comm = message->exec->comm;
-    for (int i = 0; i < message->requests; i++) {
-        ech_request *r = &message->request[i];
-        ECH_TRY(r->sends
-                    ? ech_comm_send_start(comm, r->peer, r->tag, message->data[i], r->bytes, r)
-                    : ech_comm_receive_start(comm, r->peer, r->tag, message->data[i], r->bytes, r));
-    }
-    return ECH_OK;
-}
-
-static ech_status carry(ech_message *message)
-{
-    ECH_TRY(start(message));
-    return ech_comm_wait(message->exec->comm, message->request, message->requests);
-}
-
-static void carry_on_queue(void *argument)
-{
-    ech_message *message = argument;
-    ech_exec *exec = message->exec;
-    if (!ech_exec_has_failed(exec)) ech_exec_fail(exec, carry(message));
-}
-
-/* A message is a transfer for each of its tensors. Its queue waits for their end; on an immediate device it is begun
- * here and ended by the loop. */
+/* A message is a transfer for each of its tensors, begun here and ended by the loop. */
 static ech_status post(ech_exec *exec, const ech_step *step)
 {
     const int *ports;
@@ -78,12 +52,10 @@ static ech_status post(ech_exec *exec, const ech_step *step)
     if (ech_step_sends(step)) exec->messages.calls++;
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);
-    if (exec->device->is_immediate) {
-        ECH_TRY(start(&message));
-        ECH_PUSH(exec->posted, message);
-    } else {
-        exec->device->call(ech_exec_queue(exec, step), carry_on_queue, &message, sizeof message);
-    }
+    for (int i = 0; i < message.requests; i++)
+        ECH_TRY(ech_comm_put(exec->comm, &exec->on[ech_step_queue(step)], &message.request[i],
+                             message.data[i]));
+    ECH_PUSH(exec->posted, message);
     return ECH_OK;
 }
 
@@ -118,6 +90,7 @@ static ech_status post_what_may(link *l, bool *progress)
         while (l->next[i] >= 0) {
             const ech_step *step = &l->exec->list->step.at[l->next[i]];
             if (!ech_exec_may_begin(l->exec, step) || ech_exec_has_failed(l->exec)) break;
+            ech_queue_await(l->exec, step);
             ech_exec_begin(l->exec, l->next[i]);
             ECH_TRY(ech_exec_handle(l->exec, step));
             l->next[i] = next_of_lane(l->exec->list, lanes[i], l->next[i] + 1);

@@ -66,7 +66,7 @@ void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
 {
     ech_tensor source = ech_exec_param_at(exec, param, from);
     ech_tensor target = ech_exec_param_at(exec, param, to);
-    exec->device->copy(exec->queue[ECH_LANE_COMPUTE], target.data, source.data,
+    exec->device->copy(exec->on[ECH_LANE_COMPUTE].queue, target.data, source.data,
                        ech_tensor_bytes(&source));
 }
 
@@ -117,7 +117,8 @@ static void init_param(ech_exec *exec, int index)
                                                       ECH_SITE_PARAMETER + (uint32_t)param->site)};
     for (int s = 0; s < plan->param[index].states; s++) {
         ech_tensor state = ech_exec_state(exec, index, s);
-        exec->device->fill(exec->queue[ECH_LANE_COMPUTE], state.data, 0, ech_tensor_bytes(&state));
+        exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0,
+                           ech_tensor_bytes(&state));
     }
     int master = plan->param[index].master;
     ech_tensor x = master < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, master);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The queues of a rank. On a device that is not immediate one thread walks a list once: a step's queue waits for the
- * events of the steps that it comes after, its handler puts its work there, and its own event is recorded behind that.
- * At the list's end the host waits once, for all of it.
+ * The queues of a rank. On a device that is not immediate a step is complete, for the threads of the lanes, when all of its
+ * work has been put: its queue waits for the events of the steps that it comes after, its handler puts its work there, and
+ * its own event is recorded behind that. At the list's end the host waits once, for all of it.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -22,19 +22,25 @@ static int count_queues(const ech_exec *exec)
 
 ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step)
 {
-    return exec->queue[ech_step_queue(step)];
+    return exec->on[ech_step_queue(step)].queue;
+}
+
+static ech_status make_queue(const ech_exec *exec, ech_comm_queue *on)
+{
+    if (on->queue) return ECH_OK;
+    on->device = exec->device;
+    ECH_TRY(exec->device->queue_create(&on->queue));
+    return exec->device->event_create(&on->mark);
 }
 
 static ech_status make_queues(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    exec->queue = ech_pool_alloc(exec->pool, (size_t)count_queues(exec) * sizeof *exec->queue);
-    ECH_TRY(exec->device->queue_create(&exec->queue[ECH_LANE_COMPUTE]));
+    exec->on = ech_pool_alloc(exec->pool, (size_t)count_queues(exec) * sizeof *exec->on);
+    ECH_TRY(make_queue(exec, &exec->on[ECH_LANE_COMPUTE]));
     for (int l = 0; l < ECH_LIST_KINDS; l++)
-        for (size_t s = 0; s < plan->list[l].step.n; s++) {
-            ech_queue **queue = &exec->queue[ech_step_queue(&plan->list[l].step.at[s])];
-            if (!*queue) ECH_TRY(exec->device->queue_create(queue));
-        }
+        for (size_t s = 0; s < plan->list[l].step.n; s++)
+            ECH_TRY(make_queue(exec, &exec->on[ech_step_queue(&plan->list[l].step.at[s])]));
     return ECH_OK;
 }
 
@@ -71,21 +77,19 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
     ECH_TRY(make_events(exec, steps, &events->begins));
     ECH_TRY(make_events(exec, steps, &events->ends));
     ECH_TRY(make_events(exec, ticks, &events->marks));
-    for (int l = 0; l < ECH_LIST_KINDS; l++) {
-        events->order[l] =
-            ech_pool_alloc(exec->pool, exec->plan->list[l].step.n * sizeof *events->order[l]);
-        ech_list_put_order(&exec->plan->list[l], events->order[l]);
-    }
     for (int q = 0; q < count_queues(exec); q++)
-        if (exec->queue[q]) exec->device->call(exec->queue[q], prepare_thread, &exec, sizeof exec);
+        if (exec->on[q].queue)
+            exec->device->call(exec->on[q].queue, prepare_thread, &exec, sizeof exec);
     events->marked.at = ech_grow(NULL, &events->marked.capacity, ticks, sizeof(int));
     return ECH_OK;
 }
 
 void ech_queues_destroy(ech_exec *exec)
 {
-    for (int q = 0; exec->queue && q < count_queues(exec); q++)
-        exec->device->queue_destroy(exec->queue[q]);
+    for (int q = 0; exec->on && q < count_queues(exec); q++) {
+        exec->device->queue_destroy(exec->on[q].queue);
+        exec->device->event_destroy(exec->on[q].mark);
+    }
     if (!exec->device->is_immediate) exec->device->event_destroy(exec->events.began);
     destroy_events(exec, exec->events.queue);
     destroy_events(exec, exec->events.begins);
@@ -96,11 +100,14 @@ void ech_queues_destroy(ech_exec *exec)
 
 /* ---- a step ---- */
 
-void ech_queue_await(ech_exec *exec, const ech_step *step, int after)
+void ech_queue_await(ech_exec *exec, const ech_step *step)
 {
     ech_queue *queue = ech_exec_queue(exec, step);
-    if (queue != ech_exec_queue(exec, &exec->list->step.at[after]))
-        exec->device->wait(queue, exec->events.ends[after]);
+    for (int i = 0; i < step->afters && !exec->device->is_immediate; i++) {
+        int after = exec->list->after.at[step->first_after + i];
+        if (queue != ech_exec_queue(exec, &exec->list->step.at[after]))
+            exec->device->wait(queue, exec->events.ends[after]);
+    }
 }
 
 void ech_queue_record(ech_exec *exec, int step, bool ends)
@@ -113,38 +120,19 @@ void ech_queue_record(ech_exec *exec, int step, bool ends)
 
 void ech_queue_mark(ech_exec *exec, int tick)
 {
-    exec->device->record(exec->events.marks[tick], exec->queue[ECH_LANE_COMPUTE]);
+    exec->device->record(exec->events.marks[tick], exec->on[ECH_LANE_COMPUTE].queue);
     exec->events.marked.at[exec->events.marked.n++] = tick;
-}
-
-typedef struct work {
-    ech_exec *exec;
-    const ech_step *step;
-    ech_work *body;
-} work;
-
-static void do_work(void *argument)
-{
-    const work *w = argument;
-    if (!ech_exec_has_failed(w->exec)) ech_exec_fail(w->exec, w->body(w->exec, w->step));
-}
-
-ech_status ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body)
-{
-    work w = {exec, step, body};
-    exec->device->call(ech_exec_queue(exec, step), do_work, &w, sizeof w);
-    return ECH_OK;
 }
 
 /* ---- a run ---- */
 
 void ech_queues_begin(ech_exec *exec)
 {
-    ech_queue *compute = exec->queue[ECH_LANE_COMPUTE];
+    ech_queue *compute = exec->on[ECH_LANE_COMPUTE].queue;
     exec->events.put = exec->events.shown = exec->events.marked.n = 0;
     exec->device->record(exec->events.began, compute);
     for (int q = 0; q < count_queues(exec); q++)
-        if (exec->queue[q]) exec->device->wait(exec->queue[q], exec->events.began);
+        if (exec->on[q].queue) exec->device->wait(exec->on[q].queue, exec->events.began);
 }
 
 /* Puts on the board the step at which the compute queue is. */
@@ -192,11 +180,11 @@ static void take_times(ech_exec *exec)
 
 ech_status ech_queues_end(ech_exec *exec)
 {
-    ech_queue *compute = exec->queue[ECH_LANE_COMPUTE];
+    ech_queue *compute = exec->on[ECH_LANE_COMPUTE].queue;
     ech_event **ends = exec->events.queue;
     for (int q = 0; q < count_queues(exec); q++) {
-        if (!exec->queue[q] || exec->queue[q] == compute) continue;
-        exec->device->record(ends[q], exec->queue[q]);
+        if (!exec->on[q].queue || exec->on[q].queue == compute) continue;
+        exec->device->record(ends[q], exec->on[q].queue);
         exec->device->wait(compute, ends[q]);
     }
     exec->device->record(ends[ECH_LANE_COMPUTE], compute);
@@ -210,6 +198,6 @@ ech_status ech_exec_settle(ech_exec *exec)
     exec->host_waits++;
     if (exec->device->is_immediate) return ECH_OK;
     ech_event *reached = exec->events.queue[ECH_LANE_COMPUTE];
-    exec->device->record(reached, exec->queue[ECH_LANE_COMPUTE]);
+    exec->device->record(reached, exec->on[ECH_LANE_COMPUTE].queue);
     return exec->device->synchronize(reached);
 }

@@ -178,7 +178,7 @@ void ech_snapshot_prepare(ech_exec *exec)
     for (size_t i = 0; i < exec->plan->persistent.n; i++) {
         const ech_value *v = &exec->plan->persistent.at[i];
         if (v->kind == ECH_MEMORY_SNAPSHOT)
-            exec->device->fill(exec->queue[ECH_LANE_COMPUTE], ech_exec_at(exec, v), 0,
+            exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, v), 0,
                                (size_t)v->bytes);
     }
 }

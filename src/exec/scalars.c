@@ -136,15 +136,13 @@ static double *reduced(const ech_exec *exec, const ech_step *step)
 static ech_status gather(ech_exec *exec, const ech_step *step)
 {
     return ech_group_gather(exec->channel[step->group][step->lane],
-                            ech_exec_reach(exec, ech_exec_address(exec, step, step->scratch)),
-                            ech_exec_reach(exec, reduced(exec, step)),
+                            ech_exec_address(exec, step, step->scratch), reduced(exec, step),
                             (size_t)step->count * sizeof(double));
 }
 
 static ech_status spread(ech_exec *exec, const ech_step *step)
 {
-    return ech_group_broadcast(exec->channel[step->group][step->lane], 0,
-                               ech_exec_reach(exec, reduced(exec, step)),
+    return ech_group_broadcast(exec->channel[step->group][step->lane], 0, reduced(exec, step),
                                (size_t)step->count * sizeof(double));
 }
 
@@ -171,7 +169,7 @@ static ech_status reduce(ech_exec *exec, const ech_step *step)
     return spread(exec, step);
 }
 
-ECH_HANDLE_BY_WORK(REDUCE, reduce)
+ECH_HANDLE_BY(REDUCE, reduce)
 
 /* ---- READ ---- */
 

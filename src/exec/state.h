@@ -65,7 +65,6 @@ typedef struct ech_events {
     ech_event **queue;          /* [queues] the end of what the run has put there */
     ech_event **begins, **ends; /* [steps of the list] */
     ech_event **marks;          /* [ticks of the list] */
-    int *order[ECH_LIST_KINDS]; /* [steps] in which they are put on queues */
     ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
     size_t put,
         shown; /* steps of the list up to the last of the compute lane that was put; that was shown */
@@ -146,11 +145,12 @@ struct ech_exec {
 
     /* The list that runs. */
     const ech_list *list;
-    int64_t step;           /* training step of its first turn */
-    _Atomic int tick;       /* of the compute lane's call */
-    uint64_t run;           /* number of this run */
-    _Atomic uint64_t *done; /* [steps] the last run that completed it: complete if == run */
-    _Atomic int failed;     /* ech_status of the first failure, or ECH_OK; never reset */
+    int64_t step;     /* training step of its first turn */
+    _Atomic int tick; /* of the compute lane's call */
+    uint64_t run;     /* number of this run */
+    /* [steps] the last run that completed it, or where queues run by themselves put all of it there: complete if == run */
+    _Atomic uint64_t *done;
+    _Atomic int failed; /* ech_status of the first failure, or ECH_OK; never reset */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a step or run, or awaited, failed or quit */
     _Atomic int waiting;    /* threads that wait for `changed` in a run */
@@ -158,7 +158,8 @@ struct ech_exec {
     bool quit;              /* the engines' threads are to end */
     int busy;               /* engines that have not finished this run */
     ech_engine engine[ECH_ENGINES];
-    ech_queue **queue; /* by lane, but those of messages: by boundary and kind (ech_exec_queue) */
+    /* By lane, but those of messages: by boundary and kind (ech_step_queue). */
+    ech_comm_queue *on;
     ech_events events;
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
@@ -200,12 +201,6 @@ struct ech_exec {
  * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
 enum { ECH_WINDOW_BYTES = 64 << 10 };
-
-/* For transports: where they find a value (ech_device.reach). */
-static inline void *ech_exec_reach(const ech_exec *exec, const void *address)
-{
-    return ech_device_reach(exec->device, address);
-}
 
 /* The queue on which the step's work is put. */
 ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step);
@@ -256,28 +251,22 @@ void ech_exec_fail(ech_exec *exec, ech_status status);
 /* Puts a step of the compute lane on the board as the rank's position. */
 void ech_exec_show_position(ech_exec *exec, const ech_step *step);
 
-/* Puts on the step's queue what ranks do together where kernels run on the CPU. If it fails the run does. Only kernels,
- * copies and this touch device memory. */
-typedef ech_status ech_work(ech_exec *exec, const ech_step *step);
-ech_status ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
-/* Defines a kind's handler that puts all of its work on the queue. */
-#define ECH_HANDLE_BY_WORK(name, body)                                                             \
-    ech_status ech_handle_##name(ech_exec *exec, const ech_step *step)                             \
-    {                                                                                              \
-        return ech_exec_put(exec, step, body);                                                     \
-    }
-
 /* For what the host does with device memory between lists: waits for what is on the compute lane's queue. */
 ech_status ech_exec_settle(ech_exec *exec);
 /* Makes queues for all lists, and unless the device is immediate events for a list of so many steps and ticks. */
 ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
+/* For the step's own lane: whether a REDUCE_GRADS has begun ahead. */
+bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step);
+/* Makes the channels of steps work on the device's data. */
+void ech_collectives_create(ech_exec *exec);
 void ech_queues_destroy(ech_exec *exec);
 /* On a device that is not immediate: when a run begins, and its end, for which the host waits. Errors: of the device. */
 void ech_queues_begin(ech_exec *exec);
 ech_status ech_queues_end(ech_exec *exec);
-/* There, too: the step's queue waits for step `after`; the step's beginning or end is recorded; the end of the compute
- * lane's call at this tick is. */
-void ech_queue_await(ech_exec *exec, const ech_step *step, int after);
+/* The step's queue waits for what the step comes after, all of which is complete. Does nothing where that is the end. */
+void ech_queue_await(ech_exec *exec, const ech_step *step);
+/* On a device that is not immediate: the step's beginning or end is recorded; the end of the compute lane's call at this
+ * tick is. */
 void ech_queue_record(ech_exec *exec, int step, bool ends);
 void ech_queue_mark(ech_exec *exec, int tick);
 

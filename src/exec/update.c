@@ -169,9 +169,7 @@ static ech_status fold(ech_exec *exec, const ech_step *step)
                  .gathered = gathered,
                  .statistics =
                      ech_exec_address(exec, step, ech_list_statistics(plan, exec->list, step))};
-    ECH_TRY(ech_group_all_gather(group, ech_exec_reach(exec, gathered),
-                                 ech_exec_reach(exec, f.statistics + f.at), 1,
-                                 f.members * f.bytes));
+    ECH_TRY(ech_group_all_gather(group, gathered, f.statistics + f.at, 1, f.members * f.bytes));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) {
@@ -188,4 +186,4 @@ static ech_status fold(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-ECH_HANDLE_BY_WORK(FOLD, fold)
+ECH_HANDLE_BY(FOLD, fold)

@@ -18,11 +18,10 @@ void ech_exec_wake(ech_exec *exec)
 void ech_exec_complete(ech_exec *exec, int step)
 {
     const ech_step *ended = &exec->list->step.at[step];
-    if (!exec->device->is_immediate) {
+    if (!exec->device->is_immediate)
         ech_queue_record(exec, step, true);
-        return;
-    }
-    if (exec->records) exec->times.ends[step] = ech_clock_now();
+    else if (exec->records)
+        exec->times.ends[step] = ech_clock_now();
     if (ended->lane != ECH_LANE_COMPUTE) ech_ledger_check(exec, ended, false);
     atomic_store(&exec->done[step], exec->run);
     ech_exec_wake(exec);

@@ -10,13 +10,13 @@ static ech_status copy_for_rank(void *context, void *to, const void *from, size_
 {
     ech_exec *exec = context;
     exec->host_waits++;
-    return ech_device_copy_now(exec->device, exec->queue[ECH_LANE_COMPUTE], to, from, bytes);
+    return ech_device_copy_now(exec->device, exec->on[ECH_LANE_COMPUTE].queue, to, from, bytes);
 }
 
 static ech_status copy_for_saver(void *context, void *to, const void *from, size_t bytes)
 {
     const ech_exec *exec = context;
-    return ech_device_copy_now(exec->device, exec->queue[ECH_LANE_DISK], to, from, bytes);
+    return ech_device_copy_now(exec->device, exec->on[ECH_LANE_DISK].queue, to, from, bytes);
 }
 
 void ech_window_create(ech_exec *exec)

@@ -538,9 +538,6 @@ int ech_step_boundary(const ech_step *step);
 /* The number of the queue on which the step's work is put: its lane; of messages one behind all lanes, of its boundary
  * and kind (activations or gradients), since they wait for no others. */
 int ech_step_queue(const ech_step *step);
-/* order[steps]: the steps as one thread puts them on queues: as in the list, but a message as soon as what it comes
- * after has been put, since other ranks wait for it. */
-void ech_list_put_order(const ech_list *list, int *order);
 bool ech_step_sends(const ech_step *step);
 bool ech_step_receives(const ech_step *step);
 /* The same for a kind of step. */

@@ -17,7 +17,7 @@
 
 #include "app/fixture.h"
 
-enum { RANKS = 4, RUNS = 4, MOST_QUEUES = 256 };
+enum { RANKS = 4, RUNS = 4, MOST_QUEUES = 256, MOST_ARENAS = 64 };
 
 /* A call, copy or fill that was put on a queue. */
 typedef struct piece {
@@ -43,6 +43,11 @@ static struct {
     record *record;
 } owner[MOST_QUEUES];
 static int owners;
+static struct {
+    const char *begin, *end;
+    record *record;
+} arena[MOST_ARENAS];
+static int arenas;
 static _Thread_local record *own; /* of the rank whose queues this thread makes */
 
 static ech_status recording_queue_create(ech_queue **out)
@@ -54,6 +59,40 @@ static ech_status recording_queue_create(ech_queue **out)
     owner[owners++].record = own;
     pthread_mutex_unlock(&lock);
     return ECH_OK;
+}
+
+static ech_status recording_alloc(size_t bytes, void **out)
+{
+    ECH_TRY(under->alloc(bytes, out));
+    pthread_mutex_lock(&lock);
+    assert_true(arenas < MOST_ARENAS);
+    arena[arenas].begin = *out;
+    arena[arenas].end = arena[arenas].begin + bytes;
+    arena[arenas++].record = own;
+    pthread_mutex_unlock(&lock);
+    return ECH_OK;
+}
+
+/* Of the rank that has this memory; NULL: none. */
+static record *record_of(const void *memory)
+{
+    const char *at = memory;
+    record *found = NULL;
+    for (int i = 0; i < arenas; i++)
+        if (at >= arena[i].begin && at < arena[i].end) found = arena[i].record;
+    return found;
+}
+
+/* A transfer between two ranks is put by the one that comes second, on the other's queue. */
+static bool enter_transfer(void *to, const void *from, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    record *sends = record_of(from), *receives = record_of(to);
+    bool is_transfer = sends && receives && sends != receives;
+    if (is_transfer && receives->run >= 0)
+        ECH_PUSH(receives->of[receives->run], ((piece){.to = to, .from = from, .bytes = bytes}));
+    pthread_mutex_unlock(&lock);
+    return is_transfer;
 }
 
 static void enter(const ech_queue *queue, const piece *what)
@@ -86,7 +125,8 @@ static void recording_call(ech_queue *queue, void (*function)(void *argument), v
 static void recording_copy(ech_queue *queue, void *to, const void *from, size_t bytes)
 {
     bool is_device = under->reach(from) != from;
-    enter(queue, &(piece){.to = to, .from = is_device ? from : NULL, .bytes = bytes});
+    if (!enter_transfer(to, from, bytes))
+        enter(queue, &(piece){.to = to, .from = is_device ? from : NULL, .bytes = bytes});
     under->copy(queue, to, from, bytes);
 }
 
@@ -165,6 +205,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     trial *t = context;
     int rank = ech_comm_rank(comm);
     ech_device recording = *under;
+    recording.alloc = recording_alloc;
     recording.queue_create = recording_queue_create;
     recording.call = recording_call;
     recording.copy = recording_copy;
@@ -203,7 +244,9 @@ static int by_thread(const void *a, const void *b)
     const piece *x = a, *y = b;
     if (x->queue != y->queue) return x->queue < y->queue ? -1 : 1;
     if (x->thread != y->thread) return x->thread < y->thread ? -1 : 1;
-    return x->number < y->number ? -1 : x->number > y->number;
+    if (x->number != y->number) return x->number < y->number ? -1 : 1;
+    if (x->to != y->to) return x->to < y->to ? -1 : 1;
+    return x->from < y->from ? -1 : x->from > y->from;
 }
 
 static bool same_pieces(const piece *x, const piece *y)
@@ -238,7 +281,7 @@ static size_t run(trial *t, int ranks)
     char words[400];
     snprintf(words, sizeof words, "%s parallel.device=%s", t->words, t->device);
     under = ech_device_find(t->device);
-    owners = 0;
+    owners = arenas = 0;
     ech_config *config = fixture_config("llama", words);
     ech_status status = fixture_run(config, ranks, run_rank, t);
     ech_config_destroy(config);

@@ -17,7 +17,7 @@
 
 #include "app/fixture.h"
 
-enum { RANKS = 4, MOST_MARKS = 4096, HOLD_MS = 400, MOST_TRIES = 12 };
+enum { RANKS = 4, MOST_LINES = 16, MOST_MARKS = 4096, HOLD_MS = 400, MOST_TRIES = 12 };
 
 /* A queue's work that is held up; not for longer than HOLD_MS, where the wait that is left out follows from others. */
 typedef struct gate {
@@ -51,20 +51,32 @@ static void pass_gate(void *argument)
 
 /* ---- a device that leaves out a wait ---- */
 
-typedef struct mark {
-    ech_event *event;
+/* What the lanes' threads put on a queue in a list: the same in every run, but for what transfers put there. */
+typedef struct line {
     ech_queue *queue;
+    int records, waits;
+    int awaited_line[MOST_MARKS],
+        awaited_record[MOST_MARKS]; /* of a wait: the record that it is for */
+} line;
+
+/* An event of the interpreter, and where it was recorded last. */
+typedef struct mark {
+    const ech_event *event;
+    int line, record;
 } mark;
 
-/* What a rank's thread puts on queues in a list. */
+/* A rank. */
 typedef struct watch {
-    bool on;
-    int records, waits;
-    mark record[MOST_MARKS], wait[MOST_MARKS];
-    int record_of[MOST_MARKS]; /* of a wait: the number of the record that it is for */
-    int leave_out;             /* number of a wait; -1: none */
-    int hold_record; /* number of the record behind which its queue is held up; -1: see hold_wait */
-    int hold_wait;   /* number of the wait behind which its queue is held up */
+    pthread_mutex_t lock;
+    bool makes, on;  /* its queues are made; its list runs */
+    bool made_queue; /* just now: the next event is that of the queue's transfers */
+    int lines, marks;
+    line line[MOST_LINES];
+    mark mark[MOST_MARKS];
+    bool leaves_out;
+    int leave_line, leave_wait; /* the wait that is left out */
+    /* The queue that is held up: behind that record, or if it is -1 behind its first wait. */
+    int hold_line, hold_record;
     ech_queue *early; /* whose wait is left out, until what it does ahead of that has been put */
     int ahead;        /* steps that it does */
     bool
@@ -74,44 +86,96 @@ typedef struct watch {
 } watch;
 
 static const ech_device *queued;
-static _Thread_local watch *watching; /* NULL: this thread puts nothing on queues */
+static _Thread_local watch *watching; /* of the rank whose thread this is */
+static watch *watches_of_all[RANKS];  /* NULL: none */
+
+static ech_status leaky_queue_create(ech_queue **out)
+{
+    watch *w = watching;
+    ECH_TRY(queued->queue_create(out));
+    if (!w || !w->makes) return ECH_OK;
+    assert_true(w->lines < MOST_LINES);
+    w->line[w->lines++].queue = *out;
+    w->made_queue = true;
+    return ECH_OK;
+}
+
+static ech_status leaky_event_create(ech_event **out)
+{
+    watch *w = watching;
+    ECH_TRY(queued->event_create(out));
+    if (!w || !w->makes) return ECH_OK;
+    assert_true(w->marks < MOST_MARKS);
+    if (!w->made_queue) w->mark[w->marks++] = (mark){.event = *out, .record = -1};
+    w->made_queue = false;
+    return ECH_OK;
+}
+
+/* Returns its rank's watch, locked. NULL: its list does not run, or it is no queue of the interpreter's. */
+static watch *find_line(const ech_queue *queue, int *at)
+{
+    for (int r = 0; r < RANKS; r++) {
+        watch *w = watches_of_all[r];
+        if (!w) continue;
+        pthread_mutex_lock(&w->lock);
+        for (*at = 0; w->on && *at < w->lines; ++*at)
+            if (w->line[*at].queue == queue) return w;
+        pthread_mutex_unlock(&w->lock);
+    }
+    return NULL;
+}
+
+/* NULL: a transfer's. */
+static mark *find_mark(watch *w, const ech_event *event)
+{
+    for (int m = 0; m < w->marks; m++)
+        if (w->mark[m].event == event) return &w->mark[m];
+    return NULL;
+}
 
 static void leaky_record(ech_event *event, ech_queue *queue)
 {
-    watch *w = watching;
+    int at;
+    watch *w = find_line(queue, &at);
+    mark *m = w ? find_mark(w, event) : NULL;
     gate *g = w ? &w->gate : NULL;
-    if (w && w->on && queue == w->early && --w->ahead == 0) {
+    if (m && queue == w->early && --w->ahead == 0) {
         queued->call(queue, open_gate, &g, sizeof g);
         w->early = NULL;
     }
     queued->record(event, queue);
-    if (!w || !w->on) return;
-    assert_true(w->records < MOST_MARKS);
-    if ((w->leave_out >= 0 || w->host_is_early) && w->records == w->hold_record)
-        queued->call(queue, pass_gate, &g, sizeof g);
-    w->record[w->records++] = (mark){event, queue};
+    if (m) {
+        bool holds = (w->leaves_out || w->host_is_early) && w->hold_line == at &&
+                     w->hold_record == w->line[at].records;
+        m->line = at;
+        m->record = w->line[at].records++;
+        if (holds) queued->call(queue, pass_gate, &g, sizeof g);
+    }
+    if (w) pthread_mutex_unlock(&w->lock);
 }
 
 static void leaky_wait(ech_queue *queue, ech_event *event)
 {
-    watch *w = watching;
-    if (!w || !w->on) {
+    int at;
+    watch *w = find_line(queue, &at);
+    const mark *m = w ? find_mark(w, event) : NULL;
+    if (m) {
+        line *l = &w->line[at];
+        gate *g = &w->gate;
+        int number = l->waits++;
+        assert_true(number < MOST_MARKS);
+        l->awaited_line[number] = m->line;
+        l->awaited_record[number] = m->record;
+        if (w->leaves_out && w->leave_line == at && w->leave_wait == number)
+            w->early = queue;
+        else
+            queued->wait(queue, event);
+        if (w->leaves_out && w->hold_line == at && w->hold_record < 0 && number == 0)
+            queued->call(queue, pass_gate, &g, sizeof g);
+    } else {
         queued->wait(queue, event);
-        return;
     }
-    int record = w->records - 1;
-    while (record >= 0 && w->record[record].event != event) record--;
-    assert_true(w->waits < MOST_MARKS);
-    w->record_of[w->waits] = record;
-    w->wait[w->waits] = (mark){event, queue};
-    if (w->waits == w->leave_out)
-        w->early = queue;
-    else
-        queued->wait(queue, event);
-    gate *g = &w->gate;
-    if (w->leave_out >= 0 && w->hold_record < 0 && w->waits == w->hold_wait)
-        queued->call(queue, pass_gate, &g, sizeof g);
-    w->waits++;
+    if (w) pthread_mutex_unlock(&w->lock);
 }
 
 static ech_status leaky_query(ech_event *event, bool *reached)
@@ -121,6 +185,14 @@ static ech_status leaky_query(ech_event *event, bool *reached)
     w->end = event;
     *reached = true;
     return ECH_OK;
+}
+
+static void set_on(watch *w, bool on)
+{
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->on = on;
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- a run of one list ---- */
@@ -147,10 +219,9 @@ static ech_status run_lists(const ech_session *s, const ech_device *device, ech_
                             watch *w, uint64_t *digest)
 {
     ECH_TRY(ech_exec_run(s->exec, ECH_LIST_INIT, 0));
-    watching = w;
-    if (w) w->on = true;
+    set_on(w, true);
     ech_status status = ech_exec_run(s->exec, list, 0);
-    if (w) w->on = false;
+    set_on(w, false);
     ECH_TRY(status);
     const ech_readings *r = ech_exec_readings(s->exec);
     *digest = digest_of(0, &r->loss, sizeof r->loss);
@@ -172,6 +243,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     trial *t = context;
     int rank = ech_comm_rank(comm);
     ech_device leaky = *queued;
+    leaky.queue_create = leaky_queue_create;
+    leaky.event_create = leaky_event_create;
     leaky.record = leaky_record;
     leaky.wait = leaky_wait;
     leaky.query = leaky_query;
@@ -184,7 +257,10 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
                             .plan = s.plan,
                             .device = leaks ? &leaky : ech_device_find(t->device),
                             .comm = comm};
+    watching = leaks ? &t->watch[rank] : NULL;
+    if (leaks) watching->makes = true;
     ech_status status = ech_exec_create(&setup, &s.exec);
+    if (leaks) watching->makes = false;
     bool trains = t->list == ECH_LIST_TRAIN;
     if (status == ECH_OK)
         status = ech_design_open_data(design, trains ? ECH_SPLIT_TRAIN : ECH_SPLIT_VALID, &corpus);
@@ -211,7 +287,19 @@ static void run(trial *t)
     snprintf(words, sizeof words, "%s parallel.device=%s", t->words,
              strcmp(t->device, "cpu") == 0 ? "cpu" : "queued");
     ech_config *config = fixture_config("gpt2", words);
+    for (int r = 0; r < t->ranks && t->watch; r++) {
+        pthread_mutex_init(&t->watch[r].lock, NULL);
+        pthread_mutex_init(&t->watch[r].gate.lock, NULL);
+        pthread_cond_init(&t->watch[r].gate.changed, NULL);
+        watches_of_all[r] = &t->watch[r];
+    }
     ech_status status = fixture_run(config, t->ranks, run_rank, t);
+    for (int r = 0; r < t->ranks && t->watch; r++) {
+        watches_of_all[r] = NULL;
+        pthread_mutex_destroy(&t->watch[r].lock);
+        pthread_mutex_destroy(&t->watch[r].gate.lock);
+        pthread_cond_destroy(&t->watch[r].gate.changed);
+    }
     ech_config_destroy(config);
     if (status != ECH_OK) fail_msg("%s: %s", t->device, ech_last_error());
 }
@@ -240,49 +328,61 @@ static bool shows(const watch *how, int rank, const trial *right)
     trial t = *right;
     t.device = "leaky";
     t.watch = watches;
-    for (int r = 0; r < RANKS; r++) {
-        watches[r] = r == rank ? *how : (watch){.leave_out = -1};
-        pthread_mutex_init(&watches[r].gate.lock, NULL);
-        pthread_cond_init(&watches[r].gate.changed, NULL);
-    }
+    for (int r = 0; r < RANKS; r++) watches[r] = r == rank ? *how : (watch){.on = false};
     run(&t);
-    for (int r = 0; r < RANKS; r++) {
-        pthread_mutex_destroy(&watches[r].gate.lock);
-        pthread_cond_destroy(&watches[r].gate.changed);
-    }
     return memcmp(t.digest, right->digest, sizeof t.digest) != 0;
 }
 
-/* Leaves out wait `number` of a rank, whose waits and records `seen` has. */
-static bool leave_out(const watch *seen, int rank, int number, int ahead, const trial *right)
+/* Leaves out a wait of a rank; `seen` has what it put. */
+static bool leave_out(const watch *seen, int rank, int on, int number, int ahead,
+                      const trial *right)
 {
     static watch how;
-    int record = seen->record_of[number];
-    const ech_queue *held = seen->record[record].queue;
-    how = (watch){.leave_out = number, .ahead = ahead, .hold_record = record - 1};
-    while (how.hold_record >= 0 && seen->record[how.hold_record].queue != held) how.hold_record--;
-    while (seen->wait[how.hold_wait].queue != held) how.hold_wait++;
+    const line *l = &seen->line[on];
+    how = (watch){.leaves_out = true,
+                  .leave_line = on,
+                  .leave_wait = number,
+                  .ahead = ahead,
+                  .hold_line = l->awaited_line[number],
+                  .hold_record = l->awaited_record[number] - 1};
     return shows(&how, rank, right);
+}
+
+/* The number of each queue's line, in the order in which they are made: compute first, then as lists need them. */
+static void number_lines(const ech_plan *plan, int *line_of, int n)
+{
+    int lines = 1;
+    for (int q = 0; q < n; q++) line_of[q] = -1;
+    line_of[ECH_LANE_COMPUTE] = 0;
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t s = 0; s < plan->list[l].step.n; s++) {
+            int q = ech_step_queue(&plan->list[l].step.at[s]);
+            assert_true(q < n);
+            if (line_of[q] < 0) line_of[q] = lines++;
+        }
 }
 
 /* Each kind, until one of its waits has shown. */
 static void try_rank(const trial *right, const trial *all, int rank, kind *kinds, int n)
 {
+    enum { MOST_QUEUES = 64 };
     const ech_list *list = &all->plan[rank]->list[all->list];
     const watch *seen = &all->watch[rank];
-    int number = 0; /* of the wait: first come those of each queue for the list's beginning */
-    while (number < seen->waits && seen->record_of[number] == 0) number++;
-    ECH_FREED int *order = ech_calloc(list->step.n, sizeof *order);
-    ech_list_put_order(list, order);
+    int line_of[MOST_QUEUES], number[MOST_LINES]; /* of the queue's next wait */
+    number_lines(all->plan[rank], line_of, MOST_QUEUES);
+    for (int l = 0; l < MOST_LINES; l++) number[l] = 1; /* the first is for the list's beginning */
     for (size_t s = 0; s < list->step.n; s++) {
-        const ech_step *step = &list->step.at[order[s]];
+        const ech_step *step = &list->step.at[s];
+        int on = line_of[ech_step_queue(step)];
         for (int i = 0; i < step->afters; i++) {
             const ech_step *after = &list->step.at[list->after.at[step->first_after + i]];
             if (ech_step_queue(step) == ech_step_queue(after)) continue;
+            assert_int_equal(seen->line[on].awaited_line[number[on]],
+                             line_of[ech_step_queue(after)]);
             kind *k = find_kind(kinds, n, step, after);
             if (k && !k->shown && k->tried++ < MOST_TRIES)
-                k->shown = leave_out(seen, rank, number, k->ahead, right);
-            number++;
+                k->shown = leave_out(seen, rank, on, number[on], k->ahead, right);
+            number[on]++;
         }
     }
 }
@@ -294,7 +394,7 @@ static void try_kinds(const char *words, int ranks, ech_list_kind list, kind *ki
     all.device = "leaky";
     all.watch = seen;
     all.keeps = true;
-    for (int r = 0; r < ranks; r++) seen[r] = (watch){.leave_out = -1};
+    for (int r = 0; r < ranks; r++) seen[r] = (watch){.on = false};
     run(&right);
     run(&all);
     assert_memory_equal(right.digest, all.digest, sizeof right.digest);
@@ -378,7 +478,7 @@ static void test_host(void **state)
 {
     (void)state;
     skip_if_races_are_found();
-    static const watch early = {.leave_out = -1, .host_is_early = true};
+    static const watch early = {.host_is_early = true};
     trial right = {.words = "", .ranks = 1, .list = ECH_LIST_TRAIN, .device = "cpu"};
     run(&right);
     assert_true(shows(&early, 0, &right));

@@ -19,6 +19,12 @@ int ech_step_boundary(const ech_step *step)
     return step->block + ech_step_kind_is_at_output(step->kind);
 }
 
+int ech_step_queue(const ech_step *step)
+{
+    if (step->lane != ECH_LANE_SEND && step->lane != ECH_LANE_RECEIVE) return step->lane;
+    return ECH_LANES + 2 * ech_step_boundary(step) + ech_step_kind_is_gradient(step->kind);
+}
+
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports)
 {
     int phase = ech_step_row_of(step->kind)->phase; /* a COLLECTIVE has its own */
