@@ -68,15 +68,20 @@ int ech_device_sharers(const ech_device *device, int local_ranks)
     return (local_ranks + n - 1) / n;
 }
 
+ech_status ech_device_settle(const ech_device *device, ech_queue *queue)
+{
+    ech_event *reached;
+    if (device->is_immediate) return ECH_OK;
+    ECH_TRY(device->event_create(&reached));
+    device->record(reached, queue);
+    ech_status status = device->synchronize(reached);
+    device->event_destroy(reached);
+    return status;
+}
+
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
                                const void *from, size_t bytes)
 {
-    ech_event *copied;
     device->copy(queue, to, from, bytes);
-    if (device->is_immediate) return ECH_OK;
-    ECH_TRY(device->event_create(&copied));
-    device->record(copied, queue);
-    ech_status status = device->synchronize(copied);
-    device->event_destroy(copied);
-    return status;
+    return ech_device_settle(device, queue);
 }

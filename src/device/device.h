@@ -84,6 +84,8 @@ static inline void *ech_device_reach(const ech_device *device, const void *addre
     return device->reach ? device->reach(address) : (void *)(uintptr_t)address;
 }
 
+/* Waits for what is on the queue. Errors: a fault on the device. */
+ech_status ech_device_settle(const ech_device *device, ech_queue *queue);
 /* Copies behind what is on the queue, and waits for it. */
 ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void *to,
                                const void *from, size_t bytes);

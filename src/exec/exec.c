@@ -218,6 +218,7 @@ static ech_status allot_records(ech_exec *exec)
     return ech_queues_create(exec, steps, ticks);
 }
 
+/* The host's is touched at once, so that the first snapshot does not wait until the system hands out its pages. */
 static ech_status take_arenas(ech_exec *exec)
 {
     const int64_t *bytes = exec->plan->arena_bytes;
@@ -226,6 +227,7 @@ static ech_status take_arenas(ech_exec *exec)
     exec->arena[ECH_SPACE_DEVICE] = device;
     ECH_TRY(exec->device->alloc_host((size_t)bytes[ECH_SPACE_HOST], &host));
     exec->arena[ECH_SPACE_HOST] = host;
+    memset(host, 0, (size_t)bytes[ECH_SPACE_HOST]);
     return ECH_OK;
 }
 
@@ -245,7 +247,6 @@ static ech_status setup_exec(ech_exec *exec)
     ECH_TRY(ech_threads_bind(exec));
     ECH_TRY(take_arenas(exec));
     ech_threads_touch(exec);
-    ech_snapshot_prepare(exec);
     exec->list = &plan->list[ECH_LIST_INIT];
     ech_scalars_create(exec);
     exec->readings = ech_pool_alloc(exec->pool, turns * sizeof *exec->readings);

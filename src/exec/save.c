@@ -159,7 +159,7 @@ static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, s
 
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
-    ech_saved_list list = {.copier = copier_of(exec, 1)};
+    ech_saved_list list = {.copier = exec->plan->snapshots ? NULL : copier_of(exec, 1)};
     saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
@@ -171,16 +171,6 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
                 add_weights(exec, &list, param, of[i], data);
         }
     return list;
-}
-
-void ech_snapshot_prepare(ech_exec *exec)
-{
-    for (size_t i = 0; i < exec->plan->persistent.n; i++) {
-        const ech_value *v = &exec->plan->persistent.at[i];
-        if (v->kind == ECH_MEMORY_SNAPSHOT)
-            exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, v), 0,
-                               (size_t)v->bytes);
-    }
 }
 
 ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)

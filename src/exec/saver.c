@@ -106,6 +106,7 @@ ech_status ech_handle_SAVE(ech_exec *exec, const ech_step *step)
     ECH_ASSERT(saver->next.directory);
     if (!exec->plan->snapshots) ECH_TRY(ech_saver_wait(exec));
     ECH_ASSERT(!saver->under_way);
+    ECH_TRY(ech_device_settle(exec->device, ech_exec_queue(exec, step))); /* the copies are there */
     ech_saved_list_free(&saver->list);
     free_request(&saver->now);
     saver->list = ech_exec_list_saved(exec, step);

@@ -294,9 +294,6 @@ void ech_threads_unbind(ech_exec *exec);
 /* Touches every page of the new arena, each by the thread that computes on it (first touch). */
 void ech_threads_touch(ech_exec *exec);
 
-/* Touches the snapshot's memory, so that the first snapshot does not wait until the system hands out its pages. */
-void ech_snapshot_prepare(ech_exec *exec);
-
 /* All tensors of a checkpoint, the same on all ranks, each with the boxes that this rank writes. Their memory is that
  * of the snapshot, or without one that of the weights and states. `step`: the step of the list that reads them. */
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step);

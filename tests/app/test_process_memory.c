@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the process takes besides the arena: libraries, compiled kernels, batches read ahead. Held
+ * What the process takes besides the arenas: libraries, compiled kernels, batches read ahead. Held
  * under a printed allowance, so that no large memory can come into being that the plan does not know.
  * Sanitizers have memory of their own: skipped there.
  */
@@ -37,14 +37,14 @@ static int64_t resident_peak(void)
     return kib * 1024;
 }
 
-static int64_t planned_arena(const ech_config *given)
+static int64_t planned_arenas(const ech_config *given)
 {
     ech_config *config = ech_config_copy(given);
     ech_design design;
     ech_plan *plan;
     assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
     assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
-    int64_t bytes = plan->arena_bytes[ECH_SPACE_DEVICE];
+    int64_t bytes = plan->arena_bytes[ECH_SPACE_DEVICE] + plan->arena_bytes[ECH_SPACE_HOST];
     ech_plan_destroy(plan);
     ech_design_destroy(&design);
     ech_config_destroy(config);
@@ -59,7 +59,7 @@ static void test_process_minus_arena(void **state)
         "llama", "model.hidden_size=512 model.num_hidden_layers=4 model.num_attention_heads=8 "
                  "data.sequence_length=128 training.global_batch_size=16 "
                  "training.micro_batch_size=8 parallel.bucket_bytes=4MiB");
-    int64_t arena = planned_arena(config);
+    int64_t arena = planned_arenas(config);
     ech_training training = {0};
     assert_int_equal(fixture_run(config, 1, ech_train_rank, &training), ECH_OK);
     int64_t beside = resident_peak() - arena;

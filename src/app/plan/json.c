@@ -119,8 +119,12 @@ static json_t *memory_json(const ech_plan *plan)
     json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
                                 kinds_json(most.kind, true), "list", ech_list_name(most.list->kind),
                                 "step", step.at);
-    return json_pack("{s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false), "working",
-                     working, "persistent_bytes",
+    json_t *host = json_pack("{s:I, s:I, s:I}", "persistent_bytes",
+                             (json_int_t)plan->persistent_bytes[ECH_SPACE_HOST], "arena_bytes",
+                             (json_int_t)plan->arena_bytes[ECH_SPACE_HOST], "lower_bound_bytes",
+                             (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_HOST));
+    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false),
+                     "host", host, "working", working, "persistent_bytes",
                      (json_int_t)plan->persistent_bytes[ECH_SPACE_DEVICE], "arena_bytes",
                      (json_int_t)plan->arena_bytes[ECH_SPACE_DEVICE], "lower_bound_bytes",
                      (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_DEVICE));

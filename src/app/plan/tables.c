@@ -43,22 +43,24 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
     }
 }
 
-enum { WORKING = ECH_MEMORY_KINDS, ARENA, NUMBERS };
+enum { WORKING = ECH_MEMORY_KINDS, DEVICE, HOST, NUMBERS };
 
-/* The columns: kinds of memory, what is at work at once, the arena. */
+/* The columns: kinds of memory, what is at work at once, the arenas. */
 static const int memory_columns[] = {ECH_MEMORY_PARAMETERS,
                                      ECH_MEMORY_OPTIMIZER,
                                      ECH_MEMORY_GRADIENTS,
                                      ECH_MEMORY_ACTIVATIONS,
                                      ECH_MEMORY_SNAPSHOT,
                                      WORKING,
-                                     ARENA};
+                                     DEVICE,
+                                     HOST};
 
 static const char *column_name(int column)
 {
-    return column == WORKING ? "working"
-           : column == ARENA ? "arena"
-                             : ech_memory_name((ech_memory_kind)column);
+    return column == WORKING  ? "working"
+           : column == DEVICE ? "device arena"
+           : column == HOST   ? "host arena"
+                              : ech_memory_name((ech_memory_kind)column);
 }
 
 /* The snapshot's column only where there is one. plan NULL: the heading. */
@@ -68,7 +70,8 @@ static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
     if (plan) {
         ech_plan_peaks(plan, bytes);
         bytes[WORKING] = ech_plan_working(plan).bytes;
-        bytes[ARENA] = plan->arena_bytes[ECH_SPACE_DEVICE];
+        bytes[DEVICE] = plan->arena_bytes[ECH_SPACE_DEVICE];
+        bytes[HOST] = plan->arena_bytes[ECH_SPACE_HOST];
         ech_text_append(out, ECH_PLAN_INDENT "%4d ", plan->rank);
     } else
         ech_text_append(out, ECH_PLAN_INDENT "rank ");
@@ -99,6 +102,8 @@ static void print_device(const ech_plan_report *report, ech_text *out)
                     ech_kernels_architecture(report->design->kernels),
                     is_known ? ECH_BYTES(config->memory.device_limit)
                              : "unknown, as this machine has none (memory.device_limit)");
+    if (config->memory.host_limit)
+        ech_text_append(out, ", of the host %s", ECH_BYTES(config->memory.host_limit));
 }
 
 /* The first kinds, the one that needs the most, and the last. */

@@ -149,16 +149,19 @@ static void add_bubble_facts(ech_report *report)
     }
 }
 
-/* The rank that needs most. */
+/* The ranks that need most. */
 static void add_memory_fact(ech_report *report)
 {
-    const ech_plan *most = report->plans.alike.at[0].plan;
+    const ech_plan *most = report->plans.alike.at[0].plan, *host = most;
     for (size_t c = 1; c < report->plans.alike.n; c++) {
         const ech_plan *plan = report->plans.alike.at[c].plan;
+        if (plan->arena_bytes[ECH_SPACE_HOST] > host->arena_bytes[ECH_SPACE_HOST]) host = plan;
         if (plan->arena_bytes[ECH_SPACE_DEVICE] > most->arena_bytes[ECH_SPACE_DEVICE]) most = plan;
     }
     ADD_FACT(report, "peak memory", "%s (rank %d)", ECH_BYTES(most->arena_bytes[ECH_SPACE_DEVICE]),
              most->rank);
+    ADD_FACT(report, "host memory", "%s (rank %d)", ECH_BYTES(host->arena_bytes[ECH_SPACE_HOST]),
+             host->rank);
 }
 
 void ech_report_add_facts(ech_report *report)

@@ -157,17 +157,18 @@ static ech_status read_metrics(ech_report *report)
     return ECH_OK;
 }
 
-/* How much of a rank's arena each kind has when it is fullest, and what is between values: all of it is the
+/* How much of a rank's device arena each kind has when it is fullest, and what is between values: all of it is the
  * rank's peak. Returns their sum. */
 static int64_t count_memory(const ech_report *report, int rank, int64_t bytes[ECH_MEMORY_KINDS + 1])
 {
     const ech_plan *plan = report->plans.alike.at[report->plans.class_of[rank]].plan;
     ech_arena_use use = ech_plan_arena_use(plan);
     int64_t sum = 0;
-    memcpy(bytes, use.kind, sizeof use.kind);
-    bytes[ECH_MEMORY_SNAPSHOT] = ech_plan_snapshot_bytes(plan, rank);
-    bytes[ECH_MEMORY_KINDS] = use.between[ECH_SPACE_DEVICE];
-    for (int kind = 0; kind <= ECH_MEMORY_KINDS; kind++) sum += bytes[kind];
+    bytes[ECH_MEMORY_KINDS] = sum = use.between[ECH_SPACE_DEVICE];
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        bool is_here = ech_memory_space((ech_memory_kind)kind) == ECH_SPACE_DEVICE;
+        sum += bytes[kind] = is_here ? use.kind[kind] : 0;
+    }
     return sum;
 }
 

@@ -2,6 +2,7 @@
  *
  * A rank's plan, the table of its memory, and its session.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "app/setup/setup.h"
@@ -27,22 +28,29 @@ static void print_working(const ech_plan *plan, ech_text *out)
     ech_text_append(out, ")\n");
 }
 
-void ech_print_memory(const ech_plan *plan, ech_text *out)
+/* The kinds of a space, and its arena. */
+static void print_space(const ech_plan *plan, ech_space space, ech_text *out)
 {
     int64_t peak[ECH_MEMORY_KINDS];
-    char bytes[32];
+    char bytes[32], name[32];
     ech_plan_peaks(plan, peak);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
-        if (!peak[kind]) continue;
+        if (!peak[kind] || ech_memory_space((ech_memory_kind)kind) != space) continue;
         ech_text_append(out, "    %-21s %12s\n", ech_memory_name((ech_memory_kind)kind),
                         ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
     }
-    ech_text_append(out, "    %-21s %12s", "arena",
-                    ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_DEVICE], bytes, sizeof bytes));
-    ech_text_append(
-        out, "  (lower bound %s; kinds do not peak together)\n",
-        ech_text_from_bytes(ech_plan_lower_bound(plan, ECH_SPACE_DEVICE), bytes, sizeof bytes));
+    snprintf(name, sizeof name, "%s arena", ech_space_name(space));
+    ech_text_append(out, "    %-21s %12s", name,
+                    ech_text_from_bytes(plan->arena_bytes[space], bytes, sizeof bytes));
+    ech_text_append(out, "  (lower bound %s; kinds do not peak together)\n",
+                    ech_text_from_bytes(ech_plan_lower_bound(plan, space), bytes, sizeof bytes));
+}
+
+void ech_print_memory(const ech_plan *plan, ech_text *out)
+{
+    print_space(plan, ECH_SPACE_DEVICE, out);
     print_working(plan, out);
+    print_space(plan, ECH_SPACE_HOST, out);
 }
 
 static ech_plan_request request_of(const ech_design *design, int rank)
@@ -90,16 +98,50 @@ static ech_status refuse_fp64(const ech_design *design)
                                keys.n ? keys.at : "", most);
 }
 
+/* Whether a limit of device memory is that of this machine, which a processor's device and host memory share. */
+static bool shares_limit(const ech_design *design)
+{
+    return !design->kernels->architecture &&
+           !ech_config_is_set(design->config, "memory.device_limit");
+}
+
+/* What a rank needs of what memory.device_limit says, if its host arena has so many bytes. */
+static int64_t device_need(const ech_design *design, const ech_plan *plan, int64_t host)
+{
+    return plan->arena_bytes[ECH_SPACE_DEVICE] + (shares_limit(design) ? host : 0);
+}
+
+static bool fits(const ech_design *design, const ech_plan *plan, int64_t host)
+{
+    int64_t limit = design->config->memory.host_limit;
+    return device_need(design, plan, host) <= design->config->memory.device_limit &&
+           (!limit || host <= limit);
+}
+
+static ech_status refuse_host(const ech_design *design, const ech_plan *plan)
+{
+    char need[32], limit[32];
+    return ech_config_complain(
+        design->config, "memory.host_limit",
+        "rank %d needs %s of the host and may use %s; what would help: %smore ranks, or more bytes",
+        plan->rank, ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_HOST], need, sizeof need),
+        ech_text_from_bytes(design->config->memory.host_limit, limit, sizeof limit),
+        plan->snapshots ? "no snapshot (checkpoint.background=false), "
+                        : "a smaller training.micro_batch_size, ");
+}
+
 /* The table line by line, then the error in one. */
 static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT table = {0};
     char need[32], limit[32], *rest = NULL;
     bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;
+    int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
     ech_print_memory(plan, &table);
     ech_log_info("the memory of rank %d:", plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
+    if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
     if (design->in_fp64) return refuse_fp64(design);
     return ech_config_complain(
         design->config, "memory.device_limit",
@@ -107,11 +149,12 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
         "(now "
         "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
         "layers, %s%sor more bytes",
-        plan->rank, ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_DEVICE], need, sizeof need),
+        plan->rank, ech_text_from_bytes(bytes, need, sizeof need),
         ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
-        plan->snapshots ? "no snapshot (checkpoint.background=false), " : "");
+        plan->snapshots && shares_limit(design) ? "no snapshot (checkpoint.background=false), "
+                                                : "");
 }
 
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only, ech_plan **out)
@@ -128,16 +171,15 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     request.forward_only = forward_only;
     ECH_TRY(ech_checked_plan_create(&request, &plan));
-    if (plan->arena_bytes[ECH_SPACE_DEVICE] > design->config->memory.device_limit)
-        return refuse(design, plan);
+    if (!fits(design, plan, plan->arena_bytes[ECH_SPACE_HOST])) return refuse(design, plan);
     *out = plan;
     plan = NULL;
     return ECH_OK;
 }
 
-/* The rank of a stage that writes most into checkpoints: otherwise all need as much as the first, whose replica has the
- * most micro-batches. */
-static int64_t most_bytes(const ech_design *design, const ech_plan *plan)
+/* The host arena of the rank of a stage that writes most into checkpoints: otherwise all need as much as the first, whose
+ * replica has the most micro-batches. */
+static int64_t most_host_bytes(const ech_design *design, const ech_plan *plan)
 {
     const ech_layout *layout = design->layout;
     int stage = layout->coordinates[plan->rank].stage;
@@ -146,22 +188,22 @@ static int64_t most_bytes(const ech_design *design, const ech_plan *plan)
         int64_t bytes = ech_plan_snapshot_bytes(plan, rank);
         if (bytes > most) most = bytes;
     }
-    return plan->arena_bytes[ECH_SPACE_DEVICE] - own + most;
+    return plan->arena_bytes[ECH_SPACE_HOST] - own + most;
 }
 
 bool ech_design_fits(const ech_design *design, int *longest)
 {
-    bool fits = true;
+    bool all = true;
     for (int stage = 0; stage < design->layout->stages; stage++) {
         ech_plan_request request = request_of(design, design->layout->first_rank[stage]);
         ech_plan *plan = ech_plan_create(&request);
-        fits &= most_bytes(design, plan) <= design->config->memory.device_limit;
+        all &= fits(design, plan, most_host_bytes(design, plan));
         for (int b = 0; longest && b < (int)design->model->block.n; b++)
             if (plan->segment[b] >= 0 && b - plan->segment[b] >= *longest)
                 *longest = b - plan->segment[b] + 1;
         ech_plan_destroy(plan);
     }
-    return fits;
+    return all;
 }
 
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,

@@ -72,9 +72,9 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
  * on are replaced by padding; INT64_MAX: none is. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation and sampling. Errors:
- * it exceeds memory.device_limit (then a table of its memory is logged); those of the checker. */
+ * it exceeds memory.device_limit or host_limit (then a table of its memory is logged); those of the checker. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
-/* Whether every rank's arena fits into memory.device_limit. *longest (NULL: not wanted): blocks of the longest segment of
+/* Whether every rank's arenas fit into memory.device_limit and host_limit. *longest (NULL: not wanted): blocks of the longest segment of
  * recomputation. */
 bool ech_design_fits(const ech_design *design, int *longest);
 /* Makes an outline of a rank's plan: only the steps of the train list, or with forward_only of all other lists

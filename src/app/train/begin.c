@@ -198,33 +198,38 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
     return ech_progress_create(&setup, &t->progress);
 }
 
-static void say_what_runs(const ech_trainer *t, double arena_bytes, bool far, const char *axes)
+static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPACES], bool far,
+                          const char *axes)
 {
-    char bytes[32];
+    char device[32], host[32];
     ech_progress_say(
-        t->progress, "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s",
+        t->progress,
+        "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host",
         t->design->model->family->name, (long long)ech_model_params(t->design->model),
         t->design->world, t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
         t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
-        ech_text_from_bytes((int64_t)arena_bytes, bytes, sizeof bytes));
+        ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DEVICE], device, sizeof device),
+        ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host));
     if (far)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "
                          "that divides a machine's ranks would be faster");
 }
 
-/* Rank 0 logs the largest arena of all ranks. Collective. */
+/* Rank 0 logs the largest arenas of all ranks. Collective. */
 static ech_status begin_progress(ech_trainer *t)
 {
     ECH_FREED_TEXT axes = {0};
-    double most[] = {(double)t->session.plan->arena_bytes[ECH_SPACE_DEVICE], is_far(t)};
-    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, most, 2));
+    double most[ECH_SPACES + 1] = {[ECH_SPACES] = is_far(t)};
+    for (int space = 0; space < ECH_SPACES; space++)
+        most[space] = (double)t->session.plan->arena_bytes[space];
+    ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, most, ECH_SPACES + 1));
     if (!ech_trainer_is_first(t)) return ECH_OK;
     ech_print_axes(t->design, &axes);
     ECH_TRY(open_progress(t, axes.n ? axes.at : ""));
-    say_what_runs(t, most[0], most[1] > 0, axes.n ? axes.at : "");
+    say_what_runs(t, most, most[ECH_SPACES] > 0, axes.n ? axes.at : "");
     return ECH_OK;
 }
 

@@ -126,6 +126,7 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
     ech_metrics_real(&json, "mfu", mfu(p, m));
     ech_metrics_int(&json, "bytes_sent", m->bytes_sent);
     ech_metrics_int(&json, "peak_bytes", m->peak_bytes);
+    ech_metrics_int(&json, "host_bytes", m->host_bytes);
     ech_text_append(&json, ",\"skipped\":%s", m->skipped ? "true" : "false");
     if (is_scaled(m)) {
         ech_metrics_real(&json, "loss_scale", m->loss_scale);
@@ -157,6 +158,7 @@ static void show_step(ech_progress *p, const ech_note *note)
         {"speed/mfu_percent", 100 * mfu(p, m)},
         {"speed/step_seconds", m->step_seconds},
         {"memory/arena_gib", (double)m->peak_bytes / gib},
+        {"memory/host_arena_gib", (double)m->host_bytes / gib},
         {"memory/process_gib", process_bytes() / gib},
         {"run/tokens", (double)m->tokens},
         {"run/restarts", (double)(p->start - 1)},

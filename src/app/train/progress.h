@@ -36,12 +36,12 @@ typedef struct ech_step_metrics {
     double step_seconds;
     double tokens_per_second, flops_per_second; /* over all ranks */
     int64_t bytes_sent; /* that rank 0 has sent in this step, along all axes and for scalars */
-    int64_t peak_bytes; /* size of rank 0's arena */
-    bool skipped;       /* the update was withheld (NaN or infinity) */
-    double loss_scale;  /* of this step; it and the next three have JSON keys if the run has one */
-    bool overflow;      /* skipped for an overflow under a dynamic loss scale */
-    int64_t overflows;  /* since the run began */
-    double next_scale;  /* the next step's; JSON key "next_loss_scale" */
+    int64_t peak_bytes, host_bytes; /* sizes of rank 0's arenas, of device and host */
+    bool skipped;                   /* the update was withheld (NaN or infinity) */
+    double loss_scale; /* of this step; it and the next three have JSON keys if the run has one */
+    bool overflow;     /* skipped for an overflow under a dynamic loss scale */
+    int64_t overflows; /* since the run began */
+    double next_scale; /* the next step's; JSON key "next_loss_scale" */
 } ech_step_metrics;
 
 typedef struct ech_validation_metrics {

@@ -154,6 +154,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                                     .flops_per_second = t->flops / seconds,
                                     .bytes_sent = sent,
                                     .peak_bytes = t->session.plan->arena_bytes[ECH_SPACE_DEVICE],
+                                    .host_bytes = t->session.plan->arena_bytes[ECH_SPACE_HOST],
                                     .loss_scale = r->loss_scale,
                                     .overflow = r->overflow,
                                     .overflows = (int64_t)scaler.overflows,
