@@ -35,10 +35,12 @@ typedef struct ech_saved_box {
 
 enum { ECH_MOST_BOXES = 3 }; /* a rank's queries, keys and values in one matrix */
 
-/* How memory that the host cannot touch is copied to and from host memory; at most some MiB at once. */
+/* How memory that the host cannot touch is copied to and from host memory, and a window of that for it. */
 typedef struct ech_saved_copier {
     void *context;
     ech_status (*copy)(void *context, void *to, const void *from, size_t bytes);
+    char *window;
+    size_t window_bytes;
 } ech_saved_copier;
 
 /* A tensor of a file, and the boxes of it that a rank saves or loads. */

@@ -17,8 +17,7 @@
 enum {
     BUFFER = 256 << 10, /* bytes */
     DIRECT = 4 << 20,   /* bytes that are read or written at once, where they lie in memory */
-    GAP = 16 << 10,     /* bytes that are read for nothing, to save a call */
-    WIDENING = 4        /* most bytes of an element in memory over those in the file */
+    GAP = 16 << 10      /* bytes that are read for nothing, to save a call */
 };
 
 /* Runs that one call reads or writes. */
@@ -37,8 +36,7 @@ typedef struct transfer {
     ech_box_runs runs;
     char *data, *buffer;
     const ech_saved_copier *copier; /* for `data`; NULL: host memory */
-    char *staged;   /* WIDENING x BUFFER bytes of host memory; NULL without a copier */
-    uint64_t *sums; /* of what is written; NULL: none are wanted */
+    uint64_t *sums;                 /* of what is written; NULL: none are wanted */
 } transfer;
 
 ech_status ech_transfer_check(const ech_saved_tensor *tensor)
@@ -104,16 +102,30 @@ static void convert(const transfer *t, char *memory, char *stored, int64_t n)
         ech_convert(stored, t->stored, memory, t->wanted, n);
 }
 
-/* Moves n elements, at most a buffer of them, between memory, from its element number `at` on, and the form in the file. */
+/* The same where the host cannot touch the memory, by way of its window. */
+static ech_status convert_there(const transfer *t, char *memory, char *stored, int64_t n)
+{
+    const ech_saved_copier *c = t->copier;
+    int64_t most = (int64_t)(c->window_bytes / t->wanted_bytes);
+    for (int64_t part; n > 0; n -= part) {
+        part = n < most ? n : most;
+        size_t bytes = (size_t)part * t->wanted_bytes;
+        if (t->writes) ECH_TRY(c->copy(c->context, c->window, memory, bytes));
+        convert(t, c->window, stored, part);
+        if (!t->writes) ECH_TRY(c->copy(c->context, memory, c->window, bytes));
+        memory += bytes;
+        stored += (size_t)part * t->stored_bytes;
+    }
+    return ECH_OK;
+}
+
+/* Moves n elements between memory, from its element number `at` on, and the form in the file. */
 static ech_status take(const transfer *t, int64_t at, char *stored, int64_t n)
 {
-    size_t bytes = (size_t)n * t->wanted_bytes;
     char *memory = t->data + (size_t)at * t->wanted_bytes;
-    char *host = t->copier ? t->staged : memory;
-    if (t->copier && t->writes) ECH_TRY(t->copier->copy(t->copier->context, host, memory, bytes));
-    convert(t, host, stored, n);
-    return t->copier && !t->writes ? t->copier->copy(t->copier->context, memory, host, bytes)
-                                   : ECH_OK;
+    if (t->copier) return convert_there(t, memory, stored, n);
+    convert(t, memory, stored, n);
+    return ECH_OK;
 }
 
 /* Reads or writes n elements as they are stored, which begin at element `at` of the whole tensor. What is checked and
@@ -160,10 +172,8 @@ static ech_status move_boxes(transfer t, const ech_saved_tensor *tensor)
 {
     ECH_TRY(ech_transfer_check(tensor));
     ECH_FREED char *buffer = ech_calloc(BUFFER, 1);
-    ECH_FREED char *staged = tensor->copier ? ech_calloc(BUFFER, WIDENING) : NULL;
     t.name = tensor->name;
     t.copier = tensor->copier;
-    t.staged = staged;
     t.wanted = tensor->dtype;
     t.stored_bytes = ech_dtype_bytes(t.stored);
     t.wanted_bytes = ech_dtype_bytes(t.wanted);

@@ -2,42 +2,76 @@
  *
  * Batches in, logits out: LOAD, LOGITS.
  */
+#include <string.h>
+
 #include "exec/state.h"
 
-/* One step's rows of samples of T tokens each: their positions. */
-static void load_rows(ech_exec *exec, ech_queue *queue, int micro, char *to, const char *from,
-                      size_t item)
+/* A value that a LOAD fills, and where it is staged. */
+typedef struct part {
+    ech_slot slot;
+    int micro, value;
+    char *staged;
+} part;
+
+/* Calls `does` for each. batch NULL: sampling's token. */
+static void each_part(ech_exec *exec, const ech_step *step, const ech_batch *batch,
+                      void (*does)(ech_exec *exec, const part *p, const ech_batch *batch))
 {
     const ech_list *list = exec->list;
-    ech_rows rows = ech_exec_rows(exec, micro);
+    if (step->scratch < 0) return;
+    part p = {.staged = ech_exec_address(exec, step, step->scratch)};
+    for (; p.slot < ECH_BATCH_SLOTS; p.slot++) {
+        int chunks = ech_slot_is_whole(p.slot) ? 1 : list->numbering.sequence_chunks;
+        for (int c = 0; list->batch[p.slot] >= 0 && c < chunks; c++) {
+            p.micro = step->micro + c;
+            p.value = ech_list_batch(list, p.slot, p.micro);
+            does(exec, &p, batch);
+            p.staged += ech_plan_value(exec->plan, list, p.value)->bytes;
+        }
+    }
+}
+
+/* One step's rows of samples of T tokens each: their positions. */
+static void gather_rows(const ech_exec *exec, const part *p, const char *from, size_t item)
+{
+    char *to = p->staged;
+    ech_rows rows = ech_exec_rows(exec, p->micro);
     size_t first = (size_t)rows.split * item, second = (size_t)(rows.tokens - rows.split) * item;
-    for (int64_t b = 0; b < list->extent.batch; b++) {
+    for (int64_t b = 0; b < exec->list->extent.batch; b++) {
         const char *sample = from + (size_t)(b * rows.whole) * item;
-        exec->device->copy(queue, to, sample + (size_t)rows.start[0] * item, first);
-        if (second)
-            exec->device->copy(queue, to + first, sample + (size_t)rows.start[1] * item, second);
+        memcpy(to, sample + (size_t)rows.start[0] * item, first);
+        if (second) memcpy(to + first, sample + (size_t)rows.start[1] * item, second);
         to += first + second;
     }
 }
 
-/* The step's micro-batch, by sequence chunks or of whole samples, copied to its values. */
-static void load_slot(ech_exec *exec, const ech_step *step, ech_slot slot, const void *from)
+/* Of the step's micro-batch, by sequence chunks or of whole samples. */
+static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
 {
     const ech_list *list = exec->list;
-    if (list->batch[slot] < 0) return;
-    size_t item = ech_dtype_bytes(slot == ECH_WEIGHTS ? ECH_F32 : ECH_I32);
-    size_t samples = (size_t)(list->extent.batch * list->extent.sequence) * item;
-    size_t before = (size_t)ech_micro_at(list->numbering, step->micro).micro_batch;
-    const char *read = (const char *)from + before * samples;
-    bool whole = ech_slot_is_whole(slot);
-    ech_queue *queue = ech_exec_queue(exec, step);
-    for (int c = 0; c < (whole ? 1 : list->numbering.sequence_chunks); c++) {
-        char *to = ech_exec_touch(exec, ech_list_batch(list, slot, step->micro + c));
-        if (whole)
-            exec->device->copy(queue, to, read, samples);
-        else
-            load_rows(exec, queue, step->micro + c, to, read, item);
+    if (!batch) {
+        memcpy(p->staged, &exec->token, sizeof exec->token);
+        return;
     }
+    const void *const from[ECH_BATCH_SLOTS] = {[ECH_TOKENS] = batch->tokens,
+                                               [ECH_TARGETS] = batch->targets,
+                                               [ECH_WEIGHTS] = batch->weights,
+                                               [ECH_STARTS] = batch->starts};
+    size_t item = ech_dtype_bytes(p->slot == ECH_WEIGHTS ? ECH_F32 : ECH_I32);
+    size_t samples = (size_t)(list->extent.batch * list->extent.sequence) * item;
+    size_t before = (size_t)ech_micro_at(list->numbering, p->micro).micro_batch;
+    const char *read = (const char *)from[p->slot] + before * samples;
+    if (ech_slot_is_whole(p->slot))
+        memcpy(p->staged, read, samples);
+    else
+        gather_rows(exec, p, read, item);
+}
+
+static void put_part(ech_exec *exec, const part *p, const ech_batch *batch)
+{
+    (void)batch;
+    exec->device->copy(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_touch(exec, p->value), p->staged,
+                       (size_t)ech_plan_value(exec->plan, exec->list, p->value)->bytes);
 }
 
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out)
@@ -45,22 +79,22 @@ ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_b
     return ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, out);
 }
 
+static ech_status gather(ech_exec *exec, const ech_step *step)
+{
+    const ech_batch *batch = NULL;
+    if (exec->list->purpose != ECH_GENERATE) ECH_TRY(ech_exec_find_batch(exec, step, &batch));
+    each_part(exec, step, batch, gather_part);
+    return ECH_OK;
+}
+
+/* What the host gathers is put on the queue like what is copied: the staging and the loader's batch are there for the
+ * next micro-batch when the queue is there, and the thread that puts steps on queues never waits. */
 ech_status ech_handle_LOAD(ech_exec *exec, const ech_step *step)
 {
-    if (exec->list->purpose == ECH_GENERATE) {
-        int value = exec->list->batch[ECH_TOKENS];
-        ech_queue *queue = ech_exec_queue(exec, step);
-        exec->device->copy(queue, ech_exec_touch(exec, value), &exec->token, sizeof exec->token);
-        exec->device->copy(queue, &ech_exec_row(exec, 0)->position, &exec->position,
-                           sizeof exec->position);
-        return ECH_OK;
-    }
-    const ech_batch *batch;
-    ECH_TRY(ech_exec_find_batch(exec, step, &batch));
-    load_slot(exec, step, ECH_TOKENS, batch->tokens);
-    load_slot(exec, step, ECH_TARGETS, batch->targets);
-    load_slot(exec, step, ECH_WEIGHTS, batch->weights);
-    load_slot(exec, step, ECH_STARTS, batch->starts);
+    if (step->scratch >= 0) ech_exec_touch(exec, step->scratch);
+    ech_exec_put(exec, step, gather);
+    each_part(exec, step, NULL, put_part);
+    if (exec->list->purpose == ECH_GENERATE) ech_scalars_put_position(exec, step);
     return ECH_OK;
 }
 
@@ -80,7 +114,7 @@ static ech_dtype dtype_of_logits(const ech_plan *plan)
 ech_status ech_handle_LOGITS(ech_exec *exec, const ech_step *step)
 {
     size_t item = ech_dtype_bytes(dtype_of_logits(exec->plan));
-    exec->device->copy(ech_exec_queue(exec, step), exec->staged_logits,
+    exec->device->copy(ech_exec_queue(exec, step), ech_exec_look(exec, exec->plan->logits + 1),
                        ech_exec_touch(exec, exec->list->logits),
                        (size_t)exec->plan->model->vocabulary * item);
     return ECH_OK;
@@ -89,6 +123,7 @@ ech_status ech_handle_LOGITS(ech_exec *exec, const ech_step *step)
 void ech_logits_take(ech_exec *exec)
 {
     if (exec->list->kind == ECH_LIST_GENERATE)
-        ech_convert(exec->staged_logits, dtype_of_logits(exec->plan), exec->logits, ECH_F64,
+        ech_convert(ech_exec_look(exec, exec->plan->logits + 1), dtype_of_logits(exec->plan),
+                    ech_exec_look(exec, exec->plan->logits), ECH_F64,
                     exec->plan->model->vocabulary);
 }

@@ -254,10 +254,6 @@ static ech_status setup_exec(ech_exec *exec)
     ech_views_create(exec);
     name_positions(exec);
     ech_window_create(exec);
-    exec->logits =
-        ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
-    exec->staged_logits =
-        ech_pool_alloc(exec->pool, (size_t)plan->model->vocabulary * sizeof *exec->logits);
     return start_engines(exec);
 }
 
@@ -371,7 +367,7 @@ void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context)
 
 const double *ech_exec_logits(const ech_exec *exec)
 {
-    return exec->logits;
+    return ech_exec_look(exec, exec->plan->logits);
 }
 
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now)

@@ -193,11 +193,22 @@ ech_status ech_queues_end(ech_exec *exec)
     return ECH_OK;
 }
 
-ech_status ech_exec_settle(ech_exec *exec)
+/* ---- what the host does in its turn ---- */
+
+typedef struct work {
+    ech_exec *exec;
+    const ech_step *step;
+    ech_work *body;
+} work;
+
+static void do_work(void *argument)
 {
-    exec->host_waits++;
-    if (exec->device->is_immediate) return ECH_OK;
-    ech_event *reached = exec->events.queue[ECH_LANE_COMPUTE];
-    exec->device->record(reached, exec->on[ECH_LANE_COMPUTE].queue);
-    return exec->device->synchronize(reached);
+    const work *w = argument;
+    if (!ech_exec_has_failed(w->exec)) ech_exec_fail(w->exec, w->body(w->exec, w->step));
+}
+
+void ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body)
+{
+    work w = {exec, step, body};
+    exec->device->call(ech_exec_queue(exec, step), do_work, &w, sizeof w);
 }

@@ -17,8 +17,7 @@ static size_t row_bytes(const ech_exec *exec)
 void ech_scalars_create(ech_exec *exec)
 {
     exec->scalars = ech_exec_look(exec, exec->plan->scalars);
-    exec->staged =
-        ech_pool_alloc(exec->pool, (size_t)exec->plan->persistent.at[exec->plan->scalars].bytes);
+    exec->staged = ech_exec_look(exec, exec->plan->staged);
 }
 
 ech_scalar_row *ech_exec_row(const ech_exec *exec, int turn)
@@ -48,13 +47,18 @@ static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
     row->withheld = exec->scanning;
 }
 
-ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
+static void put_row(ech_exec *exec, const ech_step *step)
+{
+    exec->device->copy(ech_exec_queue(exec, step), ech_exec_row(exec, step->turn),
+                       staged_row(exec, step->turn), row_bytes(exec));
+}
+
+/* Put on the queue, since the loader keeps a turn's batch until the next turn's is asked for. */
+static ech_status stage_row(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *row = staged_row(exec, step->turn);
     const ech_batch *batch;
-    if (step->turn > 0) ECH_TRY(ech_exec_settle(exec)); /* LOAD copies from the batch before */
     ECH_TRY(ech_exec_find_batch(exec, step, &batch));
-    ech_exec_mark(exec, step->tick);
     memset(row, 0, row_bytes(exec));
     row->tokens = batch->step_tokens;
     row->step = exec->step + step->turn;
@@ -62,9 +66,23 @@ ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
     row->save_now = exec->ask_save;
     row->save_failed = ech_saver_has_failed(&exec->saver);
     if (exec->list->kind == ECH_LIST_TRAIN) stage_update(exec, step->turn, row);
-    exec->device->copy(ech_exec_queue(exec, step), ech_exec_row(exec, step->turn), row,
-                       row_bytes(exec));
     return ECH_OK;
+}
+
+ech_status ech_handle_COUNT(ech_exec *exec, const ech_step *step)
+{
+    ech_exec_put(exec, step, stage_row);
+    ech_exec_mark(exec, step->tick);
+    put_row(exec, step);
+    return ECH_OK;
+}
+
+/* Of sampling, whose lists have no COUNT. */
+void ech_scalars_put_position(ech_exec *exec, const ech_step *step)
+{
+    staged_row(exec, step->turn)->position = exec->position;
+    exec->device->copy(ech_exec_queue(exec, step), &ech_exec_row(exec, step->turn)->position,
+                       &staged_row(exec, step->turn)->position, sizeof exec->position);
 }
 
 /* ---- NORM, NORM_SUM, CLIP ---- */

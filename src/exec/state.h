@@ -172,11 +172,8 @@ struct ech_exec {
     ech_loader *loader[ECH_PURPOSES];
     int32_t token; /* ech_exec_set_token, also position */
     int64_t position;
-    double *logits;      /* [V] */
-    void *staged_logits; /* the same as the device has them */
     /* How checkpoints are copied: by the rank's own thread, and by the one that writes them. */
     ech_saved_copier copier[2];
-    char *window; /* [ECH_WINDOW_BYTES] host memory, by way of which the host sees the device's */
     ech_saver saver;
     bool ask_stop, ask_save; /* ech_exec_ask */
     ech_readings *readings;  /* [turns of the train list] */
@@ -200,13 +197,14 @@ struct ech_exec {
 /* The samples and positions of the rows that this rank computes of `micro` (as in ech_numbering) of the list: those of
  * its context rank and sequence chunk, or in ECH_LIST_GENERATE that of its one token. */
 ech_rows ech_exec_rows(const ech_exec *exec, int micro);
-enum { ECH_WINDOW_BYTES = 64 << 10 };
 
 /* The queue on which the step's work is put. */
 ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step);
 /* The batch of the step's turn. It stays until that of the next turn is asked for. */
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out);
 void ech_scalars_create(ech_exec *exec);
+/* ech_exec_set_token's position, to the device. */
+void ech_scalars_put_position(ech_exec *exec, const ech_step *step);
 /* NORM of one parameter: its squares, from the sums of its blocks. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);
 /* The turn's update: all that changes from turn to turn by its place among the scalars. */
@@ -251,8 +249,10 @@ void ech_exec_fail(ech_exec *exec, ech_status status);
 /* Puts a step of the compute lane on the board as the rank's position. */
 void ech_exec_show_position(ech_exec *exec, const ech_step *step);
 
-/* For what the host does with device memory between lists: waits for what is on the compute lane's queue. */
-ech_status ech_exec_settle(ech_exec *exec);
+/* The step's queue calls what the host does, when it is there: host memory is in the queue's order then, and the thread that
+ * puts steps there goes on. If `body` fails the run does. It touches no device memory. */
+typedef ech_status ech_work(ech_exec *exec, const ech_step *step);
+void ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
 /* Makes queues for all lists, and unless the device is immediate events for a list of so many steps and ticks. */
 ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
 /* For the step's own lane: whether a REDUCE_GRADS has begun ahead. */

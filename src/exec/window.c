@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the host reads and writes device memory: through a window of host memory, of fixed size.
+ * How the host reads and writes device memory: through a window of the host arena, of fixed size. The rank's own thread
+ * has it, and while that waits for a checkpoint the one that writes it.
  */
 #include <string.h>
 
@@ -21,9 +22,9 @@ static ech_status copy_for_saver(void *context, void *to, const void *from, size
 
 void ech_window_create(ech_exec *exec)
 {
-    exec->window = ech_pool_alloc(exec->pool, ECH_WINDOW_BYTES);
-    exec->copier[0] = (ech_saved_copier){exec, copy_for_rank};
-    exec->copier[1] = (ech_saved_copier){exec, copy_for_saver};
+    char *window = ech_exec_look(exec, exec->plan->window);
+    exec->copier[0] = (ech_saved_copier){exec, copy_for_rank, window, ECH_WINDOW_BYTES};
+    exec->copier[1] = (ech_saved_copier){exec, copy_for_saver, window, ECH_WINDOW_BYTES};
 }
 
 void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes)
@@ -47,13 +48,14 @@ static void convert(const ech_tensor *x, char *window, double *numbers, int64_t 
 
 static void move(ech_exec *exec, const ech_tensor *x, double *numbers, bool reads)
 {
+    char *window = ech_exec_look(exec, exec->plan->window);
     int64_t item = (int64_t)ech_dtype_bytes(x->dtype), most = ECH_WINDOW_BYTES / item;
     for (int64_t at = 0, n, all = ech_tensor_count(x); at < all; at += n) {
         n = all - at < most ? all - at : most;
         char *device = (char *)x->data + at * item;
-        if (reads) ech_exec_copy(exec, exec->window, device, (size_t)(n * item));
-        convert(x, exec->window, numbers + at, n, reads);
-        if (!reads) ech_exec_copy(exec, device, exec->window, (size_t)(n * item));
+        if (reads) ech_exec_copy(exec, window, device, (size_t)(n * item));
+        convert(x, window, numbers + at, n, reads);
+        if (!reads) ech_exec_copy(exec, device, window, (size_t)(n * item));
     }
 }
 

@@ -63,6 +63,25 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
     }
 }
 
+/* Sampling is one rank's. */
+static bool samples(const ech_plan_request *request)
+{
+    return request->forward_only && request->layout->world == 1;
+}
+
+/* What the host puts and fetches, but for batches. */
+static void plan_staging(ech_plan *plan, const ech_plan_request *request)
+{
+    int64_t rows = plan->persistent.at[plan->scalars].bytes;
+    int64_t logits = plan->model->vocabulary * (int64_t)sizeof(double);
+    plan->staged = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 0, rows);
+    plan->window = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 1, ECH_WINDOW_BYTES);
+    plan->logits = -1;
+    if (!samples(request)) return;
+    plan->logits = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 2, logits);
+    ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 3, logits); /* no type is wider */
+}
+
 static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
 {
     bool forward_only = request->forward_only;
@@ -76,6 +95,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
                          ? -1
                          : ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 1,
                                                    plan->norm_partials * (int64_t)sizeof(double));
+    plan_staging(plan, request);
     for (size_t i = 0; i < params && plan->snapshots; i++) ech_plan_snapshot(plan, (int)i);
 }
 
@@ -177,12 +197,6 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
-}
-
-/* Sampling is one rank's. */
-static bool samples(const ech_plan_request *request)
-{
-    return request->forward_only && request->layout->world == 1;
 }
 
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)

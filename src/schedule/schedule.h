@@ -98,6 +98,8 @@ typedef enum ech_scalar {
     ECH_SCALARS = offsetof(ech_scalar_row, squares) / sizeof(double)
 } ech_scalar;
 
+enum { ECH_WINDOW_BYTES = 1 << 20 };
+
 /* Kinds of bars in timelines, in colours that colour-blind readers can tell apart. */
 typedef enum ech_bar_kind {
 #define X(name, text, colour, meaning) ECH_BAR_##name,
@@ -146,7 +148,7 @@ typedef struct ech_step {
     int first_call, calls;
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
     int first_access, accesses; /* in list.access */
-    int scratch;                /* value; -1: none */
+    int scratch;                /* value: scratch, or of LOAD its staging; -1: none */
     int tick;                   /* the first of its ticks (ech_step_ticks) */
 } ech_step;
 
@@ -370,7 +372,11 @@ typedef struct ech_plan {
     /* [blocks] The block whose input is kept for the recomputation of this one: itself, or the first of its segment.
      * -1: the block is not recomputed, or is not this rank's. */
     int *segment;
-    int scalars;  /* persistent value: an ech_scalar_row for each turn */
+    int scalars; /* persistent value: an ech_scalar_row for each turn */
+    int staged; /* persistent value of the host: the same rows, as COUNT puts and READ fetches them */
+    /* Two persistent values of the host, of ECH_LIST_GENERATE: a row of logits in fp64, and as the device has it. -1: none. */
+    int logits;
+    int window; /* persistent value of the host, of ECH_WINDOW_BYTES, by way of which it sees the device's */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes

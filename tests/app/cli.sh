@@ -273,7 +273,11 @@ expect 0 "999 more ranks like it" timeout 60 "$echelon" plan run.yaml --ranks 10
 expect_once 2 "memory.device_limit = 10KiB" "$echelon" plan run.yaml memory.device_limit=10KiB
 expect_once 2 "memory.device_limit = 10KiB" "$echelon" train run.yaml --ranks 2 \
     memory.device_limit=10KiB
-for kind in parameters optimizer gradients activations arena; do
+expect_once 2 "memory.host_limit = 10KiB: rank 0 needs .* of the host" "$echelon" plan run.yaml memory.host_limit=10KiB
+expect_once 2 "memory.host_limit = 10KiB" "$echelon" train run.yaml --ranks 2 memory.host_limit=10KiB
+expect 0 "host arena +[0-9.]+ " "$echelon" plan run.yaml memory.host_limit=1GiB
+expect 0 ", of the host 1.0 GiB" "$echelon" plan run.yaml memory.host_limit=1GiB
+for kind in parameters optimizer gradients activations "device arena"; do
     expect 2 "$kind +[0-9.]+ " "$echelon" plan run.yaml memory.device_limit=10KiB
 done
 expect 0 '"version": 1' "$echelon" plan run.yaml --ranks 2 --json --steps

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What is put on queues in a list is the same in every step: the same functions, arguments and addresses, and the host
- * waits once a turn. So a device could record a list once and replay it. Only what LOAD reads of the host lies elsewhere
- * each time.
+ * waits once. So a device could record a list once and replay it. What copies read of the host is in its arena, too.
  *
  * And whatever would be told as an argument, not read on the device, is found: three rows are told so.
  */
@@ -124,9 +123,8 @@ static void recording_call(ech_queue *queue, void (*function)(void *argument), v
 
 static void recording_copy(ech_queue *queue, void *to, const void *from, size_t bytes)
 {
-    bool is_device = under->reach(from) != from;
     if (!enter_transfer(to, from, bytes))
-        enter(queue, &(piece){.to = to, .from = is_device ? from : NULL, .bytes = bytes});
+        enter(queue, &(piece){.to = to, .from = from, .bytes = bytes});
     under->copy(queue, to, from, bytes);
 }
 
@@ -192,7 +190,7 @@ static ech_status run_lists(const ech_session *s, trial *t, record *r)
         r->run = -1;
         ECH_TRY(status);
         waits = ech_exec_host_waits(s->exec) - waits;
-        ECH_ASSERT(waits == s->plan->list[t->list].turns);
+        ECH_ASSERT(waits == 1);
         if (r == t->record)
             t->loss[run] = t->list == ECH_LIST_GENERATE ? ech_exec_logits(s->exec)[0]
                                                         : ech_exec_readings(s->exec)->loss;

@@ -16,7 +16,7 @@
 static bool is_of_model(ech_memory_kind kind)
 {
     return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_OPTIMIZER ||
-           kind == ECH_MEMORY_GRADIENTS || kind == ECH_MEMORY_SNAPSHOT;
+           kind == ECH_MEMORY_GRADIENTS || ech_memory_space(kind) == ECH_SPACE_HOST;
 }
 
 static int64_t persistent_bytes(const ech_plan *plan)

@@ -43,14 +43,27 @@ static void make_batches(ech_accessor *a)
     }
 }
 
+/* The host gathers the micro-batch's values in staging, one after the other, before they are copied. */
 static void touch_batch(ech_accessor *a)
 {
+    int64_t bytes = 0;
     if (a->step->micro == 0) make_batches(a);
     for (ech_slot slot = 0; slot < ECH_BATCH_SLOTS; slot++) {
         int chunks = ech_slot_is_whole(slot) ? 1 : a->list->numbering.sequence_chunks;
-        for (int c = 0; a->list->batch[slot] >= 0 && c < chunks; c++)
-            ech_access_value(a, ech_list_batch(a->list, slot, a->step->micro + c), true);
+        for (int c = 0; a->list->batch[slot] >= 0 && c < chunks; c++) {
+            int value = ech_list_batch(a->list, slot, a->step->micro + c);
+            bytes += ech_plan_value(a->plan, a->list, value)->bytes;
+            ech_access_value(a, value, true);
+        }
     }
+    if (!bytes) return;
+    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STAGING,
+                                                     .block = -1,
+                                                     .local = -1,
+                                                     .micro = a->step->micro,
+                                                     .index = -1,
+                                                     .bytes = bytes});
+    ech_access_value(a, a->step->scratch, true);
 }
 
 static void print_load(const ech_step *step, ech_text *out)
