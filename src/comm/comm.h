@@ -142,10 +142,10 @@ ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
 /* Checks the deadline for callers that poll with ech_comm_test; `seconds`: for how long nothing has completed that
  * they poll. Errors: those of ech_comm_wait, once `seconds` exceeds the deadline and the request is not done. */
 ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds);
-/* For callers that poll a device: checks the deadline; `seconds`: for how long nothing has ended there. peer: the rank
- * for whose data it waits; -1: for none. Puts the mark of ech_comm_set_wait. Errors: ECH_ECOMM past the deadline, with a
- * report; ECH_EABORTED. All transfers of this endpoint are cancelled then. */
-ech_status ech_comm_stalled(ech_comm *comm, int peer, double seconds);
+/* For callers that poll a device: checks the deadline; `seconds`: for how long nothing has ended there. peers[n]: the ranks of
+ * which one has not sent what it waits for; 0: it waits for none. Puts the mark of ech_comm_set_wait. Errors: ECH_ECOMM past
+ * the deadline, with a report; ECH_EABORTED. All transfers of this endpoint are cancelled then. */
+ech_status ech_comm_stalled(ech_comm *comm, const int *peers, int n, double seconds);
 /* Waits for all n requests. Errors: ECH_ECOMM past the deadline, with a report of all ranks' positions;
  * ECH_EABORTED. On any error, also in another thread, all transfers of this endpoint are cancelled. */
 ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);

@@ -136,8 +136,17 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
     return fail_deadline(comm, request, &point_to_point);
 }
 
-ech_status ech_comm_stalled(ech_comm *comm, int peer, double seconds)
+/* The first that does not wait itself, else the first of all; -1: there is none. */
+static int choose_peer(const ech_comm *comm, const int *peers, int n)
 {
+    for (int i = 0; i < n; i++)
+        if (!ech_board_waits(comm->board, peers[i], ECH_BOARD_RANK)) return peers[i];
+    return n > 0 ? peers[0] : -1;
+}
+
+ech_status ech_comm_stalled(ech_comm *comm, const int *peers, int n, double seconds)
+{
+    int peer = choose_peer(comm, peers, n);
     ECH_FREED_TEXT where = {0};
     ech_comm_set_wait(comm, peer);
     if (seconds <= comm->deadline) return ECH_OK;
@@ -165,7 +174,7 @@ ech_status ech_comm_settle(ech_comm *comm, const ech_comm_queue *on)
         ECH_TRY(on->device->query(on->mark, &reached));
         if (reached) return ECH_OK;
         if (ech_comm_is_over(comm)) return ECH_EABORTED;
-        ECH_TRY(ech_comm_stalled(comm, -1, ech_clock_now() - began));
+        ECH_TRY(ech_comm_stalled(comm, NULL, 0, ech_clock_now() - began));
         nanosleep(&(struct timespec){.tv_nsec = FIRST_NAP_NS}, NULL);
     }
 }

@@ -291,6 +291,7 @@ void ech_exec_destroy(ech_exec *exec)
     for (int i = 0; i < ECH_ENGINES; i++)
         if (exec->engine[i].started) pthread_join(exec->engine[i].thread, NULL);
     ech_saver_free(&exec->saver);
+    if (!ech_queues_are_idle(exec)) return; /* a device that hangs keeps all of it */
     for (int i = 0; i < ECH_CHANNELS; i++)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);

@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "exec/state.h"
 
 /* How long the host sleeps before it asks again whether the list has ended. */
 enum { NAP_NS = 20000 };
+/* Seconds without progress until the board shows for whom the device waits. */
+static const double report_seconds = 10e-3;
 
 /* ---- which queue ---- */
 
@@ -80,6 +83,8 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
     for (int q = 0; q < count_queues(exec); q++)
         if (exec->on[q].queue)
             exec->device->call(exec->on[q].queue, prepare_thread, &exec, sizeof exec);
+    events->peers =
+        ech_pool_alloc(exec->pool, (size_t)exec->plan->layout->world * sizeof *events->peers);
     events->marked.at = ech_grow(NULL, &events->marked.capacity, ticks, sizeof(int));
     return ECH_OK;
 }
@@ -135,31 +140,89 @@ void ech_queues_begin(ech_exec *exec)
         if (exec->on[q].queue) exec->device->wait(exec->on[q].queue, exec->events.began);
 }
 
-/* Puts on the board the step at which the compute queue is. */
-static ech_status show_position(ech_exec *exec)
+/* ---- waits of the host ---- */
+
+static bool is_reached(const ech_exec *exec, int step)
 {
-    const ech_list *list = exec->list;
-    size_t *at = &exec->events.shown;
-    for (bool reached = true; *at < exec->events.put; ++*at) {
-        if (list->step.at[*at].lane != ECH_LANE_COMPUTE) continue;
-        ECH_TRY(exec->device->query(exec->events.ends[*at], &reached));
-        if (!reached) {
-            ech_exec_show_position(exec, &list->step.at[*at]);
-            return ECH_OK;
-        }
-    }
-    return ECH_OK;
+    bool reached;
+    return exec->device->query(exec->events.ends[step], &reached) != ECH_OK || reached;
 }
 
-/* The host waits for the list's end. */
-static ech_status wait_for_end(ech_exec *exec)
+/* Puts on the board the step at which the compute queue is. True: it has moved. */
+static bool show_position(ech_exec *exec)
 {
+    const ech_list *list = exec->list;
+    size_t *at = &exec->events.shown, before = *at;
+    while (*at < exec->events.put &&
+           (list->step.at[*at].lane != ECH_LANE_COMPUTE || is_reached(exec, (int)*at)))
+        ++*at;
+    if (*at < exec->events.put) ech_exec_show_position(exec, &list->step.at[*at]);
+    return *at > before;
+}
+
+/* The first step of its queue that has not ended. */
+static int first_of_queue(const ech_exec *exec, int step)
+{
+    const ech_step *steps = exec->list->step.at;
+    int s = 0;
+    while (s < step && (ech_step_queue(&steps[s]) != ech_step_queue(&steps[step]) ||
+                        atomic_load(&exec->done[s]) != exec->run || is_reached(exec, s)))
+        s++;
+    return s;
+}
+
+/* The step for whose own work the one waits at which the compute queue stands, or once that is done any other. NULL: none. */
+static const ech_step *find_standing(const ech_exec *exec)
+{
+    const ech_list *list = exec->list;
+    int s = (int)exec->events.shown, n = (int)list->step.n;
+    if (exec->events.shown >= exec->events.put)
+        for (s = 0; s < n && (atomic_load(&exec->done[s]) != exec->run || is_reached(exec, s));)
+            s++;
+    for (int before = -1; s < n && s != before;) {
+        const ech_step *step = &list->step.at[s = first_of_queue(exec, s)];
+        before = s;
+        for (int i = 0; i < step->afters; i++)
+            if (!is_reached(exec, list->after.at[step->first_after + i]))
+                s = list->after.at[step->first_after + i];
+    }
+    return s < n ? &list->step.at[s] : NULL;
+}
+
+/* The ranks that the step meets. */
+static int find_peers(const ech_exec *exec, const ech_step *step, int *peers)
+{
+    const ech_plan *plan = exec->plan;
+    int left = 0, n = 0;
+    if (step && (ech_step_sends(step) || ech_step_receives(step))) {
+        peers[0] = step->peer;
+        return 1;
+    }
+    if (step && ech_step_gathers(step))
+        n = ech_layout_members(plan->layout, plan->model, plan->rank, step->group, peers);
+    for (int i = 0; i < n; i++)
+        if (peers[i] != plan->rank) peers[left++] = peers[i];
+    return left;
+}
+
+/* Waits until the compute queue has got to the event. Past the deadline without any progress there the run fails. */
+static ech_status wait_for(ech_exec *exec, ech_event *event)
+{
+    double progress_at = ech_clock_now(), looked_at = progress_at;
     for (bool reached = false;;) {
-        ECH_TRY(exec->device->query(exec->events.queue[ECH_LANE_COMPUTE], &reached));
-        if (reached) return ECH_OK;
-        ECH_TRY(show_position(exec));
+        ECH_TRY(exec->device->query(event, &reached));
+        if (reached) break;
+        double now = ech_clock_now();
+        progress_at += ech_clock_take_gap(&looked_at, now);
+        if (show_position(exec)) progress_at = now;
+        if (now - progress_at > report_seconds) {
+            int n = find_peers(exec, find_standing(exec), exec->events.peers);
+            ECH_TRY(ech_comm_stalled(exec->comm, exec->events.peers, n, now - progress_at));
+        }
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
+    if (ech_clock_now() - progress_at > report_seconds) ech_comm_set_wait(exec->comm, -1);
+    return ECH_OK;
 }
 
 /* The list's times, from events. */
@@ -188,9 +251,16 @@ ech_status ech_queues_end(ech_exec *exec)
         exec->device->wait(compute, ends[q]);
     }
     exec->device->record(ends[ECH_LANE_COMPUTE], compute);
-    ECH_TRY(wait_for_end(exec));
+    ECH_TRY(wait_for(exec, ends[ECH_LANE_COMPUTE]));
     if (exec->records && !ech_exec_has_failed(exec)) take_times(exec);
     return ECH_OK;
+}
+
+bool ech_queues_are_idle(const ech_exec *exec)
+{
+    bool idle = true;
+    ech_event *end = exec->events.queue ? exec->events.queue[ECH_LANE_COMPUTE] : NULL;
+    return !end || (exec->device->query(end, &idle) == ECH_OK && idle);
 }
 
 /* ---- what the host does in its turn ---- */

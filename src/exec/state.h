@@ -65,6 +65,7 @@ typedef struct ech_events {
     ech_event **queue;          /* [queues] the end of what the run has put there */
     ech_event **begins, **ends; /* [steps of the list] */
     ech_event **marks;          /* [ticks of the list] */
+    int *peers;                 /* [world] for whom the device waits */
     ECH_LIST(int) marked;       /* ticks of this run whose event was recorded */
     size_t put,
         shown; /* steps of the list up to the last of the compute lane that was put; that was shown */
@@ -263,6 +264,8 @@ void ech_queues_destroy(ech_exec *exec);
 /* On a device that is not immediate: when a run begins, and its end, for which the host waits. Errors: of the device. */
 void ech_queues_begin(ech_exec *exec);
 ech_status ech_queues_end(ech_exec *exec);
+/* Whether no queue has work left: memory that such work touches is not given back. */
+bool ech_queues_are_idle(const ech_exec *exec);
 /* The step's queue waits for what the step comes after, all of which is complete. Does nothing where that is the end. */
 void ech_queue_await(ech_exec *exec, const ech_step *step);
 /* On a device that is not immediate: the step's beginning or end is recorded; the end of the compute lane's call at this

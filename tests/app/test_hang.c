@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device that hangs: work of rank 1 that never ends. No rank waits for a message then, since all has been put; the
+ * deadline ends the run all the same, and the blame is on rank 1, whichever rank comes to it first.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "app/fixture.h"
+
+enum { MOST_RANKS = 2, HUNG = 1, STEPS_BEFORE = 6 };
+
+/* Work that does not end before the test lets it. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int failed; /* ranks whose run has ended */
+    int ranks;
+} hang = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static const ech_device *queued;
+static _Thread_local int
+    steps_left; /* of the compute lane, until the device hangs; 0: it does not */
+
+static void await_all(void)
+{
+    pthread_mutex_lock(&hang.lock);
+    while (hang.failed < hang.ranks) pthread_cond_wait(&hang.changed, &hang.lock);
+    pthread_mutex_unlock(&hang.lock);
+}
+
+static void never_end(void *argument)
+{
+    (void)argument;
+    await_all();
+}
+
+static void hanging_record(ech_event *event, ech_queue *queue)
+{
+    if (steps_left > 0 && --steps_left == 0) queued->call(queue, never_end, &(char){0}, 1);
+    queued->record(event, queue);
+}
+
+typedef struct outcome {
+    ech_status status[MOST_RANKS];
+    char why[MOST_RANKS][400];
+} outcome;
+
+static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    outcome *out = context;
+    int rank = ech_comm_rank(comm);
+    ech_device device = *queued;
+    device.record = hanging_record;
+    ech_session s = {0};
+    ech_corpus *corpus;
+    ech_loader *loader;
+    ECH_TRY(ech_design_plan(design, rank, false, &s.plan));
+    ech_exec_setup setup = {
+        .config = design->config, .plan = s.plan, .device = &device, .comm = comm};
+    ECH_TRY(ech_exec_create(&setup, &s.exec));
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
+    ECH_TRY(ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader));
+    ECH_TRY(ech_exec_run(s.exec, ECH_LIST_INIT, 0));
+    steps_left = rank == HUNG % hang.ranks ? STEPS_BEFORE : 0;
+    out->status[rank] = ech_exec_run(s.exec, ECH_LIST_TRAIN, 0);
+    if (out->status[rank] != ECH_OK)
+        snprintf(out->why[rank], sizeof out->why[rank], "%s", ech_last_error());
+    pthread_mutex_lock(&hang.lock);
+    hang.failed++;
+    pthread_cond_broadcast(&hang.changed);
+    pthread_mutex_unlock(&hang.lock);
+    await_all();
+    /* It ends, so that nothing is kept. */
+    ech_status again = ech_exec_run(s.exec, ECH_LIST_TRAIN, 0);
+    ech_exec_destroy(s.exec);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+    ech_plan_destroy(s.plan);
+    return again;
+}
+
+static void check(const char *words, int ranks)
+{
+    char all[400], blame[40];
+    outcome out;
+    memset(&out, 0, sizeof out);
+    hang.failed = 0;
+    hang.ranks = ranks;
+    snprintf(all, sizeof all, "%s parallel.device=queued parallel.deadline=0.5", words);
+    snprintf(blame, sizeof blame, "held up by rank %d: ", HUNG % ranks);
+    ech_config *config = fixture_config("gpt2", all);
+    assert_int_not_equal(fixture_run(config, ranks, run_rank, &out), ECH_OK);
+    ech_config_destroy(config);
+    int reports = 0;
+    for (int r = 0; r < ranks; r++) {
+        assert_true(out.status[r] == ECH_ECOMM || out.status[r] == ECH_EABORTED);
+        if (out.status[r] != ECH_ECOMM) continue;
+        reports++;
+        assert_non_null(strstr(out.why[r], "has ended no work for 0.5 s"));
+        assert_non_null(strstr(out.why[r], blame));
+        assert_non_null(strstr(out.why[r], "parallel.deadline"));
+    }
+    assert_true(reports > 0);
+}
+
+static void test_a_device_that_hangs_is_ended(void **state)
+{
+    (void)state;
+    check("", 1);
+    check("parallel.pipeline=2 training.micro_batch_size=1", 2);
+    check("parallel.data=2 training.micro_batch_size=1", 2);
+    check("parallel.tensor=2 model.vocab_size=264", 2);
+}
+
+int main(void)
+{
+    queued = ech_device_find("queued");
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_device_that_hangs_is_ended)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
