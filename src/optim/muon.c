@@ -184,7 +184,8 @@ static double adjustment(const ech_optimizer_work *w)
     return w->update->match_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
 }
 
-/* p -= rate (adjustment x shard + decay p), which is a step of SGD without momentum. */
+/* p -= rate (adjustment x shard + decay p), which is a step of SGD without momentum. A withheld update withholds it alone:
+ * the iterations before it write to statistics and scratch, which nobody reads afterwards. */
 static void apply_matrix(const ech_optimizer_work *w)
 {
     ech_kernel_context *context = w->context;

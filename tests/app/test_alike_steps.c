@@ -53,7 +53,7 @@ static ech_status recording_queue_create(ech_queue **out)
 {
     ECH_TRY(under->queue_create(out));
     pthread_mutex_lock(&lock);
-    assert_true(owners < MOST_QUEUES);
+    ECH_ASSERT(owners < MOST_QUEUES);
     owner[owners].queue = *out;
     owner[owners++].record = own;
     pthread_mutex_unlock(&lock);
@@ -64,7 +64,7 @@ static ech_status recording_alloc(size_t bytes, void **out)
 {
     ECH_TRY(under->alloc(bytes, out));
     pthread_mutex_lock(&lock);
-    assert_true(arenas < MOST_ARENAS);
+    ECH_ASSERT(arenas < MOST_ARENAS);
     arena[arenas].begin = *out;
     arena[arenas].end = arena[arenas].begin + bytes;
     arena[arenas++].record = own;
