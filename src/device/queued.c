@@ -2,7 +2,8 @@
  *
  * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each queue is a thread that
  * rests for a random while before some of its work. So who relies on an order that no event makes is found out. How long
- * a queue rests depends on its number and on its work's alone.
+ * a queue rests depends on its rank, on its number and its work's there, and on the seed ECHELON_QUEUED_SEED (0 without)
+ * alone.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "device/cores.h"
 #include "device/walled.h"
 
@@ -32,14 +34,15 @@ struct ech_queue {
     pthread_cond_t changed;
     piece *first, **end; /* not begun */
     bool quit;
-    uint32_t number; /* of the queue */
+    ech_random_key
+        key; /* of its rests; step: the rank, stream: its number among those that the rank's thread made */
 };
 
 /* ---- queues ---- */
 
 static void rest(const ech_queue *queue, uint64_t work)
 {
-    uint32_t word = ech_random_word((ech_random_key){.stream = queue->number}, work);
+    uint32_t word = ech_random_word(queue->key, work);
     if (word % RESTS > 0) return;
     nanosleep(&(struct timespec){.tv_nsec = (long)(ech_random_unit(word) * LONGEST_NS)}, NULL);
 }
@@ -81,14 +84,27 @@ static void queue_destroy(ech_queue *queue)
     free(queue);
 }
 
+static ech_status read_seed(uint64_t *out)
+{
+    const char *text = getenv("ECHELON_QUEUED_SEED");
+    int64_t seed = 0;
+    if (text && !ech_text_to_int(text, &seed))
+        ECH_FAIL(ECH_EUSAGE, "ECHELON_QUEUED_SEED is \"%s\": give a whole number", text);
+    *out = (uint64_t)seed;
+    return ECH_OK;
+}
+
 static ech_status queue_create(ech_queue **out)
 {
-    static _Atomic uint32_t queues;
+    static _Thread_local uint32_t queues;
+    uint64_t seed;
+    ECH_TRY(read_seed(&seed));
     ech_queue *queue = ech_calloc(1, sizeof *queue);
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->changed, NULL);
     queue->end = &queue->first;
-    queue->number = queues++;
+    queue->key =
+        (ech_random_key){.seed = seed, .step = (uint32_t)ech_log_rank(), .stream = queues++};
     if (pthread_create(&queue->thread, NULL, queue_main, queue) != 0) {
         pthread_mutex_destroy(&queue->lock);
         pthread_cond_destroy(&queue->changed);
