@@ -184,6 +184,17 @@ void *ech_transfer_reach(const ech_request *request, const void *data)
     return request->on ? ech_device_reach(request->on->device, data) : (void *)(uintptr_t)data;
 }
 
+ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_device *device,
+                                 int ranks)
+{
+    bool moves = device->is_immediate || device->reach || backend->data;
+    if (moves || ranks == 1) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "parallel.comm = %s does not send memory of parallel.device = %s; set parallel.comm = "
+             "local, whose ranks are threads",
+             backend->name, device->name);
+}
+
 static bool is_put(const ech_request *request)
 {
     return request->on && !request->on->device->is_immediate;

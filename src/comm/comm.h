@@ -132,6 +132,10 @@ ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *da
                                ech_request *request);
 ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
                                   ech_request *request);
+/* Whether that many ranks can send each other a device's memory. Errors: ECH_EUNSUPPORTED: the backend puts nothing on
+ * queues, and the memory has no addresses of the processor. Not collective. */
+ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_device *device,
+                                 int ranks);
 /* Starts the transfer of data on `on` that peer, tag, bytes and sends of the request describe. On a device that is not
  * immediate it is done as soon as both sides have put it on their queues: ech_comm_wait then waits for the peer's host, not for
  * the data. The queue must live, and no later transfer of it may start on another thread, until then. */

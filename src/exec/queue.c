@@ -33,7 +33,9 @@ static ech_status make_queue(const ech_exec *exec, ech_comm_queue *on)
     if (on->queue) return ECH_OK;
     on->device = exec->device;
     ECH_TRY(exec->device->queue_create(&on->queue));
-    return exec->device->event_create(&on->mark);
+    ECH_TRY(exec->device->event_create(&on->mark));
+    exec->device->record(on->mark, on->queue); /* by this thread first: a device may make it now */
+    return ECH_OK;
 }
 
 static ech_status make_queues(ech_exec *exec)

@@ -261,12 +261,31 @@ static void each_side_waits_for_the_other(void **state)
         }
 }
 
+/* A device whose memory the processor does not see: ranks that are processes do not send it. */
+static void who_sends_what(void **state)
+{
+    (void)state;
+    ech_device far = *queued;
+    far.reach = NULL;
+    far.name = "cuda";
+    const ech_comm_backend *mpi = ech_comm_find("mpi"), *local = ech_comm_find("local");
+    assert_int_equal(ech_comm_check_device(local, &far, 2), ECH_OK);
+    assert_int_equal(ech_comm_check_device(mpi, &far, 1), ECH_OK);
+    assert_int_equal(ech_comm_check_device(mpi, queued, 2), ECH_OK);
+    assert_int_equal(ech_comm_check_device(mpi, ech_device_find("cpu"), 2), ECH_OK);
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_comm_check_device(mpi, &far, 2), ECH_EUNSUPPORTED);
+    ech_log_set_quiet(false);
+    assert_non_null(strstr(ech_last_error(), "set parallel.comm = local"));
+}
+
 int main(void)
 {
     queued = ech_device_find("queued");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_on_queues_have_the_same_bits),
         cmocka_unit_test(each_side_waits_for_the_other),
+        cmocka_unit_test(who_sends_what),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
