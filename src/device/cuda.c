@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -308,6 +309,30 @@ static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
     ech_device_cuda_check((int)cudaMemsetAsync(to, byte, bytes, queue->stream), "cudaMemsetAsync");
 }
 
+/* A call. */
+typedef struct piece {
+    void (*function)(void *argument);
+    max_align_t argument[];
+} piece;
+
+static void CUDART_CB do_piece(void *argument)
+{
+    piece *p = argument;
+    p->function(p->argument);
+    free(p);
+}
+
+static void call(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes)
+{
+    piece *p = ech_calloc(1, sizeof *p + bytes);
+    p->function = function;
+    memcpy(p->argument, argument, bytes);
+    use(queue->gpu);
+    if (!ech_device_cuda_check((int)cudaLaunchHostFunc(queue->stream, do_piece, p),
+                               "cudaLaunchHostFunc"))
+        free(p);
+}
+
 static void record(ech_event *event, ech_queue *queue)
 {
     use(queue->gpu);
@@ -367,6 +392,7 @@ const ech_device ech_device_cuda = {
     .event_destroy = event_destroy,
     .copy = copy,
     .fill = fill,
+    .call = call,
     .record = record,
     .wait = wait,
     .query = query,

@@ -61,8 +61,8 @@ typedef struct ech_device {
     void (*copy)(ech_queue *queue, void *to, const void *from, size_t bytes);
     void (*fill)(ech_queue *queue, void *to, unsigned char byte, size_t bytes);
     /* Calls a function with a copy of its argument, which is `bytes` long. The function may touch device memory where
-     * kernels run on the CPU; what it puts on its own queue is done at once, and it puts nothing on others. NULL: kernels
-     * run elsewhere. */
+     * kernels run on the CPU; what it puts on its own queue is done at once, and it puts nothing on others. Of other devices
+     * it asks nothing. */
     void (*call)(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes);
     /* Anew, if it was recorded before: queues that wait for what it was keep to that. */
     void (*record)(ech_event *event, ech_queue *queue);

@@ -1,0 +1,221 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What is to be shown on a GPU, in stages that are short and can be repeated alone. Each writes what it sees to FOLDER/STAGE.txt and
+# prints a table last. Runs in the repository, which it builds (build/release), and in the folder that tools/bundle.sh makes.
+#
+#   tools/gpu.sh [--out FOLDER] [--device NAME] [STAGE ...]       all stages, without one named
+#     facts      driver, libraries and where they are, rates of copies, links; that the programs run here
+#     rows       tests of the device and of every kernel row against the reference
+#     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
+#     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64
+#     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the CPU and back
+#     bench      GPT-2 124M in bf16, 0.5M tokens a step, with the step profile
+#   Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to try this script.
+set -uo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+out=gpu-results device=cuda stages=()
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --out) out=${2:?--out FOLDER}; shift ;;
+        --device) device=${2:?--device NAME}; shift ;;
+        facts | rows | sanitizer | verify | train | bench) stages+=("$1") ;;
+        *) sed -n '5,16s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
+    esac
+    shift
+done
+[ ${#stages[@]} -gt 0 ] || stages=(facts rows sanitizer verify train bench)
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+failures=0
+
+# ---- the programs: those of the folder where they run, otherwise built here ----
+
+build() { # ROOT
+    echo "building in $1/build/release" >&2
+    (cd "$1" && cmake --preset release -DECH_TESTS=ON && cmake --build --preset release -j "$(nproc)" \
+        --target echelon bench_device_copies gpu_tests) > "$out/build.txt" 2>&1 ||
+        { tail -n 30 "$out/build.txt" >&2; exit 1; }
+    echelon=$1/build/release/echelon tests=$1/build/release/tests benches=$1/build/release/bench
+}
+
+if [ -f "$here/run" ]; then
+    if "$here/echelon" --version > "$out/version.txt" 2>&1; then
+        echelon=$here/echelon tests=$here benches=$here
+    else
+        tail -n 3 "$out/version.txt" >&2
+        echo "the programs of $here do not run on this machine" >&2
+        mkdir -p "$out/source" && tar -C "$out/source" -xzf "$here/source.tar.gz" && build "$out/source"
+    fi
+else
+    build "$(dirname "$here")"
+fi
+
+# ---- how it is told ----
+
+# say WORD ...: a row of the stage's table
+say() {
+    printf '%s\n' "$*" >> "$table"
+}
+
+# try NAME COMMAND ...: a row, and whether it succeeds; what it prints goes to the stage's file
+try() {
+    local name=$1 begin=$SECONDS code=0
+    shift
+    { echo; echo "== $name: $*"; "$@"; } >> "$log" 2>&1 || code=$?
+    case $code in
+        0) say "$(printf '%-34s passed  %4d s' "$name" $((SECONDS - begin)))" ;;
+        77) say "$(printf '%-34s skipped' "$name")" ;;
+        *) say "$(printf '%-34s FAILED  %4d s, exit code %d' "$name" $((SECONDS - begin)) $code)"; failures=$((failures + 1)) ;;
+    esac
+    return $code
+}
+
+# ---- a run file and tokens: the stage's folder is the current one ----
+
+# write_run NAME: NAME.yaml, a small llama
+write_run() {
+    local name=$1
+    cat > "$name.yaml" <<Y
+model: {architecture: llama, hidden_size: 128, num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 4}
+data: {train: text, sequence_length: 64}
+training: {steps: 20, global_batch_size: 16, micro_batch_size: 4}
+optimizer: {learning_rate: 1e-3, clip_norm: 1, schedule: constant}
+parallel: {comm: local, share_device: true, device: $device}
+log: {directory: runs/$name, every: 1}
+Y
+}
+
+make_tokens() {
+    [ -e text.txt ] || awk 'BEGIN { s = 1; for (i = 0; i < 60000; i++) { s = (s * 16807) % 2147483647
+        printf "%s%s", s % 5000, i % 12 == 11 ? ".\n" : " " } }' > text.txt
+    [ -e text.json ] || "$echelon" data text.txt text >> "$log" 2>&1
+}
+
+# run NAME WORD ...: trains it
+run() {
+    local name=$1
+    shift
+    "$echelon" train "$name.yaml" "$@"
+}
+
+losses() { # RUN
+    grep -o '"loss": *[0-9.e+-]*' "runs/$1/metrics.jsonl" | sed 's/.*: *//'
+}
+
+# near A B TOLERANCE: the losses of two runs, relative to each other
+near() {
+    paste <(losses "$1") <(losses "$2") | awk -v t="$3" '
+        NF == 2 { d = ($1 > $2 ? $1 - $2 : $2 - $1) / $2; if (d > most) most = d; n++ }
+        END { printf "%d losses, at most %.2g apart\n", n, most; exit !(n > 0 && most <= t) }'
+}
+
+same() { # A B: bit for bit
+    [ -n "$(losses "$1")" ] && cmp <(losses "$1") <(losses "$2")
+}
+
+# ---- stages ----
+
+facts() {
+    {
+        date -u; uname -a; ldd --version | head -1; nproc; "$echelon" --version
+        cat "$here/FACTS" 2>/dev/null
+        nvidia-smi; nvidia-smi topo -m; nvidia-smi nvlink --status
+    } >> "$log" 2>&1
+    say "$("$echelon" --version | sed -n 's/^cuda: *//p')"
+    say "$(nvidia-smi --query-gpu=index,name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null || echo "no nvidia-smi")"
+    say "glibc $(ldd --version | sed -n '1s/.* //p'), $(nproc) cores"
+    [ -x "$benches/bench_device_copies" ] &&
+        try "rates of copies" "$benches/bench_device_copies" "$device" && say "$(sed -n '/of the device/,$p' "$log" | head -5)"
+}
+
+# Every test program that is about a GPU; their own words are in the log.
+rows() {
+    local program
+    for program in "$tests"/test_device_cuda* "$tests"/test_kernel_cuda*; do
+        [ -x "$program" ] && try "$(basename "$program")" "$program"
+    done
+}
+
+sanitizer() {
+    local tool program checker
+    checker=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
+    [ -n "$checker" ] || { say "compute-sanitizer is not here (it comes with CUDA's toolkit)"; return; }
+    for tool in memcheck racecheck initcheck; do
+        for program in "$tests"/test_kernel_cuda*; do
+            [ -x "$program" ] && try "$tool $(basename "$program")" "$checker" --tool "$tool" --target-processes all \
+                --error-exitcode 1 "$program"
+        done
+    done
+}
+
+verify() {
+    local layout
+    write_run verify
+    for layout in "" "parallel.pipeline=2" "parallel.tensor=2" "parallel.tensor=2 parallel.sequence=keep" \
+        "parallel.context=2" "parallel.data=2" "parallel.pipeline=2 parallel.tensor=2" "parallel.pipeline=4 parallel.schedule=zero-bubble" \
+        "parallel.pipeline=2 parallel.schedule=pipedream" "parallel.pipeline=2 parallel.schedule=pipedream-2bw" \
+        "memory.recompute=full" "parallel.data=2 memory.sequence_chunks=2"; do
+        # shellcheck disable=SC2086
+        try "verify ${layout:-one rank}" "$echelon" verify verify.yaml model.hidden_size=64 \
+            data.sequence_length=32 training.global_batch_size=8 training.micro_batch_size=2 $layout
+    done
+}
+
+train() {
+    local type
+    for type in fp32 bf16; do
+        write_run "$type"
+        rm -rf "runs/$type" "runs/$type-again" "runs/$type-cpu"
+        try "$type on $device" run "$type" precision.compute=$type
+        try "$type again" run "$type" precision.compute=$type log.directory="runs/$type-again"
+        try "$type: bits from run to run" same "$type" "$type-again"
+        try "$type on the CPU" run "$type" precision.compute=$type log.directory="runs/$type-cpu" parallel.device=cpu
+        try "$type: losses beside the CPU's" near "$type" "$type-cpu" "$([ $type = fp32 ] && echo 1e-4 || echo 3e-2)"
+    done
+    # On the CPU to step 10, on the device to 15, and on the CPU again.
+    write_run moved
+    rm -rf runs/moved
+    local to
+    for to in 10:cpu 15:$device 20:cpu; do
+        try "to step ${to%:*} on ${to#*:}" run moved training.steps="${to%:*}" parallel.device="${to#*:}"
+    done
+    try "moved: losses beside the CPU's" near moved fp32-cpu 1e-2
+}
+
+bench() {
+    cat > bench.yaml <<Y
+model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, vocab_size: 50304}
+data: {train: text, sequence_length: 1024}
+training: {steps: 6, global_batch_size: 512, micro_batch_size: 16}
+optimizer: {learning_rate: 1e-4, clip_norm: 1}
+precision: {compute: bf16}
+parallel: {comm: local, device: $device}
+log: {directory: runs/bench, every: 1}
+Y
+    rm -rf runs/bench
+    try "GPT-2 124M, bf16" "$echelon" train --profile bench.yaml
+    say "$(grep -E 'tok/s' "$log" | tail -1)"
+}
+
+# ---- all of them ----
+
+if ! "$echelon" --version > "$out/version.txt" 2>&1; then tail -n 3 "$out/version.txt" >&2; exit 1; fi
+lacks=$(sed -n 's/^cuda: *//p' "$out/version.txt")
+mkdir -p "$out/work" && cd "$out/work" || exit 1
+for stage in "${stages[@]}"; do
+    log=$out/$stage.txt table=$out/$stage.table
+    : > "$log"; : > "$table"
+    if [ "$device" = cuda ] && [ "$stage" != facts ] && ! grep -q "^cuda: .*(sm_" "$out/version.txt"; then
+        echo "$stage: skipped: $lacks"
+        skipped=1
+        continue
+    fi
+    case $stage in verify | train | bench) make_tokens ;; esac
+    "$stage"
+    echo
+    echo "== $stage ($out/$stage.txt)"
+    cat "$table"
+done
+[ "$failures" = 0 ] || exit 1
+[ -z "${skipped:-}" ] || exit 77
