@@ -11,8 +11,10 @@ option(ECH_FUZZ "build the libFuzzer targets (needs clang)" OFF)
 set(ECH_SANITIZE "" CACHE STRING "sanitizers: empty, address (with undefined), or thread")
 option(ECH_POISON "fill memory outside of values' lifetimes with NaN patterns" OFF)
 
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-                    -Wmissing-prototypes -Wswitch-enum -Werror -fno-math-errno -fstack-protector-strong)
+# For C alone: kernels for GPUs are compiled by others.
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>"
+                    "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes;-Wswitch-enum;-Werror>"
+                    "$<$<COMPILE_LANGUAGE:C>:-fno-math-errno;-fstack-protector-strong>")
 add_compile_definitions(_GNU_SOURCE ECH_VERSION="${PROJECT_VERSION}")
 set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
 # Against files that overflow something after all: position-independent, no writable relocation tables, and checks in libc

@@ -16,6 +16,8 @@
 
 #include <stdint.h>
 
+#include "base/inline.h"
+
 typedef struct ech_random_key {
     uint64_t seed;
     uint32_t step;   /* training step; 0 for initial parameters */
@@ -42,7 +44,7 @@ void ech_random_words(ech_random_key key, uint64_t quad, uint32_t words[4]);
 uint32_t ech_random_word(ech_random_key key, uint64_t i);
 
 /* Maps a word to a uniform number in the open interval (0, 1): (w + 0.5) / 2^32. */
-static inline double ech_random_unit(uint32_t word)
+ECH_EVERYWHERE double ech_random_unit(uint32_t word)
 {
     return ((double)word + 0.5) * 0x1p-32;
 }

@@ -7,8 +7,10 @@
 
 #include <stdint.h>
 
+#include "base/inline.h"
+
 /* The finalizer of SplitMix64: Steele et al. 2014. */
-static inline uint64_t ech_hash_mix(uint64_t x)
+ECH_EVERYWHERE uint64_t ech_hash_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
@@ -16,7 +18,7 @@ static inline uint64_t ech_hash_mix(uint64_t x)
 }
 
 /* place: from 0; bits: the element's. */
-static inline uint64_t ech_hash_of(int64_t place, uint64_t bits)
+ECH_EVERYWHERE uint64_t ech_hash_of(int64_t place, uint64_t bits)
 {
     return ech_hash_mix(ech_hash_mix((uint64_t)(place + 1)) + bits);
 }

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/inline.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "kernel/isa.h"
@@ -84,19 +85,19 @@ static inline ech_rows ech_rows_now(const ech_rows *rows)
 }
 
 /* The position within its sample of token t < T'. */
-static inline int64_t ech_rows_token_position(const ech_rows *rows, int64_t t)
+ECH_EVERYWHERE int64_t ech_rows_token_position(const ech_rows *rows, int64_t t)
 {
     return t < rows->split ? rows->start[0] + t : rows->start[1] + t - rows->split;
 }
 
 /* The position within its sample of a view's row. */
-static inline int64_t ech_row_position(const ech_rows *rows, int64_t row)
+ECH_EVERYWHERE int64_t ech_row_position(const ech_rows *rows, int64_t row)
 {
     return ech_rows_token_position(rows, (rows->first + row) % rows->tokens);
 }
 
 /* The index of a view's row among the whole tensor's rows (samples x T). */
-static inline int64_t ech_row_whole(const ech_rows *rows, int64_t row)
+ECH_EVERYWHERE int64_t ech_row_whole(const ech_rows *rows, int64_t row)
 {
     int64_t sample = rows->first_sample + (rows->first + row) / rows->tokens;
     return sample * rows->whole + ech_row_position(rows, row);
@@ -104,13 +105,13 @@ static inline int64_t ech_row_whole(const ech_rows *rows, int64_t row)
 
 /* The position at which the document of a position begins; `starts` as in kernel.def; `sample` is the sample's index
  * in the view. */
-static inline int64_t ech_document_start(const ech_tensor *starts, int64_t sample, int64_t position)
+ECH_EVERYWHERE int64_t ech_document_start(const ech_tensor *starts, int64_t sample, int64_t position)
 {
     return starts ? ((const int32_t *)starts->data)[sample * starts->shape[1] + position] : 0;
 }
 
 /* The position within its document of a view's row. */
-static inline int64_t ech_row_in_document(const ech_rows *rows, const ech_tensor *starts,
+ECH_EVERYWHERE int64_t ech_row_in_document(const ech_rows *rows, const ech_tensor *starts,
                                           int64_t row)
 {
     int64_t position = ech_row_position(rows, row);
@@ -240,7 +241,7 @@ const char *ech_kernels_describe(void);
 
 /* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al. 2013; 1e-6 as
  * in PyTorch and Megatron-LM. */
-static inline double ech_clip_factor(double norm, double limit)
+ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
 {
     double factor = limit > 0 ? limit / (norm + 1e-6) : 1;
     return factor < 1 ? factor : 1;

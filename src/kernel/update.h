@@ -10,7 +10,7 @@
 #include "kernel/kernel.h"
 
 /* Points *update to `now`, the update with what is on the device. False: it is withheld. */
-static inline bool ech_update_begins(const ech_update **update, ech_update *now)
+ECH_EVERYWHERE bool ech_update_begins(const ech_update **update, ech_update *now)
 {
     *now = **update;
     *update = now;
@@ -28,32 +28,32 @@ static inline bool ech_update_begins(const ech_update **update, ech_update *now)
         return;                                                                                    \
     }
 
-static inline double ech_update_number(const ech_tensor *scalar)
+ECH_EVERYWHERE double ech_update_number(const ech_tensor *scalar)
 {
     return *(const double *)scalar->data;
 }
 
 /* Of adafactor_factors. */
-static inline double ech_adafactor_beta2(const ech_update *update)
+ECH_EVERYWHERE double ech_adafactor_beta2(const ech_update *update)
 {
     return 1 - pow((double)update->count, -0.8);
 }
 
 /* Of adafactor, by which u is multiplied; arguments as in kernel.def. */
-static inline double ech_adafactor_scale(const ech_update *update, const ech_tensor *total,
-                                         const ech_tensor *squares, const ech_tensor *weights,
-                                         int64_t n)
+ECH_EVERYWHERE double ech_adafactor_scale(const ech_update *update, const ech_tensor *total,
+                                          const ech_tensor *squares, const ech_tensor *weights,
+                                          int64_t n)
 {
     double all = total ? ech_update_number(total) : 1;
     double rms = sqrt(all * ech_update_number(squares) / (double)n);
     double size = update->relative ? sqrt(ech_update_number(weights) / (double)n) : 1;
     if (update->relative) size = fmax(1e-3, size);
-    return update->learning_rate * size * sqrt(all) / fmax(1, rms);
+    return update->learning_rate * size * sqrt(all) / fmax(1.0, rms);
 }
 
 /* Of scaled_sum, alpha with what `squares` and `update` (NULL: neither) make of it. */
-static inline double ech_scaled_alpha(double alpha, const ech_tensor *squares,
-                                      const ech_update *update)
+ECH_EVERYWHERE double ech_scaled_alpha(double alpha, const ech_tensor *squares,
+                                       const ech_update *update)
 {
     if (!update) return alpha;
     if (squares) {

@@ -519,8 +519,8 @@ static inline void trial_check_kinds(const trial *t)
     }
 }
 
-/* The definition in fp32 and the fast rows of each instruction set that works here against the definition
- * in fp64; the fast rows again, elsewhere, with other numbers of threads, and with odd values; and in 16-bit types. */
+/* The definition in fp32 and the fast rows of each instruction set that works here, and of fp64 where there are any,
+ * against the definition in fp64; the fast rows again, elsewhere, with other numbers of threads, and with odd values; and in 16-bit types. */
 static inline void trial_check(const trial *t)
 {
     if (!share_takes()) return;
@@ -528,6 +528,12 @@ static inline void trial_check(const trial *t)
     trial_run ref = trial_execute(t, ech_kernels_ref(ECH_F32), (trial_way){.threads = 1});
     trial_compare(t, "fp32 and fp64 of the definition", &ref, &exact, t->tolerance);
     trial_free(&ref);
+    const ech_kernels *exactly = trial_set_of(ECH_ISA_PORTABLE, ECH_F64, t->op);
+    if (exactly) {
+        trial_run same = trial_execute(t, exactly, (trial_way){.threads = 1});
+        trial_compare(t, "fast and definition in fp64", &same, &exact, 1e-12);
+        trial_free(&same);
+    }
     const int sets = t->is_library ? 1 : ECH_ISAS;
     for (int isa = 0; isa < sets; isa++) trial_check_set(t, (ech_isa)isa, &exact);
     trial_free(&exact);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels of NVIDIA GPUs need as scratch: pure, and in every build, so that plans for a GPU are made without one.
+ * The tables of the kernels of NVIDIA GPUs. What they need as scratch is pure and in every build, so that plans for a GPU
+ * are made without one; the kernels (ECH_CUDA_ROWS) are where their compiler is.
  */
 #include "kernel/cuda/rows.h"
 
 /* Partial sums, fp64: of each part of the rows a number a column. */
 static size_t sums_of_rows(int64_t R, int64_t C)
 {
-    int64_t parts = R < ECH_CUDA_ROW_PARTS ? R : ECH_CUDA_ROW_PARTS;
-    return ech_cuda_align((size_t)(parts * C) * sizeof(double));
+    return ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
 }
 
 static size_t scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
@@ -66,12 +66,25 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
     return ech_cuda_align((size_t)dims[0] * sizeof(double));
 }
 
-#define TABLE(type, wide_type)                                                                     \
+#ifdef ECH_CUDA_ROWS
+#define ROW(op, name) .op = ECH_CUDA_NAME(op, name),
+#define ROWS(name)                                                                                 \
+    ROW(layernorm_forward, name)                                                                   \
+    ROW(layernorm_backward, name) ROW(rmsnorm_forward, name) ROW(rmsnorm_backward, name)           \
+        ROW(gelu_forward, name) ROW(gelu_backward, name) ROW(swiglu_forward, name)                 \
+            ROW(swiglu_backward, name) ROW(dropout, name) ROW(add, name) ROW(subtract, name)       \
+                ROW(copy, name) ROW(square_sums, name) ROW(total, name) ROW(fold, name)            \
+                    ROW(clip, name) ROW(hash, name) ROW(hash_parts, name)                          \
+                        ROW(find_nonfinite, name) ROW(fill_normal, name) ROW(fill, name)
+#else
+#define ROWS(name)
+#endif
+#define TABLE(type, wide_type, name)                                                               \
     [type] = {.name = "cuda",                                                                      \
               .architecture = "sm_80",                                                             \
               .dtype = type,                                                                       \
               .wide = &tables[wide_type],                                                          \
-              .scratch = {                                                                         \
+              ROWS(name).scratch = {                                                               \
                   [ECH_OP_matmul] = scratch_matmul,                                                \
                   [ECH_OP_bias_backward] = scratch_sums_of_rows,                                   \
                   [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                        \
@@ -84,10 +97,10 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
                   [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                      \
               }}
 
-static const ech_kernels tables[] = {TABLE(ECH_F32, ECH_F32), TABLE(ECH_F64, ECH_F64),
-                                     TABLE(ECH_BF16, ECH_F32), TABLE(ECH_F16, ECH_F32)};
+static const ech_kernels tables[] = {TABLE(ECH_F32, ECH_F32, f32), TABLE(ECH_F64, ECH_F64, f64),
+                                     TABLE(ECH_BF16, ECH_F32, bf16), TABLE(ECH_F16, ECH_F32, f16)};
 
-const ech_kernels *ech_kernels_cuda(ech_dtype dtype)
+const ech_kernels *ECH_CUDA_TABLE(ech_dtype dtype)
 {
     return ech_dtype_is_real(dtype) ? &tables[dtype] : NULL;
 }

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dropout, sums of two tensors, copies and fills.
+ */
+#include "kernel/cuda/random.h"
+#include "kernel/cuda/real.h"
+
+void ECH_CUDA(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                   const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_add, ECH_REAL, a, b, y);
+    const ech_numbers from = a, more = b, to = y;
+    ech_each(context, ech_tensor_count(a), [=] __device__(int64_t i, int n) {
+        wide x[ECH_PART], z[ECH_PART];
+        from.load(i, n, x);
+        more.load(i, n, z);
+        for (int k = 0; k < ECH_PART; k++) x[k] += z[k];
+        to.store(i, n, x);
+    });
+}
+
+void ECH_CUDA(subtract)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                        const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_subtract, ECH_REAL, a, b, y);
+    const ech_numbers from = a, less = b, to = y;
+    ech_each(context, ech_tensor_count(a), [=] __device__(int64_t i, int n) {
+        wide x[ECH_PART], z[ECH_PART];
+        from.load(i, n, x);
+        less.load(i, n, z);
+        for (int k = 0; k < ECH_PART; k++) x[k] -= z[k];
+        to.store(i, n, x);
+    });
+}
+
+void ECH_CUDA(fill)(ech_kernel_context *context, const ech_tensor *x, double value)
+{
+    ech_cuda_check(ECH_OP_fill, ECH_REAL, x);
+    const ech_numbers to = x;
+    ech_each(context, ech_tensor_count(x), [=] __device__(int64_t i, int n) {
+        wide all[ECH_PART];
+        for (int k = 0; k < ECH_PART; k++) all[k] = (wide)value;
+        to.store(i, n, all);
+    });
+}
+
+/* A row's index in the whole tensor is asked for once a part, and where the next row begins. */
+void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
+                       const ech_rows *rows, const ech_tensor *y)
+{
+    int64_t R = x->shape[0], C = x->shape[1];
+    ech_cuda_check(ECH_OP_dropout, ECH_REAL, x, y);
+    ech_rows_check(__FILE__, __LINE__, rows, NULL, R);
+    const ech_numbers from = x, to = y;
+    const ech_dropout drop = *dropout;
+    const ech_rows at = *rows;
+    ech_each(context, R * C, [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART];
+        ech_drawn drawn;
+        int64_t r = i / C, c = i % C, first = ech_row_whole(&at, r) * C;
+        const double scale = 1 / (1 - drop.p);
+        from.load(i, n, v);
+        for (int k = 0; k < ECH_PART; k++) {
+            bool dropped = drop.p > 0 && ech_drops(drop, (uint64_t)(first + c), &drawn);
+            v[k] = dropped ? 0 : (wide)(v[k] * scale);
+            if (++c == C && k + 1 < n) {
+                c = 0;
+                first = ech_row_whole(&at, ++r) * C;
+            }
+        }
+        to.store(i, n, v);
+    });
+}
+
+/* Where part i of rows of `parts` parts each lies in x (B,T,H,D). */
+struct heads {
+    int64_t T, H, D, parts, x_stride[3], y_stride[3];
+};
+
+static __device__ int64_t place_of(const heads &at, const int64_t *stride, int64_t row)
+{
+    int64_t t = row / at.H;
+    return t / at.T * stride[0] + t % at.T * stride[1] + row % at.H * stride[2];
+}
+
+static __global__ void copy_rows(ech_numbers x, ech_numbers y, heads at, int64_t parts)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < parts; i += step) {
+        int64_t row = i / at.parts, d = i % at.parts * ECH_PART;
+        int n = ech_part_count(at.D - d);
+        wide part[ECH_PART];
+        x.load(place_of(at, at.x_stride, row) + d, n, part);
+        y.store(place_of(at, at.y_stride, row) + d, n, part);
+    }
+}
+
+void ECH_CUDA(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_copy, ECH_REAL, x, y);
+    int64_t rows = x->shape[0] * x->shape[1] * x->shape[2], D = x->shape[3];
+    heads at = {x->shape[1], x->shape[2], D, ech_ceil(D, ECH_PART), {}, {}};
+    for (int d = 0; d < 3; d++) {
+        at.x_stride[d] = x->stride[d];
+        at.y_stride[d] = y->stride[d];
+    }
+    ech_launch(context, copy_rows, ech_blocks(rows * at.parts, ECH_BLOCK), ECH_BLOCK, 0,
+               ech_numbers(x), ech_numbers(y), at, rows * at.parts);
+}
+
+/* Normals by Box and Muller, in fp64 as everywhere. A thread draws four, of which the tensor may lack some. */
+static __global__ void fill_normals(ech_numbers x, ech_random_key key, uint64_t first, uint64_t n,
+                                    double mean, double std)
+{
+    uint64_t step = (uint64_t)gridDim.x * blockDim.x, last = (first + n + 3) / 4;
+    for (uint64_t quad = first / 4 + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; quad < last;
+         quad += step) {
+        uint32_t words[4];
+        ech_philox(key, quad, words);
+        for (int k = 0; k < 4; k++) {
+            double r = sqrt(-2.0 * log(ech_random_unit(words[k & 2])));
+            double angle = 6.28318530717958647692 * ech_random_unit(words[k | 1]);
+            uint64_t i = quad * 4 + (uint64_t)k;
+            if (i < first || i >= first + n) continue;
+            x.put((int64_t)(i - first), (wide)(mean + std * r * (k & 1 ? sin(angle) : cos(angle))));
+        }
+    }
+}
+
+void ECH_CUDA(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                           int64_t first_element, double mean, double std)
+{
+    ech_cuda_check(ECH_OP_fill_normal, ECH_REAL, x);
+    ECH_ASSERT(first_element >= 0);
+    int64_t n = ech_tensor_count(x);
+    if (n == 0) return;
+    ech_launch(context, fill_normals, ech_blocks(n / 4 + 2, ECH_BLOCK), ECH_BLOCK, 0,
+               ech_numbers(x), key, (uint64_t)first_element, (uint64_t)n, mean, std);
+}

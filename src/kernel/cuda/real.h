@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The real type of the CUDA kernels. Every file of cuda/ is compiled once a type, with ECH_REAL_F32, _F64, _BF16 or
+ * _F16. Arithmetic is in `wide`, and in double where a sum is long; results are rounded once, to nearest even. Tensors
+ * are read and written by their dtype, which is `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked.
+ */
+#ifndef ECH_KERNEL_CUDA_REAL_H
+#define ECH_KERNEL_CUDA_REAL_H
+
+#include "kernel/cuda/launch.h"
+#include "kernel/cuda/rows.h"
+
+#ifdef ECH_REAL_F64
+typedef double wide;
+#else
+typedef float wide;
+#endif
+
+/* A number of 16 bits, as it lies in memory. */
+struct half16 {
+    uint16_t bits;
+};
+#if defined ECH_REAL_BF16 || defined ECH_REAL_F16
+typedef half16 real;
+#else
+typedef wide real;
+#endif
+static const bool ech_has_halves = sizeof(real) == sizeof(half16);
+
+static __device__ inline wide ech_widen(wide x)
+{
+    return x;
+}
+
+static __device__ inline wide ech_widen(half16 x)
+{
+#if defined ECH_EMULATED && defined ECH_REAL_BF16
+    uint32_t bits = (uint32_t)x.bits << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (wide)value;
+#elif defined ECH_EMULATED
+    wide value;
+    ech_convert(&x, ECH_F16, &value, sizeof value == 8 ? ECH_F64 : ECH_F32, 1);
+    return value;
+#elif defined ECH_REAL_BF16
+    return (wide)__uint_as_float((unsigned)x.bits << 16);
+#else
+    return (wide)__half2float(__ushort_as_half(x.bits));
+#endif
+}
+
+static __device__ inline void ech_narrow(wide value, wide *to)
+{
+    *to = value;
+}
+
+static __device__ inline void ech_narrow(wide value, half16 *to)
+{
+#ifdef ECH_EMULATED
+    ech_convert(&value, sizeof value == 8 ? ECH_F64 : ECH_F32, to,
+                ECH_REAL == ECH_BF16 ? ECH_BF16 : ECH_F16, 1);
+#elif defined ECH_REAL_BF16
+    to->bits = __bfloat16_as_ushort(__float2bfloat16_rn((float)value));
+#else
+    to->bits = __half_as_ushort(__float2half_rn((float)value));
+#endif
+}
+
+/* Elements that a thread takes at a time: 16 bytes of the narrowest type. */
+enum { ECH_PART = 8 };
+
+static __device__ inline int ech_part_count(int64_t left)
+{
+    return left < ECH_PART ? (int)left : (int)ECH_PART;
+}
+
+struct alignas(16) ech_chunk {
+    uint32_t word[4];
+};
+
+/* A part in registers. */
+template <typename T> union ech_part {
+    ech_chunk chunk[ECH_PART * sizeof(T) / sizeof(ech_chunk)];
+    T value[ECH_PART];
+};
+
+static __device__ inline bool ech_is_aligned(const void *at)
+{
+    return (reinterpret_cast<uintptr_t>(at) & (sizeof(ech_chunk) - 1)) == 0;
+}
+
+/* The first n of a part's numbers, others 0. */
+template <typename T> static __device__ inline void ech_load_part(const T *from, int n, wide *to)
+{
+    ech_part<T> part;
+    if (n == ECH_PART && ech_is_aligned(from)) {
+#pragma unroll
+        for (unsigned j = 0; j < sizeof part / sizeof(ech_chunk); j++)
+            part.chunk[j] = reinterpret_cast<const ech_chunk *>(from)[j];
+#pragma unroll
+        for (int k = 0; k < ECH_PART; k++) to[k] = ech_widen(part.value[k]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < ECH_PART; k++) to[k] = k < n ? ech_widen(from[k]) : 0;
+    }
+}
+
+template <typename T> static __device__ inline void ech_store_part(T *to, int n, const wide *from)
+{
+    ech_part<T> part;
+#pragma unroll
+    for (int k = 0; k < ECH_PART; k++) ech_narrow(from[k], &part.value[k]);
+    if (n == ECH_PART && ech_is_aligned(to)) {
+#pragma unroll
+        for (unsigned j = 0; j < sizeof part / sizeof(ech_chunk); j++)
+            reinterpret_cast<ech_chunk *>(to)[j] = part.chunk[j];
+    } else {
+#pragma unroll
+        for (int k = 0; k < ECH_PART; k++)
+            if (k < n) to[k] = part.value[k];
+    }
+}
+
+/* A tensor's memory, of `real` or `wide` numbers; an optional one that is absent has none. */
+struct ech_numbers {
+    void *data;
+    bool is_half;
+
+    ech_numbers(const ech_tensor *x)
+        : data(x ? x->data : NULL), is_half(ech_has_halves && x && x->dtype == ECH_REAL)
+    {
+    }
+    __device__ bool is_here() const
+    {
+        return data != NULL;
+    }
+    __device__ bool has_halves() const
+    {
+        return ech_has_halves && is_half;
+    }
+    __device__ wide get(int64_t i) const
+    {
+        if (has_halves()) return ech_widen(static_cast<const half16 *>(data)[i]);
+        return static_cast<const wide *>(data)[i];
+    }
+    __device__ void put(int64_t i, wide value) const
+    {
+        if (has_halves())
+            ech_narrow(value, static_cast<half16 *>(data) + i);
+        else
+            static_cast<wide *>(data)[i] = value;
+    }
+    __device__ void load(int64_t i, int n, wide *to) const
+    {
+        if (has_halves())
+            ech_load_part(static_cast<const half16 *>(data) + i, n, to);
+        else
+            ech_load_part(static_cast<const wide *>(data) + i, n, to);
+    }
+    __device__ void store(int64_t i, int n, const wide *from) const
+    {
+        if (has_halves())
+            ech_store_part(static_cast<half16 *>(data) + i, n, from);
+        else
+            ech_store_part(static_cast<wide *>(data) + i, n, from);
+    }
+};
+
+/* Calls f(i, count) for elements i .. i + count - 1, parts of n elements. */
+template <typename F> static __global__ void ech_each_kernel(int64_t n, F f)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x * ECH_PART;
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * ECH_PART; i < n; i += step)
+        f(i, ech_part_count(n - i));
+}
+
+template <typename F> static void ech_each(const ech_kernel_context *context, int64_t n, F f)
+{
+    dim3 blocks = ech_blocks(ech_ceil(n, ECH_PART), ECH_BLOCK);
+    ech_launch(context, ech_each_kernel<F>, blocks, ECH_BLOCK, 0, n, f);
+}
+
+/* f() in one thread. */
+template <typename F> static __global__ void ech_once_kernel(F f)
+{
+    if (threadIdx.x == 0) f();
+}
+
+template <typename F> static void ech_once(const ech_kernel_context *context, F f)
+{
+    ech_launch(context, ech_once_kernel<F>, dim3(1), ECH_WARP, 0, f);
+}
+
+#endif
