@@ -90,6 +90,7 @@ static void check(int64_t R, int64_t C, const options *o)
                      .op = ECH_OP_adafactor_squares,
                      .call = call_squares,
                      .options = o,
+                     .dims = {R, C},
                      .tolerance = 2e-6,
                      .tensor = {grad, rows, columns, one}};
     trial adafactor = {.name = "adafactor",

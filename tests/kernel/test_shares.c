@@ -228,7 +228,8 @@ static void embedding_shares(void **state)
     for (int k = 0; k < 3; k++)
         for (int t = 1; t <= 8; t++) {
             const ech_kernels *kernels = table_of(k);
-            ech_kernel_context *context = open_context(kernels, ECH_OP_embedding_forward, NULL);
+            ech_kernel_context *context =
+                open_context(kernels, ECH_OP_embedding_backward, (const int64_t[]){R, V, C});
             int64_t each = (V + t - 1) / t, first;
             ech_tensor table = make(kernels->dtype, t * each, C, 1);
             ech_tensor dy = make(kernels->dtype, R, C, 2), dtable = make(kernels->dtype, V, C, 0);

@@ -4,8 +4,22 @@
  */
 #include "kernel/cuda/real.h"
 
-#define SQRT_2_OVER_PI ((wide)0.79788456080286535588)
+#define SQRT_8_OVER_PI ((wide)1.5957691216057307118)
 #define CUBIC          ((wide)0.044715)
+
+/* The sigmoid of v; and of -v, without a difference of numbers alike. */
+static __device__ wide sigmoid(wide v, wide *rest)
+{
+    wide e = exp(-fabs(v)), large = 1 / (1 + e), small = e * large;
+    *rest = v < 0 ? large : small;
+    return v < 0 ? small : large;
+}
+
+/* (1 + tanh(u / 2)) / 2 is the sigmoid of u; of GELU, u is this. */
+static __device__ wide gelu_angle(wide v)
+{
+    return SQRT_8_OVER_PI * (v + CUBIC * v * v * v);
+}
 
 void ECH_CUDA(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
@@ -15,8 +29,8 @@ void ECH_CUDA(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, co
         wide v[ECH_PART];
         from.load(i, n, v);
         for (int k = 0; k < ECH_PART; k++) {
-            wide t = tanh(SQRT_2_OVER_PI * (v[k] + CUBIC * v[k] * v[k] * v[k]));
-            v[k] = v[k] / 2 * (1 + t);
+            wide rest;
+            v[k] *= sigmoid(gelu_angle(v[k]), &rest);
         }
         to.store(i, n, v);
     });
@@ -32,9 +46,8 @@ void ECH_CUDA(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, 
         gradient.load(i, n, d);
         from.load(i, n, v);
         for (int k = 0; k < ECH_PART; k++) {
-            wide t = tanh(SQRT_2_OVER_PI * (v[k] + CUBIC * v[k] * v[k] * v[k]));
-            wide inner = SQRT_2_OVER_PI * (1 + 3 * CUBIC * v[k] * v[k]);
-            d[k] *= (1 + t) / 2 + v[k] / 2 * (1 - t * t) * inner;
+            wide rest, s = sigmoid(gelu_angle(v[k]), &rest);
+            d[k] *= s + v[k] * s * rest * SQRT_8_OVER_PI * (1 + 3 * CUBIC * v[k] * v[k]);
         }
         to.store(i, n, d);
     });
@@ -49,7 +62,10 @@ void ECH_CUDA(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gat
         wide v[ECH_PART], w[ECH_PART];
         gates.load(i, n, v);
         ups.load(i, n, w);
-        for (int k = 0; k < ECH_PART; k++) v[k] = v[k] / (1 + exp(-v[k])) * w[k];
+        for (int k = 0; k < ECH_PART; k++) {
+            wide rest;
+            v[k] *= sigmoid(v[k], &rest) * w[k];
+        }
         to.store(i, n, v);
     });
 }
@@ -66,8 +82,9 @@ void ECH_CUDA(swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy
         gates.load(i, n, v);
         ups.load(i, n, w);
         for (int k = 0; k < ECH_PART; k++) {
-            wide s = 1 / (1 + exp(-v[k])), gated = d[k] * v[k] * s;
-            v[k] = d[k] * w[k] * s * (1 + v[k] * (1 - s));
+            wide rest, s = sigmoid(v[k], &rest);
+            wide gated = d[k] * v[k] * s;
+            v[k] = d[k] * w[k] * s * (1 + v[k] * rest);
             w[k] = gated;
         }
         to_gate.store(i, n, v);

@@ -245,9 +245,9 @@ template <typename T> T atomicMin(T *at, T value)
     return old;
 }
 
-inline int __popc(unsigned bits)
+inline int __ffs(int bits)
 {
-    return __builtin_popcount(bits);
+    return __builtin_ffs(bits);
 }
 
 #endif

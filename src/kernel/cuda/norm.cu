@@ -35,7 +35,8 @@ static __global__ void forward_rows(forward_call at)
     each_part(C, [&](int64_t c, int n) {
         wide x[ECH_PART];
         at.x.load(row + c, n, x);
-        for (int k = 0; k < n; k++) squares += (x[k] - mean) * (x[k] - mean);
+        for (int k = 0; k < ECH_PART; k++)
+            if (k < n) squares += (x[k] - mean) * (x[k] - mean);
     });
     wide rstd = (wide)(1 / sqrt(ech_block(ech_plus(), squares, room) / (double)C + at.eps));
     each_part(C, [&](int64_t c, int n) {
@@ -106,8 +107,8 @@ static __global__ void backward_rows(backward_call at)
     each_part(C, [&](int64_t c, int count) {
         wide e[ECH_PART], n[ECH_PART];
         load_part(at, row, c, count, mean, rstd, e, n);
-        for (int k = 0; k < count; k++) {
-            e_sum += e[k];
+        for (int k = 0; k < ECH_PART; k++) {
+            e_sum += e[k]; /* 0 behind the row's end, as are gradients there */
             en_sum += (double)e[k] * n[k];
         }
     });

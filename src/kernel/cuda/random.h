@@ -7,6 +7,9 @@
 
 #include "kernel/cuda/launch.h"
 
+namespace
+{
+
 /* Philox4x32-10: Salmon et al. 2011. */
 static __device__ inline void ech_philox(const ech_random_key &key, uint64_t quad, uint32_t *words)
 {
@@ -49,5 +52,7 @@ static __device__ inline bool ech_drops(const ech_dropout &dropout, uint64_t i, 
 {
     return ech_random_unit(ech_draw(dropout.key, i, d)) < dropout.p;
 }
+
+} // namespace
 
 #endif

@@ -3,12 +3,16 @@
  * The real type of the CUDA kernels. Every file of cuda/ is compiled once a type, with ECH_REAL_F32, _F64, _BF16 or
  * _F16. Arithmetic is in `wide`, and in double where a sum is long; results are rounded once, to nearest even. Tensors
  * are read and written by their dtype, which is `real` or `wide`; in fp32 and fp64 these are one type, and nothing is asked.
+ * What has no name of the type's own is in namespaces without names: a linker would take that of one type for all.
  */
 #ifndef ECH_KERNEL_CUDA_REAL_H
 #define ECH_KERNEL_CUDA_REAL_H
 
 #include "kernel/cuda/launch.h"
 #include "kernel/cuda/rows.h"
+
+namespace
+{
 
 #ifdef ECH_REAL_F64
 typedef double wide;
@@ -167,6 +171,20 @@ struct ech_numbers {
     }
 };
 
+/* A tensor as an argument of a kernel, which may be absent. */
+struct ech_maybe {
+    ech_tensor tensor;
+    bool is_here;
+
+    ech_maybe(const ech_tensor *x) : tensor(x ? *x : ech_tensor{}), is_here(x != NULL)
+    {
+    }
+    __device__ const ech_tensor *get() const
+    {
+        return is_here ? &tensor : NULL;
+    }
+};
+
 /* Calls f(i, count) for elements i .. i + count - 1, parts of n elements. */
 template <typename F> static __global__ void ech_each_kernel(int64_t n, F f)
 {
@@ -181,6 +199,26 @@ template <typename F> static void ech_each(const ech_kernel_context *context, in
     ech_launch(context, ech_each_kernel<F>, blocks, ECH_BLOCK, 0, n, f);
 }
 
+/* The same, f(state, i, count), with what prepare() made of numbers on the device: once a block, since it may be slow. */
+template <typename State, typename Prepare, typename F>
+static __global__ void ech_each_prepared_kernel(int64_t n, Prepare prepare, F f)
+{
+    ECH_SHARED(State, state, 1);
+    int64_t step = (int64_t)gridDim.x * blockDim.x * ECH_PART;
+    if (threadIdx.x == 0) prepare(state);
+    __syncthreads();
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * ECH_PART; i < n; i += step)
+        f(*state, i, ech_part_count(n - i));
+}
+
+template <typename State, typename Prepare, typename F>
+static void ech_each_prepared(const ech_kernel_context *context, int64_t n, Prepare prepare, F f)
+{
+    dim3 blocks = ech_blocks(ech_ceil(n, ECH_PART), ECH_BLOCK);
+    ech_launch(context, ech_each_prepared_kernel<State, Prepare, F>, blocks, ECH_BLOCK, 0, n,
+               prepare, f);
+}
+
 /* f() in one thread. */
 template <typename F> static __global__ void ech_once_kernel(F f)
 {
@@ -191,5 +229,7 @@ template <typename F> static void ech_once(const ech_kernel_context *context, F 
 {
     ech_launch(context, ech_once_kernel<F>, dim3(1), ECH_WARP, 0, f);
 }
+
+} // namespace
 
 #endif

@@ -7,6 +7,9 @@
 
 #include "kernel/cuda/real.h"
 
+namespace
+{
+
 struct ech_plus {
     template <typename T> __device__ T operator()(T a, T b) const
     {
@@ -97,5 +100,27 @@ static void ech_columns(const ech_kernel_context *context, int64_t R, int64_t C,
                dim3((unsigned)ech_ceil(N * C, ECH_BLOCK / 2)), ECH_BLOCK / 2, 0, groups, C, fold,
                put, (const double *)parts);
 }
+
+/* A block a row: put(row, fold of f(row, column)'s over the columns). */
+template <typename Fold, typename F, typename Put>
+static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
+{
+    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    double sum = 0;
+    for (int64_t c = threadIdx.x; c < C; c += blockDim.x)
+        sum = fold(sum, (double)f((int64_t)blockIdx.x, c));
+    sum = ech_block(fold, sum, room);
+    if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
+}
+
+template <typename Fold, typename F, typename Put>
+static void ech_fold_rows(const ech_kernel_context *context, int64_t R, int64_t C, Fold fold,
+                          F value, Put put)
+{
+    ech_launch(context, ech_fold_row<Fold, F, Put>, dim3((unsigned)R), ech_row_threads(C), 0, C,
+               fold, value, put);
+}
+
+} // namespace
 
 #endif

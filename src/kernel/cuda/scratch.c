@@ -38,13 +38,6 @@ static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int
     return ech_cuda_align((size_t)(dims[0] * dims[1] * dims[3]) * number);
 }
 
-/* The frequencies of a head's pairs, which are host memory. */
-static size_t scratch_rotary(ech_dtype dtype, int threads, const int64_t *dims)
-{
-    (void)dtype, (void)threads;
-    return ech_cuda_align((size_t)(dims[1] / 2) * sizeof(double));
-}
-
 /* Rows sorted by their ids: ids and rows, each twice, as a sort moves them from one place to the other. */
 static size_t scratch_embedding_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
@@ -67,35 +60,70 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
 }
 
 #ifdef ECH_CUDA_ROWS
-#define ROW(op, name) .op = ECH_CUDA_NAME(op, name),
-#define ROWS(name)                                                                                 \
-    ROW(layernorm_forward, name)                                                                   \
-    ROW(layernorm_backward, name) ROW(rmsnorm_forward, name) ROW(rmsnorm_backward, name)           \
-        ROW(gelu_forward, name) ROW(gelu_backward, name) ROW(swiglu_forward, name)                 \
-            ROW(swiglu_backward, name) ROW(dropout, name) ROW(add, name) ROW(subtract, name)       \
-                ROW(copy, name) ROW(square_sums, name) ROW(total, name) ROW(fold, name)            \
-                    ROW(clip, name) ROW(hash, name) ROW(hash_parts, name)                          \
-                        ROW(find_nonfinite, name) ROW(fill_normal, name) ROW(fill, name)
+#define ROW(op, real) .op = ECH_CUDA_NAME(op, real),
+#define ROWS(real)                                                                                 \
+    ROW(bias_backward, real)                                                                       \
+    ROW(layernorm_forward, real)                                                                   \
+    ROW(layernorm_backward, real)                                                                  \
+    ROW(rmsnorm_forward, real)                                                                     \
+    ROW(rmsnorm_backward, real)                                                                    \
+    ROW(gelu_forward, real)                                                                        \
+    ROW(gelu_backward, real)                                                                       \
+    ROW(swiglu_forward, real)                                                                      \
+    ROW(swiglu_backward, real)                                                                     \
+    ROW(rotary, real)                                                                              \
+    ROW(embedding_forward, real)                                                                   \
+    ROW(embedding_backward, real)                                                                  \
+    ROW(position_forward, real)                                                                    \
+    ROW(position_backward, real)                                                                   \
+    ROW(dropout, real)                                                                             \
+    ROW(add, real)                                                                                 \
+    ROW(subtract, real)                                                                            \
+    ROW(copy, real)                                                                                \
+    ROW(loss_statistics, real)                                                                     \
+    ROW(loss_gradient, real)                                                                       \
+    ROW(loss_combine, real)                                                                        \
+    ROW(adamw, real)                                                                               \
+    ROW(adamw8, real)                                                                              \
+    ROW(sgd, real)                                                                                 \
+    ROW(adafactor_sums, real)                                                                      \
+    ROW(adafactor_factors, real)                                                                   \
+    ROW(adafactor_squares, real)                                                                   \
+    ROW(adafactor, real)                                                                           \
+    ROW(sm3_maxima, real)                                                                          \
+    ROW(sm3, real)                                                                                 \
+    ROW(scaled_sum, real)                                                                          \
+    ROW(square_sums, real)                                                                         \
+    ROW(total, real)                                                                               \
+    ROW(fold, real)                                                                                \
+    ROW(clip, real)                                                                                \
+    ROW(hash, real)                                                                                \
+    ROW(hash_parts, real)                                                                          \
+    ROW(find_nonfinite, real)                                                                      \
+    ROW(fill_normal, real)                                                                         \
+    ROW(fill, real)
 #else
-#define ROWS(name)
+#define ROWS(real)
 #endif
-#define TABLE(type, wide_type, name)                                                               \
+/* clang-format off */
+#define TABLE(type, wide_type, real)                                                               \
     [type] = {.name = "cuda",                                                                      \
               .architecture = "sm_80",                                                             \
               .dtype = type,                                                                       \
               .wide = &tables[wide_type],                                                          \
-              ROWS(name).scratch = {                                                               \
+              ROWS(real)                                                                           \
+              .scratch = {                                                                         \
                   [ECH_OP_matmul] = scratch_matmul,                                                \
                   [ECH_OP_bias_backward] = scratch_sums_of_rows,                                   \
                   [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                        \
                   [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                \
-                  [ECH_OP_rotary] = scratch_rotary,                                                \
                   [ECH_OP_attention_backward] = scratch_attention_backward,                        \
                   [ECH_OP_embedding_backward] = scratch_embedding_backward,                        \
                   [ECH_OP_adafactor_sums] = scratch_sums_and_squares,                              \
                   [ECH_OP_adafactor_squares] = scratch_squares,                                    \
                   [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                      \
               }}
+/* clang-format on */
 
 static const ech_kernels tables[] = {TABLE(ECH_F32, ECH_F32, f32), TABLE(ECH_F64, ECH_F64, f64),
                                      TABLE(ECH_BF16, ECH_F32, bf16), TABLE(ECH_F16, ECH_F32, f16)};

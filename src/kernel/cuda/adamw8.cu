@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AdamW with 8-bit states. Dettmers et al. 2022, arXiv:2110.02861.
+ */
+#include "kernel/cuda/update.h"
+
+extern "C" {
+#include "kernel/dynamic_map.h"
+}
+
+enum { THREADS = 128 };
+
+/* The values of both maps, which are host memory, and the middles between them. */
+struct maps {
+    float value[2][ECH_MAP_CODES];
+};
+
+struct adamw8_call {
+    ech_numbers param, grad, most[2], rounded; /* of both: the mean, then the square */
+    uint8_t *code[2];
+    int64_t C, block, blocks; /* elements of a block, and blocks of a row */
+    ech_update update;
+    maps map;
+};
+
+/* The code of the nearest value: the last one that x reaches the lower middle of. */
+static __device__ uint8_t nearest(const float *value, wide x)
+{
+    int code = 0;
+    for (int step = ECH_MAP_CODES / 2; step > 0; step /= 2) {
+        int next = code + step;
+        if (x >= (wide)(0.5F * (value[next - 1] + value[next]))) code = next;
+    }
+    return (uint8_t)code;
+}
+
+/* Both averages of element i, and the parameter after the step. */
+struct moved {
+    wide average[2], param;
+};
+
+static __device__ moved move(const adamw8_call &at, const ech_step &step, const float *value,
+                             const wide *most, int64_t i)
+{
+    moved out;
+    for (int s = 0; s < 2; s++)
+        out.average[s] = (wide)value[s * ECH_MAP_CODES + at.code[s][i]] * most[s];
+    wide g = at.grad.get(i) * (wide)step.now.grad_scale;
+    out.param = ech_adamw(step, g, at.param.get(i), &out.average[0], &out.average[1]);
+    return out;
+}
+
+/* A block of threads has a block of elements: once to find the largest magnitudes of the averages, once more to round
+ * them, since their codes are in the way until then. */
+static __global__ void update_block(const adamw8_call at)
+{
+    ECH_SHARED(float, value, 2 * ECH_MAP_CODES);
+    ECH_SHARED(wide, room, 2 * THREADS / ECH_WARP);
+    ECH_SHARED(ech_step, step, 1);
+    int64_t column = blockIdx.x % at.blocks * at.block,
+            first = blockIdx.x / at.blocks * at.C + column;
+    int64_t n = at.C - column < at.block ? at.C - column : at.block;
+    if (threadIdx.x == 0) ech_begin_adamw(at.update, step);
+    for (int i = (int)threadIdx.x; i < 2 * ECH_MAP_CODES; i += THREADS)
+        value[i] = at.map.value[i / ECH_MAP_CODES][i % ECH_MAP_CODES];
+    __syncthreads();
+    if (step->is_withheld) {
+        for (int64_t i = threadIdx.x; at.rounded.is_here() && i < n; i += THREADS)
+            at.rounded.put(first + i, at.param.get(first + i));
+        return;
+    }
+    const wide before[2] = {at.most[0].get(blockIdx.x), at.most[1].get(blockIdx.x)};
+    wide most[2] = {0, 0};
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        moved m = move(at, *step, value, before, first + i);
+        for (int s = 0; s < 2; s++) most[s] = fmax(most[s], fabs(m.average[s]));
+    }
+    for (int s = 0; s < 2; s++)
+        most[s] = ech_block(ech_larger(), most[s], room + s * THREADS / ECH_WARP);
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        moved m = move(at, *step, value, before, first + i);
+        for (int s = 0; s < 2; s++)
+            at.code[s][first + i] =
+                nearest(value + s * ECH_MAP_CODES, most[s] > 0 ? m.average[s] / most[s] : 0);
+        at.param.put(first + i, m.param);
+        if (at.rounded.is_here()) at.rounded.put(first + i, m.param);
+    }
+    for (int s = 0; threadIdx.x == 0 && s < 2; s++) at.most[s].put(blockIdx.x, most[s]);
+}
+
+void ECH_CUDA(adamw8)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
+                      const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
+                      const ech_tensor *exp_avg_max, const ech_tensor *exp_avg_sq_max,
+                      const ech_update *update, const ech_tensor *rounded)
+{
+    ech_cuda_check(ECH_OP_adamw8, ECH_REAL, param, grad, exp_avg, exp_avg_sq, exp_avg_max,
+                   exp_avg_sq_max, rounded);
+    int64_t C = grad->shape[1], blocks = ech_ceil(C, update->block);
+    ECH_ASSERT(exp_avg_max->shape[1] == blocks);
+    adamw8_call at = {
+        param,
+        grad,
+        {exp_avg_max, exp_avg_sq_max},
+        rounded,
+        {static_cast<uint8_t *>(exp_avg->data), static_cast<uint8_t *>(exp_avg_sq->data)},
+        C,
+        update->block,
+        blocks,
+        *update,
+        {}};
+    for (int s = 0; s < 2; s++)
+        memcpy(at.map.value[s], ech_dynamic_map_of(s == 0)->value, sizeof at.map.value[s]);
+    ech_launch(context, update_block, dim3((unsigned)(grad->shape[0] * blocks)), THREADS, 0, at);
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) and SM3-II (Anil et al. 2019, arXiv:1901.11150): their statistics
+ * of rows and columns, and the updates.
+ */
+#include "kernel/cuda/update.h"
+
+namespace
+{
+/* The gradient of an element, as the update scales it now. Where nothing is written between two elements, a compiler reads
+ * what is on the device once. */
+struct scaled_grad {
+    ech_numbers grad;
+    ech_update update;
+    int64_t C;
+
+    __device__ wide operator()(int64_t r, int64_t c) const
+    {
+        ech_step step;
+        ech_begin(update, &step);
+        return grad.get(r * C + c) * (wide)step.now.grad_scale;
+    }
+    __device__ bool is_withheld() const
+    {
+        ech_step step;
+        ech_begin(update, &step);
+        return step.is_withheld;
+    }
+};
+} // namespace
+
+static double *numbers(const ech_tensor *x)
+{
+    return x ? static_cast<double *>(x->data) : NULL;
+}
+
+/* The sum of n numbers, by one block. */
+static void put_sum(const ech_kernel_context *context, const scaled_grad &g, const double *x,
+                    int64_t n, double *sum)
+{
+    ech_fold_rows(
+        context, 1, n, ech_plus(), [=] __device__(int64_t, int64_t i) { return x[i]; },
+        [=] __device__(int64_t, double all) {
+            if (!g.is_withheld()) *sum = all;
+        });
+}
+
+/* ---- Adafactor ---- */
+
+void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *param,
+                              const ech_tensor *grad, const ech_update *update,
+                              const ech_tensor *rows, const ech_tensor *columns,
+                              const ech_tensor *square)
+{
+    ech_cuda_check(ECH_OP_adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
+    int64_t R = grad->shape[0], C = grad->shape[1];
+    size_t parts = ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
+    char *scratch = static_cast<char *>(ech_scratch(context, parts + (size_t)R * sizeof(double)));
+    double *squares = reinterpret_cast<double *>(scratch + parts);
+    double *to_rows = numbers(rows), *to_columns = numbers(columns);
+    const scaled_grad g = {grad, *update, C};
+    const ech_numbers from = param;
+    const double eps = update->eps;
+    ech_columns<1>(
+        context, R, C, ech_plus(),
+        [=] __device__(int64_t r, int64_t c, wide * value) {
+            wide x = g(r, c);
+            *value = x * x + (wide)eps;
+        },
+        [=] __device__(int, int64_t c, double sum) {
+            if (!g.is_withheld()) to_columns[c] = sum;
+        });
+    if (rows)
+        ech_fold_rows(
+            context, R, C, ech_plus(),
+            [=] __device__(int64_t r, int64_t c) {
+                wide x = g(r, c);
+                return x * x + (wide)eps;
+            },
+            [=] __device__(int64_t r, double sum) {
+                if (!g.is_withheld()) to_rows[r] = sum;
+            });
+    ech_fold_rows(
+        context, R, C, ech_plus(),
+        [=] __device__(int64_t r, int64_t c) {
+            wide p = from.get(r * C + c);
+            return p * p;
+        },
+        [=] __device__(int64_t r, double sum) { squares[r] = sum; });
+    put_sum(context, g, squares, R, numbers(square));
+}
+
+static __global__ void make_factors(const double *sums, int64_t n, ech_update update,
+                                    ech_numbers state, ech_numbers factors, double *total)
+{
+    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    ECH_SHARED(ech_step, step, 1);
+    double all = 0;
+    if (threadIdx.x == 0) {
+        ech_begin(update, step);
+        step->number[0] = ech_adafactor_beta2(&step->now);
+    }
+    __syncthreads();
+    if (step->is_withheld) return;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+        double beta = step->number[0];
+        wide moved = (wide)(beta * state.get(i) + (1 - beta) * sums[i]);
+        state.put(i, moved);
+        factors.put(i, 1 / sqrt(moved));
+        all += moved;
+    }
+    all = ech_block(ech_plus(), all, room);
+    if (threadIdx.x == 0 && total) *total = all;
+}
+
+void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *sums,
+                                 const ech_update *update, const ech_tensor *state,
+                                 const ech_tensor *factors, const ech_tensor *total)
+{
+    ech_cuda_check(ECH_OP_adafactor_factors, ECH_REAL, sums, state, factors, total);
+    ech_launch(context, make_factors, dim3(1), ECH_BLOCK, 0, (const double *)numbers(sums),
+               sums->shape[0], *update, ech_numbers(state), ech_numbers(factors), numbers(total));
+}
+
+/* u of an element without its scale. */
+static __device__ wide factored(wide g, const ech_numbers &rows, const ech_numbers &columns,
+                                int64_t r, int64_t c)
+{
+    return g * (rows.is_here() ? rows.get(r) : 1) * columns.get(c);
+}
+
+void ECH_CUDA(adafactor_squares)(ech_kernel_context *context, const ech_tensor *grad,
+                                 const ech_tensor *rows, const ech_tensor *columns,
+                                 const ech_update *update, const ech_tensor *square)
+{
+    ech_cuda_check(ECH_OP_adafactor_squares, ECH_REAL, grad, rows, columns, square);
+    int64_t R = grad->shape[0], C = grad->shape[1];
+    double *squares = static_cast<double *>(ech_scratch(context, (size_t)R * sizeof(double)));
+    const scaled_grad g = {grad, *update, C};
+    const ech_numbers by_row = rows, by_column = columns;
+    ech_fold_rows(
+        context, R, C, ech_plus(),
+        [=] __device__(int64_t r, int64_t c) {
+            double u = factored(g(r, c), by_row, by_column, r, c);
+            return u * u;
+        },
+        [=] __device__(int64_t r, double sum) { squares[r] = sum; });
+    put_sum(context, g, squares, R, numbers(square));
+}
+
+void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
+                         const ech_tensor *grad, const ech_tensor *rows, const ech_tensor *columns,
+                         const ech_tensor *momentum, const ech_tensor *total,
+                         const ech_tensor *squares, const ech_tensor *weights, int64_t elements,
+                         const ech_update *update, const ech_tensor *rounded)
+{
+    ech_cuda_check(ECH_OP_adafactor, ECH_REAL, param, grad, rows, columns, momentum, total, squares,
+                   weights, rounded);
+    const ech_numbers to = param, from = grad, by_row = rows, by_column = columns,
+                      moving = momentum, copy = rounded;
+    const ech_maybe all = total, unscaled = squares, size = weights;
+    const ech_update told = *update;
+    const int64_t C = grad->shape[1];
+    ech_each_prepared<ech_step>(
+        context, ech_tensor_count(param),
+        [=] __device__(ech_step * step) {
+            ech_begin(told, step);
+            step->number[0] =
+                ech_adafactor_scale(&step->now, all.get(), unscaled.get(), size.get(), elements);
+        },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            const ech_update &u = step.now;
+            wide p[ECH_PART], g[ECH_PART], moved[ECH_PART] = {}, beta = (wide)u.momentum;
+            ech_place at(i, C);
+            if (step.is_withheld) return ech_store_rounded(to, copy, i, n);
+            to.load(i, n, p);
+            from.load(i, n, g);
+            if (moving.is_here()) moving.load(i, n, moved);
+            for (int k = 0; k < ECH_PART; k++, at.next()) {
+                if (k >= n) continue;
+                g[k] = (wide)step.number[0] *
+                       factored(g[k] * (wide)u.grad_scale, by_row, by_column, at.r, at.c);
+                moved[k] = beta * moved[k] + (1 - beta) * g[k];
+                if (moving.is_here()) g[k] = moved[k];
+                p[k] -= (wide)(u.learning_rate * u.weight_decay) * p[k] + g[k];
+            }
+            if (moving.is_here()) moving.store(i, n, moved);
+            ech_store_param(to, copy, i, n, p);
+        });
+}
+
+/* ---- SM3 ---- */
+
+/* nu of an element whose scaled gradient is g: its accumulator, with its square. A NaN is smaller than everything. */
+static __device__ wide accumulated(wide g, const ech_numbers &row_state,
+                                   const ech_numbers &column_state, int64_t r, int64_t c)
+{
+    wide column = column_state.get(c), row = row_state.is_here() ? row_state.get(r) : column;
+    return (row < column || row != row ? row : column) + g * g;
+}
+
+void ECH_CUDA(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
+                          const ech_tensor *row_state, const ech_tensor *column_state,
+                          const ech_update *update, const ech_tensor *rows,
+                          const ech_tensor *columns)
+{
+    ech_cuda_check(ECH_OP_sm3_maxima, ECH_REAL, grad, row_state, column_state, rows, columns);
+    int64_t R = grad->shape[0], C = grad->shape[1];
+    const scaled_grad g = {grad, *update, C};
+    const ech_numbers row = row_state, column = column_state;
+    double *to_rows = numbers(rows), *to_columns = numbers(columns);
+    ech_columns<1>(
+        context, R, C, ech_larger(),
+        [=] __device__(int64_t r, int64_t c, wide * value) {
+            *value = accumulated(g(r, c), row, column, r, c);
+        },
+        [=] __device__(int, int64_t c, double most) {
+            if (!g.is_withheld()) to_columns[c] = most;
+        });
+    if (rows)
+        ech_fold_rows(
+            context, R, C, ech_larger(),
+            [=] __device__(int64_t r, int64_t c) {
+                return accumulated(g(r, c), row, column, r, c);
+            },
+            [=] __device__(int64_t r, double most) {
+                if (!g.is_withheld()) to_rows[r] = most;
+            });
+}
+
+/* state = maxima. */
+static void put_state(const ech_kernel_context *context, const scaled_grad &g,
+                      const ech_tensor *maxima, const ech_tensor *state)
+{
+    const double *from = numbers(maxima);
+    const ech_numbers to = state;
+    ech_each(context, ech_tensor_count(state), [=] __device__(int64_t i, int n) {
+        if (g.is_withheld()) return;
+        for (int k = 0; k < n; k++) to.put(i + k, (wide)from[i + k]);
+    });
+}
+
+void ECH_CUDA(sm3)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
+                   const ech_tensor *row_state, const ech_tensor *column_state,
+                   const ech_tensor *rows, const ech_tensor *columns, const ech_tensor *momentum,
+                   const ech_update *update, const ech_tensor *rounded)
+{
+    ech_cuda_check(ECH_OP_sm3, ECH_REAL, param, grad, row_state, column_state, rows, columns,
+                   momentum, rounded);
+    const ech_numbers to = param, from = grad, row = row_state, column = column_state,
+                      moving = momentum, copy = rounded;
+    const ech_update told = *update;
+    const int64_t C = grad->shape[1];
+    const scaled_grad g_of = {grad, *update, C};
+    ech_each_prepared<ech_step>(
+        context, ech_tensor_count(param),
+        [=] __device__(ech_step * step) { ech_begin(told, step); },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            const ech_update &u = step.now;
+            wide p[ECH_PART], g[ECH_PART], moved[ECH_PART] = {}, beta = (wide)u.momentum;
+            ech_place at(i, C);
+            if (step.is_withheld) return ech_store_rounded(to, copy, i, n);
+            to.load(i, n, p);
+            from.load(i, n, g);
+            if (moving.is_here()) moving.load(i, n, moved);
+            for (int k = 0; k < ECH_PART; k++, at.next()) {
+                if (k >= n) continue;
+                g[k] *= (wide)u.grad_scale;
+                wide nu = accumulated(g[k], row, column, at.r, at.c);
+                g[k] = nu == 0 ? 0 : g[k] / sqrt(nu);
+                moved[k] = beta * moved[k] + (1 - beta) * g[k];
+                if (moving.is_here()) g[k] = moved[k];
+                p[k] -= (wide)u.learning_rate * ((wide)u.weight_decay * p[k] + g[k]);
+            }
+            if (moving.is_here()) moving.store(i, n, moved);
+            ech_store_param(to, copy, i, n, p);
+        });
+    if (rows) put_state(context, g_of, rows, row_state);
+    put_state(context, g_of, columns, column_state);
+}

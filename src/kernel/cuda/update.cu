@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Optimizer updates, element by element; and the weighted sums of Muon.
+ */
+#include "kernel/cuda/update.h"
+
+void ECH_CUDA(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
+                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
+                     const ech_update *update, const ech_tensor *rounded)
+{
+    ech_cuda_check(ECH_OP_adamw, ECH_REAL, param, grad, exp_avg, exp_avg_sq, rounded);
+    const ech_numbers to = param, from = grad, mean = exp_avg, square = exp_avg_sq, copy = rounded;
+    const ech_update told = *update;
+    ech_each_prepared<ech_step>(
+        context, ech_tensor_count(param),
+        [=] __device__(ech_step * step) { ech_begin_adamw(told, step); },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            wide p[ECH_PART], g[ECH_PART], m[ECH_PART], v[ECH_PART];
+            if (step.is_withheld) return ech_store_rounded(to, copy, i, n);
+            to.load(i, n, p);
+            from.load(i, n, g);
+            mean.load(i, n, m);
+            square.load(i, n, v);
+            for (int k = 0; k < ECH_PART; k++)
+                p[k] = ech_adamw(step, g[k] * (wide)step.now.grad_scale, p[k], &m[k], &v[k]);
+            mean.store(i, n, m);
+            square.store(i, n, v);
+            ech_store_param(to, copy, i, n, p);
+        });
+}
+
+void ECH_CUDA(sgd)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
+                   const ech_tensor *momentum, const ech_update *update, const ech_tensor *rounded)
+{
+    ech_cuda_check(ECH_OP_sgd, ECH_REAL, param, grad, momentum, rounded);
+    ECH_ASSERT(momentum || update->momentum == 0);
+    const ech_numbers to = param, from = grad, moving = momentum, copy = rounded;
+    const ech_update told = *update;
+    ech_each_prepared<ech_step>(
+        context, ech_tensor_count(param),
+        [=] __device__(ech_step * step) { ech_begin(told, step); },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            const ech_update &u = step.now;
+            wide p[ECH_PART], g[ECH_PART], moved[ECH_PART] = {};
+            if (step.is_withheld) return ech_store_rounded(to, copy, i, n);
+            to.load(i, n, p);
+            from.load(i, n, g);
+            if (moving.is_here()) moving.load(i, n, moved);
+            for (int k = 0; k < ECH_PART; k++) {
+                g[k] = g[k] * (wide)u.grad_scale + (wide)u.weight_decay * p[k];
+                moved[k] = (wide)u.momentum * moved[k] + g[k];
+                g[k] = u.nesterov ? g[k] + (wide)u.momentum * moved[k] : moved[k];
+                p[k] -= (wide)u.learning_rate * g[k];
+            }
+            if (moving.is_here()) moving.store(i, n, moved);
+            ech_store_param(to, copy, i, n, p);
+        });
+}
+
+void ECH_CUDA(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
+                          double beta, double diagonal, const ech_tensor *squares,
+                          const ech_update *update, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_scaled_sum, ECH_REAL, x, squares, y);
+    const ech_numbers from = x, to = y;
+    const ech_update told = update ? *update : ech_update{};
+    const bool has_update = update != NULL;
+    const ech_maybe norm = squares;
+    const int64_t C = x->shape[1];
+    ech_each_prepared<ech_step>(
+        context, ech_tensor_count(x),
+        [=] __device__(ech_step * step) {
+            ech_begin(told, step);
+            step->number[0] = ech_scaled_alpha(alpha, norm.get(), has_update ? &step->now : NULL);
+        },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            wide v[ECH_PART], before[ECH_PART] = {};
+            ech_place at(i, C);
+            if (step.is_withheld) return;
+            from.load(i, n, v);
+            if (beta != 0) to.load(i, n, before);
+            for (int k = 0; k < ECH_PART; k++, at.next())
+                v[k] = (wide)step.number[0] * v[k] + (wide)beta * before[k] +
+                       (at.r == at.c ? (wide)diagonal : 0);
+            to.store(i, n, v);
+        });
+}
