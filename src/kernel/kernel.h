@@ -76,7 +76,7 @@ typedef struct ech_rows {
 } ech_rows;
 
 /* The same rows, of known positions: for rows, which may read the device's memory. */
-static inline ech_rows ech_rows_now(const ech_rows *rows)
+ECH_EVERYWHERE ech_rows ech_rows_now(const ech_rows *rows)
 {
     ech_rows now = *rows;
     if (now.position) now.start[0] += *now.position;
@@ -135,7 +135,7 @@ typedef struct ech_dropout {
 } ech_dropout;
 
 /* For rows, which may read the device's memory. */
-static inline ech_random_key ech_dropout_key(const ech_dropout *dropout)
+ECH_EVERYWHERE ech_random_key ech_dropout_key(const ech_dropout *dropout)
 {
     ech_random_key key = dropout->key;
     if (dropout->step) key.step = (uint32_t)*dropout->step;

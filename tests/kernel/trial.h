@@ -64,6 +64,7 @@ typedef struct trial {
     int64_t dims[ECH_MAX_DIMS * 2]; /* of the scratch function */
     trial_tensor tensor[TRIAL_TENSORS];
     double tolerance;        /* of fp32 results, relative to the tensor's largest element */
+    double tolerance_f64;    /* 0: 1e-12 */
     bool depends_on_threads; /* other bits with other numbers of threads */
     bool depends_on_address; /* other bits where memory is aligned otherwise */
     bool is_library;         /* the same function in each set: what it uses, ECHELON_ISA decides */
@@ -531,7 +532,8 @@ static inline void trial_check(const trial *t)
     const ech_kernels *exactly = trial_set_of(ECH_ISA_PORTABLE, ECH_F64, t->op);
     if (exactly) {
         trial_run same = trial_execute(t, exactly, (trial_way){.threads = 1});
-        trial_compare(t, "fast and definition in fp64", &same, &exact, 1e-12);
+        trial_compare(t, "fast and definition in fp64", &same, &exact,
+                      t->tolerance_f64 > 0 ? t->tolerance_f64 : 1e-12);
         trial_free(&same);
     }
     const int sets = t->is_library ? 1 : ECH_ISAS;

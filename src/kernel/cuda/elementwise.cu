@@ -57,15 +57,17 @@ void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const e
     ech_each(context, R * C, [=] __device__(int64_t i, int n) {
         wide v[ECH_PART];
         ech_drawn drawn;
-        int64_t r = i / C, c = i % C, first = ech_row_whole(&at, r) * C;
+        const ech_random_key key = ech_dropout_key(&drop);
+        const ech_rows now = ech_rows_now(&at);
+        int64_t r = i / C, c = i % C, first = ech_row_whole(&now, r) * C;
         const double scale = 1 / (1 - drop.p);
         from.load(i, n, v);
         for (int k = 0; k < ECH_PART; k++) {
-            bool dropped = drop.p > 0 && ech_drops(drop, (uint64_t)(first + c), &drawn);
+            bool dropped = drop.p > 0 && ech_drops(drop.p, key, (uint64_t)(first + c), &drawn);
             v[k] = dropped ? 0 : (wide)(v[k] * scale);
             if (++c == C && k + 1 < n) {
                 c = 0;
-                first = ech_row_whole(&at, ++r) * C;
+                first = ech_row_whole(&now, ++r) * C;
             }
         }
         to.store(i, n, v);
@@ -75,37 +77,55 @@ void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const e
 /* Where part i of rows of `parts` parts each lies in x (B,T,H,D). */
 struct heads {
     int64_t T, H, D, parts, x_stride[3], y_stride[3];
+    ech_rows rows; /* where x's tokens go */
 };
 
-static __device__ int64_t place_of(const heads &at, const int64_t *stride, int64_t row)
+static __device__ int64_t place_of(const int64_t *stride, int64_t b, int64_t t, int64_t h)
 {
-    int64_t t = row / at.H;
-    return t / at.T * stride[0] + t % at.T * stride[1] + row % at.H * stride[2];
+    return b * stride[0] + t * stride[1] + h * stride[2];
 }
 
 static __global__ void copy_rows(ech_numbers x, ech_numbers y, heads at, int64_t parts)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
+    at.rows = ech_rows_now(&at.rows);
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < parts; i += step) {
-        int64_t row = i / at.parts, d = i % at.parts * ECH_PART;
+        int64_t row = i / at.parts, d = i % at.parts * ECH_PART, h = row % at.H;
+        int64_t b = row / at.H / at.T, t = row / at.H % at.T;
         int n = ech_part_count(at.D - d);
         wide part[ECH_PART];
-        x.load(place_of(at, at.x_stride, row) + d, n, part);
-        y.store(place_of(at, at.y_stride, row) + d, n, part);
+        x.load(place_of(at.x_stride, b, t, h) + d, n, part);
+        y.store(place_of(at.y_stride, b, ech_rows_token_position(&at.rows, t), h) + d, n, part);
     }
 }
 
-void ECH_CUDA(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+static void copy_tokens(const ech_kernel_context *context, const ech_tensor *x,
+                        const ech_rows &rows, const ech_tensor *y)
 {
-    ech_cuda_check(ECH_OP_copy, ECH_REAL, x, y);
-    int64_t rows = x->shape[0] * x->shape[1] * x->shape[2], D = x->shape[3];
-    heads at = {x->shape[1], x->shape[2], D, ech_ceil(D, ECH_PART), {}, {}};
+    int64_t n = x->shape[0] * x->shape[1] * x->shape[2], D = x->shape[3];
+    heads at = {x->shape[1], x->shape[2], D, ech_ceil(D, ECH_PART), {}, {}, rows};
     for (int d = 0; d < 3; d++) {
         at.x_stride[d] = x->stride[d];
         at.y_stride[d] = y->stride[d];
     }
-    ech_launch(context, copy_rows, ech_blocks(rows * at.parts, ECH_BLOCK), ECH_BLOCK, 0,
-               ech_numbers(x), ech_numbers(y), at, rows * at.parts);
+    ech_launch(context, copy_rows, ech_blocks(n * at.parts, ECH_BLOCK), ECH_BLOCK, 0,
+               ech_numbers(x), ech_numbers(y), at, n * at.parts);
+}
+
+void ECH_CUDA(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ech_rows all = {};
+    ech_cuda_check(ECH_OP_copy, ECH_REAL, x, y);
+    all.split = x->shape[1];
+    copy_tokens(context, x, all, y);
+}
+
+void ECH_CUDA(append)(ech_kernel_context *context, const ech_tensor *x, const ech_rows *rows,
+                      const ech_tensor *cache)
+{
+    ech_cuda_check(ECH_OP_append, ECH_REAL, x, cache);
+    ECH_ASSERT(rows->whole == cache->shape[1] && rows->tokens == x->shape[1] && rows->first == 0);
+    copy_tokens(context, x, *rows, cache);
 }
 
 /* Normals by Box and Muller, in fp64 as everywhere. A thread draws four, of which the tensor may lack some. */

@@ -22,6 +22,7 @@
 #endif
 
 extern "C" {
+#include "device/cuda.h"
 #include "kernel/shape.h"
 #include "kernel/update.h"
 }
@@ -53,8 +54,7 @@ static inline dim3 ech_blocks(int64_t n, int threads)
     return dim3((unsigned)(blocks < most ? blocks : most));
 }
 
-/* Puts a kernel on the context's queue. An empty grid does nothing. A fault on the device is told of by the queue's
- * events; a launch that can never work is a programming error. */
+/* Puts a kernel on the context's queue. An empty grid does nothing. Faults are told of by the queue's events. */
 template <typename... Parameters, typename... Arguments>
 static void ech_launch(const ech_kernel_context *context, void (*kernel)(Parameters...),
                        dim3 blocks, int threads, size_t shared, const Arguments &...arguments)
@@ -70,10 +70,9 @@ static void ech_launch(const ech_kernel_context *context, void (*kernel)(Paramet
                                  cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         ECH_ASSERT(set == cudaSuccess);
     }
-    kernel<<<blocks, (unsigned)threads, shared, (cudaStream_t)context->queue>>>(arguments...);
-    cudaError_t error = cudaPeekAtLastError();
-    ECH_ASSERT(error != cudaErrorInvalidConfiguration && error != cudaErrorInvalidValue &&
-               error != cudaErrorNoKernelImageForDevice && error != cudaErrorLaunchOutOfResources);
+    kernel<<<blocks, (unsigned)threads, shared,
+             static_cast<cudaStream_t>(ech_device_cuda_stream(context->queue))>>>(arguments...);
+    ech_device_cuda_check((int)cudaGetLastError(), "a kernel's launch");
 #endif
 }
 

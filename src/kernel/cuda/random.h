@@ -47,10 +47,11 @@ static __device__ inline uint32_t ech_draw(const ech_random_key &key, uint64_t i
     return w < 2 ? low : high;
 }
 
-/* Whether dropout drops element i, of elements that ascend. */
-static __device__ inline bool ech_drops(const ech_dropout &dropout, uint64_t i, ech_drawn *d)
+/* Whether dropout drops element i, of elements that ascend; key: ech_dropout_key. */
+static __device__ inline bool ech_drops(double p, const ech_random_key &key, uint64_t i,
+                                        ech_drawn *d)
 {
-    return ech_random_unit(ech_draw(dropout.key, i, d)) < dropout.p;
+    return ech_random_unit(ech_draw(key, i, d)) < p;
 }
 
 } // namespace

@@ -21,10 +21,11 @@ struct rotary_call {
 /* A thread turns one pair of all heads of a token, since they have one angle. */
 static __global__ void turn(const rotary_call at, int64_t n)
 {
+    const ech_rows rows = ech_rows_now(&at.rows);
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         int64_t row = i / at.count, b = row / at.T, t = row % at.T, pair = at.first + i % at.count;
-        double position = (double)ech_row_in_document(&at.rows, at.starts.get(), row);
+        double position = (double)ech_row_in_document(&rows, at.starts.get(), row);
         double angle = position * at.frequency[i % at.count];
         wide c = (wide)cos(angle), s = (wide)(at.inverse ? -sin(angle) : sin(angle));
         int64_t in = b * at.x_stride[0] + t * at.x_stride[1] + pair;

@@ -80,6 +80,7 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
     ROW(add, real)                                                                                 \
     ROW(subtract, real)                                                                            \
     ROW(copy, real)                                                                                \
+    ROW(append, real)                                                                              \
     ROW(loss_statistics, real)                                                                     \
     ROW(loss_gradient, real)                                                                       \
     ROW(loss_combine, real)                                                                        \

@@ -39,6 +39,7 @@ static __global__ void look_up(table_rows place, ech_numbers x, ech_numbers tabl
                                int64_t C, int64_t parts, int64_t n)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
+    place.rows = ech_rows_now(&place.rows);
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         int64_t r = i / parts, c = i % parts * ECH_PART, row = place(r);
         int count = ech_part_count(C - c);
@@ -206,6 +207,7 @@ static __global__ void add_found(table_rows place, int64_t R, ech_numbers dy, bo
     int n = ech_part_count(C - c);
     double sum[ECH_PART] = {};
     wide part[ECH_PART];
+    place.rows = ech_rows_now(&place.rows);
     if (accumulate && c < C) {
         dtable.load(p * C + c, n, part);
         for (int k = 0; k < ECH_PART; k++) sum[k] = part[k];
