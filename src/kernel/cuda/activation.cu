@@ -2,7 +2,7 @@
  *
  * GELU (its tanh form) and the gated SiLU of SwiGLU.
  */
-#include "kernel/cuda/real.h"
+#include "kernel/cuda/real.cuh"
 
 #define SQRT_8_OVER_PI ((wide)1.5957691216057307118)
 #define CUBIC          ((wide)0.044715)

@@ -2,7 +2,7 @@
  *
  * AdamW with 8-bit states. Dettmers et al. 2022, arXiv:2110.02861.
  */
-#include "kernel/cuda/update.h"
+#include "kernel/cuda/update.cuh"
 
 extern "C" {
 #include "kernel/dynamic_map.h"

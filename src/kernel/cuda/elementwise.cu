@@ -2,8 +2,8 @@
  *
  * Dropout, sums of two tensors, copies and fills.
  */
-#include "kernel/cuda/random.h"
-#include "kernel/cuda/real.h"
+#include "kernel/cuda/random.cuh"
+#include "kernel/cuda/real.cuh"
 
 void ECH_CUDA(add)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                    const ech_tensor *y)

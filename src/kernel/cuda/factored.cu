@@ -3,7 +3,7 @@
  * Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) and SM3-II (Anil et al. 2019, arXiv:1901.11150): their statistics
  * of rows and columns, and the updates.
  */
-#include "kernel/cuda/update.h"
+#include "kernel/cuda/update.cuh"
 
 namespace
 {

@@ -2,7 +2,7 @@
  *
  * The cross-entropy of rows of logits, whole or of a vocabulary shard; a block takes a row. And the bias gradient.
  */
-#include "kernel/cuda/reduce.h"
+#include "kernel/cuda/reduce.cuh"
 
 /* ---- statistics ---- */
 

@@ -3,7 +3,7 @@
  * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A block takes a row. The gradient of x, and those
  * of gain and bias, are kernels of their own: the one goes along rows, the others along columns.
  */
-#include "kernel/cuda/reduce.h"
+#include "kernel/cuda/reduce.cuh"
 
 /* f(first element, count) for the parts of a row of C elements that the thread has. */
 template <typename F> static __device__ void each_part(int64_t C, F f)

@@ -2,7 +2,7 @@
  *
  * Rotary position embeddings.
  */
-#include "kernel/cuda/real.h"
+#include "kernel/cuda/real.cuh"
 
 /* Frequencies are host memory that is read at the call: they travel as an argument, so many in a launch. */
 enum { PAIRS = 256 };

@@ -3,7 +3,7 @@
  * Scalars of a training step, hashes, sums of squares, and the search for the first NaN or infinity.
  */
 #include "kernel/hash.h"
-#include "kernel/cuda/real.h"
+#include "kernel/cuda/real.cuh"
 
 static double *number(const ech_tensor *x)
 {

@@ -2,7 +2,7 @@
  *
  * Token embedding, and learned position embedding.
  */
-#include "kernel/cuda/reduce.h"
+#include "kernel/cuda/reduce.cuh"
 
 /* ---- forward: y's row r is x's, if there is one, and the table's row of r ---- */
 

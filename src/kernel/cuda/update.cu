@@ -2,7 +2,7 @@
  *
  * Optimizer updates, element by element; and the weighted sums of Muon.
  */
-#include "kernel/cuda/update.h"
+#include "kernel/cuda/update.cuh"
 
 void ECH_CUDA(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                      const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,

@@ -8,7 +8,7 @@
 #ifndef ECH_KERNEL_CUDA_REAL_H
 #define ECH_KERNEL_CUDA_REAL_H
 
-#include "kernel/cuda/launch.h"
+#include "kernel/cuda/launch.cuh"
 #include "kernel/cuda/rows.h"
 
 namespace

@@ -5,7 +5,7 @@
 #ifndef ECH_KERNEL_CUDA_UPDATE_H
 #define ECH_KERNEL_CUDA_UPDATE_H
 
-#include "kernel/cuda/reduce.h"
+#include "kernel/cuda/reduce.cuh"
 
 namespace
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What all CUDA files begin with. The same source is built by nvcc for GPUs, and with ECH_EMULATED by a C++ compiler for
- * the processor (emulated.h), where tests compare it with ref/.
+ * the processor (emulated.cuh), where tests compare it with ref/.
  */
 #ifndef ECH_KERNEL_CUDA_LAUNCH_H
 #define ECH_KERNEL_CUDA_LAUNCH_H
 
 #ifdef ECH_EMULATED
-#include "kernel/cuda/emulated.h"
+#include "kernel/cuda/emulated.cuh"
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

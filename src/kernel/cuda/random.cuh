@@ -5,7 +5,7 @@
 #ifndef ECH_KERNEL_CUDA_RANDOM_H
 #define ECH_KERNEL_CUDA_RANDOM_H
 
-#include "kernel/cuda/launch.h"
+#include "kernel/cuda/launch.cuh"
 
 namespace
 {

@@ -5,7 +5,7 @@
 #ifndef ECH_KERNEL_CUDA_REDUCE_H
 #define ECH_KERNEL_CUDA_REDUCE_H
 
-#include "kernel/cuda/real.h"
+#include "kernel/cuda/real.cuh"
 
 namespace
 {
