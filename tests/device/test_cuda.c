@@ -169,9 +169,9 @@ static void test_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_order),  cmocka_unit_test(test_too_much_memory),
-        cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_memory),          cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_order),           cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_too_much_memory), cmocka_unit_test(test_fault),
     };
     const char *lacks = ech_device_lacks("cuda");
     if (lacks) printf("skipped: %s\n", lacks);
