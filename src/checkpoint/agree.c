@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/tick.h"
-#include "checkpoint/box.h"
 
 /* As words of 32 bits, high ones first: exact in fp64, also in sums. */
 static void to_words(const uint64_t *numbers, int64_t n, double *words)

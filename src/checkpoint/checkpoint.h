@@ -23,17 +23,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "optim/optim.h"
-#include "tensor/tensor.h"
-
-/* A hyper-rectangle of a tensor, and a rank's memory of it. */
-typedef struct ech_saved_box {
-    int64_t begin[ECH_MAX_DIMS];  /* its first index in the whole tensor, per dimension */
-    int64_t size[ECH_MAX_DIMS];   /* in elements; 0: the box is empty */
-    void *data;                   /* the box's first element; borrowed */
-    int64_t stride[ECH_MAX_DIMS]; /* of `data`, in elements; the last is 1 */
-} ech_saved_box;
-
-enum { ECH_MOST_BOXES = 3 }; /* a rank's queries, keys and values in one matrix */
+#include "tensor/box.h"
 
 /* How memory that the host cannot touch is copied to and from host memory, and a window of that for it. */
 typedef struct ech_saved_copier {
@@ -53,13 +43,15 @@ typedef struct ech_saved_tensor {
     int dims;
     int64_t shape[ECH_MAX_DIMS]; /* of the whole tensor */
     int boxes;                   /* this rank's; may be 0 */
-    ech_saved_box box[ECH_MOST_BOXES];
+    ech_box box[ECH_MOST_BOXES];
+    void *data;                     /* their memory; borrowed */
     const ech_saved_copier *copier; /* for the boxes' memory; NULL: it is the host's */
 } ech_saved_tensor;
 
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
-/* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first index is `begin`.
+/* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first index is `begin`. The
+ * parts of a tensor are in one array, which begins with the first of them.
  * Example: of a local (C, 3·n) matrix with n columns each of queries, keys and values, the keys are
  * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_narrow(&local, 1, n, n). */
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/box.h"
+#include "checkpoint/saved.h"
 #include "checkpoint/manifest.h"
 
 struct ech_checkpoint {

@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "checkpoint/box.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/transfer.h"

@@ -16,7 +16,6 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "base/tick.h"
-#include "checkpoint/box.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/transfer.h"
 

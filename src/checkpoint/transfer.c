@@ -10,7 +10,6 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/box.h"
 #include "checkpoint/finite.h"
 #include "checkpoint/hash.h"
 
@@ -43,11 +42,11 @@ ech_status ech_transfer_check(const ech_saved_tensor *tensor)
 {
     ECH_ASSERT(tensor->boxes >= 0 && tensor->boxes <= ECH_MOST_BOXES);
     for (int b = 0; b < tensor->boxes; b++) {
-        const ech_saved_box *box = &tensor->box[b];
+        const ech_box *box = &tensor->box[b];
         if (!ech_box_is_inside(tensor->dims, tensor->shape, box))
             ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' leaves its shape", b, tensor->name);
         if (ech_box_count(tensor->dims, box->size) == 0) continue;
-        if (!box->data)
+        if (!tensor->data)
             ECH_FAIL(ECH_EINTERNAL, "box %d of tensor '%s' has no memory", b, tensor->name);
         if (!ech_box_is_apart(tensor->dims, box))
             ECH_FAIL(ECH_EINTERNAL,
@@ -178,9 +177,9 @@ static ech_status move_boxes(transfer t, const ech_saved_tensor *tensor)
     t.stored_bytes = ech_dtype_bytes(t.stored);
     t.wanted_bytes = ech_dtype_bytes(t.wanted);
     t.buffer = buffer;
+    t.data = tensor->data;
     for (int b = 0; b < tensor->boxes; b++) {
         t.runs = ech_box_split(tensor->dims, tensor->shape, &tensor->box[b]);
-        t.data = tensor->box[b].data;
         for (int64_t i = 0; i < t.runs.count;) {
             span s = next_span(&t, i);
             ECH_TRY(move_span(&t, s));

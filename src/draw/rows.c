@@ -77,12 +77,12 @@ typedef struct bar_run {
     double time[ECH_BAR_KINDS];
 } bar_run;
 
-static void finish_run(bar_run *run, ech_boxes *out)
+static void finish_run(bar_run *run, ech_rectangles *out)
 {
     double width = run->end - run->begin;
     if (run->bars > 0 && width >= nothing) {
         bool alone = run->bars == 1 || width < visible;
-        ech_box box = {.bar = alone ? run->longest : NULL, .x = run->begin, .width = width};
+        ech_rectangle box = {.bar = alone ? run->longest : NULL, .x = run->begin, .width = width};
         for (int kind = 0; kind < ECH_BAR_KINDS; kind++)
             box.fraction[kind] = run->time[kind] / width;
         ECH_PUSH(*out, box);
@@ -112,8 +112,8 @@ static ech_row_part part_of(ech_bar_kind kind)
                                         : ECH_ROW_SUMS;
 }
 
-void ech_boxes_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
-                    double end, double scale, ech_boxes *out)
+void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
+                         double end, double scale, ech_rectangles *out)
 {
     bar_run run = {0};
     for (size_t i = 0; i < n; i++) {
@@ -126,7 +126,7 @@ void ech_boxes_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, do
         if (is_narrow)
             add_to_run(&run, &bar[i], x, x + width);
         else
-            ECH_PUSH(*out, (ech_box){.bar = &bar[i], .x = x, .width = width});
+            ECH_PUSH(*out, (ech_rectangle){.bar = &bar[i], .x = x, .width = width});
     }
     finish_run(&run, out);
 }
@@ -148,7 +148,7 @@ static void append_hint(const ech_timeline *timeline, const ech_timeline_bar *ba
     ech_timeline_time(timeline, bar->end - bar->begin, out);
 }
 
-static void append_box(const ech_panel *panel, const ech_box *box, double top, double height,
+static void append_box(const ech_panel *panel, const ech_rectangle *box, double top, double height,
                        ech_text *out)
 {
     ECH_FREED_TEXT hint = {0};
@@ -156,13 +156,13 @@ static void append_box(const ech_panel *panel, const ech_box *box, double top, d
     ech_svg_rect(out, box->x, top, box->width, height, "", panel->hints ? hint.at : NULL);
 }
 
-static void append_area(const ech_box *box, double top, double height, ech_text *path)
+static void append_area(const ech_rectangle *box, double top, double height, ech_text *path)
 {
     if (height >= least_height)
         ECH_SVG(path, "M@ @h@v@h@z", box->x, top, box->width, height, -box->width);
 }
 
-static int chunk_of(const ech_box *box, int chunks)
+static int chunk_of(const ech_rectangle *box, int chunks)
 {
     if (!box->bar || box->bar->kind > ECH_BAR_RECOMPUTE || box->bar->chunk < 0) return 0;
     return box->bar->chunk < chunks ? box->bar->chunk : chunks - 1;
@@ -175,7 +175,7 @@ typedef struct colour_layer {
 } colour_layer;
 
 /* Of several bars the height shows the fraction of each kind, one kind below the other. */
-static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
+static void add_to_layer(const ech_panel *panel, const ech_rectangle *box, ech_bar_kind kind,
                          colour_layer *layer)
 {
     double above = 0;
@@ -189,7 +189,7 @@ static void add_to_layer(const ech_panel *panel, const ech_box *box, ech_bar_kin
 }
 
 /* Where B and W alternate the lower part of the backward is W, as high as its fraction of the time. */
-static void add_weight(const ech_panel *panel, const ech_box *box, colour_layer *layer)
+static void add_weight(const ech_panel *panel, const ech_rectangle *box, colour_layer *layer)
 {
     double height = box->bar->weight / (box->bar->end - box->bar->begin) * panel->row_height;
     append_area(box, panel->row_height - height, height, &layer->areas);
@@ -215,14 +215,14 @@ static void finish_layer(const ech_panel *panel, const char *colour, colour_laye
     ech_text_free(&layer->areas);
 }
 
-static void append_colour(const ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind,
+static void append_colour(const ech_panel *panel, const ech_rectangles *boxes, ech_bar_kind kind,
                           int chunk, ech_text *out)
 {
     int chunks = panel->timeline->chunks;
     char colour[8];
     colour_layer layer = {0};
     for (size_t i = 0; i < boxes->n; i++) {
-        const ech_box *box = &boxes->at[i];
+        const ech_rectangle *box = &boxes->at[i];
         if (chunk_of(box, chunks) != chunk) continue;
         if (!box->bar || box->bar->kind == kind) add_to_layer(panel, box, kind, &layer);
         if (kind == ECH_BAR_WEIGHT && box->bar && box->bar->kind == ECH_BAR_BACKWARD)
@@ -231,11 +231,11 @@ static void append_colour(const ech_panel *panel, const ech_boxes *boxes, ech_ba
     finish_layer(panel, ech_panel_colour(kind, chunk, chunks, colour), &layer, out);
 }
 
-static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *out)
+static void append_numbers(ech_panel *panel, const ech_rectangles *boxes, ech_text *out)
 {
     double line = panel->row_height / 2 + panel->font_size * 0.36;
     for (size_t i = 0; i < boxes->n; i++) {
-        const ech_box *box = &boxes->at[i];
+        const ech_rectangle *box = &boxes->at[i];
         char number[24];
         if (!box->bar || box->bar->micro < 0) continue;
         int digits = snprintf(number, sizeof number, "%d", box->bar->micro);
@@ -248,7 +248,7 @@ static void append_numbers(ech_panel *panel, const ech_boxes *boxes, ech_text *o
 /* ---- strips: waits at the foot of the row, sums at its head ---- */
 
 /* Of several bars the height shows their fraction of the time. */
-static void append_part(const ech_panel *panel, const ech_box *box, ech_bar_kind kind,
+static void append_part(const ech_panel *panel, const ech_rectangle *box, ech_bar_kind kind,
                         colour_layer *layer)
 {
     double height = strip * panel->row_height * (box->bar ? 1 : box->fraction[kind]);
@@ -259,7 +259,7 @@ static void append_part(const ech_panel *panel, const ech_box *box, ech_bar_kind
         append_area(box, top, height, &layer->areas);
 }
 
-static void append_strip(const ech_panel *panel, const ech_boxes *boxes, ech_bar_kind kind,
+static void append_strip(const ech_panel *panel, const ech_rectangles *boxes, ech_bar_kind kind,
                          ech_text *out)
 {
     colour_layer layer = {0};
@@ -274,10 +274,10 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, double lef
 {
     char text[80];
     int chunks = panel->timeline->chunks > 1 ? panel->timeline->chunks : 1;
-    ech_boxes boxes[ECH_ROW_PARTS] = {0};
+    ech_rectangles boxes[ECH_ROW_PARTS] = {0};
     for (int part = 0; part < ECH_ROW_PARTS; part++) {
-        ech_boxes_make(panel->timeline->bar.at + row->first_bar, row->bars, (ech_row_part)part,
-                       panel->from, panel->end, panel->scale, &boxes[part]);
+        ech_rectangles_make(panel->timeline->bar.at + row->first_bar, row->bars, (ech_row_part)part,
+                            panel->from, panel->end, panel->scale, &boxes[part]);
         for (size_t i = 0; i < boxes[part].n; i++) panel->together |= !boxes[part].at[i].bar;
     }
     ech_timeline_name_row(panel->timeline, row, text, sizeof text);

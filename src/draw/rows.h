@@ -40,19 +40,19 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 /* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce lane. */
 typedef enum ech_row_part { ECH_ROW_WORK, ECH_ROW_WAITS, ECH_ROW_SUMS, ECH_ROW_PARTS } ech_row_part;
 
-typedef struct ech_box {
+typedef struct ech_rectangle {
     const ech_timeline_bar *bar;    /* NULL: several */
     double x, width;                /* pixels */
     double fraction[ECH_BAR_KINDS]; /* of several: the fraction of the box's time of each kind; the
                                     rest is idle */
-} ech_box;
-typedef ECH_LIST(ech_box) ech_boxes;
+} ech_rectangle;
+typedef ECH_LIST(ech_rectangle) ech_rectangles;
 
 /* Appends the boxes of one part of a rank's n bars between `from` and `end`, at `scale` pixels a unit. A bar of a
  * pixel or more is a box. Narrower ones are merged until the box has ten pixels or the next is a pixel or more away;
  * where less than three pixels are left for them, the box shows the longest alone. Bars of no width are left out.
  * There are at most two boxes a pixel, and at most one merged box in three pixels. */
-void ech_boxes_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
-                    double end, double scale, ech_boxes *out);
+void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
+                         double end, double scale, ech_rectangles *out);
 
 #endif

@@ -130,7 +130,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
 /* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0 also a tied head. */
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
 /* Fills parameters, in all weight versions that the plan holds, from a folder that passed
- * ech_exec_check_weights. Each rank reads its own slices. */
+ * ech_exec_check_weights. Each rank reads its own boxes. */
 ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 
 /* ---- looking inside, for verify and tests ----

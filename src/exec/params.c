@@ -87,22 +87,21 @@ void ech_exec_round_weights(ech_exec *exec, int param, int version)
     exec->plan->kernels->copy(exec->context, &from, &to);
 }
 
-/* Slice by slice, each as if it were filled whole. Padding is zero, and stays so: it has no gradient. */
-static void fill_normal(ech_exec *exec, const ech_param *param, const ech_tensor *x,
-                        ech_random_key key)
+/* Run by run, each as a part of the whole. Padding is zero, and stays so: it has no gradient. */
+static void fill_normal(ech_exec *exec, int index, const ech_tensor *x, ech_random_key key)
 {
     const ech_plan *plan = exec->plan;
-    ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(&param->shape, plan->layout->sharding,
-                             plan->layout->coordinates[plan->rank].tensor, slices);
+    const ech_param *param = &plan->model->param.at[index];
+    ech_held held =
+        ech_layout_held(plan->layout, plan->model, plan->rank, index, ECH_HELD_WEIGHTS, NULL);
     plan->kernels->fill(exec->context, x, 0);
-    for (int i = 0; i < n; i++) {
-        ech_slice_runs r = ech_slice_split(&param->shape, plan->layout->sharding, &slices[i]);
-        for (int64_t run = 0; run < r.runs; run++) {
-            size_t at = (size_t)(r.local + run * r.local_step) * ech_dtype_bytes(x->dtype);
-            ech_tensor part = ech_tensor_1d((char *)x->data + at, x->dtype, r.length);
-            plan->kernels->fill_normal(exec->context, &part, key, r.whole + run * r.whole_step, 0,
-                                       param->std);
+    for (int b = 0; b < held.boxes; b++) {
+        ech_box_runs runs = ech_box_split(param->shape.dims, param->shape.size, &held.box[b]);
+        for (int64_t i = 0; i < runs.count; i++) {
+            ech_box_offset at = ech_box_run_at(&runs, i);
+            char *data = (char *)x->data + (size_t)at.in_memory * ech_dtype_bytes(x->dtype);
+            ech_tensor run = ech_tensor_1d(data, x->dtype, runs.length);
+            plan->kernels->fill_normal(exec->context, &run, key, at.in_whole, 0, param->std);
         }
     }
 }
@@ -123,7 +122,7 @@ static void init_param(ech_exec *exec, int index)
     int master = plan->param[index].master;
     ech_tensor x = master < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, master);
     if (param->initializer == ECH_INIT_NORMAL)
-        fill_normal(exec, param, &x, key);
+        fill_normal(exec, index, &x, key);
     else
         plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
     ech_exec_round_weights(exec, index, 0);
@@ -178,41 +177,37 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* Whether all members of the group hold the same of the parameter. */
-static bool is_hashed(const ech_plan *plan, ech_layout_group group, int param)
-{
-    int shards;
-    if (group == ECH_GROUP_DATA) return true;
-    if (group == ECH_GROUP_TENSOR)
-        return !ech_shape_is_sharded(&plan->model->param.at[param].shape, plan->layout->sharding,
-                                     &shards);
-    return ech_layout_addends(plan->layout, plan->model, param) == group;
-}
-
-static void add_hash(ech_exec *exec, const ech_tensor *x, int64_t first, const ech_tensor *sum)
-{
-    ech_tensor flat = ech_tensor_flat(x);
-    exec->plan->kernels->hash(exec->context, &flat, first, sum);
-}
-
-/* Of all that this rank holds, or of what several stages or tensor ranks have alike. Each tensor has places of its
- * own. */
-ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
+/* `index`: among all that is hashed; each tensor has places of its own. */
+static void add_hash(ech_exec *exec, const ech_tensor *x, int64_t index, const ech_tensor *sum)
 {
     enum { PLACES = 40 }; /* bits */
+    ech_tensor flat = ech_tensor_flat(x);
+    exec->plan->kernels->hash(exec->context, &flat, index << PLACES, sum);
+}
+
+/* Of what all members of the step's group hold alike: those who differ in one bit differ in the hash. */
+ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
+{
     const ech_plan *plan = exec->plan;
     ech_scalar_row *row = ech_exec_row(exec, step->turn);
     ech_tensor sum = ech_tensor_view(&row->hash_sum, ECH_I64, 0, NULL);
     ech_tensor parts = ech_tensor_1d((double *)row + step->index, ECH_F64, ECH_HASH_SCALARS);
     exec->device->fill(ech_exec_queue(exec, step), sum.data, 0, sizeof row->hash_sum);
-    for (int64_t i = 0; i < (int64_t)plan->model->param.n; i++) {
-        if (plan->param[i].value < 0 || !is_hashed(plan, step->group, (int)i)) continue;
+    for (int i = 0; i < (int)plan->model->param.n; i++) {
         int master = plan->param[i].master;
-        ech_tensor param = ech_exec_param(exec, (int)i);
-        add_hash(exec, &param, 2 * i << PLACES, &sum);
+        if (plan->param[i].value < 0) continue;
+        if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
+                                ECH_HELD_WEIGHTS, NULL)) {
+            ech_tensor param = ech_exec_param(exec, i);
+            add_hash(exec, &param, 2 * i, &sum);
+        }
         if (master < 0) continue;
-        param = ech_exec_state(exec, (int)i, master);
-        add_hash(exec, &param, (2 * i + 1) << PLACES, &sum);
+        const ech_shape *shape = &plan->state.at[plan->param[i].first_state + master].is.shape;
+        if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
+                                ECH_HELD_STATE, shape)) {
+            ech_tensor state = ech_exec_state(exec, i, master);
+            add_hash(exec, &state, 2 * i + 1, &sum);
+        }
     }
     plan->kernels->hash_parts(exec->context, &sum, &parts);
     return ECH_OK;

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/state.h"
 
@@ -20,7 +21,7 @@ typedef struct saved {
     ech_dtype dtype;
     int value;    /* where training has it; -1: this rank does not hold the parameter */
     int snapshot; /* its copy; -1: none */
-    bool writes;  /* this rank does */
+    ech_held held;
 } saved;
 
 enum { MOST_SAVED = 2 + ECH_MAX_STATES };
@@ -44,7 +45,7 @@ static saved weights_at(const ech_exec *exec, int param, const char *name, int v
                 .dtype = ech_plan_param_dtype(plan, param),
                 .value = p->value < 0 ? -1 : p->value + ech_exec_weight_slot(exec, version),
                 .snapshot = version ? p->previous : p->snapshot};
-    of.writes = p->value >= 0 && ech_layout_writes(plan->layout, plan->model, plan->rank, param);
+    of.held = ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_WEIGHTS, NULL);
     return of;
 }
 
@@ -60,8 +61,8 @@ static saved state_at(const ech_exec *exec, int param, const ech_state *state, i
     if (p->value < 0) return of;
     of.value = plan->state.at[p->first_state + index].value;
     of.snapshot = plan->state.at[p->first_state + index].snapshot;
-    of.writes =
-        ech_layout_writes_state(plan->layout, plan->model, plan->rank, param, &state->shape);
+    of.held = ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_STATE,
+                              &state->shape);
     return of;
 }
 
@@ -90,26 +91,7 @@ static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
     return exec->device->reach ? &exec->copier[thread] : NULL;
 }
 
-/* Adds this rank's slices of a tensor as boxes of the whole one. */
-static void add_slices(const ech_plan *plan, const saved *of, void *data, ech_saved_tensor *out)
-{
-    ech_slice slices[ECH_MOST_SLICES];
-    ech_sharding sharding = plan->layout->sharding;
-    int64_t size[ECH_MAX_DIMS];
-    ech_shape_resolve(&of->shape, ech_extent_of_params(sharding), size);
-    ech_tensor x = ech_tensor_view(data, of->dtype, of->shape.dims, size);
-    int n = ech_shape_slices(&of->shape, sharding, plan->layout->coordinates[plan->rank].tensor,
-                             slices);
-    for (int i = 0; i < n; i++) {
-        if (!slices[i].count) continue; /* a vocabulary with fewer shards than ranks */
-        int64_t begin[ECH_MAX_DIMS] = {0};
-        ech_tensor part = ech_tensor_narrow(&x, slices[i].dim, slices[i].local, slices[i].count);
-        begin[slices[i].dim] = slices[i].whole;
-        ech_saved_add(out, begin, &part);
-    }
-}
-
-/* data: of this rank's shard; NULL: no boxes. */
+/* data: what this rank has; NULL: no boxes. */
 static ech_saved_tensor *add_tensor(const ech_exec *exec, ech_saved_list *list, int param,
                                     const saved *of, void *data)
 {
@@ -122,7 +104,11 @@ static ech_saved_tensor *add_tensor(const ech_exec *exec, ech_saved_list *list, 
     if (!list->pool) list->pool = ech_pool_create();
     if (of->name) tensor.name = ech_pool_format(list->pool, "%s.%s", p->name, of->name);
     for (int d = 0; d < of->shape.dims; d++) tensor.shape[d] = of->shape.size[d];
-    if (data) add_slices(exec->plan, of, data, &tensor);
+    if (data) {
+        tensor.data = data;
+        tensor.boxes = of->held.boxes;
+        memcpy(tensor.box, of->held.box, sizeof tensor.box);
+    }
     ECH_PUSH(list->tensor, tensor);
     return &list->tensor.at[list->tensor.n - 1];
 }
@@ -164,7 +150,7 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
             int value = exec->plan->snapshots ? of[i].snapshot : of[i].value;
-            void *data = of[i].writes ? ech_exec_address(exec, step, value) : NULL;
+            void *data = of[i].held.writes ? ech_exec_address(exec, step, value) : NULL;
             if (of[i].name)
                 add_tensor(exec, &list, param, &of[i], data);
             else
@@ -179,7 +165,7 @@ ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
     saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++)
-            if (of[i].writes)
+            if (of[i].held.writes)
                 exec->device->copy(ech_exec_queue(exec, step),
                                    ech_exec_address(exec, step, of[i].snapshot),
                                    ech_exec_address(exec, step, of[i].value),

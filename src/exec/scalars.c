@@ -92,21 +92,20 @@ static ech_tensor number(double *at)
     return ech_tensor_view(at, ECH_F64, 0, NULL);
 }
 
-/* The squares of each slice of a parameter count on one rank only, in a stage's norm on one of its tensor ranks. A NaN or
+/* The squares of each box of a parameter count on one rank only, in a stage's norm on one of its tensor ranks. A NaN or
  * infinity counts on all, since it might be on this rank alone, and all must know. Loss scales are powers of two: to
  * divide by one rounds nothing. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums)
 {
     const ech_plan *plan = exec->plan;
     ech_scalar_row *row = ech_exec_row(exec, turn);
+    ech_held held =
+        ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_GRADIENT, NULL);
     ech_tensor scale = number(&row->loss_scale), squares = number(&row->squares[param]);
-    plan->kernels->total(exec->context, sums, &scale,
-                         ech_layout_counts(plan->layout, plan->model, plan->rank, param), &squares);
+    plan->kernels->total(exec->context, sums, &scale, held.counts, &squares);
     if (!is_asynchronous(exec)) return;
     squares = number(&row->squares[plan->model->param.n + (size_t)param]);
-    plan->kernels->total(exec->context, sums, &scale,
-                         ech_layout_is_first(plan->layout, plan->model, plan->rank, param),
-                         &squares);
+    plan->kernels->total(exec->context, sums, &scale, held.counts_in_tensor_group, &squares);
 }
 
 /* In the model's order. */

@@ -46,9 +46,8 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     for (int i = 0; i < p->statistics; i++)
         statistic[i] =
             statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
-    ech_slice slice[ECH_MOST_SLICES];
-    int slices = ech_shape_slices(&of->shape, plan->layout->sharding,
-                                  plan->layout->coordinates[plan->rank].tensor, slice);
+    ech_held held =
+        ech_layout_held(plan->layout, plan->model, plan->rank, index, ECH_HELD_WEIGHTS, NULL);
     ech_update own = *update;
     own.learning_rate = of->rate;
     own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
@@ -60,8 +59,8 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
                                .gradient = &gradient,
                                .state = state,
                                .statistic = statistic,
-                               .slice = slice,
-                               .slices = slices,
+                               .box = held.box,
+                               .boxes = held.boxes,
                                .update = &own};
     if (updates)
         plan->optimizer->update(&work);
@@ -129,29 +128,19 @@ static void combine(folding *f, const ech_plan_statistic *s)
                                  s->is.fold == ECH_SHARDS_MAXIMUM, &to);
 }
 
-/* A run of a slice is a token of one head. */
-static ech_tensor runs_of(void *data, ech_dtype dtype, const ech_slice_runs *r, int64_t first,
-                          int64_t step)
-{
-    char *begin = (char *)data + (size_t)first * ech_dtype_bytes(dtype);
-    ech_tensor runs = ech_tensor_view(begin, dtype, 4, (int64_t[]){1, r->runs, 1, r->length});
-    runs.stride[1] = step;
-    return runs;
-}
-
 static void put_together(folding *f, const ech_plan_statistic *s)
 {
-    ech_sharding sharding = f->exec->plan->layout->sharding;
+    const ech_plan *plan = f->exec->plan;
     const ech_shape *shape = &s->is.is.shape;
-    ech_dtype dtype = ech_plan_state_dtype(f->exec->plan, &s->is.is);
+    ech_dtype dtype = ech_plan_state_dtype(plan, &s->is.is);
     for (int m = 0; m < f->members; m++) {
-        ech_slice slices[ECH_MOST_SLICES];
-        int n = ech_shape_slices(shape, sharding, m, slices);
-        for (int i = 0; i < n; i++) {
-            ech_slice_runs r = ech_slice_split(shape, sharding, &slices[i]);
-            ech_tensor from = runs_of(part_of(f, s, m), dtype, &r, r.local, r.local_step);
-            ech_tensor to = runs_of(f->statistics + s->whole, dtype, &r, r.whole, r.whole_step);
-            f->exec->plan->kernels->copy(&f->exec->lane_context[ECH_LANE_REDUCE], &from, &to);
+        ech_box box[ECH_MOST_BOXES];
+        int n = ech_shape_boxes(shape, plan->layout->sharding, m, box);
+        for (int b = 0; b < n; b++) {
+            ech_tensor from = ech_box_in_memory(shape->dims, &box[b], part_of(f, s, m), dtype);
+            ech_tensor to = ech_box_in_whole(shape->dims, shape->size, &box[b],
+                                             f->statistics + s->whole, dtype);
+            plan->kernels->copy(&f->exec->lane_context[ECH_LANE_REDUCE], &from, &to);
         }
     }
 }

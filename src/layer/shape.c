@@ -88,16 +88,16 @@ int ech_axis_shards(ech_axis axis, ech_sharding sharding)
 
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding)
 {
-    int64_t shards = ech_axis_shards(axis, sharding), parts = rules[axis].parts;
-    return parts * ((size / parts + shards - 1) / shards);
+    ech_cut cut = ech_axis_cut(axis, size, sharding, 0);
+    return ech_cut_local(&cut);
 }
 
-/* The shard of a parameter's axis that tensor rank `index` has. */
-static int shard_of(ech_axis axis, ech_sharding sharding, int index)
+ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, int index)
 {
     int shards = ech_axis_shards(axis, sharding);
     /* With fewer shards than ranks, neighbours have the same one. */
-    return shards == 1 ? 0 : index / (at_least_one(sharding.tensor) / shards);
+    int shard = shards == 1 ? 0 : index * shards / at_least_one(sharding.tensor);
+    return (ech_cut){.size = size, .parts = rules[axis].parts, .shards = shards, .shard = shard};
 }
 
 static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
@@ -134,50 +134,22 @@ int64_t ech_shape_whole(const ech_shape *shape)
     return ech_shape_count(shape, ech_extent_of_params((ech_sharding){0}));
 }
 
-static int sharded_dimension(const ech_shape *shape, ech_sharding sharding)
+int ech_shape_copies(const ech_shape *shape, ech_sharding sharding)
 {
-    for (int d = 0; d < shape->dims; d++)
-        if (ech_axis_shards(shape->axis[d], sharding) > 1) return d;
-    return -1;
-}
-
-bool ech_shape_is_sharded(const ech_shape *shape, ech_sharding sharding, int *shards)
-{
-    int dim = sharded_dimension(shape, sharding);
-    *shards = dim < 0 ? 1 : ech_axis_shards(shape->axis[dim], sharding);
-    return dim >= 0;
-}
-
-int ech_shape_slices(const ech_shape *shape, ech_sharding sharding, int index,
-                     ech_slice out[ECH_MOST_SLICES])
-{
-    int dim = sharded_dimension(shape, sharding);
-    if (dim < 0) {
-        out[0] = (ech_slice){.count = shape->dims ? shape->size[0] : 1};
-        return 1;
+    int shards = 1;
+    for (int d = 0; d < shape->dims; d++) {
+        int of_axis = ech_axis_shards(shape->axis[d], sharding);
+        if (of_axis > shards) shards = of_axis;
     }
-    ech_axis axis = shape->axis[dim];
-    int64_t parts = rules[axis].parts, whole = shape->size[dim] / parts;
-    int64_t local = ech_axis_local(axis, shape->size[dim], sharding) / parts;
-    int64_t first = local * shard_of(axis, sharding, index);
-    int64_t count = first >= whole ? 0 : whole - first < local ? whole - first : local;
-    for (int64_t part = 0; part < parts; part++)
-        out[part] = (ech_slice){
-            .dim = dim, .whole = part * whole + first, .local = part * local, .count = count};
-    return (int)parts;
+    return at_least_one(sharding.tensor) / shards;
 }
 
-ech_slice_runs ech_slice_split(const ech_shape *shape, ech_sharding sharding,
-                               const ech_slice *slice)
+int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+                    ech_box out[ECH_MOST_BOXES])
 {
-    int64_t sizes[ECH_MAX_DIMS], width = 1, runs = slice->count > 0;
-    ech_shape_resolve(shape, ech_extent_of_params(sharding), sizes);
-    for (int d = 0; d < slice->dim; d++) runs *= sizes[d];
-    for (int d = slice->dim + 1; d < shape->dims; d++) width *= sizes[d];
-    return (ech_slice_runs){.runs = runs,
-                            .length = slice->count * width,
-                            .whole = slice->whole * width,
-                            .whole_step = shape->dims ? shape->size[slice->dim] * width : 1,
-                            .local = slice->local * width,
-                            .local_step = shape->dims ? sizes[slice->dim] * width : 1};
+    ech_cut cut[ECH_MAX_DIMS];
+    for (int d = 0; d < shape->dims; d++)
+        cut[d] = ech_axis_cut(shape->axis[d], shape->size[d], sharding, index);
+    int64_t all = ech_shape_count(shape, ech_extent_of_params(sharding));
+    return ech_box_cut(shape->dims, cut, 0, all, out);
 }

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tensor/tensor.h"
+#include "tensor/box.h"
 
 typedef enum ech_axis {
 #define X(name, mesh, parts, meaning) ECH_AXIS_##name,
@@ -80,6 +80,8 @@ ech_shape ech_shape_without(const ech_shape *shape, unsigned dims);
 ech_mesh ech_axis_mesh(ech_axis axis);
 /* The number of shards of a parameter's axis. */
 int ech_axis_shards(ech_axis axis, ech_sharding sharding);
+/* How tensor rank `index` has a parameter's axis cut, of `size` in all. */
+ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, int index);
 /* The axis' size on a rank, with `size` in all. Uneven shards are padded to one size. */
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding);
 
@@ -90,27 +92,11 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent);
 /* Elements of the unsharded tensor. For shapes without axes of the extent: parameters. */
 int64_t ech_shape_whole(const ech_shape *shape);
 
-/* Where a part of a rank's shard lies in the unsharded tensor: along dimension `dim`, `count` indices from `local`
- * on in the shard are those from `whole` on in the unsharded tensor; all other dimensions are complete. */
-typedef struct ech_slice {
-    int dim;
-    int64_t whole, local, count;
-} ech_slice;
-enum { ECH_MOST_SLICES = 3 };
-/* The slices of a parameter that tensor rank `index` has, without padding. Returns how many; an unsharded
- * parameter is one slice. */
-int ech_shape_slices(const ech_shape *shape, ech_sharding sharding, int index,
-                     ech_slice out[ECH_MOST_SLICES]);
-/* A slice as runs of elements that are contiguous in both tensors: run i is `length` elements, which begin at element
- * whole + i whole_step of the unsharded tensor and at local + i local_step of the rank's. */
-typedef struct ech_slice_runs {
-    int64_t runs, length, whole, whole_step, local, local_step;
-} ech_slice_runs;
-ech_slice_runs ech_slice_split(const ech_shape *shape, ech_sharding sharding,
-                               const ech_slice *slice);
-/* Whether one of the parameter's axes is sharded. *shards: into how many shards, which may be fewer than tensor
- * ranks. */
-bool ech_shape_is_sharded(const ech_shape *shape, ech_sharding sharding, int *shards);
+/* The boxes of a parameter, or of a tensor with its axes, that tensor rank `index` has, without padding. */
+int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+                    ech_box out[ECH_MOST_BOXES]);
+/* How many tensor ranks have the same boxes of it; they are neighbours. */
+int ech_shape_copies(const ech_shape *shape, ech_sharding sharding);
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);
 
 #endif

@@ -234,51 +234,6 @@ bool ech_layout_holds(const ech_layout *layout, int rank, int param)
                                       &last);
 }
 
-/* The tensor ranks that have the same slice of a tensor of that shape; they are neighbours. */
-static int shape_copies(const ech_layout *layout, const ech_shape *shape)
-{
-    int shards;
-    ech_shape_is_sharded(shape, layout->sharding, &shards);
-    return layout->tensor / shards;
-}
-
-static int tensor_copies(const ech_layout *layout, const ech_model *model, int param)
-{
-    return shape_copies(layout, &model->param.at[param].shape);
-}
-
-bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param)
-{
-    return layout->coordinates[rank].tensor % tensor_copies(layout, model, param) == 0;
-}
-
-bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param)
-{
-    int first, last;
-    const ech_coordinates *here = &layout->coordinates[rank];
-    ech_layout_stages_of_param(layout, param, here->stage, &first, &last);
-    return here->stage == first && here->data == 0 && here->context == 0 &&
-           ech_layout_is_first(layout, model, rank, param);
-}
-
-bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param)
-{
-    int first, last, copies = tensor_copies(layout, model, param);
-    const ech_coordinates *here = &layout->coordinates[rank];
-    ech_layout_stages_of_param(layout, param, here->stage, &first, &last);
-    int holder = (here->data * layout->context + here->context) * copies + here->tensor % copies;
-    int holders = layout->replicas[here->stage] * layout->context * copies;
-    return here->stage == first && param % holders == holder;
-}
-
-bool ech_layout_writes_state(const ech_layout *layout, const ech_model *model, int rank, int param,
-                             const ech_shape *state)
-{
-    int index = layout->coordinates[rank].tensor % shape_copies(layout, state);
-    return ech_layout_writes(layout, model, rank, param) &&
-           index < tensor_copies(layout, model, param);
-}
-
 /* ---- work ---- */
 
 ech_extent ech_layout_extent(const ech_layout *layout, const ech_config *config,

@@ -123,18 +123,33 @@ bool ech_layout_holds(const ech_layout *layout, int rank, int param);
 /* Whether the stage holds it. *first and *last: the first and the last stage that do, always set. */
 bool ech_layout_stages_of_param(const ech_layout *layout, int param, int stage, int *first,
                                 int *last);
-/* Several ranks may hold the same shard of a parameter; of one that is not sharded, all is one shard. */
-/* Whether `rank` counts its shard in sums over all parameters, such as the gradient norm. One rank does for each shard:
- * replica 0, context rank 0 of the first stage that holds it, and the first of the tensor ranks with the same shard. */
-bool ech_layout_counts(const ech_layout *layout, const ech_model *model, int rank, int param);
-/* Whether `rank` is the first of the tensor ranks with the same shard of the parameter. */
-bool ech_layout_is_first(const ech_layout *layout, const ech_model *model, int rank, int param);
-/* Whether `rank` writes its shard of the parameter into checkpoints. One rank does for each shard; the ranks of the
- * first stage that have the same shards take turns, parameter by parameter. */
-bool ech_layout_writes(const ech_layout *layout, const ech_model *model, int rank, int param);
-/* The same of an optimizer's state of that shape: of those who write the parameter the first with each shard of it. */
-bool ech_layout_writes_state(const ech_layout *layout, const ech_model *model, int rank, int param,
-                             const ech_shape *state);
+
+/* ---- what a rank has of a parameter ---- */
+
+/* The tensors of a parameter. */
+typedef enum ech_held_kind {
+    ECH_HELD_WEIGHTS,
+    ECH_HELD_GRADIENT, /* summed over the ranks of ech_layout_addends */
+    ECH_HELD_STATE     /* an optimizer's, whose shape may be another */
+} ech_held_kind;
+
+/* What a rank has of such a tensor. Several ranks may have the same boxes, of which one counts and one writes them. */
+typedef struct ech_held {
+    bool counts;                 /* in sums over all ranks, such as the gradient norm */
+    bool counts_in_tensor_group; /* in sums over the tensor ranks of a replica and context rank */
+    bool writes; /* into checkpoints, not of gradients; they take turns, parameter by parameter */
+    int boxes;   /* 0: the rank does not hold the parameter, or has only padding of it */
+    ech_box box[ECH_MOST_BOXES];
+} ech_held;
+
+/* What `rank` has of a tensor of the parameter: who saves, loads, imports, fills, hashes, sums up or compares it asks
+ * here. `state`: the shape of an ECH_HELD_STATE; of others NULL. */
+ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int rank, int param,
+                         ech_held_kind kind, const ech_shape *state);
+/* Whether all members of the rank's group have the same boxes of it. */
+bool ech_layout_is_alike(const ech_layout *layout, const ech_model *model, int rank,
+                         ech_layout_group group, int param, ech_held_kind kind,
+                         const ech_shape *state);
 
 /* ---- work ---- */
 

@@ -153,29 +153,15 @@ static void compute(const ech_optimizer_work *w, int round)
                            0, NULL, NULL, along);
 }
 
-/* A part of a matrix as kernels take it that copy. */
-static ech_tensor part_of(const ech_tensor *x, int dim, int64_t first, int64_t count)
-{
-    ech_tensor part = ech_tensor_narrow(x, dim, first, count);
-    int64_t rows = part.shape[0], columns = part.shape[1], stride = part.stride[0];
-    return (ech_tensor){.data = part.data,
-                        .dtype = part.dtype,
-                        .dims = 4,
-                        .shape = {1, rows, 1, columns},
-                        .stride = {rows * stride, stride, columns, 1}};
-}
-
-/* Of the unsharded `whole` this rank's shard, in other memory: only tables are padded, so slices fill it. */
+/* Of the unsharded `whole` this rank's shard, in other memory: only tables are padded, so boxes fill it. */
 static ech_tensor take_shard(const ech_optimizer_work *w, const ech_tensor *whole, void *memory)
 {
-    ech_tensor shard = ech_tensor_view(memory, whole->dtype, 2, w->param->shape);
-    for (int i = 0; i < w->slices; i++) {
-        const ech_slice *s = &w->slice[i];
-        ech_tensor from = part_of(whole, s->dim, s->whole, s->count);
-        ech_tensor to = part_of(&shard, s->dim, s->local, s->count);
+    for (int i = 0; i < w->boxes; i++) {
+        ech_tensor from = ech_box_in_whole(2, whole->shape, &w->box[i], whole->data, whole->dtype);
+        ech_tensor to = ech_box_in_memory(2, &w->box[i], memory, whole->dtype);
         w->kernels->wide->copy(w->context, &from, &to);
     }
-    return shard;
+    return ech_tensor_view(memory, whole->dtype, 2, w->param->shape);
 }
 
 static double adjustment(const ech_optimizer_work *w)

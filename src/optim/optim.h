@@ -66,8 +66,8 @@ typedef struct ech_optimizer_work {
     /* [statistics] likewise; of earlier rounds folded, those of later ones not yet valid. The update is their last
      * reader and may write to their memory. */
     const ech_tensor *statistic;
-    const ech_slice *slice; /* [slices] where this rank's shard lies in the unsharded parameter */
-    int slices;
+    const ech_box *box; /* [boxes] where this rank's shard lies in the unsharded parameter */
+    int boxes;
     const ech_update *update;
 } ech_optimizer_work;
 

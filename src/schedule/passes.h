@@ -52,6 +52,8 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param);
 /* Plans the copies of a parameter and its states that SAVE writes. After everything else, so that no other value
  * moves. */
 void ech_plan_snapshot(ech_plan *plan, int param);
+/* Whether a rank that holds what the plan's does writes a parameter's state into checkpoints; state -1: the weights. */
+bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state);
 /* Lays out the statistics of each bucket. */
 void ech_pass_statistics(ech_plan *plan);
 /* Adds a persistent value; `index`: as in ech_value. Returns its number. */

@@ -45,33 +45,43 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
 
 /* ---- copies for checkpoints ---- */
 
+bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state)
+{
+    if (plan->param[param].value < 0) return false;
+    const ech_shape *shape =
+        state < 0 ? NULL : &plan->state.at[plan->param[param].first_state + state].is.shape;
+    ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;
+    return ech_layout_held(plan->layout, plan->model, rank, param, kind, shape).writes;
+}
+
 void ech_plan_snapshot(ech_plan *plan, int index)
 {
     ech_plan_param *p = &plan->param[index];
-    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, plan->rank, index)) return;
     int64_t bytes = ech_plan_param_bytes(plan, index);
-    if (p->master < 0)
+    bool writes = ech_plan_writes(plan, plan->rank, index, -1);
+    if (writes && p->master < 0)
         p->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
     for (int s = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
-        if (ech_layout_writes_state(plan->layout, plan->model, plan->rank, index, &state->is.shape))
+        if (ech_plan_writes(plan, plan->rank, index, s))
             state->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index,
                                                       ech_plan_state_bytes(plan, &state->is));
     }
-    if (plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
+    if (writes && plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
         p->previous = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
 }
 
 static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
 {
     const ech_plan_param *p = &plan->param[index];
-    if (p->value < 0 || !ech_layout_writes(plan->layout, plan->model, rank, index)) return 0;
     int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
-    int64_t bytes =
-        copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_param_bytes(plan, index));
+    int64_t bytes = 0;
+    if (ech_plan_writes(plan, rank, index, -1))
+        bytes +=
+            copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_param_bytes(plan, index));
     for (int s = 0; s < p->states; s++) {
         const ech_state *state = &plan->state.at[p->first_state + s].is;
-        if (ech_layout_writes_state(plan->layout, plan->model, rank, index, &state->shape))
+        if (ech_plan_writes(plan, rank, index, s))
             bytes += ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_state_bytes(plan, state));
     }
     return bytes;

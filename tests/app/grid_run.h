@@ -118,7 +118,7 @@ static inline void grid_plans_free(grid_plans *g)
     ech_config_destroy(g->config);
 }
 
-/* ---- slices ---- */
+/* ---- boxes ---- */
 
 /* Called for every element of a parameter that a rank has: its index here and in the whole. */
 typedef void (*grid_element)(void *context, int64_t local, int64_t whole);
@@ -127,20 +127,15 @@ static inline void grid_each_element(const ech_design *design, int rank, int par
                                      grid_element use, void *context)
 {
     const ech_shape *shape = &design->model->param.at[param].shape;
-    ech_slice slices[ECH_MOST_SLICES];
-    int64_t local[ECH_MAX_DIMS];
-    int n = ech_shape_slices(shape, design->layout->sharding,
-                             design->layout->coordinates[rank].tensor, slices);
-    ech_shape_resolve(shape, ech_extent_of_params(design->layout->sharding), local);
-    for (int i = 0; i < n; i++) {
-        const ech_slice *s = &slices[i];
-        int64_t runs = 1, width = 1;
-        for (int d = 0; d < s->dim; d++) runs *= shape->size[d];
-        for (int d = s->dim + 1; d < shape->dims; d++) width *= shape->size[d];
-        for (int64_t run = 0; run < runs; run++)
-            for (int64_t k = 0; k < s->count * width; k++)
-                use(context, (run * local[s->dim] + s->local) * width + k,
-                    (run * shape->size[s->dim] + s->whole) * width + k);
+    ech_held held =
+        ech_layout_held(design->layout, design->model, rank, param, ECH_HELD_WEIGHTS, NULL);
+    for (int b = 0; b < held.boxes; b++) {
+        ech_box_runs runs = ech_box_split(shape->dims, shape->size, &held.box[b]);
+        for (int64_t i = 0; i < runs.count; i++) {
+            ech_box_offset at = ech_box_run_at(&runs, i);
+            for (int64_t k = 0; k < runs.length; k++)
+                use(context, at.in_memory + k, at.in_whole + k);
+        }
     }
 }
 

@@ -92,7 +92,7 @@ static inline void fixture_cut_tensor(ech_saved_tensor *t, ech_tensor *memory, i
                     rank, ranks);
 }
 
-static inline int64_t fixture_count(const ech_saved_tensor *t, const ech_saved_box *box)
+static inline int64_t fixture_count(const ech_saved_tensor *t, const ech_box *box)
 {
     int64_t n = 1;
     for (int d = 0; d < t->dims; d++) n *= box->size[d];
@@ -101,10 +101,10 @@ static inline int64_t fixture_count(const ech_saved_tensor *t, const ech_saved_b
 
 /* What element k of the box is: its index in the whole tensor, and the tensor's name and the
  * checkpoint's seed. *to: where it is in memory. */
-static inline int64_t fixture_value(const ech_saved_tensor *t, const ech_saved_box *box, int seed,
+static inline int64_t fixture_value(const ech_saved_tensor *t, const ech_box *box, int seed,
                                     int64_t k, char **to)
 {
-    int64_t at = 0, stride = 1, in_memory = 0;
+    int64_t at = 0, stride = 1, in_memory = box->at;
     for (int d = t->dims - 1; d >= 0; d--) {
         int64_t index = k % box->size[d];
         at += (box->begin[d] + index) * stride;
@@ -112,7 +112,7 @@ static inline int64_t fixture_value(const ech_saved_tensor *t, const ech_saved_b
         k /= box->size[d];
         stride *= t->shape[d];
     }
-    *to = (char *)box->data + (size_t)in_memory * ech_dtype_bytes(t->dtype);
+    *to = (char *)t->data + (size_t)in_memory * ech_dtype_bytes(t->dtype);
     return at + 200 * (int64_t)strlen(t->name) + 10000 * seed;
 }
 

@@ -74,10 +74,10 @@ static void poison(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensor
     const void *from = t->dtype == ECH_F64   ? (const void *)&nan64
                        : t->dtype == ECH_F32 ? (const void *)&inf32
                                              : (const void *)&nan16;
-    const ech_saved_box *box = &t->box[t->boxes - 1];
-    int64_t at = 0;
+    const ech_box *box = &t->box[t->boxes - 1];
+    int64_t at = box->at;
     for (int d = 0; d < t->dims; d++) at += (box->size[d] - 1) * box->stride[d];
-    memcpy((char *)box->data + (size_t)at * ech_dtype_bytes(t->dtype), from,
+    memcpy((char *)t->data + (size_t)at * ech_dtype_bytes(t->dtype), from,
            ech_dtype_bytes(t->dtype));
 }
 
@@ -112,7 +112,7 @@ static void overflow(int rank, ech_checkpoint_info *info, ech_saved_tensor *tens
     (void)info, (void)rank, (void)n;
     tensors[0].narrowed = true;
     tensors[0].narrow = ECH_F16;
-    ((float *)tensors[0].box[0].data)[7] = 65520;
+    ((float *)tensors[0].data)[7] = 65520;
 }
 
 /* Finite, but not as it would be stored. */

@@ -36,9 +36,9 @@ static size_t lay_out(const matrix *m, int rank, ech_dtype dtype, ech_saved_tens
 static bool is_mine(const ech_saved_tensor *t, int64_t row, int64_t column, int *b, int64_t *at)
 {
     for (*b = 0; *b < t->boxes; ++*b) {
-        const ech_saved_box *box = &t->box[*b];
+        const ech_box *box = &t->box[*b];
         int64_t r = row - box->begin[0], c = column - box->begin[1];
-        *at = r * box->stride[0] + c;
+        *at = box->at + r * box->stride[0] + c;
         if (r >= 0 && r < box->size[0] && c >= 0 && c < box->size[1]) return true;
     }
     return false;
@@ -62,7 +62,7 @@ static void check_write(const matrix *m, int rank, const char *path)
             int b;
             int64_t at;
             char *to = before + OFFSET + 4 * (r * m->columns + c);
-            if (is_mine(&t, r, c, &b, &at)) memcpy(to, (float *)t.box[b].data + at, 4);
+            if (is_mine(&t, r, c, &b, &at)) memcpy(to, (float *)t.data + at, 4);
         }
     }
     assert_int_equal(ech_file_read(path, bytes, &after, &n), ECH_OK);
@@ -96,10 +96,10 @@ static void check_read(const matrix *m, int rank, ech_dtype stored, ech_dtype wa
             int b;
             int64_t at;
             if (!is_mine(&t, r, c, &b, &at)) continue;
-            double value = wanted == ECH_F32 ? (double)((float *)t.box[b].data)[at]
-                                             : ((double *)t.box[b].data)[at];
+            double value = wanted == ECH_F32 ? (double)((float *)t.data)[at]
+                                             : ((double *)t.data)[at];
             if (value != (double)(r * m->columns + c)) fail_msg("row %d column %d", (int)r, (int)c);
-            memset((char *)t.box[b].data + (size_t)at * ech_dtype_bytes(wanted), 0x5a,
+            memset((char *)t.data + (size_t)at * ech_dtype_bytes(wanted), 0x5a,
                    ech_dtype_bytes(wanted));
         }
     }

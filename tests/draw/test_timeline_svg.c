@@ -335,8 +335,8 @@ static void narrow_bars_are_drawn_together(void **state)
         bars[i] =
             (ech_timeline_bar){0, (ech_bar_kind)(i % 3), 0, i, i ? ends[i - 1] : 0, ends[i], 0};
     bars[12].begin = 14;
-    ech_boxes boxes = {0};
-    ech_boxes_make(bars, N, ECH_ROW_WORK, 0, 20, 1, &boxes);
+    ech_rectangles boxes = {0};
+    ech_rectangles_make(bars, N, ECH_ROW_WORK, 0, 20, 1, &boxes);
     assert_int_equal(boxes.n, 6);
     assert_ptr_equal(boxes.at[0].bar, &bars[0]);
     assert_null(boxes.at[1].bar);
@@ -359,18 +359,18 @@ static void gaps_between_narrow_bars_show(void **state)
     ech_timeline_bar bars[64];
     for (int i = 0; i < 64; i++)
         bars[i] = (ech_timeline_bar){0, ECH_BAR_FORWARD, 0, i, i * 0.25, i * 0.25 + 0.125, 0};
-    ech_boxes boxes = {0};
-    ech_boxes_make(bars, 64, ECH_ROW_WORK, 0, 16, 4, &boxes);
+    ech_rectangles boxes = {0};
+    ech_rectangles_make(bars, 64, ECH_ROW_WORK, 0, 16, 4, &boxes);
     for (size_t i = 0; i < boxes.n; i++) {
         assert_null(boxes.at[i].bar);
         assert_near(boxes.at[i].fraction[ECH_BAR_FORWARD], 0.5, 0.03);
     }
     assert_in_range(boxes.n, 5, 7);
     boxes.n = 0;
-    ech_boxes_make(bars, 64, ECH_ROW_WORK, 0, 16, 7.9, &boxes); /* gaps just below a pixel */
+    ech_rectangles_make(bars, 64, ECH_ROW_WORK, 0, 16, 7.9, &boxes); /* gaps just below a pixel */
     assert_true(boxes.n < 20);
     boxes.n = 0;
-    ech_boxes_make(bars, 64, ECH_ROW_WORK, 0, 16, 8.1, &boxes); /* bars are a pixel wide */
+    ech_rectangles_make(bars, 64, ECH_ROW_WORK, 0, 16, 8.1, &boxes); /* bars are a pixel wide */
     assert_int_equal(boxes.n, 64);
     free(boxes.at);
 }

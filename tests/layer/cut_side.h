@@ -76,14 +76,13 @@ static inline int cut_row_dims(const ech_shape *shape)
     return shape->axis[0] == ECH_AXIS_BATCH ? 2 : 0;
 }
 
-/* Index i of the rank's along dimension d, in the uncut tensor; -1: it is padding. */
-static inline int64_t cut_whole_index(const ech_slice *slices, int n, int d, int64_t i)
+/* Index i of the rank's along a dimension, in the uncut tensor; -1: it is padding. */
+static inline int64_t cut_whole_index(const ech_cut *cut, int64_t i)
 {
-    if (slices[0].dim != d) return i;
-    for (int k = 0; k < n; k++)
-        if (i >= slices[k].local && i < slices[k].local + slices[k].count)
-            return slices[k].whole + i - slices[k].local;
-    return -1;
+    int64_t local = ech_cut_local(cut) / cut->parts, whole = cut->size / cut->parts;
+    int64_t at = cut->shard * local + i % local;
+    if (cut->shards == 1) return i;
+    return at < whole ? i / local * whole + at : -1;
 }
 
 /* Of each of the rank's elements its place in the uncut tensor, or -1 for padding; free() it. */
@@ -92,9 +91,7 @@ static inline int64_t *cut_places(const cut_side *s, int rank, const ech_shape *
     bool held = cut_row_dims(shape) > 0;
     ech_extent extent = held ? s->extent : ech_extent_of_params(s->extent.sharding);
     int64_t local[ECH_MAX_DIMS], inner = 1;
-    ech_slice slices[ECH_MOST_SLICES];
     ech_rows rows = cut_rows(s, rank, shape->axis[0] == ECH_AXIS_ROWS);
-    int cuts = ech_shape_slices(shape, s->extent.sharding, rank % s->tensor, slices);
     int first = cut_row_dims(shape);
     ech_shape_resolve(shape, extent, local);
     *n = ech_shape_count(shape, extent);
@@ -105,7 +102,9 @@ static inline int64_t *cut_places(const cut_side *s, int rank, const ech_shape *
         if (held) at = ech_row_whole(&rows, i / inner) - CUT_FIRST_SAMPLE * s->extent.sequence;
         for (int d = first; d < shape->dims && at >= 0; d++) {
             width /= local[d];
-            int64_t whole = cut_whole_index(slices, cuts, d, left / width);
+            ech_cut cut =
+                ech_axis_cut(shape->axis[d], shape->size[d], s->extent.sharding, rank % s->tensor);
+            int64_t whole = cut_whole_index(&cut, left / width);
             at = whole < 0 ? -1 : at * shape->size[d] + whole;
             left %= width;
         }

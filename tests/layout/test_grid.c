@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Grids of stages, replicas, context and tensor ranks: their numbers, groups, and who holds, counts, writes
- * and adds up which slice of which parameter. What is expected is found from coordinates, rank by rank.
+ * Grids of stages, replicas, context and tensor ranks: their numbers, groups, and who adds up
+ * which boxes of which parameter. What is expected is found from coordinates, rank by rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "layout/sample.h"
+#include "layout/drawn.h"
 
 enum { MOST = 64 };
 
@@ -217,39 +217,6 @@ static void test_groups(void **state)
         }
 }
 
-typedef struct drawing {
-    ech_random_key key;
-    uint64_t at;
-} drawing;
-
-/* Of 1 to `most`. */
-static int draw(drawing *d, int most)
-{
-    return 1 + (int)(ech_random_word(d->key, d->at++) % (uint32_t)most);
-}
-
-/* Returns how many ranks it has. */
-static int draw_grid(drawing *d, ech_config *config)
-{
-    int context = 1 << (draw(d, 3) - 1), tensor = 1 << (draw(d, 3) - 1);
-    int heads = 1 << (draw(d, 3) - 1), stages = draw(d, 4), replicas = 0;
-    ech_text keys = {0};
-    config->model.tie_word_embeddings = draw(d, 2) == 2;
-    ech_text_append(&keys,
-                    "model.num_key_value_heads=%d parallel.context=%d parallel.tensor=%d "
-                    "parallel.stage_replicas=[",
-                    heads, context, tensor);
-    for (int k = 0; k < stages; k++) {
-        int own = draw(d, 3);
-        ech_text_append(&keys, "%s%d", k ? "," : "", own);
-        replicas += own;
-    }
-    ech_text_append(&keys, "]");
-    sample_set(config, keys.at);
-    ech_text_free(&keys);
-    return replicas * context * tensor;
-}
-
 /* Grids as they come, of which some are refused; stages have as many replicas each as they like. */
 static void test_random_groups(void **state)
 {
@@ -270,74 +237,6 @@ static void test_random_groups(void **state)
 }
 
 /* ---- parameters ---- */
-
-/* Adds one to each index of the cut dimension that the rank has. */
-static void add_slice(const sample *s, int rank, int param, int *times)
-{
-    ech_slice slice[ECH_MOST_SLICES];
-    const ech_shape *shape = &s->model->param.at[param].shape;
-    int n =
-        ech_shape_slices(shape, s->layout->sharding, s->layout->coordinates[rank].tensor, slice);
-    for (int i = 0; i < n; i++)
-        for (int64_t j = 0; j < slice[i].count; j++) times[slice[i].whole + j]++;
-}
-
-static int64_t cut_size(const sample *s, int param)
-{
-    ech_slice slice[ECH_MOST_SLICES];
-    const ech_shape *shape = &s->model->param.at[param].shape;
-    ech_shape_slices(shape, s->layout->sharding, 0, slice);
-    return shape->size[slice[0].dim];
-}
-
-/* All ranks together count every element of every parameter once, and write it once. */
-static void test_slices(void **state)
-{
-    (void)state;
-    for (int g = 0; g < GRIDS; g++)
-        for (int tied = 0; tied < 2; tied++) {
-            sample s = make(g, tied);
-            for (int p = 0; p < (int)s.model->param.n; p++) {
-                int counted[256] = {0}, written[256] = {0};
-                int64_t size = cut_size(&s, p);
-                assert_in_range(size, 1, 256);
-                for (int rank = 0; rank < s.layout->world; rank++) {
-                    bool counts = ech_layout_counts(s.layout, s.model, rank, p);
-                    bool writes = ech_layout_writes(s.layout, s.model, rank, p);
-                    if (counts) add_slice(&s, rank, p, counted);
-                    if (writes) add_slice(&s, rank, p, written);
-                    assert_true(ech_layout_holds(s.layout, rank, p) || !(counts || writes));
-                }
-                for (int64_t i = 0; i < size; i++) {
-                    assert_int_equal(counted[i], 1);
-                    assert_int_equal(written[i], 1);
-                }
-            }
-            sample_free(&s);
-        }
-}
-
-/* Ranks with the same slice share the writing: of uncut parameters all ranks of a stage, tensor ranks
- * included, of others replicas and context ranks. */
-static void test_writers(void **state)
-{
-    (void)state;
-    sample s = make(1 + 3, false); /* 2 stages x 2 replicas x 2 context x 2 tensor ranks */
-    int params = (int)s.model->param.n;
-    for (int p = 0; p < params; p++) {
-        const ech_param *param = &s.model->param.at[p];
-        int shares, writer = -1, first = -1;
-        bool cut = ech_shape_is_sharded(&param->shape, s.layout->sharding, &shares);
-        for (int rank = 0; rank < s.layout->world; rank++) {
-            if (first < 0 && ech_layout_holds(s.layout, rank, p)) first = rank;
-            bool writes = ech_layout_writes(s.layout, s.model, rank, p);
-            if (writes && s.layout->coordinates[rank].tensor == 1) writer = rank;
-            if (writes && !cut) writer = rank;
-        }
-        assert_int_equal(writer - first, cut ? p % 4 * 2 + 1 : p % 8);
-    }
-    sample_free(&s);
-}
 
 /* Of what sequence parallelism has shares of the rows: norms, and the positions' table. */
 static bool sees_rows(const ech_param *param)
@@ -376,7 +275,7 @@ static void test_addends(void **state)
                 seen[ECH_GROUP_KEY_VALUE]);
 }
 
-/* Members of an addend group hold the same slice. */
+/* Members of an addend group hold the same boxes. */
 static void test_addends_hold_the_same(void **state)
 {
     (void)state;
@@ -385,15 +284,19 @@ static void test_addends_hold_the_same(void **state)
         for (int p = 0; p < (int)s.model->param.n; p++) {
             ech_layout_group kind = ech_layout_addends(s.layout, s.model, p);
             for (int rank = 0; rank < s.layout->world; rank++) {
-                int members[MOST], mine[256] = {0};
+                int members[MOST];
+                ech_held mine =
+                    ech_layout_held(s.layout, s.model, rank, p, ECH_HELD_GRADIENT, NULL);
                 if (!ech_layout_holds(s.layout, rank, p)) continue;
-                add_slice(&s, rank, p, mine);
+                assert_true(mine.boxes > 0);
+                assert_true(
+                    ech_layout_is_alike(s.layout, s.model, rank, kind, p, ECH_HELD_GRADIENT, NULL));
                 int n = ech_layout_members(s.layout, s.model, rank, kind, members);
                 for (int i = 0; i < n; i++) {
-                    int theirs[256] = {0};
-                    assert_true(ech_layout_holds(s.layout, members[i], p));
-                    add_slice(&s, members[i], p, theirs);
-                    assert_memory_equal(mine, theirs, sizeof mine);
+                    ech_held theirs =
+                        ech_layout_held(s.layout, s.model, members[i], p, ECH_HELD_GRADIENT, NULL);
+                    assert_int_equal(mine.boxes, theirs.boxes);
+                    assert_memory_equal(mine.box, theirs.box, sizeof mine.box);
                 }
             }
         }
@@ -409,8 +312,6 @@ int main(void)
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_random_groups),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_writers),
         cmocka_unit_test(test_addends),
         cmocka_unit_test(test_addends_hold_the_same),
     };

@@ -301,8 +301,12 @@ static void test_params(void **state)
                     bool head = s.layout->coordinates[rank].stage == grids[g].stages - 1;
                     holds |= tied && p == 0 && head;
                     assert_int_equal(ech_layout_holds(s.layout, rank, p), holds);
-                    writes += holds && ech_layout_writes(s.layout, s.model, rank, p);
-                    if (!ech_layout_counts(s.layout, s.model, rank, p)) continue;
+                    writes +=
+                        holds &&
+                        ech_layout_held(s.layout, s.model, rank, p, ECH_HELD_WEIGHTS, NULL).writes;
+                    if (!ech_layout_held(s.layout, s.model, rank, p, ECH_HELD_GRADIENT, NULL)
+                             .counts)
+                        continue;
                     assert_true(holds);
                     counts++;
                 }
@@ -321,7 +325,8 @@ static void test_writers(void **state)
     int writes[4] = {0};
     for (int p = 0; p < (int)s.model->param.n; p++)
         for (int rank = 0; rank < 4; rank++)
-            writes[rank] += ech_layout_writes(s.layout, s.model, rank, p);
+            writes[rank] +=
+                ech_layout_held(s.layout, s.model, rank, p, ECH_HELD_WEIGHTS, NULL).writes;
     int first = writes[0] + writes[1] + writes[2];
     for (int rank = 0; rank < 3; rank++)
         assert_true(writes[rank] >= first / 3 && writes[rank] <= first / 3 + 1);

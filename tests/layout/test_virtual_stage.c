@@ -131,8 +131,8 @@ static void check_parameters(const ech_layout *layout, const ech_model *model)
                 used |= ech_layout_has_block(layout, rank, b) &&
                         (model->param.at[p].block == b || ech_block_uses(model->block.at[b], p));
             assert_int_equal(ech_layout_holds(layout, rank, p), used);
-            bool counts = ech_layout_counts(layout, model, rank, p);
-            bool writes = ech_layout_writes(layout, model, rank, p);
+            bool counts = ech_layout_held(layout, model, rank, p, ECH_HELD_GRADIENT, NULL).counts;
+            bool writes = ech_layout_held(layout, model, rank, p, ECH_HELD_WEIGHTS, NULL).writes;
             assert_true(used || (!counts && !writes));
             counted += counts;
             written += writes;

@@ -98,8 +98,8 @@ static inline void optimized_step(optimized *o, double learning_rate, double cli
     ECH_FREED void *scratch = ech_calloc(bytes + 1, 1);
     o->context->scratch = scratch;
     o->context->scratch_bytes = bytes;
-    ech_slice slice[ECH_MOST_SLICES];
-    int slices = ech_shape_slices(&o->of.shape, (ech_sharding){0}, 0, slice);
+    ech_box box[ECH_MOST_BOXES];
+    int boxes = ech_shape_boxes(&o->of.shape, (ech_sharding){0}, 0, box);
     ech_optimizer_work work = {.kernels = o->kernels,
                                .context = o->context,
                                .of = &o->of,
@@ -107,8 +107,8 @@ static inline void optimized_step(optimized *o, double learning_rate, double cli
                                .gradient = &o->gradient,
                                .state = o->state,
                                .statistic = o->statistic,
-                               .slice = slice,
-                               .slices = slices,
+                               .box = box,
+                               .boxes = boxes,
                                .update = &update};
     int rounds = 0;
     for (int i = 0; i < o->needs.statistics; i++)

@@ -34,34 +34,40 @@ static ech_status send_to_first(ech_verifier *v, int rank, double *x, int64_t n,
     return ech_comm_wait(v->comm, &request, 1);
 }
 
-/* Copies tensor rank `index`'s shard of a tensor of that shape into the unsharded tensor. */
-static void put_slices(const ech_verifier *v, const ech_shape *shape, int index, const double *from,
-                       double *whole)
+/* What is compared of a parameter: its gradient, the weights, or a state. */
+typedef struct compared {
+    const ech_copy *copy;
+    ech_held_kind kind;
+    const ech_shape *shape;
+    const char *name; /* of a state */
+    int state;
+} compared;
+
+static void put_boxes(const compared *x, const ech_held *held, const double *from, double *whole)
 {
-    ech_sharding sharding = v->layout.design->layout->sharding;
-    ech_slice slices[ECH_MOST_SLICES];
-    int n = ech_shape_slices(shape, sharding, index, slices);
-    for (int i = 0; i < n; i++) {
-        ech_slice_runs r = ech_slice_split(shape, sharding, &slices[i]);
-        for (int64_t run = 0; run < r.runs; run++)
-            memcpy(whole + r.whole + run * r.whole_step, from + r.local + run * r.local_step,
-                   (size_t)r.length * sizeof *whole);
+    for (int b = 0; b < held->boxes; b++) {
+        ech_box_runs runs = ech_box_split(x->shape->dims, x->shape->size, &held->box[b]);
+        for (int64_t i = 0; i < runs.count; i++) {
+            ech_box_offset at = ech_box_run_at(&runs, i);
+            memcpy(whole + at.in_whole, from + at.in_memory, (size_t)runs.length * sizeof *whole);
+        }
     }
 }
 
-/* Gathers a stage's shards of a tensor of that shape in `whole` on rank 0. `mine`: this rank's shard (NULL: it has
- * none). Collective. */
-static ech_status gather_copy(ech_verifier *v, const ech_copy *copy, const ech_shape *shape,
-                              double *mine, double *whole)
+/* Gathers what replica 0 of a stage has of a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing).
+ * Collective. */
+static ech_status gather_copy(ech_verifier *v, const compared *x, double *mine, double *whole)
 {
     const ech_layout *layout = v->layout.design->layout;
-    int64_t n = ech_shape_count(shape, ech_extent_of_params(layout->sharding));
-    ECH_FREED double *slice = v->result ? ech_calloc((size_t)n, sizeof *slice) : NULL;
-    int shards; /* or one, if the tensor ranks hold it whole */
-    int holders = ech_shape_is_sharded(shape, layout->sharding, &shards) ? layout->tensor : 1;
-    for (int k = 0; k < holders; k++) {
-        ECH_TRY(send_to_first(v, ech_layout_rank_at(layout, copy->stage, 0, 0, k), mine, n, slice));
-        if (v->result) put_slices(v, shape, k, slice, whole);
+    int64_t n = ech_shape_count(x->shape, ech_extent_of_params(layout->sharding));
+    ECH_FREED double *part = v->result ? ech_calloc((size_t)n, sizeof *part) : NULL;
+    for (int k = 0; k < layout->tensor; k++) {
+        int rank = ech_layout_rank_at(layout, x->copy->stage, 0, 0, k);
+        ech_held held = ech_layout_held(layout, v->layout.design->model, rank, x->copy->param,
+                                        x->kind, x->shape);
+        if (!held.counts_in_tensor_group) continue;
+        ECH_TRY(send_to_first(v, rank, mine, n, part));
+        if (v->result) put_boxes(x, &held, part, whole);
     }
     return ECH_OK;
 }
@@ -242,8 +248,10 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)];
     for (size_t i = 0; i < v->copy.n; i++) {
         const ech_copy *copy = &v->copy.at[i];
-        ECH_TRY(gather_copy(v, copy, &ech_verifier_param(v, copy->param)->shape,
-                            mine + v->own[copy->param],
+        compared x = {.copy = copy,
+                      .kind = ECH_HELD_GRADIENT,
+                      .shape = &ech_verifier_param(v, copy->param)->shape};
+        ECH_TRY(gather_copy(v, &x, mine + v->own[copy->param],
                             v->result ? v->gradients + copy->at : NULL));
     }
     return ECH_OK;
@@ -251,23 +259,10 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
 
 /* ---- weights and states ---- */
 
-/* What is compared of a parameter: the weight, or a state. */
-typedef struct compared {
-    const ech_copy *copy;
-    ech_shape shape;
-    const char *name; /* NULL: the weight */
-    int state;        /* -1: the weight */
-} compared;
-
-static compared weight_of(const ech_verifier *v, const ech_copy *copy)
-{
-    return (compared){copy, ech_verifier_param(v, copy->param)->shape, NULL, -1};
-}
-
 static ech_tensor tensor_of(const ech_compared_run *c, const compared *x)
 {
-    return x->state < 0 ? ech_exec_param(c->session.exec, x->copy->param)
-                        : ech_exec_state(c->session.exec, x->copy->param, x->state);
+    return x->kind == ECH_HELD_WEIGHTS ? ech_exec_param(c->session.exec, x->copy->param)
+                                       : ech_exec_state(c->session.exec, x->copy->param, x->state);
 }
 
 /* Codes of 8-bit states are roundings of numbers that the two round differently in the run's own precision: neighbours
@@ -306,8 +301,8 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
         ech_exec_read(v->layout.session.exec, &newest, mine);
     else
         memcpy(mine,
-               x->state < 0 ? own_weights(v, turn) + v->own[param]
-                            : own_state(v, turn, param, x->state),
+               x->kind == ECH_HELD_WEIGHTS ? own_weights(v, turn) + v->own[param]
+                                           : own_state(v, turn, param, x->state),
                n * sizeof *mine);
     return mine;
 }
@@ -315,23 +310,24 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
 /* Compares the layout's tensor with the single rank's, and copies it there. */
 static ech_status exchange_tensor(ech_verifier *v, const compared *x, int turn)
 {
-    int64_t n = ech_shape_whole(&x->shape);
+    int64_t n = ech_shape_whole(x->shape);
     ECH_FREED double *mine = own_shard(v, x, turn);
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
-    ECH_TRY(gather_copy(v, x->copy, &x->shape, mine, whole));
+    ECH_TRY(gather_copy(v, x, mine, whole));
     if (v->result) compare_tensor(v, x, whole);
     return ECH_OK;
 }
 
 static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
 {
-    compared x = weight_of(v, copy);
-    ech_optimizer_needs needs =
-        ech_optimizer_needs_of(v->layout.design->config, ech_verifier_param(v, copy->param));
+    const ech_param *param = ech_verifier_param(v, copy->param);
+    compared x = {.copy = copy, .kind = ECH_HELD_WEIGHTS, .shape = &param->shape};
+    ech_optimizer_needs needs = ech_optimizer_needs_of(v->layout.design->config, param);
     ECH_TRY(exchange_tensor(v, &x, turn));
+    x.kind = ECH_HELD_STATE;
     for (x.state = 0; x.state < needs.states; x.state++) {
         x.name = needs.state[x.state].name;
-        x.shape = needs.state[x.state].shape;
+        x.shape = &needs.state[x.state].shape;
         ECH_TRY(exchange_tensor(v, &x, turn));
     }
     return ECH_OK;

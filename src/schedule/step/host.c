@@ -98,11 +98,15 @@ const ech_step_methods ech_logits_methods = {.touch = touch_logits};
 /* ---- checkpoints: what this rank writes of them ---- */
 
 /* Of the versions of weights the run knows which is the newest. */
-static void read_training(ech_accessor *a, const ech_plan_param *p)
+static void read_training(ech_accessor *a, int param)
 {
-    for (int v = 0; v < a->plan->versions; v++) ech_access_value(a, p->value + v, false);
+    const ech_plan_param *p = &a->plan->param[param];
+    for (int v = 0; v < a->plan->versions && ech_plan_writes(a->plan, a->plan->rank, param, -1);
+         v++)
+        ech_access_value(a, p->value + v, false);
     for (int s = 0; s < p->states; s++)
-        ech_access_value(a, a->plan->state.at[p->first_state + s].value, false);
+        if (ech_plan_writes(a->plan, a->plan->rank, param, s))
+            ech_access_value(a, a->plan->state.at[p->first_state + s].value, false);
 }
 
 static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
@@ -120,11 +124,8 @@ static void touch_checkpoint(ech_accessor *a)
 {
     bool copies = a->step->lane == ECH_LANE_COPY;
     for (int i = 0; i < (int)a->plan->model->param.n; i++) {
-        const ech_plan_param *p = &a->plan->param[i];
-        bool writes = ech_layout_writes(a->plan->layout, a->plan->model, a->plan->rank, i);
-        if (p->value < 0 || !writes) continue;
-        if (copies || !a->plan->snapshots) read_training(a, p);
-        if (a->plan->snapshots) touch_copies(a, p, copies);
+        if (copies || !a->plan->snapshots) read_training(a, i);
+        if (a->plan->snapshots) touch_copies(a, &a->plan->param[i], copies);
     }
 }
 

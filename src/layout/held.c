@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rank has of a parameter: the boxes that sharding leaves it, and who of those with the same boxes counts and
+ * writes them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout/layout.h"
+
+ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int rank, int param,
+                         ech_held_kind kind, const ech_shape *state)
+{
+    int first, last;
+    ech_held held = {0};
+    const ech_coordinates *here = &layout->coordinates[rank];
+    const ech_shape *of = &model->param.at[param].shape;
+    const ech_shape *shape = kind == ECH_HELD_STATE ? state : of;
+    if (!ech_layout_stages_of_param(layout, param, here->stage, &first, &last)) return held;
+    held.boxes = ech_shape_boxes(shape, layout->sharding, here->tensor, held.box);
+
+    int copies = ech_shape_copies(shape, layout->sharding), index = here->tensor % copies;
+    int replica = here->data * layout->context + here->context;
+    held.counts_in_tensor_group = index == 0;
+    held.counts = index == 0 && replica == 0 && here->stage == first;
+
+    /* The first ranks with a state's boxes as many as share a parameter's, so that one has its turn. */
+    int sharers = ech_shape_copies(of, layout->sharding);
+    int sharer = replica * sharers + here->tensor % sharers;
+    int turn = param % (layout->replicas[here->stage] * layout->context * sharers);
+    held.writes =
+        kind != ECH_HELD_GRADIENT && here->stage == first && sharer == turn && index < sharers;
+    return held;
+}
+
+/* The first and the last member, since those who have the same boxes are neighbours. */
+bool ech_layout_is_alike(const ech_layout *layout, const ech_model *model, int rank,
+                         ech_layout_group group, int param, ech_held_kind kind,
+                         const ech_shape *state)
+{
+    ECH_FREED int *member = ech_calloc((size_t)layout->world, sizeof *member);
+    int n = ech_layout_members(layout, model, rank, group, member);
+    ech_held a = ech_layout_held(layout, model, member[0], param, kind, state);
+    ech_held b = ech_layout_held(layout, model, member[n - 1], param, kind, state);
+    return a.boxes == b.boxes && memcmp(a.box, b.box, (size_t)a.boxes * sizeof *a.box) == 0;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ranks have of parameters: boxes against a program that goes element by element, from coordinates; who of all
+ * counts and writes each element.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layout/drawn.h"
+
+/* ---- element by element ---- */
+
+/* Index i of the rank's along an axis, in the whole tensor; -1: it is padding. */
+static int64_t whole_index(const sample *s, int rank, ech_axis axis, int64_t size, int64_t i)
+{
+    int heads = (int)s->config->model.num_key_value_heads, tensor = s->layout->tensor;
+    ech_mesh mesh = ech_axis_mesh(axis);
+    int shards = mesh == ECH_MESH_NONE                          ? 1
+                 : mesh == ECH_MESH_KEY_VALUE && heads < tensor ? heads
+                                                                : tensor;
+    int64_t part = axis == ECH_AXIS_QKV ? size / 3 : size, local = (part + shards - 1) / shards;
+    int64_t shard = s->layout->coordinates[rank].tensor / (tensor / shards);
+    int64_t at = shard * local + i % local;
+    return at < part ? i / local * part + at : -1;
+}
+
+/* Of each of the rank's elements its place in the whole tensor, or -1; free() it. */
+static int64_t *places(const sample *s, int rank, const ech_shape *shape, int64_t *n)
+{
+    int64_t local[ECH_MAX_DIMS];
+    ech_extent extent = ech_extent_of_params(s->layout->sharding);
+    ech_shape_resolve(shape, extent, local);
+    *n = ech_shape_count(shape, extent);
+    int64_t *place = ech_calloc((size_t)*n + 1, sizeof *place);
+    for (int64_t i = 0; i < *n; i++) {
+        int64_t stride = *n, at = 0;
+        for (int d = 0; d < shape->dims && at >= 0; d++) {
+            stride /= local[d];
+            int64_t index = i / stride % local[d];
+            int64_t whole = whole_index(s, rank, shape->axis[d], shape->size[d], index);
+            at = whole < 0 ? -1 : at * shape->size[d] + whole;
+        }
+        place[i] = at;
+    }
+    return place;
+}
+
+/* Each element that is no padding is in one box, where the rank's memory has it. */
+static void check_boxes(const ech_shape *shape, const ech_held *held, const int64_t *place,
+                        int64_t n)
+{
+    int *times = ech_calloc((size_t)n + 1, sizeof *times);
+    for (int b = 0; b < held->boxes; b++) {
+        assert_true(ech_box_is_inside(shape->dims, shape->size, &held->box[b]));
+        assert_true(ech_box_count(shape->dims, held->box[b].size) > 0);
+        ech_box_runs runs = ech_box_split(shape->dims, shape->size, &held->box[b]);
+        for (int64_t i = 0; i < runs.count * runs.length; i++) {
+            ech_box_offset at = ech_box_run_at(&runs, i / runs.length);
+            int64_t local = at.in_memory + i % runs.length;
+            assert_in_range(local, 0, n - 1);
+            assert_int_equal(place[local], at.in_whole + i % runs.length);
+            times[local]++;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) assert_int_equal(times[i], place[i] >= 0);
+    free(times);
+}
+
+/* ---- who counts and writes ---- */
+
+typedef struct tally {
+    int *counted, *written, *replica; /* [elements] times; replica: of the tensor ranks so far */
+} tally;
+
+static void add(int *times, const int64_t *place, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (place[i] >= 0) times[place[i]]++;
+}
+
+static void all_once(const int *times, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (times[i] != 1) fail_msg("element %d: %d times", (int)i, times[i]);
+}
+
+static void check_rank(const sample *s, int rank, int param, ech_held_kind kind,
+                       const ech_shape *shape, tally *t)
+{
+    int64_t n, whole = ech_shape_whole(shape);
+    const ech_shape *state = kind == ECH_HELD_STATE ? shape : NULL;
+    ech_held held = ech_layout_held(s->layout, s->model, rank, param, kind, state);
+    if (!ech_layout_holds(s->layout, rank, param)) {
+        assert_false(held.boxes || held.counts || held.counts_in_tensor_group || held.writes);
+        return;
+    }
+    int64_t *place = places(s, rank, shape, &n);
+    check_boxes(shape, &held, place, n);
+    if (held.counts) add(t->counted, place, n);
+    if (held.writes) add(t->written, place, n);
+    if (held.counts_in_tensor_group) add(t->replica, place, n);
+    if (s->layout->coordinates[rank].tensor == s->layout->tensor - 1) {
+        all_once(t->replica, whole);
+        memset(t->replica, 0, (size_t)whole * sizeof *t->replica);
+    }
+    free(place);
+}
+
+static void check_tensor(const sample *s, int param, ech_held_kind kind, const ech_shape *shape)
+{
+    size_t n = (size_t)ech_shape_whole(shape);
+    int *times = ech_calloc(3 * n, sizeof *times);
+    tally t = {times, times + n, times + 2 * n};
+    for (int rank = 0; rank < s->layout->world; rank++) check_rank(s, rank, param, kind, shape, &t);
+    all_once(t.counted, (int64_t)n);
+    for (size_t i = 0; i < n; i++) assert_int_equal(t.written[i], kind != ECH_HELD_GRADIENT);
+    free(times);
+}
+
+/* The parameter, and states without one of its dimensions. */
+static void check_sample(const sample *s)
+{
+    for (int p = 0; p < (int)s->model->param.n; p++) {
+        const ech_shape *shape = &s->model->param.at[p].shape;
+        check_tensor(s, p, ECH_HELD_WEIGHTS, shape);
+        check_tensor(s, p, ECH_HELD_GRADIENT, shape);
+        check_tensor(s, p, ECH_HELD_STATE, shape);
+        for (int d = 0; d < shape->dims; d++) {
+            ech_shape less = ech_shape_without(shape, 1u << d);
+            check_tensor(s, p, ECH_HELD_STATE, &less);
+        }
+    }
+}
+
+static void test_random_grids(void **state)
+{
+    (void)state;
+    drawing d = {.key = {.seed = 18}};
+    int checked = 0;
+    for (int i = 0; i < 60; i++) {
+        ech_config *config = sample_config(i % 2 ? "llama" : "gpt2");
+        int ranks = draw_grid(&d, config);
+        if (i % 2 == 0) config->model.num_key_value_heads = config->model.num_attention_heads;
+        sample s = {.config = config};
+        if (ranks <= 32 && sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s) == ECH_OK) {
+            check_sample(&s);
+            checked++;
+        }
+        sample_free(&s);
+    }
+    assert_in_range(checked, 20, 60);
+}
+
+/* Ranks with the same boxes share the writing: of uncut parameters all ranks of a stage, tensor ranks included, of
+ * others replicas and context ranks. */
+static void test_writers(void **state)
+{
+    (void)state;
+    ech_config *config = sample_config("gpt2");
+    sample_set(config, "parallel.tensor=2 parallel.context=2 parallel.pipeline=2 "
+                       "parallel.sequence=true model.tie_word_embeddings=false");
+    sample s = sample_create(config, 16);
+    for (int p = 0; p < (int)s.model->param.n; p++) {
+        int writer = -1, first = -1;
+        bool cut = ech_shape_copies(&s.model->param.at[p].shape, s.layout->sharding) == 1;
+        for (int rank = 0; rank < s.layout->world; rank++) {
+            ech_held held = ech_layout_held(s.layout, s.model, rank, p, ECH_HELD_WEIGHTS, NULL);
+            if (first < 0 && held.boxes) first = rank;
+            if (held.writes && (!cut || s.layout->coordinates[rank].tensor == 1)) writer = rank;
+        }
+        assert_int_equal(writer - first, cut ? p % 4 * 2 + 1 : p % 8);
+    }
+    sample_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_grids),
+        cmocka_unit_test(test_writers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
