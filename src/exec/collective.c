@@ -172,7 +172,7 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
         if (++step == end) return NULL;
     } while (step->lane != ECH_LANE_REDUCE);
     bool may = step->kind == ECH_STEP_REDUCE_GRADS && !ech_exec_has_failed(exec) &&
-               ech_exec_may_begin(exec, step);
+               ech_exec_may_begin(exec, step) && ech_queue_is_free(exec, step);
     return may ? step : NULL;
 }
 

@@ -210,6 +210,9 @@ static ech_status allot_records(ech_exec *exec)
         if (list->step.n > steps) steps = list->step.n;
         if ((size_t)list->ticks > ticks) ticks = (size_t)list->ticks;
     }
+    exec->link_cursors = exec->device->is_immediate ? 2 : 2 * ((int)exec->plan->model->block.n + 1);
+    exec->link_next =
+        ech_pool_alloc(exec->pool, (size_t)exec->link_cursors * sizeof *exec->link_next);
     exec->done = ech_pool_alloc(exec->pool, steps * sizeof *exec->done);
     exec->times.begins = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.begins);
     exec->times.ends = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.ends);

@@ -66,38 +66,76 @@ ECH_HANDLE_BY(RECV_GRAD, post)
 
 /* ---- the loop ---- */
 
+/* Messages begin in the order of their lane; where queues run by themselves in that of their queue, each behind the one
+ * before it, since what a queue waits for holds up whatever is put there later. */
 typedef struct link {
     ech_exec *exec;
-    int next[2];                   /* the first step of each lane that has not begun, or -1 */
+    int *next; /* [cursors] the first step of each lane or queue that has not begun, or -1 */
+    int cursors;
     double progress_at, looked_at; /* when something moved, and when it was looked for */
     int awaited;                   /* by the compute lane, and since when */
     double awaited_at;
     long nap_ns;
 } link;
 
-static const ech_lane lanes[2] = {ECH_LANE_SEND, ECH_LANE_RECEIVE};
-
-static int next_of_lane(const ech_list *list, ech_lane lane, int from)
+static bool is_message(const ech_step *step)
 {
-    for (int s = from; s < (int)list->step.n; s++)
-        if (list->step.at[s].lane == lane) return s;
+    return step->lane == ECH_LANE_SEND || step->lane == ECH_LANE_RECEIVE;
+}
+
+static int cursor_of(const ech_exec *exec, const ech_step *step)
+{
+    return exec->device->is_immediate ? step->lane == ECH_LANE_RECEIVE
+                                      : ech_step_queue(step) - (int)ECH_LANES;
+}
+
+static void find_first(link *l)
+{
+    const ech_list *list = l->exec->list;
+    for (int c = 0; c < l->cursors; c++) l->next[c] = -1;
+    for (int s = (int)list->step.n - 1; s >= 0; s--)
+        if (is_message(&list->step.at[s])) l->next[cursor_of(l->exec, &list->step.at[s])] = s;
+}
+
+static int find_next(const link *l, int cursor)
+{
+    const ech_list *list = l->exec->list;
+    for (int s = l->next[cursor] + 1; s < (int)list->step.n; s++)
+        if (is_message(&list->step.at[s]) && cursor_of(l->exec, &list->step.at[s]) == cursor)
+            return s;
     return -1;
+}
+
+/* Whether a message is under way behind which the cursor's next one begins. */
+static bool is_busy(const link *l, int cursor)
+{
+    const ech_exec *exec = l->exec;
+    for (size_t i = 0; i < exec->posted.n && !exec->device->is_immediate; i++)
+        if (cursor_of(exec, &exec->list->step.at[exec->posted.at[i].step]) == cursor) return true;
+    return false;
 }
 
 static ech_status post_what_may(link *l, bool *progress)
 {
-    for (int i = 0; i < 2; i++) {
-        while (l->next[i] >= 0) {
-            const ech_step *step = &l->exec->list->step.at[l->next[i]];
+    for (int c = 0; c < l->cursors; c++) {
+        while (l->next[c] >= 0 && !is_busy(l, c)) {
+            const ech_step *step = &l->exec->list->step.at[l->next[c]];
             if (!ech_exec_may_begin(l->exec, step) || ech_exec_has_failed(l->exec)) break;
             ech_queue_await(l->exec, step);
-            ech_exec_begin(l->exec, l->next[i]);
+            ech_exec_begin(l->exec, l->next[c]);
             ECH_TRY(ech_exec_handle(l->exec, step));
-            l->next[i] = next_of_lane(l->exec->list, lanes[i], l->next[i] + 1);
+            l->next[c] = find_next(l, c);
             *progress = true;
         }
     }
     return ECH_OK;
+}
+
+static bool is_done(const link *l)
+{
+    for (int c = 0; c < l->cursors; c++)
+        if (l->next[c] >= 0) return false;
+    return l->exec->posted.n == 0;
 }
 
 static ech_status test_message(ech_exec *exec, ech_message *message, bool *done)
@@ -191,10 +229,10 @@ static void note_progress(link *l)
 
 ech_status ech_link_run(ech_exec *exec)
 {
-    link l = {.exec = exec, .awaited = -1};
-    for (int i = 0; i < 2; i++) l.next[i] = next_of_lane(exec->list, lanes[i], 0);
+    link l = {.exec = exec, .next = exec->link_next, .cursors = exec->link_cursors, .awaited = -1};
+    find_first(&l);
     note_progress(&l);
-    while (l.next[0] >= 0 || l.next[1] >= 0 || exec->posted.n > 0) {
+    while (!is_done(&l)) {
         bool progress = false;
         ECH_TRY(post_what_may(&l, &progress));
         ECH_TRY(test_posted(&l, &progress));
@@ -204,7 +242,7 @@ ech_status ech_link_run(ech_exec *exec)
         } else if (exec->posted.n > 0) {
             ECH_TRY(rest(&l));
         } else {
-            ech_exec_wait_for_any(exec, l.next[0], l.next[1]);
+            ech_exec_wait_for_any(exec, l.next, l.cursors);
             note_progress(&l);
         }
     }

@@ -18,6 +18,7 @@ static const double report_seconds = 10e-3;
 
 /* ---- which queue ---- */
 
+/* Lanes, and behind them two for each boundary. */
 static int count_queues(const ech_exec *exec)
 {
     return ECH_LANES + 2 * ((int)exec->plan->model->block.n + 1);
@@ -160,6 +161,13 @@ static bool show_position(ech_exec *exec)
         ++*at;
     if (*at < exec->events.put) ech_exec_show_position(exec, &list->step.at[*at]);
     return *at > before;
+}
+
+bool ech_queue_is_free(const ech_exec *exec, const ech_step *step)
+{
+    for (int i = 0; i < step->afters && !exec->device->is_immediate; i++)
+        if (!is_reached(exec, exec->list->after.at[step->first_after + i])) return false;
+    return true;
 }
 
 /* The first step of its queue that has not ended. */

@@ -164,10 +164,12 @@ struct ech_exec {
     ech_events events;
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
-    ech_comm_count messages;      /* ech_exec_message_count */
-    ech_sum begun;                /* the sum that the reduce lane has begun ahead of its step */
-    const ech_step *begun_step;   /* that step; NULL: no sum has begun ahead */
-    bool records;                 /* `times` are recorded */
+    int *link_next;               /* [link_cursors] the link loop's */
+    int link_cursors;
+    ech_comm_count messages;    /* ech_exec_message_count */
+    ech_sum begun;              /* the sum that the reduce lane has begun ahead of its step */
+    const ech_step *begun_step; /* that step; NULL: no sum has begun ahead */
+    bool records;               /* `times` are recorded */
     ech_exec_times times;
 
     ech_loader *loader[ECH_PURPOSES];
@@ -266,6 +268,8 @@ void ech_queues_begin(ech_exec *exec);
 ech_status ech_queues_end(ech_exec *exec);
 /* Whether no queue has work left: memory that such work touches is not given back. */
 bool ech_queues_are_idle(const ech_exec *exec);
+/* Whether a step may begin for which ech_exec_may_begin holds, without a wait of its queue. */
+bool ech_queue_is_free(const ech_exec *exec, const ech_step *step);
 /* The step's queue waits for what the step comes after, all of which is complete. Does nothing where that is the end. */
 void ech_queue_await(ech_exec *exec, const ech_step *step);
 /* On a device that is not immediate: the step's beginning or end is recorded; the end of the compute lane's call at this
@@ -273,7 +277,7 @@ void ech_queue_await(ech_exec *exec, const ech_step *step);
 void ech_queue_record(ech_exec *exec, int step, bool ends);
 void ech_queue_mark(ech_exec *exec, int tick);
 
-/* In the next calls `step` and `other` are indices in the list.
+/* In the next calls `step` is an index in the list.
  *
  * Whether all steps that a step comes after are complete, or the run has failed. */
 bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
@@ -281,8 +285,8 @@ bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
 void ech_exec_begin(ech_exec *exec, int step);
 /* Marks a step complete, and wakes those who wait. */
 void ech_exec_complete(ech_exec *exec, int step);
-/* Waits until one of the two steps (-1: none) may begin or the run has failed. */
-void ech_exec_wait_for_any(ech_exec *exec, int step, int other);
+/* Waits until one of the n steps (-1: none) may begin or the run has failed. */
+void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n);
 /* Waits until a step ends, the compute lane waits, the run fails, or `ns` nanoseconds have passed. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);

@@ -76,16 +76,18 @@ void ech_exec_nap(ech_exec *exec, long ns)
     pthread_mutex_unlock(&exec->lock);
 }
 
-static bool is_free(ech_exec *exec, int step)
+static bool is_any_free(ech_exec *exec, const int *steps, int n)
 {
-    return step >= 0 && ech_exec_may_begin(exec, &exec->list->step.at[step]);
+    for (int i = 0; i < n; i++)
+        if (steps[i] >= 0 && ech_exec_may_begin(exec, &exec->list->step.at[steps[i]])) return true;
+    return false;
 }
 
-void ech_exec_wait_for_any(ech_exec *exec, int step, int other)
+void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n)
 {
     pthread_mutex_lock(&exec->lock);
     atomic_fetch_add(&exec->waiting, 1);
-    while (!is_free(exec, step) && !is_free(exec, other) && !ech_exec_has_failed(exec))
+    while (!is_any_free(exec, steps, n) && !ech_exec_has_failed(exec))
         pthread_cond_wait(&exec->changed, &exec->lock);
     atomic_fetch_sub(&exec->waiting, 1);
     pthread_mutex_unlock(&exec->lock);
