@@ -75,7 +75,8 @@ static const struct {
 #define X(name, help) {"parallel.comm", #name, help},
 #include "comm/comm.def"
 #undef X
-#define X(name, alignment, loss_rows, kernels, fused, lacking, help) {"parallel.device", #name, help},
+#define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \
+    {"parallel.device", #name, help},
 #include "device/device.def"
 #undef X
     {"parallel.device", "auto",

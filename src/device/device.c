@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const ech_device_row rows[] = {
-#define X(name, alignment, loss_rows, kernels, fused, lacking, help)                               \
-    {#name, alignment, loss_rows, fused, lacking},
+#define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \
+    {#name, alignment, part, loss_rows, fused, lacking},
 #include "device/device.def"
 #undef X
 };

@@ -93,7 +93,7 @@ ech_status ech_device_copy_now(const ech_device *device, ech_queue *queue, void 
 /* A device as plans know it, on whatever machine they are made: a row of device.def, which says what the numbers are. */
 typedef struct ech_device_row {
     const char *name;
-    size_t alignment;
+    size_t alignment, part;
     int64_t loss_rows;
     const char *fused, *lacking;
 } ech_device_row;

@@ -152,6 +152,14 @@ static void clear_ports(const frame *f, ech_call *call)
         if (o->port < ECH_TENSOR_PORTS) call->port[o->port][o->index].data = NULL;
 }
 
+/* Behind a gradient that is written anew: its memory was another value's. */
+static void clear_padding(const ech_exec *exec, int param, const ech_tensor *gradient)
+{
+    size_t bytes = (size_t)ech_plan_padding(exec->plan, param) * ech_dtype_bytes(gradient->dtype);
+    char *end = (char *)gradient->data + ech_tensor_bytes(gradient);
+    if (bytes) exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, end, 0, bytes);
+}
+
 static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 {
     const ech_plan *plan = f->exec->plan;
@@ -159,6 +167,7 @@ static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
     ech_exec_set_gradient(f->exec, o->value, &call->dparam[o->index]);
     call->accumulate[o->index] =
         !ech_list_writes_first(plan, f->exec->list, f->step, f->call, o->value);
+    if (!call->accumulate[o->index]) clear_padding(f->exec, o->value, &call->dparam[o->index]);
 }
 
 static void take_value(const frame *f, const ech_operand *o, ech_call *call)

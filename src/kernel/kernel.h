@@ -229,8 +229,11 @@ int64_t ech_kernels_loss_rows(const char *device);
 /* Which fused calls of layer/fused.def it has, likewise. */
 const char *ech_kernels_fused(const char *device);
 
-/* At how many bytes' multiples its tensors begin (device.def). */
-int64_t ech_kernels_alignment(const char *device);
+/* At how many bytes' multiples a device's tensors begin, and its gradients in their bucket: powers of two (device.def). */
+typedef struct ech_alignment {
+    int64_t value, part;
+} ech_alignment;
+ech_alignment ech_kernels_alignment(const char *device);
 
 const char *ech_op_name(ech_op op);
 /* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */

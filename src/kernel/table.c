@@ -185,7 +185,7 @@ const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype)
         const char *device;
         const ech_kernels *(*of)(ech_dtype dtype);
     } tables[] = {
-#define X(name, alignment, loss_rows, kernels, ...) {#name, ech_kernels_##kernels},
+#define X(name, alignment, part, loss_rows, kernels, ...) {#name, ech_kernels_##kernels},
 #include "device/device.def"
 #undef X
     };
@@ -215,9 +215,10 @@ int64_t ech_kernels_loss_rows(const char *device)
     return row_of(device)->loss_rows;
 }
 
-int64_t ech_kernels_alignment(const char *device)
+ech_alignment ech_kernels_alignment(const char *device)
 {
-    return (int64_t)row_of(device)->alignment;
+    const ech_device_row *row = row_of(device);
+    return (ech_alignment){(int64_t)row->alignment, (int64_t)row->part};
 }
 
 const char *ech_kernels_fused(const char *device)

@@ -43,6 +43,13 @@ static int find_open(ech_plan *plan, ech_layout_group group, ech_dtype dtype,
     return (int)plan->bucket.n - 1;
 }
 
+int64_t ech_plan_padding(const ech_plan *plan, int param)
+{
+    enum { NARROWEST = 2 }; /* bytes of an element */
+    int64_t elements = plan->param[param].elements;
+    return ech_align(elements, plan->part / NARROWEST) - elements;
+}
+
 static void put(ech_plan *plan, int param, const ech_config *config)
 {
     ech_plan_param *p = &plan->param[param];
@@ -51,7 +58,8 @@ static void put(ech_plan *plan, int param, const ech_config *config)
     ech_bucket *bucket = &plan->bucket.at[p->bucket];
     p->bucket_offset = bucket->elements;
     bucket->params++;
-    bucket->elements += p->elements;
+    bucket->elements += p->elements + ech_plan_padding(plan, param);
+    bucket->padding += ech_plan_padding(plan, param);
 }
 
 typedef struct readiness {

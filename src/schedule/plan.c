@@ -238,6 +238,11 @@ static void order_training(ech_plan *plan, ordered *train)
                                      plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }
 
+static bool is_power_of_two(int64_t n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
 ech_plan *ech_plan_create(const ech_plan_request *request)
 {
     ech_plan *plan = ech_calloc(1, sizeof *plan);
@@ -250,9 +255,10 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->types = ech_model_types(request->config);
     ECH_ASSERT(plan->types.compute == request->kernels->dtype);
     plan->threads = request->threads;
-    plan->alignment[ECH_SPACE_DEVICE] = request->alignment;
+    plan->alignment[ECH_SPACE_DEVICE] = request->alignment.value;
+    plan->part = request->alignment.part;
     plan->alignment[ECH_SPACE_HOST] = HOST_ALIGNMENT;
-    ECH_ASSERT(request->alignment > 0 && (request->alignment & (request->alignment - 1)) == 0);
+    ECH_ASSERT(is_power_of_two(request->alignment.value) && is_power_of_two(plan->part));
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
@@ -356,7 +362,8 @@ void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t number
         numbers[dtype] += ech_plan_state_bytes(plan, state) / (int64_t)ech_dtype_bytes(dtype);
     }
     for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++)
-        numbers[plan->bucket.at[b].dtype] += plan->bucket.at[b].elements;
+        numbers[plan->bucket.at[b].dtype] +=
+            plan->bucket.at[b].elements - plan->bucket.at[b].padding;
 }
 
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,

@@ -301,7 +301,8 @@ ech_status ech_segments_check(const ech_config *config, const ech_model *model,
 /* Gradients that are reduced together; contiguous, in the order in which they become ready. */
 typedef struct ech_bucket {
     int first_param, params; /* its parameters are a range of plan.bucket_param */
-    int64_t elements;        /* of this rank's shards */
+    int64_t elements;        /* of this rank's shards, each with its padding (ech_plan_padding) */
+    int64_t padding;         /* of these */
     ech_dtype dtype;         /* of all its gradients */
     ech_dtype wire;          /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group;  /* over which it is reduced */
@@ -356,6 +357,7 @@ typedef struct ech_plan {
     int threads;                    /* of the compute lane */
     ech_reduction reduction;        /* the algorithm of REDUCE_GRADS */
     int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
+    int64_t part;                   /* the same of gradients in their bucket */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
@@ -401,7 +403,7 @@ typedef struct ech_plan_request {
     const ech_layout *layout;
     const ech_schedule *schedule;
     const ech_kernels *kernels; /* say how much scratch they need */
-    int64_t alignment;          /* of device memory, in bytes (device.def) */
+    ech_alignment alignment;    /* of device memory (ech_kernels_alignment) */
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
     bool
@@ -461,6 +463,9 @@ ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Whether FOLD folds it after that round. */
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
+/* Elements behind a parameter's in its bucket, which are zero: the next begins where plan.part says, in any type. So what
+ * is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
+int64_t ech_plan_padding(const ech_plan *plan, int param);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);

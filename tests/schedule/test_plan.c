@@ -193,6 +193,45 @@ static void expect_rejected(const ech_plan *plan, const char *why)
     if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
 }
 
+/* Where a device wants it, gradients begin at its alignment in any type, and values do. */
+static void test_alignment(void **state)
+{
+    (void)state;
+    enum { ALIGNMENT = 256, ELEMENTS = ALIGNMENT / 2 };
+    fixture f = fixture_plan(sample_config("gpt2"), 2);
+    ech_plan_request request = fixture_request(&f, 0);
+    request.alignment = (ech_alignment){ALIGNMENT, ALIGNMENT};
+    ech_plan *plan;
+    assert_int_equal(ech_checked_plan_create(&request, &plan), ECH_OK);
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        int64_t next = 0, padding = 0;
+        for (int i = 0; i < bucket->params; i++) {
+            int param = plan->bucket_param.at[bucket->first_param + i];
+            const ech_plan_param *p = &plan->param[param];
+            assert_int_equal(p->bucket_offset, next);
+            assert_int_equal(next % ELEMENTS, 0);
+            assert_in_range(ech_plan_padding(plan, param), 0, ELEMENTS - 1);
+            next += p->elements + ech_plan_padding(plan, param);
+            padding += ech_plan_padding(plan, param);
+        }
+        assert_int_equal(next, bucket->elements);
+        assert_int_equal(padding, bucket->padding);
+    }
+    int64_t padded[ECH_DTYPES], packed[ECH_DTYPES];
+    ech_plan_numbers(plan, ECH_MEMORY_GRADIENTS, padded);
+    ech_plan_numbers(f.plan[0], ECH_MEMORY_GRADIENTS, packed);
+    assert_memory_equal(padded, packed, sizeof padded);
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t v = 0; v < plan->list[l].value.n; v++)
+            if (ech_memory_space(plan->list[l].value.at[v].kind) == ECH_SPACE_DEVICE)
+                assert_int_equal(plan->list[l].value.at[v].offset % ALIGNMENT, 0);
+    plan->list[ECH_LIST_TRAIN].value.at[0].offset += 64;
+    expect_rejected(plan, "not aligned");
+    ech_plan_destroy(plan);
+    fixture_free(&f);
+}
+
 /* Each seeded fault is found; the list as it was passes again. */
 static void test_checker_finds_faults(void **state)
 {
@@ -354,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_hidden_reductions),
         cmocka_unit_test(test_bucket_geometry),
+        cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_memory_is_flat_in_micro_batches),
         cmocka_unit_test(test_no_overlap),
         cmocka_unit_test(test_checker_finds_faults),

@@ -91,7 +91,8 @@ static json_t *buckets_json(const ech_plan *plan)
             json_array_append_new(names, json_string(plan->model->param.at[param].name));
         }
         json_array_append_new(
-            buckets, json_pack("{s:I, s:I, s:s, s:o}", "elements", (json_int_t)bucket->elements,
+            buckets, json_pack("{s:I, s:I, s:I, s:s, s:o}", "elements",
+                               (json_int_t)bucket->elements, "padding", (json_int_t)bucket->padding,
                                "bytes", (json_int_t)ech_plan_bucket_bytes(plan, (int)b), "group",
                                ech_layout_group_name(bucket->group), "parameters", names));
     }
@@ -258,6 +259,9 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
         ech_kernels_architecture(report->design->kernels), "device_limit_bytes", limit, "ranks",
         ranks_json(report), "plans", plans, "calendar", calendar_json(config), "checked",
         report->checked);
+    if (all)
+        json_object_set_new(all, "host_limit_bytes",
+                            json_integer((json_int_t)config->memory.host_limit));
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

@@ -37,9 +37,13 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
             return;
         }
         int first = plan->bucket_param.at[bucket->first_param];
-        ech_text_append(out, ECH_PLAN_INDENT "%3zu %12s  %4s tensor%s from %s on\n", b,
+        ech_text_append(out, ECH_PLAN_INDENT "%3zu %12s  %4s tensor%s from %s on", b,
                         ECH_BYTES(ech_plan_bucket_bytes(plan, (int)b)), ECH_DIGITS(bucket->params),
                         bucket->params == 1 ? "" : "s", plan->model->param.at[first].name);
+        if (bucket->padding)
+            ech_text_append(out, ", %s of them padding",
+                            ECH_BYTES(bucket->padding * (int64_t)ech_dtype_bytes(bucket->dtype)));
+        ech_text_append(out, "\n");
     }
 }
 

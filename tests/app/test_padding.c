@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradients that begin at a device's alignment in their bucket: what lies between them is zero when it is summed over ranks
+ * and after, and losses, norms and so updates are bit for bit those of gradients without anything between.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "app/fixture.h"
+#include "check/check.h"
+
+enum { RANKS = 2, STEPS = 4, PACKED = 2, APART = 256 };
+
+typedef struct trial {
+    int64_t part;
+    const ech_plan *plan;            /* rank 0's */
+    double loss[STEPS], norm[STEPS]; /* rank 0's */
+    int64_t padding, dirty; /* elements that were looked at; bytes of them that were not zero */
+} trial;
+
+/* The bucket's memory is read where it lies: the device is the processor. */
+static void look(void *context, ech_exec *exec, const ech_step *step)
+{
+    trial *t = context;
+    if (step->kind != ECH_STEP_NORM) return;
+    const ech_plan *plan = t->plan;
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        ech_tensor x = ech_exec_gradient(exec, param);
+        const char *end = (const char *)x.data + ech_tensor_bytes(&x);
+        int64_t bytes = ech_plan_padding(plan, param) * (int64_t)ech_dtype_bytes(x.dtype);
+        for (int64_t b = 0; b < bytes; b++) t->dirty += end[b] != 0;
+        t->padding += bytes;
+    }
+}
+
+static ech_status run_lists(ech_session *s, trial *t, int rank)
+{
+    ECH_TRY(ech_exec_run(s->exec, ECH_LIST_INIT, 0));
+    if (rank == 0) {
+        t->plan = s->plan;
+        ech_exec_observe(s->exec, look, t);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        ECH_TRY(ech_exec_run(s->exec, ECH_LIST_TRAIN, step));
+        if (rank > 0) continue;
+        t->loss[step] = ech_exec_readings(s->exec)->loss;
+        t->norm[step] = ech_exec_readings(s->exec)->grad_norm;
+    }
+    return ECH_OK;
+}
+
+static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    trial *t = context;
+    ech_session s = {0};
+    ech_corpus *corpus = NULL;
+    ech_loader *loader = NULL;
+    ech_plan_request request = {.config = design->config,
+                                .model = design->model,
+                                .layout = design->layout,
+                                .schedule = design->schedule,
+                                .kernels = design->kernels,
+                                .alignment = {APART, t->part},
+                                .rank = ech_comm_rank(comm),
+                                .threads = 1};
+    ECH_TRY(ech_checked_plan_create(&request, &s.plan));
+    ech_exec_setup setup = {
+        .config = design->config, .plan = s.plan, .device = ech_device_find("cpu"), .comm = comm};
+    ech_status status = ech_exec_create(&setup, &s.exec);
+    if (status == ECH_OK) status = ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus);
+    if (status == ECH_OK)
+        status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
+    if (status == ECH_OK) status = run_lists(&s, t, request.rank);
+    ech_session_destroy(&s);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+    return status;
+}
+
+static void run(const char *words, trial *t)
+{
+    ech_config *config = fixture_config("gpt2", words);
+    ech_status status = fixture_run(config, RANKS, run_rank, t);
+    ech_config_destroy(config);
+    if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+}
+
+static void test_padding(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "parallel.data=2 model.vocab_size=257",
+        "parallel.data=2 training.micro_batch_size=1 parallel.bucket_bytes=1GiB "
+        "memory.recompute=full",
+        "parallel.data=2 precision.compute=bf16 precision.gradients=compute",
+        "parallel.pipeline=2 training.micro_batch_size=1 parallel.schedule=zero-bubble",
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        trial packed = {.part = PACKED}, apart = {.part = APART};
+        run(cases[c], &packed);
+        run(cases[c], &apart);
+        assert_int_equal(packed.padding, 0);
+        assert_true(apart.padding > 0);
+        assert_int_equal(apart.dirty, 0);
+        assert_true(packed.loss[0] != packed.loss[STEPS - 1]);
+        assert_memory_equal(packed.loss, apart.loss, sizeof packed.loss);
+        assert_memory_equal(packed.norm, apart.norm, sizeof packed.norm);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_padding)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
