@@ -221,6 +221,8 @@ const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype);
 /* The table by which a device computes (device.def). NULL as of ech_kernels_fast. */
 const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype);
+/* The name of the first row that a table lacks in this build; NULL: it computes. */
+const char *ech_kernels_lack(const ech_kernels *kernels);
 /* For what a table's scratch is: "avx512", "sm_80". Call ech_isa_decide first. */
 const char *ech_kernels_architecture(const ech_kernels *kernels);
 

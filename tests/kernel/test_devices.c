@@ -39,6 +39,21 @@ static void test_every_device_has_tables(void **state)
     assert_int_equal(ech_kernels_loss_rows("auto"), ech_kernels_loss_rows("cpu"));
 }
 
+/* A table without a row is found out, so that nobody calls it. */
+static void test_rows_that_are_missing(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TYPES; t++) {
+        ech_kernels some = *ech_kernels_on("cpu", types[t]);
+        assert_null(ech_kernels_lack(&some));
+        assert_null(ech_kernels_lack(ech_kernels_on("queued", types[t])));
+        some.loss_combine = NULL;
+        assert_string_equal(ech_kernels_lack(&some), "loss_combine");
+        some.matmul = NULL;
+        assert_string_equal(ech_kernels_lack(&some), "matmul");
+    }
+}
+
 /* Scratch of a GPU neither depends on threads nor shrinks with a size, and what lies behind it is aligned. */
 static void test_scratch_of_a_gpu(void **state)
 {
@@ -60,6 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_device_has_tables),
+        cmocka_unit_test(test_rows_that_are_missing),
         cmocka_unit_test(test_scratch_of_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
