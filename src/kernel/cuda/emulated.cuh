@@ -36,7 +36,14 @@ inline dim3 threadIdx(0), blockIdx(0), blockDim(0), gridDim(0);
 
 namespace emulated
 {
-enum { WARP = 32, MOST_THREADS = 1024, STACK = 1 << 18, MOST_SHARED = 256 << 10, SLOT = 64 };
+enum {
+    WARP = 32,
+    MOST_THREADS = 1024,
+    STACK = 1 << 18,
+    MOST_DYNAMIC = 227 << 10, /* of the largest GPUs */
+    MOST_DECLARED = 48 << 10,
+    SLOT = 64
+};
 
 /* Threads that meet: the last one to come lets all go on. */
 struct barrier {
@@ -58,11 +65,11 @@ struct machine {
     void (*body)(const void *);
     const void *argument;
     barrier block, warp[MOST_THREADS / WARP];
-    char slot[MOST_THREADS][SLOT]; /* what lanes show each other */
-    size_t dynamic;                /* bytes of the launch */
-    uint64_t moves;                /* of all threads: when it stands still, they wait for ever */
-    uint64_t turn;                 /* decides the order */
-    alignas(128) char shared[MOST_SHARED];
+    alignas(16) char slot[MOST_THREADS][SLOT]; /* what lanes show each other */
+    size_t dynamic;                            /* bytes of the launch */
+    uint64_t moves; /* of all threads: when it stands still, they wait for ever */
+    uint64_t turn;  /* decides the order */
+    alignas(128) char shared[MOST_DYNAMIC + MOST_DECLARED];
 };
 inline machine now;
 
@@ -126,7 +133,7 @@ inline void resume(unsigned thread)
 inline void run_block()
 {
     unsigned n = blockDim.x;
-    memset(now.shared, 0xff, sizeof now.shared);
+    memset(now.shared, 0xff, now.dynamic + MOST_DECLARED);
     for (unsigned t = 0; t < n; t++) {
         now.threads[t].ended = false;
         now.threads[t].shared = now.dynamic;
@@ -148,7 +155,7 @@ inline void run_block()
 template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
 {
     std::lock_guard<std::mutex> lock(now.one);
-    if (threads % WARP || threads > MOST_THREADS || shared > MOST_SHARED) fail("a bad launch");
+    if (threads % WARP || threads > MOST_THREADS || shared > MOST_DYNAMIC) fail("a bad launch");
     now.body = [](const void *f) { (*static_cast<const F *>(f))(); };
     now.argument = &call;
     now.dynamic = (shared + 15) / 16 * 16;
@@ -164,7 +171,7 @@ inline void *declare(size_t bytes)
 {
     size_t at = self().shared;
     self().shared += (bytes + 15) / 16 * 16;
-    if (self().shared > MOST_SHARED) fail("too much shared memory");
+    if (self().shared > MOST_DYNAMIC) fail("too much shared memory");
     return now.shared + at;
 }
 
@@ -186,11 +193,9 @@ template <typename T> void show(T value)
     meet_warp();
 }
 
-template <typename T> T shown(unsigned of)
+template <typename T> const T &shown(unsigned of)
 {
-    T value;
-    memcpy(&value, now.slot[threadIdx.x / WARP * WARP + of], sizeof value);
-    return value;
+    return *reinterpret_cast<const T *>(now.slot[threadIdx.x / WARP * WARP + of]);
 }
 } // namespace emulated
 

@@ -11,11 +11,13 @@ static size_t sums_of_rows(int64_t R, int64_t C)
     return ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
 }
 
+#ifndef ECH_EMULATED
 static size_t scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads, (void)dims;
     return ECH_CUDA_WORKSPACE;
 }
+#endif
 
 static size_t scratch_sums_of_rows(ech_dtype dtype, int threads, const int64_t *dims)
 {
@@ -59,75 +61,61 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
     return ech_cuda_align((size_t)dims[0] * sizeof(double));
 }
 
-#ifdef ECH_CUDA_ROWS
-#define ROW(op, real) .op = ECH_CUDA_NAME(op, real),
-#define ROWS(real)                                                                                 \
-    ROW(bias_backward, real)                                                                       \
-    ROW(layernorm_forward, real)                                                                   \
-    ROW(layernorm_backward, real)                                                                  \
-    ROW(rmsnorm_forward, real)                                                                     \
-    ROW(rmsnorm_backward, real)                                                                    \
-    ROW(gelu_forward, real)                                                                        \
-    ROW(gelu_backward, real)                                                                       \
-    ROW(swiglu_forward, real)                                                                      \
-    ROW(swiglu_backward, real)                                                                     \
-    ROW(rotary, real)                                                                              \
-    ROW(embedding_forward, real)                                                                   \
-    ROW(embedding_backward, real)                                                                  \
-    ROW(position_forward, real)                                                                    \
-    ROW(position_backward, real)                                                                   \
-    ROW(dropout, real)                                                                             \
-    ROW(add, real)                                                                                 \
-    ROW(subtract, real)                                                                            \
-    ROW(copy, real)                                                                                \
-    ROW(append, real)                                                                              \
-    ROW(loss_statistics, real)                                                                     \
-    ROW(loss_gradient, real)                                                                       \
-    ROW(loss_combine, real)                                                                        \
-    ROW(adamw, real)                                                                               \
-    ROW(adamw8, real)                                                                              \
-    ROW(sgd, real)                                                                                 \
-    ROW(adafactor_sums, real)                                                                      \
-    ROW(adafactor_factors, real)                                                                   \
-    ROW(adafactor_squares, real)                                                                   \
-    ROW(adafactor, real)                                                                           \
-    ROW(sm3_maxima, real)                                                                          \
-    ROW(sm3, real)                                                                                 \
-    ROW(scaled_sum, real)                                                                          \
-    ROW(square_sums, real)                                                                         \
-    ROW(total, real)                                                                               \
-    ROW(fold, real)                                                                                \
-    ROW(clip, real)                                                                                \
-    ROW(hash, real)                                                                                \
-    ROW(hash_parts, real)                                                                          \
-    ROW(find_nonfinite, real)                                                                      \
-    ROW(fill_normal, real)                                                                         \
-    ROW(fill, real)
+#ifdef ECH_EMULATED
+#define WORKSPACE NULL /* no library multiplies */
 #else
-#define ROWS(real)
+#define WORKSPACE scratch_matmul
 #endif
-/* clang-format off */
-#define TABLE(type, wide_type, real)                                                               \
-    [type] = {.name = "cuda",                                                                      \
-              .architecture = "sm_80",                                                             \
-              .dtype = type,                                                                       \
-              .wide = &tables[wide_type],                                                          \
-              ROWS(real)                                                                           \
-              .scratch = {                                                                         \
-                  [ECH_OP_matmul] = scratch_matmul,                                                \
-                  [ECH_OP_bias_backward] = scratch_sums_of_rows,                                   \
-                  [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                        \
-                  [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                \
-                  [ECH_OP_attention_backward] = scratch_attention_backward,                        \
-                  [ECH_OP_embedding_backward] = scratch_embedding_backward,                        \
-                  [ECH_OP_adafactor_sums] = scratch_sums_and_squares,                              \
-                  [ECH_OP_adafactor_squares] = scratch_squares,                                    \
-                  [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                      \
-              }}
-/* clang-format on */
+/* What all types have. */
+#define COMMON(type, wide_type)                                                                    \
+    .name = "cuda", .architecture = "sm_80", .dtype = type, .wide = &tables[wide_type],            \
+    .scratch = {                                                                                   \
+        [ECH_OP_matmul] = WORKSPACE,                                                               \
+        [ECH_OP_bias_backward] = scratch_sums_of_rows,                                             \
+        [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
+        [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
+        [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
+        [ECH_OP_embedding_backward] = scratch_embedding_backward,                                  \
+        [ECH_OP_adafactor_sums] = scratch_sums_and_squares,                                        \
+        [ECH_OP_adafactor_squares] = scratch_squares,                                              \
+        [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                                \
+    }
+#ifdef ECH_CUDA_ROWS
+#define ROW(op, real) .op = ECH_CUDA_NAME(op, real)
+#else
+#define ROW(op, real) .op = NULL
+#endif
 
-static const ech_kernels tables[] = {TABLE(ECH_F32, ECH_F32, f32), TABLE(ECH_F64, ECH_F64, f64),
-                                     TABLE(ECH_BF16, ECH_F32, bf16), TABLE(ECH_F16, ECH_F32, f16)};
+static const ech_kernels tables[] = {
+    [ECH_F32] =
+        {
+            COMMON(ECH_F32, ECH_F32),
+#define X(op, ...) ROW(op, f32),
+#include "kernel/kernel.def"
+#undef X
+        },
+    [ECH_F64] =
+        {
+            COMMON(ECH_F64, ECH_F64),
+#define X(op, ...) ROW(op, f64),
+#include "kernel/kernel.def"
+#undef X
+        },
+    [ECH_BF16] =
+        {
+            COMMON(ECH_BF16, ECH_F32),
+#define X(op, ...) ROW(op, bf16),
+#include "kernel/kernel.def"
+#undef X
+        },
+    [ECH_F16] =
+        {
+            COMMON(ECH_F16, ECH_F32),
+#define X(op, ...) ROW(op, f16),
+#include "kernel/kernel.def"
+#undef X
+        },
+};
 
 const ech_kernels *ECH_CUDA_TABLE(ech_dtype dtype)
 {
