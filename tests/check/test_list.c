@@ -268,6 +268,12 @@ static void test_memory(void **state)
     expect_list_refused(&all, 0, "overlap in memory", "activations 1; activations 0");
     list->value.at[1].offset = 224;
     expect_list_refused(&all, 0, "outside of its arena", "activations 1");
+    list->value.at[1].kind = ECH_MEMORY_STAGING; /* has an arena of its own */
+    list->value.at[1].offset = 0;
+    expect_list_refused(&all, 0, "outside of its arena", "staging 1");
+    plan->arena_bytes[ECH_SPACE_HOST] = 64;
+    expect_sound(&all);
+    list->value.at[1].kind = ECH_MEMORY_ACTIVATIONS;
     list->value.at[1].offset = 64;
     list->value.at[1].dies--;
     expect_list_refused(&all, 0, "(W0.1/0)", "touches activations 1, which lives from 1 to");

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device and host memory: an arena each, of the plan's bytes, taken before the first list; what lives there is what the plan
+ * says, kind by kind, on every device of the processor.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/fixture.h"
+
+enum { RANKS = 2, LISTS = 3 };
+
+typedef struct taken {
+    int calls;
+    int64_t bytes;
+} taken;
+static _Thread_local taken of[ECH_SPACES]; /* by a rank's own thread */
+static const ech_device *under;
+
+static ech_status take(ech_space space, ech_status (*alloc)(size_t bytes, void **out), size_t bytes,
+                       void **out)
+{
+    of[space].calls++;
+    of[space].bytes += (int64_t)bytes;
+    return alloc(bytes, out);
+}
+
+static ech_status take_device(size_t bytes, void **out)
+{
+    return take(ECH_SPACE_DEVICE, under->alloc, bytes, out);
+}
+
+static ech_status take_host(size_t bytes, void **out)
+{
+    return take(ECH_SPACE_HOST, under->alloc_host, bytes, out);
+}
+
+/* The most of each kind over the lists that are run. */
+static void compare_peaks(const ech_session *s)
+{
+    static const ech_list_kind lists[LISTS] = {ECH_LIST_INIT, ECH_LIST_TRAIN, ECH_LIST_CHECK};
+    int64_t planned[ECH_MEMORY_KINDS] = {0}, measured[ECH_MEMORY_KINDS], bytes[ECH_SPACES] = {0};
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        for (int l = 0; l < LISTS; l++)
+            if (s->plan->list[lists[l]].peak[kind] > planned[kind])
+                planned[kind] = s->plan->list[lists[l]].peak[kind];
+    for (size_t i = 0; i < s->plan->persistent.n; i++) {
+        const ech_value *v = &s->plan->persistent.at[i];
+        planned[v->kind] += ech_plan_align(s->plan, v->kind, v->bytes);
+    }
+    ech_exec_peaks(s->exec, measured);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        if (measured[kind] != planned[kind])
+            fail_msg("%s: %lld bytes, planned are %lld", ech_memory_name((ech_memory_kind)kind),
+                     (long long)measured[kind], (long long)planned[kind]);
+        bytes[ech_memory_space((ech_memory_kind)kind)] += measured[kind];
+    }
+    assert_true(bytes[ECH_SPACE_DEVICE] > 0 && planned[ECH_MEMORY_SNAPSHOT] > 0);
+    assert_true(planned[ECH_MEMORY_STAGING] > ECH_WINDOW_BYTES);
+}
+
+static ech_status run_lists(const ech_session *s)
+{
+    ECH_TRY(ech_exec_run(s->exec, ECH_LIST_INIT, 0));
+    for (int64_t step = 0; step < 3; step++) {
+        ECH_TRY(ech_exec_run(s->exec, ECH_LIST_TRAIN, step));
+        ECH_TRY(ech_exec_run(s->exec, ECH_LIST_CHECK, step));
+    }
+    compare_peaks(s);
+    return ECH_OK;
+}
+
+static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    (void)context;
+    ech_device counting = *under;
+    counting.alloc = take_device;
+    counting.alloc_host = take_host;
+    ech_session s = {0};
+    ech_corpus *corpus = NULL;
+    ech_loader *loader = NULL;
+    for (int space = 0; space < ECH_SPACES; space++) of[space] = (taken){0};
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &s.plan));
+    ech_exec_setup setup = {
+        .config = design->config, .plan = s.plan, .device = &counting, .comm = comm};
+    ech_status status = ech_exec_create(&setup, &s.exec);
+    if (status == ECH_OK) status = ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus);
+    if (status == ECH_OK)
+        status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
+    if (status == ECH_OK) status = run_lists(&s);
+    for (int space = 0; space < ECH_SPACES; space++) {
+        assert_int_equal(of[space].calls, 1);
+        assert_int_equal(of[space].bytes, s.plan->arena_bytes[space]);
+    }
+    ech_session_destroy(&s);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+    return status;
+}
+
+static void test_arenas(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "walled", "queued"};
+    static const char *const cases[] = {
+        "parallel.pipeline=2 training.micro_batch_size=1 memory.sequence_chunks=3",
+        "parallel.tensor=2 optimizer.name=adafactor precision.compute=bf16 data.document_mask=true",
+    };
+    for (int d = 0; d < 3; d++)
+        for (int c = 0; c < 2; c++) {
+            char words[300];
+            snprintf(words, sizeof words,
+                     "%s model.vocab_size=264 training.steps=6 checkpoint.every=2 "
+                     "parallel.device=%s",
+                     cases[c], devices[d]);
+            under = ech_device_find(devices[d]);
+            ech_config *config = fixture_config("llama", words);
+            ech_status status = fixture_run(config, RANKS, run_rank, NULL);
+            ech_config_destroy(config);
+            if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arenas)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
