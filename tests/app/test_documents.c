@@ -62,6 +62,13 @@ static void compare_steps(const ech_list *without, const ech_list *with)
     assert_null(next_step(with, &j));
 }
 
+static int count_loads(const ech_list *list)
+{
+    int n = 0;
+    for (size_t s = 0; s < list->step.n; s++) n += list->step.at[s].kind == ECH_STEP_LOAD;
+    return n;
+}
+
 static void compare_lists(const ech_list *without, const ech_list *with, bool reads)
 {
     int64_t before[ECH_MEMORY_KINDS] = {0}, after[ECH_MEMORY_KINDS] = {0}, starts = 0;
@@ -74,10 +81,14 @@ static void compare_lists(const ech_list *without, const ech_list *with, bool re
     assert_int_equal(without->batch[ECH_STARTS], -1);
     assert_int_equal(with->batch[ECH_STARTS] >= 0, starts > 0);
     compare_steps(without, with);
+    /* On the device, and on the way there. */
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        assert_int_equal(after[kind] - before[kind], kind == ECH_MEMORY_BATCH ? starts : 0);
+        assert_int_equal(after[kind] - before[kind],
+                         kind == ECH_MEMORY_BATCH || kind == ECH_MEMORY_STAGING ? starts : 0);
+    /* A rank that loads nothing else stages them by themselves. */
+    int64_t of = starts ? with->micro_batches / with->numbering.sequence_chunks : 0;
     assert_int_equal(with->value.n - without->value.n,
-                     starts ? with->micro_batches / with->numbering.sequence_chunks : 0);
+                     of + count_loads(with) - count_loads(without));
 }
 
 static const char *const grids[] = {
