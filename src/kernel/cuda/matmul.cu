@@ -49,7 +49,7 @@ static __device__ void load_transposed(real *tile, const product_call &at, int64
 }
 
 template <bool Transposed>
-static __global__ void __launch_bounds__(THREADS) multiply(const product_call at)
+static __global__ void __launch_bounds__(THREADS, 1) multiply(const product_call at)
 {
     ECH_SHARED(ech_chunk, a_room, TILE * ROW * sizeof(real) / sizeof(ech_chunk));
     ECH_SHARED(ech_chunk, b_room, TILE * ROW * sizeof(real) / sizeof(ech_chunk));
