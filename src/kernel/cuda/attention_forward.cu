@@ -98,6 +98,9 @@ static __global__ void __launch_bounds__(ECH_ATTENTION_THREADS, 1) forward(const
               end = ech_keys_seen(at, rows, b, last).end;
     const ech_seen_keys seen[2] = {ech_keys_seen(at, rows, b, first + warp + ech_lane_row(0)),
                                    ech_keys_seen(at, rows, b, first + warp + ech_lane_row(1))};
+    /* Of the warp: keys behind it are not multiplied, whose values may be NaN. */
+    const int own_end =
+        ech_warp(ech_larger(), seen[0].end > seen[1].end ? seen[0].end : seen[1].end);
     ech_dropped dropped(at, rows, b, h);
     for (int column = 0; column < at.D; column += W) {
         softmax s = {{-(wide)INFINITY, -(wide)INFINITY}, {0, 0}};
@@ -119,7 +122,7 @@ static __global__ void __launch_bounds__(ECH_ATTENTION_THREADS, 1) forward(const
             ech_put_tile(score, own, [&](int which, int n, wide x) {
                 return x == 0 ? x : x * dropped.factor(first + warp + ech_lane_row(which), key + n);
             });
-            ech_product<false, W, N, N + ECH_TILE_PAD, ROW>(sum, own, v);
+            ech_product<false, W, N, N + ECH_TILE_PAD, ROW>(sum, own, v, own_end - key);
         }
         finish(at, sum, &s, seen, b, h, first + warp, column);
         __syncthreads();

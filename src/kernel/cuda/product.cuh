@@ -111,14 +111,16 @@ static __device__ inline void ech_multiply(float *c, const uint32_t *a, const ui
 #endif
 }
 
-/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed: rows of LA and LB elements. */
+/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed: rows of LA and LB elements. Of K the sixteens from
+ * `end` on are left out: the same in all lanes. */
 template <bool Transposed, int N, int K, int LA, int LB>
-static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b)
+static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b, int end = K)
 {
     unsigned lane = threadIdx.x % ECH_WARP;
 #pragma unroll
     for (int k = 0; k < K; k += 16) {
         uint32_t left[4], right[4];
+        if (k >= end) continue;
         ech_load_matrices(a + lane % 16 * LA + k + lane / 16 * 8, false, left);
 #pragma unroll
         for (int n = 0; n < N; n += 16) {
@@ -133,12 +135,12 @@ static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const r
 }
 #else
 template <bool Transposed, int N, int K, int LA, int LB>
-static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b)
+static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b, int end = K)
 {
     const real *low = a + ech_lane_row(0) * LA, *high = a + ech_lane_row(1) * LA;
     int column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll 2
-    for (int k = 0; k < K; k++) {
+    for (int k = 0; k < K && k < (end + 15) / 16 * 16; k++) {
         wide x = low[k], y = high[k];
 #pragma unroll
         for (int j = 0; j < N / 8; j++)
