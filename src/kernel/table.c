@@ -67,6 +67,7 @@ static size_t scratch_adamw8(ech_dtype dtype, int threads, const int64_t *dims)
     .name = "ref", .dtype = type, .wide = &ref[wide_type], .multiply_adds = multiply_adds,         \
     .triad = triad,                                                                                \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
+                [ECH_OP_gelu_backward_bias] = scratch_bias_backward,                               \
                 [ECH_OP_adamw8] = scratch_adamw8,                                                  \
                                                                                                    \
                 [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                          \

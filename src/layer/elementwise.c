@@ -95,6 +95,30 @@ const ech_layer ech_layer_row_gelu = {.name = "gelu",
                                       .overwrites = 1,
                                       .cheap = true};
 
+/* Fused with the sum over rows that is the gradient of the bias, parameter 0. */
+static void gelu_bias_backward(const ech_call *call)
+{
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
+    call->kernels->gelu_backward_bias(call->context, &dy, &x, &dx, call->accumulate[0],
+                                      &call->dparam[0]);
+}
+
+static size_t gelu_bias_scratch(const ech_scratch_query *query)
+{
+    const ech_shape *shape = &query->block->value.at[query->node->in[0]].shape;
+    int last = shape->dims - 1;
+    int64_t N = ech_axis_local(shape->axis[last], shape->size[last], query->extent.sharding);
+    int64_t dims[] = {ech_shape_count(shape, query->extent) / N, N};
+    return ech_kernel_scratch(query->kernels, ECH_OP_gelu_backward_bias, query->threads, dims);
+}
+
+const ech_layer ech_layer_row_gelu_bias = {.name = "gelu_bias",
+                                           .backward_input = gelu_bias_backward,
+                                           .scratch = gelu_bias_scratch,
+                                           .overwrites = 1,
+                                           .finishes_in_b = true};
+
 /* ---- SwiGLU: gate sigmoid(gate) up; Shazeer 2020, arXiv:2002.05202 ---- */
 
 int ech_layer_swiglu(ech_block *block, int gate, int up)

@@ -2,8 +2,8 @@
  *
  * The pass that fuses calls: in F and R a call and the one behind it, which reads what it makes, become one call of a
  * fused layer (fused.def), where the device's kernels have that. Its node has the inputs of both but for the value
- * between, the outputs of the second, and what both keep and their parameters. R fuses as F does, so that what is made
- * again has the same bits.
+ * between, the outputs of both, what the second keeps, and the parameters of both. R fuses as F does, so that what is made
+ * again has the same bits. In B a call takes over the bias of a product's W.
  */
 #include <string.h>
 
@@ -12,15 +12,15 @@
 #include "layer/layers.h"
 #include "layer/program.h"
 
-enum between { LOST };
+enum way { LOST, OPTIONAL, WRITTEN, BIAS };
 
 static const struct fusion {
     const char *name;
     const ech_layer *layer, *first, *second;
-    enum between between;
+    enum way way;
 } fusions[] = {
-#define X(fused, first, second, between)                                                           \
-    {#fused, &ech_layer_row_##fused, &ech_layer_row_##first, &ech_layer_row_##second, between},
+#define X(fused, first, second, way)                                                               \
+    {#fused, &ech_layer_row_##fused, &ech_layer_row_##first, &ech_layer_row_##second, way},
 #include "layer/fused.def"
 #undef X
 };
@@ -63,10 +63,9 @@ static unsigned other_readers(const ech_block *block, int value, const ech_block
 
 /* A product adds what it need not round first. But R of a reversible block subtracts what F has added: that must be
  * the product as it is rounded. */
-static bool may_add(const ech_block *block, const ech_node *linear, int other)
+static bool may_add(const ech_block *block, int other)
 {
-    return !ech_layer_linear_is_partial(linear) && !block->options.reversible &&
-           block->value.at[other].base < 0;
+    return !block->options.reversible && block->value.at[other].base < 0;
 }
 
 /* Which input of `second` is the only output of `first`, and no other input is; -1: none. */
@@ -86,26 +85,26 @@ static bool fits(const ech_block *block, const struct fusion *row, const ech_blo
         return false;
     int at = find_between(a, b);
     if (at < 0 || block->value.at[a->out[0]].base >= 0) return false;
-    if (row->layer == &ech_layer_row_linear_residual && !may_add(block, a, b->in[1 - at]))
-        return false;
-    return row->between != LOST || !other_readers(block, a->out[0], first, second);
+    if (row->way == LOST)
+        return may_add(block, b->in[1 - at]) && !other_readers(block, a->out[0], first, second);
+    return row->way != BIAS;
 }
 
-/* The node of both calls; what is not said here is the second's. */
-static ech_node fuse_nodes(const ech_node *a, const ech_node *b, const ech_layer *layer)
+/* The node of both calls; what is not said here is the second's. The value between is its last output, if it has it. */
+static ech_node fuse_nodes(const ech_node *a, const ech_node *b, const struct fusion *row)
 {
     ech_node node = *b;
     ECH_ASSERT(!a->options || !b->options);
-    node.layer = layer;
+    node.layer = row->layer;
     if (a->options) node.options = a->options;
-    node.ins = node.keeps = node.params = 0;
+    node.ins = node.params = 0;
     for (int i = 0; i < a->ins; i++) ech_node_in(&node, a->in[i]);
     for (int i = 0; i < b->ins; i++)
         if (b->in[i] != a->out[0]) ech_node_in(&node, b->in[i]);
     for (int i = 0; i < a->params + b->params; i++)
         ech_node_param(&node, i < a->params ? a->param[i] : b->param[i - a->params]);
     ECH_ASSERT(a->keeps == 0);
-    node.keeps = b->keeps;
+    if (row->way != LOST) ech_node_out_in_place(&node, a->out[0]);
     return node;
 }
 
@@ -123,8 +122,11 @@ static void fuse_calls(ech_block *block, ech_phase phase, size_t i, const struct
 {
     ech_program *program = &block->program[phase];
     const ech_node *nodes = block->node.at;
-    ech_node node =
-        fuse_nodes(&nodes[program->at[i].node], &nodes[program->at[i + 1].node], row->layer);
+    const ech_block_call *first = &program->at[i];
+    int between = nodes[first->node].out[0];
+    if (row->way == OPTIONAL)
+        block->value.at[between].purposes &= other_readers(block, between, first, first + 1);
+    ech_node node = fuse_nodes(&nodes[first->node], &nodes[first[1].node], row);
     ECH_PUSH(block->node, node);
     program->at[i].node = (int)block->node.n - 1;
     program->n--;
@@ -145,8 +147,64 @@ static void fuse_phase(ech_block *block, ech_phase phase)
     }
 }
 
+/* ---- a bias, whose gradient is the sum of the rows of what the second call's B makes ---- */
+
+static ech_block_call *find_weight_call(const ech_block *block, const ech_layer *layer, int dout)
+{
+    ech_program program = block->program[ECH_BACKWARD_WEIGHT];
+    for (size_t i = 0; i < program.n; i++) {
+        const ech_node *node = program.at[i].node < 0 ? NULL : &block->node.at[program.at[i].node];
+        if (node && node->layer == layer && node->params > 1 && !program.at[i].recompute &&
+            program.at[i].dout[0] == dout)
+            return &program.at[i];
+    }
+    return NULL;
+}
+
+/* Whether the call alone makes the gradient. */
+static bool is_only_maker(const ech_block *block, const ech_block_call *call, int gradient)
+{
+    const ech_program *program = &block->program[ECH_BACKWARD_INPUT];
+    bool only = call->add[0] < 0 && block->value.at[gradient].source == ECH_FROM_NODE;
+    for (size_t i = 0; i < program->n; i++)
+        for (int k = 0; k < ECH_MAX_PORTS; k++)
+            only &= &program->at[i] == call || program->at[i].din[k] != gradient;
+    return only;
+}
+
+/* The call of B gets the bias as its parameter, and that of W has it no more. */
+static void move_bias(ech_block *block, ech_block_call *b, ech_block_call *w,
+                      const struct fusion *row)
+{
+    ech_node second = block->node.at[b->node], first = block->node.at[w->node];
+    ECH_ASSERT(second.params == 0 && first.params == 2);
+    second.layer = row->layer;
+    ech_node_param(&second, first.param[1]);
+    first.params = 1;
+    ECH_PUSH(block->node, second);
+    ECH_PUSH(block->node, first);
+    w->node = (int)block->node.n - 1;
+    b->node = (int)block->node.n - 2;
+    ech_program_list_operands(block);
+}
+
+static void fuse_biases(ech_block *block, const struct fusion *row)
+{
+    ech_program *program = &block->program[ECH_BACKWARD_INPUT];
+    for (size_t i = 0; i < program->n; i++) {
+        ech_block_call *call = &program->at[i];
+        if (call->node < 0 || call->recompute || block->node.at[call->node].layer != row->second)
+            continue;
+        ech_block_call *of = find_weight_call(block, row->first, call->din[0]);
+        if (of && is_only_maker(block, call, call->din[0])) move_bias(block, call, of, row);
+    }
+}
+
 void ech_program_fuse(ech_block *block)
 {
+    for (int i = 0; i < FUSIONS; i++)
+        if (fusions[i].way == BIAS && block->options.fused & 1u << i)
+            fuse_biases(block, &fusions[i]);
     fuse_phase(block, ECH_FORWARD);
     fuse_phase(block, ECH_RECOMPUTE);
 }

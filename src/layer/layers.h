@@ -31,8 +31,6 @@ int ech_layer_rmsnorm(ech_block *block, int x, int gain, double eps);
  * if in_first (GPT-2's Conv1D); bias (out) or -1. */
 int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_first, ech_axis axis,
                      int64_t out);
-/* Whether the linear node's output is a partial sum, which a collective completes. */
-bool ech_layer_linear_is_partial(const ech_node *node);
 
 /* (B,T,H,D) rotated by position. */
 int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);

@@ -6,6 +6,7 @@
  * Sharded over tensor ranks along `out` (column-parallel) it needs x whole; along `in` (row-parallel) a rank's y is a
  * partial sum.
  */
+#include "base/status.h"
 #include "layer/layers.h"
 
 typedef struct linear_options {
@@ -33,12 +34,6 @@ int ech_layer_linear(ech_block *block, int x, int weight, int bias, bool in_firs
     node->partial_gradient = ech_block_gradient_is_partial(block, axis);
     int y = ech_node_out(block, node, "out", ech_shape_rows(axis, out));
     return options.partial_sum ? ech_block_sum(block, y) : y;
-}
-
-bool ech_layer_linear_is_partial(const ech_node *node)
-{
-    const linear_options *options = node->options;
-    return options->partial_sum;
 }
 
 static void forward(const ech_call *call)
@@ -116,5 +111,36 @@ const ech_layer ech_layer_row_linear = {.name = "linear",
                                         .multiplies = multiplies,
                                         .fuses_add = true};
 
+/* ---- fused with what comes behind it ---- */
+
+/* out: gelu's, and the product where something else reads it. */
+static void gelu_behind(const ech_call *call)
+{
+    const linear_options *options = call->node->options;
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    ech_tensor product = y;
+    ECH_ASSERT(!options->partial_sum); /* a collective would be between */
+    product.data = call->out[1].data;
+    call->kernels->matmul_gelu(call->context, &x, false, &call->param[0], !options->in_first,
+                               ech_optional(&call->param[1]), ech_optional(&product), &y);
+}
+
+static size_t scratch_gelu_behind(const ech_scratch_query *query)
+{
+    const linear_options *o = query->node->options;
+    int64_t dims[] = {query->extent.batch * query->extent.tokens,
+                      ech_axis_local(o->out_axis, o->out, query->extent.sharding),
+                      ech_axis_local(o->in_axis, o->in, query->extent.sharding),
+                      false,
+                      !o->in_first,
+                      query->node->params > 1,
+                      false};
+    return ech_kernel_scratch(query->kernels, ECH_OP_matmul_gelu, query->threads, dims);
+}
+
+const ech_layer ech_layer_row_linear_gelu = {.name = "linear_gelu",
+                                             .forward = gelu_behind,
+                                             .scratch = scratch_gelu_behind,
+                                             .multiplies = multiplies};
 const ech_layer ech_layer_row_linear_residual = {
     .name = "linear_residual", .forward = forward, .scratch = scratch, .multiplies = multiplies};

@@ -95,3 +95,29 @@ static size_t scratch(const ech_scratch_query *query)
 
 const ech_layer ech_layer_row_layernorm = NORM(layernorm);
 const ech_layer ech_layer_row_rmsnorm = NORM(rmsnorm);
+
+/* ---- fused with the residual sum before it: inputs are what is added, and the sum is the second output ---- */
+
+static void residual_layernorm(const ech_call *call)
+{
+    const norm_options *options = call->node->options;
+    ech_tensor a = ech_tensor_matrix(&call->in[0]), b = ech_tensor_matrix(&call->in[1]);
+    ech_tensor y = ech_tensor_matrix(&call->out[0]), x = ech_tensor_matrix(&call->out[1]);
+    ech_tensor mean = ech_tensor_flat(&call->keep[0]), rstd = ech_tensor_flat(&call->keep[1]);
+    call->kernels->add_layernorm(call->context, &a, &b, &x, &call->param[0], &call->param[1],
+                                 options->eps, &y, &mean, &rstd);
+}
+
+static void residual_rmsnorm(const ech_call *call)
+{
+    const norm_options *options = call->node->options;
+    ech_tensor a = ech_tensor_matrix(&call->in[0]), b = ech_tensor_matrix(&call->in[1]);
+    ech_tensor y = ech_tensor_matrix(&call->out[0]), x = ech_tensor_matrix(&call->out[1]);
+    ech_tensor rstd = ech_tensor_flat(&call->keep[0]);
+    call->kernels->add_rmsnorm(call->context, &a, &b, &x, &call->param[0], options->eps, &y, &rstd);
+}
+
+const ech_layer ech_layer_row_residual_layernorm = {.name = "residual_layernorm",
+                                                    .forward = residual_layernorm};
+const ech_layer ech_layer_row_residual_rmsnorm = {.name = "residual_rmsnorm",
+                                                  .forward = residual_rmsnorm};

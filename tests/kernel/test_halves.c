@@ -187,12 +187,14 @@ static void rows_are_rounded_once(void **state)
 {
     (void)state;
     /* Products are above; states of 8 bits are rounded to numbers of a map: tests/optim/test_adamw8.c; scalars are fp64; for what
-     * reductions compute: test_parts.c. */
-    bool seen[ECH_OPS] = {
-        [ECH_OP_matmul] = true,       [ECH_OP_adamw8] = true,    [ECH_OP_total] = true,
-        [ECH_OP_loss_combine] = true, [ECH_OP_hash] = true,      [ECH_OP_hash_parts] = true,
-        [ECH_OP_fold] = true,         [ECH_OP_add_parts] = true, [ECH_OP_convert] = true,
-        [ECH_OP_clip] = true};
+     * reductions compute: test_parts.c; for composed rows: test_composed.c. */
+    bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,      [ECH_OP_adamw8] = true,
+                          [ECH_OP_total] = true,       [ECH_OP_loss_combine] = true,
+                          [ECH_OP_hash] = true,        [ECH_OP_hash_parts] = true,
+                          [ECH_OP_fold] = true,        [ECH_OP_add_parts] = true,
+                          [ECH_OP_convert] = true,     [ECH_OP_clip] = true,
+                          [ECH_OP_matmul_gelu] = true, [ECH_OP_add_layernorm] = true,
+                          [ECH_OP_add_rmsnorm] = true, [ECH_OP_gelu_backward_bias] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);
     const trial_tensor esum = TRIAL_CHANGED(TRIAL_1D(C), .type = TRIAL_EITHER);

@@ -21,8 +21,10 @@ static const struct row {
     bool exact; /* the same bits as the calls that it stands for */
 } rows[] = {
     {"linear_residual", false}, /* BLAS adds in an order of its own */
+    {"linear_gelu", true},      {"residual_layernorm", true},
+    {"residual_rmsnorm", true}, {"gelu_bias", true},
 };
-enum { ROWS = sizeof rows / sizeof *rows, B = 2, T = 5, C = 8, F = 12 };
+enum { ROWS = sizeof rows / sizeof *rows, PARTS = 4, B = 2, T = 5, C = 8, F = 12 };
 
 static int vector(runner *r, int64_t n)
 {
@@ -165,6 +167,59 @@ static void test_product_and_sum(void **state)
     runner_close(&plain);
 }
 
+/* A product and its GELU: the product lives where B reads it, and nowhere else. */
+static void test_product_and_gelu(void **state)
+{
+    (void)state;
+    static const int ways[] = {ECH_RECOMPUTE_NONE, ECH_RECOMPUTE_FULL};
+    for (int w = 0; w < 2; w++) {
+        runner r = make("linear_gelu", ways[w]);
+        assert_int_equal(count(r.block, ECH_FORWARD, "linear_gelu"), PARTS);
+        assert_int_equal(count_untouched(r.block, "linear", ECH_TRAIN), w ? PARTS : 0);
+        assert_int_equal(count_untouched(r.block, "linear", ECH_EVALUATE), PARTS);
+        runner_close(&r);
+    }
+}
+
+/* A sum that its product does not make, and its norm. */
+static void test_sum_and_norm(void **state)
+{
+    (void)state;
+    runner r = make("linear_residual residual_rmsnorm residual_layernorm", ECH_RECOMPUTE_FULL);
+    for (int phase = ECH_FORWARD; phase < ECH_PHASES; phase += ECH_RECOMPUTE) {
+        assert_int_equal(count(r.block, (ech_phase)phase, "residual_layernorm"), 1);
+        assert_int_equal(count(r.block, (ech_phase)phase, "residual_rmsnorm"), 1);
+        assert_int_equal(count(r.block, (ech_phase)phase, "linear_residual"), 2);
+        assert_int_equal(count(r.block, (ech_phase)phase, "residual"), 0);
+    }
+    runner_close(&r);
+}
+
+/* B sums the rows of GELU's gradient, and each gradient is made by one call. */
+static void test_gelu_and_bias(void **state)
+{
+    (void)state;
+    runner r = make("gelu_bias", ECH_RECOMPUTE_NONE);
+    int made[RUNNER_PARAMS] = {0}, sums = 0;
+    assert_int_equal(count(r.block, ECH_BACKWARD_INPUT, "gelu_bias"), PARTS);
+    assert_int_equal(count(r.block, ECH_BACKWARD_WEIGHT, "linear"), 2 * PARTS);
+    for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
+        for (size_t i = 0; i < r.block->program[phase].n; i++) {
+            const ech_block_call *call = &r.block->program[phase].at[i];
+            int node = call->node;
+            bool of_gelu =
+                node >= 0 && strcmp(r.block->node.at[node].layer->name, "gelu_bias") == 0;
+            for (const ech_operand *o = NULL; (o = ech_call_next(r.block, call, ECH_TRAIN, o));) {
+                if (o->port != ECH_PORT_DPARAM) continue;
+                made[o->value]++;
+                sums += of_gelu;
+            }
+        }
+    for (int p = 0; p < r.params; p++) assert_int_equal(made[p], 1);
+    assert_int_equal(sums, PARTS);
+    runner_close(&r);
+}
+
 /* None where the product has another reader, or R subtracts it, or the sum is of another type. */
 static void test_what_forbids(void **state)
 {
@@ -188,8 +243,9 @@ static void test_what_forbids(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_results),
-                                       cmocka_unit_test(test_product_and_sum),
-                                       cmocka_unit_test(test_what_forbids)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_results),     cmocka_unit_test(test_product_and_sum),
+        cmocka_unit_test(test_product_and_gelu), cmocka_unit_test(test_sum_and_norm),
+        cmocka_unit_test(test_gelu_and_bias),    cmocka_unit_test(test_what_forbids)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

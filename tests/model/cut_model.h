@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "model/model.h"
 
 enum { CUT_MODEL_TOKENS = 24, CUT_MODEL_IDS = 13 };
@@ -26,11 +27,11 @@ static inline void cut_model_set(ech_config *config, const char *assignments)
 /* One layer of width 16 with 8 heads; dropout everywhere. */
 static inline ech_model *cut_model(const char *architecture, const char *assignments)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()}};
+    const ech_config_names names[] = {{"models", ech_family_names()}, {"devices", ech_device_names()}};
     ech_config *config;
     ech_model *model;
     char word[100];
-    assert_int_equal(ech_config_create(names, 1, &config), ECH_OK);
+    assert_int_equal(ech_config_create(names, 2, &config), ECH_OK);
     snprintf(word, sizeof word, "model.architecture=%s", architecture);
     cut_model_set(config, word);
     config->model.hidden_size = 16;

@@ -34,6 +34,10 @@ static const char *const grids[] = {
     "precision.compute=bf16 precision.residual=fp32",
     "model.reversible=true",
     "model.reversible=true precision.compute=bf16 parallel.tensor=2 parallel.sequence=true",
+    /* which fuses all that can be fused */
+    "parallel.device=walled",
+    "parallel.device=walled model.embd_pdrop=0 model.resid_pdrop=0 model.attn_pdrop=0",
+    "parallel.device=walled parallel.tensor=2 parallel.sequence=true memory.recompute=full",
     "parallel.tensor=2",
     "parallel.tensor=2 memory.recompute=full",
     "memory.sequence_chunks=2 memory.recompute=selective",

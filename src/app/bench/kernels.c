@@ -49,13 +49,17 @@ static const ech_update update = {.learning_rate = 1e-4,
 static const double scale = 0.125;
 
 CALL(matmul, &t[0], c->a_transposed, &t[1], c->b_transposed, NULL, NULL, &t[2])
+CALL(matmul_gelu, &t[0], false, &t[1], false, &t[2], &t[3], &t[4])
 CALL(bias_backward, &t[0], false, &t[1])
 CALL(layernorm_forward, &t[0], &t[1], &t[2], 1e-5, &t[3], &t[4], &t[5])
 CALL(layernorm_backward, &t[0], &t[1], &t[2], &t[3], &t[4], NULL, &t[5], false, &t[6], &t[7])
 CALL(rmsnorm_forward, &t[0], &t[1], 1e-5, &t[2], &t[3])
 CALL(rmsnorm_backward, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], false, &t[5])
+CALL(add_layernorm, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5], &t[6], &t[7])
+CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 1e-5, &t[4], &t[5])
 CALL(gelu_forward, &t[0], &t[1])
 CALL(gelu_backward, &t[0], &t[1], &t[2])
+CALL(gelu_backward_bias, &t[0], &t[1], &t[2], false, &t[3])
 CALL(swiglu_forward, &t[0], &t[1], &t[2])
 CALL(swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4])
 CALL(rotary, &t[0], c->frequency, &c->rows, NULL, false, &t[1])
@@ -127,13 +131,18 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     LAYER("down_768", 1024, 3072, 768),
     LAYER("head_384", 256, 384, 50257),
     LAYER("head_768", 256, 768, 50257),
+    {ECH_BENCH_KERNELS, ECH_OP_matmul_gelu, "matmul_gelu", "M=1024 N=3072 K=768",
+     "<MK <KN <wN >MN >MN", "2MNK", NULL, call_matmul_gelu, NULL, "has_bias"},
     ROW(bias_backward, ROWS, "<RC >wC", "RC", NULL),
     ROW(layernorm_forward, ROWS, "<RC <wC <wC >RC >wR >wR", "8RC", NULL),
     ROW(layernorm_backward, ROWS, "<RC <RC <wC <wR <wR >RC >wC >wC", "14RC", NULL),
     ROW(rmsnorm_forward, ROWS, "<RC <wC >RC >wR", "4RC", NULL),
     ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
+    ROW(add_layernorm, ROWS, "<RC <RC >RC <wC <wC >RC >wR >wR", "9RC", NULL),
+    ROW(add_rmsnorm, ROWS, "<RC <RC >RC <wC >RC >wR", "5RC", NULL),
     ROW(gelu_forward, WIDE, "<RF >RF", "8RF", NULL),
     ROW(gelu_backward, WIDE, "<RF <RF >RF", "15RF", NULL),
+    ROW(gelu_backward_bias, "R=16384 N=1024", "<RN <RN >RN >wN", "16RN", NULL),
     ROW(swiglu_forward, WIDE, "<RF <RF >RF", "5RF", NULL),
     ROW(swiglu_backward, WIDE, "<RF <RF <RF >RF >RF", "11RF", NULL),
     ROW(rotary, HEADS, "<BTHD >BTHD", "3BTHD", NULL),
@@ -191,8 +200,8 @@ void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int
         .group = row->group,
         .name = row->name,
         .dtype = dtype,
-        .of_products = row->op == ECH_OP_matmul || row->op == ECH_OP_attention_forward ||
-                       row->op == ECH_OP_attention_backward,
+        .of_products = row->op == ECH_OP_matmul || row->op == ECH_OP_matmul_gelu ||
+                       row->op == ECH_OP_attention_forward || row->op == ECH_OP_attention_backward,
         .flops = ech_bench_count(row->flops, &sizes),
         .bytes = row->bytes ? ech_bench_count(row->bytes, &sizes)
                             : ech_bench_parse_operands(row->tensors, &sizes, dtype).bytes};

@@ -16,9 +16,9 @@ ECH_INLINE int64_t part_size(bool wide, int64_t C, int64_t part)
     return wide || C < part ? C : part;
 }
 
-/* mean and bias are NULL of RMSNorm. */
+/* mean and bias are NULL of RMSNorm. With a and b x is their sum, each row of which is made right before it is read. */
 typedef struct forward_rows {
-    const ech_tensor *x, *gain, *bias, *y, *mean, *rstd;
+    const ech_tensor *a, *b, *x, *gain, *bias, *y, *mean, *rstd;
     double eps;
 } forward_rows;
 
@@ -67,26 +67,68 @@ ECH_INLINE void forward_row(const forward_rows *at, bool centered, int64_t r)
     }
 }
 
+ECH_INLINE void add_row(const forward_rows *at, int64_t r)
+{
+    int64_t C = at->x->shape[1];
+    for (int64_t c = 0; c < C; c += ECH_PART) {
+        ECH_ALIGNED float part[3][ECH_PART];
+        int64_t n = ech_part(C, c, ECH_PART);
+        const float *a = ech_part_of(at->a, r * C + c, n, part[0]);
+        const float *b = ech_part_of(at->b, r * C + c, n, part[1]);
+        float *x = ech_part_to(at->x, r * C + c, part[2]);
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) x[i] = a[i] + b[i];
+        ech_part_done(at->x, r * C + c, n, x);
+    }
+}
+
+/* All rows. */
+ECH_INLINE void forward(const ech_kernel_context *context, const forward_rows *at, bool adds,
+                        bool centered)
+{
+    int64_t R = at->x->shape[0], C = at->x->shape[1];
+#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
+    for (int64_t r = 0; r < R; r++) {
+        if (adds) add_row(at, r);
+        forward_row(at, centered, r);
+    }
+}
+
 void ECH_CPU(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x,
                                 const ech_tensor *gain, const ech_tensor *bias, double eps,
                                 const ech_tensor *y, const ech_tensor *mean, const ech_tensor *rstd)
 {
-    int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    const forward_rows at = {x, gain, bias, y, mean, rstd, eps};
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t r = 0; r < R; r++) forward_row(&at, true, r);
+    const forward_rows at = {NULL, NULL, x, gain, bias, y, mean, rstd, eps};
+    forward(context, &at, false, true);
 }
 
 void ECH_CPU(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
                               const ech_tensor *gain, double eps, const ech_tensor *y,
                               const ech_tensor *rstd)
 {
-    int64_t R = x->shape[0], C = x->shape[1];
     ECH_SHAPES(rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    const forward_rows at = {x, gain, NULL, y, NULL, rstd, eps};
-#pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
-    for (int64_t r = 0; r < R; r++) forward_row(&at, false, r);
+    const forward_rows at = {NULL, NULL, x, gain, NULL, y, NULL, rstd, eps};
+    forward(context, &at, false, false);
+}
+
+void ECH_CPU(add_layernorm)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                            const ech_tensor *x, const ech_tensor *gain, const ech_tensor *bias,
+                            double eps, const ech_tensor *y, const ech_tensor *mean,
+                            const ech_tensor *rstd)
+{
+    ECH_SHAPES(add_layernorm, ECH_REAL, a, b, x, gain, bias, y, mean, rstd);
+    const forward_rows at = {a, b, x, gain, bias, y, mean, rstd, eps};
+    forward(context, &at, true, true);
+}
+
+void ECH_CPU(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                          const ech_tensor *x, const ech_tensor *gain, double eps,
+                          const ech_tensor *y, const ech_tensor *rstd)
+{
+    ECH_SHAPES(add_rmsnorm, ECH_REAL, a, b, x, gain, y, rstd);
+    const forward_rows at = {a, b, x, gain, NULL, y, NULL, rstd, eps};
+    forward(context, &at, true, false);
 }
 
 enum { ROWS = 4, BLOCK_ROWS = 64, MOST_BLOCKS = 64 };

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows that stand for two of the same table, one after the other, where it has nothing faster. Included by a file that
+ * says what its functions are called: ECH_COMPOSED(row), and ECH_COMPOSED_MATMUL, which may be another table's.
+ */
+#include "kernel/kernel.h"
+
+#ifdef ECH_COMPOSED
+void ECH_COMPOSED(matmul_gelu)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                               const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                               const ech_tensor *x, const ech_tensor *y)
+{
+    if (!x) x = y;
+    ECH_COMPOSED_MATMUL(context, a, a_transposed, b, b_transposed, bias, NULL, x);
+    ECH_COMPOSED(gelu_forward)(context, x, y);
+}
+
+void ECH_COMPOSED(gelu_backward_bias)(ech_kernel_context *context, const ech_tensor *dy,
+                                      const ech_tensor *x, const ech_tensor *dx, bool accumulate,
+                                      const ech_tensor *dbias)
+{
+    ECH_COMPOSED(gelu_backward)(context, dy, x, dx);
+    ECH_COMPOSED(bias_backward)(context, dx, accumulate, dbias);
+}
+
+#endif

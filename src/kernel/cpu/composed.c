@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows that are two others: the library's product and a GELU that it would compute otherwise.
+ */
+#include "kernel/cpu/rows.h"
+
+#define ECH_COMPOSED        ECH_CPU
+#define ECH_COMPOSED_MATMUL ECH_CPU_MATMUL
+#include "kernel/composed.h"
