@@ -136,7 +136,8 @@ static void forward_alone(void **state)
     }
 }
 
-/* Of pairs the probabilities and the scores' gradients are rounded, too. */
+/* Of pairs the probabilities and the scores' gradients are rounded, too; and where an output is rounded the other way, the
+ * gradients of all its row's scores move. */
 static void halves_agree_with_the_definition(void **state)
 {
     (void)state;
@@ -146,7 +147,7 @@ static void halves_agree_with_the_definition(void **state)
         if (s % 3 == 0) options.starts = &starts;
         trial t = make_trial(shapes[s], s % 2 * 7, &options);
         t.depends_on_threads = false;
-        trial_check_halves(&t, 3e-5, 1e-2);
+        trial_check_halves(&t, 3e-5, 1.2e-2);
         free(starts.data);
     }
 }
