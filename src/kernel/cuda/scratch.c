@@ -71,7 +71,9 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
     .name = "cuda", .architecture = "sm_80", .dtype = type, .wide = &tables[wide_type],            \
     .scratch = {                                                                                   \
         [ECH_OP_matmul] = WORKSPACE,                                                               \
+        [ECH_OP_matmul_gelu] = WORKSPACE,                                                          \
         [ECH_OP_bias_backward] = scratch_sums_of_rows,                                             \
+        [ECH_OP_gelu_backward_bias] = scratch_sums_of_rows,                                        \
         [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
         [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
