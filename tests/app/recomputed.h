@@ -55,6 +55,23 @@ static void count_rmsnorm(ech_kernel_context *context, const ech_tensor *x, cons
     counted->rmsnorm_forward(context, x, gain, eps, y, rstd);
 }
 
+static void count_add_layernorm(ech_kernel_context *context, const ech_tensor *a,
+                                const ech_tensor *b, const ech_tensor *x, const ech_tensor *gain,
+                                const ech_tensor *bias, double eps, const ech_tensor *y,
+                                const ech_tensor *mean, const ech_tensor *rstd)
+{
+    atomic_fetch_add(&cheap, 1);
+    counted->add_layernorm(context, a, b, x, gain, bias, eps, y, mean, rstd);
+}
+
+static void count_add_rmsnorm(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                              const ech_tensor *x, const ech_tensor *gain, double eps,
+                              const ech_tensor *y, const ech_tensor *rstd)
+{
+    atomic_fetch_add(&cheap, 1);
+    counted->add_rmsnorm(context, a, b, x, gain, eps, y, rstd);
+}
+
 static void count_gelu(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
     atomic_fetch_add(&cheap, 1);
@@ -102,6 +119,16 @@ static void count_plan(left *l, const ech_plan *plan)
     }
 }
 
+/* What a call of the layer does with its output, where that is a call that fuses two (layer/fused.def). */
+static const ech_layer *unfused(const ech_layer *layer)
+{
+#define X(fused, first, second, way)                                                               \
+    if (layer == &ech_layer_row_##fused) return &ech_layer_row_##second;
+#include "layer/fused.def"
+#undef X
+    return layer;
+}
+
 /* How often a call of the block and micro-batch runs the layer's forward: in F, and in all phases. */
 typedef struct runs {
     int forward, all;
@@ -118,7 +145,7 @@ static runs count_runs(const ech_plan *plan, const ech_layer *layer, int block, 
         const ech_block *of = plan->model->block.at[block];
         for (int c = step->first_call; c < step->first_call + step->calls; c++) {
             const ech_block_call *call = &of->program[step->phase].at[c];
-            if (call->node < 0 || of->node.at[call->node].layer != layer) continue;
+            if (call->node < 0 || unfused(of->node.at[call->node].layer) != layer) continue;
             r.forward += step->phase == ECH_FORWARD;
             r.all += step->phase == ECH_FORWARD || call->recompute;
         }
@@ -213,6 +240,8 @@ static inline left run_with(const char *family, const char *grid, const char *mo
         counting.matmul = count_product;
         counting.layernorm_forward = count_layernorm;
         counting.rmsnorm_forward = count_rmsnorm;
+        counting.add_layernorm = count_add_layernorm;
+        counting.add_rmsnorm = count_add_rmsnorm;
         counting.gelu_forward = count_gelu;
         counting.swiglu_forward = count_swiglu;
         design.kernels = &counting;

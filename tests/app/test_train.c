@@ -300,6 +300,7 @@ static void test_finding_names_the_place(void **state)
     (void)state;
     static const char *const words[] = {"training.micro_batch_size=3",
                                         "training.micro_batch_size=3 parallel.device=walled"};
+    static const char *const made_by[] = {"linear", "gelu"}; /* on walled the call makes both */
     for (int i = 0; i < 2; i++) {
         poisoned p = {.config = fixture_config("gpt2", words[i])};
         assert_int_equal(fixture_run(p.config, 2, run_poisoned, &p), ECH_OK);
@@ -310,7 +311,7 @@ static void test_finding_names_the_place(void **state)
         assert_int_equal(p.finding.rank, 1);
         assert_int_equal(p.finding.block, 2);
         assert_int_equal(p.finding.micro, 0);
-        assert_non_null(strstr(p.finding.what, "linear"));
+        assert_non_null(strstr(p.finding.what, made_by[i]));
     }
 }
 
