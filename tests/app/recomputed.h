@@ -119,13 +119,12 @@ static void count_plan(left *l, const ech_plan *plan)
     }
 }
 
-/* What a call of the layer does with its output, where that is a call that fuses two (layer/fused.def). */
+/* The cheap one of two layers that a call fuses; the layer itself where it fuses none. */
 static const ech_layer *unfused(const ech_layer *layer)
 {
-#define X(fused, first, second, way)                                                               \
-    if (layer == &ech_layer_row_##fused) return &ech_layer_row_##second;
-#include "layer/fused.def"
-#undef X
+    if (layer == &ech_layer_row_linear_gelu) return &ech_layer_row_gelu;
+    if (layer == &ech_layer_row_residual_layernorm) return &ech_layer_row_layernorm;
+    if (layer == &ech_layer_row_residual_rmsnorm) return &ech_layer_row_rmsnorm;
     return layer;
 }
 
