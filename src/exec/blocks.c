@@ -3,6 +3,8 @@
  * FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, RECOMPUTE: the calls of a block's program, each with its tensors at
  * the plan's offsets.
  */
+#include <string.h>
+
 #include "exec/state.h"
 
 /* ---- views: shapes are computed once per list, since only addresses depend on the micro-batch ---- */
@@ -43,6 +45,19 @@ static ech_view *make_views(ech_pool *pool, const ech_plan *plan, const ech_list
     return views;
 }
 
+static ech_share share_of(const ech_exec *exec, int param)
+{
+    const ech_plan *plan = exec->plan;
+    ech_held held =
+        ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_GRADIENT, NULL);
+    ech_share share = {.counts = held.counts,
+                       .counts_in_tensor_group = held.counts_in_tensor_group,
+                       .boxes = held.boxes};
+    share.box = ech_pool_alloc(exec->pool, (size_t)held.boxes * sizeof *share.box);
+    memcpy(share.box, held.box, (size_t)held.boxes * sizeof *share.box);
+    return share;
+}
+
 void ech_views_create(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
@@ -56,6 +71,8 @@ void ech_views_create(ech_exec *exec)
         exec->param_view[i] =
             ech_tensor_view(NULL, ech_plan_param_dtype(plan, (int)i), shape->dims, size);
     }
+    exec->share = ech_pool_alloc(exec->pool, plan->model->param.n * sizeof *exec->share);
+    for (size_t i = 0; i < plan->model->param.n; i++) exec->share[i] = share_of(exec, (int)i);
     exec->state_view = ech_pool_alloc(exec->pool, plan->state.n * sizeof *exec->state_view);
     for (size_t i = 0; i < plan->state.n; i++) {
         const ech_plan_state *s = &plan->state.at[i];

@@ -99,13 +99,12 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
 {
     const ech_plan *plan = exec->plan;
     ech_scalar_row *row = ech_exec_row(exec, turn);
-    ech_held held =
-        ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_GRADIENT, NULL);
+    const ech_share *share = &exec->share[param];
     ech_tensor scale = number(&row->loss_scale), squares = number(&row->squares[param]);
-    plan->kernels->total(exec->context, sums, &scale, held.counts, &squares);
+    plan->kernels->total(exec->context, sums, &scale, share->counts, &squares);
     if (!is_asynchronous(exec)) return;
     squares = number(&row->squares[plan->model->param.n + (size_t)param]);
-    plan->kernels->total(exec->context, sums, &scale, held.counts_in_tensor_group, &squares);
+    plan->kernels->total(exec->context, sums, &scale, share->counts_in_tensor_group, &squares);
 }
 
 /* In the model's order. */

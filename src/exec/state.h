@@ -116,6 +116,13 @@ typedef struct ech_saver {
     ech_saved_list list; /* what the last thread writes */
 } ech_saver;
 
+/* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest of a step's work. */
+typedef struct ech_share {
+    bool counts, counts_in_tensor_group;
+    int boxes;
+    ech_box *box;
+} ech_share;
+
 struct ech_exec {
     const ech_config *config;
     const ech_plan *plan;
@@ -142,6 +149,7 @@ struct ech_exec {
     ech_view *view[ECH_LIST_KINDS]; /* [list.first_local[block] + local] */
     ech_tensor *param_view;         /* [params], without data */
     ech_tensor *state_view;         /* [plan.state] */
+    ech_share *share;               /* [params] */
     ech_call call; /* of the compute lane; between steps all its tensors are absent */
 
     /* The list that runs. */

@@ -46,8 +46,6 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     for (int i = 0; i < p->statistics; i++)
         statistic[i] =
             statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
-    ech_held held =
-        ech_layout_held(plan->layout, plan->model, plan->rank, index, ECH_HELD_WEIGHTS, NULL);
     ech_update own = *update;
     own.learning_rate = of->rate;
     own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
@@ -59,8 +57,8 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
                                .gradient = &gradient,
                                .state = state,
                                .statistic = statistic,
-                               .box = held.box,
-                               .boxes = held.boxes,
+                               .box = exec->share[index].box,
+                               .boxes = exec->share[index].boxes,
                                .update = &own};
     if (updates)
         plan->optimizer->update(&work);
