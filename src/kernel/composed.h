@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows that stand for two of the same table, one after the other, where it has nothing faster. Included by a file that
- * says what its functions are called: ECH_COMPOSED(row), and ECH_COMPOSED_MATMUL, which may be another table's.
+ * says what its functions are called: ECH_COMPOSED(row), and ECH_COMPOSED_MATMUL, which may be another table's; and with
+ * ECH_COMPOSED_NORMS that it has no rows of its own for sums and norms.
  */
 #include "kernel/kernel.h"
 
@@ -22,5 +23,24 @@ void ECH_COMPOSED(gelu_backward_bias)(ech_kernel_context *context, const ech_ten
     ECH_COMPOSED(gelu_backward)(context, dy, x, dx);
     ECH_COMPOSED(bias_backward)(context, dx, accumulate, dbias);
 }
+
+#ifdef ECH_COMPOSED_NORMS
+void ECH_COMPOSED(add_layernorm)(ech_kernel_context *context, const ech_tensor *a,
+                                 const ech_tensor *b, const ech_tensor *x, const ech_tensor *gain,
+                                 const ech_tensor *bias, double eps, const ech_tensor *y,
+                                 const ech_tensor *mean, const ech_tensor *rstd)
+{
+    ECH_COMPOSED(add)(context, a, b, x);
+    ECH_COMPOSED(layernorm_forward)(context, x, gain, bias, eps, y, mean, rstd);
+}
+
+void ECH_COMPOSED(add_rmsnorm)(ech_kernel_context *context, const ech_tensor *a,
+                               const ech_tensor *b, const ech_tensor *x, const ech_tensor *gain,
+                               double eps, const ech_tensor *y, const ech_tensor *rstd)
+{
+    ECH_COMPOSED(add)(context, a, b, x);
+    ECH_COMPOSED(rmsnorm_forward)(context, x, gain, eps, y, rstd);
+}
+#endif
 
 #endif

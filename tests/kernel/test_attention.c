@@ -136,8 +136,8 @@ static void forward_alone(void **state)
     }
 }
 
-/* Of pairs the probabilities and the scores' gradients are rounded, too; and where an output is rounded the other way, the
- * gradients of all its row's scores move. */
+/* Of pairs the probabilities and the scores' gradients are rounded, too. Where another order of sums has an output rounded the
+ * other way, by one part in 256 in bf16, the gradients of all its row's scores move: by the row's sum of dy times output. */
 static void halves_agree_with_the_definition(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void halves_agree_with_the_definition(void **state)
         if (s % 3 == 0) options.starts = &starts;
         trial t = make_trial(shapes[s], s % 2 * 7, &options);
         t.depends_on_threads = false;
-        trial_check_halves(&t, 3e-5, 1.2e-2);
+        trial_check_halves(&t, 3e-5, TRIAL_BOUND(1e-2, 1.2e-2));
         free(starts.data);
     }
 }

@@ -42,6 +42,13 @@ typedef enum trial_role { TRIAL_ABSENT, TRIAL_IN, TRIAL_OUT, TRIAL_IN_OUT } tria
 /* As kernel.def says. A TRIAL_EITHER is real, or wide where the way of a run says so. */
 typedef enum trial_type { TRIAL_REAL, TRIAL_WIDE, TRIAL_EITHER, TRIAL_FIXED } trial_type;
 
+/* Of a bound where the rows of kernel/cuda, which add in orders of their own, have another than the processor's. */
+#ifdef TRIAL_CUDA
+#define TRIAL_BOUND(processor, cuda) (cuda)
+#else
+#define TRIAL_BOUND(processor, cuda) (processor)
+#endif
+
 typedef struct trial_tensor {
     trial_role role;
     int dims;

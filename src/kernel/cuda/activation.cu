@@ -40,16 +40,9 @@ void ECH_CUDA(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, 
                              const ech_tensor *dx)
 {
     ech_cuda_check(ECH_OP_gelu_backward, ECH_REAL, dy, x, dx);
-    const ech_numbers gradient = dy, from = x, to = dx;
-    ech_each(context, ech_tensor_count(x), [=] __device__(int64_t i, int n) {
-        wide d[ECH_PART], v[ECH_PART];
-        gradient.load(i, n, d);
-        from.load(i, n, v);
-        for (int k = 0; k < ECH_PART; k++) {
-            wide rest, s = sigmoid(gelu_angle(v[k]), &rest);
-            d[k] *= s + v[k] * s * rest * SQRT_8_OVER_PI * (1 + 3 * CUBIC * v[k] * v[k]);
-        }
-        to.store(i, n, d);
+    ech_each_pair(context, dy, x, dx, [] __device__(wide d, wide v) {
+        wide rest, s = sigmoid(gelu_angle(v), &rest);
+        return d * (s + v * s * rest * SQRT_8_OVER_PI * (1 + 3 * CUBIC * v * v));
     });
 }
 
@@ -57,16 +50,9 @@ void ECH_CUDA(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gat
                               const ech_tensor *up, const ech_tensor *y)
 {
     ech_cuda_check(ECH_OP_swiglu_forward, ECH_REAL, gate, up, y);
-    const ech_numbers gates = gate, ups = up, to = y;
-    ech_each(context, ech_tensor_count(gate), [=] __device__(int64_t i, int n) {
-        wide v[ECH_PART], w[ECH_PART];
-        gates.load(i, n, v);
-        ups.load(i, n, w);
-        for (int k = 0; k < ECH_PART; k++) {
-            wide rest;
-            v[k] *= sigmoid(v[k], &rest) * w[k];
-        }
-        to.store(i, n, v);
+    ech_each_pair(context, gate, up, y, [] __device__(wide v, wide w) {
+        wide rest, s = sigmoid(v, &rest);
+        return v * (s * w);
     });
 }
 

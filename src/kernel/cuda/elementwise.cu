@@ -9,28 +9,14 @@ void ECH_CUDA(add)(ech_kernel_context *context, const ech_tensor *a, const ech_t
                    const ech_tensor *y)
 {
     ech_cuda_check(ECH_OP_add, ECH_REAL, a, b, y);
-    const ech_numbers from = a, more = b, to = y;
-    ech_each(context, ech_tensor_count(a), [=] __device__(int64_t i, int n) {
-        wide x[ECH_PART], z[ECH_PART];
-        from.load(i, n, x);
-        more.load(i, n, z);
-        for (int k = 0; k < ECH_PART; k++) x[k] += z[k];
-        to.store(i, n, x);
-    });
+    ech_each_pair(context, a, b, y, [] __device__(wide v, wide w) { return v + w; });
 }
 
 void ECH_CUDA(subtract)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
                         const ech_tensor *y)
 {
     ech_cuda_check(ECH_OP_subtract, ECH_REAL, a, b, y);
-    const ech_numbers from = a, less = b, to = y;
-    ech_each(context, ech_tensor_count(a), [=] __device__(int64_t i, int n) {
-        wide x[ECH_PART], z[ECH_PART];
-        from.load(i, n, x);
-        less.load(i, n, z);
-        for (int k = 0; k < ECH_PART; k++) x[k] -= z[k];
-        to.store(i, n, x);
-    });
+    ech_each_pair(context, a, b, y, [] __device__(wide v, wide w) { return v - w; });
 }
 
 void ECH_CUDA(fill)(ech_kernel_context *context, const ech_tensor *x, double value)

@@ -199,7 +199,22 @@ template <typename F> static void ech_each(const ech_kernel_context *context, in
     ech_launch(context, ech_each_kernel<F>, blocks, ECH_BLOCK, 0, n, f);
 }
 
-/* The same, f(state, i, count), with what prepare() made of numbers on the device: once a block, since it may be slow. */
+/* y = f(a, b), number by number; y may be a or b. */
+template <typename F>
+static void ech_each_pair(const ech_kernel_context *context, const ech_tensor *a,
+                          const ech_tensor *b, const ech_tensor *y, F f)
+{
+    const ech_numbers from = a, more = b, to = y;
+    ech_each(context, ech_tensor_count(a), [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART], w[ECH_PART];
+        from.load(i, n, v);
+        more.load(i, n, w);
+        for (int k = 0; k < ECH_PART; k++) v[k] = f(v[k], w[k]);
+        to.store(i, n, v);
+    });
+}
+
+/* As ech_each, f(state, i, count), with what prepare() made of numbers on the device: once a block, since it may be slow. */
 template <typename State, typename Prepare, typename F>
 static __global__ void ech_each_prepared_kernel(int64_t n, Prepare prepare, F f)
 {
