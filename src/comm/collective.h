@@ -62,7 +62,24 @@ const char *ech_reduction_names(void); /* blank-separated, in the order of the e
 bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed);
 /* Bytes of scratch that an ech_group_reduce over `size` members needs, of n elements that travel in that type. */
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, int size);
-/* Payload bytes that member `index` sends in it. LIBRARY: the bytes of the tensor, as what it sends is not known. */
+/* What of a sum is done: all, or one of its halves. After the scatter each member has the sum of its own shard
+ * (ech_collective_shard_first), after the gather each member has the shards of all. DIRECT and RING have halves. */
+typedef enum ech_reduction_part {
+    ECH_REDUCTION_WHOLE,
+    ECH_REDUCTION_SCATTER,
+    ECH_REDUCTION_GATHER,
+    ECH_REDUCTION_PARTS
+} ech_reduction_part;
+
+bool ech_reduction_has_halves(ech_reduction reduction);
+/* ech_reduction_scratch of a part, which must exist; a gather needs none. */
+size_t ech_reduction_part_scratch(ech_reduction reduction, ech_reduction_part part, ech_dtype wire,
+                                  int64_t n, int size);
+/* Elements that member `index` sends in a part, which must exist. With equal shards each half sends n (size - 1) / size;
+ * in general all members together n (size - 1). DIRECT's halves send the messages of REDUCE_SCATTER and ALL_GATHER. */
+int64_t ech_reduction_part_elements(ech_reduction reduction, ech_reduction_part part, int64_t n,
+                                    int size, int index);
+/* Payload bytes that member `index` sends in ech_group_reduce. LIBRARY: the bytes of the tensor, as what it sends is not known. */
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, int size,
                             int index);
 

@@ -161,11 +161,12 @@ ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
 typedef struct ech_group ech_group;
 enum { ECH_GROUP_LANES = 8 };
 
-/* Counts of a channel. Messages and payload bytes are those that this rank sent. */
+/* Counts of a channel. Messages and what they carry are those that this rank sent. */
 typedef struct ech_comm_count {
     int64_t calls;
     int64_t messages;
-    int64_t bytes;
+    int64_t bytes;    /* of payload */
+    int64_t elements; /* of sums and of shards that are gathered; else 0 */
 } ech_comm_count;
 
 /* Creates a group of ranks[n] and opens its channel on lane 0. ranks: ascending, this rank among them. `name`
@@ -232,14 +233,32 @@ typedef struct ech_sum {
     ech_dtype dtype;
     size_t wire_item; /* bytes of an element in messages and scratch */
     ech_dtype wire;
+    ech_reduction_part part;
+    char *shard;           /* of a half: this member's, in x or elsewhere */
+    bool adds;             /* a scatter adds to it */
+    int scatters, gathers; /* which set of the channel's batches its messages are in */
 } ech_sum;
 /* Starts the first messages and does not wait, except in a channel's first LIBRARY (ech_group_prepare). */
 ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                          ech_dtype wire, void *scratch, ech_sum *out);
-/* Adds. Afterwards scratch is free, but messages may still read and write x. */
+/* Adds. Afterwards messages may still read and write x and scratch. */
 ech_status ech_sum_run(const ech_sum *sum);
 /* Waits for the last messages. Afterwards x is the sum. */
 ech_status ech_sum_end(const ech_sum *sum);
+
+/* The halves of ech_group_reduce, each in the same three parts. Errors: ECH_EUNSUPPORTED for reductions without halves.
+ *
+ * Scatter: this member's shard of the sum is written to `shard`, in x's type, or with `adds` added to what is there: one
+ * more addition in that type, of bf16 and fp16 in fp32, rounded once. The sum has the bits of the whole reduction's. x is
+ * used up: afterwards its elements are undefined, but for `shard`, which may be this member's shard of x unless it adds.
+ * `scratch`: ech_reduction_part_scratch bytes. */
+ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                                 ech_dtype wire, void *shard, bool adds, void *scratch,
+                                 ech_sum *out);
+/* Gather: shard i of x (n, contiguous, of any type) becomes the one of member i: copies, bit for bit. `shard`: this
+ * member's, which may be its place in x. Needs no scratch. */
+ech_status ech_sum_begin_gather(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                                void *shard, ech_sum *out);
 
 typedef enum ech_fold { ECH_FOLD_SUM, ECH_FOLD_MAX } ech_fold;
 /* All-reduce of a few scalars (counts, norms, flags): values[n], fp64, become the sum or maximum over the members,
@@ -281,6 +300,8 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
 /* Kinds of collectives that are counted apart. */
 typedef enum ech_comm_counted {
     ECH_COMM_REDUCES,     /* ech_group_reduce, ech_sum_begin */
+    ECH_COMM_SCATTERS,    /* ech_sum_begin_scatter */
+    ECH_COMM_GATHERS,     /* ech_sum_begin_gather */
     ECH_COMM_COLLECTIVES, /* those of ech_collective */
     ECH_COMM_OTHERS,      /* fold, gather, barrier, broadcast */
     ECH_COMM_COUNTS       /* the number of kinds */

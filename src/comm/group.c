@@ -168,9 +168,13 @@ ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind)
 const char *ech_comm_call_name(ech_comm_call call)
 {
     static const char *const names[] = {
-        [ECH_CALL_REDUCE] = "reduce",       [ECH_CALL_FOLD] = "fold",
-        [ECH_CALL_GATHER] = "gather",       [ECH_CALL_BARRIER] = "barrier",
+        [ECH_CALL_REDUCE] = "reduce",
+        [ECH_CALL_FOLD] = "fold",
+        [ECH_CALL_GATHER] = "gather",
+        [ECH_CALL_BARRIER] = "barrier",
         [ECH_CALL_BROADCAST] = "broadcast",
+        [ECH_CALL_SCATTER] = "scatter",
+        [ECH_CALL_GATHER_SHARDS] = "gather of shards",
 #define X(name, text, help) [ECH_CALL_##name] = text,
 #include "comm/collective.def"
 #undef X
@@ -181,9 +185,11 @@ const char *ech_comm_call_name(ech_comm_call call)
 void ech_group_begin(ech_group *group, ech_comm_call call)
 {
     group->call = call;
-    group->count = &group->counts[call == ECH_CALL_REDUCE ? ECH_COMM_REDUCES
-                                  : call >= ECH_CALL_NONE ? ECH_COMM_COLLECTIVES
-                                                          : ECH_COMM_OTHERS];
+    group->count = &group->counts[call == ECH_CALL_REDUCE          ? ECH_COMM_REDUCES
+                                  : call == ECH_CALL_SCATTER       ? ECH_COMM_SCATTERS
+                                  : call == ECH_CALL_GATHER_SHARDS ? ECH_COMM_GATHERS
+                                  : call >= ECH_CALL_NONE          ? ECH_COMM_COLLECTIVES
+                                                                   : ECH_COMM_OTHERS];
     group->count->calls++;
 }
 

@@ -15,6 +15,8 @@ typedef enum ech_comm_call {
     ECH_CALL_GATHER,
     ECH_CALL_BARRIER,
     ECH_CALL_BROADCAST,
+    ECH_CALL_SCATTER,
+    ECH_CALL_GATHER_SHARDS,
 #define X(name, text, help) ECH_CALL_##name,
 #include "comm/collective.def"
 #undef X
@@ -34,6 +36,7 @@ enum {
     /* Segments of a sum in flight at once, since a link between machines idles during the handshake of a
      * message if nothing else is in flight. */
     ECH_UNDER_WAY = 4,
+    /* Two sets: what a sum begins is in one while messages of that before it end in the other. */
     ECH_BATCHES = 2 * ECH_UNDER_WAY
 };
 
@@ -58,6 +61,7 @@ struct ech_group {
     ech_comm_call call;      /* the collective under way, or the last one */
     ech_comm_count *count;   /* the one of counts[] that `call` adds to */
     ech_comm_count counts[ECH_COMM_COUNTS];
+    int free_set; /* of batches: 0 or 1, for the next sum */
     ech_comm_batch batch[ECH_BATCHES];
 };
 

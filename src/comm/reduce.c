@@ -6,37 +6,54 @@
 
 /* ---- the arithmetic of reductions, put where the data are ---- */
 
+static void convert(const ech_sum *sum, char *x, ech_dtype from, char *y, ech_dtype to, int64_t n)
+{
+    if (from == to || n == 0) return;
+    ech_tensor before = ech_tensor_1d(x, from, n), after = ech_tensor_1d(y, to, n);
+    sum->group->on.convert(sum->group->on.context, &before, &after);
+}
+
 void ech_narrow(const ech_sum *sum, char *x, int64_t n)
 {
-    if (sum->wire == sum->dtype || n == 0) return;
-    ech_tensor from = ech_tensor_1d(x, sum->dtype, n), to = ech_tensor_1d(x, sum->wire, n);
-    sum->group->on.convert(sum->group->on.context, &from, &to);
+    convert(sum, x, sum->dtype, x, sum->wire, n);
 }
 
 void ech_widen(const ech_sum *sum, char *x, int64_t n)
 {
-    if (sum->wire == sum->dtype || n == 0) return;
-    ech_tensor from = ech_tensor_1d(x, sum->wire, n), to = ech_tensor_1d(x, sum->dtype, n);
-    sum->group->on.convert(sum->group->on.context, &from, &to);
+    convert(sum, x, sum->wire, x, sum->dtype, n);
 }
 
-static void add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,
-                      int64_t n)
+static void add_parts(const ech_sum *sum, ech_dtype dtype, char *to, char *own, char *parts,
+                      int others, int index, int64_t n)
 {
     if (n == 0) return;
-    ech_tensor mine = ech_tensor_1d(own, sum->wire, n), all = ech_tensor_1d(to, sum->wire, n);
-    ech_tensor theirs = ech_tensor_2d(parts, sum->wire, others, n);
+    ech_tensor mine = ech_tensor_1d(own, dtype, n), all = ech_tensor_1d(to, dtype, n);
+    ech_tensor theirs = ech_tensor_2d(parts, dtype, others, n);
     sum->group->on.add_parts(sum->group->on.context, &mine, &theirs, index, &all);
 }
 
 void ech_add(const ech_sum *sum, char *to, char *from, int64_t n)
 {
-    add_parts(sum, to, to, from, 1, 0, n);
+    add_parts(sum, sum->wire, to, to, from, 1, 0, n);
 }
 
 void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n)
 {
-    add_parts(sum, to, own, parts, sum->group->size - 1, sum->group->index, n);
+    add_parts(sum, sum->wire, to, own, parts, sum->group->size - 1, sum->group->index, n);
+}
+
+void ech_sum_deliver(const ech_sum *sum, int64_t k)
+{
+    ech_segment own = ech_sum_segment(sum, sum->group->index, k);
+    char *to = sum->shard + (size_t)(k * sum->segment) * sum->item;
+    if (own.n == 0) return;
+    if (sum->adds || to == own.x) ech_widen(sum, own.x, own.n);
+    if (sum->adds)
+        add_parts(sum, sum->dtype, to, to, own.x, 1, 0, own.n);
+    else if (to != own.x && sum->wire != sum->dtype)
+        convert(sum, own.x, sum->wire, to, sum->dtype, own.n);
+    else if (to != own.x)
+        ech_group_copy(sum->group, to, own.x, own.bytes);
 }
 
 /* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and
@@ -92,17 +109,34 @@ bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed)
     return ech_dtype_is_real(wire) && (as_it_is || table[reduction].row->narrows);
 }
 
+bool ech_reduction_has_halves(ech_reduction reduction)
+{
+    return table[reduction].row->part[ECH_REDUCTION_SCATTER].run != NULL;
+}
+
+size_t ech_reduction_part_scratch(ech_reduction reduction, ech_reduction_part part, ech_dtype wire,
+                                  int64_t n, int size)
+{
+    const ech_reduction_way *way = &table[reduction].row->part[part];
+    size_t item = ech_dtype_bytes(wire);
+    return size < 2 || n == 0 || !way->scratch ? 0 : (size_t)way->scratch(item, n, size) * item;
+}
+
+int64_t ech_reduction_part_elements(ech_reduction reduction, ech_reduction_part part, int64_t n,
+                                    int size, int index)
+{
+    return size < 2 ? 0 : table[reduction].row->part[part].sent(n, size, index);
+}
+
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, int size)
 {
-    const ech_reduction_row *row = table[reduction].row;
-    size_t item = ech_dtype_bytes(wire);
-    return size < 2 || n == 0 || !row->scratch ? 0 : (size_t)row->scratch(item, n, size) * item;
+    return ech_reduction_part_scratch(reduction, ECH_REDUCTION_WHOLE, wire, n, size);
 }
 
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, int size, int index)
 {
-    if (size < 2) return 0;
-    return table[reduction].row->sent(n, size, index) * (int64_t)ech_dtype_bytes(wire);
+    return ech_reduction_part_elements(reduction, ECH_REDUCTION_WHOLE, n, size, index) *
+           (int64_t)ech_dtype_bytes(wire);
 }
 
 ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, ech_dtype wire,
@@ -122,7 +156,9 @@ ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *
                      .item = ech_dtype_bytes(x->dtype),
                      .wire_item = item,
                      .dtype = x->dtype,
-                     .wire = wire};
+                     .wire = wire,
+                     .scatters = group->free_set,
+                     .gathers = !group->free_set};
     ech_group_begin(group, call);
     return ECH_OK;
 }
@@ -133,21 +169,9 @@ ech_status ech_group_prepare(ech_group *group, ech_reduction reduction)
     return row->prepare && group->size > 1 ? row->prepare(group) : ECH_OK;
 }
 
-static bool has_work(const ech_sum *sum)
+static ech_status check_supported(const ech_group *group, ech_reduction reduction,
+                                  const ech_tensor *x, ech_dtype wire)
 {
-    return sum->group->size > 1 && sum->n > 0;
-}
-
-static ech_status begin(ech_sum *sum, const ech_reduction_row *row)
-{
-    sum->row = row;
-    return has_work(sum) && row->begin ? row->begin(sum) : ECH_OK;
-}
-
-ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                         ech_dtype wire, void *scratch, ech_sum *out)
-{
-    ech_sum sum;
     if (!ech_reduction_supported(group->comm->backend, reduction))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "parallel.reduction %s needs parallel.comm mpi, not %s; use direct or ring",
@@ -157,6 +181,45 @@ ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_te
                  "parallel.reduction %s sums fp32 and fp64, which travel as they are, not %s that "
                  "travels as %s; use direct",
                  ech_reduction_name(reduction), ech_dtype_name(x->dtype), ech_dtype_name(wire));
+    return ECH_OK;
+}
+
+static ech_status check_halves(ech_reduction reduction)
+{
+    if (ech_reduction_has_halves(reduction)) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED, "parallel.reduction %s does not sum by shards; use direct or ring",
+             ech_reduction_name(reduction));
+}
+
+static const ech_reduction_way *way_of(const ech_sum *sum)
+{
+    return &sum->row->part[sum->part];
+}
+
+static bool has_messages(const ech_sum *sum)
+{
+    return sum->group->size > 1 && sum->n > 0;
+}
+
+static ech_status begin(ech_sum *sum, const ech_reduction_row *row)
+{
+    sum->row = row;
+    return has_messages(sum) && way_of(sum)->begin ? way_of(sum)->begin(sum) : ECH_OK;
+}
+
+/* The messages of a half are all in one set; of a whole sum those that end last are not in the one it begins with. */
+static ech_status begin_half(ech_sum *sum, ech_reduction reduction)
+{
+    sum->gathers = sum->scatters;
+    sum->group->free_set = !sum->scatters;
+    return begin(sum, table[reduction].row);
+}
+
+ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                         ech_dtype wire, void *scratch, ech_sum *out)
+{
+    ech_sum sum;
+    ECH_TRY(check_supported(group, reduction, x, wire));
     ECH_TRY(ech_group_prepare(group, reduction));
     ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE, x, wire, scratch, &sum));
     ECH_TRY(begin(&sum, table[reduction].row));
@@ -164,14 +227,69 @@ ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_te
     return ECH_OK;
 }
 
+ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                                 ech_dtype wire, void *shard, bool adds, void *scratch,
+                                 ech_sum *out)
+{
+    ech_sum sum;
+    ECH_TRY(check_halves(reduction));
+    ECH_TRY(check_supported(group, reduction, x, wire));
+    if (group->size == 1) wire = x->dtype; /* nothing travels */
+    ECH_TRY(ech_sum_make(group, ECH_CALL_SCATTER, x, wire, scratch, &sum));
+    sum.part = ECH_REDUCTION_SCATTER;
+    sum.shard = shard;
+    sum.adds = adds;
+    ECH_TRY(begin_half(&sum, reduction));
+    *out = sum;
+    return ECH_OK;
+}
+
+/* Nothing is added, so a shard is one message. */
+ech_status ech_sum_begin_gather(ech_group *group, ech_reduction reduction, const ech_tensor *x,
+                                void *shard, ech_sum *out)
+{
+    size_t item = ech_dtype_bytes(x->dtype);
+    ECH_TRY(check_halves(reduction));
+    ECH_ASSERT(ech_tensor_is_contiguous(x));
+    ech_sum sum = {.group = group,
+                   .x = x->data,
+                   .n = ech_tensor_count(x),
+                   .segment = ech_tensor_count(x),
+                   .item = item,
+                   .dtype = x->dtype,
+                   .wire_item = item,
+                   .wire = x->dtype,
+                   .part = ECH_REDUCTION_GATHER,
+                   .shard = shard,
+                   .scatters = group->free_set};
+    ech_group_begin(group, ECH_CALL_GATHER_SHARDS);
+    ECH_TRY(begin_half(&sum, reduction));
+    *out = sum;
+    return ECH_OK;
+}
+
+/* What is to be done without messages: the shard comes to its place in x; a single member's sum is what it has. */
+static void run_alone(const ech_sum *sum)
+{
+    if (sum->part == ECH_REDUCTION_GATHER) {
+        ech_segment own = ech_sum_segment(sum, sum->group->index, 0);
+        if (own.n > 0 && own.x != sum->shard)
+            ech_group_copy(sum->group, own.x, sum->shard, own.bytes);
+    }
+    if (sum->part == ECH_REDUCTION_SCATTER && sum->group->size == 1)
+        for (int64_t k = 0; k < ech_sum_segments(sum); k++) ech_sum_deliver(sum, k);
+}
+
 ech_status ech_sum_run(const ech_sum *sum)
 {
-    return has_work(sum) ? sum->row->run(sum) : ECH_OK;
+    if (sum->n == 0) return ECH_OK;
+    run_alone(sum);
+    return has_messages(sum) ? way_of(sum)->run(sum) : ECH_OK;
 }
 
 ech_status ech_sum_end(const ech_sum *sum)
 {
-    return has_work(sum) && sum->row->end ? sum->row->end(sum) : ECH_OK;
+    return has_messages(sum) && way_of(sum)->end ? way_of(sum)->end(sum) : ECH_OK;
 }
 
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,

@@ -14,18 +14,23 @@
 #include "comm/collective.h"
 #include "comm/group.h"
 
-struct ech_reduction_row {
-    bool narrows; /* sums halves, and what travels narrowed; otherwise fp32 and fp64 as they are */
-    /* Elements of scratch; N > 1, n > 0. NULL: it needs none. */
+/* One part of a sum, for N > 1, n > 0. */
+typedef struct ech_reduction_way {
+    /* Elements of scratch. NULL: it needs none. */
     int64_t (*scratch)(size_t item, int64_t n, int N);
-    /* Elements that member `index` sends, N > 1. */
+    /* Elements that member `index` sends. */
     int64_t (*sent)(int64_t n, int N, int index);
-    /* ech_sum_begin, _run and _end for N > 1, n > 0; begin and end may be NULL. begin does not wait;
-     * another sum may begin between run and end. */
+    /* ech_sum_begin, _run and _end; begin and end may be NULL. begin does not wait; another sum may begin between run and
+     * end. */
     ech_status (*begin)(const ech_sum *sum);
     ech_status (*run)(const ech_sum *sum);
     ech_status (*end)(const ech_sum *sum);
-    ech_status (*prepare)(ech_group *group); /* optional; ech_group_prepare for N > 1 */
+} ech_reduction_way;
+
+struct ech_reduction_row {
+    bool narrows; /* sums halves, and what travels narrowed; otherwise fp32 and fp64 as they are */
+    ech_reduction_way part[ECH_REDUCTION_PARTS]; /* run NULL: it has no such part */
+    ech_status (*prepare)(ech_group *group);     /* optional; ech_group_prepare for N > 1 */
 };
 
 #define X(name, text, help) extern const ech_reduction_row ech_reduce_##name;
@@ -52,6 +57,13 @@ typedef struct ech_segment {
 ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k);
 /* Segments of the longest shard. */
 int64_t ech_sum_segments(const ech_sum *sum);
+/* The batch of its segment k in one of the channel's two sets, sum->scatters or sum->gathers. */
+ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k);
+/* Starts to send n elements of the sum to a member. */
+ech_status ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
+                        int64_t n);
+/* Segment k of this member's shard of a scatter, summed in x as it travels, goes to sum->shard. */
+void ech_sum_deliver(const ech_sum *sum, int64_t k);
 /* The part of the scratch where `parts` addends of segment k arrive. Segments k and k + ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 

@@ -5,16 +5,26 @@
  * many bytes as the ring, and each element is summed in member order whichever shard it is in.
  *
  * Segments are pipelined: while the sum of one is sent, the next ones are received, so that a link is busy
- * in both directions. The last sums are sent while the next reduction begins.
+ * in both directions. The last sums are sent while the next reduction begins. Its halves are just these two: of a
+ * scatter the last segments arrive while the next one begins.
  */
 #include "comm/reduce.h"
 
 enum { AHEAD = ECH_UNDER_WAY - 1 }; /* segments begun before the sum of one is sent */
 
+static int64_t scattered(int64_t n, int N, int index)
+{
+    return n - ech_collective_shard_count(n, N, index);
+}
+
+static int64_t gathered(int64_t n, int N, int index)
+{
+    return (N - 1) * ech_collective_shard_count(n, N, index);
+}
+
 static int64_t sent(int64_t n, int N, int index)
 {
-    int64_t own = ech_collective_shard_count(n, N, index);
-    return n - own + (N - 1) * own;
+    return scattered(n, N, index) + gathered(n, N, index);
 }
 
 static ech_status begin(const ech_sum *sum)
@@ -52,9 +62,56 @@ static ech_status end(const ech_sum *sum)
     return ECH_OK;
 }
 
-const ech_reduction_row ech_reduce_DIRECT = {.narrows = true,
-                                             .scratch = ech_scatter_scratch,
-                                             .sent = sent,
-                                             .begin = begin,
-                                             .run = run,
-                                             .end = end};
+/* ---- halves ---- */
+
+/* Completes the sums of segments first .. after - 1 of this member's shard. */
+static ech_status take_sums(const ech_sum *sum, int64_t first, int64_t after)
+{
+    int64_t segments = ech_sum_segments(sum);
+    for (int64_t k = first; k < after; k++) {
+        if (k + AHEAD < segments) ECH_TRY(ech_scatter_begin(sum, k + AHEAD));
+        ECH_TRY(ech_scatter_end(sum, ech_sum_segment(sum, sum->group->index, k).x, k));
+        ech_sum_deliver(sum, k);
+    }
+    return ECH_OK;
+}
+
+/* Up to which segment nothing is left to begin. */
+static int64_t last_begun(const ech_sum *sum)
+{
+    int64_t segments = ech_sum_segments(sum);
+    return segments > AHEAD ? segments - AHEAD : 0;
+}
+
+static ech_status run_scatter(const ech_sum *sum)
+{
+    return take_sums(sum, 0, last_begun(sum));
+}
+
+static ech_status end_scatter(const ech_sum *sum)
+{
+    return take_sums(sum, last_begun(sum), ech_sum_segments(sum));
+}
+
+static ech_status begin_gather(const ech_sum *sum)
+{
+    return ech_gather_begin(sum, sum->shard, 0);
+}
+
+static ech_status run_gather(const ech_sum *sum)
+{
+    (void)sum; /* all is on its way */
+    return ECH_OK;
+}
+
+static ech_status end_gather(const ech_sum *sum)
+{
+    return ech_gather_end(sum, 0);
+}
+
+const ech_reduction_row ech_reduce_DIRECT = {
+    .narrows = true,
+    .part = {
+        [ECH_REDUCTION_WHOLE] = {ech_scatter_scratch, sent, begin, run, end},
+        [ECH_REDUCTION_SCATTER] = {ech_scatter_scratch, scattered, begin, run_scatter, end_scatter},
+        [ECH_REDUCTION_GATHER] = {NULL, gathered, begin_gather, run_gather, end_gather}}};

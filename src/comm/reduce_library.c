@@ -38,6 +38,7 @@ static ech_status run(const ech_sum *sum)
     ECH_TRY(start(sum, request));
     batch->n++;
     group->count->bytes += (int64_t)request->bytes;
+    group->count->elements += sum->n;
     return ech_comm_batch_wait(group, batch);
 }
 
@@ -50,5 +51,6 @@ static ech_status prepare(ech_group *group)
     return start(&(ech_sum){.group = group, .dtype = ECH_F32, .wire = ECH_F32}, &(ech_request){0});
 }
 
+/* Its scratch is the library's own. */
 const ech_reduction_row ech_reduce_LIBRARY = {
-    .scratch = NULL /* the library has its own */, .sent = sent, .run = run, .prepare = prepare};
+    .part = {[ECH_REDUCTION_WHOLE] = {.sent = sent, .run = run}}, .prepare = prepare};

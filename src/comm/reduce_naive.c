@@ -28,7 +28,7 @@ static ech_status run(const ech_sum *sum)
         for (int i = 0; i < group->size; i++) {
             if (i == group->index) continue;
             ECH_TRY(ech_comm_batch_receive(group, batch, i, to, bytes));
-            ECH_TRY(ech_comm_batch_send(group, batch, i, x, bytes));
+            ECH_TRY(ech_sum_send(sum, batch, i, x, n));
             to += bytes;
         }
         ECH_TRY(ech_comm_batch_wait(group, batch));
@@ -37,4 +37,5 @@ static ech_status run(const ech_sum *sum)
     return ECH_OK;
 }
 
-const ech_reduction_row ech_reduce_NAIVE = {.scratch = scratch, .sent = sent, .run = run};
+const ech_reduction_row ech_reduce_NAIVE = {
+    .part = {[ECH_REDUCTION_WHOLE] = {.scratch = scratch, .sent = sent, .run = run}}};

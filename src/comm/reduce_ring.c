@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The ring reduction: in N - 1 rounds each shard travels around the ring and collects the members'
- * addends, in N - 1 more its sum travels around. Each shard starts at another member, so the order in which
- * an element is summed depends on its shard.
+ * addends, in N - 1 more its sum travels around: two halves, between which each member has the sum of its own shard.
+ * Each shard starts at another member, the one behind its owner, so the order in which an element is summed depends on
+ * its shard.
  * Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of
  * workstations".
  */
@@ -15,11 +16,20 @@ static int64_t scratch(size_t item, int64_t n, int N)
                              ECH_UNDER_WAY * ech_segment_elements(item, N));
 }
 
-/* All shards but index + 1 in the first half, all but index + 2 in the second. */
+/* All shards but its own; all but the next member's. */
+static int64_t scattered(int64_t n, int N, int index)
+{
+    return n - ech_collective_shard_count(n, N, index);
+}
+
+static int64_t gathered(int64_t n, int N, int index)
+{
+    return n - ech_collective_shard_count(n, N, (index + 1) % N);
+}
+
 static int64_t sent(int64_t n, int N, int index)
 {
-    return 2 * n - ech_collective_shard_count(n, N, (index + 1) % N) -
-           ech_collective_shard_count(n, N, (index + 2) % N);
+    return scattered(n, N, index) + gathered(n, N, index);
 }
 
 /* Shard `going` goes to the next member while shard `coming` arrives from the previous one: in place, or in
@@ -32,18 +42,18 @@ typedef struct ring_round {
 static ech_status begin(const ech_sum *sum, const ring_round *t, int64_t k)
 {
     ech_group *group = sum->group;
-    ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
+    ech_comm_batch *batch = ech_sum_batch(sum, sum->scatters, k);
     int N = group->size, next = (group->index + 1) % N, previous = (group->index + N - 1) % N;
     ech_segment out = ech_sum_segment(sum, t->going, k), in = ech_sum_segment(sum, t->coming, k);
     char *to = t->adds ? ech_sum_slot(sum, k, 1) : in.x;
     ECH_TRY(ech_comm_batch_receive(group, batch, previous, to, in.bytes));
-    return ech_comm_batch_send(group, batch, next, out.x, out.bytes);
+    return ech_sum_send(sum, batch, next, out.x, out.n);
 }
 
 static ech_status end(const ech_sum *sum, const ring_round *t, int64_t k)
 {
     ech_segment in = ech_sum_segment(sum, t->coming, k);
-    ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
+    ECH_TRY(ech_comm_batch_wait(sum->group, ech_sum_batch(sum, sum->scatters, k)));
     if (t->adds) ech_add(sum, in.x, ech_sum_slot(sum, k, 1), in.n);
     return ECH_OK;
 }
@@ -58,14 +68,38 @@ static ech_status run_round(const ech_sum *sum, ring_round t)
     return ECH_OK;
 }
 
-static ech_status run(const ech_sum *sum)
+/* The last shard to come is this member's own, complete. */
+static ech_status add_all(const ech_sum *sum)
 {
-    int N = sum->group->size, r = sum->group->index;
-    for (int k = 0; k < N - 1; k++)
-        ECH_TRY(run_round(sum, (ring_round){(r - k + N) % N, (r - k - 1 + N) % N, .adds = true}));
-    for (int k = 0; k < N - 1; k++)
-        ECH_TRY(run_round(sum, (ring_round){(r + 1 - k + N) % N, (r - k + N) % N, .adds = false}));
+    int N = sum->group->size, from = sum->group->index + N;
+    for (int k = 1; k < N; k++)
+        ECH_TRY(run_round(sum, (ring_round){(from - k) % N, (from - k - 1) % N, .adds = true}));
     return ECH_OK;
 }
 
-const ech_reduction_row ech_reduce_RING = {.scratch = scratch, .sent = sent, .run = run};
+/* The first shard to go is this member's own. */
+static ech_status gather(const ech_sum *sum)
+{
+    int N = sum->group->size, from = sum->group->index + N;
+    for (int k = 0; k < N - 1; k++)
+        ECH_TRY(run_round(sum, (ring_round){(from - k) % N, (from - k - 1) % N, .adds = false}));
+    return ECH_OK;
+}
+
+static ech_status run(const ech_sum *sum)
+{
+    ECH_TRY(add_all(sum));
+    return gather(sum);
+}
+
+static ech_status scatter(const ech_sum *sum)
+{
+    ECH_TRY(add_all(sum));
+    for (int64_t k = 0; k < ech_sum_segments(sum); k++) ech_sum_deliver(sum, k);
+    return ECH_OK;
+}
+
+const ech_reduction_row ech_reduce_RING = {
+    .part = {[ECH_REDUCTION_WHOLE] = {.scratch = scratch, .sent = sent, .run = run},
+             [ECH_REDUCTION_SCATTER] = {.scratch = scratch, .sent = scattered, .run = scatter},
+             [ECH_REDUCTION_GATHER] = {.sent = gathered, .run = gather}}};

@@ -34,12 +34,24 @@ int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
     return (N - 1) * ech_segment_count(shard, 0, ECH_UNDER_WAY * ech_segment_elements(item, N));
 }
 
+ech_status ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
+                        int64_t n)
+{
+    sum->group->count->elements += n;
+    return ech_comm_batch_send(sum->group, batch, member, data, (size_t)n * sum->wire_item);
+}
+
+ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k)
+{
+    return &sum->group->batch[set * ECH_UNDER_WAY + k % ECH_UNDER_WAY];
+}
+
 /* Receives the others' addends of this rank's shard into scratch, in member order, and sends every owner
  * this rank's addends. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
 {
     ech_group *group = sum->group;
-    ech_comm_batch *batch = &group->batch[k % ECH_UNDER_WAY];
+    ech_comm_batch *batch = ech_sum_batch(sum, sum->scatters, k);
     int N = group->size, index = group->index;
     ech_segment own = ech_sum_segment(sum, index, k);
     char *to = ech_sum_slot(sum, k, N - 1);
@@ -53,7 +65,7 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
         int owner = (index + d) % N;
         ech_segment p = ech_sum_segment(sum, owner, k);
         ech_narrow(sum, p.x, p.n);
-        ECH_TRY(ech_comm_batch_send(group, batch, owner, p.x, p.bytes));
+        ECH_TRY(ech_sum_send(sum, batch, owner, p.x, p.n));
     }
     return ECH_OK;
 }
@@ -61,7 +73,7 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
 {
     ech_segment own = ech_sum_segment(sum, sum->group->index, k);
-    ECH_TRY(ech_comm_batch_wait(sum->group, &sum->group->batch[k % ECH_UNDER_WAY]));
+    ECH_TRY(ech_comm_batch_wait(sum->group, ech_sum_batch(sum, sum->scatters, k)));
     ech_add_in_order(sum, mine, own.x, ech_sum_slot(sum, k, sum->group->size - 1), own.n);
     return ECH_OK;
 }
@@ -92,29 +104,27 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
 }
 
 /* ---- all-gather: every member sends its shard to each other one, which receives it in place ----
- *
- * The first ECH_UNDER_WAY batches are the reduce-scatter's. */
+ */
 
 ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
 {
     ech_group *group = sum->group;
-    ech_comm_batch *batch = &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY];
+    ech_comm_batch *batch = ech_sum_batch(sum, sum->gathers, k);
     int N = group->size, index = group->index;
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ech_segment p = ech_sum_segment(sum, i, k);
         ECH_TRY(ech_comm_batch_receive(group, batch, i, p.x, p.bytes));
     }
-    size_t bytes = ech_sum_segment(sum, index, k).bytes;
-    for (int d = 1; d < N; d++)
-        ECH_TRY(ech_comm_batch_send(group, batch, (index + d) % N, mine, bytes));
+    int64_t n = ech_sum_segment(sum, index, k).n;
+    for (int d = 1; d < N; d++) ECH_TRY(ech_sum_send(sum, batch, (index + d) % N, mine, n));
     return ECH_OK;
 }
 
 ech_status ech_gather_end(const ech_sum *sum, int64_t k)
 {
     ech_group *group = sum->group;
-    ECH_TRY(ech_comm_batch_wait(group, &group->batch[ECH_UNDER_WAY + k % ECH_UNDER_WAY]));
+    ECH_TRY(ech_comm_batch_wait(group, ech_sum_batch(sum, sum->gathers, k)));
     for (int i = 0; i < group->size; i++) {
         ech_segment p = ech_sum_segment(sum, i, k);
         ech_widen(sum, p.x, p.n);

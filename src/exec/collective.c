@@ -227,6 +227,8 @@ ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group 
 
 int64_t ech_exec_sent_bytes(const ech_exec *exec)
 {
-    return add_counts(exec, ECH_COMM_REDUCES).bytes + add_counts(exec, ECH_COMM_OTHERS).bytes +
-           add_counts(exec, ECH_COMM_COLLECTIVES).bytes + exec->messages.bytes;
+    int64_t bytes = exec->messages.bytes;
+    for (ech_comm_counted kind = 0; kind < ECH_COMM_COUNTS; kind++)
+        bytes += add_counts(exec, kind).bytes;
+    return bytes;
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "comm/backend.h"
+#include "comm/checks_halves.h"
 #include "comm/checks_threads.h"
 
 /* ---- the same bits as over threads ---- */
@@ -77,6 +78,11 @@ static ech_status run_checks(ech_comm *comm)
     ECH_TRY(checks_long_reduction(comm, ECH_REDUCTION_RING));
     for (int i = 0; i < ECH_REDUCTIONS; i++)
         if (i != ECH_REDUCTION_LIBRARY) ECH_TRY(checks_sums_in_a_row(comm, (ech_reduction)i));
+    for (int i = 0; i < ECH_REDUCTIONS; i++) {
+        if (!ech_reduction_has_halves((ech_reduction)i)) continue;
+        ECH_TRY(checks_halves(comm, (ech_reduction)i));
+        ECH_TRY(checks_halves_in_a_row(comm, (ech_reduction)i));
+    }
     for (int i = 0; i < ECH_REDUCTIONS; i++)
         for (int t = 0; t < CHECKS_TYPES && i != ECH_REDUCTION_LIBRARY; t++)
             if (checks_takes((ech_reduction)i, &checks_types[t]))

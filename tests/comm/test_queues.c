@@ -100,6 +100,51 @@ static ech_status check_reduction(ech_group *here, ech_group *there, const ech_c
     return ECH_OK;
 }
 
+/* A scatter that adds, then a gather: likewise. */
+static ech_status run_halves(ech_group *group, const checks_case *c, void *x, void *shard,
+                             void *scratch)
+{
+    ech_tensor view = ech_tensor_1d(x, c->dtype, c->n);
+    ech_sum scatter, gather;
+    ECH_TRY(
+        ech_sum_begin_scatter(group, c->reduction, &view, c->wire, shard, true, scratch, &scatter));
+    ECH_TRY(ech_sum_run(&scatter));
+    ECH_TRY(ech_sum_end(&scatter));
+    ECH_TRY(ech_sum_begin_gather(group, c->reduction, &view, shard, &gather));
+    ECH_TRY(ech_sum_run(&gather));
+    return ech_sum_end(&gather);
+}
+
+static ech_status check_halves(ech_group *here, ech_group *there, const ech_comm_queue *on,
+                               const checks_case *c)
+{
+    int N = ech_group_size(here), index = ech_group_index(here);
+    size_t item = ech_dtype_bytes(c->dtype), bytes = (size_t)c->n * item;
+    size_t own = (size_t)ech_collective_shard_count(c->n, N, index) * item;
+    size_t scratch_bytes =
+        ech_reduction_part_scratch(c->reduction, ECH_REDUCTION_SCATTER, c->wire, c->n, N);
+    size_t all = bytes + own + scratch_bytes;
+    void *memory;
+    ECH_FREED char *x = malloc(all + 1);
+    ECH_FREED char *y = malloc(bytes + 1);
+    ECH_TRY(on->device->alloc(all, &memory));
+    checks_fill(x, c->dtype, c->n, index, c->whole);
+    checks_fill(x + bytes, c->dtype, (int64_t)(own / item), index + 20, c->whole);
+    ECH_TRY(ech_device_copy_now(on->device, on->queue, memory, x, bytes + own));
+    ECH_TRY(run_halves(here, c, x, x + bytes, x + bytes + own));
+    char *far = memory;
+    ECH_TRY(run_halves(there, c, far, far + bytes, far + bytes + own));
+    ECH_TRY(ech_device_copy_now(on->device, on->queue, y, memory, bytes));
+    RANKS_CHECK(memcmp(x, y, bytes) == 0);
+    for (ech_comm_counted kind = ECH_COMM_SCATTERS; kind <= ECH_COMM_GATHERS; kind++) {
+        ech_comm_count a = ech_group_count(here, kind), b = ech_group_count(there, kind);
+        RANKS_CHECK(memcmp(&a, &b, sizeof a) == 0);
+    }
+    ECH_TRY(ech_group_barrier(here)); /* others' queues may still read it */
+    on->device->release(memory, all);
+    return ECH_OK;
+}
+
 static ech_status reduce_there(ech_comm *comm, void *context)
 {
     (void)context;
@@ -117,6 +162,8 @@ static ech_status reduce_there(ech_comm *comm, void *context)
     ech_group_set_queue(there, &on);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         ECH_TRY(check_reduction(here, there, &on, &cases[i]));
+    for (size_t i = 0; i + 1 < sizeof cases / sizeof *cases; i++) /* the last one has no halves */
+        ECH_TRY(check_halves(here, there, &on, &cases[i]));
     ECH_TRY(ech_group_barrier(here)); /* other queues may still copy from this one's memory */
     close_queue(&on);
     ech_group_destroy(there);

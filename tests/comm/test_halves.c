@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Halves of reductions over ranks as threads.
+ */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/checks_halves.h"
+
+static const double deadline = 60;
+enum { MOST = 5 };
+static const ech_reduction with_halves[] = {ECH_REDUCTION_DIRECT, ECH_REDUCTION_RING};
+
+static ech_status run_halves(ech_comm *comm, void *context)
+{
+    return checks_halves(comm, *(const ech_reduction *)context);
+}
+
+static ech_status run_in_a_row(ech_comm *comm, void *context)
+{
+    return checks_halves_in_a_row(comm, *(const ech_reduction *)context);
+}
+
+static void halves_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int n = 1; n <= MOST; n++) {
+            ech_reduction reduction = with_halves[i];
+            assert_int_equal(ranks_run(n, deadline, run_halves, &reduction, NULL), ECH_OK);
+        }
+}
+
+static void each_begins_before_the_one_before_it_ends(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int n = 2; n <= 3; n++) {
+            ech_reduction reduction = with_halves[i];
+            assert_int_equal(ranks_run(n, deadline, run_in_a_row, &reduction, NULL), ECH_OK);
+        }
+}
+
+/* An element of shard s is added in the order s + 1, s + 2, ..., s, and its last addend is its owner's. */
+static ech_status sum_around(ech_comm *comm, void *context)
+{
+    (void)context;
+    enum { COUNT = 997 };
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    float x[COUNT], scratch[COUNT];
+    checks_fill(x, ECH_F32, COUNT, rank, false);
+    ech_tensor view = ech_tensor_1d(x, ECH_F32, COUNT);
+    ech_status st = ech_group_reduce(group, ECH_REDUCTION_RING, &view, ECH_F32, scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    for (int s = 0; s < N; s++)
+        for (int64_t i = ech_collective_shard_first(COUNT, N, s), n = 0;
+             n < ech_collective_shard_count(COUNT, N, s); i++, n++) {
+            float sum = (float)checks_element((s + 1) % N, i, false);
+            for (int k = 2; k <= N; k++) sum += (float)checks_element((s + k) % N, i, false);
+            RANKS_CHECK(N == 1 || x[i] == sum);
+        }
+    return ECH_OK;
+}
+
+static void ring_adds_its_owners_last(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= MOST; n++)
+        assert_int_equal(ranks_run(n, deadline, sum_around, NULL, NULL), ECH_OK);
+}
+
+/* Rank 0 begins alone, and has sent what it may: the other comes later. */
+typedef struct alone {
+    ech_reduction_part part;
+    _Atomic bool begun;
+} alone;
+
+static ech_status begin_alone(ech_comm *comm, void *context)
+{
+    alone *a = context;
+    int64_t n = 1 << 22;
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    checks_link link = {.part = a->part, .n = n, .wire = ECH_F32};
+    link.x = malloc((size_t)n * 4);
+    link.expected = malloc((size_t)n * 4);
+    link.scratch =
+        malloc(ech_reduction_part_scratch(ECH_REDUCTION_DIRECT, a->part, ECH_F32, n, 2) + 1);
+    while (ech_comm_rank(comm) == 1 && !a->begun) sched_yield();
+    ech_status st = checks_link_begin(group, ECH_REDUCTION_DIRECT, &link);
+    bool sends = ech_group_count(group, ECH_COMM_SCATTERS).messages +
+                     ech_group_count(group, ECH_COMM_GATHERS).messages >
+                 0;
+    a->begun = true;
+    if (st == ECH_OK) st = ech_sum_run(&link.sum);
+    if (st == ECH_OK) st = checks_link_end(group, &link);
+    free(link.x);
+    free(link.expected);
+    free(link.scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(sends);
+    return ECH_OK;
+}
+
+static void beginning_waits_for_nobody(void **state)
+{
+    (void)state;
+    for (ech_reduction_part part = ECH_REDUCTION_SCATTER; part <= ECH_REDUCTION_GATHER; part++) {
+        alone a = {.part = part};
+        assert_int_equal(ranks_run(2, deadline, begin_alone, &a, NULL), ECH_OK);
+    }
+}
+
+static ech_status refuse(ech_comm *comm, void *context)
+{
+    ech_reduction reduction = *(ech_reduction *)context;
+    ech_log_set_quiet(true);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    float x[2] = {1, 2}, shard[2];
+    int32_t whole[2] = {1, 2};
+    ech_sum sum;
+    ech_tensor view = ech_tensor_1d(x, ECH_F32, 2), integers = ech_tensor_1d(whole, ECH_I32, 2);
+    ech_status st =
+        ech_sum_begin_scatter(group, reduction, &view, ECH_F32, shard, false, NULL, &sum);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "use direct or ring"));
+    st = ech_sum_begin_gather(group, reduction, &view, shard, &sum);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "use direct or ring"));
+    st =
+        ech_sum_begin_scatter(group, ECH_REDUCTION_RING, &view, ECH_BF16, shard, false, NULL, &sum);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "use direct"));
+    st = ech_sum_begin_scatter(group, ECH_REDUCTION_DIRECT, &integers, ECH_I32, shard, false, NULL,
+                               &sum);
+    RANKS_CHECK(st == ECH_EUNSUPPORTED && strstr(ech_last_error(), "int32"));
+    ech_group_destroy(group);
+    return ECH_OK;
+}
+
+static void others_have_no_halves(void **state)
+{
+    (void)state;
+    for (ech_reduction i = 0; i < ECH_REDUCTIONS; i++) {
+        bool has = i == ECH_REDUCTION_DIRECT || i == ECH_REDUCTION_RING;
+        assert_int_equal(ech_reduction_has_halves(i), has);
+        if (!has) assert_int_equal(ranks_run(2, deadline, refuse, &i, NULL), ECH_OK);
+    }
+}
+
+/* What plans rely on for sizes that no test runs. */
+static void formulas(void **state)
+{
+    (void)state;
+    int64_t n = (int64_t)1 << 36;
+    for (int i = 0; i < 2; i++)
+        for (int N = 1; N <= 1024; N *= 2) {
+            ech_reduction r = with_halves[i];
+            for (int m = 0; m < N; m += (N + 4) / 5) {
+                int64_t half = n / N * (N - 1);
+                assert_int_equal(ech_reduction_part_elements(r, ECH_REDUCTION_SCATTER, n, N, m),
+                                 half);
+                assert_int_equal(ech_reduction_part_elements(r, ECH_REDUCTION_GATHER, n, N, m),
+                                 half);
+                assert_int_equal(ech_reduction_bytes(r, ECH_BF16, n, N, m), 2 * half * 2);
+            }
+            assert_int_equal(ech_reduction_part_scratch(r, ECH_REDUCTION_SCATTER, ECH_BF16, n, N),
+                             ech_reduction_scratch(r, ECH_BF16, n, N));
+            assert_int_equal(ech_reduction_part_scratch(r, ECH_REDUCTION_GATHER, ECH_BF16, n, N),
+                             0);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_have_the_bits_of_the_whole),
+        cmocka_unit_test(each_begins_before_the_one_before_it_ends),
+        cmocka_unit_test(ring_adds_its_owners_last),
+        cmocka_unit_test(beginning_waits_for_nobody),
+        cmocka_unit_test(others_have_no_halves),
+        cmocka_unit_test(formulas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
