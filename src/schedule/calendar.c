@@ -2,7 +2,7 @@
  *
  * Which list runs after which training step.
  */
-#include "schedule/schedule.h"
+#include "schedule/calendar.h"
 
 /* Something is left to validate on: a set of its own, or a share of the training documents. */
 static bool validates(const ech_config *config)

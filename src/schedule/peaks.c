@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "schedule/passes.h"
+#include "schedule/peaks.h"
 
 /* ---- of a list ---- */
 

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "schedule/calendar.h"
 #include "schedule/passes.h"
 
 enum { HOST_ALIGNMENT = 64 }; /* bytes: a cache line */

@@ -9,12 +9,15 @@
  *         ->  inherit (successors: values at the offset of one that they replace)  ->  place (offsets)
  *         ->  peaks (of memory)  ->  check (check/check.h)
  *
- * A step names what it works on, the values it touches, and the steps it comes after: it waits until these have ended.
+ * A step (schedule/steps.h) names what it works on, the values it touches, and the steps it comes after: it waits until these
+ * have ended.
  * A lane begins its steps in order. All lanes but send and receive also end them in order; send and receive may have
  * many messages under way. A rank's plan is made without making those of other ranks.
  *
  * The train list is one training step or, with an asynchronous schedule, a SPAN of several: fill, steady state,
  * drain. Training steps within a list are called turns, 0 .. turns - 1.
+ *
+ * What a plan tells of itself: peaks of memory (schedule/peaks.h), what it sends (schedule/traffic.h).
  *
  * Nothing here communicates. Texts are appended to `out`, the caller's. "Value" is a number as in ech_value, unless it
  * is a block's own value, called `local`.
@@ -22,29 +25,15 @@
 #ifndef ECH_SCHEDULE_SCHEDULE_H
 #define ECH_SCHEDULE_SCHEDULE_H
 
-#include "comm/collective.h"
 #include "config/config.h"
 #include "layout/layout.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "schedule/numbering.h"
 #include "schedule/order/order.h"
+#include "schedule/steps.h"
 
-/* ---- steps ---- */
-
-typedef enum __attribute__((packed)) ech_lane {
-#define X(name, text, meaning) ECH_LANE_##name,
-#include "schedule/lanes.def"
-#undef X
-    ECH_LANES
-} ech_lane;
-
-typedef enum __attribute__((packed)) ech_step_kind {
-#define X(name, ...) ECH_STEP_##name,
-#include "schedule/steps.def"
-#undef X
-    ECH_STEPS
-} ech_step_kind;
+/* ---- values ---- */
 
 typedef enum __attribute__((packed)) ech_space {
 #define X(name, ...) ECH_SPACE_##name,
@@ -100,20 +89,6 @@ typedef enum ech_scalar {
 
 enum { ECH_WINDOW_BYTES = 1 << 20 };
 
-/* Kinds of bars in timelines, in colours that colour-blind readers can tell apart. */
-typedef enum ech_bar_kind {
-#define X(name, text, colour, meaning) ECH_BAR_##name,
-#include "schedule/bars.def"
-#undef X
-    ECH_BAR_KINDS
-} ech_bar_kind;
-
-const char *ech_bar_kind_text(ech_bar_kind kind);    /* "F" */
-const char *ech_bar_kind_colour(ech_bar_kind kind);  /* "#56b4e9" */
-const char *ech_bar_kind_meaning(ech_bar_kind kind); /* "forward" */
-
-const char *ech_lane_name(ech_lane lane);
-const char *ech_step_name(ech_step_kind kind);
 const char *ech_space_name(ech_space space);
 const char *ech_memory_name(ech_memory_kind kind);
 /* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
@@ -121,47 +96,6 @@ bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
 /* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
 const char *ech_scalar_name(int scalar);
-
-/* Plans of many ranks have millions: what is small is a byte. */
-typedef struct ech_step {
-    ech_step_kind kind;
-    ech_lane lane;
-    ech_layout_group group;    /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
-    ech_phase phase;           /* of F, B, W, R, COLLECTIVE: which of the block's programs */
-    ech_collective collective; /* of COLLECTIVE */
-    bool is_part;              /* of F, B, W, R: other steps run other calls of the program */
-    bool maximum;              /* REDUCE takes the maximum, not the sum */
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; of LOAD
-     * `micro` is the micro-batch's first. Else -1. */
-    int chunk, micro, block;
-    int turn; /* training step within the list */
-    /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when
-     * the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
-    int version;
-    int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
-    int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
-    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE and HASH */
-    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
-    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
-     * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
-     * this stage, each of which received a shard. */
-    int first_call, calls;
-    int first_after, afters;    /* in list.after: earlier steps that must have ended */
-    int first_access, accesses; /* in list.access */
-    int scratch;                /* value: scratch, or of LOAD its staging; -1: none */
-    int tick;                   /* the first of its ticks (ech_step_ticks) */
-} ech_step;
-
-/* A channel is a group on a lane. Collectives of one channel run one after the other; those of two may overlap. */
-enum { ECH_CHANNELS = ECH_GROUPS * ECH_LANES };
-static inline int ech_step_channel(const ech_step *step)
-{
-    return (int)step->group * ECH_LANES + (int)step->lane;
-}
-static inline ech_layout_group ech_channel_group(int channel)
-{
-    return (ech_layout_group)(channel / ECH_LANES);
-}
 
 /* A call of a step touches a value. */
 typedef struct ech_access {
@@ -476,113 +410,13 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
  * peak. */
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
 
-/* ---- traffic: what a rank sends, by the axis that makes it necessary ---- */
-
-typedef enum ech_traffic_axis {
-#define X(name, text, what) ECH_TRAFFIC_##name,
-#include "schedule/traffic.def"
-#undef X
-    ECH_TRAFFIC_AXES
-} ech_traffic_axis;
-
-const char *ech_traffic_axis_name(ech_traffic_axis axis);
-typedef struct ech_traffic {
-    int64_t bytes;
-    int64_t messages; /* -1: unknown, where another algorithm than `direct` reduces gradients */
-    /* Collectives by kind; REDUCE_GRADS counts as ALL_REDUCE, a message between stages as NONE. */
-    int64_t calls[ECH_COLLECTIVES];
-    int64_t groups[ECH_GROUPS]; /* the same collectives by group */
-} ech_traffic;
-
-/* What this rank sends in one execution of the train list (all its turns), counted from its steps; works for outlines,
- * too. REDUCE steps, which fold scalars, are left out. */
-void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
-ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
-
-/* Bytes: the largest peak of each kind over all lists, plus the persistent values of that kind. */
-void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
-
-/* How each arena's bytes are used in the list that needs most of it, in the tick in which most is live there. The sum of
- * a space's kinds and gaps is its arena_bytes. */
-typedef struct ech_arena_use {
-    int64_t kind[ECH_MEMORY_KINDS]; /* live, by kind; persistent values included */
-    int64_t between[ECH_SPACES];    /* not live: gaps between values */
-} ech_arena_use;
-ech_arena_use ech_plan_arena_use(const ech_plan *plan);
-/* The most bytes of a space that are live at once in any list: no offsets of values can need a smaller arena. The plan
- * must not be an outline; it needs no values. */
-int64_t ech_plan_lower_bound(const ech_plan *plan, ech_space space);
-
-/* The peak of working memory (ech_memory_is_working), and the step and list in which it is reached. */
-typedef struct ech_working {
-    int64_t bytes; /* sum of `kind` */
-    /* By kind; persistent values of working kinds (scalars, KV cache of sampling) included; 0 for other kinds. */
-    int64_t kind[ECH_MEMORY_KINDS];
-    const ech_list *list;
-    const ech_step *step;
-} ech_working;
-ech_working ech_plan_working(const ech_plan *plan);
-
-/* What a step does with parameters and their gradients. All uses but the first two work on one bucket. */
-typedef enum ech_params_use {
-    ECH_PARAMS_NOTHING,
-    ECH_PARAMS_READ, /* computes with a version of the weights */
-    ECH_PARAMS_SUM,  /* sums gradients over ranks */
-    ECH_PARAMS_NORM, /* sums squares of gradients */
-    ECH_PARAMS_COPY, /* STASH: copies the newest version to the slot of the next one */
-    ECH_PARAMS_STATISTICS,
-    ECH_PARAMS_FOLD,  /* folds statistics over ranks */
-    ECH_PARAMS_UPDATE /* makes the next version */
-} ech_params_use;
-
-ech_params_use ech_step_params(const ech_step *step);
-ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
-/* The phase of a block that steps of this kind run; -1: they run none. */
-int ech_step_kind_phase(ech_step_kind kind);
-/* How many ticks the step has: one for each call of a layer, at least one. */
-int ech_step_ticks(const ech_step *step);
-
-/* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
- * direction. Among messages of one kind (activations or gradients) from one rank to another across one boundary, the
- * n-th send meets the n-th receive. */
-int ech_step_boundary(const ech_step *step);
-/* The number of the queue on which the step's work is put: its lane; of messages one behind all lanes, of its boundary
- * and kind (activations or gradients), since they wait for no others. */
-int ech_step_queue(const ech_step *step);
-bool ech_step_sends(const ech_step *step);
-bool ech_step_receives(const ech_step *step);
-/* The same for a kind of step. */
-bool ech_step_kind_sends(ech_step_kind kind);
-bool ech_step_kind_receives(ech_step_kind kind);
-/* Whether messages of this kind have gradients, not activations. */
-bool ech_step_kind_is_gradient(ech_step_kind kind);
-/* Whether messages of this kind cross the boundary at their block's outputs, not at its inputs. */
-bool ech_step_kind_is_at_output(ech_step_kind kind);
-/* Whether the step is collective: all members of step->group must run theirs (lanes reduce and collective). */
-bool ech_step_gathers(const ech_step *step);
-/* Whether the step works on one bucket, step->index. */
-bool ech_step_has_bucket(const ech_step *step);
-
-/* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0 gathers; an entry of -1
- * is no value. They are borrowed from the block. Returns how many. */
-size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
-
 /* Bytes of a block's value in a message: of all of it, or where messages are sharded (ech_plan_shards_messages) of this
  * tensor rank's shard. *first (optional): the byte at which the shard begins. */
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first);
 /* Into how many parts a block's work is divided: tensor ranks x context ranks x sequence chunks. */
 int ech_plan_ways(const ech_plan *plan);
-/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and their type. */
-int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
-                                   ech_extent extent);
-ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
-                                  ech_types types);
-
-/* Appends "F0.3/5": F of model chunk 0, sequence chunk (`micro`) 3, block 5; or "F0.3/5[4-9]" if the step runs only
- * calls 4 to 9 of the block's program. */
-void ech_step_print(const ech_step *step, ech_text *out);
-/* The same of a step of the list, with the peer that it has in this list. */
+/* Appends a step's text (ech_step_print), with the peer that it has in this list. */
 void ech_list_print_step(const ech_list *list, const ech_step *step, ech_text *out);
 /* Appends "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);
@@ -597,19 +431,6 @@ void ech_list_print(const ech_list *list, ech_text *out);
  * `micro`). Successive blocks of a model chunk are one word; so is a B with the W right after it, and with the R of the
  * next block. */
 void ech_list_print_row(const ech_list *list, ech_text *out);
-
-/* ---- the calendar: which list runs after which training step ---- */
-
-typedef struct ech_calendar {
-    int64_t steps;                                   /* training steps of the run */
-    int64_t validate_every, check_every, save_every; /* training steps; 0: at the end only */
-    bool validates;                                  /* there are samples to validate on */
-} ech_calendar;
-ech_calendar ech_calendar_of(const ech_config *config);
-/* Whether a checkpoint is due before the end of training: only then does a snapshot save time. */
-bool ech_calendar_saves_amid(const ech_calendar *calendar);
-/* Whether the list runs when `step` training steps of the run are done. False for INIT and GENERATE. */
-bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
 
 /* ---- refusals ---- */
 

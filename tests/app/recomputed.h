@@ -10,6 +10,7 @@
 
 #include "app/grid_run.h"
 #include "layer/layers.h"
+#include "schedule/peaks.h"
 
 enum { RANKS = 8, RUNS = 2 };
 

@@ -13,6 +13,7 @@
 
 #include "app/fixture.h"
 #include "layer/layers.h"
+#include "schedule/traffic.h"
 
 enum { C = 16, F = 24, V = 257, STEPS = 4 };
 

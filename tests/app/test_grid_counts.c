@@ -14,6 +14,7 @@
 #include "app/grid_run.h"
 #include "app/train/train.h"
 #include "layer/layers.h"
+#include "schedule/traffic.h"
 
 enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 

@@ -14,6 +14,7 @@
 
 #include "app/grid_run.h"
 #include "check/check.h"
+#include "schedule/peaks.h"
 
 enum { RANKS = 4, STEPS = 2 };
 

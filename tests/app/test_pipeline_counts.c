@@ -12,6 +12,8 @@
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
+#include "schedule/peaks.h"
+#include "schedule/traffic.h"
 
 enum { RANKS = 12, RUNS = 2 };
 

@@ -16,6 +16,8 @@
 #include "app/fixture.h"
 #include "app/plan/report.h"
 #include "base/log.h"
+#include "schedule/peaks.h"
+#include "schedule/traffic.h"
 
 typedef struct made {
     ech_config *config;

@@ -14,6 +14,7 @@
 #include <math.h>
 
 #include "app/recomputed.h"
+#include "schedule/peaks.h"
 #include "share.h"
 
 /* ---- the layouts ---- */

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "app/grid_run.h"
+#include "schedule/peaks.h"
 #include "simulate/simulate.h"
 
 /* Bytes of activations that one micro-batch of rank 0 keeps: those that live when its forward has ended. */

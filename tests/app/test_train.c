@@ -16,6 +16,7 @@
 #include "app/train/train.h"
 #include "checkpoint/whole.h"
 #include "base/log.h"
+#include "schedule/traffic.h"
 
 static ech_status train(ech_config *config, int ranks)
 {

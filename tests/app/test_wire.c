@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "app/grid_run.h"
+#include "schedule/traffic.h"
 
 enum { RANKS = 8, STEPS = 3 };
 

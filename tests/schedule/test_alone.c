@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "schedule/fixture.h"
 #include "schedule/orders.h"
+#include "schedule/traffic.h"
 
 static void assert_same_step(const ech_step *a, const ech_step *b)
 {

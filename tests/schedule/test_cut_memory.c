@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "schedule/fixture.h"
+#include "schedule/peaks.h"
 
 static const char *const cuts[] = {"", "parallel.sequence=true", "parallel.sequence=keep"};
 

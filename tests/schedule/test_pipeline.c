@@ -12,6 +12,7 @@
 
 #include "check/check.h"
 #include "schedule/fixture.h"
+#include "schedule/traffic.h"
 
 /* What a schedule is made for, written down apart from generator->accepts. */
 static bool is_possible(const fixture_shape *shape)

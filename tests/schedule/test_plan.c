@@ -10,7 +10,10 @@
 #include <cmocka.h>
 
 #include "check/check.h"
+#include "schedule/calendar.h"
 #include "schedule/fixture.h"
+#include "schedule/peaks.h"
+#include "schedule/traffic.h"
 
 /* Of a block's program that is done in parts, the first counts. */
 static int count(const ech_list *list, ech_step_kind kind)

@@ -13,6 +13,7 @@
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/near.h"
+#include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
 static double seconds(void)

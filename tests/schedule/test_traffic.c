@@ -11,6 +11,7 @@
 
 #include "check/check.h"
 #include "schedule/fixture.h"
+#include "schedule/traffic.h"
 
 enum { B = 2, T = 16, C = 16, H = 4, V = 52, L = 3, M = 4, ITEM = 4 };
 

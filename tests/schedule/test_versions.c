@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "schedule/fixture.h"
+#include "schedule/peaks.h"
 
 static int most(int a, int b)
 {

@@ -11,6 +11,7 @@
 
 #include "check/check.h"
 #include "schedule/fixture.h"
+#include "schedule/peaks.h"
 
 /* As large as the model, whatever the tokens; named here once more, on purpose. */
 static bool is_of_model(ech_memory_kind kind)

@@ -21,6 +21,7 @@
 
 #include "schedule/fixture.h"
 #include "schedule/near.h"
+#include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
 enum { LAYERS = 2, MOST_BLOCKS = 32 };

@@ -5,6 +5,9 @@
 #include <jansson.h>
 
 #include "app/plan/report.h"
+#include "schedule/calendar.h"
+#include "schedule/peaks.h"
+#include "schedule/traffic.h"
 
 enum { VERSION = 1 };
 

@@ -7,6 +7,7 @@
 #define ECH_APP_PLAN_REPORT_H
 
 #include "app/setup/setup.h"
+#include "schedule/traffic.h"
 #include "simulate/simulate.h"
 
 /* How much is planned. One rank of each class always has a full plan: all lists, and memory. The other ranks have plans

@@ -9,6 +9,8 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
+#include "schedule/peaks.h"
+#include "schedule/traffic.h"
 
 enum { MOST_ROWS = 8, MOST_KINDS = 4 };
 

@@ -8,6 +8,7 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
+#include "schedule/calendar.h"
 
 enum {
     MOST_ROWS = 8,

@@ -3,6 +3,7 @@
  * From a run directory to the page.
  */
 #include "app/report/report.h"
+#include "schedule/peaks.h"
 
 #include <stdlib.h>
 #include <string.h>

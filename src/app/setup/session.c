@@ -8,6 +8,7 @@
 #include "app/setup/setup.h"
 #include "base/log.h"
 #include "check/check.h"
+#include "schedule/peaks.h"
 
 /* The working memory at its peak, by kind. */
 static void print_working(const ech_plan *plan, ech_text *out)

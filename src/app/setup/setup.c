@@ -3,6 +3,7 @@
  * From a run file to a design, a plan and a session.
  */
 #include "app/setup/setup.h"
+#include "schedule/calendar.h"
 
 #include <string.h>
 

@@ -13,6 +13,7 @@
 #include "app/train/trainer.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "schedule/calendar.h"
 
 /* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. */
 static const char *fixed_by_schedule(const ech_config *saved, const ech_config *now)

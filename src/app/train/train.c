@@ -3,6 +3,7 @@
  * The training loop of one rank. The calendar says which list runs after which training step.
  */
 #include "app/train/train.h"
+#include "schedule/calendar.h"
 
 #include <signal.h>
 #include <stdatomic.h>

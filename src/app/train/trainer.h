@@ -9,6 +9,7 @@
 #include "app/trace/trace.h"
 #include "app/train/progress.h"
 #include "app/train/train.h"
+#include "schedule/calendar.h"
 
 /* ech_train_rank (train.c) sets comm, design, config, lock and began_at, and releases what ech_trainer_begin made. */
 typedef struct ech_trainer {

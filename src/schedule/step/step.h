@@ -12,6 +12,18 @@
 #include "schedule/traffic.h"
 #include "schedule/work.h"
 
+/* How steps add to their rank's traffic. */
+typedef struct ech_traffic_count {
+    const ech_plan *plan;
+    const ech_list *list;
+    ech_membership of[ECH_GROUPS]; /* the rank's */
+    ech_traffic *traffic;          /* [ECH_TRAFFIC_AXES]; what is counted is added to it */
+} ech_traffic_count;
+
+/* Adds `calls` of a collective over a group. */
+void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
+                           int64_t calls);
+
 /* The arguments of `work` and `seconds`. */
 typedef struct ech_step_query {
     const ech_plan *plan;

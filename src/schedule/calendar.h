@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CALENDAR says which list runs after which training step.
+ */
+#ifndef ECH_SCHEDULE_CALENDAR_H
+#define ECH_SCHEDULE_CALENDAR_H
+
+#include "schedule/schedule.h"
+
+typedef struct ech_calendar {
+    int64_t steps;                                   /* training steps of the run */
+    int64_t validate_every, check_every, save_every; /* training steps; 0: at the end only */
+    bool validates;                                  /* there are samples to validate on */
+} ech_calendar;
+ech_calendar ech_calendar_of(const ech_config *config);
+/* Whether a checkpoint is due before the end of training: only then does a snapshot save time. */
+bool ech_calendar_saves_amid(const ech_calendar *calendar);
+/* Whether the list runs when `step` training steps of the run are done. False for INIT and GENERATE. */
+bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t step);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A STEP is what a rank does on one lane without waiting in between: part of a block's program, a message, a sum over
+ * ranks. It is plain data; its kind is a row of steps.def. Texts are appended to `out`, the caller's.
+ */
+#ifndef ECH_SCHEDULE_STEPS_H
+#define ECH_SCHEDULE_STEPS_H
+
+#include "comm/collective.h"
+#include "layer/layer.h"
+#include "layout/layout.h"
+
+typedef enum __attribute__((packed)) ech_lane {
+#define X(name, text, meaning) ECH_LANE_##name,
+#include "schedule/lanes.def"
+#undef X
+    ECH_LANES
+} ech_lane;
+
+typedef enum __attribute__((packed)) ech_step_kind {
+#define X(name, ...) ECH_STEP_##name,
+#include "schedule/steps.def"
+#undef X
+    ECH_STEPS
+} ech_step_kind;
+
+const char *ech_lane_name(ech_lane lane);
+const char *ech_step_name(ech_step_kind kind);
+
+/* Kinds of bars in timelines, in colours that colour-blind readers can tell apart. */
+typedef enum ech_bar_kind {
+#define X(name, text, colour, meaning) ECH_BAR_##name,
+#include "schedule/bars.def"
+#undef X
+    ECH_BAR_KINDS
+} ech_bar_kind;
+
+const char *ech_bar_kind_text(ech_bar_kind kind);    /* "F" */
+const char *ech_bar_kind_colour(ech_bar_kind kind);  /* "#56b4e9" */
+const char *ech_bar_kind_meaning(ech_bar_kind kind); /* "forward" */
+
+/* Plans of many ranks have millions: what is small is a byte. */
+typedef struct ech_step {
+    ech_step_kind kind;
+    ech_lane lane;
+    ech_layout_group group;    /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
+    ech_phase phase;           /* of F, B, W, R, COLLECTIVE: which of the block's programs */
+    ech_collective collective; /* of COLLECTIVE */
+    bool is_part;              /* of F, B, W, R: other steps run other calls of the program */
+    bool maximum;              /* REDUCE takes the maximum, not the sum */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; of LOAD
+     * `micro` is the micro-batch's first. Else -1. */
+    int chunk, micro, block;
+    int turn; /* training step within the list */
+    /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when
+     * the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
+    int version;
+    int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
+    int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
+    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE and HASH */
+    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
+    /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
+     * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
+     * this stage, each of which received a shard. */
+    int first_call, calls;
+    int first_after, afters;    /* in list.after: earlier steps that must have ended */
+    int first_access, accesses; /* in list.access */
+    int scratch;                /* value: scratch, or of LOAD its staging; -1: none */
+    int tick;                   /* the first of its ticks (ech_step_ticks) */
+} ech_step;
+
+/* A channel is a group on a lane. Collectives of one channel run one after the other; those of two may overlap. */
+enum { ECH_CHANNELS = ECH_GROUPS * ECH_LANES };
+static inline int ech_step_channel(const ech_step *step)
+{
+    return (int)step->group * ECH_LANES + (int)step->lane;
+}
+static inline ech_layout_group ech_channel_group(int channel)
+{
+    return (ech_layout_group)(channel / ECH_LANES);
+}
+
+/* What a step does with parameters and their gradients. All uses but the first two work on one bucket. */
+typedef enum ech_params_use {
+    ECH_PARAMS_NOTHING,
+    ECH_PARAMS_READ, /* computes with a version of the weights */
+    ECH_PARAMS_SUM,  /* sums gradients over ranks */
+    ECH_PARAMS_NORM, /* sums squares of gradients */
+    ECH_PARAMS_COPY, /* STASH: copies the newest version to the slot of the next one */
+    ECH_PARAMS_STATISTICS,
+    ECH_PARAMS_FOLD,  /* folds statistics over ranks */
+    ECH_PARAMS_UPDATE /* makes the next version */
+} ech_params_use;
+
+ech_params_use ech_step_params(const ech_step *step);
+ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
+/* The phase of a block that steps of this kind run; -1: they run none. */
+int ech_step_kind_phase(ech_step_kind kind);
+/* How many ticks the step has: one for each call of a layer, at least one. */
+int ech_step_ticks(const ech_step *step);
+
+/* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
+ * direction. Among messages of one kind (activations or gradients) from one rank to another across one boundary, the
+ * n-th send meets the n-th receive. */
+int ech_step_boundary(const ech_step *step);
+/* The number of the queue on which the step's work is put: its lane; of messages one behind all lanes, of its boundary
+ * and kind (activations or gradients), since they wait for no others. */
+int ech_step_queue(const ech_step *step);
+bool ech_step_sends(const ech_step *step);
+bool ech_step_receives(const ech_step *step);
+/* The same for a kind of step. */
+bool ech_step_kind_sends(ech_step_kind kind);
+bool ech_step_kind_receives(ech_step_kind kind);
+/* Whether messages of this kind have gradients, not activations. */
+bool ech_step_kind_is_gradient(ech_step_kind kind);
+/* Whether messages of this kind cross the boundary at their block's outputs, not at its inputs. */
+bool ech_step_kind_is_at_output(ech_step_kind kind);
+/* Whether the step is collective: all members of step->group must run theirs (lanes reduce and collective). */
+bool ech_step_gathers(const ech_step *step);
+/* Whether the step works on one bucket, step->index. */
+bool ech_step_has_bucket(const ech_step *step);
+
+/* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0 gathers; an entry of -1
+ * is no value. They are borrowed from the block. Returns how many. */
+size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
+
+/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and their type. */
+int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
+                                   ech_extent extent);
+ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
+                                  ech_types types);
+
+/* Appends "F0.3/5": F of model chunk 0, sequence chunk (`micro`) 3, block 5; or "F0.3/5[4-9]" if the step runs only
+ * calls 4 to 9 of the block's program. */
+void ech_step_print(const ech_step *step, ech_text *out);
+
+#endif
