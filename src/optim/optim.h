@@ -99,6 +99,8 @@ typedef struct ech_optimizer {
 /* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. In bf16 and fp16
  * a parameter of the compute type has a master, the last state (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
+/* Whether a state of the parameter has one number for each of its elements, in their places. */
+bool ech_state_is_element_wise(const ech_state *state, const ech_param *of);
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param);
 /* For optimizers: adds a wide state of that shape. */
 void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);

@@ -49,6 +49,14 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
     return needs;
 }
 
+bool ech_state_is_element_wise(const ech_state *state, const ech_param *of)
+{
+    bool same = state->block == 0 && state->shape.dims == of->shape.dims;
+    for (int d = 0; same && d < of->shape.dims; d++)
+        same = state->shape.size[d] == of->shape.size[d];
+    return same;
+}
+
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param)
 {
     const ech_optimizer *optimizer = ech_optimizer_of(config);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buckets: gradients that are reduced together. Parameters enter in the order in which their
- * gradients become complete (so: from the last layer to the first), and a bucket closes when it
- * holds about bucket_bytes. Li et al. 2020, arXiv:2006.15704, §3.2.3.
+ * Buckets: parameters whose gradients are reduced together (Li et al. 2020, arXiv:2006.15704, section 3.2.3). A bucket is
+ * of one block, so that it is complete, and its weights are needed, with that block; of one group; and of one type each of
+ * weights, gradients and element-wise states, which are all laid out alike. It follows from model, types, optimizer and
+ * tensor shards alone, not from the schedule: all ranks that have a block have the same ones of it, in all their plans.
  */
-#include <stdlib.h>
+#include <string.h>
 
 #include "schedule/passes.h"
 
@@ -26,23 +27,6 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
     }
 }
 
-/* The last bucket of the type, if it is of the group and not full; otherwise a new one. So matrices and vectors, whose
- * gradients may be of two types, fill buckets side by side. */
-static int find_open(ech_plan *plan, ech_layout_group group, ech_dtype dtype,
-                     const ech_config *config)
-{
-    int last = (int)plan->bucket.n - 1;
-    while (last >= 0 && plan->bucket.at[last].dtype != dtype) last--;
-    bool open = last >= 0 && plan->bucket.at[last].group == group &&
-                ech_plan_bucket_bytes(plan, last) < config->parallel.bucket_bytes;
-    if (open) return last;
-    ECH_PUSH(plan->bucket, (ech_bucket){.dtype = dtype,
-                                        .wire = ech_layout_wire(config, dtype),
-                                        .group = group,
-                                        .value = -1});
-    return (int)plan->bucket.n - 1;
-}
-
 int64_t ech_plan_padding(const ech_plan *plan, int param)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
@@ -50,70 +34,83 @@ int64_t ech_plan_padding(const ech_plan *plan, int param)
     return ech_align(elements, plan->part / NARROWEST) - elements;
 }
 
+/* A bucket that is empty, of the kind that the parameter goes to. */
+static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *config)
+{
+    const ech_param *of = &plan->model->param.at[param];
+    ech_dtype dtype = ech_plan_gradient_dtype(plan, param);
+    ech_bucket kind = {.block = of->block,
+                       .weights = ech_plan_param_dtype(plan, param),
+                       .dtype = dtype,
+                       .wire = ech_layout_wire(config, dtype),
+                       .group = ech_layout_addends(plan->layout, plan->model, param),
+                       .value = -1};
+    ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
+    for (int i = 0; i < needs.states; i++)
+        if (ech_state_is_element_wise(&needs.state[i], of))
+            kind.state[kind.states++] = (struct ech_flat_state){
+                .name = needs.state[i].name, .dtype = ech_plan_state_dtype(plan, &needs.state[i])};
+    return kind;
+}
+
+static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
+{
+    bool same = bucket->weights == kind->weights && bucket->dtype == kind->dtype &&
+                bucket->group == kind->group && bucket->states == kind->states;
+    for (int i = 0; same && i < kind->states; i++)
+        same = bucket->state[i].dtype == kind->state[i].dtype &&
+               strcmp(bucket->state[i].name, kind->state[i].name) == 0;
+    return same;
+}
+
+/* The block's last bucket of the kind, if `elements` more are not too many; otherwise a new one. */
+static int find_open(ech_plan *plan, const ech_bucket *kind, int64_t elements, int64_t most_bytes)
+{
+    int b = (int)plan->bucket.n - 1;
+    while (b >= 0 && plan->bucket.at[b].block == kind->block &&
+           !is_of_kind(&plan->bucket.at[b], kind))
+        b--;
+    if (b >= 0 && plan->bucket.at[b].block == kind->block &&
+        (plan->bucket.at[b].elements + elements) * (int64_t)ech_dtype_bytes(kind->dtype) <=
+            most_bytes)
+        return b;
+    ECH_PUSH(plan->bucket, *kind);
+    return (int)plan->bucket.n - 1;
+}
+
 static void put(ech_plan *plan, int param, const ech_config *config)
 {
     ech_plan_param *p = &plan->param[param];
-    p->bucket = find_open(plan, ech_layout_addends(plan->layout, plan->model, param),
-                          ech_plan_gradient_dtype(plan, param), config);
+    ech_bucket kind = kind_of(plan, param, config);
+    int64_t padding = ech_plan_padding(plan, param);
+    p->bucket = find_open(plan, &kind, p->elements + padding, config->parallel.bucket_bytes);
     ech_bucket *bucket = &plan->bucket.at[p->bucket];
     p->bucket_offset = bucket->elements;
     bucket->params++;
-    bucket->elements += p->elements + ech_plan_padding(plan, param);
-    bucket->padding += ech_plan_padding(plan, param);
+    bucket->elements += p->elements + padding;
+    bucket->padding += padding;
 }
 
-typedef struct readiness {
-    int step, param;
-} readiness;
-
-/* By step; of one step, from the last parameter to the first. */
-static int by_step(const void *a, const void *b)
+/* Lists the parameters, one bucket after the other. */
+static void list_params(ech_plan *plan)
 {
-    const readiness *x = a, *y = b;
-    if (x->step != y->step) return x->step < y->step ? -1 : 1;
-    return x->param > y->param ? -1 : x->param < y->param;
-}
-
-/* Numbers the buckets by when they are complete, and lists their parameters one bucket after the other. */
-static void order_buckets(ech_plan *plan, const readiness *ready, size_t n)
-{
-    size_t buckets = plan->bucket.n;
-    ECH_FREED int *left = ech_calloc(buckets + 1, sizeof *left);
-    ECH_FREED int *number = ech_calloc(buckets + 1, sizeof *number);
-    ECH_FREED ech_bucket *old = ech_calloc(buckets + 1, sizeof *old);
-    int complete = 0, params = 0;
-    for (size_t b = 0; b < buckets; b++) {
-        old[b] = plan->bucket.at[b];
-        left[b] = old[b].params;
+    int params = 0;
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        plan->bucket.at[b].first_param = params;
+        params += plan->bucket.at[b].params;
+        plan->bucket.at[b].params = 0;
     }
-    for (size_t i = 0; i < n; i++) {
-        int b = plan->param[ready[i].param].bucket;
-        if (--left[b] > 0) continue;
-        old[b].first_param = params;
-        params += old[b].params;
-        number[b] = complete;
-        plan->bucket.at[complete++] = old[b];
-    }
-    for (size_t i = 0; i < n; i++) ECH_PUSH(plan->bucket_param, -1);
-    for (size_t i = 0; i < n; i++) {
-        ech_plan_param *p = &plan->param[ready[i].param];
-        ech_bucket *bucket = &old[p->bucket];
-        plan->bucket_param.at[bucket->first_param++] = ready[i].param;
-        p->bucket = number[p->bucket];
+    for (int i = 0; i < params; i++) ECH_PUSH(plan->bucket_param, -1);
+    for (int p = 0; p < (int)plan->model->param.n; p++) {
+        if (plan->param[p].bucket < 0) continue;
+        ech_bucket *bucket = &plan->bucket.at[plan->param[p].bucket];
+        plan->bucket_param.at[bucket->first_param + bucket->params++] = p;
     }
 }
 
-void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config)
+void ech_pass_bucket(ech_plan *plan, const ech_config *config)
 {
-    size_t params = plan->model->param.n, n = 0;
-    int *last = ech_calloc(params * (size_t)list->turns + 1, sizeof *last);
-    readiness *ready = ech_calloc(params + 1, sizeof *ready);
-    ech_list_last_writers(plan, list, last);
-    for (size_t p = 0; p < params; p++)
-        if (last[p] >= 0) ready[n++] = (readiness){last[p], (int)p};
-    qsort(ready, n, sizeof *ready, by_step);
-    for (size_t i = 0; i < n; i++) put(plan, ready[i].param, config);
-    order_buckets(plan, ready, n);
-    free(ready);
-    free(last);
+    for (int p = 0; p < (int)plan->model->param.n; p++)
+        if (plan->param[p].elements) put(plan, p, config);
+    list_params(plan);
 }

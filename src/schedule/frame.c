@@ -20,13 +20,15 @@ typedef struct framing {
     int *from_after, *now;
     size_t n;
     /* Buckets by the lowered step that completes them, as turn * buckets + bucket: the step's first, the next of the same
-     * step, ascending; -1: none. */
+     * step, descending; -1: none. */
     int *first_ready, *next_ready; /* [n], [turns * buckets] */
     int *last_ready;               /* [turns]: the last such step */
-    int *reduced;                  /* [buckets]: its reduction in this turn, or -1 */
-    int turn;                      /* of the steps being added */
-    bool loads;                    /* some block of the rank has values that LOAD writes */
-    int loaded;                    /* micro-batches that are loaded, over all turns */
+    int *order;                    /* [ordered] the turn's buckets, as they become complete */
+    int ordered;
+    int *reduced; /* [buckets]: its reduction in this turn, or -1 */
+    int turn;     /* of the steps being added */
+    bool loads;   /* some block of the rank has values that LOAD writes */
+    int loaded;   /* micro-batches that are loaded, over all turns */
 } framing;
 
 static bool is_shared(const ech_plan *plan, ech_layout_group group)
@@ -125,6 +127,7 @@ static void end(framing *f)
     free(f->first_ready);
     free(f->next_ready);
     free(f->last_ready);
+    free(f->order);
     free(f->reduced);
 }
 
@@ -167,12 +170,13 @@ static void load_ahead(framing *f, const ech_step *step)
     }
 }
 
-static void add_reduction(framing *f, size_t bucket, int after)
+static void add_reduction(framing *f, int bucket, int after)
 {
     ech_layout_group group = f->plan->bucket.at[bucket].group;
+    f->order[f->ordered++] = bucket;
     f->reduced[bucket] = -1;
     if (!is_shared(f->plan, group)) return;
-    f->reduced[bucket] = add(f, ECH_STEP_REDUCE_GRADS, (int)bucket, after);
+    f->reduced[bucket] = add(f, ECH_STEP_REDUCE_GRADS, bucket, after);
     f->list->step.at[f->reduced[bucket]].group = group;
 }
 
@@ -184,7 +188,8 @@ static int add_rounds(framing *f, int b)
     for (int round = 0; round < bucket->rounds; round++) {
         int made = add(f, ECH_STEP_STATISTICS, b, folded);
         f->list->step.at[made].count = round;
-        f->list->step.at[made].version = f->turn + 1; /* the weights that UPDATE works on in place */
+        f->list->step.at[made].version =
+            f->turn + 1; /* the weights that UPDATE works on in place */
         folded = -1;
         if (!bucket->folded[round].bytes) continue;
         folded = add(f, ECH_STEP_FOLD, b, made);
@@ -196,21 +201,22 @@ static int add_rounds(framing *f, int b)
 
 static void add_update(framing *f)
 {
-    size_t buckets = f->plan->bucket.n;
     int folded = -1;
-    for (size_t b = 0; b < buckets; b++) add(f, ECH_STEP_NORM, (int)b, f->reduced[b]);
+    for (int i = 0; i < f->ordered; i++)
+        add(f, ECH_STEP_NORM, f->order[i], f->reduced[f->order[i]]);
     if (is_synchronous(f)) folded = add_reduce_turn(f, last_compute(f->list));
     int summed = add(f, ECH_STEP_NORM_SUM, -1, folded);
     /* Of a stage alone: its tensor ranks have shares. */
     if (!is_synchronous(f))
         folded = add_reduce_over(f, ECH_GROUP_TENSOR, ECH_SCALAR_SQUARES_SUM, 1, summed);
     add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
-    for (size_t b = 0; b < buckets; b++) {
+    for (int i = 0; i < f->ordered; i++) {
+        int b = f->order[i];
         if (f->plan->versions > 1) {
-            int stash = add(f, ECH_STEP_STASH, (int)b, -1);
+            int stash = add(f, ECH_STEP_STASH, b, -1);
             f->list->step.at[stash].version = f->turn;
         }
-        int update = add(f, ECH_STEP_UPDATE, (int)b, add_rounds(f, (int)b));
+        int update = add(f, ECH_STEP_UPDATE, b, add_rounds(f, b));
         f->list->step.at[update].version = f->turn + 1;
     }
 }
@@ -219,16 +225,17 @@ static void add_update(framing *f)
  * their turn: the stages become ready at different times, and a lane keeps its order. */
 static void reduce_ready(framing *f, int turn, size_t s)
 {
-    size_t buckets = f->plan->bucket.n;
+    int buckets = (int)f->plan->bucket.n;
     f->turn = turn;
     for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i]) {
-        size_t b = (size_t)i % buckets;
+        int b = i % buckets;
         if (f->plan->bucket.at[b].group != ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
     }
     if (f->last_ready[turn] != (int)s) return;
-    for (size_t b = 0; b < buckets; b++)
+    for (int b = 0; b < buckets; b++)
         if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
     add_update(f);
+    f->ordered = 0;
     f->list->updates++;
 }
 
@@ -240,6 +247,7 @@ static void find_ready(framing *f, const int *last)
     f->first_ready = ech_calloc(f->n + 1, sizeof *f->first_ready);
     f->next_ready = ech_calloc(buckets * turns + 1, sizeof *f->next_ready);
     f->last_ready = ech_calloc(turns, sizeof *f->last_ready);
+    f->order = ech_calloc(buckets + 1, sizeof *f->order);
     f->reduced = ech_calloc(buckets + 1, sizeof *f->reduced);
     for (size_t t = 0; t < turns; t++)
         for (size_t p = 0; p < params; p++) {
@@ -250,7 +258,7 @@ static void find_ready(framing *f, const int *last)
             if (step > f->last_ready[t]) f->last_ready[t] = step;
         }
     for (size_t s = 0; s < f->n; s++) f->first_ready[s] = -1;
-    for (size_t i = buckets * turns; i-- > 0;) {
+    for (size_t i = 0; i < buckets * turns; i++) {
         f->next_ready[i] = f->first_ready[ready[i]];
         f->first_ready[ready[i]] = (int)i;
     }

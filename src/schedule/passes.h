@@ -58,9 +58,8 @@ bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state);
 void ech_pass_statistics(ech_plan *plan);
 /* Adds a persistent value; `index`: as in ech_value. Returns its number. */
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes);
-/* Assigns parameters to buckets of about `bucket_bytes`, in the order in which the lowered steps complete their
- * gradients. */
-void ech_pass_bucket(ech_plan *plan, const ech_list *list, const ech_config *config);
+/* Assigns the rank's parameters to buckets of `bucket_bytes` of gradients at most, or of one parameter. */
+void ech_pass_bucket(ech_plan *plan, const ech_config *config);
 /* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates between and after. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);

@@ -89,6 +89,8 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     size_t params = plan->model->param.n;
     plan->param = ech_calloc(params + 1, sizeof *plan->param);
     for (size_t i = 0; i < params; i++) plan_param(plan, request, (int)i);
+    ech_pass_bucket(plan, request->config);
+    ech_pass_statistics(plan);
     int64_t rows = forward_only ? 1 : plan->schedule->turns;
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
     plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0, rows * row_bytes);
@@ -120,12 +122,10 @@ typedef struct ordered {
     int *version;
 } ordered;
 
-static void plan_training(ech_plan *plan, const ech_config *config, const ordered *train)
+static void plan_training(ech_plan *plan, const ordered *train)
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     ech_pass_lower(plan, list, &train->order, train->version);
-    ech_pass_bucket(plan, list, config);
-    ech_pass_statistics(plan);
     ech_pass_frame_training(plan, list);
 }
 
@@ -202,7 +202,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
 
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
-    if (!request->forward_only) plan_training(plan, request->config, train);
+    if (!request->forward_only) plan_training(plan, train);
     if (request->outline && !request->forward_only) return;
     ech_list_add(&plan->list[ECH_LIST_INIT], ECH_STEP_INIT);
     plan_save(plan, &plan->list[ECH_LIST_SAVE]);

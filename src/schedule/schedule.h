@@ -232,15 +232,23 @@ ech_status ech_segments_check(const ech_config *config, const ech_model *model,
 
 /* ---- plans ---- */
 
-/* Gradients that are reduced together; contiguous, in the order in which they become ready. */
+/* Parameters of one block whose gradients are reduced together, in the model's order; what is kept of them element by
+ * element is contiguous. */
 typedef struct ech_bucket {
+    int block;               /* the first that uses its parameters (ech_param.block) */
     int first_param, params; /* its parameters are a range of plan.bucket_param */
     int64_t elements;        /* of this rank's shards, each with its padding (ech_plan_padding) */
     int64_t padding;         /* of these */
+    ech_dtype weights;       /* type of all its weights */
     ech_dtype dtype;         /* of all its gradients */
     ech_dtype wire;          /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group;  /* over which it is reduced */
     int value;               /* in the train list */
+    int states;              /* that are element-wise; each of its parameters has them */
+    struct ech_flat_state {
+        const char *name; /* ech_state.name */
+        ech_dtype dtype;
+    } state[ECH_MAX_STATES]; /* [states] */
     /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies side by side. */
     int rounds;
     int64_t statistics_bytes;
@@ -296,9 +304,9 @@ typedef struct ech_plan {
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
     ECH_LIST(ech_plan_statistic) statistic; /* likewise */
-    ECH_LIST(ech_bucket) bucket;
-    ECH_LIST(int) bucket_param; /* parameters, bucket by bucket */
-    int64_t norm_partials;      /* partial sums of squares of this rank's gradients */
+    ECH_LIST(ech_bucket) bucket;            /* of what this rank holds, in the model's order */
+    ECH_LIST(int) bucket_param;             /* parameters, bucket by bucket */
+    int64_t norm_partials;                  /* partial sums of squares of this rank's gradients */
     /* Weight versions that are held, each in a slot: version k, in updates since the training began or was resumed, is
      * in slot k mod versions. */
     int versions;

@@ -61,8 +61,8 @@ static int last_writer(const ech_plan *plan, const ech_list *list, int bucket)
     return last;
 }
 
-/* Li et al. 2020: as many reductions as buckets, in reverse order of parameters, each behind the last
- * backward that adds to it, the first long before the last backward. */
+/* Li et al. 2020: as many reductions as buckets, each behind the last backward that adds to it, those of the last blocks
+ * first, long before the last backward. Norms and updates are in the same order. */
 static void test_buckets(void **state)
 {
     (void)state;
@@ -74,12 +74,17 @@ static void test_buckets(void **state)
     int last_w = 0;
     for (size_t s = 0; s < list->step.n; s++)
         if (list->step.at[s].kind == ECH_STEP_BACKWARD_WEIGHT) last_w = (int)s;
-    assert_true(find(list, ECH_STEP_REDUCE_GRADS, 0) < last_w - 4);
-    int block_before = 1000;
-    for (size_t i = 0; i < plan->bucket_param.n; i++) {
-        int block = f.of.model->param.at[plan->bucket_param.at[i]].block;
-        assert_true(block <= block_before);
-        block_before = block;
+    assert_true(find(list, ECH_STEP_REDUCE_GRADS, -1) < last_w - 4);
+    static const ech_step_kind kinds[] = {ECH_STEP_REDUCE_GRADS, ECH_STEP_NORM, ECH_STEP_UPDATE};
+    for (int k = 0; k < 3; k++) {
+        int block_before = 1000;
+        assert_int_equal(count(list, kinds[k]), (int)plan->bucket.n);
+        for (int s = 0; s < (int)list->step.n; s++) {
+            if (list->step.at[s].kind != kinds[k]) continue;
+            int block = plan->bucket.at[list->step.at[s].index].block;
+            assert_true(block <= block_before);
+            block_before = block;
+        }
     }
     /* Accumulation: only the last micro-batch's backwards are followed by reductions. */
     for (size_t s = 0; s < list->step.n; s++) {
@@ -120,6 +125,95 @@ static void test_hidden_reductions(void **state)
         }
         assert_int_equal(norms, (int)f.plan[0]->bucket.n);
         fixture_free(&f);
+    }
+}
+
+/* ---- what a bucket is of ---- */
+
+/* Whether two parameters of a rank may share a bucket: block, group, types, and what the optimizer keeps of each element. */
+static bool may_share(const ech_plan *plan, const ech_config *config, int a, int b)
+{
+    const ech_param *one = &plan->model->param.at[a], *other = &plan->model->param.at[b];
+    ech_optimizer_needs x = ech_optimizer_needs_of(config, one);
+    ech_optimizer_needs y = ech_optimizer_needs_of(config, other);
+    bool same = one->block == other->block && x.states == y.states &&
+                ech_plan_param_dtype(plan, a) == ech_plan_param_dtype(plan, b) &&
+                ech_plan_gradient_dtype(plan, a) == ech_plan_gradient_dtype(plan, b) &&
+                ech_layout_addends(plan->layout, plan->model, a) ==
+                    ech_layout_addends(plan->layout, plan->model, b);
+    for (int i = 0; same && i < x.states; i++) same = strcmp(x.state[i].name, y.state[i].name) == 0;
+    return same;
+}
+
+static int64_t bytes_of(const ech_plan *plan, int param)
+{
+    return (plan->param[param].elements + ech_plan_padding(plan, param)) *
+           (int64_t)ech_dtype_bytes(ech_plan_gradient_dtype(plan, param));
+}
+
+/* Each in the model's order, full, and of what may share a bucket; numbered by their first parameters. */
+static void check_composition(const ech_plan *plan, const ech_config *config)
+{
+    int before = -1;
+    for (int i = 0; i < (int)plan->bucket.n; i++) {
+        const ech_bucket *bucket = &plan->bucket.at[i];
+        const int *params = &plan->bucket_param.at[bucket->first_param];
+        assert_true(params[0] > before);
+        before = params[0];
+        assert_int_equal(bucket->block, plan->model->param.at[params[0]].block);
+        assert_true(bucket->params == 1 ||
+                    ech_plan_bucket_bytes(plan, i) <= config->parallel.bucket_bytes);
+        for (int k = 1; k < bucket->params; k++) {
+            assert_true(params[k] > params[k - 1]);
+            assert_true(may_share(plan, config, params[0], params[k]));
+        }
+        for (int p = params[bucket->params - 1] + 1; p < (int)plan->model->param.n; p++)
+            if (plan->param[p].bucket >= 0 && may_share(plan, config, params[0], p)) {
+                assert_true(ech_plan_bucket_bytes(plan, i) + bytes_of(plan, p) >
+                            config->parallel.bucket_bytes);
+                break;
+            }
+    }
+}
+
+static void expect_same_buckets(const ech_plan *whole, const ech_plan *part)
+{
+    for (size_t p = 0; p < part->model->param.n; p++) {
+        const ech_plan_param *a = &whole->param[p], *b = &part->param[p];
+        if (b->bucket < 0) continue;
+        assert_int_equal(a->bucket_offset, b->bucket_offset);
+        assert_int_equal(whole->bucket.at[a->bucket].elements, part->bucket.at[b->bucket].elements);
+        assert_int_equal(whole->bucket.at[a->bucket].params, part->bucket.at[b->bucket].params);
+    }
+}
+
+/* The buckets of a block are the same on one rank, in a pipeline's stages, and in plans that only run forwards. */
+static void test_bucket_composition(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"optimizer.name=adamw",
+                                        "optimizer.name=muon optimizer.momentum=0.9",
+                                        "optimizer.name=adafactor",
+                                        "optimizer.name=adamw parallel.bucket_bytes=1",
+                                        "optimizer.name=sm3 parallel.bucket_bytes=1MiB"};
+    for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
+        fixture f[2];
+        for (int i = 0; i < 2; i++) {
+            ech_config *config = sample_config("llama");
+            sample_set(config, words[w]);
+            config->parallel.pipeline = 1 + i;
+            f[i] = fixture_plan(config, 1 + i);
+        }
+        const ech_plan *whole = f[0].plan[0];
+        check_composition(whole, f[0].of.config);
+        for (int rank = 0; rank < 2; rank++) expect_same_buckets(whole, f[1].plan[rank]);
+        ech_plan_request request = fixture_request(&f[0], 0);
+        request.forward_only = true;
+        ech_plan *forward = ech_plan_create(&request);
+        assert_int_equal(forward->bucket.n, whole->bucket.n);
+        expect_same_buckets(whole, forward);
+        ech_plan_destroy(forward);
+        for (int i = 0; i < 2; i++) fixture_free(&f[i]);
     }
 }
 
@@ -244,7 +338,8 @@ static void test_checker_finds_faults(void **state)
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
 
-    int norm = find(list, ECH_STEP_NORM, 0), reduce = find(list, ECH_STEP_REDUCE_GRADS, 0);
+    int reduce = find(list, ECH_STEP_REDUCE_GRADS, -1), bucket = list->step.at[reduce].index;
+    int norm = find(list, ECH_STEP_NORM, bucket);
     list->step.at[norm].afters = 0;
     expect_rejected(plan, "does not wait for the reduction");
     list->step.at[norm].afters = 1;
@@ -253,10 +348,10 @@ static void test_checker_finds_faults(void **state)
     expect_rejected(plan, "does not wait for the gradients");
     list->step.at[reduce].afters = 1;
 
-    int second = find(list, ECH_STEP_REDUCE_GRADS, 1);
-    list->step.at[second].index = 0;
+    int second = find(list, ECH_STEP_REDUCE_GRADS, bucket - 1);
+    list->step.at[second].index = bucket;
     expect_rejected(plan, "a second time");
-    list->step.at[second].index = 1;
+    list->step.at[second].index = bucket - 1;
 
     int *after = &list->after.at[list->step.at[norm].first_after], was = *after;
     *after = norm + 3;
@@ -395,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_one_rank_runs_a_schedule_too),
         cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_hidden_reductions),
+        cmocka_unit_test(test_bucket_composition),
         cmocka_unit_test(test_bucket_geometry),
         cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_memory_is_flat_in_micro_batches),

@@ -30,8 +30,7 @@ static void end_row(int ranks, ech_text *out)
 
 static void print_buckets(const ech_plan *plan, ech_text *out)
 {
-    ech_text_append(out, "buckets     %zu of gradients, in the order in which they are ready\n",
-                    plan->bucket.n);
+    ech_text_append(out, "buckets     %zu of gradients, each of one block\n", plan->bucket.n);
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         if (b == MOST_ROWS - 1 && plan->bucket.n > MOST_ROWS) {
