@@ -3,7 +3,8 @@
 # fuzzers see only the processor, so their builds go without.
 set(ECH_CUDA "AUTO" CACHE STRING "the device cuda: ON, OFF, or AUTO, where CUDA's compiler is found")
 set_property(CACHE ECH_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(ECH_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "of GPUs, as CMAKE_CUDA_ARCHITECTURES; the last also as PTX for those that come")
+# One, for the time that a build takes: code for sm_80, and its PTX, which the driver of a newer GPU translates when a run starts, and keeps.
+set(ECH_CUDA_ARCHITECTURES "80" CACHE STRING "of GPUs, as CMAKE_CUDA_ARCHITECTURES: 80, native, 80-real;90 ...")
 
 set(ECH_HAS_CUDA OFF)
 if(ECH_CUDA STREQUAL "ON" OR (ECH_CUDA STREQUAL "AUTO" AND NOT ECH_SANITIZE AND NOT ECH_FUZZ))
@@ -22,6 +23,9 @@ if(ECH_CUDA STREQUAL "ON" OR (ECH_CUDA STREQUAL "AUTO" AND NOT ECH_SANITIZE AND 
   else()
     set(CMAKE_CUDA_ARCHITECTURES ${ECH_CUDA_ARCHITECTURES})
     set(CMAKE_CUDA_STANDARD 17)
+    if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER AND CMAKE_C_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
+    endif()
     enable_language(CUDA)
     set(ECH_HAS_CUDA ON)
   endif()

@@ -187,7 +187,7 @@ void *ech_transfer_reach(const ech_request *request, const void *data)
 ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_device *device,
                                  int ranks)
 {
-    bool moves = device->is_immediate || device->reach || backend->data;
+    bool moves = ech_device_is_processor(device) || backend->data;
     if (moves || ranks == 1) return ECH_OK;
     ECH_FAIL(ECH_EUNSUPPORTED,
              "parallel.comm = %s does not send memory of parallel.device = %s; set parallel.comm = "

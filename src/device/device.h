@@ -84,6 +84,12 @@ static inline void *ech_device_reach(const ech_device *device, const void *addre
     return device->reach ? device->reach(address) : (void *)(uintptr_t)address;
 }
 
+/* Whether the processor computes with it: then functions on queues, and transports, find its memory by `reach`. */
+static inline bool ech_device_is_processor(const ech_device *device)
+{
+    return device->is_immediate || device->reach;
+}
+
 /* Waits for what is on the queue. Errors: a fault on the device. */
 ech_status ech_device_settle(const ech_device *device, ech_queue *queue);
 /* Copies behind what is on the queue, and waits for it. */

@@ -88,7 +88,8 @@ static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
 /* NULL where the host touches device memory. */
 static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
 {
-    return exec->device->reach ? &exec->copier[thread] : NULL;
+    const ech_device *device = exec->device;
+    return device->reach || !device->is_immediate ? &exec->copier[thread] : NULL;
 }
 
 /* data: what this rank has; NULL: no boxes. */

@@ -60,6 +60,7 @@ void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes)
 {
+    if (context->device && !ech_device_is_processor(context->device)) return;
     if (context->device) memory = ech_device_reach(context->device, memory);
     uintptr_t first = ((uintptr_t)memory + PAGE - 1) / PAGE,
               end = ((uintptr_t)memory + bytes) / PAGE;

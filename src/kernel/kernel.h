@@ -56,7 +56,8 @@ void ech_kernel_context_bind(const ech_kernel_context *context, const int *core)
 void ech_kernel_context_defer(ech_kernel_context *context, const struct ech_device *device,
                               struct ech_queue *queue);
 /* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as tensors are when kernels
- * compute on them. So pages are on the NUMA node that uses them, and kernels have no page faults. */
+ * compute on them. So pages are on the NUMA node that uses them, and kernels have no page faults. Of a device that is not the
+ * processor nothing is touched. */
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);
 
 /* Which rows (tokens) of the whole tensor a view has. A rank may have a part of each sample's tokens: one
@@ -221,8 +222,6 @@ const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype);
 /* The table by which a device computes (device.def). NULL as of ech_kernels_fast. */
 const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype);
-/* The name of the first row that a table lacks in this build; NULL: it computes. */
-const char *ech_kernels_lack(const ech_kernels *kernels);
 /* For what a table's scratch is: "avx512", "sm_80". Call ech_isa_decide first. */
 const char *ech_kernels_architecture(const ech_kernels *kernels);
 

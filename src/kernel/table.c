@@ -195,15 +195,6 @@ const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype)
     return tables[t].of(dtype);
 }
 
-const char *ech_kernels_lack(const ech_kernels *kernels)
-{
-#define X(name, ...)                                                                               \
-    if (!kernels->name) return #name;
-#include "kernel/kernel.def"
-#undef X
-    return NULL;
-}
-
 const char *ech_kernels_architecture(const ech_kernels *kernels)
 {
     ech_isa isa = ECH_ISA_PORTABLE;

@@ -105,35 +105,19 @@ static ech_status check_directories(const ech_config *config)
     return status;
 }
 
-/* Why this build on this machine cannot compute with a device in the run's type; false: it can. */
-static bool lacks(const ech_config *config, const char *device, ech_text *why)
-{
-    const char *missing = ech_device_lacks(device);
-    ech_dtype dtype = ech_model_types(config).compute;
-    const char *row = ech_kernels_lack(ech_kernels_on(device, dtype));
-    if (!row) row = ech_kernels_lack(ech_kernels_on(device, dtype)->wide);
-    if (missing)
-        ech_text_append(why, "%s", missing);
-    else if (row)
-        ech_text_append(why, "this build has no kernel %s in %s for it", row,
-                        ech_dtype_name(dtype));
-    return missing || row;
-}
-
 static void resolve_device(ech_config *config)
 {
-    ECH_FREED_TEXT why = {0};
     if (config->parallel.device != ECH_DEVICE_auto) return;
-    bool is_missing = lacks(config, "cuda", &why);
-    config->parallel.device = is_missing ? ECH_DEVICE_cpu : ECH_DEVICE_cuda;
-    if (is_missing) ech_log_info("parallel.device = auto takes the CPU: %s", why.at);
+    const char *why = ech_device_lacks("cuda");
+    config->parallel.device = why ? ECH_DEVICE_cpu : ECH_DEVICE_cuda;
+    if (why) ech_log_info("parallel.device = auto takes the CPU: %s", why);
 }
 
 ech_status ech_setup_check_device(const ech_config *config, const char *instead)
 {
-    ECH_FREED_TEXT why = {0};
-    if (!lacks(config, ech_config_name(config, "parallel.device"), &why)) return ECH_OK;
-    return ech_config_complain(config, "parallel.device", "%s, or say %s", why.at, instead);
+    const char *why = ech_device_lacks(ech_config_name(config, "parallel.device"));
+    if (!why) return ECH_OK;
+    return ech_config_complain(config, "parallel.device", "%s, or say %s", why, instead);
 }
 
 ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *device,
