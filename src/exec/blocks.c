@@ -50,9 +50,7 @@ static ech_share share_of(const ech_exec *exec, int param)
     const ech_plan *plan = exec->plan;
     ech_held held =
         ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_GRADIENT, NULL);
-    ech_share share = {.counts = held.counts,
-                       .counts_in_tensor_group = held.counts_in_tensor_group,
-                       .boxes = held.boxes};
+    ech_share share = {.counts = held.counts, .boxes = held.boxes};
     share.box = ech_pool_alloc(exec->pool, (size_t)held.boxes * sizeof *share.box);
     memcpy(share.box, held.box, (size_t)held.boxes * sizeof *share.box);
     return share;
@@ -172,7 +170,7 @@ static void clear_ports(const frame *f, ech_call *call)
 /* Behind a gradient that is written anew: its memory was another value's. */
 static void clear_padding(const ech_exec *exec, int param, const ech_tensor *gradient)
 {
-    size_t bytes = (size_t)ech_plan_padding(exec->plan, param) * ech_dtype_bytes(gradient->dtype);
+    size_t bytes = (size_t)exec->plan->param[param].padding * ech_dtype_bytes(gradient->dtype);
     char *end = (char *)gradient->data + ech_tensor_bytes(gradient);
     if (bytes) exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, end, 0, bytes);
 }

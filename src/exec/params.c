@@ -155,13 +155,17 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     ech_exec_touch(exec, plan->bucket.at[step->index].value);
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
-        int64_t blocks = (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+        int64_t first, own = ech_plan_own(plan, params[i], &first);
         ech_tensor gradient = ech_exec_gradient(exec, params[i]);
-        ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64, blocks);
+        char *data = (char *)gradient.data + (size_t)first * ech_dtype_bytes(gradient.dtype);
+        ech_tensor part = ech_tensor_1d(data, gradient.dtype, own);
+        ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
+                                        (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
         if (exec->scanning)
             ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
                             plan->model->param.at[params[i]].name, &gradient);
-        plan->kernels->square_sums(exec->context, &gradient, &sums);
+        if (own == 0) continue; /* COUNT has put a zero */
+        plan->kernels->square_sums(exec->context, &part, &sums);
         ech_scalars_count_squares(exec, step->turn, params[i], &sums);
     }
     return ECH_OK;

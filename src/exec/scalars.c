@@ -92,34 +92,27 @@ static ech_tensor number(double *at)
     return ech_tensor_view(at, ECH_F64, 0, NULL);
 }
 
-/* The squares of each box of a parameter count on one rank only, in a stage's norm on one of its tensor ranks. A NaN or
- * infinity counts on all, since it might be on this rank alone, and all must know. Loss scales are powers of two: to
- * divide by one rounds nothing. */
+/* The squares of each element of a gradient count on one rank only. A NaN or infinity counts on all that look at it,
+ * since it might be on this rank alone, and all must know. Loss scales are powers of two: to divide by one rounds nothing. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums)
 {
     const ech_plan *plan = exec->plan;
     ech_scalar_row *row = ech_exec_row(exec, turn);
-    const ech_share *share = &exec->share[param];
     ech_tensor scale = number(&row->loss_scale), squares = number(&row->squares[param]);
-    plan->kernels->total(exec->context, sums, &scale, share->counts, &squares);
-    if (!is_asynchronous(exec)) return;
-    squares = number(&row->squares[plan->model->param.n + (size_t)param]);
-    plan->kernels->total(exec->context, sums, &scale, share->counts_in_tensor_group, &squares);
+    plan->kernels->total(exec->context, sums, &scale, exec->share[param].counts, &squares);
 }
 
 /* In the model's order. */
 ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *row = ech_exec_row(exec, step->turn);
-    size_t n = exec->plan->model->param.n;
-    ech_tensor squares =
-        ech_tensor_1d(row->squares + is_asynchronous(exec) * n, ECH_F64, (int64_t)n);
+    ech_tensor squares = ech_tensor_1d(row->squares, ECH_F64, (int64_t)exec->plan->model->param.n);
     ech_tensor sum = number(&row->squares_sum);
     exec->plan->kernels->total(exec->context, &squares, NULL, true, &sum);
     return ECH_OK;
 }
 
-/* Under asynchronous schedules the loss is of this replica only; squares are of all. */
+/* Under asynchronous schedules the loss is of this replica only; squares are of the stage. */
 ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
 {
     ech_scalar_row *s = ech_exec_row(exec, step->turn);

@@ -118,7 +118,7 @@ typedef struct ech_saver {
 
 /* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest of a step's work. */
 typedef struct ech_share {
-    bool counts, counts_in_tensor_group;
+    bool counts;
     int boxes;
     ech_box *box;
 } ech_share;
@@ -216,7 +216,7 @@ ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_b
 void ech_scalars_create(ech_exec *exec);
 /* ech_exec_set_token's position, to the device. */
 void ech_scalars_put_position(ech_exec *exec, const ech_step *step);
-/* NORM of one parameter: its squares, from the sums of its blocks. */
+/* NORM of one parameter: the squares of this rank's part of it, from the sums of that part's blocks. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);
 /* The turn's update: all that changes from turn to turn by its place among the scalars. */
 ech_update ech_scalars_update(const ech_exec *exec, int turn);

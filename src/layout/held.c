@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank has of a parameter: the boxes that sharding leaves it, and who of those with the same boxes counts and
- * writes them.
+ * What a rank has of a parameter: the boxes that sharding leaves it, and who of those with the same boxes count and
+ * write them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +21,12 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
 
     int copies = ech_shape_copies(shape, layout->sharding), index = here->tensor % copies;
     int replica = here->data * layout->context + here->context;
-    held.counts_in_tensor_group = index == 0;
-    held.counts = index == 0 && replica == 0 && here->stage == first;
-
-    /* The first ranks with a state's boxes as many as share a parameter's, so that one has its turn. */
+    /* The first ranks with a state's boxes as many as share a parameter's, so that one has its turn. These are all in one
+     * addend group, or no two of them. */
     int sharers = ech_shape_copies(of, layout->sharding);
+    ech_mesh addends = ech_layout_group_axes(ech_layout_addends(layout, model, param));
+    held.is_first = index == 0;
+    held.counts = index < (addends & ECH_MESH_TENSOR ? sharers : 1);
     int sharer = replica * sharers + here->tensor % sharers;
     int turn = param % (layout->replicas[here->stage] * layout->context * sharers);
     held.writes =

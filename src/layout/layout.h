@@ -133,12 +133,13 @@ typedef enum ech_held_kind {
     ECH_HELD_STATE     /* an optimizer's, whose shape may be another */
 } ech_held_kind;
 
-/* What a rank has of such a tensor. Several ranks may have the same boxes, of which one counts and one writes them. */
+/* What a rank has of such a tensor. Several ranks may have the same boxes, of which one writes them. In sums over all
+ * ranks, such as the gradient norm, the members of one addend group count them: each its shard (ech_bucket.shard). */
 typedef struct ech_held {
-    bool counts;                 /* in sums over all ranks, such as the gradient norm */
-    bool counts_in_tensor_group; /* in sums over the tensor ranks of a replica and context rank */
-    bool writes; /* into checkpoints, not of gradients; they take turns, parameter by parameter */
-    int boxes;   /* 0: the rank does not hold the parameter, or has only padding of it */
+    bool counts;   /* it is one of these members */
+    bool is_first; /* of its replica's tensor ranks that have the same boxes */
+    bool writes;   /* into checkpoints, not of gradients; they take turns, parameter by parameter */
+    int boxes;     /* 0: the rank does not hold the parameter, or has only padding of it */
     ech_box box[ECH_MOST_BOXES];
 } ech_held;
 

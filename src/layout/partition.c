@@ -92,7 +92,8 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     if ((i == 0) != (j == p->blocks)) tied = p->tied_bytes;
     double sum =
         ech_cost_reduction(&p->rates, p->wire * (bytes - tied), q * p->copies, first, last);
-    double update = ech_cost_norm(&p->rates, bytes) + ech_cost_update(&p->rates, bytes);
+    double update =
+        ech_cost_norm(&p->rates, bytes / (q * p->copies)) + ech_cost_update(&p->rates, bytes);
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
     double busy = (n - 1) * both + own.forward + fmax(own.backward, sum) + update;
     /* Over both stages, when the first is done; the other stage counts as one rank. */

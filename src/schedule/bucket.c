@@ -27,11 +27,11 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
     }
 }
 
-int64_t ech_plan_padding(const ech_plan *plan, int param)
+/* What begins at multiples of so many elements begins at those of plan.part in any type. */
+static int64_t unit_of(const ech_plan *plan)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
-    int64_t elements = plan->param[param].elements;
-    return ech_align(elements, plan->part / NARROWEST) - elements;
+    return plan->part / NARROWEST;
 }
 
 /* A bucket that is empty, of the kind that the parameter goes to. */
@@ -82,13 +82,36 @@ static void put(ech_plan *plan, int param, const ech_config *config)
 {
     ech_plan_param *p = &plan->param[param];
     ech_bucket kind = kind_of(plan, param, config);
-    int64_t padding = ech_plan_padding(plan, param);
-    p->bucket = find_open(plan, &kind, p->elements + padding, config->parallel.bucket_bytes);
+    p->padding = ech_align(p->elements, unit_of(plan)) - p->elements;
+    p->bucket = find_open(plan, &kind, p->elements + p->padding, config->parallel.bucket_bytes);
     ech_bucket *bucket = &plan->bucket.at[p->bucket];
     p->bucket_offset = bucket->elements;
     bucket->params++;
-    bucket->elements += p->elements + padding;
-    bucket->padding += padding;
+    bucket->elements += p->elements + p->padding;
+    bucket->padding += p->padding;
+}
+
+/* Cuts a bucket into equal shards, for which the padding of its last parameter is longer. */
+static void cut(ech_plan *plan, ech_bucket *bucket)
+{
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
+    int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
+    bucket->shard = ech_align((bucket->elements + m.size - 1) / m.size, unit_of(plan));
+    bucket->own = m.index * bucket->shard;
+    int64_t more = m.size * bucket->shard - bucket->elements;
+    plan->param[last].padding += more;
+    bucket->padding += more;
+    bucket->elements += more;
+}
+
+int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first)
+{
+    const ech_plan_param *p = &plan->param[param];
+    const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+    int64_t begin = bucket->own - p->bucket_offset, end = begin + bucket->shard;
+    *first = begin > 0 ? begin : 0;
+    if (end > p->elements) end = p->elements;
+    return end > *first ? end - *first : 0;
 }
 
 /* Lists the parameters, one bucket after the other. */
@@ -113,4 +136,5 @@ void ech_pass_bucket(ech_plan *plan, const ech_config *config)
     for (int p = 0; p < (int)plan->model->param.n; p++)
         if (plan->param[p].elements) put(plan, p, config);
     list_params(plan);
+    for (size_t b = 0; b < plan->bucket.n; b++) cut(plan, &plan->bucket.at[b]);
 }

@@ -6,7 +6,7 @@
  * communication is inserted.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
- * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own, and
+ * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own ranks', and
  * the fold of all turns comes at the end of the list, for READ.
  */
 #include <stdlib.h>
@@ -38,8 +38,7 @@ static bool is_shared(const ech_plan *plan, ech_layout_group group)
 
 int ech_plan_row(const ech_plan *plan)
 {
-    bool by_stage = plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
-    return (int)ECH_SCALARS + (1 + by_stage) * (int)plan->model->param.n;
+    return (int)ECH_SCALARS + (int)plan->model->param.n;
 }
 
 static int add(framing *f, ech_step_kind kind, int index, int after)
@@ -70,8 +69,7 @@ static int add_reduce(framing *f, ech_scalar first, int count, int after)
 /* Everything from STOP on: flags, losses, squares. */
 static int add_reduce_turn(framing *f, int after)
 {
-    int end = (int)ECH_SCALARS + (int)f->plan->model->param.n;
-    return add_reduce(f, ECH_SCALAR_STOP, end - (int)ECH_SCALAR_STOP, after);
+    return add_reduce(f, ECH_SCALAR_STOP, ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP, after);
 }
 
 static int last_compute(const ech_list *list)
@@ -206,9 +204,9 @@ static void add_update(framing *f)
         add(f, ECH_STEP_NORM, f->order[i], f->reduced[f->order[i]]);
     if (is_synchronous(f)) folded = add_reduce_turn(f, last_compute(f->list));
     int summed = add(f, ECH_STEP_NORM_SUM, -1, folded);
-    /* Of a stage alone: its tensor ranks have shares. */
+    /* Of a stage alone: its ranks have counted shards. */
     if (!is_synchronous(f))
-        folded = add_reduce_over(f, ECH_GROUP_TENSOR, ECH_SCALAR_SQUARES_SUM, 1, summed);
+        folded = add_reduce_over(f, ECH_GROUP_PARTIAL, ECH_SCALAR_SQUARES_SUM, 1, summed);
     add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
     for (int i = 0; i < f->ordered; i++) {
         int b = f->order[i];

@@ -74,8 +74,7 @@ typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;
 #include "schedule/scalars.def"
 #undef X
-    /* [model.param.n] of each parameter's gradient, on ranks that count it; and under asynchronous schedules, where each
-     * stage has its own norm, as many again, as the stage counts them. */
+    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own) */
     double squares[];
 } ech_scalar_row;
 
@@ -237,14 +236,18 @@ ech_status ech_segments_check(const ech_config *config, const ech_model *model,
 typedef struct ech_bucket {
     int block;               /* the first that uses its parameters (ech_param.block) */
     int first_param, params; /* its parameters are a range of plan.bucket_param */
-    int64_t elements;        /* of this rank's shards, each with its padding (ech_plan_padding) */
-    int64_t padding;         /* of these */
-    ech_dtype weights;       /* type of all its weights */
-    ech_dtype dtype;         /* of all its gradients */
-    ech_dtype wire;          /* in which they are reduced (ech_group_reduce) */
-    ech_layout_group group;  /* over which it is reduced */
-    int value;               /* in the train list */
-    int states;              /* that are element-wise; each of its parameters has them */
+    int64_t elements; /* of this rank's shards of parameters, padded; a multiple of `shard` */
+    int64_t padding;  /* of these */
+    /* The elements are cut into equal shards, one for each member of `group`, which counts its own in norms. Shards are
+     * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
+    int64_t shard;
+    int64_t own;            /* where this rank's begins */
+    ech_dtype weights;      /* type of all its weights */
+    ech_dtype dtype;        /* of all its gradients */
+    ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
+    ech_layout_group group; /* over which it is reduced */
+    int value;              /* in the train list */
+    int states;             /* that are element-wise; each of its parameters has them */
     struct ech_flat_state {
         const char *name; /* ech_state.name */
         ech_dtype dtype;
@@ -268,7 +271,10 @@ typedef struct ech_plan_param {
     int previous;          /* the same of the version before the newest */
     int bucket;            /* -1: none */
     int64_t bucket_offset; /* elements from the bucket's beginning */
-    int64_t norm_first;    /* index of its first partial sum of squares in plan.partials */
+    /* Elements behind it in its bucket, which are zero: the next parameter begins where plan.part says, in any type. So
+     * what is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
+    int64_t padding;
+    int64_t norm_first; /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
 
 /* A state of a parameter that this rank holds. */
@@ -299,7 +305,7 @@ typedef struct ech_plan {
     int threads;                    /* of the compute lane */
     ech_reduction reduction;        /* the algorithm of REDUCE_GRADS */
     int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
-    int64_t part;                   /* the same of gradients in their bucket */
+    int64_t part;                   /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
@@ -405,9 +411,8 @@ ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Whether FOLD folds it after that round. */
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
-/* Elements behind a parameter's in its bucket, which are zero: the next begins where plan.part says, in any type. So what
- * is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
-int64_t ech_plan_padding(const ech_plan *plan, int param);
+/* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
+int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);

@@ -31,8 +31,8 @@ static inline void layout_run_take_weights(const layout_run *run, const ech_comp
     const ech_model *model = c->design->model;
     double *to = run->weights;
     for (int p = 0; p < (int)model->param.n; p++) {
-        if (ech_layout_held(c->design->layout, c->design->model, rank, p, ECH_HELD_GRADIENT, NULL)
-                .counts) {
+        if (ech_layout_held(c->design->layout, c->design->model, rank, p, ECH_HELD_WEIGHTS, NULL)
+                .writes) {
             ech_tensor x = ech_exec_param(c->session.exec, p);
             memcpy(to, x.data, ech_tensor_bytes(&x));
         }

@@ -35,7 +35,9 @@ static int64_t padded(int64_t elements, ech_dtype dtype)
 }
 
 /* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. Of a
- * matrix that is neither a table nor the head Muon keeps one state. */
+ * matrix that is neither a table nor the head Muon keeps one state. Gradients, and equal shards of a bucket, begin at
+ * multiples of 64 bytes in any type. */
+enum { UNIT = 64 / 2 };
 static void expect(const ech_plan *plan, const ech_config *config, kept *k)
 {
     bool narrow = config->precision.gradients == ECH_GRADIENTS_COMPUTE;
@@ -56,14 +58,17 @@ static void expect(const ech_plan *plan, const ech_config *config, kept *k)
         k->numbers[ECH_MEMORY_GRADIENTS][matrix && narrow ? compute : ECH_F32] += n;
     }
     for (size_t b = 0; b < plan->bucket.n; b++) {
-        int64_t bytes = 0;
+        int64_t elements = 0, item = 0;
+        int members =
+            ech_layout_group_size(plan->layout, plan->model, plan->rank, plan->bucket.at[b].group);
         for (int i = 0; i < plan->bucket.at[b].params; i++) {
             int param = plan->bucket_param.at[plan->bucket.at[b].first_param + i];
             bool matrix = plan->model->param.at[param].shape.dims > 1;
-            bytes += plan->param[param].elements *
-                     (int64_t)ech_dtype_bytes(matrix && narrow ? compute : ECH_F32);
+            item = (int64_t)ech_dtype_bytes(matrix && narrow ? compute : ECH_F32);
+            elements += ech_align(plan->param[param].elements, UNIT);
         }
-        k->expected[ECH_MEMORY_GRADIENTS] += ech_align(bytes, 64);
+        int64_t shard = ech_align((elements + members - 1) / members, UNIT);
+        k->expected[ECH_MEMORY_GRADIENTS] += ech_align(members * shard * item, 64);
     }
     k->same_numbers = true;
     for (ech_memory_kind kind = ECH_MEMORY_PARAMETERS; kind <= ECH_MEMORY_GRADIENTS; kind++) {

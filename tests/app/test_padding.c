@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients that begin at a device's alignment in their bucket: what lies between them is zero when it is summed over ranks
- * and after, and losses, norms and so updates are bit for bit those of gradients without anything between.
+ * Gradients and shards that begin at a device's alignment in their bucket: what lies between them is zero when it is summed
+ * over ranks and after, and losses and so updates are bit for bit those of gradients with nothing between. Norms, which
+ * are summed by shards, agree but for their last bits, so nothing is clipped.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +36,7 @@ static void look(void *context, ech_exec *exec, const ech_step *step)
         int param = plan->bucket_param.at[bucket->first_param + i];
         ech_tensor x = ech_exec_gradient(exec, param);
         const char *end = (const char *)x.data + ech_tensor_bytes(&x);
-        int64_t bytes = ech_plan_padding(plan, param) * (int64_t)ech_dtype_bytes(x.dtype);
+        int64_t bytes = plan->param[param].padding * (int64_t)ech_dtype_bytes(x.dtype);
         for (int64_t b = 0; b < bytes; b++) t->dirty += end[b] != 0;
         t->padding += bytes;
     }
@@ -87,6 +89,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
 static void run(const char *words, trial *t)
 {
     ech_config *config = fixture_config("gpt2", words);
+    config->optimizer.clip_norm = 0;
     ech_status status = fixture_run(config, RANKS, run_rank, t);
     ech_config_destroy(config);
     if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
@@ -106,12 +109,12 @@ static void test_padding(void **state)
         trial packed = {.part = PACKED}, apart = {.part = APART};
         run(cases[c], &packed);
         run(cases[c], &apart);
-        assert_int_equal(packed.padding, 0);
-        assert_true(apart.padding > 0);
-        assert_int_equal(apart.dirty, 0);
+        assert_true(apart.padding > packed.padding);
+        assert_int_equal(packed.dirty + apart.dirty, 0);
         assert_true(packed.loss[0] != packed.loss[STEPS - 1]);
         assert_memory_equal(packed.loss, apart.loss, sizeof packed.loss);
-        assert_memory_equal(packed.norm, apart.norm, sizeof packed.norm);
+        for (int step = 0; step < STEPS; step++)
+            assert_true(fabs(packed.norm[step] - apart.norm[step]) < 1e-13 * packed.norm[step]);
     }
 }
 

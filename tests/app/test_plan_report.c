@@ -257,15 +257,15 @@ static void test_traffic_table(void **state)
         "               0  tensor         36.0 KiB        72  42 all_gather, 30 reduce_scatter   "
         "(2 ranks alike)\n"
         "                  pipeline        3.0 KiB         6  to other stages\n"
-        "                  data              128 B         2  1 reduction over data x tensor\n"
+        "                  data              256 B         2  1 reduction over data x tensor\n"
         "               2  tensor         38.2 KiB        78  48 all_gather, 30 reduce_scatter   "
         "(2 ranks alike)\n"
         "                  pipeline        3.0 KiB         6  to other stages\n"
-        "                  data              192 B         4  2 reductions over data x tensor\n");
+        "                  data              512 B         4  2 reductions over data x tensor\n");
     assert_table(2, GRID "parallel.reduction=ring",
                  "traffic     that one rank sends in a step; gradients by ring reduction\n"
                  "            rank  axis              bytes  messages  collectives\n"
-                 "               0  data           64.4 KiB         -  9 reductions over data   (2 "
+                 "               0  data           65.2 KiB         -  9 reductions over data   (2 "
                  "ranks alike)\n");
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What ranks have of parameters: boxes against a program that goes element by element, from coordinates; who of all
- * counts and writes each element.
+ * count and who writes each element.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,10 +82,10 @@ static void add(int *times, const int64_t *place, int64_t n)
         if (place[i] >= 0) times[place[i]]++;
 }
 
-static void all_once(const int *times, int64_t n)
+static void all_are(const int *times, int64_t n, int wanted)
 {
     for (int64_t i = 0; i < n; i++)
-        if (times[i] != 1) fail_msg("element %d: %d times", (int)i, times[i]);
+        if (times[i] != wanted) fail_msg("element %d: %d times", (int)i, times[i]);
 }
 
 static void check_rank(const sample *s, int rank, int param, ech_held_kind kind,
@@ -95,28 +95,33 @@ static void check_rank(const sample *s, int rank, int param, ech_held_kind kind,
     const ech_shape *state = kind == ECH_HELD_STATE ? shape : NULL;
     ech_held held = ech_layout_held(s->layout, s->model, rank, param, kind, state);
     if (!ech_layout_holds(s->layout, rank, param)) {
-        assert_false(held.boxes || held.counts || held.counts_in_tensor_group || held.writes);
+        assert_false(held.boxes || held.counts || held.is_first || held.writes);
         return;
     }
     int64_t *place = places(s, rank, shape, &n);
     check_boxes(shape, &held, place, n);
     if (held.counts) add(t->counted, place, n);
     if (held.writes) add(t->written, place, n);
-    if (held.counts_in_tensor_group) add(t->replica, place, n);
+    if (held.is_first) add(t->replica, place, n);
     if (s->layout->coordinates[rank].tensor == s->layout->tensor - 1) {
-        all_once(t->replica, whole);
+        all_are(t->replica, whole, 1);
         memset(t->replica, 0, (size_t)whole * sizeof *t->replica);
     }
     free(place);
 }
 
+/* The members of one addend group count each element. */
 static void check_tensor(const sample *s, int param, ech_held_kind kind, const ech_shape *shape)
 {
     size_t n = (size_t)ech_shape_whole(shape);
     int *times = ech_calloc(3 * n, sizeof *times);
     tally t = {times, times + n, times + 2 * n};
     for (int rank = 0; rank < s->layout->world; rank++) check_rank(s, rank, param, kind, shape, &t);
-    all_once(t.counted, (int64_t)n);
+    int holder = 0;
+    while (!ech_layout_holds(s->layout, holder, param)) holder++;
+    all_are(t.counted, (int64_t)n,
+            ech_layout_group_size(s->layout, s->model, holder,
+                                  ech_layout_addends(s->layout, s->model, param)));
     for (size_t i = 0; i < n; i++) assert_int_equal(t.written[i], kind != ECH_HELD_GRADIENT);
     free(times);
 }

@@ -64,11 +64,12 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         if (members > 1)
             sum = p->rates.latency +
                   2 * (members - 1) / members * p->wire * own / link_of(p, first, last);
+        double counted = w / members;
         members = (q + 1) * p->copies;
         if (split && p->tied_bytes > 0)
             tied = p->rates.latency + 2 * (members - 1) / members * p->wire * p->tied_bytes /
                                           link_of(p, 0, p->workers - 1);
-        double update = w * p->rates.update_seconds * (p->versions == 1 ? 3 : 4) / 3;
+        double update = (counted + (p->versions == 1 ? 2 : 3) * w) * p->rates.update_seconds / 3;
         double busy = n * f + (n - 1) * b + fmax(b, sum) + update + tied, links = 0;
         if (i > 0)
             links += p->rates.latency +

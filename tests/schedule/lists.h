@@ -15,6 +15,7 @@
 
 static inline void lists_buckets(const lists *all, ech_plan *plan)
 {
+    int members = all->layout->replicas[all->layout->coordinates[plan->rank].stage];
     plan->param = ech_calloc(all->model->param.n, sizeof *plan->param);
     for (size_t p = 0; p < all->model->param.n; p++) plan->param[p].bucket = -1;
     for (int chunk = all->layout->chunks - 1; chunk >= 0; chunk--) {
@@ -27,6 +28,7 @@ static inline void lists_buckets(const lists *all, ech_plan *plan)
             ECH_PUSH(plan->bucket, (ech_bucket){.first_param = (int)plan->bucket_param.n,
                                                 .params = 1,
                                                 .elements = p->elements,
+                                                .shard = (p->elements + members - 1) / members,
                                                 .group = ECH_GROUP_DATA,
                                                 .value = -1});
             ECH_PUSH(plan->bucket_param, b);

@@ -101,7 +101,7 @@ static void test_rendezvous(void **state)
 }
 
 /* One stage, three replicas with 2, 1 and 1 of four micro-batches: a reduction begins when the slowest
- * has come, moves 2 (n - 1) / n of its bytes, and ends for all. */
+ * has come, moves 2 (n - 1) / n of its bytes, and ends for all. Each then sums the squares of a third. */
 static void test_collectives(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void test_collectives(void **state)
         (lists_spec){.schedule = "1f1b", .stages = 1, .micro_batches = 4, .replicas = replicas});
     ech_simulation s = simulate(&all, &costs);
     double bytes = 10 * 4, reduced = 6 + 0.25 + bytes * 2 * 2 / 3 / 10;
-    double normed = reduced + bytes * 0.3 / 3, folded = normed + 2 * 2 * 0.25;
+    double normed = reduced + 4 * 4 * 0.3 / 3, folded = normed + 2 * 2 * 0.25;
     for (int rank = 0; rank < 3; rank++) {
         const ech_list *list = lists_of(&all, rank);
         int reduce = lists_find(list, ECH_STEP_REDUCE_GRADS, -1);
@@ -165,9 +165,9 @@ static void test_timeline_updates(void **state)
     assert_near(t.bar.at[2].end, 5, 1e-12);
     assert_int_equal(t.bar.at[3].kind, ECH_BAR_UPDATE);
     assert_near(t.bar.at[3].begin, 5, 1e-12);
-    assert_near(t.bar.at[3].end, 5 + 40 * 0.1, 1e-12);
+    assert_near(t.bar.at[3].end, 5 + 20 * 0.1, 1e-12);
     assert_int_equal(t.bar.at[4].kind, ECH_BAR_UPDATE);
-    assert_near(t.bar.at[4].begin, 9 + 4, 1e-12);
+    assert_near(t.bar.at[4].begin, 7 + 4, 1e-12);
     assert_true(t.seconds);
     ech_timeline_free(&t);
     ech_simulation_free(&s);

@@ -65,7 +65,7 @@ static ech_status gather_copy(ech_verifier *v, const compared *x, double *mine, 
         int rank = ech_layout_rank_at(layout, x->copy->stage, 0, 0, k);
         ech_held held = ech_layout_held(layout, v->layout.design->model, rank, x->copy->param,
                                         x->kind, x->shape);
-        if (!held.counts_in_tensor_group) continue;
+        if (!held.is_first) continue;
         ECH_TRY(send_to_first(v, rank, mine, n, part));
         if (v->result) put_boxes(x, &held, part, whole);
     }

@@ -85,14 +85,16 @@ const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_wor
 
 /* ---- NORM, STASH, UPDATE ---- */
 
+/* The rank's shard. */
 static ech_work norm_work(const ech_step_query *q)
 {
-    return (ech_work){.bytes = bytes_of(q)};
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    return (ech_work){.bytes = (double)bucket->shard * (double)ech_dtype_bytes(bucket->dtype)};
 }
 
 static double norm_seconds(const ech_step_query *q)
 {
-    return ech_cost_norm(&q->costs->rates, bytes_of(q));
+    return ech_cost_norm(&q->costs->rates, norm_work(q).bytes);
 }
 
 /* What has a master is not copied: UPDATE writes all of the next version. */
@@ -209,6 +211,11 @@ static ech_work round_work(const ech_step_query *q)
     return (ech_work){.bytes = bytes_of(q)};
 }
 
+static double round_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, bytes_of(q));
+}
+
 static int64_t fold_sends(const ech_plan *plan, const ech_step *step, int members)
 {
     return (members - 1) * folded_bytes(plan, step);
@@ -239,7 +246,7 @@ static void count_fold(ech_traffic_count *c, const ech_step *step)
 }
 
 const ech_step_methods ech_statistics_methods = {
-    .touch = touch_round, .print = print_round, .work = round_work, .seconds = norm_seconds};
+    .touch = touch_round, .print = print_round, .work = round_work, .seconds = round_seconds};
 const ech_step_methods ech_fold_methods = {touch_fold, print_fold, fold_work, fold_seconds,
                                            count_fold};
 
