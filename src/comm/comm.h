@@ -159,7 +159,7 @@ ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);
 /* A channel: a group, which is a set of ranks, on one of its lanes 0 .. ECH_GROUP_LANES - 1. The caller decides which
  * thread uses which lane: the executor gives lane l of plans the channel on l + 1. */
 typedef struct ech_group ech_group;
-enum { ECH_GROUP_LANES = 8 };
+enum { ECH_GROUP_LANES = 16 };
 
 /* Counts of a channel. Messages and what they carry are those that this rank sent. */
 typedef struct ech_comm_count {

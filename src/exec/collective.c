@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lanes of groups. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
+ * The lanes that gather. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
  * between blocks, REDUCE_GRADS (REDUCE: scalars.c). And counts of what a rank has sent so far.
  */
 #include "exec/state.h"
@@ -26,14 +26,14 @@ static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
 /* Those of steps; the rank's own thread and its saver talk of host memory. */
 void ech_collectives_create(ech_exec *exec)
 {
-    static const ech_lane lanes[] = {ECH_LANE_REDUCE, ECH_LANE_COLLECTIVE};
-    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
-        ech_comm_queue *on = &exec->on[lanes[i]];
-        on->context = &exec->lane_context[lanes[i]];
+    for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
+        ech_comm_queue *on = &exec->on[lane];
+        if (!ech_lane_gathers(lane)) continue;
+        on->context = &exec->lane_context[lane];
         on->add_parts = add_parts;
         on->convert = convert;
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
-            if (exec->channel[g][lanes[i]]) ech_group_set_queue(exec->channel[g][lanes[i]], on);
+            if (exec->channel[g][lane]) ech_group_set_queue(exec->channel[g][lane], on);
     }
 }
 
@@ -147,7 +147,7 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
 
 ECH_HANDLE_BY(COLLECTIVE, collect)
 
-/* ---- the reduce lane: gradients ---- */
+/* ---- gradients ---- */
 
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
@@ -161,16 +161,17 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step)
 {
-    return step->kind == ECH_STEP_REDUCE_GRADS && step == exec->begun_step;
+    return step == exec->begun_step[step->lane];
 }
 
 /* The lane's next step, if it is a reduction, too, and need not wait; or NULL. */
 static const ech_step *find_next(ech_exec *exec, const ech_step *step)
 {
     const ech_step *end = exec->list->step.at + exec->list->step.n;
+    ech_lane lane = step->lane;
     do {
         if (++step == end) return NULL;
-    } while (step->lane != ECH_LANE_REDUCE);
+    } while (step->lane != lane);
     bool may = step->kind == ECH_STEP_REDUCE_GRADS && !ech_exec_has_failed(exec) &&
                ech_exec_may_begin(exec, step) && ech_queue_is_free(exec, step);
     return may ? step : NULL;
@@ -179,13 +180,14 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
 /* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never idle. */
 static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 {
-    ech_sum sum = exec->begun;
-    if (exec->begun_step != step) ECH_TRY(begin_sum(exec, step, &sum));
+    ech_sum sum = exec->begun[step->lane];
+    const ech_step **begun = &exec->begun_step[step->lane];
+    if (*begun != step) ECH_TRY(begin_sum(exec, step, &sum));
     ECH_TRY(ech_sum_run(&sum));
-    exec->begun_step = find_next(exec, step);
-    if (exec->begun_step) {
-        ech_queue_await(exec, exec->begun_step);
-        ECH_TRY(begin_sum(exec, exec->begun_step, &exec->begun));
+    *begun = find_next(exec, step);
+    if (*begun) {
+        ech_queue_await(exec, *begun);
+        ECH_TRY(begin_sum(exec, *begun, &exec->begun[step->lane]));
     }
     return ech_sum_end(&sum);
 }

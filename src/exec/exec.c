@@ -25,13 +25,11 @@ ech_status ech_exec_handle(ech_exec *exec, const ech_step *step)
     return handlers[step->kind](exec, step);
 }
 
-static const ech_engine_kind engine_of[ECH_LANES] = {[ECH_LANE_COMPUTE] = ECH_ENGINE_COMPUTE,
-                                                     [ECH_LANE_SEND] = ECH_ENGINE_LINK,
-                                                     [ECH_LANE_RECEIVE] = ECH_ENGINE_LINK,
-                                                     [ECH_LANE_REDUCE] = ECH_ENGINE_REDUCE,
-                                                     [ECH_LANE_COLLECTIVE] = ECH_ENGINE_COLLECTIVE,
-                                                     [ECH_LANE_COPY] = ECH_ENGINE_DISK,
-                                                     [ECH_LANE_DISK] = ECH_ENGINE_DISK};
+/* The lane whose thread runs the steps of a lane: its own, but sends and receives share one. */
+static ech_lane engine_of(const ech_step *step)
+{
+    return step->lane == ECH_LANE_RECEIVE ? ECH_LANE_SEND : step->lane;
+}
 
 void ech_exec_fail(ech_exec *exec, ech_status status)
 {
@@ -71,24 +69,24 @@ static bool await(ech_exec *exec, const ech_step *step)
 }
 
 /* An engine's steps of the list, one after the other. */
-static ech_status run_in_order(ech_exec *exec, ech_engine_kind kind)
+static ech_status run_in_order(ech_exec *exec, ech_lane lane)
 {
     const ech_list *list = exec->list;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        if (engine_of[step->lane] != kind) continue;
+        if (engine_of(step) != lane) continue;
         if (!await(exec, step)) return ECH_OK;
         ech_exec_begin(exec, (int)s);
-        bool compute = step->lane == ECH_LANE_COMPUTE;
+        bool compute = lane == ECH_LANE_COMPUTE;
         ECH_TRY(compute ? compute_step(exec, step) : ech_exec_handle(exec, step));
         ech_exec_complete(exec, (int)s);
     }
     return ECH_OK;
 }
 
-static void run_engine(ech_exec *exec, ech_engine_kind kind)
+static void run_engine(ech_exec *exec, ech_lane lane)
 {
-    ech_exec_fail(exec, kind == ECH_ENGINE_LINK ? ech_link_run(exec) : run_in_order(exec, kind));
+    ech_exec_fail(exec, lane == ECH_LANE_SEND ? ech_link_run(exec) : run_in_order(exec, lane));
 }
 
 static void *engine_main(void *argument)
@@ -105,7 +103,7 @@ static void *engine_main(void *argument)
         bool quit = exec->quit;
         pthread_mutex_unlock(&exec->lock);
         if (quit) return NULL;
-        run_engine(exec, engine->kind);
+        run_engine(exec, engine->lane);
         pthread_mutex_lock(&exec->lock);
         exec->busy--;
         pthread_cond_broadcast(&exec->changed);
@@ -118,11 +116,11 @@ static ech_status start_engines(ech_exec *exec)
 {
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < exec->plan->list[l].step.n; s++)
-            exec->engine[engine_of[exec->plan->list[l].step.at[s].lane]].used[l] = true;
-    for (ech_engine_kind kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
-        ech_engine *engine = &exec->engine[kind];
+            exec->engine[engine_of(&exec->plan->list[l].step.at[s])].used[l] = true;
+    for (ech_lane lane = ECH_LANE_COMPUTE + 1; lane < ECH_LANES; lane++) {
+        ech_engine *engine = &exec->engine[lane];
         engine->exec = exec;
-        engine->kind = kind;
+        engine->lane = lane;
         if (!memchr(engine->used, true, sizeof engine->used)) continue;
         if (pthread_create(&engine->thread, NULL, engine_main, engine) != 0)
             ECH_FAIL(ECH_EIO,
@@ -205,7 +203,7 @@ static ech_status allot_records(ech_exec *exec)
         const ech_list *list = &exec->plan->list[l];
         size_t n = 0;
         for (size_t s = 0; s < list->step.n; s++)
-            n += engine_of[list->step.at[s].lane] == ECH_ENGINE_LINK;
+            n += engine_of(&list->step.at[s]) == ECH_LANE_SEND;
         if (n > messages) messages = n;
         if (list->step.n > steps) steps = list->step.n;
         if ((size_t)list->ticks > ticks) ticks = (size_t)list->ticks;
@@ -293,7 +291,7 @@ void ech_exec_destroy(ech_exec *exec)
     exec->quit = true;
     pthread_cond_broadcast(&exec->changed);
     pthread_mutex_unlock(&exec->lock);
-    for (int i = 0; i < ECH_ENGINES; i++)
+    for (int i = 0; i < ECH_LANES; i++)
         if (exec->engine[i].started) pthread_join(exec->engine[i].thread, NULL);
     ech_saver_free(&exec->saver);
     if (!ech_queues_are_idle(exec)) return; /* a device that hangs keeps all of it */
@@ -319,9 +317,9 @@ void ech_exec_destroy(ech_exec *exec)
 static void call_engines(ech_exec *exec)
 {
     exec->busy = 0;
-    for (int kind = ECH_ENGINE_COMPUTE + 1; kind < ECH_ENGINES; kind++) {
-        if (!exec->engine[kind].used[exec->list->kind]) continue;
-        exec->engine[kind].run = exec->run;
+    for (int lane = ECH_LANE_COMPUTE + 1; lane < ECH_LANES; lane++) {
+        if (!exec->engine[lane].used[exec->list->kind]) continue;
+        exec->engine[lane].run = exec->run;
         exec->busy++;
     }
     if (exec->busy > 0) pthread_cond_broadcast(&exec->changed);
@@ -333,7 +331,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     exec->list = &exec->plan->list[kind];
     exec->step = step;
     exec->posted.n = 0;
-    exec->begun_step = NULL;
+    memset(exec->begun_step, 0, sizeof exec->begun_step);
     atomic_store(&exec->awaited, -1);
     ech_ledger_begin(exec);
     if (exec->records) exec->times.began = ech_clock_now();
@@ -342,7 +340,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     call_engines(exec);
     pthread_mutex_unlock(&exec->lock);
 
-    run_engine(exec, ECH_ENGINE_COMPUTE);
+    run_engine(exec, ECH_LANE_COMPUTE);
     atomic_store(&exec->awaited, ECH_AWAITS_ALL);
     ech_exec_wake(exec);
 

@@ -14,19 +14,11 @@
 #include "device/cores.h"
 #include "exec/exec.h"
 
-/* Engines: threads of a rank, each of which runs one or two lanes. */
-typedef enum ech_engine_kind {
-    ECH_ENGINE_COMPUTE, /* the thread that calls ech_exec_run */
-    ECH_ENGINE_LINK,    /* send and receive, the link lanes */
-    ECH_ENGINE_REDUCE,
-    ECH_ENGINE_COLLECTIVE,
-    ECH_ENGINE_DISK, /* copy and disk */
-    ECH_ENGINES
-} ech_engine_kind;
-
+/* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is none for COMPUTE, which
+ * is the thread that calls ech_exec_run, and for lanes that no list uses. */
 typedef struct ech_engine {
     ech_exec *exec;
-    ech_engine_kind kind;
+    ech_lane lane;
     pthread_t thread;
     bool started;              /* `thread` is to be joined */
     bool used[ECH_LIST_KINDS]; /* by list: it has a step for this engine */
@@ -166,7 +158,7 @@ struct ech_exec {
     _Atomic int awaited;    /* the step that the compute lane waits for; -1: it computes */
     bool quit;              /* the engines' threads are to end */
     int busy;               /* engines that have not finished this run */
-    ech_engine engine[ECH_ENGINES];
+    ech_engine engine[ECH_LANES];
     /* By lane, but those of messages: by boundary and kind (ech_step_queue). */
     ech_comm_queue *on;
     ech_events events;
@@ -174,10 +166,10 @@ struct ech_exec {
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
     int *link_next;               /* [link_cursors] the link loop's */
     int link_cursors;
-    ech_comm_count messages;    /* ech_exec_message_count */
-    ech_sum begun;              /* the sum that the reduce lane has begun ahead of its step */
-    const ech_step *begun_step; /* that step; NULL: no sum has begun ahead */
-    bool records;               /* `times` are recorded */
+    ech_comm_count messages;               /* ech_exec_message_count */
+    ech_sum begun[ECH_LANES];              /* the sum that a lane has begun ahead of its step */
+    const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */
+    bool records;                          /* `times` are recorded */
     ech_exec_times times;
 
     ech_loader *loader[ECH_PURPOSES];
@@ -266,7 +258,7 @@ typedef ech_status ech_work(ech_exec *exec, const ech_step *step);
 void ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
 /* Makes queues for all lists, and unless the device is immediate events for a list of so many steps and ticks. */
 ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
-/* For the step's own lane: whether a REDUCE_GRADS has begun ahead. */
+/* For the step's own lane: whether it has begun ahead, as sums do. */
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step);
 /* Makes the channels of steps work on the device's data. */
 void ech_collectives_create(ech_exec *exec);

@@ -4,8 +4,11 @@
  */
 #include "schedule/schedule.h"
 
-static const char *const lanes[] = {
-#define X(name, text, meaning) text,
+static const struct {
+    const char *name;
+    bool gathers;
+} lanes[] = {
+#define X(name, text, gathers, meaning) {text, gathers},
 #include "schedule/lanes.def"
 #undef X
 };
@@ -42,7 +45,12 @@ static const char *const scalars[ECH_SCALARS] = {
 
 const char *ech_lane_name(ech_lane lane)
 {
-    return lanes[lane];
+    return lanes[lane].name;
+}
+
+bool ech_lane_gathers(ech_lane lane)
+{
+    return lanes[lane].gathers;
 }
 
 const char *ech_space_name(ech_space space)

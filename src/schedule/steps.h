@@ -11,7 +11,7 @@
 #include "layout/layout.h"
 
 typedef enum __attribute__((packed)) ech_lane {
-#define X(name, text, meaning) ECH_LANE_##name,
+#define X(name, ...) ECH_LANE_##name,
 #include "schedule/lanes.def"
 #undef X
     ECH_LANES
@@ -25,6 +25,8 @@ typedef enum __attribute__((packed)) ech_step_kind {
 } ech_step_kind;
 
 const char *ech_lane_name(ech_lane lane);
+/* Whether its steps are collective: all members of step->group must run theirs. */
+bool ech_lane_gathers(ech_lane lane);
 const char *ech_step_name(ech_step_kind kind);
 
 /* Kinds of bars in timelines, in colours that colour-blind readers can tell apart. */
@@ -115,7 +117,7 @@ bool ech_step_kind_receives(ech_step_kind kind);
 bool ech_step_kind_is_gradient(ech_step_kind kind);
 /* Whether messages of this kind cross the boundary at their block's outputs, not at its inputs. */
 bool ech_step_kind_is_at_output(ech_step_kind kind);
-/* Whether the step is collective: all members of step->group must run theirs (lanes reduce and collective). */
+/* Whether the step is collective: all members of step->group must run theirs. */
 bool ech_step_gathers(const ech_step *step);
 /* Whether the step works on one bucket, step->index. */
 bool ech_step_has_bucket(const ech_step *step);

@@ -3,8 +3,8 @@
  * A rehearsal runs all ranks' lists of one kind together in virtual time, with costs instead of work, in this process.
  * The simulator makes timelines of rehearsals; the checker finds deadlocks with them.
  *
- * On lanes compute, reduce, collective, copy and disk, a step begins when the step before it in its lane and the steps
- * that it comes after have ended. On send and receive, a step begins when the step before it in its lane has begun and
+ * On all lanes but send and receive, a step begins when the step before it in its lane and the steps that it comes
+ * after have ended. On send and receive, a step begins when the step before it in its lane has begun and
  * the steps that it comes after have ended. A message is on its way from when its send and its receive have begun and
  * its sender sends and its receiver receives no other; when it arrives, both steps end. A reduction or collective runs
  * from when all members have begun it.

@@ -122,7 +122,7 @@ static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
 /* SNAPSHOT copies; SAVE reads the copies, or if there are none what training has. */
 static void touch_checkpoint(ech_accessor *a)
 {
-    bool copies = a->step->lane == ECH_LANE_COPY;
+    bool copies = a->step->lane == ECH_LANE_COPY_OUT;
     for (int i = 0; i < (int)a->plan->model->param.n; i++) {
         if (copies || !a->plan->snapshots) read_training(a, i);
         if (a->plan->snapshots) touch_copies(a, &a->plan->param[i], copies);

@@ -96,7 +96,7 @@ bool ech_step_receives(const ech_step *step)
 
 bool ech_step_gathers(const ech_step *step)
 {
-    return step->lane == ECH_LANE_REDUCE || step->lane == ECH_LANE_COLLECTIVE;
+    return ech_lane_gathers(step->lane);
 }
 
 bool ech_step_has_bucket(const ech_step *step)
