@@ -36,7 +36,8 @@ static void find_first(const ech_list *list, window *windows)
     }
 }
 
-/* It has ended when a compute step begins that waits for it, or (but for messages) for a later one. */
+/* It has ended when a compute step begins that waits for it, or (but for messages) for a later one; and when a step of
+ * another lane has ended that waits for it. */
 static void find_last(const ech_list *list, window *windows)
 {
     int lane[ECH_LANES];
@@ -46,13 +47,14 @@ static void find_last(const ech_list *list, window *windows)
         const ech_step *step = &list->step.at[s];
         bool in_order = !ech_step_sends(step) && !ech_step_receives(step);
         if (step->lane == ECH_LANE_COMPUTE) {
-            for (int i = 0; i < step->afters; i++) {
-                window *waited = &windows[list->after.at[step->first_after + i]];
-                if (step->tick < waited->last) waited->last = step->tick;
-            }
+            windows[s].last = step->tick;
         } else if (in_order) {
             if (lane[step->lane] < windows[s].last) windows[s].last = lane[step->lane];
             lane[step->lane] = windows[s].last;
+        }
+        for (int i = 0; i < step->afters; i++) {
+            window *waited = &windows[list->after.at[step->first_after + i]];
+            if (windows[s].last < waited->last) waited->last = windows[s].last;
         }
     }
 }

@@ -6,7 +6,7 @@
  * some time between the end of the compute steps it comes after and the first compute step that
  * waits for it, that step included: only then is it known to be complete. Where a lane ends its steps
  * in order, it is known as well once a later step of the lane is waited for; messages may overtake each
- * other. Whatever a step touches lives through all of that time.
+ * other. What a step of any lane waits for has ended when that one has. Whatever a step touches lives through all of that time.
  */
 #include <stdlib.h>
 
@@ -44,17 +44,17 @@ static void latest_ends(const ech_list *list, span *spans)
     for (size_t s = 0; s < list->step.n; s++) spans[s].last = list->ticks - 1;
     for (size_t s = list->step.n; s-- > 0;) {
         const ech_step *step = &list->step.at[s];
-        if (step->lane == ECH_LANE_COMPUTE) {
-            spans[s].last = step->tick + ech_step_ticks(step) - 1;
-            for (int i = 0; i < step->afters; i++) {
-                span *waited = &spans[list->after.at[step->first_after + i]];
-                if (step->tick < waited->last) waited->last = step->tick;
-            }
-            continue;
+        bool computes = step->lane == ECH_LANE_COMPUTE;
+        if (computes) spans[s].last = step->tick + ech_step_ticks(step) - 1;
+        if (!computes && !ech_step_sends(step) && !ech_step_receives(step)) {
+            if (lane_last[step->lane] < spans[s].last) spans[s].last = lane_last[step->lane];
+            lane_last[step->lane] = spans[s].last;
         }
-        if (ech_step_sends(step) || ech_step_receives(step)) continue;
-        if (lane_last[step->lane] < spans[s].last) spans[s].last = lane_last[step->lane];
-        lane_last[step->lane] = spans[s].last;
+        for (int i = 0; i < step->afters; i++) {
+            span *waited = &spans[list->after.at[step->first_after + i]];
+            int begun = computes ? step->tick : spans[s].last;
+            if (begun < waited->last) waited->last = begun;
+        }
     }
 }
 
