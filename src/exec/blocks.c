@@ -74,9 +74,10 @@ void ech_views_create(ech_exec *exec)
     exec->state_view = ech_pool_alloc(exec->pool, plan->state.n * sizeof *exec->state_view);
     for (size_t i = 0; i < plan->state.n; i++) {
         const ech_plan_state *s = &plan->state.at[i];
-        exec->state_view[i] =
-            ech_exec_state_view(exec, &s->is, plan->layout->sharding,
-                                ech_exec_at(exec, &plan->persistent.at[s->value]));
+        char *data = ech_exec_at(exec, &plan->persistent.at[s->value]);
+        exec->state_view[i] = ech_exec_state_view(
+            exec, &s->is, plan->layout->sharding,
+            data + (size_t)s->first * ech_dtype_bytes(ech_plan_state_dtype(plan, &s->is)));
     }
 }
 
@@ -167,14 +168,6 @@ static void clear_ports(const frame *f, ech_call *call)
         if (o->port < ECH_TENSOR_PORTS) call->port[o->port][o->index].data = NULL;
 }
 
-/* Behind a gradient that is written anew: its memory was another value's. */
-static void clear_padding(const ech_exec *exec, int param, const ech_tensor *gradient)
-{
-    size_t bytes = (size_t)exec->plan->param[param].padding * ech_dtype_bytes(gradient->dtype);
-    char *end = (char *)gradient->data + ech_tensor_bytes(gradient);
-    if (bytes) exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, end, 0, bytes);
-}
-
 static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 {
     const ech_plan *plan = f->exec->plan;
@@ -182,7 +175,8 @@ static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
     ech_exec_set_gradient(f->exec, o->value, &call->dparam[o->index]);
     call->accumulate[o->index] =
         !ech_list_writes_first(plan, f->exec->list, f->step, f->call, o->value);
-    if (!call->accumulate[o->index]) clear_padding(f->exec, o->value, &call->dparam[o->index]);
+    if (!call->accumulate[o->index]) /* its memory was another value's */
+        ech_exec_clear_padding(f->exec, o->value, &call->dparam[o->index]);
 }
 
 static void take_value(const frame *f, const ech_operand *o, ech_call *call)

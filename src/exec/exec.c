@@ -253,6 +253,7 @@ static ech_status setup_exec(ech_exec *exec)
     exec->readings = ech_pool_alloc(exec->pool, turns * sizeof *exec->readings);
     ech_ledger_create(exec);
     ech_views_create(exec);
+    ech_params_create(exec);
     name_positions(exec);
     ech_window_create(exec);
     return start_engines(exec);

@@ -22,10 +22,12 @@ int ech_exec_weight_slot(const ech_exec *exec, int version)
 
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out)
 {
-    ECH_ASSERT(exec->plan->param[param].value >= 0);
-    int value = exec->plan->param[param].value + slot;
+    const ech_plan_param *p = &exec->plan->param[param];
+    ECH_ASSERT(p->bucket >= 0);
+    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    char *weights = ech_exec_look(exec, bucket->weights + slot);
     *out = exec->param_view[param];
-    out->data = ech_exec_at(exec, &exec->plan->persistent.at[value]);
+    out->data = weights + (size_t)p->bucket_offset * ech_dtype_bytes(bucket->weight_dtype);
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
@@ -60,6 +62,31 @@ ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
     ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN);
     ech_exec_set_gradient(exec, param, &view);
     return view;
+}
+
+void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of)
+{
+    size_t bytes = (size_t)exec->plan->param[param].padding * ech_dtype_bytes(of->dtype);
+    char *end = (char *)of->data + ech_tensor_bytes(of);
+    if (bytes) exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, end, 0, bytes);
+}
+
+void ech_params_create(ech_exec *exec)
+{
+    const ech_plan *plan = exec->plan;
+    for (int i = 0; i < (int)plan->model->param.n; i++) {
+        const ech_plan_param *p = &plan->param[i];
+        for (int v = 0; v < plan->versions && p->bucket >= 0; v++) {
+            ech_tensor weights = ech_exec_param_at(exec, i, v);
+            ech_exec_clear_padding(exec, i, &weights);
+        }
+        for (int s = 0; s < p->states; s++) {
+            ech_tensor state = ech_exec_state(exec, i, s);
+            if (ech_state_is_element_wise(&plan->state.at[p->first_state + s].is,
+                                          &plan->model->param.at[i]))
+                ech_exec_clear_padding(exec, i, &state);
+        }
+    }
 }
 
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
@@ -133,7 +160,7 @@ ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
 {
     (void)step;
     for (int i = 0; i < (int)exec->plan->model->param.n; i++)
-        if (exec->plan->param[i].value >= 0) init_param(exec, i);
+        if (exec->plan->param[i].bucket >= 0) init_param(exec, i);
     exec->updates = 0;
     ech_scaler_begin(exec->config, &exec->scaler);
     return ECH_OK;
@@ -173,11 +200,13 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 
 ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
 {
-    int n;
-    const int *params = ech_exec_bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++)
-        if (exec->plan->param[params[i]].master < 0)
-            ech_exec_copy_weights(exec, params[i], step->version, step->version + 1);
+    const ech_plan *plan = exec->plan;
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    int from = bucket->weights + ech_exec_weight_slot(exec, step->version);
+    int to = bucket->weights + ech_exec_weight_slot(exec, step->version + 1);
+    if (!ech_plan_has_masters(plan, bucket))
+        exec->device->copy(ech_exec_queue(exec, step), ech_exec_touch(exec, to),
+                           ech_exec_touch(exec, from), (size_t)plan->persistent.at[from].bytes);
     return ECH_OK;
 }
 
@@ -199,7 +228,7 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     exec->device->fill(ech_exec_queue(exec, step), sum.data, 0, sizeof row->hash_sum);
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         int master = plan->param[i].master;
-        if (plan->param[i].value < 0) continue;
+        if (plan->param[i].bucket < 0) continue;
         if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
                                 ECH_HELD_WEIGHTS, NULL)) {
             ech_tensor param = ech_exec_param(exec, i);

@@ -19,8 +19,9 @@ typedef struct saved {
     const char *name; /* suffix to the parameter's; NULL: the weights */
     ech_shape shape;
     ech_dtype dtype;
-    int value;    /* where training has it; -1: this rank does not hold the parameter */
-    int snapshot; /* its copy; -1: none */
+    int value;        /* where training has it; -1: this rank does not hold the parameter */
+    size_t at, bytes; /* from that value's beginning; how many */
+    int snapshot;     /* its copy; -1: none */
     ech_held held;
 } saved;
 
@@ -43,8 +44,13 @@ static saved weights_at(const ech_exec *exec, int param, const char *name, int v
     saved of = {.name = name,
                 .shape = plan->model->param.at[param].shape,
                 .dtype = ech_plan_param_dtype(plan, param),
-                .value = p->value < 0 ? -1 : p->value + ech_exec_weight_slot(exec, version),
+                .value = -1,
                 .snapshot = version ? p->previous : p->snapshot};
+    if (p->bucket >= 0) {
+        of.value = plan->bucket.at[p->bucket].weights + ech_exec_weight_slot(exec, version);
+        of.at = (size_t)p->bucket_offset * ech_dtype_bytes(of.dtype);
+        of.bytes = (size_t)ech_plan_param_bytes(plan, param);
+    }
     of.held = ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_WEIGHTS, NULL);
     return of;
 }
@@ -58,9 +64,12 @@ static saved state_at(const ech_exec *exec, int param, const ech_state *state, i
                 .dtype = ech_plan_state_dtype(plan, state),
                 .value = -1,
                 .snapshot = -1};
-    if (p->value < 0) return of;
-    of.value = plan->state.at[p->first_state + index].value;
-    of.snapshot = plan->state.at[p->first_state + index].snapshot;
+    if (p->bucket < 0) return of;
+    const ech_plan_state *planned = &plan->state.at[p->first_state + index];
+    of.value = planned->value;
+    of.at = (size_t)planned->first * ech_dtype_bytes(of.dtype);
+    of.bytes = (size_t)ech_plan_state_bytes(plan, state);
+    of.snapshot = planned->snapshot;
     of.held = ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_STATE,
                               &state->shape);
     return of;
@@ -144,14 +153,23 @@ static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, s
     add_tensor(exec, list, param, &of, data);
 }
 
+/* Where training has it. step NULL: between lists. */
+static char *training_data(const ech_exec *exec, const ech_step *step, const saved *of)
+{
+    char *data = step ? ech_exec_address(exec, step, of->value) : ech_exec_look(exec, of->value);
+    return data + of->at;
+}
+
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
     ech_saved_list list = {.copier = exec->plan->snapshots ? NULL : copier_of(exec, 1)};
     saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
-            int value = exec->plan->snapshots ? of[i].snapshot : of[i].value;
-            void *data = of[i].held.writes ? ech_exec_address(exec, step, value) : NULL;
+            void *data = NULL;
+            if (of[i].held.writes)
+                data = exec->plan->snapshots ? ech_exec_address(exec, step, of[i].snapshot)
+                                             : training_data(exec, step, &of[i]);
             if (of[i].name)
                 add_tensor(exec, &list, param, &of[i], data);
             else
@@ -169,8 +187,7 @@ ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
             if (of[i].held.writes)
                 exec->device->copy(ech_exec_queue(exec, step),
                                    ech_exec_address(exec, step, of[i].snapshot),
-                                   ech_exec_address(exec, step, of[i].value),
-                                   (size_t)exec->plan->persistent.at[of[i].value].bytes);
+                                   training_data(exec, step, &of[i]), of[i].bytes);
     return ECH_OK;
 }
 
@@ -179,7 +196,7 @@ ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 /* Whether this rank has the parameter. */
 static bool has_param(const ech_exec *exec, int param)
 {
-    return exec->plan->param[param].value >= 0;
+    return exec->plan->param[param].bucket >= 0;
 }
 
 /* The state that training goes on from instead of the weights in model/; NULL: from those. */
@@ -200,7 +217,7 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
         if (!has_param(exec, i)) continue;
         saved of = weights_at(exec, i, previous_name, -1);
         ech_exec_copy_weights(exec, i, 0, -1);
-        add_tensor(exec, &list, i, &of, ech_exec_look(exec, of.value));
+        add_tensor(exec, &list, i, &of, training_data(exec, NULL, &of));
     }
     if (!list.tensor.n || !ech_checkpoint_has_state(checkpoint, list.tensor.at[0].name))
         return ECH_OK;
@@ -217,7 +234,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
         int n = list_saved(exec, param, of) - keeps_previous(exec);
         of[0].name = weights_of(exec, checkpoint, param);
         for (int i = 0; i < n; i++)
-            add_tensor(exec, &list, param, &of[i], ech_exec_look(exec, of[i].value));
+            add_tensor(exec, &list, param, &of[i], training_data(exec, NULL, &of[i]));
     }
     ECH_TRY(ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n));
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
@@ -248,7 +265,7 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
     saved of[MOST_SAVED];
     for (int i = 0; i < params; i++) {
         list_saved(exec, i, of);
-        if (has_param(exec, i)) add_tensor(exec, &held, i, of, ech_exec_look(exec, of[0].value));
+        if (has_param(exec, i)) add_tensor(exec, &held, i, of, training_data(exec, NULL, of));
     }
     ECH_TRY(ech_shards_load(weights, held.tensor.at, (int)held.tensor.n));
     for (int i = 0; i < params; i++) {

@@ -59,7 +59,7 @@ static void scan_params(ech_exec *exec)
     exec->list = &exec->plan->list[ECH_LIST_TRAIN];
     while (step->kind != ECH_STEP_COUNT) step++; /* receives may be posted before it */
     for (int i = 0; i < (int)exec->plan->model->param.n; i++) {
-        if (exec->plan->param[i].value < 0) continue;
+        if (exec->plan->param[i].bucket < 0) continue;
         ech_tensor param = ech_exec_param(exec, i);
         ech_scan_tensor(exec, step, "parameter", exec->plan->model->param.at[i].name, &param);
     }

@@ -228,6 +228,10 @@ int ech_exec_weight_slot(const ech_exec *exec, int version);
  * and copied at once waits for its own stores. */
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
+/* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
+void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
+/* The same behind all weights and element-wise states, where it stays: nothing writes there. */
+void ech_params_create(ech_exec *exec);
 /* Makes the weights of a version the rounding of the master; without a master they stay as they are. */
 void ech_exec_round_weights(ech_exec *exec, int param, int version);
 /* This rank's shard of a state, or with sharding {0} all of it, with that memory. */

@@ -40,7 +40,7 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
     const ech_param *of = &plan->model->param.at[param];
     ech_dtype dtype = ech_plan_gradient_dtype(plan, param);
     ech_bucket kind = {.block = of->block,
-                       .weights = ech_plan_param_dtype(plan, param),
+                       .weight_dtype = ech_plan_param_dtype(plan, param),
                        .dtype = dtype,
                        .wire = ech_layout_wire(config, dtype),
                        .group = ech_layout_addends(plan->layout, plan->model, param),
@@ -55,7 +55,7 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
 
 static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
 {
-    bool same = bucket->weights == kind->weights && bucket->dtype == kind->dtype &&
+    bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
                 bucket->group == kind->group && bucket->states == kind->states;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&

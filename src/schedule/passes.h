@@ -47,8 +47,10 @@ bool ech_order_is_joined(const ech_schedule *schedule, const ech_order *order, s
 void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *order,
                                       ech_numbering numbering, int **version);
 
-/* Plans the states of a parameter that the rank holds, and lists its statistics. */
+/* Lists the states and statistics of a parameter that the rank holds. */
 void ech_plan_states(ech_plan *plan, const ech_config *config, int param);
+/* Adds the values of the states of a bucket's parameters. */
+void ech_plan_state_values(ech_plan *plan, int bucket);
 /* Plans the copies of a parameter and its states that SAVE writes. After everything else, so that no other value
  * moves. */
 void ech_plan_snapshot(ech_plan *plan, int param);

@@ -99,6 +99,22 @@ void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS])
     add_persistent(plan, peak);
 }
 
+void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
+{
+    bool trains = plan->list[ECH_LIST_TRAIN].step.n > 0;
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) padding[kind] = 0;
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        int64_t of_weights = bucket->padding * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+        padding[ECH_MEMORY_PARAMETERS] += plan->versions * of_weights;
+        if (!trains) continue;
+        padding[ECH_MEMORY_GRADIENTS] += bucket->padding * (int64_t)ech_dtype_bytes(bucket->dtype);
+        for (int s = 0; s < bucket->states; s++)
+            padding[ECH_MEMORY_OPTIMIZER] +=
+                bucket->padding * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
+    }
+}
+
 ech_arena_use ech_plan_arena_use(const ech_plan *plan)
 {
     ech_arena_use use = {0};

@@ -10,6 +10,10 @@
 /* Bytes: the largest peak of each kind over all lists, plus the persistent values of that kind. */
 void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS]);
 
+/* Bytes of these that lie between parameters and behind them in their buckets: of weights, gradients and element-wise
+ * states. */
+void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS]);
+
 /* How each arena's bytes are used in the list that needs most of it, in the tick in which most is live there. The sum of
  * a space's kinds and gaps is its arena_bytes. */
 typedef struct ech_arena_use {

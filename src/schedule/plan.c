@@ -24,21 +24,28 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
     return (int)plan->persistent.n - 1;
 }
 
-/* Weights in as many versions as are kept, and states; of what this rank holds. */
+/* What this rank holds of a parameter. */
 static void plan_param(ech_plan *plan, const ech_plan_request *request, int index)
 {
     ech_plan_param *p = &plan->param[index];
     const ech_shape *shape = &plan->model->param.at[index].shape;
-    *p = (ech_plan_param){.value = -1, .master = -1, .bucket = -1, .snapshot = -1, .previous = -1};
+    *p = (ech_plan_param){.master = -1, .bucket = -1, .snapshot = -1, .previous = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
-    int64_t bytes = ech_plan_param_bytes(plan, index);
-    p->value = ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
-    for (int v = 1; v < plan->versions; v++)
-        ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
     p->norm_first = plan->norm_partials;
     plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     if (!request->forward_only) ech_plan_states(plan, request->config, index);
+}
+
+/* A bucket's weights in as many versions as are kept, and its states: each laid out as its gradients. */
+static void plan_bucket(ech_plan *plan, int index, bool forward_only)
+{
+    ech_bucket *bucket = &plan->bucket.at[index];
+    int64_t bytes = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    bucket->weights = (int)plan->persistent.n;
+    for (int v = 0; v < plan->versions; v++)
+        ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
+    if (!forward_only) ech_plan_state_values(plan, index);
 }
 
 static bool takes_snapshots(const ech_plan_request *request)
@@ -90,6 +97,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     plan->param = ech_calloc(params + 1, sizeof *plan->param);
     for (size_t i = 0; i < params; i++) plan_param(plan, request, (int)i);
     ech_pass_bucket(plan, request->config);
+    for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
     int64_t rows = forward_only ? 1 : plan->schedule->turns;
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);

@@ -12,8 +12,6 @@ void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_
         const ech_block *block = plan->model->block.at[v->block];
         ech_text_append(out, "%s: %s, micro-batch %d", block->name, block->value.at[v->local].name,
                         v->micro);
-    } else if (v->kind == ECH_MEMORY_PARAMETERS) {
-        ech_text_append(out, "%s", plan->model->param.at[v->index].name);
     } else {
         ech_text_append(out, "%s", ech_memory_name(v->kind));
         if (v->index >= 0) ech_text_append(out, " %d", v->index);

@@ -109,7 +109,9 @@ typedef struct ech_value {
     ech_memory_kind kind;
     int block, local,
         micro; /* value `local` of `block` for sequence chunk `micro`; -1: no block's */
-    int index; /* parameter, or bucket of gradients; -1: neither */
+    /* The bucket of parameters (weights), gradients, element-wise states and statistics; the parameter of other states and
+     * of snapshots; -1: neither. */
+    int index;
     int64_t bytes;
     int64_t offset; /* bytes from the beginning of its space's arena */
     /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
@@ -242,15 +244,17 @@ typedef struct ech_bucket {
      * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
     int64_t shard;
     int64_t own;            /* where this rank's begins */
-    ech_dtype weights;      /* type of all its weights */
+    ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group; /* over which it is reduced */
-    int value;              /* in the train list */
+    int value;              /* its gradients in the train list */
+    int weights;            /* persistent value of slot 0; slot i is weights + i (plan.versions) */
     int states;             /* that are element-wise; each of its parameters has them */
     struct ech_flat_state {
         const char *name; /* ech_state.name */
         ech_dtype dtype;
+        int value;           /* persistent value */
     } state[ECH_MAX_STATES]; /* [states] */
     /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies side by side. */
     int rounds;
@@ -262,14 +266,13 @@ typedef struct ech_bucket {
 } ech_bucket;
 
 typedef struct ech_plan_param {
-    int64_t elements; /* of this rank's shard; 0: this rank does not hold it */
-    int value; /* persistent value of slot 0; slot i is value + i (plan.versions); -1: none */
+    int64_t elements;                /* of this rank's shard; 0: this rank does not hold it */
     int first_state, states;         /* in plan.state */
     int first_statistic, statistics; /* in plan.statistic */
     int master;                      /* ech_optimizer_needs.master */
     int snapshot; /* persistent value: the copy of the weights that SAVE writes; -1: none, or the master's */
     int previous;          /* the same of the version before the newest */
-    int bucket;            /* -1: none */
+    int bucket;            /* -1: this rank does not hold it */
     int64_t bucket_offset; /* elements from the bucket's beginning */
     /* Elements behind it in its bucket, which are zero: the next parameter begins where plan.part says, in any type. So
      * what is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
@@ -280,8 +283,9 @@ typedef struct ech_plan_param {
 /* A state of a parameter that this rank holds. */
 typedef struct ech_plan_state {
     ech_state is;
-    int value;    /* persistent value */
-    int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
+    int value;     /* persistent value: its own, or if it is element-wise its bucket's */
+    int64_t first; /* elements from the value's beginning */
+    int snapshot;  /* persistent value: the copy that SAVE writes; -1: none */
 } ech_plan_state;
 
 /* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. */
@@ -413,14 +417,16 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
+/* Whether the bucket's weights are the roundings of masters: UPDATE writes all of the next version, and STASH copies
+ * nothing. */
+bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
 /* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer states (OPTIMIZER)
- * or gradients (GRADIENTS). Their bytes, each tensor's and bucket's aligned, are the kind's
- * peak. */
+ * or gradients (GRADIENTS), without padding. */
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
 
 /* Bytes of a block's value in a message: of all of it, or where messages are sharded (ech_plan_shards_messages) of this

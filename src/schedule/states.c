@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the optimizer declares, in a plan: states and their copies for checkpoints are persistent values; the statistics
- * of a bucket are one value that lives from the first round to the update.
+ * What the optimizer declares, in a plan: element-wise states are persistent values of a bucket, other states and the
+ * copies of both for checkpoints those of a parameter; the statistics of a bucket are one value that lives from the first round to the update.
  */
 #include "schedule/passes.h"
 
@@ -31,23 +31,50 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
     p->master = needs.master;
     p->first_statistic = (int)plan->statistic.n;
     p->statistics = needs.statistics;
-    for (int i = 0; i < needs.states; i++) {
-        int64_t bytes = ech_plan_state_bytes(plan, &needs.state[i]);
-        int value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param, bytes);
-        ECH_PUSH(plan->state,
-                 (ech_plan_state){.is = needs.state[i], .value = value, .snapshot = -1});
-    }
+    for (int i = 0; i < needs.states; i++)
+        ECH_PUSH(plan->state, (ech_plan_state){.is = needs.state[i], .value = -1, .snapshot = -1});
     for (int i = 0; i < needs.statistics; i++) {
         int shards = ech_statistic_shards(&needs.statistic[i], of, plan->layout->sharding);
         ECH_PUSH(plan->statistic, (ech_plan_statistic){.is = needs.statistic[i], .shards = shards});
     }
 }
 
+/* The element-wise ones are the bucket's, in the order in which each of its parameters declares them. */
+static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
+{
+    const ech_plan_param *p = &plan->param[param];
+    for (int s = 0, flat = 0; s < p->states; s++) {
+        ech_plan_state *state = &plan->state.at[p->first_state + s];
+        int64_t bytes = ech_plan_state_bytes(plan, &state->is);
+        if (ech_state_is_element_wise(&state->is, &plan->model->param.at[param])) {
+            state->value = bucket->state[flat++].value;
+            state->first = p->bucket_offset;
+        } else
+            state->value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param, bytes);
+    }
+}
+
+void ech_plan_state_values(ech_plan *plan, int index)
+{
+    ech_bucket *bucket = &plan->bucket.at[index];
+    for (int s = 0; s < bucket->states; s++)
+        bucket->state[s].value = ech_plan_add_persistent(
+            plan, ECH_MEMORY_OPTIMIZER, index,
+            bucket->elements * (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
+    for (int i = 0; i < bucket->params; i++)
+        plan_values(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);
+}
+
+bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return plan->param[plan->bucket_param.at[bucket->first_param]].master >= 0;
+}
+
 /* ---- copies for checkpoints ---- */
 
 bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state)
 {
-    if (plan->param[param].value < 0) return false;
+    if (plan->param[param].bucket < 0) return false;
     const ech_shape *shape =
         state < 0 ? NULL : &plan->state.at[plan->param[param].first_state + state].is.shape;
     ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;

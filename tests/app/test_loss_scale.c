@@ -30,7 +30,7 @@ static XXH64_hash_t hash_of(ech_exec *exec, const ech_plan *plan)
 {
     XXH64_hash_t hash = 0;
     for (int i = 0; i < (int)plan->model->param.n; i++) {
-        if (plan->param[i].value < 0) continue;
+        if (plan->param[i].bucket < 0) continue;
         ech_tensor x = ech_exec_param(exec, i);
         hash = XXH3_64bits_withSeed(x.data, ech_tensor_bytes(&x), hash);
         for (int k = 0; k < plan->param[i].states; k++) {

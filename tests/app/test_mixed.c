@@ -29,46 +29,44 @@ typedef struct watched {
     kept of[RANKS];
 } watched;
 
-static int64_t padded(int64_t elements, ech_dtype dtype)
+/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. Of a
+ * matrix that is neither a table nor the head Muon keeps one state. */
+static int states_of(const ech_plan *plan, const ech_shape *shape)
 {
-    return ech_align(elements * (int64_t)ech_dtype_bytes(dtype), 64);
+    bool matrix = shape->dims > 1;
+    bool alone = matrix && plan->optimizer == ech_optimizer_find("muon") &&
+                 !ech_shape_has(shape, ECH_AXIS_VOCAB) && !ech_shape_has(shape, ECH_AXIS_POSITION);
+    return alone ? 2 : matrix ? 3 : 2;
 }
 
-/* AdamW's: a matrix has weights in `compute`, in fp32 two states and its master; a vector is fp32 with two states. Of a
- * matrix that is neither a table nor the head Muon keeps one state. Gradients, and equal shards of a bucket, begin at
- * multiples of 64 bytes in any type. */
+/* In buckets parameters, and equal shards, begin at multiples of 64 bytes in any type. */
 enum { UNIT = 64 / 2 };
 static void expect(const ech_plan *plan, const ech_config *config, kept *k)
 {
     bool narrow = config->precision.gradients == ECH_GRADIENTS_COMPUTE;
     ech_dtype compute = plan->kernels->dtype;
-    for (int i = 0; i < (int)plan->model->param.n; i++) {
-        int64_t n = plan->param[i].elements;
-        const ech_shape *shape = &plan->model->param.at[i].shape;
-        bool matrix = shape->dims > 1;
-        bool alone = matrix && plan->optimizer == ech_optimizer_find("muon") &&
-                     !ech_shape_has(shape, ECH_AXIS_VOCAB) &&
-                     !ech_shape_has(shape, ECH_AXIS_POSITION);
-        int states = alone ? 2 : matrix ? 3 : 2;
-        k->expected[ECH_MEMORY_PARAMETERS] +=
-            plan->versions * padded(n, matrix ? compute : ECH_F32);
-        k->expected[ECH_MEMORY_OPTIMIZER] += states * padded(n, ECH_F32);
-        k->numbers[ECH_MEMORY_PARAMETERS][matrix ? compute : ECH_F32] += plan->versions * n;
-        k->numbers[ECH_MEMORY_OPTIMIZER][ECH_F32] += states * n;
-        k->numbers[ECH_MEMORY_GRADIENTS][matrix && narrow ? compute : ECH_F32] += n;
-    }
     for (size_t b = 0; b < plan->bucket.n; b++) {
-        int64_t elements = 0, item = 0;
+        const int *params = &plan->bucket_param.at[plan->bucket.at[b].first_param];
+        const ech_shape *shape = &plan->model->param.at[params[0]].shape;
+        bool matrix = shape->dims > 1;
+        ech_dtype weights = matrix ? compute : ECH_F32;
+        ech_dtype gradients = matrix && narrow ? compute : ECH_F32;
+        int64_t elements = 0, numbers = 0, states = states_of(plan, shape);
         int members =
             ech_layout_group_size(plan->layout, plan->model, plan->rank, plan->bucket.at[b].group);
         for (int i = 0; i < plan->bucket.at[b].params; i++) {
-            int param = plan->bucket_param.at[plan->bucket.at[b].first_param + i];
-            bool matrix = plan->model->param.at[param].shape.dims > 1;
-            item = (int64_t)ech_dtype_bytes(matrix && narrow ? compute : ECH_F32);
-            elements += ech_align(plan->param[param].elements, UNIT);
+            numbers += plan->param[params[i]].elements;
+            elements += ech_align(plan->param[params[i]].elements, UNIT);
         }
         int64_t shard = ech_align((elements + members - 1) / members, UNIT);
-        k->expected[ECH_MEMORY_GRADIENTS] += ech_align(members * shard * item, 64);
+        int64_t all = members * shard;
+        k->expected[ECH_MEMORY_PARAMETERS] +=
+            plan->versions * all * (int64_t)ech_dtype_bytes(weights);
+        k->expected[ECH_MEMORY_OPTIMIZER] += states * all * (int64_t)ech_dtype_bytes(ECH_F32);
+        k->expected[ECH_MEMORY_GRADIENTS] += all * (int64_t)ech_dtype_bytes(gradients);
+        k->numbers[ECH_MEMORY_PARAMETERS][weights] += plan->versions * numbers;
+        k->numbers[ECH_MEMORY_OPTIMIZER][ECH_F32] += states * numbers;
+        k->numbers[ECH_MEMORY_GRADIENTS][gradients] += numbers;
     }
     k->same_numbers = true;
     for (ech_memory_kind kind = ECH_MEMORY_PARAMETERS; kind <= ECH_MEMORY_GRADIENTS; kind++) {
@@ -88,7 +86,7 @@ static int master_of(const ech_plan *plan, int param)
 static void compare_masters(const ech_exec *exec, const ech_plan *plan, kept *k)
 {
     for (int i = 0; i < (int)plan->model->param.n; i++) {
-        int master = plan->param[i].value < 0 ? -1 : master_of(plan, i);
+        int master = plan->param[i].bucket < 0 ? -1 : master_of(plan, i);
         if (master < 0) continue;
         ech_tensor weights = ech_exec_param(exec, i), wide = ech_exec_state(exec, i, master);
         int64_t n = ech_tensor_count(&wide);

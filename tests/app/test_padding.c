@@ -22,10 +22,19 @@ typedef struct trial {
     int64_t part;
     const ech_plan *plan;            /* rank 0's */
     double loss[STEPS], norm[STEPS]; /* rank 0's */
-    int64_t padding, dirty; /* elements that were looked at; bytes of them that were not zero */
+    int64_t padding, dirty; /* bytes that were looked at; of them those that were not zero */
+    int64_t states;         /* element-wise ones that were looked at */
 } trial;
 
-/* The bucket's memory is read where it lies: the device is the processor. */
+/* Memory is read where it lies: the device is the processor. */
+static void look_behind(trial *t, const ech_tensor *x, int param)
+{
+    const char *end = (const char *)x->data + ech_tensor_bytes(x);
+    int64_t bytes = t->plan->param[param].padding * (int64_t)ech_dtype_bytes(x->dtype);
+    for (int64_t b = 0; b < bytes; b++) t->dirty += end[b] != 0;
+    t->padding += bytes;
+}
+
 static void look(void *context, ech_exec *exec, const ech_step *step)
 {
     trial *t = context;
@@ -35,10 +44,25 @@ static void look(void *context, ech_exec *exec, const ech_step *step)
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         ech_tensor x = ech_exec_gradient(exec, param);
-        const char *end = (const char *)x.data + ech_tensor_bytes(&x);
-        int64_t bytes = plan->param[param].padding * (int64_t)ech_dtype_bytes(x.dtype);
-        for (int64_t b = 0; b < bytes; b++) t->dirty += end[b] != 0;
-        t->padding += bytes;
+        look_behind(t, &x, param);
+    }
+}
+
+/* Behind weights of all versions, and states that are laid out likewise. */
+static void look_at_kept(trial *t, const ech_exec *exec)
+{
+    for (int i = 0; i < (int)t->plan->model->param.n; i++) {
+        const ech_plan_param *p = &t->plan->param[i];
+        for (int v = 0; v < t->plan->versions && p->bucket >= 0; v++) {
+            ech_tensor x = ech_exec_param_at(exec, i, v);
+            look_behind(t, &x, i);
+        }
+        for (int s = 0; s < p->states; s++) {
+            ech_tensor x = ech_exec_state(exec, i, s);
+            if (ech_tensor_count(&x) != p->elements) continue;
+            look_behind(t, &x, i);
+            t->states++;
+        }
     }
 }
 
@@ -50,10 +74,11 @@ static ech_status run_lists(ech_session *s, trial *t, int rank)
         ech_exec_observe(s->exec, look, t);
     }
     for (int step = 0; step < STEPS; step++) {
-        ECH_TRY(ech_exec_run(s->exec, ECH_LIST_TRAIN, step));
+        ECH_TRY(ech_exec_run(s->exec, ECH_LIST_TRAIN, step * s->plan->list[ECH_LIST_TRAIN].turns));
         if (rank > 0) continue;
         t->loss[step] = ech_exec_readings(s->exec)->loss;
         t->norm[step] = ech_exec_readings(s->exec)->grad_norm;
+        look_at_kept(t, s->exec);
     }
     return ECH_OK;
 }
@@ -104,6 +129,13 @@ static void test_padding(void **state)
         "memory.recompute=full",
         "parallel.data=2 precision.compute=bf16 precision.gradients=compute",
         "parallel.pipeline=2 training.micro_batch_size=1 parallel.schedule=zero-bubble",
+        "parallel.data=2 optimizer.weight_decay=0.1 optimizer.name=adamw8 optimizer.block=32 "
+        "precision.compute=bf16",
+        "parallel.data=2 optimizer.weight_decay=0.1 optimizer.name=adafactor "
+        "optimizer.momentum=0.9",
+        "parallel.pipeline=2 parallel.schedule=pipedream model.tie_word_embeddings=false "
+        "parallel.flush_every=2 "
+        "training.check_every=0 training.micro_batch_size=1 optimizer.weight_decay=0.1",
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         trial packed = {.part = PACKED}, apart = {.part = APART};
@@ -111,6 +143,7 @@ static void test_padding(void **state)
         run(cases[c], &apart);
         assert_true(apart.padding > packed.padding);
         assert_int_equal(packed.dirty + apart.dirty, 0);
+        assert_true(apart.states > 0);
         assert_true(packed.loss[0] != packed.loss[STEPS - 1]);
         assert_memory_equal(packed.loss, apart.loss, sizeof packed.loss);
         for (int step = 0; step < STEPS; step++)

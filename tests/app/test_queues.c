@@ -231,7 +231,7 @@ static ech_status run_lists(const ech_session *s, const ech_device *device, ech_
         ECH_TRY(queued->synchronize(w->end));
     }
     for (int p = 0; p < (int)s->plan->model->param.n; p++) {
-        if (s->plan->param[p].value < 0) continue;
+        if (s->plan->param[p].bucket < 0) continue;
         ech_tensor x = ech_exec_param(s->exec, p);
         *digest = digest_of(*digest, ech_device_reach(device, x.data), ech_tensor_bytes(&x));
     }

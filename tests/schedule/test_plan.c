@@ -291,6 +291,28 @@ static void expect_rejected(const ech_plan *plan, const char *why)
     if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
 }
 
+/* Bytes of weights, states and gradients are those of the numbers, and padding. */
+static void check_paddings(const ech_plan *plan)
+{
+    int64_t kept[ECH_MEMORY_KINDS] = {0}, padding[ECH_MEMORY_KINDS], numbers[ECH_DTYPES];
+    for (size_t i = 0; i < plan->persistent.n; i++)
+        kept[plan->persistent.at[i].kind] += plan->persistent.at[i].bytes;
+    for (int b = 0; b < (int)plan->bucket.n; b++)
+        kept[ECH_MEMORY_GRADIENTS] += ech_plan_bucket_bytes(plan, b);
+    ech_plan_paddings(plan, padding);
+    for (ech_memory_kind kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
+        bool in_buckets = kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_OPTIMIZER ||
+                          kind == ECH_MEMORY_GRADIENTS;
+        assert_int_equal(padding[kind] > 0, in_buckets);
+        if (!in_buckets) continue;
+        int64_t bytes = padding[kind];
+        ech_plan_numbers(plan, kind, numbers);
+        for (ech_dtype d = 0; d < ECH_DTYPES; d++)
+            bytes += numbers[d] * (int64_t)ech_dtype_bytes(d);
+        assert_int_equal(bytes, kept[kind]);
+    }
+}
+
 /* Where a device wants it, gradients begin at its alignment in any type, and values do. */
 static void test_alignment(void **state)
 {
@@ -317,6 +339,7 @@ static void test_alignment(void **state)
         assert_int_equal(next, bucket->elements);
         assert_int_equal(padding, bucket->padding);
     }
+    check_paddings(plan);
     int64_t padded[ECH_DTYPES], packed[ECH_DTYPES];
     ech_plan_numbers(plan, ECH_MEMORY_GRADIENTS, padded);
     ech_plan_numbers(f.plan[0], ECH_MEMORY_GRADIENTS, packed);

@@ -115,10 +115,11 @@ static json_t *kinds_json(const int64_t bytes[ECH_MEMORY_KINDS], bool working)
 
 static json_t *memory_json(const ech_plan *plan)
 {
-    int64_t peak[ECH_MEMORY_KINDS];
+    int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
     ech_working most = ech_plan_working(plan);
     ECH_FREED_TEXT step = {0};
     ech_plan_peaks(plan, peak);
+    ech_plan_paddings(plan, padding);
     ech_step_print(most.step, &step);
     json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
                                 kinds_json(most.kind, true), "list", ech_list_name(most.list->kind),
@@ -127,11 +128,11 @@ static json_t *memory_json(const ech_plan *plan)
                              (json_int_t)plan->persistent_bytes[ECH_SPACE_HOST], "arena_bytes",
                              (json_int_t)plan->arena_bytes[ECH_SPACE_HOST], "lower_bound_bytes",
                              (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_HOST));
-    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false),
-                     "host", host, "working", working, "persistent_bytes",
-                     (json_int_t)plan->persistent_bytes[ECH_SPACE_DEVICE], "arena_bytes",
-                     (json_int_t)plan->arena_bytes[ECH_SPACE_DEVICE], "lower_bound_bytes",
-                     (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_DEVICE));
+    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false),
+                     "padding_bytes", kinds_json(padding, false), "host", host, "working", working,
+                     "persistent_bytes", (json_int_t)plan->persistent_bytes[ECH_SPACE_DEVICE],
+                     "arena_bytes", (json_int_t)plan->arena_bytes[ECH_SPACE_DEVICE],
+                     "lower_bound_bytes", (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_DEVICE));
 }
 
 static json_t *steps_json(const ech_list *list)

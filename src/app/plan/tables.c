@@ -143,7 +143,8 @@ static void print_numbers(const ech_plan *plan, ech_text *out)
     if (plan->types.compute == plan->types.wide) return;
     ech_text_append(
         out,
-        "types       of rank %d: bytes x numbers, each tensor and bucket aligned to %" PRId64 "\n",
+        "types       of rank %d: bytes x numbers, without padding; each value aligned to %" PRId64
+        "\n",
         plan->rank, plan->alignment[ECH_SPACE_DEVICE]);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int64_t numbers[ECH_DTYPES];

@@ -32,13 +32,18 @@ static void print_working(const ech_plan *plan, ech_text *out)
 /* The kinds of a space, and its arena. */
 static void print_space(const ech_plan *plan, ech_space space, ech_text *out)
 {
-    int64_t peak[ECH_MEMORY_KINDS];
+    int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
     char bytes[32], name[32];
     ech_plan_peaks(plan, peak);
+    ech_plan_paddings(plan, padding);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) {
         if (!peak[kind] || ech_memory_space((ech_memory_kind)kind) != space) continue;
-        ech_text_append(out, "    %-21s %12s\n", ech_memory_name((ech_memory_kind)kind),
+        ech_text_append(out, "    %-21s %12s", ech_memory_name((ech_memory_kind)kind),
                         ech_text_from_bytes(peak[kind], bytes, sizeof bytes));
+        if (padding[kind])
+            ech_text_append(out, "  (of these %s padding)",
+                            ech_text_from_bytes(padding[kind], bytes, sizeof bytes));
+        ech_text_append(out, "\n");
     }
     snprintf(name, sizeof name, "%s arena", ech_space_name(space));
     ech_text_append(out, "    %-21s %12s", name,

@@ -128,7 +128,7 @@ static double smallest(const ech_verifier *v)
 static int64_t states_before(const ech_verifier *v, int param, int end)
 {
     int64_t n = 0;
-    for (int k = 0; k < end && v->layout.session.plan->param[param].value >= 0; k++) {
+    for (int k = 0; k < end && v->layout.session.plan->param[param].bucket >= 0; k++) {
         ech_tensor state = ech_exec_state(v->layout.session.exec, param, k);
         n += ech_tensor_count(&state);
     }
@@ -201,7 +201,7 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     if (step->kind != ECH_STEP_CLIP) return;
     int params = ech_verifier_params(v);
     for (int i = 0; i < params; i++) {
-        if (v->layout.session.plan->param[i].value < 0) continue;
+        if (v->layout.session.plan->param[i].bucket < 0) continue;
         ech_tensor gradient = ech_exec_gradient(exec, i);
         ech_exec_read(exec, &gradient, v->mine + step->turn * v->own[params] + v->own[i]);
         if (step->turn == 0) continue;
@@ -293,7 +293,7 @@ static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
 static double *own_shard(const ech_verifier *v, const compared *x, int turn)
 {
     int param = x->copy->param;
-    if (v->layout.session.plan->param[param].value < 0) return NULL;
+    if (v->layout.session.plan->param[param].bucket < 0) return NULL;
     ech_tensor newest = tensor_of(&v->layout, x);
     size_t n = (size_t)ech_tensor_count(&newest);
     double *mine = ech_calloc(n, sizeof *mine);

@@ -97,17 +97,11 @@ static double norm_seconds(const ech_step_query *q)
     return ech_cost_norm(&q->costs->rates, norm_work(q).bytes);
 }
 
-/* What has a master is not copied: UPDATE writes all of the next version. */
 static ech_work stash_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    double bytes = 0;
-    for (int i = 0; i < bucket->params; i++) {
-        int param = q->plan->bucket_param.at[bucket->first_param + i];
-        if (q->plan->param[param].master < 0)
-            bytes += 2 * (double)ech_plan_param_bytes(q->plan, param);
-    }
-    return (ech_work){.bytes = bytes};
+    double bytes = (double)q->plan->persistent.at[bucket->weights].bytes;
+    return (ech_work){.bytes = ech_plan_has_masters(q->plan, bucket) ? 0 : 2 * bytes};
 }
 
 static double stash_seconds(const ech_step_query *q)

@@ -98,15 +98,25 @@ const ech_step_methods ech_logits_methods = {.touch = touch_logits};
 /* ---- checkpoints: what this rank writes of them ---- */
 
 /* Of the versions of weights the run knows which is the newest. */
-static void read_training(ech_accessor *a, int param)
+static void read_bucket(ech_accessor *a, const ech_bucket *bucket)
 {
-    const ech_plan_param *p = &a->plan->param[param];
-    for (int v = 0; v < a->plan->versions && ech_plan_writes(a->plan, a->plan->rank, param, -1);
-         v++)
-        ech_access_value(a, p->value + v, false);
-    for (int s = 0; s < p->states; s++)
-        if (ech_plan_writes(a->plan, a->plan->rank, param, s))
-            ech_access_value(a, a->plan->state.at[p->first_state + s].value, false);
+    const ech_plan *plan = a->plan;
+    const int *params = &plan->bucket_param.at[bucket->first_param];
+    bool writes = false;
+    int last[ECH_MAX_STATES];
+    for (int s = 0; s < ECH_MAX_STATES; s++) last[s] = -1;
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[params[i]];
+        writes |= ech_plan_writes(plan, plan->rank, params[i], -1);
+        for (int s = 0; s < p->states; s++) {
+            int value = plan->state.at[p->first_state + s].value;
+            if (value == last[s] || !ech_plan_writes(plan, plan->rank, params[i], s)) continue;
+            ech_access_value(a, value, false);
+            last[s] = value; /* the next parameter's, too, if it is the bucket's */
+        }
+    }
+    for (int v = 0; v < plan->versions && writes; v++)
+        ech_access_value(a, bucket->weights + v, false);
 }
 
 static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
@@ -123,10 +133,10 @@ static void touch_copies(ech_accessor *a, const ech_plan_param *p, bool write)
 static void touch_checkpoint(ech_accessor *a)
 {
     bool copies = a->step->lane == ECH_LANE_COPY_OUT;
-    for (int i = 0; i < (int)a->plan->model->param.n; i++) {
-        if (copies || !a->plan->snapshots) read_training(a, i);
-        if (a->plan->snapshots) touch_copies(a, &a->plan->param[i], copies);
-    }
+    for (size_t b = 0; b < a->plan->bucket.n && (copies || !a->plan->snapshots); b++)
+        read_bucket(a, &a->plan->bucket.at[b]);
+    for (size_t i = 0; i < a->plan->model->param.n && a->plan->snapshots; i++)
+        touch_copies(a, &a->plan->param[i], copies);
 }
 
 const ech_step_methods ech_snapshot_methods = {.touch = touch_checkpoint};
