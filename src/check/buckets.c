@@ -1,41 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks gradients: each parameter of the rank's blocks is in one
- * bucket, and in every turn each bucket is written by all its writers, then reduced once (if its group
- * has more than one member), then normed, then used for one update. Who writes is asked of the
- * model, and of the accesses where the list has them. Before the update come all rounds of the optimizer's statistics;
- * each reads what the one before has folded.
+ * Checks gradients: each parameter of the rank's blocks is in one bucket, and in every turn each bucket is written by all
+ * its writers, and then goes its way (bucket_stages.def): every stage in which it takes part comes once, in order, and
+ * knows that the one before has ended. Who writes is asked of the model, and of the accesses where the list has them; in
+ * which stages a bucket takes part, of layout, model and what the optimizer declares.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "check/checker.h"
+#include "schedule/bucket_way.h"
 
 typedef struct bucket_state {
-    int turn;                 /* that it is in: updates so far */
-    int writer, reduce, norm; /* the last step of this turn that did, or -1 */
-    int round, fold;          /* the last STATISTICS and FOLD, or -1 */
-    int rounds;               /* STATISTICS so far */
-    bool shared;
+    ech_bucket_way way;  /* counted here, from layout and model */
+    ech_bucket_place at; /* how far it has come in its turn; `written` false: nowhere */
+    bool written;
+    int step; /* the last that has brought it there */
+    int turn; /* that it is in: updates so far */
 } bucket_state;
-
-/* A bucket's state at the beginning of a turn. */
-static bucket_state fresh(int turn, bool shared)
-{
-    return (bucket_state){.turn = turn,
-                          .writer = -1,
-                          .reduce = -1,
-                          .norm = -1,
-                          .round = -1,
-                          .fold = -1,
-                          .shared = shared};
-}
 
 typedef struct audit {
     const ech_plan *plan;
     const ech_list *list;
     bucket_state *bucket;
-    int reduce_knows;  /* the latest compute step that is complete when a reduction begins now */
-    int compute_knows; /* the latest reduction that is complete when a compute step begins now */
+    /* [a][b]: the latest step of lane b that is complete when one of lane a begins now; -1: none is known. Both end their
+     * steps in order: who knows of one step knows of those before it. */
+    int knows[ECH_LANES][ECH_LANES];
 } audit;
 
 /* ---- parameters ---- */
@@ -78,22 +68,26 @@ static ech_status check_params(const ech_plan *plan)
 
 /* ---- steps ---- */
 
-static ech_status reject(const audit *a, int s, const char *why)
+static const char *text_of(ech_bucket_place at)
 {
-    return ech_list_reject(a->plan, a->list, s, "%s", why);
+    return ech_bucket_row_of(at.stage)->text;
 }
 
 static ech_status write_bucket(audit *a, int s, int bucket)
 {
     bucket_state *b = &a->bucket[bucket];
-    if (b->reduce >= 0 || b->norm >= 0)
-        return reject(a, s, "writes a gradient after its reduction");
-    if (a->list->step.at[s].turn != b->turn)
+    int turn = a->list->step.at[s].turn;
+    if (b->written && b->at.stage != ECH_BUCKET_WRITE)
+        return ech_list_reject(a->plan, a->list, s, "writes a gradient after its %s",
+                               text_of(b->at));
+    if (turn != b->turn)
         return ech_list_reject(
             a->plan, a->list, s,
-            "writes a gradient of bucket %d in turn %d; the bucket is in turn %d", bucket,
-            a->list->step.at[s].turn, b->turn);
-    b->writer = s;
+            "writes a gradient of bucket %d in turn %d; the bucket is in turn %d", bucket, turn,
+            b->turn);
+    b->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    b->written = true;
+    b->step = s;
     return ECH_OK;
 }
 
@@ -115,33 +109,12 @@ static ech_status write_by_model(audit *a, int s)
 static ech_status write_by_access(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    bool sums = ech_step_params(step) == ECH_PARAMS_SUM;
-    for (int i = 0; i < step->accesses && !sums; i++) {
+    for (int i = 0; i < step->accesses && !ech_step_has_bucket(step); i++) {
         const ech_access *access = &a->list->access.at[step->first_access + i];
         int value = access->value - (int)a->plan->persistent.n;
         if (access->write && value >= 0 && a->list->value.at[value].kind == ECH_MEMORY_GRADIENTS)
             ECH_TRY(write_bucket(a, s, a->list->value.at[value].index));
     }
-    return ECH_OK;
-}
-
-static ech_status reduce(audit *a, int s, bucket_state *b)
-{
-    if (b->reduce >= 0) return reject(a, s, "reduces a bucket a second time");
-    if (b->norm >= 0) return reject(a, s, "reduces a bucket after its norm");
-    if (b->writer < 0) return reject(a, s, "reduces a bucket that nothing has written");
-    if (a->reduce_knows < b->writer) return reject(a, s, "does not wait for the gradients");
-    b->reduce = s;
-    return ECH_OK;
-}
-
-static ech_status norm(audit *a, int s, bucket_state *b)
-{
-    if (b->norm >= 0) return reject(a, s, "is the bucket's second norm");
-    if (b->writer < 0) return reject(a, s, "reads a bucket that nothing has written");
-    if (b->shared && (b->reduce < 0 || a->compute_knows < b->reduce))
-        return reject(a, s, "does not wait for the reduction");
-    b->norm = s;
     return ECH_OK;
 }
 
@@ -168,46 +141,36 @@ static int count_rounds(const ech_plan *plan, int index, int round, bool *folds)
     return rounds;
 }
 
-/* Whether what the last round has made is complete when a compute step begins now. */
-static bool is_folded(const audit *a, int index, const bucket_state *b)
+static ech_bucket_way way_of(const ech_plan *plan, int index)
 {
-    bool folds;
-    count_rounds(a->plan, index, b->rounds - 1, &folds);
-    return !folds || (b->fold > b->round && a->compute_knows >= b->fold);
+    ech_layout_group group = plan->bucket.at[index].group;
+    ech_bucket_way way = {
+        .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
+        .stashes = plan->versions > 1};
+    for (int round = 0; round < ECH_MAX_ROUNDS; round++)
+        way.rounds = count_rounds(plan, index, round, &way.folds[round]);
+    return way;
 }
 
-static ech_status compute_statistics(audit *a, int s, bucket_state *b)
+/* ---- the way ---- */
+
+/* The step brings its bucket to the next place, and knows that the place before is behind it. */
+static ech_status advance(audit *a, int s, bucket_state *b)
 {
     const ech_step *step = &a->list->step.at[s];
-    if (b->norm < 0) return reject(a, s, "comes before the norm");
-    if (step->count != b->rounds) return reject(a, s, "is not the next round");
-    if (!is_folded(a, step->index, b)) return reject(a, s, "does not wait for the fold");
-    b->round = s;
-    b->rounds++;
-    return ECH_OK;
-}
-
-static ech_status fold(audit *a, int s, bucket_state *b)
-{
-    const ech_step *step = &a->list->step.at[s];
-    bool folds;
-    count_rounds(a->plan, step->index, step->count, &folds);
-    if (!folds || step->count != b->rounds - 1 || b->fold > b->round)
-        return reject(a, s, "folds what is not to be folded now");
-    if (a->reduce_knows < b->round) return reject(a, s, "does not wait for the statistics");
-    b->fold = s;
-    return ECH_OK;
-}
-
-static ech_status update(audit *a, int s, bucket_state *b)
-{
-    int index = a->list->step.at[s].index;
-    bool folds;
-    if (b->norm < 0) return reject(a, s, "is not the one update after the norm");
-    if (b->rounds != count_rounds(a->plan, index, 0, &folds))
-        return reject(a, s, "comes before all statistics");
-    if (!is_folded(a, index, b)) return reject(a, s, "does not wait for the fold");
-    *b = fresh(b->turn + 1, b->shared);
+    ech_bucket_place next = ech_bucket_next(&b->way, b->at);
+    const ech_bucket_row *row = ech_bucket_row_of(next.stage);
+    if (step->kind != row->kind || step->count != next.round)
+        return ech_list_reject(a->plan, a->list, s, "comes where its bucket's %s is next, round %d",
+                               row->text, next.round);
+    ech_lane lane = a->list->step.at[b->step].lane;
+    if (lane != step->lane && a->knows[step->lane][lane] < b->step)
+        return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(b->at));
+    b->at = next;
+    b->step = s;
+    if (ech_bucket_next(&b->way, next).stage < ECH_BUCKET_STAGES) return ECH_OK;
+    b->written = false;
+    b->turn++;
     return ECH_OK;
 }
 
@@ -216,40 +179,22 @@ static ech_status use_bucket(audit *a, int s)
     const ech_step *step = &a->list->step.at[s];
     if (!ech_step_has_bucket(step)) return ECH_OK;
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
-        return reject(a, s, "is of a bucket that this rank does not have");
+        return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];
     if (step->turn != b->turn)
         return ech_list_reject(a->plan, a->list, s, "is of turn %d; its bucket is in turn %d",
                                step->turn, b->turn);
-    switch (ech_step_params(step)) {
-    case ECH_PARAMS_SUM:
-        return reduce(a, s, b);
-    case ECH_PARAMS_NORM:
-        return norm(a, s, b);
-    case ECH_PARAMS_STATISTICS:
-        return compute_statistics(a, s, b);
-    case ECH_PARAMS_FOLD:
-        return fold(a, s, b);
-    case ECH_PARAMS_UPDATE:
-        return update(a, s, b);
-    case ECH_PARAMS_COPY: /* is of weights: check/versions.c */
-    case ECH_PARAMS_NOTHING:
-    case ECH_PARAMS_READ:
-        break;
-    }
-    return ECH_OK;
+    if (!b->written)
+        return ech_list_reject(a->plan, a->list, s, "is of a bucket that nothing has written");
+    return advance(a, s, b);
 }
 
-/* Both lanes end their steps in order: who knows of one step knows of those before it. */
 static void learn(audit *a, const ech_step *step)
 {
     for (int i = 0; i < step->afters; i++) {
         int after = a->list->after.at[step->first_after + i];
-        ech_lane lane = a->list->step.at[after].lane;
-        if (step->lane == ECH_LANE_REDUCE && lane == ECH_LANE_COMPUTE && after > a->reduce_knows)
-            a->reduce_knows = after;
-        if (step->lane == ECH_LANE_COMPUTE && lane == ECH_LANE_REDUCE && after > a->compute_knows)
-            a->compute_knows = after;
+        int *known = &a->knows[step->lane][a->list->step.at[after].lane];
+        if (after > *known) *known = after;
     }
 }
 
@@ -262,7 +207,7 @@ static ech_status check_steps(audit *a)
         ECH_TRY(use_bucket(a, s));
     }
     for (size_t b = 0; b < a->plan->bucket.n; b++)
-        if (a->bucket[b].turn != a->list->turns || a->bucket[b].writer >= 0)
+        if (a->bucket[b].turn != a->list->turns || a->bucket[b].written)
             return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
                                    "ends a list without every update: bucket %zu had %d of %d", b,
                                    a->bucket[b].turn, a->list->turns);
@@ -272,16 +217,9 @@ static ech_status check_steps(audit *a)
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_params(plan));
-    audit a = {.plan = plan,
-               .list = list,
-               .bucket = ech_calloc(plan->bucket.n, sizeof *a.bucket),
-               .reduce_knows = -1,
-               .compute_knows = -1};
-    for (size_t b = 0; b < plan->bucket.n; b++) {
-        ech_layout_group group = plan->bucket.at[b].group;
-        a.bucket[b] =
-            fresh(0, ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1);
-    }
+    audit a = {.plan = plan, .list = list, .bucket = ech_calloc(plan->bucket.n, sizeof *a.bucket)};
+    memset(a.knows, -1, sizeof a.knows);
+    for (size_t b = 0; b < plan->bucket.n; b++) a.bucket[b].way = way_of(plan, (int)b);
     ech_status status = check_steps(&a);
     free(a.bucket);
     return status;

@@ -109,8 +109,6 @@ static ech_status update(shelf *v, int s)
     if (step->version != wanted)
         return ech_list_reject(v->plan, v->list, s, "makes version %d; the next is %d",
                                step->version, wanted);
-    if (v->versions > 1 && *place_of(v, step->index, step->version) != NOTHING)
-        return ech_list_reject(v->plan, v->list, s, "works on weights that no stash has copied");
     set_place(v, step->index, step->version, step->version);
     v->newest[step->index] = step->version;
     return ECH_OK;
@@ -128,10 +126,7 @@ static ech_status check_step(shelf *v, int s)
     case ECH_PARAMS_UPDATE:
         return update(v, s);
     case ECH_PARAMS_NOTHING:
-    case ECH_PARAMS_SUM:
-    case ECH_PARAMS_NORM:
-    case ECH_PARAMS_STATISTICS:
-    case ECH_PARAMS_FOLD:
+    case ECH_PARAMS_GRADIENTS:
         break;
     }
     return ECH_OK;

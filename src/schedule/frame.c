@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The pass that makes a list of block steps a whole training step, or several: the token count before
- * a turn, LOAD of each micro-batch one ahead of its first forward, a reduction of each bucket as soon
- * as it is complete, norms, clipping and updates after the turn's last backward. Where a group has one member no
- * communication is inserted.
+ * a turn, LOAD of each micro-batch one ahead of its first forward, what is done bucket by bucket as bucket_stages.def says:
+ * from when a bucket is complete, with norms, clipping and updates after the turn's last backward. Where a group has one
+ * member no communication is inserted.
  *
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
  * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own ranks', and
@@ -11,7 +11,15 @@
  */
 #include <stdlib.h>
 
+#include "schedule/bucket_way.h"
 #include "schedule/passes.h"
+
+/* How far a bucket has come in its turn. */
+typedef struct on_way {
+    ech_bucket_way way;
+    ech_bucket_place at;
+    int step; /* of that place */
+} on_way;
 
 typedef struct framing {
     ech_plan *plan;
@@ -25,10 +33,10 @@ typedef struct framing {
     int *last_ready;               /* [turns]: the last such step */
     int *order;                    /* [ordered] the turn's buckets, as they become complete */
     int ordered;
-    int *reduced; /* [buckets]: its reduction in this turn, or -1 */
-    int turn;     /* of the steps being added */
-    bool loads;   /* some block of the rank has values that LOAD writes */
-    int loaded;   /* micro-batches that are loaded, over all turns */
+    on_way *on; /* [buckets] */
+    int turn;   /* of the steps being added */
+    bool loads; /* some block of the rank has values that LOAD writes */
+    int loaded; /* micro-batches that are loaded, over all turns */
 } framing;
 
 static bool is_shared(const ech_plan *plan, ech_layout_group group)
@@ -126,7 +134,7 @@ static void end(framing *f)
     free(f->next_ready);
     free(f->last_ready);
     free(f->order);
-    free(f->reduced);
+    free(f->on);
 }
 
 static void copy_step(framing *f, size_t s)
@@ -168,55 +176,62 @@ static void load_ahead(framing *f, const ech_step *step)
     }
 }
 
-static void add_reduction(framing *f, int bucket, int after)
+/* ---- buckets ---- */
+
+static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
-    ech_layout_group group = f->plan->bucket.at[bucket].group;
-    f->order[f->ordered++] = bucket;
-    f->reduced[bucket] = -1;
-    if (!is_shared(f->plan, group)) return;
-    f->reduced[bucket] = add(f, ECH_STEP_REDUCE_GRADS, bucket, after);
-    f->list->step.at[f->reduced[bucket]].group = group;
+    ech_bucket_way way = {.shared = is_shared(plan, bucket->group),
+                          .stashes = plan->versions > 1,
+                          .rounds = bucket->rounds};
+    for (int i = 0; i < bucket->rounds; i++) way.folds[i] = bucket->folded[i].bytes > 0;
+    return way;
 }
 
-/* The rounds of statistics before a bucket's update. Returns the last fold, or -1. */
-static int add_rounds(framing *f, int b)
+/* The bucket's step of that place. It waits for the one before it; a lane keeps its order. */
+static int add_stage(framing *f, int bucket, int before, ech_bucket_place at)
 {
-    const ech_bucket *bucket = &f->plan->bucket.at[b];
-    int folded = -1;
-    for (int round = 0; round < bucket->rounds; round++) {
-        int made = add(f, ECH_STEP_STATISTICS, b, folded);
-        f->list->step.at[made].count = round;
-        f->list->step.at[made].version =
-            f->turn + 1; /* the weights that UPDATE works on in place */
-        folded = -1;
-        if (!bucket->folded[round].bytes) continue;
-        folded = add(f, ECH_STEP_FOLD, b, made);
-        f->list->step.at[folded].count = round;
-        f->list->step.at[folded].group = ECH_GROUP_TENSOR;
+    const ech_bucket_row *row = ech_bucket_row_of(at.stage);
+    int here = add(f, row->kind, bucket, -1);
+    ech_step *step = &f->list->step.at[here];
+    step->count = at.round;
+    step->version = row->version < 0 ? 0 : f->turn + row->version;
+    step->group =
+        row->group < ECH_GROUPS ? (ech_layout_group)row->group : f->plan->bucket.at[bucket].group;
+    if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
+    return here;
+}
+
+/* Takes a bucket along its way up to a point of the turn. */
+static void advance(framing *f, int bucket, ech_bucket_point point)
+{
+    on_way *on = &f->on[bucket];
+    ech_bucket_place next = ech_bucket_next(&on->way, on->at);
+    while (next.stage < ECH_BUCKET_STAGES && ech_bucket_row_of(next.stage)->point <= point) {
+        on->step = add_stage(f, bucket, on->step, next);
+        on->at = next;
+        next = ech_bucket_next(&on->way, next);
     }
-    return folded;
+}
+
+static void complete(framing *f, int bucket, int writer)
+{
+    f->order[f->ordered++] = bucket;
+    f->on[bucket].at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    f->on[bucket].step = writer;
+    advance(f, bucket, ECH_POINT_COMPLETE);
 }
 
 static void add_update(framing *f)
 {
     int folded = -1;
-    for (int i = 0; i < f->ordered; i++)
-        add(f, ECH_STEP_NORM, f->order[i], f->reduced[f->order[i]]);
+    for (int i = 0; i < f->ordered; i++) advance(f, f->order[i], ECH_POINT_NORMS);
     if (is_synchronous(f)) folded = add_reduce_turn(f, last_compute(f->list));
     int summed = add(f, ECH_STEP_NORM_SUM, -1, folded);
     /* Of a stage alone: its ranks have counted shards. */
     if (!is_synchronous(f))
         folded = add_reduce_over(f, ECH_GROUP_PARTIAL, ECH_SCALAR_SQUARES_SUM, 1, summed);
     add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
-    for (int i = 0; i < f->ordered; i++) {
-        int b = f->order[i];
-        if (f->plan->versions > 1) {
-            int stash = add(f, ECH_STEP_STASH, b, -1);
-            f->list->step.at[stash].version = f->turn;
-        }
-        int update = add(f, ECH_STEP_UPDATE, b, add_rounds(f, b));
-        f->list->step.at[update].version = f->turn + 1;
-    }
+    for (int i = 0; i < f->ordered; i++) advance(f, f->order[i], ECH_POINT_UPDATES);
 }
 
 /* Reductions of what lowered step s completes. Those over several stages come after all others of
@@ -227,11 +242,11 @@ static void reduce_ready(framing *f, int turn, size_t s)
     f->turn = turn;
     for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i]) {
         int b = i % buckets;
-        if (f->plan->bucket.at[b].group != ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
+        if (f->plan->bucket.at[b].group != ECH_GROUP_TIED) complete(f, b, f->now[s]);
     }
     if (f->last_ready[turn] != (int)s) return;
     for (int b = 0; b < buckets; b++)
-        if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) add_reduction(f, b, f->now[s]);
+        if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) complete(f, b, f->now[s]);
     add_update(f);
     f->ordered = 0;
     f->list->updates++;
@@ -246,7 +261,8 @@ static void find_ready(framing *f, const int *last)
     f->next_ready = ech_calloc(buckets * turns + 1, sizeof *f->next_ready);
     f->last_ready = ech_calloc(turns, sizeof *f->last_ready);
     f->order = ech_calloc(buckets + 1, sizeof *f->order);
-    f->reduced = ech_calloc(buckets + 1, sizeof *f->reduced);
+    f->on = ech_calloc(buckets + 1, sizeof *f->on);
+    for (size_t b = 0; b < buckets; b++) f->on[b].way = way_of(f->plan, &f->plan->bucket.at[b]);
     for (size_t t = 0; t < turns; t++)
         for (size_t p = 0; p < params; p++) {
             int bucket = f->plan->param[p].bucket, step = last[t * params + p];

@@ -86,12 +86,9 @@ static inline ech_layout_group ech_channel_group(int channel)
 typedef enum ech_params_use {
     ECH_PARAMS_NOTHING,
     ECH_PARAMS_READ, /* computes with a version of the weights */
-    ECH_PARAMS_SUM,  /* sums gradients over ranks */
-    ECH_PARAMS_NORM, /* sums squares of gradients */
-    ECH_PARAMS_COPY, /* STASH: copies the newest version to the slot of the next one */
-    ECH_PARAMS_STATISTICS,
-    ECH_PARAMS_FOLD,  /* folds statistics over ranks */
-    ECH_PARAMS_UPDATE /* makes the next version */
+    ECH_PARAMS_GRADIENTS, /* works on gradients, or on what is made of them */
+    ECH_PARAMS_COPY,      /* STASH: copies the newest version to the slot of the next one */
+    ECH_PARAMS_UPDATE     /* makes the next version */
 } ech_params_use;
 
 ech_params_use ech_step_params(const ech_step *step);

@@ -129,18 +129,51 @@ static void test_checker(void **state)
     expect_refused(&g, "does not wait for the statistics");
     fold->afters = 1;
     first->count = 1;
-    expect_refused(&g, "is not the next round");
+    expect_refused(&g, "comes where its bucket's statistics is next, round 0");
     first->count = 0;
     last->count = 0;
-    expect_refused(&g, "folds what is not to be folded now");
+    expect_refused(&g, "comes where its bucket's fold is next, round 1");
     last->count = 1;
     ech_step was = *second;
     second->kind = ECH_STEP_READ;
     last->kind = ECH_STEP_REDUCE;
-    expect_refused(&g, "comes before all statistics");
+    expect_refused(&g, "comes where its bucket's statistics is next, round 1");
     *second = was;
     last->kind = ECH_STEP_FOLD;
     assert_int_equal(ech_check_list(g.plan[0], train_list(&g)), ECH_OK);
+    grid_plans_free(&g);
+}
+
+/* All but their places in the list, and what they wait for. */
+static void exchange(ech_step *a, ech_step *b)
+{
+    ech_step was = *a;
+    a->kind = b->kind, a->lane = b->lane, a->group = b->group;
+    a->count = b->count, a->version = b->version;
+    b->kind = was.kind, b->lane = was.lane, b->group = was.group;
+    b->count = was.count, b->version = was.version;
+}
+
+/* A bucket goes its way in one order only: any two of its steps that change places are refused. */
+static void test_any_other_order(void **state)
+{
+    (void)state;
+    grid_plans g = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2 parallel.data=2");
+    ech_list *list = train_list(&g);
+    int pairs = 0;
+    for (size_t i = 0; i < list->step.n; i++)
+        for (size_t k = i + 1; k < list->step.n; k++) {
+            ech_step *one = &list->step.at[i], *other = &list->step.at[k];
+            if (!ech_step_has_bucket(one) || !ech_step_has_bucket(other) ||
+                one->index != other->index)
+                continue;
+            exchange(one, other);
+            expect_refused(&g, "");
+            exchange(one, other);
+            pairs++;
+        }
+    assert_true(pairs >= 15 * 3); /* of some three buckets with six steps or more */
+    assert_int_equal(ech_check_list(g.plan[0], list), ECH_OK);
     grid_plans_free(&g);
 }
 
@@ -361,8 +394,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),   cmocka_unit_test(test_rounds_of_some),
-        cmocka_unit_test(test_checker),  cmocka_unit_test(test_gathered),
-        cmocka_unit_test(test_memory),   cmocka_unit_test(test_counters),
-        cmocka_unit_test(test_withheld), cmocka_unit_test(test_moves)};
+        cmocka_unit_test(test_checker),  cmocka_unit_test(test_any_other_order),
+        cmocka_unit_test(test_gathered), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_counters), cmocka_unit_test(test_withheld),
+        cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

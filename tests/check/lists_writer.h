@@ -184,6 +184,7 @@ static inline void lists_update(lists_writer *w, int turn)
         int folded = lists_add(w->list, step);
         lists_after(w->list, w->last);
         ECH_PUSH(w->pending, folded);
+        step.count = 0;
     }
     step.kind = ECH_STEP_CLIP;
     step.index = -1;

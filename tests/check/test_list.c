@@ -93,7 +93,8 @@ static void test_reductions(void **state)
     ech_list *list = lists_of(&all, 1);
     ech_step *second = bucket_step(&all, 1, ECH_STEP_REDUCE_GRADS, 1, 0);
     second->index = 0;
-    expect_list_refused(&all, 1, "(reduce_grads bucket 0 over data)", "a second time");
+    expect_list_refused(&all, 1, "(reduce_grads bucket 0 over data)",
+                        "comes where its bucket's norm is next");
     second->index = 1;
 
     int *after = &list->after.at[second->first_after], was = *after;
@@ -115,7 +116,7 @@ static void test_reductions(void **state)
     expect_list_refused(&all, 1, "(update bucket 1)", "is of turn 0; its bucket is in turn 1");
     update->index = 2;
     bucket_step(&all, 1, ECH_STEP_NORM, 2, 0)->kind = ECH_STEP_READ;
-    expect_list_refused(&all, 1, "(update bucket 2)", "is not the one update after the norm");
+    expect_list_refused(&all, 1, "(update bucket 2)", "comes where its bucket's norm is next");
     bucket_step(&all, 1, ECH_STEP_READ, 2, 0)->kind = ECH_STEP_NORM;
     update->kind = ECH_STEP_READ;
     expect_list_refused(&all, 1, "(read)", "ends a list without every update: bucket 2");
@@ -185,7 +186,7 @@ static void test_versions(void **state)
 
     ech_step *stash = bucket_step(&all, 0, ECH_STEP_STASH, 0, 2);
     stash->kind = ECH_STEP_READ;
-    expect_list_refused(&all, 0, "(update bucket 0)", "works on weights that no stash has copied");
+    expect_list_refused(&all, 0, "(update bucket 0)", "comes where its bucket's stash is next");
     stash->kind = ECH_STEP_STASH;
     stash->version--;
     expect_list_refused(&all, 0, "(stash bucket 0)", "copies version 1; the newest is 2");

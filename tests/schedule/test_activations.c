@@ -232,7 +232,7 @@ static void test_in_flight_of_replicas(void **state)
         }
 }
 
-/* Of no list, validation's included, does memory grow with micro-batches, but for gpipe's training; a per cent is
+/* Of no list, validation's included, does memory grow with micro-batches, but for gpipe's training; two per cent are
  * placement's. */
 static void test_bounded(void **state)
 {
@@ -258,7 +258,7 @@ static void test_bounded(void **state)
                                                .bytes[ECH_SPACE_DEVICE];
             for (int rank = 0; rank < f.ranks && many; rank++)
                 for (int l = strcmp(rows[i].schedule, "gpipe") == 0; l < 2; l++)
-                    assert_true(100 * bytes[1][rank][l] <= 101 * bytes[0][rank][l]);
+                    assert_true(100 * bytes[1][rank][l] <= 102 * bytes[0][rank][l]);
             fixture_free(&f);
         }
     }

@@ -375,7 +375,7 @@ static void test_checker_finds_faults(void **state)
 
     int second = find(list, ECH_STEP_REDUCE_GRADS, bucket - 1);
     list->step.at[second].index = bucket;
-    expect_rejected(plan, "a second time");
+    expect_rejected(plan, "comes where its bucket's norm is next");
     list->step.at[second].index = bucket - 1;
 
     int *after = &list->after.at[list->step.at[norm].first_after], was = *after;

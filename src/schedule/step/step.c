@@ -101,7 +101,7 @@ bool ech_step_gathers(const ech_step *step)
 
 bool ech_step_has_bucket(const ech_step *step)
 {
-    return rows[step->kind].params >= ECH_PARAMS_SUM;
+    return rows[step->kind].params >= ECH_PARAMS_GRADIENTS;
 }
 
 void ech_step_print(const ech_step *step, ech_text *out)

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of bucket_stages.def.
+ */
+#include "schedule/bucket_way.h"
+
+enum { ONCE = false, ROUND = true };
+enum { ALONE = 0, TENSOR = ECH_GROUP_TENSOR, ADDENDS = ECH_GROUPS };
+enum { NONE = -1, NEWEST, NEXT };
+
+static const ech_bucket_row rows[ECH_BUCKET_STAGES] = {
+#define X(name, kind, point, over, version, round, condition, text)                                \
+    {ECH_STEP_##kind, ECH_POINT_##point, over, version, round, text},
+#include "schedule/bucket_stages.def"
+#undef X
+};
+
+const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage)
+{
+    return &rows[stage];
+}
+
+static bool takes_part(const ech_bucket_way *way, ech_bucket_stage stage, int round)
+{
+    switch (stage) {
+#define X(name, kind, point, over, version, rounds, condition, text)                               \
+    case ECH_BUCKET_##name:                                                                        \
+        return condition;
+#include "schedule/bucket_stages.def"
+#undef X
+    case ECH_BUCKET_STAGES:
+        break;
+    }
+    return true;
+}
+
+static bool is_round(ech_bucket_stage stage)
+{
+    return stage < ECH_BUCKET_STAGES && rows[stage].repeats;
+}
+
+/* Behind the last stage of a round comes the first one of the next. */
+static ech_bucket_place after(const ech_bucket_way *way, ech_bucket_place at)
+{
+    ech_bucket_place next = {at.stage + 1, at.round};
+    if (is_round(next.stage)) return next;
+    bool again = is_round(at.stage) && at.round + 1 < way->rounds;
+    next.round = again ? at.round + 1 : 0;
+    while (again && is_round(next.stage - 1)) next.stage--;
+    return next;
+}
+
+ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at)
+{
+    do at = after(way, at);
+    while (!takes_part(way, at.stage, at.round));
+    return at;
+}

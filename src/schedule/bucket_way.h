@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A bucket's way through a turn: which of the stages of bucket_stages.def it takes part in, and what comes next.
+ */
+#ifndef ECH_SCHEDULE_BUCKET_WAY_H
+#define ECH_SCHEDULE_BUCKET_WAY_H
+
+#include "optim/optim.h"
+#include "schedule/steps.h"
+
+typedef enum ech_bucket_stage {
+#define X(name, ...) ECH_BUCKET_##name,
+#include "schedule/bucket_stages.def"
+#undef X
+    ECH_BUCKET_STAGES
+} ech_bucket_stage;
+
+/* Points of a turn, in order. */
+typedef enum ech_bucket_point {
+    ECH_POINT_COMPLETE, /* the bucket's last gradient is there */
+    ECH_POINT_NORMS,    /* those of all buckets are */
+    ECH_POINT_UPDATES   /* the clip factor is */
+} ech_bucket_point;
+
+/* A row of bucket_stages.def. */
+typedef struct ech_bucket_row {
+    ech_step_kind kind;
+    ech_bucket_point point;
+    int group;    /* ech_layout_group; ECH_GROUPS: the bucket's */
+    int version;  /* of the weights, from the newest on; -1: none */
+    bool repeats; /* once a round, together with its neighbours */
+    const char *text;
+} ech_bucket_row;
+const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
+
+/* What decides in which stages a bucket takes part. */
+typedef struct ech_bucket_way {
+    bool shared;                /* its addend group has other members */
+    bool stashes;               /* several versions of its weights are kept */
+    int rounds;                 /* of its optimizer's statistics */
+    bool folds[ECH_MAX_ROUNDS]; /* [rounds] ranks fold what that round makes */
+} ech_bucket_way;
+
+typedef struct ech_bucket_place {
+    ech_bucket_stage stage; /* ECH_BUCKET_STAGES: the way has ended */
+    int round;
+} ech_bucket_place;
+/* The place on the way after `at`. */
+ech_bucket_place ech_bucket_next(const ech_bucket_way *way, ech_bucket_place at);
+
+#endif
