@@ -41,6 +41,8 @@ profiled() {
 
 profiled 1 parallel.comm=local
 profiled 2 parallel.comm=local --ranks 2 parallel.pipeline=2
+profiled 2 parallel.comm=local --ranks 2 parallel.pipeline=2 parallel.device=queued
+profiled 1 parallel.comm=local parallel.device=walled
 profiled 2 parallel.comm=mpi --ranks 2
 has_row "reduce_grads over data"
 profiled 4 parallel.comm=mpi --ranks 4 parallel.pipeline=2 parallel.tensor=2

@@ -81,8 +81,9 @@ static const double patience = 0.25; /* seconds for one large product */
 
 /* A small product first; if it is slow already (reference kernels, sanitizers), its rate will do. On one thread, as two of
  * a busy machine may wait for each other for longer than that. */
-double ech_peak_flops(const ech_kernels *kernels, int threads)
+double ech_peak_flops(ech_dtype dtype, int threads)
 {
+    const ech_kernels *kernels = ech_kernels_fast(dtype);
     double small = rate_of_products(kernels, 1, SMALL, 0);
     if (2.0 * LARGE * LARGE * LARGE / small > patience) return small;
     return rate_of_products(kernels, threads, LARGE, 0.02);

@@ -7,8 +7,8 @@
 
 #include "kernel/kernel.h"
 
-/* FLOP/s of the fastest of a few matrix products with `threads` threads: the denominator of mfu. */
-double ech_peak_flops(const ech_kernels *kernels, int threads);
+/* FLOP/s of the fastest of a few matrix products of the processor with `threads` threads: the denominator of mfu. */
+double ech_peak_flops(ech_dtype dtype, int threads);
 
 /* Memory bandwidth as McCalpin's STREAM (https://www.cs.virginia.edu/stream) measures it, the bound of kernels with few
  * FLOPs per byte: bytes per second, read and written by `threads` threads together on arrays larger than the caches.

@@ -184,8 +184,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
     ECH_FREED_TEXT yaml = {0};
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
     ech_config_print(t->config, &yaml);
-    double peak = ech_peak_flops(ech_kernels_fast(t->design->kernels->dtype),
-                                 (int)t->config->parallel.threads);
+    double peak = ech_peak_flops(t->design->kernels->dtype, (int)t->config->parallel.threads);
     ech_progress_setup setup = {.directory = t->config->log.directory,
                                 .steps = t->config->training.steps,
                                 .first_step = t->step,

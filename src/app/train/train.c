@@ -27,9 +27,10 @@ static void switch_to(ech_trainer *t, ech_activity activity)
 static ech_status begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
+    ech_dtype dtype = t->design->kernels->dtype;
     ech_group *world = ech_exec_world(t->session.exec);
     ECH_TRY(ech_group_barrier(world));
-    ech_machine_rates rates = {.flops = ech_peak_flops(t->design->kernels, threads)};
+    ech_machine_rates rates = {.flops = ech_peak_flops(dtype, threads)};
     ECH_TRY(ech_group_barrier(world));
     rates.bytes = ech_stream_bytes(threads);
     ECH_TRY(ech_group_barrier(world));
