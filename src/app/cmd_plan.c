@@ -43,7 +43,7 @@ static ech_status find_ranks(const ech_config *config, const plan_arguments *in,
     int cores = ech_device_find("cpu")->cores();
     ECH_TRY(ech_run_ranks_of(config, in->run.ranks, ranks));
     *local_ranks = in->per_machine ? in->per_machine : *ranks;
-    if (config->parallel.comm == ECH_COMM_local || *local_ranks > *ranks)
+    if (ech_comm_has_threads((ech_comm_kind)config->parallel.comm) || *local_ranks > *ranks)
         *local_ranks = *ranks;
     else if (!in->per_machine && *local_ranks > cores)
         *local_ranks = cores;

@@ -19,17 +19,30 @@
 /* Tags below this are the caller's; those from here on belong to groups. */
 enum { ECH_COMM_TAGS = 1 << 20 };
 
-/* Data functions. `start` puts the transfer on request->on's queue as soon as the other side has come, which may be in its
- * start; `test` sets request->done once it has. Whoever comes second puts the copy on the first one's queue, between two
- * events, so no function waits for a queue. Addresses are the device's. */
+/* Data functions. No function waits for a queue. Addresses are the device's. The first two are called without the endpoint's
+ * lock; of those that are NULL there is nothing to do. */
 typedef struct ech_comm_data {
-    ech_status (*start)(ech_comm *comm, ech_request *request, const void *from, void *to);
-    ech_status (*test)(ech_comm *comm, ech_request *request);
+    /* Puts the transfers on requests->on's queue, or makes known that they are to be put there once the other side has come:
+     * then the side that comes second does it. Sets request->done of those that are put. */
+    ech_status (*put)(ech_comm *comm, ech_request *requests, int n);
+    /* The same of the sum over all members, in place: request->data becomes it. NULL: there is none of a library. */
+    ech_status (*allreduce)(ech_comm *comm, ech_request *request, ech_dtype dtype);
+    ech_status (*test)(ech_comm *comm,
+                       ech_request *request); /* sets request->done once it is put */
+    /* ech_comm_check_device, ech_comm_join and ech_comm_part, on a device that is not immediate. */
+    ech_status (*check)(const ech_device *device);
+    ech_status (*join)(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
+                       int n);
+    void (*part)(ech_comm *comm, ech_comm_queue *on);
+    void (*close)(ech_comm *comm); /* releases comm->joined */
 } ech_comm_data;
 
 struct ech_comm {
-    const ech_comm_backend *backend;
+    const ech_comm_backend *opened; /* by which the endpoint was opened, and its data move */
+    const ech_comm_backend
+        *backend;     /* by which control does: the same, unless that opened another one */
     void *state;      /* the backend's */
+    void *joined;     /* opened->data's; NULL: none */
     ech_board *board; /* this machine's; this rank's slot is local_rank */
     int rank, size;
     int local_rank, local_size; /* the ranks of a machine are consecutive */
@@ -80,9 +93,10 @@ bool ech_comm_is_over(const ech_comm *comm);
 ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int local_rank,
                         int local_size, double deadline_seconds, ech_board *board);
 
-/* Starts the send or receive that `request` describes, with a tag of the caller or of a group. Errors:
- * ECH_EABORTED. */
-ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to);
+/* Whether the request's data are put on a queue, by opened->data: its device is not immediate. */
+bool ech_request_is_put(const ech_comm *comm, const ech_request *request);
+/* Starts what the requests describe, with tags of the caller or of a group: ech_comm_put, also of host memory. */
+ech_status ech_transfers_put(ech_comm *comm, ech_request *requests, int n);
 
 /* Where the host finds the request's data. */
 void *ech_transfer_reach(const ech_request *request, const void *data);

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "comm/backend.h"
+#include "comm/launch.h"
 #include "device/device.h"
 
 static const ech_comm_backend *const backends[] = {
@@ -28,6 +29,12 @@ const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind)
     return backends[kind];
 }
 
+bool ech_comm_has_threads(ech_comm_kind kind)
+{
+    ech_launched by;
+    return kind == ECH_COMM_local || (kind == ECH_COMM_nccl && !ech_launched_here(&by));
+}
+
 const char *ech_comm_names(void)
 {
     static const char names[] =
@@ -42,7 +49,8 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
                         int local_size, double deadline_seconds, ech_board *board)
 {
     ech_comm *comm = ech_calloc(1, sizeof *comm);
-    *comm = (ech_comm){.backend = backend,
+    *comm = (ech_comm){.opened = backend,
+                       .backend = backend,
                        .board = board,
                        .rank = rank,
                        .size = size,
@@ -86,6 +94,7 @@ void ech_comm_close(ech_comm *comm)
 {
     if (!comm) return;
     if (ech_comm_is_over(comm)) end_job(comm);
+    if (comm->joined) comm->opened->data->close(comm);
     pthread_mutex_lock(&comm->lock);
     comm->backend->close(comm);
     pthread_mutex_unlock(&comm->lock);
@@ -106,7 +115,7 @@ int ech_comm_size(const ech_comm *comm)
 
 const char *ech_comm_name(const ech_comm *comm)
 {
-    return comm->backend->name;
+    return comm->opened->name;
 }
 
 int ech_comm_local_size(const ech_comm *comm)
@@ -187,72 +196,99 @@ void *ech_transfer_reach(const ech_request *request, const void *data)
 ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_device *device,
                                  int ranks)
 {
-    bool moves = ech_device_is_processor(device) || backend->data;
-    if (moves || ranks == 1) return ECH_OK;
+    if (ranks == 1) return ECH_OK;
+    if (backend->data && backend->data->check) return backend->data->check(device);
+    if (ech_device_is_processor(device) || backend->data) return ECH_OK;
     ECH_FAIL(ECH_EUNSUPPORTED,
              "parallel.comm = %s does not send memory of parallel.device = %s; set parallel.comm = "
-             "local, whose ranks are threads",
+             "nccl, or local, whose ranks are threads",
              backend->name, device->name);
 }
 
-static bool is_put(const ech_request *request)
+ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
+                         int n)
+{
+    const ech_comm_data *data = comm->opened->data;
+    bool needs = n > 1 && data && data->join && !on->device->is_immediate;
+    return needs ? data->join(comm, on, name, ranks, n) : ECH_OK;
+}
+
+void ech_comm_part(ech_comm *comm, ech_comm_queue *on)
+{
+    if (on->joined) comm->opened->data->part(comm, on);
+}
+
+static bool is_queued(const ech_request *request)
 {
     return request->on && !request->on->device->is_immediate;
 }
 
-ech_status ech_transfer_start(ech_comm *comm, ech_request *request, const void *from, void *to)
+bool ech_request_is_put(const ech_comm *comm, const ech_request *request)
 {
+    return is_queued(request) && comm->opened->data;
+}
+
+/* By the host. */
+static ech_status start(ech_comm *comm, ech_request *request)
+{
+    if (is_queued(request)) ECH_TRY(ech_comm_settle(comm, request->on));
+    void *data = request->data ? ech_transfer_reach(request, request->data) : NULL;
+    ech_status st = ECH_EABORTED;
+    pthread_mutex_lock(&comm->lock);
+    if (!comm->dead)
+        st = comm->backend->start(comm, request, request->sends ? data : NULL,
+                                  request->sends ? NULL : data);
+    pthread_mutex_unlock(&comm->lock);
+    return st;
+}
+
+ech_status ech_transfers_put(ech_comm *comm, ech_request *requests, int n)
+{
+    if (n == 0) return ECH_OK;
     if (ech_comm_is_over(comm)) {
         ech_comm_withdraw(comm);
         return ECH_EABORTED;
     }
-    const ech_comm_backend *backend = comm->backend;
-    bool put = is_put(request) && backend->data;
-    if (!put && is_put(request)) ECH_TRY(ech_comm_settle(comm, request->on));
-    if (!put && from) from = ech_transfer_reach(request, from);
-    if (!put && to) to = ech_transfer_reach(request, to);
-    ech_status st = ECH_EABORTED;
-    pthread_mutex_lock(&comm->lock);
-    if (!comm->dead) st = (put ? backend->data->start : backend->start)(comm, request, from, to);
-    pthread_mutex_unlock(&comm->lock);
-    return st;
+    if (ech_request_is_put(comm, requests)) return comm->opened->data->put(comm, requests, n);
+    for (int i = 0; i < n; i++) ECH_TRY(start(comm, &requests[i]));
+    return ECH_OK;
 }
 
 ech_status ech_transfer_test(ech_comm *comm, ech_request *request)
 {
     if (request->done) return ECH_OK;
-    const ech_comm_backend *backend = comm->backend;
-    bool put = is_put(request) && backend->data;
+    bool put = ech_request_is_put(comm, request);
     ech_status st = ECH_OK;
     pthread_mutex_lock(&comm->lock);
-    if (!comm->dead) st = (put ? backend->data->test : backend->test)(comm, request);
+    if (!comm->dead) st = (put ? comm->opened->data->test : comm->backend->test)(comm, request);
     pthread_mutex_unlock(&comm->lock);
     return st;
 }
 
-ech_status ech_comm_put(ech_comm *comm, const ech_comm_queue *on, ech_request *request, void *data)
+ech_status ech_comm_put(ech_comm *comm, ech_request *requests, int n)
 {
-    ECH_ASSERT(request->peer >= 0 && request->peer < comm->size && request->tag >= 0 &&
-               request->tag < ECH_COMM_TAGS);
-    request->on = on;
-    return ech_transfer_start(comm, request, request->sends ? data : NULL,
-                              request->sends ? NULL : data);
+    for (int i = 0; i < n; i++)
+        ECH_ASSERT(requests[i].peer >= 0 && requests[i].peer < comm->size && requests[i].tag >= 0 &&
+                   requests[i].tag < ECH_COMM_TAGS && requests[i].on == requests->on);
+    return ech_transfers_put(comm, requests, n);
 }
 
 ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *data, size_t bytes,
                                ech_request *request)
 {
     ECH_ASSERT(peer >= 0 && peer < comm->size && tag >= 0 && tag < ECH_COMM_TAGS);
-    *request = (ech_request){.peer = peer, .tag = tag, .bytes = bytes, .sends = true};
-    return ech_transfer_start(comm, request, data, NULL);
+    *request = (ech_request){
+        .data = (void *)(uintptr_t)data, .peer = peer, .tag = tag, .bytes = bytes, .sends = true};
+    return ech_transfers_put(comm, request, 1);
 }
 
 ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
                                   ech_request *request)
 {
     ECH_ASSERT(peer >= 0 && peer < comm->size && tag >= 0 && tag < ECH_COMM_TAGS);
-    *request = (ech_request){.peer = peer, .tag = tag, .bytes = bytes, .sends = false};
-    return ech_transfer_start(comm, request, NULL, data);
+    *request =
+        (ech_request){.data = data, .peer = peer, .tag = tag, .bytes = bytes, .sends = false};
+    return ech_transfers_put(comm, request, 1);
 }
 
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done)

@@ -2,9 +2,9 @@
  *
  * Communication between ranks: one endpoint per rank, groups of ranks, point-to-point messages,
  * collectives, and counters of calls, messages and bytes. A backend (`local`: ranks are threads of one
- * process; `mpi`: ranks are processes) moves point-to-point messages. The collectives are written once on top
- * of those, so every backend gives the same bits. The one exception is ECH_REDUCTION_LIBRARY, the all-reduce
- * of the MPI library itself, for comparison.
+ * process; `mpi`: ranks are processes; `nccl`: either, and NCCL moves the memory of their GPUs) moves point-to-point
+ * messages. The collectives are written once on top of those, so every backend gives the same bits. The one exception is
+ * ECH_REDUCTION_LIBRARY, the all-reduce of MPI's or NCCL's library itself, for comparison.
  *
  * Every wait polls with backoff, under a deadline, and watches the job's abort flag: when one rank fails,
  * the calls of the others return ECH_EABORTED instead of hanging. The deadline counts seconds in which none of
@@ -44,12 +44,14 @@ typedef enum ech_comm_kind {
 
 typedef struct ech_comm_backend ech_comm_backend;
 const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind);
+/* Whether its ranks are threads of this process: `local`'s are, and `nccl`'s where no launcher has started the process. */
+bool ech_comm_has_threads(ech_comm_kind kind);
 /* NULL if this build has no backend of that name. */
 const ech_comm_backend *ech_comm_find(const char *name);
 /* Space-separated names of the backends in this build. */
 const char *ech_comm_names(void);
 
-/* `local`: makes `size` endpoints in this process; endpoints[r] is for rank r's thread.
+/* `local`: makes `size` endpoints in this process; endpoints[r] is for rank r's thread. `nccl`: as one of the other two.
  * `mpi`: joins MPI_COMM_WORLD, which must have `size` processes (0: any number), and sets endpoints[0] to
  * this process's endpoint. Ranks are ordered by machine, then by rank in MPI_COMM_WORLD. Errors: ECH_EUSAGE if
  * `size` is not the number of processes, or if the launcher does not fit this MPI: each process would then train
@@ -63,7 +65,7 @@ void ech_comm_close(ech_comm *comm);
 
 int ech_comm_rank(const ech_comm *comm);
 int ech_comm_size(const ech_comm *comm);
-const char *ech_comm_name(const ech_comm *comm); /* "local" or "mpi" */
+const char *ech_comm_name(const ech_comm *comm); /* "local", "mpi" or "nccl" */
 int ech_comm_local_size(const ech_comm *comm);   /* ranks on this machine; they share its cores */
 int ech_comm_local_rank(const ech_comm *comm);   /* this one's number among them */
 /* Whether all of ranks[n] are on this rank's machine. The ranks of a machine are consecutive. */
@@ -105,6 +107,7 @@ typedef struct ech_comm_queue {
     const ech_device *device;
     ech_queue *queue;
     ech_event *mark; /* the comm's, of that device */
+    void *joined;    /* by ech_comm_join; of a channel its own */
     /* Put ech_tensor_add_parts and ech_tensor_convert on the queue. */
     void *context;
     void (*add_parts)(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,
@@ -118,6 +121,7 @@ typedef struct ech_request {
     const ech_comm_queue *on; /* on which it is put; NULL: the data are in host memory */
     uint64_t id;              /* the backend's */
     void *handle;             /* the backend's */
+    void *data;               /* where they are, or go */
     size_t bytes;
     int peer, tag; /* peer: a rank */
     bool sends;    /* false: receives */
@@ -133,13 +137,23 @@ ech_status ech_comm_send_start(ech_comm *comm, int peer, int tag, const void *da
 ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data, size_t bytes,
                                   ech_request *request);
 /* Whether that many ranks can send each other a device's memory. Errors: ECH_EUNSUPPORTED: the backend puts nothing on
- * queues, and the memory has no addresses of the processor. Not collective. */
+ * queues, and the memory has no addresses of the processor; it lacks a library that it puts transfers there by; or the device
+ * has no streams, by which that knows queues. Not collective. */
 ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_device *device,
                                  int ranks);
-/* Starts the transfer of data on `on` that peer, tag, bytes and sends of the request describe. On a device that is not
- * immediate it is done as soon as both sides have put it on their queues: ech_comm_wait then waits for the peer's host, not for
- * the data. The queue must live, and no later transfer of it may start on another thread, until then. */
-ech_status ech_comm_put(ech_comm *comm, const ech_comm_queue *on, ech_request *request, void *data);
+/* Makes ready what transfers between ranks[n] need on `on`: under nccl on a device that is not immediate a communicator, since
+ * NCCL's messages have no tags; otherwise nothing. ranks: ascending, this rank among them. `name` ("activations at block 3")
+ * is for errors. All ranks join in an order that they have in common. Errors: as ech_comm_wait; ECH_ECOMM, the library's.
+ * Collective over these ranks. */
+ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
+                         int n);
+/* Ends what `on` has joined, which has no work under way. Collective over the same ranks, but after an abort. */
+void ech_comm_part(ech_comm *comm, ech_comm_queue *on);
+/* Starts n transfers, which on (of all the same), data, peer, tag, bytes and sends of the requests describe, together: none waits
+ * for the end of another. On a device that is not immediate they are done as soon as both sides have put them on their queues
+ * (under nccl: this side): ech_comm_wait then waits for the peer's host, not for the data. The queue must live, and no later
+ * transfer of it may start on another thread, until then. */
+ech_status ech_comm_put(ech_comm *comm, ech_request *requests, int n);
 /* Sets *done without waiting. Errors: ECH_EABORTED if the request is not done and the abort flag is raised.
  * On any error all transfers of this endpoint are cancelled: none touches a buffer any more. */
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
@@ -180,8 +194,9 @@ ech_group *ech_group_open(const ech_group *group, int lane);
  * Accepts NULL. */
 void ech_group_destroy(ech_group *group);
 ECH_DESTROY_AT(ech_group, ech_group_destroy)
-/* The channel's collectives work on data there from now on; before, on host memory. `on` is copied. */
-void ech_group_set_queue(ech_group *group, const ech_comm_queue *on);
+/* The channel's collectives work on data there from now on; before, on host memory. `on` is copied. Joins (ech_comm_join), so
+ * it is collective; errors likewise. */
+ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on);
 /* Says that this rank's saver uses the channel: the thread that writes the rank's part of a checkpoint while training
  * goes on. Its waits are shown on the board apart from those of the rank's other threads (ech_board_thread). */
 void ech_group_set_saves(ech_group *group);

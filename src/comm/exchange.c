@@ -16,13 +16,13 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
     if (bytes == 0) return ECH_OK;
     for (size_t k = 1; k < N; k++) {
         size_t source = (index + N - k) % N;
-        ECH_TRY(ech_comm_batch_receive(group, batch, (int)source, in + source * bytes, bytes));
+        ech_comm_batch_receive(group, batch, (int)source, in + source * bytes, bytes);
     }
     for (size_t k = 1; k < N; k++) { /* not all to member 0 first */
         size_t destination = (index + k) % N;
-        ECH_TRY(
-            ech_comm_batch_send(group, batch, (int)destination, out + destination * bytes, bytes));
+        ech_comm_batch_send(group, batch, (int)destination, out + destination * bytes, bytes);
     }
+    ECH_TRY(ech_comm_batch_put(group, batch));
     ech_group_copy(group, in + index * bytes, out + index * bytes, bytes);
     return ech_comm_batch_wait(group, batch);
 }
@@ -39,8 +39,8 @@ ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, 
         ech_group_copy(group, to_receive, to_send, bytes);
         return ECH_OK;
     }
-    ECH_TRY(ech_comm_batch_receive(group, batch, (index + N - far) % N, to_receive, bytes));
-    ECH_TRY(ech_comm_batch_send(group, batch, (index + far) % N, to_send, bytes));
+    ech_comm_batch_receive(group, batch, (index + N - far) % N, to_receive, bytes);
+    ech_comm_batch_send(group, batch, (index + far) % N, to_send, bytes);
     return ech_comm_batch_wait(group, batch);
 }
 
@@ -57,8 +57,8 @@ ech_status ech_group_barrier(ech_group *group)
     int N = group->size;
     for (int far = 1; far < N; far *= 2) {
         int from = (group->index - far + N) % N, to = (group->index + far) % N;
-        ECH_TRY(ech_comm_batch_start(group, batch, from, false, NULL, NULL, 0));
-        ECH_TRY(ech_comm_batch_start(group, batch, to, true, NULL, NULL, 0));
+        ech_comm_batch_enter(group, batch, from, false, NULL, 0);
+        ech_comm_batch_enter(group, batch, to, true, NULL, 0);
         ECH_TRY(ech_comm_batch_wait(group, batch));
     }
     return ECH_OK;
@@ -77,12 +77,12 @@ ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes
     int far = 1;
     if (relative > 0) {
         while (far * 2 <= relative) far *= 2;
-        ECH_TRY(ech_comm_batch_receive(group, batch, (relative - far + root) % N, data, bytes));
+        ech_comm_batch_receive(group, batch, (relative - far + root) % N, data, bytes);
         ECH_TRY(ech_comm_batch_wait(group, batch));
         far *= 2;
     }
     for (; relative + far < N; far *= 2)
-        ECH_TRY(ech_comm_batch_send(group, batch, (relative + far + root) % N, data, bytes));
+        ech_comm_batch_send(group, batch, (relative + far + root) % N, data, bytes);
     return ech_comm_batch_wait(group, batch);
 }
 
@@ -101,9 +101,10 @@ ech_status ech_group_gather(ech_group *group, void *whole, const void *mine, siz
     char *to = whole;
     ech_group_begin(group, ECH_CALL_GATHER);
     if (bytes == 0) return ECH_OK;
-    if (group->index > 0) ECH_TRY(ech_comm_batch_send(group, batch, 0, mine, bytes));
+    if (group->index > 0) ech_comm_batch_send(group, batch, 0, mine, bytes);
     for (int i = 1; i < group->size && group->index == 0; i++)
-        ECH_TRY(ech_comm_batch_receive(group, batch, i, to + (size_t)i * bytes, bytes));
+        ech_comm_batch_receive(group, batch, i, to + (size_t)i * bytes, bytes);
+    ECH_TRY(ech_comm_batch_put(group, batch));
     if (group->index == 0) ech_group_copy(group, to, mine, bytes);
     return ech_comm_batch_wait(group, batch);
 }
@@ -126,9 +127,9 @@ static ech_status fold_some(ech_group *group, ech_fold fold, double *values, int
     size_t bytes = (size_t)n * sizeof *values;
     int others = group->index == 0 ? group->size - 1 : 0;
     double *from = group->folds;
-    if (group->index > 0) ECH_TRY(ech_comm_batch_send(group, batch, 0, values, bytes));
+    if (group->index > 0) ech_comm_batch_send(group, batch, 0, values, bytes);
     for (int i = 0; i < others; i++)
-        ECH_TRY(ech_comm_batch_receive(group, batch, i + 1, from + i * ECH_FOLD_VALUES, bytes));
+        ech_comm_batch_receive(group, batch, i + 1, from + i * ECH_FOLD_VALUES, bytes);
     ECH_TRY(ech_comm_batch_wait(group, batch));
     for (int i = 0; i < others; i++)
         for (int v = 0; v < n; v++)

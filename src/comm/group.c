@@ -10,6 +10,7 @@
 #include "comm/group.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,9 +56,13 @@ static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
     ech_tensor_convert(x, y);
 }
 
-void ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
+ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on)
 {
+    char name[64];
+    snprintf(name, sizeof name, "group %s, lane %d", group->of->name, group->lane);
     group->on = *on;
+    group->on.joined = NULL;
+    return ech_comm_join(group->comm, &group->on, name, group->of->ranks, group->size);
 }
 
 void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes)
@@ -118,6 +123,7 @@ ech_group *ech_group_open(const ech_group *group, int lane)
 void ech_group_destroy(ech_group *group)
 {
     if (!group) return;
+    ech_comm_part(group->comm, &group->on);
     pthread_mutex_lock(&group->comm->lock);
     if (group->library) group->comm->backend->allreduce_forget(group->comm, group->library);
     ech_members *of = group->of;
@@ -195,42 +201,46 @@ void ech_group_begin(ech_group *group, ech_comm_call call)
 
 /* ---- batches ---- */
 
-ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int member, bool sends,
-                                const void *from, void *to, size_t bytes)
+void ech_comm_batch_enter(ech_group *group, ech_comm_batch *batch, int member, bool sends,
+                          void *data, size_t bytes)
 {
     ECH_ASSERT(batch->n < 2 * group->size);
-    ech_request *request = &batch->at[batch->n];
-    *request =
+    batch->at[batch->n++] =
         (ech_request){.on = &group->on,
+                      .data = data,
                       .peer = group->of->ranks[member],
                       .tag = group->of->tags[member] + group->lane * ECH_CALLS + (int)group->call,
                       .bytes = bytes,
                       .sends = sends};
-    ECH_TRY(ech_transfer_start(group->comm, request, from, to));
-    batch->n++;
-    if (sends) {
-        group->count->messages++;
-        group->count->bytes += (int64_t)bytes;
-    }
-    return ECH_OK;
+    if (!sends) return;
+    group->count->messages++;
+    group->count->bytes += (int64_t)bytes;
 }
 
-ech_status ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member,
-                               const void *data, size_t bytes)
+void ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member, const void *data,
+                         size_t bytes)
 {
-    return bytes ? ech_comm_batch_start(group, batch, member, true, data, NULL, bytes) : ECH_OK;
+    if (bytes) ech_comm_batch_enter(group, batch, member, true, (void *)(uintptr_t)data, bytes);
 }
 
-ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
-                                  size_t bytes)
+void ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
+                            size_t bytes)
 {
-    return bytes ? ech_comm_batch_start(group, batch, member, false, NULL, data, bytes) : ECH_OK;
+    if (bytes) ech_comm_batch_enter(group, batch, member, false, data, bytes);
+}
+
+ech_status ech_comm_batch_put(ech_group *group, ech_comm_batch *batch)
+{
+    int first = batch->put;
+    batch->put = batch->n;
+    return ech_transfers_put(group->comm, batch->at + first, batch->n - first);
 }
 
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch)
 {
+    ECH_TRY(ech_comm_batch_put(group, batch));
     int n = batch->n;
-    batch->n = 0;
+    batch->n = batch->put = 0;
     ech_wait_for what = {group->of->name, ech_comm_call_name(group->call), group->thread};
     return ech_wait_all(group->comm, batch->at, n, &what);
 }

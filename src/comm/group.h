@@ -25,10 +25,10 @@ typedef enum ech_comm_call {
 
 const char *ech_comm_call_name(ech_comm_call call);
 
-/* Requests that are waited for together. */
+/* Requests that are put and waited for together. */
 typedef struct ech_comm_batch {
     ech_request *at; /* [2 x members] */
-    int n;
+    int n, put;      /* entered; the first ones of them were put */
 } ech_comm_batch;
 
 enum {
@@ -68,20 +68,22 @@ struct ech_group {
 /* Every collective starts with this: sets group->call and counts it. */
 void ech_group_begin(ech_group *group, ech_comm_call call);
 
-/* Start a message to or from a member (its index). bytes 0: do nothing, on both sides. A batch has room for one send
+/* Enter a message to or from a member (its index). bytes 0: do nothing, on both sides. A batch has room for one send
  * and one receive per member. */
-ech_status ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member,
-                               const void *data, size_t bytes);
-ech_status ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
-                                  size_t bytes);
-/* Starts a send of `from` or a receive into `to`. With bytes 0 an empty message is sent, too. */
-ech_status ech_comm_batch_start(ech_group *group, ech_comm_batch *batch, int member, bool sends,
-                                const void *from, void *to, size_t bytes);
+void ech_comm_batch_send(ech_group *group, ech_comm_batch *batch, int member, const void *data,
+                         size_t bytes);
+void ech_comm_batch_receive(ech_group *group, ech_comm_batch *batch, int member, void *data,
+                            size_t bytes);
+/* Enters a send or receive. With bytes 0 an empty message is sent, too. */
+void ech_comm_batch_enter(ech_group *group, ech_comm_batch *batch, int member, bool sends,
+                          void *data, size_t bytes);
+/* Starts what was entered since the last put, together. Errors: as ech_comm_put. */
+ech_status ech_comm_batch_put(ech_group *group, ech_comm_batch *batch);
 
 /* Copies within the channel's data. */
 void ech_group_copy(const ech_group *group, void *to, const void *from, size_t bytes);
 
-/* Waits for all messages of the batch and empties it. Errors: as ech_wait_all. */
+/* Puts what was not put yet, waits for all messages of the batch and empties it. Errors: as ech_wait_all. */
 ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch);
 
 /* ech_group_broadcast within another collective: does not count as a call. Collective. */

@@ -212,8 +212,10 @@ static ech_status start_on(ech_comm *comm, ech_request *request, const ech_comm_
         own->tag = request->tag;
         own->on = on;
         own->bytes = request->bytes;
-        own->from = from;
-        own->to = to;
+        if (request->sends)
+            own->from = from;
+        else
+            own->to = to;
         request->handle = own;
         append(request->sends ? &at->sends : &at->receives, own);
     }
@@ -227,9 +229,16 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
     return start_on(comm, request, NULL, from, to);
 }
 
-static ech_status start_put(ech_comm *comm, ech_request *request, const void *from, void *to)
+static ech_status put(ech_comm *comm, ech_request *requests, int n)
 {
-    return start_on(comm, request, request->on, from, to);
+    ech_status status = ECH_OK;
+    pthread_mutex_lock(&comm->lock);
+    for (int i = 0; i < n && status == ECH_OK; i++)
+        status = comm->dead ? ECH_EABORTED
+                            : start_on(comm, &requests[i], requests[i].on, requests[i].data,
+                                       requests[i].data);
+    pthread_mutex_unlock(&comm->lock);
+    return status;
 }
 
 static ech_status test(ech_comm *comm, ech_request *request)
@@ -324,7 +333,7 @@ static void close_one(ech_comm *comm)
     free(shared);
 }
 
-static const ech_comm_data data = {.start = start_put, .test = test};
+static const ech_comm_data data = {.put = put, .test = test};
 
 const ech_comm_backend ech_comm_local = {
     .name = "local",

@@ -86,7 +86,8 @@ const char *ech_reduction_names(void)
 
 bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction reduction)
 {
-    return reduction != ECH_REDUCTION_LIBRARY || backend->allreduce_start != NULL;
+    bool has_library = backend->allreduce_start || (backend->data && backend->data->allreduce);
+    return reduction != ECH_REDUCTION_LIBRARY || has_library;
 }
 
 int64_t ech_segment_elements(size_t item, int N)
@@ -172,10 +173,11 @@ ech_status ech_group_prepare(ech_group *group, ech_reduction reduction)
 static ech_status check_supported(const ech_group *group, ech_reduction reduction,
                                   const ech_tensor *x, ech_dtype wire)
 {
-    if (!ech_reduction_supported(group->comm->backend, reduction))
-        ECH_FAIL(ECH_EUNSUPPORTED,
-                 "parallel.reduction %s needs parallel.comm mpi, not %s; use direct or ring",
-                 ech_reduction_name(reduction), group->comm->backend->name);
+    if (!ech_reduction_supported(group->comm->opened, reduction))
+        ECH_FAIL(
+            ECH_EUNSUPPORTED,
+            "parallel.reduction %s needs parallel.comm mpi or nccl, not %s; use direct or ring",
+            ech_reduction_name(reduction), group->comm->opened->name);
     if (ech_dtype_is_real(x->dtype) && !ech_reduction_takes(reduction, wire, wire != x->dtype))
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "parallel.reduction %s sums fp32 and fp64, which travel as they are, not %s that "

@@ -59,9 +59,9 @@ ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k);
 int64_t ech_sum_segments(const ech_sum *sum);
 /* The batch of its segment k in one of the channel's two sets, sum->scatters or sum->gathers. */
 ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k);
-/* Starts to send n elements of the sum to a member. */
-ech_status ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
-                        int64_t n);
+/* Enters n elements of the sum, to be sent to a member. */
+void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
+                  int64_t n);
 /* Segment k of this member's shard of a scatter, summed in x as it travels, goes to sum->shard. */
 void ech_sum_deliver(const ech_sum *sum, int64_t k);
 /* The part of the scratch where `parts` addends of segment k arrive. Segments k and k + ECH_UNDER_WAY share it. */

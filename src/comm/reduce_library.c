@@ -16,6 +16,8 @@ static ech_status start(const ech_sum *sum, ech_request *request)
     ech_group *group = sum->group;
     ech_comm *comm = group->comm;
     ech_status st = ECH_EABORTED;
+    if (ech_request_is_put(comm, request) && comm->opened->data->allreduce)
+        return comm->opened->data->allreduce(comm, request, sum->dtype);
     if (sum->n > 0) ECH_TRY(ech_comm_settle(comm, request->on));
     pthread_mutex_lock(&comm->lock);
     if (!comm->dead)
@@ -33,10 +35,11 @@ static ech_status run(const ech_sum *sum)
     ech_request *request = &batch->at[batch->n];
     /* An error names the next member, since the rank that the library waits for is not known. */
     *request = (ech_request){.on = &group->on,
+                             .data = sum->x,
                              .peer = group->of->ranks[(group->index + 1) % group->size],
                              .bytes = (size_t)sum->n * sum->item};
     ECH_TRY(start(sum, request));
-    batch->n++;
+    batch->put = ++batch->n;
     group->count->bytes += (int64_t)request->bytes;
     group->count->elements += sum->n;
     return ech_comm_batch_wait(group, batch);
@@ -46,7 +49,7 @@ static ech_status run(const ech_sum *sum)
  * rank send or receive meanwhile. The barrier comes first: it has a deadline. */
 static ech_status prepare(ech_group *group)
 {
-    if (group->library) return ECH_OK;
+    if (group->library || !group->comm->opened->allreduce_start) return ECH_OK;
     ECH_TRY(ech_group_barrier(group));
     return start(&(ech_sum){.group = group, .dtype = ECH_F32, .wire = ECH_F32}, &(ech_request){0});
 }

@@ -46,8 +46,9 @@ static ech_status begin(const ech_sum *sum, const ring_round *t, int64_t k)
     int N = group->size, next = (group->index + 1) % N, previous = (group->index + N - 1) % N;
     ech_segment out = ech_sum_segment(sum, t->going, k), in = ech_sum_segment(sum, t->coming, k);
     char *to = t->adds ? ech_sum_slot(sum, k, 1) : in.x;
-    ECH_TRY(ech_comm_batch_receive(group, batch, previous, to, in.bytes));
-    return ech_sum_send(sum, batch, next, out.x, out.n);
+    ech_comm_batch_receive(group, batch, previous, to, in.bytes);
+    ech_sum_send(sum, batch, next, out.x, out.n);
+    return ech_comm_batch_put(group, batch);
 }
 
 static ech_status end(const ech_sum *sum, const ring_round *t, int64_t k)

@@ -34,11 +34,11 @@ int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
     return (N - 1) * ech_segment_count(shard, 0, ECH_UNDER_WAY * ech_segment_elements(item, N));
 }
 
-ech_status ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
-                        int64_t n)
+void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
+                  int64_t n)
 {
     sum->group->count->elements += n;
-    return ech_comm_batch_send(sum->group, batch, member, data, (size_t)n * sum->wire_item);
+    ech_comm_batch_send(sum->group, batch, member, data, (size_t)n * sum->wire_item);
 }
 
 ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k)
@@ -58,16 +58,16 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
     ech_narrow(sum, own.x, own.n);
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
-        ECH_TRY(ech_comm_batch_receive(group, batch, i, to, own.bytes));
+        ech_comm_batch_receive(group, batch, i, to, own.bytes);
         to += own.bytes;
     }
     for (int d = 1; d < N; d++) { /* not all to member 0 first */
         int owner = (index + d) % N;
         ech_segment p = ech_sum_segment(sum, owner, k);
         ech_narrow(sum, p.x, p.n);
-        ECH_TRY(ech_sum_send(sum, batch, owner, p.x, p.n));
+        ech_sum_send(sum, batch, owner, p.x, p.n);
     }
-    return ECH_OK;
+    return ech_comm_batch_put(group, batch);
 }
 
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
@@ -114,11 +114,11 @@ ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
     for (int i = 0; i < N; i++) {
         if (i == index) continue;
         ech_segment p = ech_sum_segment(sum, i, k);
-        ECH_TRY(ech_comm_batch_receive(group, batch, i, p.x, p.bytes));
+        ech_comm_batch_receive(group, batch, i, p.x, p.bytes);
     }
     int64_t n = ech_sum_segment(sum, index, k).n;
-    for (int d = 1; d < N; d++) ECH_TRY(ech_sum_send(sum, batch, (index + d) % N, mine, n));
-    return ECH_OK;
+    for (int d = 1; d < N; d++) ech_sum_send(sum, batch, (index + d) % N, mine, n);
+    return ech_comm_batch_put(group, batch);
 }
 
 ech_status ech_gather_end(const ech_sum *sum, int64_t k)

@@ -165,6 +165,20 @@ static ech_status refuse_choice(const attempt *a, const char *expected, const ch
                   nearest ? nearest : "", nearest ? "?" : "");
 }
 
+/* What a choice was called before: run files and checkpoints still say so. */
+static const struct {
+    const char *section, *name, *before, *now;
+} renamed[] = {{"parallel", "reduction", "mpi", "library"}};
+
+static const char *name_now(const ech_config_key *key, const char *text)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(key->section, renamed[i].section) == 0 &&
+            strcmp(key->name, renamed[i].name) == 0 && strcmp(text, renamed[i].before) == 0)
+            return renamed[i].now;
+    return text;
+}
+
 ech_status ech_config_read_name(const ech_config *config, const ech_config_key *key,
                                 const char *text, const char *place, int *out)
 {
@@ -172,7 +186,7 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
     if (!choices)
         ECH_FAIL(ECH_EINTERNAL, "%s.%s: nobody handed in the names of %s", key->section, key->name,
                  key->choices + 1);
-    int row = ech_text_find_word(choices, text);
+    int row = ech_text_find_word(choices, name_now(key, text));
     if (row < 0) return refuse_choice(&(attempt){key, text, place}, "not one of", choices);
     *out = row;
     return ECH_OK;

@@ -138,6 +138,8 @@ static void say_no_gpu(cudaError_t error, int driver)
 static void look(void)
 {
     int driver = 0, n = 0;
+    /* A rank has more queues than the 8 that a GPU keeps apart unless told: one that waits would hold up others. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     (void)cudaDriverGetVersion(&driver);
     cudaError_t error = cudaGetDeviceCount(&n);
     if (error != cudaSuccess || n == 0) {
@@ -388,6 +390,7 @@ const ech_device ech_device_cuda = {
     .cores = ech_device_cpu_cores,
     .queue_create = queue_create,
     .queue_destroy = queue_destroy,
+    .stream = ech_device_cuda_stream,
     .event_create = event_create,
     .event_destroy = event_destroy,
     .copy = copy,

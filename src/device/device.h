@@ -52,6 +52,9 @@ typedef struct ech_device {
      * waited for. NULL is accepted. */
     ech_status (*queue_create)(ech_queue **out);
     void (*queue_destroy)(ech_queue *queue);
+    /* By what libraries that put work on queues themselves know one, whose device becomes the calling thread's: of a GPU its
+     * cudaStream_t. NULL: such libraries cannot be used. */
+    void *(*stream)(const ech_queue *queue);
     ech_status (*event_create)(ech_event **out);
     void (*event_destroy)(ech_event *event);
 

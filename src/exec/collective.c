@@ -24,7 +24,7 @@ static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
 }
 
 /* Those of steps; the rank's own thread and its saver talk of host memory. */
-void ech_collectives_create(ech_exec *exec)
+ech_status ech_collectives_create(ech_exec *exec)
 {
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
         ech_comm_queue *on = &exec->on[lane];
@@ -33,8 +33,9 @@ void ech_collectives_create(ech_exec *exec)
         on->add_parts = add_parts;
         on->convert = convert;
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
-            if (exec->channel[g][lane]) ech_group_set_queue(exec->channel[g][lane], on);
+            if (exec->channel[g][lane]) ECH_TRY(ech_group_set_queue(exec->channel[g][lane], on));
     }
+    return ECH_OK;
 }
 
 /* ---- collective: COLLECTIVE ---- */

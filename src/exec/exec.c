@@ -244,7 +244,8 @@ static ech_status setup_exec(ech_exec *exec)
         exec->lane_context[lane].threads = 1;
         ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->on[lane].queue);
     }
-    ech_collectives_create(exec);
+    ECH_TRY(ech_collectives_create(exec));
+    ECH_TRY(ech_queues_join(exec));
     ECH_TRY(ech_threads_bind(exec));
     ECH_TRY(take_arenas(exec));
     ech_threads_touch(exec);

@@ -32,8 +32,9 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
-    message->data[message->requests] = (char *)data + first;
-    message->request[message->requests++] = (ech_request){.peer = step->peer,
+    message->request[message->requests++] = (ech_request){.on = &exec->on[ech_step_queue(step)],
+                                                          .data = (char *)data + first,
+                                                          .peer = step->peer,
                                                           .tag = tag_of(step, port),
                                                           .bytes = bytes,
                                                           .sends = ech_step_sends(step)};
@@ -52,9 +53,7 @@ static ech_status post(ech_exec *exec, const ech_step *step)
     if (ech_step_sends(step)) exec->messages.calls++;
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);
-    for (int i = 0; i < message.requests; i++)
-        ECH_TRY(ech_comm_put(exec->comm, &exec->on[ech_step_queue(step)], &message.request[i],
-                             message.data[i]));
+    ECH_TRY(ech_comm_put(exec->comm, message.request, message.requests));
     ECH_PUSH(exec->posted, message);
     return ECH_OK;
 }

@@ -4,7 +4,9 @@
  * work has been put: its queue waits for the events of the steps that it comes after, its handler puts its work there, and
  * its own event is recorded behind that. At the list's end the host waits once, for all of it.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -95,6 +97,7 @@ ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks)
 void ech_queues_destroy(ech_exec *exec)
 {
     for (int q = 0; exec->on && q < count_queues(exec); q++) {
+        ech_comm_part(exec->comm, &exec->on[q]);
         exec->device->queue_destroy(exec->on[q].queue);
         exec->device->event_destroy(exec->on[q].mark);
     }
@@ -104,6 +107,39 @@ void ech_queues_destroy(ech_exec *exec)
     destroy_events(exec, exec->events.ends);
     destroy_events(exec, exec->events.marks);
     free(exec->events.marked.at);
+}
+
+/* ---- with whom a queue of messages has to do ---- */
+
+static void find_met(const ech_exec *exec, int queue, bool *met)
+{
+    const ech_plan *plan = exec->plan;
+    memset(met, 0, (size_t)plan->layout->world * sizeof *met);
+    for (int l = 0; l < ECH_LIST_KINDS; l++)
+        for (size_t s = 0; s < plan->list[l].step.n; s++) {
+            const ech_step *step = &plan->list[l].step.at[s];
+            if (ech_step_queue(step) == queue) met[step->peer] = true;
+        }
+}
+
+/* By queue, then by peer: so all pairs of ranks, (lower, higher), join in one order. */
+ech_status ech_queues_join(ech_exec *exec)
+{
+    int world = exec->plan->layout->world, rank = exec->plan->rank;
+    if (exec->device->is_immediate) return ECH_OK;
+    ECH_FREED bool *met = ech_calloc((size_t)world, sizeof *met);
+    for (int q = ECH_LANES; q < count_queues(exec); q++) {
+        char name[64];
+        int which = q - ECH_LANES;
+        snprintf(name, sizeof name, "%s at block %d", which % 2 ? "gradients" : "activations",
+                 which / 2);
+        if (exec->on[q].queue) find_met(exec, q, met);
+        for (int peer = 0; peer < world && exec->on[q].queue; peer++) {
+            int pair[] = {peer < rank ? peer : rank, peer < rank ? rank : peer};
+            if (met[peer]) ECH_TRY(ech_comm_join(exec->comm, &exec->on[q], name, pair, 2));
+        }
+    }
+    return ECH_OK;
 }
 
 /* ---- a step ---- */

@@ -48,7 +48,6 @@ typedef struct ech_message {
     int step;                           /* index in the list */
     int requests;                       /* one for each tensor of the message */
     ech_request request[ECH_MAX_PORTS]; /* [requests] */
-    void *data[ECH_MAX_PORTS];          /* [requests] */
 } ech_message;
 
 /* Events of a device that is not immediate. Arrays end with NULL. */
@@ -264,8 +263,10 @@ void ech_exec_put(ech_exec *exec, const ech_step *step, ech_work *body);
 ech_status ech_queues_create(ech_exec *exec, size_t steps, size_t ticks);
 /* For the step's own lane: whether it has begun ahead, as sums do. */
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step);
-/* Makes the channels of steps work on the device's data. */
-void ech_collectives_create(ech_exec *exec);
+/* Makes the channels of steps work on the device's data; and queues of messages meet those of their peers (ech_comm_join).
+ * Collective. */
+ech_status ech_collectives_create(ech_exec *exec);
+ech_status ech_queues_join(ech_exec *exec);
 void ech_queues_destroy(ech_exec *exec);
 /* On a device that is not immediate: when a run begins, and its end, for which the host waits. Errors: of the device. */
 void ech_queues_begin(ech_exec *exec);

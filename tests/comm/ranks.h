@@ -47,13 +47,13 @@ static inline void *ranks_start(void *argument)
 
 /* Every rank's status goes to results[n], unless that is NULL. Returns the first failure that is no
  * consequence of another one. A rank whose body fails aborts the others. */
-static inline ech_status ranks_run(int n, double deadline_seconds, ranks_body body, void *context,
-                                   ech_status *results)
+static inline ech_status ranks_run_over(const char *backend, int n, double deadline_seconds,
+                                        ranks_body body, void *context, ech_status *results)
 {
     ech_comm *endpoints[RANKS_MOST];
     ranks_thread threads[RANKS_MOST];
     ECH_ASSERT(n <= RANKS_MOST);
-    ECH_TRY(ech_comm_open(ech_comm_find("local"), n, deadline_seconds, endpoints));
+    ECH_TRY(ech_comm_open(ech_comm_find(backend), n, deadline_seconds, endpoints));
     for (int r = 0; r < n; r++) {
         threads[r] = (ranks_thread){.comm = endpoints[r], .body = body, .context = context};
         ECH_ASSERT(pthread_create(&threads[r].thread, NULL, ranks_start, &threads[r]) == 0);
@@ -66,6 +66,12 @@ static inline ech_status ranks_run(int n, double deadline_seconds, ranks_body bo
         if (first == ECH_OK || (first == ECH_EABORTED && st != ECH_OK)) first = st;
     }
     return first;
+}
+
+static inline ech_status ranks_run(int n, double deadline_seconds, ranks_body body, void *context,
+                                   ech_status *results)
+{
+    return ranks_run_over("local", n, deadline_seconds, body, context, results);
 }
 
 #endif

@@ -13,169 +13,13 @@
 #include <errno.h>
 #include <time.h>
 
-#include "comm/checks.h"
-
-/* ---- arithmetic on the queue ---- */
-
-typedef struct arithmetic {
-    ech_tensor own, parts, sum;
-    int64_t index;
-} arithmetic;
-
-static void reach(ech_tensor *x)
-{
-    x->data = ech_device_reach(ech_device_find("queued"), x->data);
-}
-
-static void do_add_parts(void *argument)
-{
-    arithmetic *a = argument;
-    reach(&a->own), reach(&a->parts), reach(&a->sum);
-    ech_tensor_add_parts(&a->own, &a->parts, a->index, &a->sum);
-}
-
-static void do_convert(void *argument)
-{
-    arithmetic *a = argument;
-    reach(&a->own), reach(&a->sum);
-    ech_tensor_convert(&a->own, &a->sum);
-}
-
-static void put_add_parts(void *context, const ech_tensor *own, const ech_tensor *parts,
-                          int64_t index, const ech_tensor *sum)
-{
-    const ech_comm_queue *on = context;
-    arithmetic a = {*own, *parts, *sum, index};
-    on->device->call(on->queue, do_add_parts, &a, sizeof a);
-}
-
-static void put_convert(void *context, const ech_tensor *x, const ech_tensor *y)
-{
-    const ech_comm_queue *on = context;
-    arithmetic a = {.own = *x, .sum = *y};
-    on->device->call(on->queue, do_convert, &a, sizeof a);
-}
-
-static ech_status open_queue(const ech_device *device, ech_comm_queue *on)
-{
-    *on = (ech_comm_queue){
-        .device = device, .context = on, .add_parts = put_add_parts, .convert = put_convert};
-    ECH_TRY(device->queue_create(&on->queue));
-    return device->event_create(&on->mark);
-}
-
-static void close_queue(ech_comm_queue *on)
-{
-    on->device->queue_destroy(on->queue);
-    on->device->event_destroy(on->mark);
-}
-
-/* ---- reductions ---- */
-
-/* Of n elements that travel as `wire`: the same bits and counts there as here. */
-static ech_status check_reduction(ech_group *here, ech_group *there, const ech_comm_queue *on,
-                                  const checks_case *c)
-{
-    size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
-    size_t scratch_bytes = ech_reduction_scratch(c->reduction, c->wire, c->n, ech_group_size(here));
-    void *memory, *there_scratch;
-    ECH_FREED char *x = malloc(bytes + 1);
-    ECH_FREED char *y = malloc(bytes + 1);
-    ECH_FREED char *scratch = malloc(scratch_bytes + 1);
-    ECH_TRY(on->device->alloc(bytes, &memory));
-    ECH_TRY(on->device->alloc(scratch_bytes, &there_scratch));
-    checks_fill(x, c->dtype, c->n, ech_group_index(here), c->whole);
-    ECH_TRY(ech_device_copy_now(on->device, on->queue, memory, x, bytes));
-    ech_tensor view = ech_tensor_1d(x, c->dtype, c->n), far = view;
-    far.data = memory;
-    ECH_TRY(ech_group_reduce(here, c->reduction, &view, c->wire, scratch));
-    ECH_TRY(ech_group_reduce(there, c->reduction, &far, c->wire, there_scratch));
-    ECH_TRY(ech_device_copy_now(on->device, on->queue, y, memory, bytes));
-    RANKS_CHECK(memcmp(x, y, bytes) == 0);
-    ech_comm_count a = ech_group_count(here, ECH_COMM_REDUCES),
-                   b = ech_group_count(there, ECH_COMM_REDUCES);
-    RANKS_CHECK(memcmp(&a, &b, sizeof a) == 0);
-    on->device->release(memory, bytes);
-    on->device->release(there_scratch, scratch_bytes);
-    return ECH_OK;
-}
-
-/* A scatter that adds, then a gather: likewise. */
-static ech_status run_halves(ech_group *group, const checks_case *c, void *x, void *shard,
-                             void *scratch)
-{
-    ech_tensor view = ech_tensor_1d(x, c->dtype, c->n);
-    ech_sum scatter, gather;
-    ECH_TRY(
-        ech_sum_begin_scatter(group, c->reduction, &view, c->wire, shard, true, scratch, &scatter));
-    ECH_TRY(ech_sum_run(&scatter));
-    ECH_TRY(ech_sum_end(&scatter));
-    ECH_TRY(ech_sum_begin_gather(group, c->reduction, &view, shard, &gather));
-    ECH_TRY(ech_sum_run(&gather));
-    return ech_sum_end(&gather);
-}
-
-static ech_status check_halves(ech_group *here, ech_group *there, const ech_comm_queue *on,
-                               const checks_case *c)
-{
-    int N = ech_group_size(here), index = ech_group_index(here);
-    size_t item = ech_dtype_bytes(c->dtype), bytes = (size_t)c->n * item;
-    size_t own = (size_t)ech_collective_shard_count(c->n, N, index) * item;
-    size_t scratch_bytes =
-        ech_reduction_part_scratch(c->reduction, ECH_REDUCTION_SCATTER, c->wire, c->n, N);
-    size_t all = bytes + own + scratch_bytes;
-    void *memory;
-    ECH_FREED char *x = malloc(all + 1);
-    ECH_FREED char *y = malloc(bytes + 1);
-    ECH_TRY(on->device->alloc(all, &memory));
-    checks_fill(x, c->dtype, c->n, index, c->whole);
-    checks_fill(x + bytes, c->dtype, (int64_t)(own / item), index + 20, c->whole);
-    ECH_TRY(ech_device_copy_now(on->device, on->queue, memory, x, bytes + own));
-    ECH_TRY(run_halves(here, c, x, x + bytes, x + bytes + own));
-    char *far = memory;
-    ECH_TRY(run_halves(there, c, far, far + bytes, far + bytes + own));
-    ECH_TRY(ech_device_copy_now(on->device, on->queue, y, memory, bytes));
-    RANKS_CHECK(memcmp(x, y, bytes) == 0);
-    for (ech_comm_counted kind = ECH_COMM_SCATTERS; kind <= ECH_COMM_GATHERS; kind++) {
-        ech_comm_count a = ech_group_count(here, kind), b = ech_group_count(there, kind);
-        RANKS_CHECK(memcmp(&a, &b, sizeof a) == 0);
-    }
-    ECH_TRY(ech_group_barrier(here)); /* others' queues may still read it */
-    on->device->release(memory, all);
-    return ECH_OK;
-}
-
-static ech_status reduce_there(ech_comm *comm, void *context)
-{
-    (void)context;
-    static const checks_case cases[] = {{ECH_REDUCTION_DIRECT, ECH_F32, ECH_F32, 100003, false},
-                                        {ECH_REDUCTION_DIRECT, ECH_F64, ECH_F64, 2, false},
-                                        {ECH_REDUCTION_DIRECT, ECH_F32, ECH_BF16, 70001, false},
-                                        {ECH_REDUCTION_DIRECT, ECH_BF16, ECH_BF16, 1000, false},
-                                        {ECH_REDUCTION_RING, ECH_F32, ECH_F32, 100003, false},
-                                        {ECH_REDUCTION_NAIVE, ECH_F32, ECH_F32, 1000, false}};
-    ech_group *here, *there;
-    ech_comm_queue on;
-    ECH_TRY(open_queue(ech_device_find("queued"), &on));
-    ECH_TRY(checks_world(comm, &here));
-    there = ech_group_open(here, 1);
-    ech_group_set_queue(there, &on);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ECH_TRY(check_reduction(here, there, &on, &cases[i]));
-    for (size_t i = 0; i + 1 < sizeof cases / sizeof *cases; i++) /* the last one has no halves */
-        ECH_TRY(check_halves(here, there, &on, &cases[i]));
-    ECH_TRY(ech_group_barrier(here)); /* other queues may still copy from this one's memory */
-    close_queue(&on);
-    ech_group_destroy(there);
-    ech_group_destroy(here);
-    return ECH_OK;
-}
+#include "comm/on_queue.h"
 
 static void reductions_on_queues_have_the_same_bits(void **state)
 {
     (void)state;
     for (int n = 1; n <= 4; n++)
-        assert_int_equal(ranks_run(n, 60, reduce_there, NULL, NULL), ECH_OK);
+        assert_int_equal(ranks_run(n, 60, on_queue_reduce, NULL, NULL), ECH_OK);
 }
 
 /* ---- a wait is left out ---- */
@@ -245,7 +89,7 @@ static ech_status meet(ech_comm *comm, void *context)
     int64_t numbers[] = {1, 2, 10};
     gate *hold = &m->hold;
     ech_comm_queue on;
-    ECH_TRY(open_queue(&m->device, &on));
+    ECH_TRY(on_queue_open(&m->device, &on));
     ECH_TRY(queued->alloc(sizeof(int64_t), &memory));
     if (me == RECEIVER)
         ECH_TRY(ech_device_copy_now(queued, on.queue, memory, &numbers[2], sizeof(int64_t)));
@@ -254,11 +98,15 @@ static ech_status meet(ech_comm *comm, void *context)
     if (me == SENDER) queued->copy(on.queue, memory, &numbers[0], sizeof(int64_t));
     if (me == RECEIVER) queued->copy(on.queue, &m->kept, memory, sizeof(int64_t));
 
-    ech_request request = {
-        .peer = 1 - me, .tag = 0, .bytes = sizeof(int64_t), .sends = me == SENDER};
+    ech_request request = {.on = &on,
+                           .data = memory,
+                           .peer = 1 - me,
+                           .tag = 0,
+                           .bytes = sizeof(int64_t),
+                           .sends = me == SENDER};
     gate *came = &m->came;
     if (me != m->first) pass_gate(&came);
-    ECH_TRY(ech_comm_put(comm, &on, &request, memory));
+    ECH_TRY(ech_comm_put(comm, &request, 1));
     if (me == m->first) open_gate(&came);
     ECH_TRY(ech_comm_wait(comm, &request, 1));
 
@@ -272,7 +120,7 @@ static ech_status meet(ech_comm *comm, void *context)
     ECH_TRY(checks_world(comm, &world));
     ECH_TRY(ech_group_barrier(world));
     ech_group_destroy(world);
-    close_queue(&on);
+    on_queue_close(&on);
     queued->release(memory, sizeof(int64_t));
     return ECH_OK;
 }
@@ -323,7 +171,7 @@ static void who_sends_what(void **state)
     ech_log_set_quiet(true);
     assert_int_equal(ech_comm_check_device(mpi, &far, 2), ECH_EUNSUPPORTED);
     ech_log_set_quiet(false);
-    assert_non_null(strstr(ech_last_error(), "set parallel.comm = local"));
+    assert_non_null(strstr(ech_last_error(), "set parallel.comm = nccl, or local"));
 }
 
 int main(void)

@@ -118,8 +118,14 @@ static const trial trials[ECH_RULES] = {
                                                SCHEDULE "gpipe parallel.partition=auto "
                                                         "parallel.virtual_stages=2 "
                                                         "parallel.pipeline=2"},
-    [ECH_RULE_mpi_reduction_not_mpi] = {"parallel.reduction=mpi parallel.comm=local",
-                                        "parallel.comm=local", "parallel.reduction=mpi"},
+    [ECH_RULE_library_reduction_local] = {"parallel.reduction=library parallel.comm=local",
+                                          "parallel.comm=local", "parallel.reduction=mpi"},
+    [ECH_RULE_nccl_on_processor] = {"parallel.comm=nccl", "",
+                                    "parallel.comm=nccl parallel.device=cuda"},
+    [ECH_RULE_nccl_shared_device] = {"parallel.comm=nccl parallel.device=cuda "
+                                     "parallel.share_device=true",
+                                     "parallel.device=cuda parallel.share_device=true",
+                                     "parallel.comm=nccl parallel.device=cuda"},
     [ECH_RULE_narrowed_not_direct] = {"precision.reduce=bf16 parallel.reduction=ring",
                                       "parallel.reduction=ring precision.reduce=fp32",
                                       "precision.reduce=bf16"},
@@ -142,12 +148,10 @@ static const trial trials[ECH_RULES] = {
 static ech_config *make(const char *assignments)
 {
     ech_config *config;
-    const ech_config_names names[] = {{"models", "gpt2 llama"},
-                                      {"optimizers", "adamw sgd muon"},
-                                      {"curves", "cosine"},
-                                      {"comms", "local mpi"},
-                                      {"devices", "cpu queued"},
-                                      {"reductions", "direct ring mpi"}};
+    const ech_config_names names[] = {
+        {"models", "gpt2 llama"},       {"optimizers", "adamw sgd muon"},
+        {"curves", "cosine"},           {"comms", "local mpi nccl"},
+        {"devices", "cpu cuda queued"}, {"reductions", "direct ring library"}};
     char *words = ech_strdup(assignments), *rest = NULL;
     assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);

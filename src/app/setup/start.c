@@ -58,12 +58,17 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
     return status == ECH_OK ? main(&run, arguments, code) : status;
 }
 
+/* Whether its ranks are threads of this process. */
+static bool has_threads(const ech_config *config)
+{
+    return ech_comm_has_threads((ech_comm_kind)config->parallel.comm);
+}
+
 /* Whether the plan fits, where that does not depend on how many ranks share a machine. */
 static ech_status check_memory(const ech_config *config, const ech_design *design)
 {
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
-    bool is_known =
-        config->memory.device_limit != ECH_AUTO || config->parallel.comm == ECH_COMM_local;
+    bool is_known = config->memory.device_limit != ECH_AUTO || has_threads(config);
     return is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
 }
 
@@ -88,12 +93,14 @@ static void release(prepared *p)
 }
 
 /* How many ranks share a machine is known once they run, or where they are threads. */
-static ech_status check_device(const ech_config *config, int local_ranks)
+static ech_status check_device(const ech_config *config, int ranks, int local_ranks)
 {
     ech_launched launched;
     const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
-    bool is_known = config->parallel.comm == ECH_COMM_local || ech_launched_here(&launched);
+    bool is_known = has_threads(config) || ech_launched_here(&launched);
     ECH_TRY(ech_setup_check_device(config, "parallel.device=cpu"));
+    ECH_TRY(ech_comm_check_device(ech_comm_of_kind((ech_comm_kind)config->parallel.comm), device,
+                                  ranks));
     return is_known ? ech_setup_check_sharing(config, device, local_ranks) : ECH_OK;
 }
 
@@ -101,7 +108,7 @@ static ech_status check_device(const ech_config *config, int local_ranks)
 static ech_status check_start(const ech_start *start, const ech_design *design, int local_ranks)
 {
     const ech_config *given = start->run->config;
-    ECH_TRY(check_device(design->config, local_ranks));
+    ECH_TRY(check_device(design->config, design->world, local_ranks));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
     ECH_TRY(check_memory(given, design));
     ECH_TRY(check_tokens(design, ECH_SPLIT_TRAIN));
@@ -218,7 +225,8 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
                  "launcher",
                  ranks, launched->by, (long long)launched->size);
     if (start->prepare) start->prepare();
-    return ech_run_ranks(ECH_COMM_mpi, 0, config->parallel.deadline, launched_main, &copy);
+    return ech_run_ranks((ech_comm_kind)config->parallel.comm, 0, config->parallel.deadline,
+                         launched_main, &copy);
 }
 
 ech_status ech_start_ranks(const ech_start *start, int *code)
@@ -227,7 +235,7 @@ ech_status ech_start_ranks(const ech_start *start, int *code)
     ECH_CLEANUP(release) prepared p = {0};
     ech_launched launched;
     bool is_launched = ech_launched_here(&launched);
-    bool is_local = config->parallel.comm == ECH_COMM_local;
+    bool is_local = has_threads(config);
     int ranks = start->run->arguments->ranks;
     if (is_launched && (start->restarts || !is_local || launched.size > 1))
         return run_launched(start, &launched);

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the backend `nccl`: what an endpoint has joined, and the thread that watches it.
+ */
+#ifndef ECH_COMM_NCCL_STATE_H
+#define ECH_COMM_NCCL_STATE_H
+
+#include "comm/backend.h"
+#include "comm/guard.h"
+#include "comm/nccl_library.h"
+
+/* A communicator of NCCL. One thread at a time puts its calls. */
+typedef struct ech_communicator {
+    struct ech_communicator *next;         /* of those that its queue has joined */
+    struct ech_communicator *next_watched; /* of those of its endpoint */
+    ech_nccl_comm at;                      /* NULL: not made yet, or aborted */
+    char name[64];
+    int *ranks, size;  /* [size] ascending */
+    atomic_int users;  /* calls of the host under way */
+    atomic_uint calls; /* so far */
+    const ech_device *device;
+    ech_event *ended; /* on the device, of the last call */
+} ech_communicator;
+
+/* comm->joined */
+typedef struct ech_nccl_state {
+    ech_comm *comm;
+    const ech_nccl *nccl;
+    ech_guard *guard;
+    pthread_t watcher;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    ech_communicator *watched;
+    bool quit;
+    double
+        since; /* when something moved: a call was put or ended, or the rank's position on the board changed */
+    uint64_t seen; /* what moves, as it was then */
+    double looked; /* when it looked last */
+} ech_nccl_state;
+
+/* The error of a call, for a communicator's name; ECH_EABORTED once the job is over. */
+ech_status ech_nccl_check(const ech_nccl_state *state, int result, const char *call,
+                          const char *name);
+
+/* Makes comm->joined and starts its thread, unless there is one. That thread aborts all communicators once the job is over
+ * (ech_comm_is_over): kernels that wait for other ranks end then, and with them whoever waits for the device, such as a
+ * thread whose launch finds the stream full. It ends the job itself when NCCL reports an error, or when a call is under way, there or
+ * on the host, and nothing moves for longer than the deadline. Errors: ECH_EUNSUPPORTED, there is no NCCL; ECH_EIO, no thread. */
+ech_status ech_nccl_start(ech_comm *comm, const ech_device *device);
+/* Ends the thread and frees comm->joined. What was joined has parted, or was aborted. */
+void ech_nccl_stop(ech_comm *comm);
+void ech_nccl_watch(ech_nccl_state *state, ech_communicator *in);
+void ech_nccl_unwatch(ech_nccl_state *state, const ech_communicator *in);
+
+#endif

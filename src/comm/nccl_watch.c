@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread that watches communicators of NCCL.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "comm/nccl_state.h"
+
+/* How often it looks; and how long it waits for calls to return before it aborts their communicators. */
+enum { LOOKS_MS = 20, RETURNS_MS = 1000 };
+/* Deadlines until it ends a job: who waits for the device knows more, and comes first unless that thread hangs, too. */
+static const double patience = 1.5;
+
+static void nap(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+}
+
+/* A call that hangs is ended by that. */
+static void abort_one(const ech_nccl_state *state, ech_communicator *in)
+{
+    if (!in->at) return;
+    for (int ms = 0; ms < RETURNS_MS && atomic_load(&in->users) > 0; ms++) nap(1);
+    (void)state->nccl->CommAbort(in->at);
+    in->at = NULL;
+}
+
+/* Whether a call of it is under way. A fault on the device is told by who waits for that. */
+static bool is_busy(ech_communicator *in)
+{
+    bool ended = true;
+    if (atomic_load(&in->users) > 0) return true;
+    return in->device->query(in->ended, &ended) == ECH_OK && !ended;
+}
+
+/* What changes whenever something moves. */
+static uint64_t find_pulse(const ech_nccl_state *state)
+{
+    const ech_board_slot *slot = &state->comm->board->slot[state->comm->local_rank];
+    uint64_t pulse = (uint64_t)atomic_load(&slot->step);
+    for (size_t i = 0; i < sizeof slot->text / sizeof *slot->text; i++)
+        pulse = pulse * 31 + atomic_load(&slot->text[i]);
+    for (ech_communicator *in = state->watched; in; in = in->next_watched)
+        pulse = pulse * 31 + 2 * atomic_load(&in->calls) + is_busy(in);
+    return pulse;
+}
+
+/* Shows whom the rank waits for, and past the deadline ends it: the peers of all calls under way. */
+static ech_status show_stalled(const ech_nccl_state *state, double seconds)
+{
+    ECH_LIST(int) peers = {0};
+    for (ech_communicator *in = state->watched; in; in = in->next_watched)
+        for (int i = 0; i < in->size && is_busy(in); i++)
+            if (in->ranks[i] != state->comm->rank) ECH_PUSH(peers, in->ranks[i]);
+    ech_status status =
+        peers.n ? ech_comm_stalled(state->comm, peers.at, (int)peers.n, seconds) : ECH_OK;
+    free(peers.at);
+    return status;
+}
+
+static ech_status check_progress(ech_nccl_state *state)
+{
+    double now = ech_clock_now();
+    uint64_t pulse = find_pulse(state);
+    state->since += ech_clock_take_gap(&state->looked, now);
+    double seconds = now - state->since;
+    if (pulse == state->seen)
+        return seconds > state->comm->deadline ? show_stalled(state, seconds / patience) : ECH_OK;
+    if (seconds > state->comm->deadline) ech_comm_set_wait(state->comm, -1);
+    state->seen = pulse;
+    state->since = now;
+    return ECH_OK;
+}
+
+static ech_status check_errors(const ech_nccl_state *state)
+{
+    for (ech_communicator *in = state->watched; in; in = in->next_watched) {
+        int error = ECH_NCCL_SUCCESS, result = state->nccl->CommGetAsyncError(in->at, &error);
+        ECH_TRY(ech_nccl_check(state, result == ECH_NCCL_SUCCESS ? error : result, "the state",
+                               in->name));
+    }
+    return ECH_OK;
+}
+
+static void look(ech_nccl_state *state)
+{
+    bool over = ech_comm_is_over(state->comm);
+    if (!over && (check_errors(state) != ECH_OK || check_progress(state) != ECH_OK)) {
+        ech_comm_raise(state->comm);
+        over = true;
+    }
+    for (ech_communicator *in = state->watched; in && over; in = in->next_watched)
+        abort_one(state, in);
+}
+
+static void *run(void *argument)
+{
+    ech_nccl_state *state = argument;
+    ech_log_set_rank(state->comm->size > 1 ? state->comm->rank : -1);
+    pthread_mutex_lock(&state->lock);
+    while (!state->quit) {
+        struct timespec until;
+        look(state);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOKS_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&state->changed, &state->lock, &until);
+    }
+    pthread_mutex_unlock(&state->lock);
+    return NULL;
+}
+
+void ech_nccl_watch(ech_nccl_state *state, ech_communicator *in)
+{
+    pthread_mutex_lock(&state->lock);
+    in->next_watched = state->watched;
+    state->watched = in;
+    pthread_mutex_unlock(&state->lock);
+}
+
+void ech_nccl_unwatch(ech_nccl_state *state, const ech_communicator *in)
+{
+    pthread_mutex_lock(&state->lock);
+    ech_communicator **at = &state->watched;
+    while (*at != in) at = &(*at)->next_watched;
+    *at = in->next_watched;
+    pthread_mutex_unlock(&state->lock);
+}
+
+static ech_status start_threads(ech_nccl_state *state)
+{
+    sigset_t all, before;
+    ECH_TRY(ech_guard_start(state->comm->deadline, &state->guard));
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the rank */
+    int error = pthread_create(&state->watcher, NULL, run, state);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!error) return ECH_OK;
+    ech_guard_stop(state->guard);
+    ECH_FAIL(ECH_EIO, "the system starts no further thread (%s): " ECH_NO_THREAD, strerror(error));
+}
+
+ech_status ech_nccl_start(ech_comm *comm, const ech_device *device)
+{
+    const ech_nccl *nccl;
+    if (comm->joined) return ECH_OK;
+    ECH_TRY(ech_nccl_open(device, &nccl));
+    ech_nccl_state *state = ech_calloc(1, sizeof *state);
+    *state = (ech_nccl_state){
+        .comm = comm, .nccl = nccl, .since = ech_clock_now(), .looked = ech_clock_now()};
+    pthread_mutex_init(&state->lock, NULL);
+    pthread_cond_init(&state->changed, NULL);
+    comm->joined = state;
+    ech_status status = start_threads(state);
+    if (status == ECH_OK) return ECH_OK;
+    comm->joined = NULL;
+    pthread_mutex_destroy(&state->lock);
+    pthread_cond_destroy(&state->changed);
+    free(state);
+    return status;
+}
+
+void ech_nccl_stop(ech_comm *comm)
+{
+    ech_nccl_state *state = comm->joined;
+    pthread_mutex_lock(&state->lock);
+    state->quit = true;
+    pthread_cond_signal(&state->changed);
+    pthread_mutex_unlock(&state->lock);
+    pthread_join(state->watcher, NULL);
+    ech_guard_stop(state->guard);
+    pthread_mutex_destroy(&state->lock);
+    pthread_cond_destroy(&state->changed);
+    free(state);
+    comm->joined = NULL;
+}

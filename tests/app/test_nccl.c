@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs whose data NCCL moves, over a stand-in for it (tests/comm/nccl_standin.h): pipelines, tensor, context and data ranks,
+ * asynchronous schedules. They leave the bits of `local`, send as many messages and bytes, and keep NCCL's rules. The cases
+ * are lines of tools/same_bits.cases, which meet most pairs of features of the lattice; ECHELON_LATTICE=all takes all.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/resumed.h"
+#include "comm/nccl_opened.h"
+
+enum { RANKS = 8, EVERY = 8, LINES = 40, KINDS = 3 + ECH_GROUPS * ECH_LANES };
+
+/* ---- counters ---- */
+
+typedef struct tally {
+    ech_comm_count of[RANKS][KINDS];
+    int64_t bytes[RANKS];
+} tally;
+
+static ech_status count_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    tally *t = context;
+    int rank = ech_comm_rank(comm), n = 0;
+    ech_compared_run c = {.design = design};
+    ech_status status = ech_compared_run_open(&c, comm);
+    if (status == ECH_OK) status = ech_exec_run(c.session.exec, ECH_LIST_TRAIN, 0);
+    if (status == ECH_OK) {
+        t->of[rank][n++] = ech_exec_message_count(c.session.exec);
+        t->of[rank][n++] = ech_exec_reduce_count(c.session.exec);
+        for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
+            for (ech_lane lane = 0; lane < ECH_LANES; lane++)
+                t->of[rank][n++] = ech_exec_collective_count(c.session.exec, g, lane);
+        t->bytes[rank] = ech_exec_sent_bytes(c.session.exec);
+    }
+    ech_compared_run_close(&c);
+    return status;
+}
+
+/* ---- a case ---- */
+
+static ech_config *config_of(const char *words, const char *comm)
+{
+    ech_text all = {0};
+    ech_text_append(&all,
+                    "training.steps=4 training.validate_every=2 training.validate_samples=4 "
+                    "checkpoint.every=2 %s parallel.device=queued checkpoint.keep=1 "
+                    "parallel.deadline=60 parallel.comm=%s",
+                    words, comm);
+    ech_config *config = grid_config_of("gpt2", "run", all.at);
+    if (!config) fail_msg("%s: %s", words, ech_last_error());
+    ech_text_free(&all);
+    return config;
+}
+
+static void train(const char *words, const char *comm, int ranks, resumed_bytes *left, tally *t)
+{
+    ech_config *config = config_of(words, comm);
+    assert_int_equal(ech_file_remove_all(config->log.directory), ECH_OK);
+    if (resumed_train(config, ranks, left) != ECH_OK ||
+        fixture_run(config, ranks, count_rank, t) != ECH_OK)
+        fail_msg("%s over %s: %s", words, comm, ech_last_error());
+    ech_config_destroy(config);
+}
+
+static void check_case(const char *words, int ranks)
+{
+    resumed_bytes local = {0}, nccl = {0};
+    tally local_tally, nccl_tally;
+    memset(&local_tally, 0, sizeof local_tally);
+    memset(&nccl_tally, 0, sizeof nccl_tally);
+    train(words, "local", ranks, &local, &local_tally);
+    nccl_opened.use(NULL);
+    train(words, "nccl", ranks, &nccl, &nccl_tally);
+    nccl_standin_counts counts = nccl_opened.count();
+    for (int f = 0; f < RESUMED_FILES; f++) {
+        if (local.n[f] != nccl.n[f] || memcmp(local.at[f], nccl.at[f], local.n[f]) != 0)
+            fail_msg("%s leaves another %s over nccl", words, resumed_files[f]);
+        free(local.at[f]);
+        free(nccl.at[f]);
+    }
+    assert_memory_equal(&local_tally, &nccl_tally, sizeof local_tally);
+    assert_int_equal(counts.violations, 0);
+    assert_int_equal(counts.aborted, 0);
+    assert_true(counts.made > 0 && counts.made == counts.destroyed);
+    assert_int_equal(counts.sends, counts.receives);
+}
+
+/* Lines "RANKS parallel.comm=BACKEND WORD ...". */
+static void test_lattice_over_nccl(void **state)
+{
+    (void)state;
+    const char *which = getenv("ECHELON_LATTICE");
+    char *text, *rest = NULL;
+    size_t n;
+    int line = 0, cases = 0, every = which && strcmp(which, "all") == 0 ? 1 : EVERY;
+    assert_int_equal(ech_file_read(ECH_CASES, 1 << 20, &text, &n), ECH_OK);
+    for (char *at = strtok_r(text, "\n", &rest); at && line < LINES;
+         at = strtok_r(NULL, "\n", &rest)) {
+        if (line++ % every) continue;
+        char *words = strstr(at, "parallel.comm=local ");
+        assert_non_null(words);
+        check_case(words, (int)strtol(at, NULL, 10));
+        cases++;
+    }
+    free(text);
+    print_message("%d cases\n", cases);
+    assert_int_equal(cases, (LINES + every - 1) / every);
+}
+
+/* The library's own sums: in another order, so of other bits. */
+static void test_sums_of_the_library(void **state)
+{
+    (void)state;
+    ech_config *config =
+        config_of("parallel.data=2 parallel.tensor=2 parallel.reduction=mpi", "nccl");
+    assert_string_equal(ech_config_name(config, "parallel.reduction"), "library");
+    tally t;
+    nccl_opened.use(NULL);
+    assert_int_equal(fixture_run(config, 4, count_rank, &t), ECH_OK);
+    assert_true(nccl_opened.count().sums > 0);
+    assert_int_equal(nccl_opened.count().violations, 0);
+    ech_verification v = {.steps = 2, .tolerance = ECH_TOLERANCE};
+    assert_int_equal(fixture_run(config, 4, ech_verify_rank, &v), ECH_OK);
+    assert_true(v.passed && v.compared > 1000);
+    ech_config_destroy(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lattice_over_nccl),
+                                       cmocka_unit_test(test_sums_of_the_library)};
+    nccl_opened_open();
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The stand-in for NCCL (nccl_standin.h).
+ */
+#include "comm/nccl_standin.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/nccl_library.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+
+#define X(name, arguments) EXPORTED int nccl##name arguments;
+ECH_NCCL_CALLS(X)
+#undef X
+EXPORTED const char *ncclGetErrorString(int result);
+
+enum { INTERNAL = 3, INVALID = 4, MOST_MEMBERS = 16, MOST_CALLS = 64, BYTES = ECH_NCCL_ID_BYTES };
+
+/* A send or receive of a group. */
+typedef struct call {
+    struct call *next; /* of those that wait for their other side */
+    char *data;
+    size_t n;
+    int type, peer;
+    bool sends, done;
+} call;
+
+/* One for all its members; it stays. */
+typedef struct clique {
+    struct clique *next;
+    char id[BYTES];
+    int size, arrived;
+    call *waiting[2][MOST_MEMBERS][MOST_MEMBERS]; /* [sends][from][to], oldest first */
+    bool called[2][MOST_MEMBERS][MOST_MEMBERS];   /* [sends][from][to]: some such call was put */
+    /* The sum under way. */
+    int summed, left;
+    char *sum[MOST_MEMBERS];
+    size_t n;
+    int type;
+} clique;
+
+/* A member of a clique: an ncclComm_t. It stays, so that calls after its end are seen. */
+typedef struct member {
+    struct member *next;
+    clique *of;
+    int rank;
+    bool ended, aborted;
+    int calling;  /* threads in a call */
+    int launched; /* groups on the stream */
+    void *stream;
+    int error;
+} member;
+
+/* What a group of calls puts on a stream. */
+typedef struct launch {
+    member *by;
+    int calls;
+    bool sums;
+    call call[];
+} launch;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static const ech_device *device;
+static nccl_standin_counts counts;
+static clique *cliques;
+static member *members;
+static long long ids;
+
+static _Thread_local int depth;
+static _Thread_local struct {
+    member *by;
+    call call;
+} entered[MOST_CALLS];
+static _Thread_local int entries;
+
+EXPORTED void nccl_standin_use(const ech_device *of)
+{
+    pthread_mutex_lock(&lock);
+    if (of) device = of;
+    counts = (nccl_standin_counts){0};
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORTED nccl_standin_counts nccl_standin_count(void)
+{
+    pthread_mutex_lock(&lock);
+    nccl_standin_counts now = counts;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+/* Under the lock, as all that follows but the exported functions. */
+static int forbid(member *m, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "the stand-in for NCCL: member %d of %d: ", m ? m->rank : -1,
+            m ? m->of->size : 0);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    counts.violations++;
+    if (m) m->error = INVALID;
+    return INVALID;
+}
+
+static char *reach(const void *data)
+{
+    return device->reach ? device->reach(data) : (char *)(uintptr_t)data;
+}
+
+static size_t bytes_of(const call *c)
+{
+    return c->n * (c->type == ECH_NCCL_FLOAT64 ? 8 : c->type == ECH_NCCL_FLOAT32 ? 4 : 1);
+}
+
+/* ---- on the stream ---- */
+
+static call **queue_of(const member *m, const call *c, bool sends)
+{
+    int from = c->sends ? m->rank : c->peer, to = c->sends ? c->peer : m->rank;
+    return &m->of->waiting[sends][from][to];
+}
+
+static void meet(member *m, call *one, call *other)
+{
+    call *from = one->sends ? one : other, *to = one->sends ? other : one;
+    if (from->n != to->n || from->type != to->type)
+        forbid(m, "a send of %zu of type %d meets a receive of %zu of type %d", from->n, from->type,
+               to->n, to->type);
+    else if (from->n > 0)
+        memcpy(reach(to->data), reach(from->data), bytes_of(from));
+    one->done = other->done = true;
+    pthread_cond_broadcast(&changed);
+}
+
+static void post(member *m, call *c)
+{
+    call **theirs = queue_of(m, c, !c->sends), **own = queue_of(m, c, c->sends);
+    if (*theirs) {
+        call *other = *theirs;
+        *theirs = other->next;
+        meet(m, c, other);
+        return;
+    }
+    while (*own) own = &(*own)->next;
+    *own = c;
+    c->next = NULL;
+}
+
+static void withdraw(member *m, const call *c)
+{
+    call **at = queue_of(m, c, c->sends);
+    while (*at && *at != c) at = &(*at)->next;
+    if (*at) *at = c->next;
+}
+
+static bool all_done(const launch *l)
+{
+    bool all = true;
+    for (int i = 0; i < l->calls; i++) all &= l->call[i].done;
+    return all;
+}
+
+static void exchange(launch *l)
+{
+    for (int i = 0; i < l->calls && !l->by->aborted; i++) post(l->by, &l->call[i]);
+    while (!all_done(l) && !l->by->aborted) pthread_cond_wait(&changed, &lock);
+    for (int i = 0; i < l->calls; i++)
+        if (!l->call[i].done) withdraw(l->by, &l->call[i]);
+}
+
+/* In member order. */
+static void add_up(clique *of)
+{
+    size_t item = of->type == ECH_NCCL_FLOAT64 ? 8 : 4;
+    for (size_t i = 0; i < of->n; i++) {
+        double sum = 0;
+        for (int r = 0; r < of->size; r++) {
+            char *at = reach(of->sum[r]) + i * item;
+            sum += item == 8 ? *(double *)at : (double)*(float *)at;
+        }
+        for (int r = 0; r < of->size; r++) {
+            char *at = reach(of->sum[r]) + i * item;
+            if (item == 8)
+                *(double *)at = sum;
+            else
+                *(float *)at = (float)sum;
+        }
+    }
+}
+
+static void sum(const launch *l)
+{
+    clique *of = l->by->of;
+    const call *c = &l->call[0];
+    while (of->left > 0 && !l->by->aborted) pthread_cond_wait(&changed, &lock);
+    if (of->summed > 0 && (of->n != c->n || of->type != c->type))
+        forbid(l->by, "a sum of %zu of type %d meets one of %zu of type %d", c->n, c->type, of->n,
+               of->type);
+    of->n = c->n;
+    of->type = c->type;
+    of->sum[l->by->rank] = c->data;
+    if (++of->summed == of->size) {
+        add_up(of);
+        of->left = of->size;
+        of->summed = 0;
+        pthread_cond_broadcast(&changed);
+    }
+    while (of->left == 0 && !l->by->aborted) pthread_cond_wait(&changed, &lock);
+    if (of->left > 0) of->left--;
+    pthread_cond_broadcast(&changed);
+}
+
+static void run(void *argument)
+{
+    launch *l = *(launch **)argument;
+    pthread_mutex_lock(&lock);
+    if (l->sums && !l->by->aborted)
+        sum(l);
+    else
+        exchange(l);
+    l->by->launched--;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    free(l);
+}
+
+/* ---- calls of the host ---- */
+
+static int enter(member *m)
+{
+    if (m->ended) return forbid(m, "a call after its end");
+    if (m->calling++ > 0) return forbid(m, "two threads call at once");
+    return ECH_NCCL_SUCCESS;
+}
+
+static int leave(member *m, int result)
+{
+    m->calling--;
+    pthread_cond_broadcast(&changed);
+    return m->aborted ? INTERNAL : result;
+}
+
+/* Waits until each first call has been met by its other side's. */
+static void connect_all(member *m, const launch *l)
+{
+    for (int i = 0; i < l->calls; i++) {
+        const call *c = &l->call[i];
+        m->of->called[c->sends][c->sends ? m->rank : c->peer][c->sends ? c->peer : m->rank] = true;
+    }
+    pthread_cond_broadcast(&changed);
+    for (int i = 0; i < l->calls; i++) {
+        const call *c = &l->call[i];
+        const bool *there =
+            &m->of->called[!c->sends][c->sends ? m->rank : c->peer][c->sends ? c->peer : m->rank];
+        while (!*there && !m->aborted) pthread_cond_wait(&changed, &lock);
+    }
+}
+
+static int launch_calls(member *m, void *stream, launch *l)
+{
+    int result = enter(m);
+    if (result == ECH_NCCL_SUCCESS && m->stream && m->stream != stream)
+        result = forbid(m, "calls on two streams");
+    m->stream = stream;
+    for (int i = 0; i < l->calls; i++)
+        if (!l->sums &&
+            (l->call[i].peer == m->rank || l->call[i].peer < 0 || l->call[i].peer >= m->of->size))
+            result = forbid(m, "a message to %d", l->call[i].peer);
+    if (!l->sums && result == ECH_NCCL_SUCCESS) connect_all(m, l);
+    if (result != ECH_NCCL_SUCCESS || m->aborted) {
+        free(l);
+        return leave(m, result);
+    }
+    m->launched++;
+    device->call(stream, run, &l, sizeof l);
+    return leave(m, result);
+}
+
+static launch *make(member *m, int calls)
+{
+    launch *l = calloc(1, sizeof *l + (size_t)calls * sizeof *l->call);
+    l->by = m;
+    l->calls = calls;
+    return l;
+}
+
+static _Thread_local void *stream_of_group;
+
+static int end_group(void)
+{
+    if (entries == 0) return ECH_NCCL_SUCCESS;
+    launch *l = make(entered[0].by, entries);
+    int result = ECH_NCCL_SUCCESS;
+    for (int i = 0; i < entries; i++) {
+        l->call[i] = entered[i].call;
+        if (entered[i].by != l->by) result = forbid(l->by, "a group of two communicators");
+        counts.sends += l->call[i].sends;
+        counts.receives += !l->call[i].sends;
+        if (l->call[i].sends) counts.bytes += (long long)bytes_of(&l->call[i]);
+    }
+    counts.groups++;
+    entries = 0;
+    int launched = launch_calls(l->by, stream_of_group, l);
+    return result ? result : launched;
+}
+
+static int enter_call(call c, ech_nccl_comm comm, void *stream)
+{
+    int result = ECH_NCCL_SUCCESS;
+    pthread_mutex_lock(&lock);
+    if (entries == MOST_CALLS) {
+        result = forbid(comm, "more than %d calls in a group", MOST_CALLS);
+    } else {
+        entered[entries].by = comm;
+        entered[entries++].call = c;
+        stream_of_group = stream;
+        if (depth == 0) result = end_group();
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORTED int ncclGroupStart(void)
+{
+    depth++;
+    return ECH_NCCL_SUCCESS;
+}
+
+EXPORTED int ncclGroupEnd(void)
+{
+    pthread_mutex_lock(&lock);
+    int result = depth > 0 ? ECH_NCCL_SUCCESS : forbid(NULL, "a group ends that has not begun");
+    if (depth > 0 && --depth == 0) result = end_group();
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORTED int ncclSend(const void *from, size_t n, int type, int peer, ech_nccl_comm comm,
+                      void *stream)
+{
+    return enter_call(
+        (call){.data = (char *)(uintptr_t)from, .n = n, .type = type, .peer = peer, .sends = true},
+        comm, stream);
+}
+
+EXPORTED int ncclRecv(void *to, size_t n, int type, int peer, ech_nccl_comm comm, void *stream)
+{
+    return enter_call((call){.data = to, .n = n, .type = type, .peer = peer}, comm, stream);
+}
+
+EXPORTED int ncclAllReduce(const void *from, void *to, size_t n, int type, int operation,
+                           ech_nccl_comm comm, void *stream)
+{
+    pthread_mutex_lock(&lock);
+    launch *l = make(comm, 1);
+    l->sums = true;
+    l->call[0] = (call){.data = to, .n = n, .type = type};
+    counts.sums++;
+    int result = from == to && operation == ECH_NCCL_SUM ? ECH_NCCL_SUCCESS
+                                                         : forbid(comm, "not a sum in place");
+    int launched = launch_calls(comm, stream, l);
+    pthread_mutex_unlock(&lock);
+    return result ? result : launched;
+}
+
+/* ---- communicators ---- */
+
+EXPORTED int ncclGetUniqueId(ech_nccl_id *out)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(out->bytes, sizeof out->bytes, "clique %lld", ++ids);
+    pthread_mutex_unlock(&lock);
+    return ECH_NCCL_SUCCESS;
+}
+
+static clique *find_clique(const ech_nccl_id *id, int size)
+{
+    clique *c = cliques;
+    while (c && memcmp(c->id, id->bytes, BYTES) != 0) c = c->next;
+    if (c) return c;
+    c = calloc(1, sizeof *c);
+    memcpy(c->id, id->bytes, BYTES);
+    c->size = size;
+    c->next = cliques;
+    return cliques = c;
+}
+
+EXPORTED int ncclCommInitRank(ech_nccl_comm *out, int size, ech_nccl_id id, int rank)
+{
+    pthread_mutex_lock(&lock);
+    member *m = calloc(1, sizeof *m);
+    m->of = find_clique(&id, size);
+    m->rank = rank;
+    m->next = members;
+    members = m;
+    counts.made++;
+    int result = ECH_NCCL_SUCCESS;
+    if (m->of->size != size || size > MOST_MEMBERS || rank < 0 || rank >= size)
+        result = forbid(m, "joins as %d of %d", rank, size);
+    if (++m->of->arrived > size) result = forbid(m, "an id is used twice");
+    pthread_cond_broadcast(&changed);
+    while (m->of->arrived < size) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    *out = m;
+    return result;
+}
+
+EXPORTED int ncclCommDestroy(ech_nccl_comm comm)
+{
+    member *m = comm;
+    pthread_mutex_lock(&lock);
+    int result = enter(m);
+    if (m->launched > 0) result = forbid(m, "ends with calls under way");
+    m->ended = true;
+    counts.destroyed++;
+    result = leave(m, result);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Ends what the member waits for; others go on waiting for it. */
+EXPORTED int ncclCommAbort(ech_nccl_comm comm)
+{
+    member *m = comm;
+    pthread_mutex_lock(&lock);
+    int result = m->ended ? forbid(m, "aborted after its end") : ECH_NCCL_SUCCESS;
+    m->aborted = m->ended = true;
+    counts.aborted++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORTED int ncclCommGetAsyncError(ech_nccl_comm comm, int *error)
+{
+    member *m = comm;
+    pthread_mutex_lock(&lock);
+    int result = m->ended ? forbid(m, "asked after its end") : ECH_NCCL_SUCCESS;
+    *error = m->error;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+EXPORTED const char *ncclGetErrorString(int result)
+{
+    return result == INVALID    ? "invalid argument"
+           : result == INTERNAL ? "internal error"
+                                : "no error";
+}
