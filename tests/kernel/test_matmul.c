@@ -88,7 +88,7 @@ static void halves_agree(void **state)
             flags f = {way & 1, way & 2, way / 16};
             const trial t =
                 make_trial(shapes[s][0], shapes[s][1], shapes[s][2], &f, way & 4, way & 8 ? 3 : 0);
-            trial_check_halves(&t, 4e-6, 4e-6);
+            trial_check_halves(&t, 4e-6, TRIAL_HALF_PRODUCTS);
         }
 }
 
@@ -99,7 +99,7 @@ static void large_halves_agree(void **state)
     for (int way = 0; way < 4; way++) {
         flags f = {.a_transposed = way & 1, .add = way < 2 ? ADD_C : NO_ADD};
         const trial t = make_trial(550, 70, 65, &f, false, way & 2 ? 3 : 0);
-        trial_check_halves(&t, 4e-6, 4e-6);
+        trial_check_halves(&t, 4e-6, TRIAL_HALF_PRODUCTS);
     }
 }
 

@@ -48,6 +48,8 @@ typedef enum trial_type { TRIAL_REAL, TRIAL_WIDE, TRIAL_EITHER, TRIAL_FIXED } tr
 #else
 #define TRIAL_BOUND(processor, cuda) (processor)
 #endif
+/* Of 16-bit products: a bias that cuBLASLt adds is rounded first. */
+#define TRIAL_HALF_PRODUCTS TRIAL_BOUND(4e-6, getenv("ECHELON_EMULATED_LIBRARY") ? 1e-2 : 4e-6)
 
 typedef struct trial_tensor {
     trial_role role;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of any strides and types, by tiles: 16-bit types on tensor cores, others by multiply-adds.
+ * Matrix products: by cuBLASLt, or of any strides and types by tiles: 16-bit types on tensor cores, others by multiply-adds.
  */
 #include "kernel/cuda/product.cuh"
+
+extern "C" {
+#include "kernel/cuda/library.h"
+}
 
 enum {
     TILE = 64,
@@ -81,6 +85,49 @@ static __global__ void __launch_bounds__(THREADS, 1) multiply(const product_call
     });
 }
 
+/* False: not one of the library's. */
+static bool multiply_by_library(const ech_kernel_context *context, const product_call &at,
+                                bool b_transposed, const ech_tensor *bias, const ech_tensor *add,
+                                const ech_tensor *c)
+{
+#if defined ECH_EMULATED && !defined ECH_EMULATED_LIBRARY
+    return false;
+#else
+    int64_t N = at.N;
+    ech_cuda_product product = {ECH_REAL,
+                                c->dtype,
+                                at.M,
+                                N,
+                                at.K,
+                                at.a_stride,
+                                at.b_stride,
+                                at.add_stride,
+                                at.c_stride,
+                                at.a_transposed,
+                                b_transposed,
+                                at.a,
+                                at.b,
+                                bias ? bias->data : NULL,
+                                add ? add->data : NULL,
+                                c->data};
+    if ((add && add->dtype != c->dtype) || !ECH_CUDA_LIBRARY(takes)(&product)) return false;
+    bool narrows = bias && bias->dtype != c->dtype;
+    size_t bytes = narrows ? (size_t)N * sizeof(real) : 0;
+    char *scratch = static_cast<char *>(ech_scratch(context, ECH_CUDA_WORKSPACE + bytes));
+    if (narrows) { /* the library wants it in the result's type */
+        const ech_tensor narrow = ech_tensor_view(scratch + ECH_CUDA_WORKSPACE, ECH_REAL, 1, &N);
+        const ech_numbers from = bias, to = &narrow;
+        ech_each(context, N, [=] __device__(int64_t i, int n) {
+            wide part[ECH_PART];
+            from.load(i, n, part);
+            to.store(i, n, part);
+        });
+        product.bias = narrow.data;
+    }
+    return ECH_CUDA_LIBRARY(multiply)(context, &product, scratch);
+#endif
+}
+
 void ECH_CUDA(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                       const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                       const ech_tensor *add, const ech_tensor *c)
@@ -102,6 +149,7 @@ void ECH_CUDA(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_t
                              bias,
                              add,
                              c};
+    if (multiply_by_library(context, at, b_transposed, bias, add, c)) return;
     ech_launch(context, b_transposed ? multiply<true> : multiply<false>,
                dim3((unsigned)ech_ceil(N, TILE), (unsigned)ech_ceil(M, TILE)), THREADS, 0, at);
 }

@@ -13,7 +13,11 @@
 enum { ECH_CUDA_ROW_PARTS = 64 };
 /* A product's workspace: what NVIDIA advises for cuBLASLt on Hopper; one size on all architectures, so that its choice of
  * an algorithm, and a plan, does not depend on the card. */
+#ifdef ECH_EMULATED
+enum { ECH_CUDA_WORKSPACE = 4 << 10 };
+#else
 enum { ECH_CUDA_WORKSPACE = 32 << 20 };
+#endif
 /* Scratch of several arrays: each begins at a multiple of so many bytes. */
 enum { ECH_CUDA_ALIGNMENT = 256 };
 

@@ -11,13 +11,14 @@ static size_t sums_of_rows(int64_t R, int64_t C)
     return ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
 }
 
-#ifndef ECH_EMULATED
+/* The library's workspace, and behind it the bias in the type of a narrow result. */
 static size_t scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
-    (void)dtype, (void)threads, (void)dims;
-    return ECH_CUDA_WORKSPACE;
+    bool narrows = dims[5] && ech_dtype_wide(dtype) != dtype;
+    size_t bias = narrows ? (size_t)dims[1] * ech_dtype_bytes(dtype) : 0;
+    (void)threads;
+    return ECH_CUDA_WORKSPACE + ech_cuda_align(bias);
 }
-#endif
 
 static size_t scratch_sums_of_rows(ech_dtype dtype, int threads, const int64_t *dims)
 {
@@ -61,17 +62,12 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
     return ech_cuda_align((size_t)dims[0] * sizeof(double));
 }
 
-#ifdef ECH_EMULATED
-#define WORKSPACE NULL /* no library multiplies */
-#else
-#define WORKSPACE scratch_matmul
-#endif
 /* What all types have. */
 #define COMMON(type, wide_type)                                                                    \
     .name = "cuda", .architecture = "sm_80", .dtype = type, .wide = &tables[wide_type],            \
     .scratch = {                                                                                   \
-        [ECH_OP_matmul] = WORKSPACE,                                                               \
-        [ECH_OP_matmul_gelu] = WORKSPACE,                                                          \
+        [ECH_OP_matmul] = scratch_matmul,                                                          \
+        [ECH_OP_matmul_gelu] = scratch_matmul,                                                     \
         [ECH_OP_bias_backward] = scratch_sums_of_rows,                                             \
         [ECH_OP_gelu_backward_bias] = scratch_sums_of_rows,                                        \
         [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
