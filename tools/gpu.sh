@@ -8,7 +8,7 @@
 #     facts      driver, libraries and where they are, rates of copies, links; that the programs run here
 #     rows       tests of the device and of every kernel row against the reference
 #     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
-#     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64
+#     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64; with two GPUs also over NCCL
 #     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the CPU and back
 #     bench      GPT-2 124M in bf16, 0.5M tokens a step, with the step profile
 #   Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to try this script.
@@ -159,6 +159,16 @@ verify() {
         # shellcheck disable=SC2086
         try "verify ${layout:-one rank}" "$echelon" verify verify.yaml model.hidden_size=64 \
             data.sequence_length=32 training.global_batch_size=8 training.micro_batch_size=2 $layout
+    done
+    if [ "$device" != cuda ] || [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -lt 2 ]; then
+        say "over NCCL: skipped, it takes two GPUs"
+        return
+    fi
+    for layout in "parallel.pipeline=2" "parallel.tensor=2" "parallel.context=2" "parallel.data=2" \
+        "parallel.data=2 parallel.reduction=library" "parallel.pipeline=2 parallel.schedule=pipedream"; do
+        # shellcheck disable=SC2086
+        try "over NCCL: $layout" "$echelon" verify verify.yaml model.hidden_size=64 data.sequence_length=32 \
+            training.global_batch_size=8 training.micro_batch_size=2 parallel.comm=nccl parallel.share_device=false $layout
     done
 }
 

@@ -22,6 +22,7 @@ static const launcher launchers[] = {
     {"the mpiexec of MPICH or Intel MPI", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", 2},
     {"Slurm's srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", 2},
     {"a PMIx launcher", "PMIX_RANK", NULL, 0},
+    {"torchrun, or one like it", "RANK", "WORLD_SIZE", 2},
 };
 enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
 

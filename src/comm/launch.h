@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers (mpirun, mpiexec, srun), recognized from the environment variables that they give their processes.
+ * Launchers (mpirun, mpiexec, srun, torchrun), recognized from the environment variables that they give their processes.
  * None of the calls is collective.
  */
 #ifndef ECH_COMM_LAUNCH_H

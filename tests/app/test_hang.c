@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "app/fixture.h"
+#include "comm/nccl_opened.h"
 
 enum { MOST_RANKS = 2, HUNG = 1, STEPS_BEFORE = 6 };
 
@@ -120,9 +121,28 @@ static void test_a_device_that_hangs_is_ended(void **state)
     check("parallel.tensor=2 model.vocab_size=264", 2);
 }
 
+/* What the other rank's device waits for ends by aborting NCCL's communicators. */
+static void test_nccl_is_aborted(void **state)
+{
+    (void)state;
+    nccl_opened_open();
+    static const char *const words[] = {"parallel.pipeline=2", "parallel.data=2",
+                                        "parallel.tensor=2 model.vocab_size=264"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char all[200];
+        nccl_opened.use(NULL);
+        snprintf(all, sizeof all, "%s parallel.comm=nccl", words[i]);
+        check(all, 2);
+        nccl_standin_counts counts = nccl_opened.count();
+        assert_true(counts.aborted > 0 && counts.aborted == counts.made);
+        assert_int_equal(counts.violations, 0);
+    }
+}
+
 int main(void)
 {
     queued = ech_device_find("queued");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_device_that_hangs_is_ended)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_device_that_hangs_is_ended),
+                                       cmocka_unit_test(test_nccl_is_aborted)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -52,6 +52,16 @@ static void test_foreign_launchers(void **state)
     assert_non_null(strstr(ech_last_error(), "srun --mpi=pmix"));
 }
 
+/* It brings no MPI: each of its processes would be alone. */
+static void test_torchrun(void **state)
+{
+    (void)state;
+    const char *const variables[] = {"RANK", "0", "WORLD_SIZE", "4", "MASTER_ADDR", "x", NULL};
+    assert_int_equal(check(1, variables), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "torchrun"));
+    assert_non_null(strstr(ech_last_error(), "echelon --ranks N"));
+}
+
 static void test_own_launcher(void **state)
 {
     (void)state;
@@ -95,6 +105,8 @@ static void test_ranks(void **state)
     expect_seen(ENV("PMI_RANK", "0", "PMI_SIZE", "2"), "MPICH's mpiexec", 2, 0);
     expect_seen(ENV("SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2"), "Slurm's srun", 2, 1);
     expect_seen(ENV("PMIX_RANK", "1"), "a PMIx launcher", 0, 1);
+    expect_seen(ENV("RANK", "1", "WORLD_SIZE", "2"), "torchrun, or one like it", 2, 1);
+    expect_seen(ENV("RANK", "0", "WORLD_SIZE", "1"), NULL, 0, 0);
     /* The shell of an allocation is no rank. */
     expect_seen(ENV("SLURM_PROCID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_NTASKS", "8"), NULL, 0,
                 0);
@@ -106,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_foreign_launchers),
+        cmocka_unit_test(test_torchrun),
         cmocka_unit_test(test_own_launcher),
         cmocka_unit_test(test_shells_in_an_allocation),
     };
