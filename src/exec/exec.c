@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "device/cores.h"
 #include "exec/state.h"
@@ -219,6 +220,17 @@ static ech_status allot_records(ech_exec *exec)
     return ech_queues_create(exec, steps, ticks);
 }
 
+static ech_status take_disk(ech_exec *exec, int64_t bytes)
+{
+    const ech_config *config = exec->config;
+    ECH_FREED char *folder = ech_config_is_auto(config->memory.offload_directory)
+                                 ? ech_file_join(config->log.directory, "offload")
+                                 : ech_strdup(config->memory.offload_directory);
+    ECH_ASSERT(exec->plan->alignment[ECH_SPACE_DISK] % ECH_DISK_ALIGNMENT == 0);
+    return ech_disk_create(folder, exec->plan->rank, ech_align(bytes, ECH_DISK_ALIGNMENT),
+                           &exec->disk);
+}
+
 /* The host's is touched at once, so that the first snapshot does not wait until the system hands out its pages. */
 static ech_status take_arenas(ech_exec *exec)
 {
@@ -229,7 +241,7 @@ static ech_status take_arenas(ech_exec *exec)
     ECH_TRY(exec->device->alloc_host((size_t)bytes[ECH_SPACE_HOST], &host));
     exec->arena[ECH_SPACE_HOST] = host;
     memset(host, 0, (size_t)bytes[ECH_SPACE_HOST]);
-    return ECH_OK;
+    return bytes[ECH_SPACE_DISK] ? take_disk(exec, bytes[ECH_SPACE_DISK]) : ECH_OK;
 }
 
 static ech_status setup_exec(ech_exec *exec)
@@ -308,6 +320,7 @@ void ech_exec_destroy(ech_exec *exec)
                           (size_t)exec->plan->arena_bytes[ECH_SPACE_DEVICE]);
     exec->device->release_host(exec->arena[ECH_SPACE_HOST],
                                (size_t)exec->plan->arena_bytes[ECH_SPACE_HOST]);
+    ech_disk_destroy(exec->disk);
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);
     pthread_mutex_destroy(&exec->lock);

@@ -77,9 +77,10 @@ void ech_ledger_begin(ech_exec *exec)
     exec->tick = 0;
     ledger->working = 0;
     for (int space = 0; POISON && space < ECH_SPACES; space++)
-        exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue,
-                           exec->arena[space] + exec->plan->persistent_bytes[space], 0xff,
-                           (size_t)exec->list->bytes[space]);
+        if (exec->arena[space])
+            exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue,
+                               exec->arena[space] + exec->plan->persistent_bytes[space], 0xff,
+                               (size_t)exec->list->bytes[space]);
 }
 
 /* The value comes (1) or goes (-1). */
@@ -117,7 +118,7 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         if (!lives->live[death.value]) continue;
         lives->live[death.value] = false;
         count(exec->plan, ledger, v, -1);
-        if (POISON && v->successor < 0)
+        if (POISON && v->successor < 0 && exec->arena[ech_memory_space(v->kind)])
             exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, v), 0xff,
                                (size_t)v->bytes);
     }

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "device/cores.h"
+#include "device/disk.h"
 #include "exec/exec.h"
 
 /* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is none for COMPUTE, which
@@ -127,13 +128,14 @@ struct ech_exec {
     const char *binding;                        /* the outcome of parallel.pin */
     ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
-    char *arena[ECH_SPACES];
-    char *scalars;      /* on the device: a row for each turn */
-    char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
-    int64_t updates;    /* so far */
-    ech_scaler scaler;  /* of the next list */
-    bool fetched;       /* READ has put the copy to `staged` */
-    int64_t host_waits; /* ech_exec_host_waits */
+    char *arena[ECH_SPACES]; /* of the disk none */
+    ech_disk *disk;          /* NULL: nothing is placed there */
+    char *scalars;           /* on the device: a row for each turn */
+    char *staged;            /* on the host: the same rows, as COUNT puts and READ fetches them */
+    int64_t updates;         /* so far */
+    ech_scaler scaler;       /* of the next list */
+    bool fetched;            /* READ has put the copy to `staged` */
+    int64_t host_waits;      /* ech_exec_host_waits */
     int64_t version; /* newest one of weights when a list begins; its slot: version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* [steps of the list] for the board */
 

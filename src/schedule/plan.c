@@ -7,7 +7,10 @@
 #include "schedule/calendar.h"
 #include "schedule/passes.h"
 
-enum { HOST_ALIGNMENT = 64 }; /* bytes: a cache line */
+enum {
+    HOST_ALIGNMENT = 64,  /* bytes: a cache line */
+    DISK_ALIGNMENT = 4096 /* what direct I/O asks for */
+};
 
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes)
 {
@@ -267,6 +270,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->alignment[ECH_SPACE_DEVICE] = request->alignment.value;
     plan->part = request->alignment.part;
     plan->alignment[ECH_SPACE_HOST] = HOST_ALIGNMENT;
+    plan->alignment[ECH_SPACE_DISK] = DISK_ALIGNMENT;
     ECH_ASSERT(is_power_of_two(request->alignment.value) && is_power_of_two(plan->part));
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;

@@ -10,7 +10,10 @@
 
 #include <cmocka.h>
 
+#include <sys/stat.h>
+
 #include "app/fixture.h"
+#include "base/log.h"
 
 enum { RANKS = 2, LISTS = 3 };
 
@@ -74,6 +77,18 @@ static ech_status run_lists(const ech_session *s)
     return ECH_OK;
 }
 
+static int64_t disk_bytes;
+static const char *offload_folder; /* below the fixture's */
+
+/* 0: there is none. */
+static int64_t file_bytes(int rank)
+{
+    struct stat info;
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s/rank-%d.offload", fixture_folder, offload_folder, rank);
+    return stat(path, &info) == 0 ? info.st_size : 0;
+}
+
 static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     (void)context;
@@ -85,6 +100,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     ech_loader *loader = NULL;
     for (int space = 0; space < ECH_SPACES; space++) of[space] = (taken){0};
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &s.plan));
+    s.plan->arena_bytes[ECH_SPACE_DISK] = disk_bytes; /* as if something were there */
     ech_exec_setup setup = {
         .config = design->config, .plan = s.plan, .device = &counting, .comm = comm};
     ech_status status = ech_exec_create(&setup, &s.exec);
@@ -92,14 +108,30 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     if (status == ECH_OK)
         status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
     if (status == ECH_OK) status = run_lists(&s);
-    for (int space = 0; space < ECH_SPACES; space++) {
+    for (int space = ECH_SPACE_DEVICE; space <= ECH_SPACE_HOST; space++) {
         assert_int_equal(of[space].calls, 1);
         assert_int_equal(of[space].bytes, s.plan->arena_bytes[space]);
     }
+    assert_int_equal(file_bytes(ech_comm_rank(comm)), disk_bytes);
     ech_session_destroy(&s);
+    assert_int_equal(file_bytes(ech_comm_rank(comm)), 0);
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
     return status;
+}
+
+static ech_status refuse_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    (void)context;
+    ech_session s = {0};
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &s.plan));
+    s.plan->arena_bytes[ECH_SPACE_DISK] = disk_bytes;
+    ech_exec_setup setup = {
+        .config = design->config, .plan = s.plan, .device = under, .comm = comm};
+    ech_status status = ech_exec_create(&setup, &s.exec);
+    bool named = strstr(ech_last_error(), "memory.offload_directory");
+    ech_plan_destroy(s.plan);
+    return named ? status : ECH_EINTERNAL;
 }
 
 static void test_arenas(void **state)
@@ -118,6 +150,8 @@ static void test_arenas(void **state)
                      "parallel.device=%s",
                      cases[c], devices[d]);
             under = ech_device_find(devices[d]);
+            disk_bytes = d * 3 * 4096;
+            offload_folder = "run/offload";
             ech_config *config = fixture_config("llama", words);
             ech_status status = fixture_run(config, RANKS, run_rank, NULL);
             ech_config_destroy(config);
@@ -125,8 +159,31 @@ static void test_arenas(void **state)
         }
 }
 
+/* What is wrong with the folder ends the run before its first list. */
+static void test_offload_directory(void **state)
+{
+    (void)state;
+    char words[600];
+    under = ech_device_find("cpu");
+    disk_bytes = 4096;
+    offload_folder = "elsewhere/deep";
+    for (int wrong = 0; wrong < 2; wrong++) {
+        snprintf(words, sizeof words,
+                 "model.vocab_size=264 training.steps=6 checkpoint.every=2 "
+                 "memory.offload_directory=%s/%s",
+                 fixture_folder, wrong ? "train.bin" : offload_folder);
+        ech_config *config = fixture_config("gpt2", words);
+        ech_log_set_quiet(wrong);
+        ech_status status = fixture_run(config, 1, wrong ? refuse_rank : run_rank, NULL);
+        ech_log_set_quiet(false);
+        ech_config_destroy(config);
+        assert_int_equal(status, wrong ? ECH_EIO : ECH_OK);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arenas)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arenas),
+                                       cmocka_unit_test(test_offload_directory)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -113,6 +113,14 @@ static json_t *kinds_json(const int64_t bytes[ECH_MEMORY_KINDS], bool working)
     return kinds;
 }
 
+static json_t *space_json(const ech_plan *plan, ech_space space)
+{
+    return json_pack("{s:I, s:I, s:I}", "persistent_bytes",
+                     (json_int_t)plan->persistent_bytes[space], "arena_bytes",
+                     (json_int_t)plan->arena_bytes[space], "lower_bound_bytes",
+                     (json_int_t)ech_plan_lower_bound(plan, space));
+}
+
 static json_t *memory_json(const ech_plan *plan)
 {
     int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
@@ -124,15 +132,13 @@ static json_t *memory_json(const ech_plan *plan)
     json_t *working = json_pack("{s:I, s:o, s:s, s:s}", "bytes", (json_int_t)most.bytes, "by_kind",
                                 kinds_json(most.kind, true), "list", ech_list_name(most.list->kind),
                                 "step", step.at);
-    json_t *host = json_pack("{s:I, s:I, s:I}", "persistent_bytes",
-                             (json_int_t)plan->persistent_bytes[ECH_SPACE_HOST], "arena_bytes",
-                             (json_int_t)plan->arena_bytes[ECH_SPACE_HOST], "lower_bound_bytes",
-                             (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_HOST));
-    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I}", "peak_bytes", kinds_json(peak, false),
-                     "padding_bytes", kinds_json(padding, false), "host", host, "working", working,
-                     "persistent_bytes", (json_int_t)plan->persistent_bytes[ECH_SPACE_DEVICE],
-                     "arena_bytes", (json_int_t)plan->arena_bytes[ECH_SPACE_DEVICE],
-                     "lower_bound_bytes", (json_int_t)ech_plan_lower_bound(plan, ECH_SPACE_DEVICE));
+    json_t *memory = space_json(plan, ECH_SPACE_DEVICE);
+    json_object_set_new(memory, "peak_bytes", kinds_json(peak, false));
+    json_object_set_new(memory, "padding_bytes", kinds_json(padding, false));
+    json_object_set_new(memory, "host", space_json(plan, ECH_SPACE_HOST));
+    json_object_set_new(memory, "disk", space_json(plan, ECH_SPACE_DISK));
+    json_object_set_new(memory, "working", working);
+    return memory;
 }
 
 static json_t *steps_json(const ech_list *list)

@@ -48,7 +48,7 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
     }
 }
 
-enum { WORKING = ECH_MEMORY_KINDS, DEVICE, HOST, NUMBERS };
+enum { WORKING = ECH_MEMORY_KINDS, DEVICE, HOST, DISK, NUMBERS };
 
 /* The columns: kinds of memory, what is at work at once, the arenas. */
 static const int memory_columns[] = {ECH_MEMORY_PARAMETERS,
@@ -58,18 +58,20 @@ static const int memory_columns[] = {ECH_MEMORY_PARAMETERS,
                                      ECH_MEMORY_SNAPSHOT,
                                      WORKING,
                                      DEVICE,
-                                     HOST};
+                                     HOST,
+                                     DISK};
 
 static const char *column_name(int column)
 {
     return column == WORKING  ? "working"
            : column == DEVICE ? "device arena"
            : column == HOST   ? "host arena"
+           : column == DISK   ? "disk arena"
                               : ech_memory_name((ech_memory_kind)column);
 }
 
-/* The snapshot's column only where there is one. plan NULL: the heading. */
-static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
+/* The columns of snapshots and of the disk only where there are some. plan NULL: the heading. */
+static void print_memory_row(const ech_plan *plan, bool snapshot, bool disk, ech_text *out)
 {
     int64_t bytes[NUMBERS];
     if (plan) {
@@ -77,12 +79,13 @@ static void print_memory_row(const ech_plan *plan, bool snapshot, ech_text *out)
         bytes[WORKING] = ech_plan_working(plan).bytes;
         bytes[DEVICE] = plan->arena_bytes[ECH_SPACE_DEVICE];
         bytes[HOST] = plan->arena_bytes[ECH_SPACE_HOST];
+        bytes[DISK] = plan->arena_bytes[ECH_SPACE_DISK];
         ech_text_append(out, ECH_PLAN_INDENT "%4d ", plan->rank);
     } else
         ech_text_append(out, ECH_PLAN_INDENT "rank ");
     for (size_t i = 0; i < sizeof memory_columns / sizeof *memory_columns; i++) {
         int column = memory_columns[i];
-        if (column != ECH_MEMORY_SNAPSHOT || snapshot)
+        if (column == ECH_MEMORY_SNAPSHOT ? snapshot : column != DISK || disk)
             ech_text_append(out, "%12s ", plan ? ECH_BYTES(bytes[column]) : column_name(column));
     }
 }
@@ -114,13 +117,16 @@ static void print_device(const ech_plan_report *report, ech_text *out)
 /* The first kinds, the one that needs the most, and the last. */
 static void print_memory_table(const ech_plan_report *report, ech_text *out)
 {
-    bool snapshot = false;
+    bool snapshot = false, disk = false;
     size_t kinds = report->alike.n, largest = find_largest(report), left = 0;
-    for (size_t c = 0; c < kinds; c++) snapshot |= report->alike.at[c].plan->snapshots;
+    for (size_t c = 0; c < kinds; c++) {
+        snapshot |= report->alike.at[c].plan->snapshots;
+        disk |= report->alike.at[c].plan->arena_bytes[ECH_SPACE_DISK] > 0;
+    }
     ech_text_append(out, "memory      by rank, ");
     print_device(report, out);
     ech_text_append(out, "; rank %d needs the most\n", report->alike.at[largest].rank);
-    print_memory_row(NULL, snapshot, out);
+    print_memory_row(NULL, snapshot, disk, out);
     ech_text_append(out, " buckets\n");
     for (size_t c = 0; c < kinds; c++) {
         const ech_plan_class *alike = &report->alike.at[c];
@@ -129,7 +135,7 @@ static void print_memory_table(const ech_plan_report *report, ech_text *out)
         if (!shown) continue;
         if (left) print_left_out(left, out);
         left = 0;
-        print_memory_row(alike->plan, snapshot, out);
+        print_memory_row(alike->plan, snapshot, disk, out);
         ech_text_append(out, " %zu", alike->plan->bucket.n);
         end_row(alike->ranks, out);
     }

@@ -57,6 +57,7 @@ void ech_print_memory(const ech_plan *plan, ech_text *out)
     print_space(plan, ECH_SPACE_DEVICE, out);
     print_working(plan, out);
     print_space(plan, ECH_SPACE_HOST, out);
+    if (plan->arena_bytes[ECH_SPACE_DISK]) print_space(plan, ECH_SPACE_DISK, out);
 }
 
 static ech_plan_request request_of(const ech_design *design, int rank)

@@ -201,17 +201,22 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
 static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPACES], bool far,
                           const char *axes)
 {
-    char device[32], host[32];
+    char device[32], host[32], disk[32];
+    bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0;
     ech_progress_say(
         t->progress,
-        "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host",
+        "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
+        "%s%s%s",
         t->design->model->family->name, (long long)ech_model_params(t->design->model),
         t->design->world, t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
         t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DEVICE], device, sizeof device),
-        ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host));
+        ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host),
+        on_disk ? ", " : "",
+        on_disk ? ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DISK], disk, sizeof disk) : "",
+        on_disk ? " on disk" : "");
     if (far)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "

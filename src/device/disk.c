@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files of disk arenas: names, locks, reservation, direct I/O.
+ */
+#include "device/disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+/* A start that removes what is left over holds a file's lock for a moment: only a lock that lasts is another run's. */
+enum { TRIES = 100, NAP_NS = 10 * 1000 * 1000 };
+
+struct ech_disk {
+    char *path;
+    int fd;
+    int64_t bytes;
+    bool is_direct;
+};
+
+/* ---- names and locks ---- */
+
+static bool is_arena(const char *name)
+{
+    int end = 0;
+    sscanf(name, "rank-%*[0-9].offload%n", &end);
+    return end > 0 && name[end] == '\0';
+}
+
+/* Removes a file that no process has locked. */
+static void sweep_one(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    struct stat info;
+    bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    if (is_file && flock(fd, LOCK_EX | LOCK_NB) == 0 && ech_file_is_same(path, fd)) unlink(path);
+    close(fd);
+}
+
+static void sweep(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    if (!listing) return;
+    for (const struct dirent *at = readdir(listing); at; at = readdir(listing)) {
+        if (!is_arena(at->d_name)) continue;
+        ECH_FREED char *path = ech_file_join(folder, at->d_name);
+        sweep_one(path);
+    }
+    closedir(listing);
+}
+
+static ech_status open_file(const char *path, int *out, bool *direct)
+{
+    int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(path, flags | O_DIRECT, 0600);
+    *direct = fd >= 0;
+    if (fd < 0 && errno == EINVAL) fd = open(path, flags, 0600);
+    if (fd < 0)
+        ECH_FAIL(ECH_EIO, "%s: cannot make the file: %s: name another memory.offload_directory",
+                 path, strerror(errno));
+    *out = fd;
+    return ECH_OK;
+}
+
+/* On a file system without locks all get it. */
+static ech_status lock_file(ech_disk *disk)
+{
+    for (int i = 0; i < TRIES; i++) {
+        ECH_TRY(open_file(disk->path, &disk->fd, &disk->is_direct));
+        bool locked = flock(disk->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+        if (locked && ech_file_is_same(disk->path, disk->fd)) return ECH_OK;
+        close(disk->fd);
+        disk->fd = -1;
+        if (!locked) nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    ECH_FAIL(ECH_EIO,
+             "%s: another run keeps what it offloads there: let it end, or name another "
+             "memory.offload_directory",
+             disk->path);
+}
+
+/* ---- bytes ---- */
+
+/* What is not there is not even tried: file systems hand out all they have before they find out. */
+static ech_status reserve(const ech_disk *disk)
+{
+    int why = ENOSPC;
+    char needs[32], left[32];
+    struct statvfs info;
+    bool known = fstatvfs(disk->fd, &info) == 0;
+    int64_t is_free = known ? (int64_t)(info.f_bavail * info.f_frsize) : INT64_MAX;
+    while (is_free >= disk->bytes &&
+           (why = fallocate(disk->fd, 0, 0, disk->bytes) ? errno : 0) == EINTR)
+        continue;
+    /* the C library writes a byte to each block, for which it reads them: not past the page cache */
+    if (why == EOPNOTSUPP) {
+        int plain = open(disk->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        why = plain < 0 ? errno : posix_fallocate(plain, 0, disk->bytes);
+        if (plain >= 0) close(plain);
+    }
+    if (!why) return ECH_OK;
+    ECH_FAIL(ECH_EIO,
+             "%s: cannot reserve %s for what the rank offloads (%s free): %s: free some space, or "
+             "name another memory.offload_directory",
+             disk->path, ech_text_from_bytes(disk->bytes, needs, sizeof needs),
+             known ? ech_text_from_bytes(is_free, left, sizeof left) : "unknown", strerror(why));
+}
+
+static ech_status make(const char *folder, ech_disk *disk)
+{
+    bool quiet = ech_log_set_quiet(true);
+    ech_status made = ech_file_make_folder(folder);
+    ech_log_set_quiet(quiet);
+    if (made != ECH_OK)
+        ECH_FAIL(ECH_EIO, "%s: name another memory.offload_directory", ech_last_error());
+    sweep(folder);
+    ECH_TRY(lock_file(disk));
+    ECH_TRY(reserve(disk));
+    if (!disk->is_direct)
+        ech_log_info("%s: its file system has no direct I/O (O_DIRECT): what is offloaded there "
+                     "passes through the page cache, which takes host memory",
+                     folder);
+    return ECH_OK;
+}
+
+ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk **out)
+{
+    ech_disk *disk = ech_calloc(1, sizeof *disk);
+    char name[40];
+    snprintf(name, sizeof name, "rank-%d.offload", rank);
+    *disk = (ech_disk){.path = ech_file_join(folder, name), .fd = -1, .bytes = bytes};
+    ech_status status = make(folder, disk);
+    if (status == ECH_OK)
+        *out = disk;
+    else
+        ech_disk_destroy(disk);
+    return status;
+}
+
+void ech_disk_destroy(ech_disk *disk)
+{
+    if (!disk) return;
+    if (disk->fd >= 0) {
+        if (ech_file_is_same(disk->path, disk->fd)) unlink(disk->path);
+        close(disk->fd);
+    }
+    free(disk->path);
+    free(disk);
+}
+
+const char *ech_disk_path(const ech_disk *disk)
+{
+    return disk->path;
+}
+
+bool ech_disk_is_direct(const ech_disk *disk)
+{
+    return disk->is_direct;
+}
+
+static void check(const ech_disk *disk, int64_t offset, const void *data, size_t bytes)
+{
+    ECH_ASSERT(((uint64_t)offset | (uintptr_t)data | bytes) % ECH_DISK_ALIGNMENT == 0);
+    ECH_ASSERT(offset >= 0 && offset + (int64_t)bytes <= disk->bytes);
+}
+
+ech_status ech_disk_write(const ech_disk *disk, int64_t offset, const void *data, size_t bytes)
+{
+    check(disk, offset, data, bytes);
+    return ech_file_write_at(disk->fd, disk->path, data, bytes, offset);
+}
+
+ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_t bytes)
+{
+    check(disk, offset, data, bytes);
+    return ech_file_read_at(disk->fd, disk->path, data, bytes, offset);
+}

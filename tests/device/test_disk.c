@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Disk arenas: their bytes, what is left over, and what stands in their way.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "device/disk.h"
+
+enum { PAGE = ECH_DISK_ALIGNMENT, PAGES = 64 };
+static char folder[256];
+
+static int open_folder(void **state)
+{
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/echelon-test-XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return ech_file_remove_all(folder) == ECH_OK ? 0 : -1;
+}
+
+/* NULL: it is refused. */
+static ech_disk *make(const char *where, int rank, int64_t bytes)
+{
+    ech_disk *disk = NULL;
+    ech_status status = ech_disk_create(where, rank, bytes, &disk);
+    assert_int_equal(status, disk ? ECH_OK : ECH_EIO);
+    return disk;
+}
+
+static void refused(const char *where, int rank, int64_t bytes, const char *why)
+{
+    ech_log_set_quiet(true);
+    ech_disk *disk = make(where, rank, bytes);
+    ech_log_set_quiet(false);
+    assert_null(disk);
+    assert_non_null(strstr(ech_last_error(), "memory.offload_directory"));
+    if (!strstr(ech_last_error(), why)) fail_msg("%s", ech_last_error());
+}
+
+static bool has(const char *name)
+{
+    return ech_file_has(folder, name);
+}
+
+static void put(const char *name)
+{
+    char *path = ech_file_join(folder, name);
+    assert_int_equal(ech_file_write(path, "left", 4), ECH_OK);
+    free(path);
+}
+
+/* Whether the file system of the folder has direct I/O. */
+static bool can_be_direct(void)
+{
+    char *path = ech_file_join(folder, "probe");
+    int fd = open(path, O_RDWR | O_CREAT | O_DIRECT, 0600);
+    if (fd >= 0) close(fd);
+    unlink(path);
+    free(path);
+    return fd >= 0;
+}
+
+static void bytes_come_back(void **state)
+{
+    (void)state;
+    struct stat info;
+    ech_disk *disk = make(folder, 3, PAGES * PAGE), *other = make(folder, 4, PAGE);
+    assert_int_equal(stat(ech_disk_path(disk), &info), 0);
+    assert_int_equal(info.st_size, PAGES * PAGE);
+    assert_true(info.st_blocks * 512 >= PAGES * PAGE); /* reserved */
+    assert_int_equal(ech_disk_is_direct(disk), can_be_direct());
+    unsigned char *data = aligned_alloc(PAGE, PAGES * PAGE), *back = aligned_alloc(PAGE, 8 * PAGE);
+    for (int i = 0; i < PAGES * PAGE; i++) data[i] = (unsigned char)(i * 7 + i / 4001);
+    for (int p = PAGES - 1; p >= 0; p--) /* in parts, last first */
+        assert_int_equal(ech_disk_write(disk, p * PAGE, data + p * PAGE, PAGE), ECH_OK);
+    for (int p = 0; p < PAGES; p += 8) {
+        assert_int_equal(ech_disk_read(disk, p * PAGE, back, 8 * PAGE), ECH_OK);
+        assert_memory_equal(back, data + p * PAGE, 8 * PAGE);
+    }
+    assert_int_equal(ech_disk_read(other, 0, back, PAGE), ECH_OK);
+    for (int i = 0; i < PAGE; i++) assert_int_equal(back[i], 0);
+
+    assert_int_equal(truncate(ech_disk_path(disk), 5 * PAGE), 0);
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_disk_read(disk, 4 * PAGE, back, 2 * PAGE), ECH_EINPUT);
+    ech_log_set_quiet(false);
+    assert_non_null(strstr(ech_last_error(), "rank-3.offload"));
+    free(data);
+    free(back);
+    ech_disk_destroy(disk);
+    assert_true(!has("rank-3.offload") && has("rank-4.offload"));
+    ech_disk_destroy(other);
+    assert_false(has("rank-4.offload"));
+}
+
+static void what_is_left_over_is_removed(void **state)
+{
+    (void)state;
+    static const char *const left[] = {"rank-0.offload", "rank-1.offload", "rank-12.offload"};
+    static const char *const others[] = {"rank-.offload", "rank-1.offload.gz", "notes"};
+    for (int i = 0; i < 3; i++) put(left[i]), put(others[i]);
+    ech_disk *disk = make(folder, 1, PAGE), *beside = make(folder, 2, PAGE);
+    assert_true(!has(left[0]) && has(left[1]) && !has(left[2]));
+    for (int i = 0; i < 3; i++) assert_true(has(others[i]));
+    assert_true(has("rank-2.offload")); /* which is locked */
+    ech_disk_destroy(beside);
+    ech_disk_destroy(disk);
+    assert_false(has(left[1]));
+}
+
+/* A killed run's file stays, without a lock. */
+static void the_next_start_removes_a_killed_runs(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        ech_disk *disk;
+        if (ech_disk_create(folder, 5, PAGE, &disk) == ECH_OK) raise(SIGKILL);
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && has("rank-5.offload"));
+    ech_disk *disk = make(folder, 0, PAGE);
+    assert_false(has("rank-5.offload"));
+    ech_disk_destroy(disk);
+}
+
+static void what_stands_in_the_way(void **state)
+{
+    (void)state;
+    struct statvfs info;
+    ech_disk *first = make(folder, 0, PAGE);
+    refused(folder, 0, PAGE, "another run");
+    assert_true(has("rank-0.offload"));
+
+    assert_int_equal(statvfs(folder, &info), 0);
+    int64_t is_free = (int64_t)(info.f_bavail * info.f_frsize);
+    refused(folder, 1, (is_free + (INT64_C(1) << 40)) & -PAGE, "free some space");
+    assert_false(has("rank-1.offload"));
+
+    refused("/proc/echelon-offload", 0, PAGE, "cannot make the folder");
+    put("file");
+    char *below = ech_file_join(folder, "file/offload");
+    refused(below, 0, PAGE, "file");
+    free(below);
+
+    /* A link of that name is not followed. */
+    char *victim = ech_file_join(folder, "notes"), *link = ech_file_join(folder, "rank-2.offload");
+    put("notes");
+    assert_int_equal(symlink(victim, link), 0);
+    refused(folder, 2, PAGE, "cannot make the file");
+    assert_int_equal(unlink(link), 0);
+    free(victim);
+    free(link);
+    ech_disk_destroy(first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(bytes_come_back, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_left_over_is_removed, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(the_next_start_removes_a_killed_runs, open_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(what_stands_in_the_way, open_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
