@@ -37,11 +37,12 @@ build() { # ROOT
         --target echelon bench_device_copies gpu_tests) > "$out/build.txt" 2>&1 ||
         { tail -n 30 "$out/build.txt" >&2; exit 1; }
     echelon=$1/build/release/echelon tests=$1/build/release/tests benches=$1/build/release/bench
+    kernel_tests=$tests/kernel
 }
 
 if [ -f "$here/run" ]; then
     if "$here/echelon" --version > "$out/version.txt" 2>&1; then
-        echelon=$here/echelon tests=$here benches=$here
+        echelon=$here/echelon tests=$here kernel_tests=$here benches=$here
     else
         tail -n 3 "$out/version.txt" >&2
         echo "the programs of $here do not run on this machine" >&2
@@ -129,22 +130,25 @@ facts() {
         try "rates of copies" "$benches/bench_device_copies" "$device" && say "$(sed -n '/of the device/,$p' "$log" | head -5)"
 }
 
-# Every test program that is about a GPU; their own words are in the log.
+# Every test program that is about a GPU; their own words are in the log. Of kernels' many shapes an eighth.
 rows() {
-    local program
-    for program in "$tests"/test_device_cuda* "$tests"/test_kernel_cuda*; do
+    local program noun
+    for program in "$tests"/test_device_cuda*; do
         [ -x "$program" ] && try "$(basename "$program")" "$program"
+    done
+    for noun in $("$kernel_tests/test_kernel_cuda" --nouns); do
+        ECHELON_SHARE=0/8 try "rows of $noun" "$kernel_tests/test_kernel_cuda" "$noun"
     done
 }
 
 sanitizer() {
-    local tool program checker
+    local tool noun checker
     checker=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
     [ -n "$checker" ] || { say "compute-sanitizer is not here (it comes with CUDA's toolkit)"; return; }
     for tool in memcheck racecheck initcheck; do
-        for program in "$tests"/test_kernel_cuda*; do
-            [ -x "$program" ] && try "$tool $(basename "$program")" "$checker" --tool "$tool" --target-processes all \
-                --error-exitcode 1 "$program"
+        for noun in $("$kernel_tests/test_kernel_cuda" --nouns); do
+            ECHELON_SHARE=0/64 ECHELON_EXACT_MEMORY=1 try "$tool $noun" "$checker" --tool "$tool" \
+                --target-processes all --error-exitcode 1 "$kernel_tests/test_kernel_cuda" "$noun"
         done
     done
 }

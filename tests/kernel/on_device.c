@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tests of all rows on the GPU itself: one program, whose words are the nouns of tests; without one all.
+ *     test_kernel_cuda [NOUN ...]       --nouns: prints them. ECHELON_MIRRORED=cpu: on the processor, of which the program itself is tested
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "kernel/mirrored.h"
+
+#define X(noun) int test_##noun(void);
+#include "nouns.def"
+#undef X
+
+static const struct {
+    const char *noun;
+    int (*run)(void);
+} tests[] = {
+#define X(noun) {#noun, test_##noun},
+#include "nouns.def"
+#undef X
+};
+enum { TESTS = sizeof tests / sizeof *tests };
+
+static int run(const char *noun)
+{
+    int failed = 0, n = 0;
+    for (int t = 0; t < TESTS; t++)
+        if (!noun || strcmp(tests[t].noun, noun) == 0) {
+            printf("== %s\n", tests[t].noun);
+            failed += tests[t].run() != 0;
+            n++;
+        }
+    if (n == 0) fprintf(stderr, "no test %s\n", noun);
+    return failed + (n == 0);
+}
+
+int main(int arguments, char **word)
+{
+    const char *device = getenv("ECHELON_MIRRORED") ? getenv("ECHELON_MIRRORED") : "cuda";
+    const bool is_cpu = strcmp(device, "cpu") == 0;
+    const char *lacks = ech_device_lacks(device);
+    ech_isa isa;
+    int failed = 0;
+    if (arguments > 1 && strcmp(word[1], "--nouns") == 0) {
+        for (int t = 0; t < TESTS; t++) puts(tests[t].noun);
+        return 0;
+    }
+    if (lacks) printf("skipped: %s\n", lacks);
+    if (lacks) return 77;
+    if (ech_isa_decide(&isa) != ECH_OK) return 1;
+    mirrored_begin(device, is_cpu ? ech_kernels_fast : ech_kernels_cuda);
+    for (int i = 1; i < arguments; i++) failed += run(word[i]);
+    return (arguments > 1 ? failed : run(NULL)) != 0;
+}
