@@ -86,6 +86,9 @@ struct ech_comm_backend {
 #include "comm/comm.def"
 #undef X
 
+/* No row: control of `nccl` without MPI (tcp_state.h). */
+extern const ech_comm_backend ech_comm_tcp;
+
 /* Whether the abort flag is raised or this endpoint's transfers are cancelled. */
 bool ech_comm_is_over(const ech_comm *comm);
 

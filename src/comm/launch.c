@@ -13,16 +13,17 @@
 typedef struct launcher {
     const char *by, *rank, *size;
     int64_t least;
+    bool without_mpi;
 } launcher;
 
 /* Most telling first. */
 static const launcher launchers[] = {
-    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1},
-    {"MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", 1},
-    {"the mpiexec of MPICH or Intel MPI", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", 2},
-    {"Slurm's srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", 2},
-    {"a PMIx launcher", "PMIX_RANK", NULL, 0},
-    {"torchrun, or one like it", "RANK", "WORLD_SIZE", 2},
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", 1, false},
+    {"MPICH's mpiexec", "PMI_RANK", "PMI_SIZE", 1, false},
+    {"the mpiexec of MPICH or Intel MPI", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", 2, false},
+    {"Slurm's srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", 2, false},
+    {"a PMIx launcher", "PMIX_RANK", NULL, 0, false},
+    {"a launcher like torchrun", "RANK", "WORLD_SIZE", 2, true},
 };
 enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
 
@@ -34,7 +35,7 @@ static bool read_number(const char *name, int64_t *out)
 
 static bool is_seen(const launcher *l, ech_launched *out)
 {
-    ech_launched seen = {.by = l->by};
+    ech_launched seen = {.by = l->by, .without_mpi = l->without_mpi};
     if (!read_number(l->rank, &seen.rank)) return false;
     if (l->size && !read_number(l->size, &seen.size)) return false;
     if (seen.size < l->least) return false;

@@ -13,9 +13,10 @@
 
 /* What the launcher's variables say; MPI_LOCALNRANKS and MPI_LOCALRANKID count the ranks of one machine alone. */
 typedef struct ech_launched {
-    const char *by; /* the launcher, for messages: "Open MPI's mpirun". Static */
-    int64_t size;   /* number of ranks; 0: the launcher does not say */
-    int64_t rank;   /* this process's, from 0 */
+    const char *by;   /* the launcher, for messages: "Open MPI's mpirun". Static */
+    int64_t size;     /* number of ranks; 0: the launcher does not say */
+    int64_t rank;     /* this process's, from 0 */
+    bool without_mpi; /* its processes meet at MASTER_ADDR and MASTER_PORT */
 } ech_launched;
 /* Whether a launcher started this process as a rank. False: *out is not changed. */
 bool ech_launched_here(ech_launched *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backend `nccl`: data move by NCCL, control by `mpi` where a launcher started the process, otherwise by `local`.
+ * The backend `nccl`: data move by NCCL, control by `mpi` or `tcp` where a launcher started the process, otherwise by `local`.
  *
  * NCCL's messages have no tags: what is told apart goes by communicators of its own, one for each channel, and for each
  * boundary, kind of message and pair of ranks. Each ends its calls in the order in which its members put them, on one queue
@@ -22,9 +22,8 @@ ech_status ech_nccl_check(const ech_nccl_state *state, int result, const char *c
 {
     if (result == ECH_NCCL_SUCCESS || result == ECH_NCCL_IN_PROGRESS) return ECH_OK;
     if (ech_comm_is_over(state->comm)) return ECH_EABORTED;
-    ECH_FAIL(ECH_ECOMM,
-             "%s of %s: NCCL says: %s; with NCCL_DEBUG=WARN in the environment it says more", call,
-             name, state->nccl->GetErrorString(result));
+    ECH_FAIL(ECH_ECOMM, "%s, %s: %s; with NCCL_DEBUG=WARN in the environment it says more", name,
+             call, state->nccl->GetErrorString(result));
 }
 
 /* ---- calls ---- */
@@ -123,7 +122,8 @@ static ech_status agree(ech_comm *comm, const char *name, const int *ranks, int 
     const ech_nccl_state *state = comm->joined;
     ECH_TRY(ech_group_create(comm, name, ranks, n, &group));
     *member = ech_group_index(group);
-    if (*member == 0) ECH_TRY(ech_nccl_check(state, state->nccl->GetUniqueId(id), "the id", name));
+    if (*member == 0)
+        ECH_TRY(ech_nccl_check(state, state->nccl->GetUniqueId(id), "NCCL's id", name));
     ECH_TRY(ech_group_broadcast(group, 0, id, sizeof *id));
     return ech_group_barrier(group);
 }
@@ -135,7 +135,7 @@ static ech_communicator *make(const ech_comm_queue *on, const char *name, const 
     in->size = n;
     in->ranks = ech_calloc((size_t)n, sizeof *in->ranks);
     memcpy(in->ranks, ranks, (size_t)n * sizeof *ranks);
-    snprintf(in->name, sizeof in->name, "%s", name);
+    snprintf(in->name, sizeof in->name, "NCCL's communicator of %s", name);
     return in;
 }
 
@@ -169,7 +169,7 @@ static ech_status begin(ech_comm *comm, ech_comm_queue *on, ech_communicator *in
     ECH_TRY(in->device->event_create(&in->ended));
     in->device->record(in->ended, on->queue); /* by this thread first: a device may make it now */
     ECH_TRY(ech_nccl_check(state, state->nccl->CommInitRank(&in->at, in->size, id, member),
-                           "the communicator", in->name));
+                           "its start", in->name));
     ech_nccl_watch(comm->joined, in);
     ech_communicator **end = (ech_communicator **)&on->joined;
     while (*end) end = &(*end)->next;
@@ -218,8 +218,11 @@ static ech_status check(const ech_device *device)
 
 static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoints)
 {
-    bool threads = ech_comm_has_threads(ECH_COMM_nccl);
-    const ech_comm_backend *control = ech_comm_find(threads ? "local" : "mpi");
+    ech_launched by;
+    bool threads = !ech_launched_here(&by);
+    const ech_comm_backend *control = threads          ? ech_comm_find("local")
+                                      : by.without_mpi ? &ech_comm_tcp
+                                                       : ech_comm_find("mpi");
     if (!control)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "parallel.comm = nccl: a launcher started this process, and this "

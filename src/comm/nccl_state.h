@@ -14,10 +14,10 @@ typedef struct ech_communicator {
     struct ech_communicator *next;         /* of those that its queue has joined */
     struct ech_communicator *next_watched; /* of those of its endpoint */
     ech_nccl_comm at;                      /* NULL: not made yet, or aborted */
-    char name[64];
-    int *ranks, size;  /* [size] ascending */
-    atomic_int users;  /* calls of the host under way */
-    atomic_uint calls; /* so far */
+    char name[96];                         /* "NCCL's communicator of group data, lane 3" */
+    int *ranks, size;                      /* [size] ascending */
+    atomic_int users;                      /* calls of the host under way */
+    atomic_uint calls;                     /* so far */
     const ech_device *device;
     ech_event *ended; /* on the device, of the last call */
 } ech_communicator;

@@ -83,7 +83,7 @@ static ech_status check_errors(const ech_nccl_state *state)
 {
     for (ech_communicator *in = state->watched; in; in = in->next_watched) {
         int error = ECH_NCCL_SUCCESS, result = state->nccl->CommGetAsyncError(in->at, &error);
-        ECH_TRY(ech_nccl_check(state, result == ECH_NCCL_SUCCESS ? error : result, "the state",
+        ECH_TRY(ech_nccl_check(state, result == ECH_NCCL_SUCCESS ? error : result, "its state",
                                in->name));
     }
     return ECH_OK;

@@ -217,7 +217,7 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
     if (config->parallel.comm == ECH_COMM_local)
         return ech_config_complain(config, "parallel.comm",
                                    "%s started %lld processes, and each would train alone; use "
-                                   "parallel.comm=mpi, or no launcher",
+                                   "parallel.comm=mpi (nccl on GPUs), or no launcher",
                                    launched->by, (long long)launched->size);
     if (ranks && launched->size && launched->size != ranks)
         ECH_FAIL(ECH_EUSAGE,

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend `tcp`: one process a rank, which the variables of torchrun describe, and a connection between every two. It is no
+ * row of comm.def: it moves the control of `nccl` where there is no MPI.
+ *
+ * A connection carries messages one after the other, each behind its tag and length. What comes before its receive was started
+ * is kept in memory of its own, which is for short messages.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/tcp_state.h"
+
+static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
+{
+    ech_tcp_state *state = ech_calloc(1, sizeof *state);
+    ech_status st = ech_tcp_join(state, size, deadline_seconds, &endpoints[0]);
+    if (st != ECH_OK) ech_tcp_leave(state);
+    return st;
+}
+
+/* ---- lists ---- */
+
+static void append(ech_tcp_message **list, ech_tcp_message *m)
+{
+    while (*list) list = &(*list)->next;
+    m->next = NULL;
+    *list = m;
+}
+
+/* Takes out the oldest with that tag; NULL: there is none. */
+static ech_tcp_message *take(ech_tcp_message **list, int64_t tag)
+{
+    while (*list && (*list)->head.tag != tag) list = &(*list)->next;
+    ech_tcp_message *m = *list;
+    if (m) *list = m->next;
+    return m;
+}
+
+/* ---- connections ---- */
+
+/* Nothing was moved: whether that is because nothing can be now. */
+static ech_status check_idle(const ech_comm *comm, int peer, ssize_t moved)
+{
+    if (moved < 0 && (errno == EAGAIN || errno == EINTR)) return ECH_OK;
+    if (ech_comm_is_over(comm)) return ECH_EABORTED;
+    ECH_FAIL(ECH_ECOMM, "rank %d has ended its connection to rank %d%s%s: it has failed or died",
+             peer, comm->rank, moved < 0 ? ": " : "", moved < 0 ? strerror(errno) : "");
+}
+
+static ech_status send_some(ech_comm *comm, int to)
+{
+    ech_tcp_state *state = comm->state;
+    ech_tcp_peer *peer = &state->peer[to];
+    while (peer->sends) {
+        ech_tcp_message *m = peer->sends;
+        size_t head = sizeof m->head, of_data = m->at > head ? m->at - head : 0;
+        struct iovec parts[] = {{(char *)&m->head + m->at, m->at < head ? head - m->at : 0},
+                                {m->data + of_data, m->head.bytes - of_data}};
+        struct msghdr both = {.msg_iov = parts, .msg_iovlen = m->head.bytes ? 2 : 1};
+        if (m->at >= head) {
+            both.msg_iov = parts + 1;
+            both.msg_iovlen = 1;
+        }
+        ssize_t n = sendmsg(peer->fd, &both, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n <= 0) return check_idle(comm, to, n);
+        m->at += (size_t)n;
+        if (m->at < head + m->head.bytes) continue;
+        peer->sends = m->next;
+        m->done = true;
+    }
+    return ECH_OK;
+}
+
+/* The head has come: where its data go. */
+static void choose_target(ech_tcp_peer *peer)
+{
+    ech_tcp_message *m = take(&peer->receives, peer->head.tag);
+    if (!m || m->head.bytes != peer->head.bytes) {
+        ech_tcp_message *early = ech_calloc(1, sizeof *early);
+        early->head = peer->head;
+        early->data = ech_calloc(1, peer->head.bytes + 1);
+        early->fits = true;
+        if (m) {
+            m->came = early; /* does not fit */
+            m->fits = false;
+        } else {
+            append(&peer->early, early);
+        }
+        m = early;
+    }
+    peer->coming = m;
+    peer->head_at = 0;
+}
+
+static ech_status receive_some(ech_comm *comm, int from)
+{
+    ech_tcp_state *state = comm->state;
+    ech_tcp_peer *peer = &state->peer[from];
+    while (peer->receives || peer->coming) {
+        ech_tcp_message *m = peer->coming;
+        char *to = m ? m->data + m->at : (char *)&peer->head + peer->head_at;
+        size_t left = m ? m->head.bytes - m->at : sizeof peer->head - peer->head_at;
+        ssize_t n = left > 0 ? recv(peer->fd, to, left, MSG_DONTWAIT) : 0;
+        if (n < 0 || (n == 0 && left > 0)) return check_idle(comm, from, n);
+        if (m)
+            m->at += (size_t)n;
+        else
+            peer->head_at += (size_t)n;
+        if (!m && peer->head_at == sizeof peer->head) choose_target(peer);
+        if (!m || m->at < m->head.bytes) continue;
+        m->done = true;
+        peer->coming = NULL;
+    }
+    return ECH_OK;
+}
+
+/* ---- messages ---- */
+
+static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+{
+    ech_tcp_state *state = comm->state;
+    ech_tcp_peer *peer = &state->peer[request->peer];
+    ech_tcp_message *m = ech_calloc(1, sizeof *m);
+    *m = (ech_tcp_message){.head = {.bytes = request->bytes, .tag = request->tag},
+                           .data = request->sends ? (char *)(uintptr_t)from : to,
+                           .fits = true};
+    request->handle = m;
+    if (request->sends) {
+        append(&peer->sends, m);
+        return send_some(comm, request->peer);
+    }
+    m->came = take(&peer->early, request->tag);
+    if (m->came)
+        m->fits = m->came->head.bytes == request->bytes;
+    else
+        append(&peer->receives, m);
+    return ECH_OK;
+}
+
+static void forget(ech_tcp_message *m)
+{
+    if (m->came) free(m->came->data);
+    free(m->came);
+    free(m);
+}
+
+static ech_status test(ech_comm *comm, ech_request *request)
+{
+    const ech_tcp_state *state = comm->state;
+    ech_tcp_message *m = request->handle;
+    for (int p = 0; p < state->size; p++)
+        if (state->peer[p].sends) ECH_TRY(send_some(comm, p));
+    /* What came early may still be coming; then nothing else is to be read for. */
+    bool waits = !request->sends && !m->done && !(m->came && m->came->done);
+    if (waits) ECH_TRY(receive_some(comm, request->peer));
+    if (!m->fits)
+        ECH_FAIL(
+            ECH_EINTERNAL,
+            "rank %d sends %llu bytes to rank %d with tag %d, but the receive is for %zu bytes",
+            request->peer, (unsigned long long)m->came->head.bytes, comm->rank, request->tag,
+            request->bytes);
+    if (m->came && m->came->done && request->bytes > 0)
+        memcpy(m->data, m->came->data, request->bytes);
+    request->done = m->done || (m->came && m->came->done);
+    if (request->done) forget(m);
+    return ECH_OK;
+}
+
+/* ---- the end ---- */
+
+/* The others see that the connections end. */
+static void abort_job(ech_comm *comm)
+{
+    (void)comm;
+    fflush(NULL);
+    _exit(1);
+}
+
+static void close_own(ech_comm *comm)
+{
+    ech_board_leave(comm->board, comm->local_rank);
+    ech_tcp_leave(comm->state); /* the guard reads the board until then */
+    ech_board_file_unmap(comm->board);
+}
+
+const ech_comm_backend ech_comm_tcp = {.name = "tcp",
+                                       .open = open_own,
+                                       .close = close_own,
+                                       .start = start,
+                                       .test = test,
+                                       .withdraw = NULL, /* nothing moves outside of calls */
+                                       .abort = abort_job};
