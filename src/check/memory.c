@@ -269,18 +269,24 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list, ech_
     return status;
 }
 
+static int value_of(const ech_plan *plan, const ech_list *list, const ech_step *step, int local)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    return ech_list_value_of(plan, list, block, local, step->micro, ech_step_instance(step));
+}
+
 /* Whether the call of that tick reads `from` and may write `to` in its place, says the layer. */
-static bool may_overwrite(const ech_list *list, const ech_model *model, int tick, int from, int to)
+static bool may_overwrite(const ech_plan *plan, const ech_list *list, int tick, int from, int to)
 {
     const ech_step *step = ech_list_step_at(list, tick);
     if (step->kind != ECH_STEP_BACKWARD_INPUT) return false;
-    const ech_block *block = model->block.at[step->block];
+    const ech_block *block = plan->model->block.at[step->block];
     const ech_block_call *call =
         &block->program[step->phase].at[step->first_call + tick - step->tick];
     for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
         int read = ech_operand_overwrites(block, call, o);
-        if (read >= 0 && ech_list_value_of(list, block, read, step->micro) == from &&
-            ech_list_value_of(list, block, o->value, step->micro) == to)
+        if (read >= 0 && value_of(plan, list, step, read) == from &&
+            value_of(plan, list, step, o->value) == to)
             return true;
     }
     return false;
@@ -296,7 +302,7 @@ static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
         successor = &list->value.at[v->successor];
         if (successor->offset == v->offset && successor->bytes == v->bytes &&
             successor->born == v->dies + 1 &&
-            may_overwrite(list, plan->model, successor->born, first + (int)i, first + v->successor))
+            may_overwrite(plan, list, successor->born, first + (int)i, first + v->successor))
             continue;
         ech_text name = {0};
         ech_value_print(plan, list, first + (int)i, &name);

@@ -97,6 +97,7 @@ typedef struct frame {
     const ech_step *step;
     const ech_block *block;
     ech_phase phase;
+    ech_instance instance;
     int call; /* index in the program */
     int slot; /* of the weights that the step sees */
     ech_rows rows;
@@ -181,7 +182,8 @@ static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 
 static void take_value(const frame *f, const ech_operand *o, ech_call *call)
 {
-    int value = ech_list_value_of(f->exec->list, f->block, o->value, f->step->micro);
+    int value = ech_list_value_of(f->exec->plan, f->exec->list, f->block, o->value, f->step->micro,
+                                  f->instance);
     void *data = ech_exec_touch(f->exec, value);
     ech_exec_view(f->exec, f->block, o->like, data, &call->port[o->port][o->index]);
 }
@@ -252,6 +254,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .step = step,
                .block = exec->plan->model->block.at[step->block],
                .phase = step->phase,
+               .instance = ech_step_instance(step),
                .slot = ech_exec_weight_slot(exec, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call *call = &exec->call;

@@ -52,8 +52,9 @@ typedef struct exchange {
 /* `like`: whose geometry the value has. */
 static ech_tensor tensor_of(const exchange *x, int local, int like)
 {
-    void *data = ech_exec_address(
-        x->exec, x->step, ech_list_value_of(x->exec->list, x->block, local, x->step->micro));
+    int value = ech_list_value_of(x->exec->plan, x->exec->list, x->block, local, x->step->micro,
+                                  ech_step_instance(x->step));
+    void *data = ech_exec_address(x->exec, x->step, value);
     ech_tensor tensor;
     ech_exec_view(x->exec, x->block, like, data, &tensor);
     return tensor;

@@ -28,8 +28,9 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
 {
     ech_exec *exec = message->exec;
     const ech_block *block = exec->plan->model->block.at[step->block];
-    void *data =
-        ech_exec_address(exec, step, ech_list_value_of(exec->list, block, local, step->micro));
+    int value = ech_list_value_of(exec->plan, exec->list, block, local, step->micro,
+                                  ech_step_instance(step));
+    void *data = ech_exec_address(exec, step, value);
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
     message->request[message->requests++] = (ech_request){.on = &exec->on[ech_step_queue(step)],

@@ -103,7 +103,7 @@ static bool find_origin(const ech_accessor *a, int block_index, int *local, int 
     return true;
 }
 
-/* The list's value of a block's own value, made if it is new. */
+/* The list's value of a block's own value, as forwards touch it; made if it is new. */
 int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
 {
     const ech_block *block = a->plan->model->block.at[block_index];
@@ -133,7 +133,9 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
 
 void ech_access_local(ech_accessor *a, int local, bool write)
 {
-    ech_access_value(a, ech_access_value_of(a, a->step->block, local, a->step->micro), write);
+    int value = ech_access_value_of(a, a->step->block, local, a->step->micro);
+    value = ech_list_instance(a->plan, a->list, value, ech_step_instance(a->step));
+    ech_access_value(a, value, write);
 }
 
 static void touch_gradient(ech_accessor *a, int param, int call)

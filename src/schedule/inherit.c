@@ -7,8 +7,11 @@
  */
 #include "schedule/passes.h"
 
-static ech_value *own_value(const ech_plan *plan, ech_list *list, int value)
+/* NULL: it is none of the list's own. */
+static ech_value *find_own(const ech_plan *plan, ech_list *list, const ech_step *step, int local)
 {
+    int value = ech_list_value_of(plan, list, plan->model->block.at[step->block], local,
+                                  step->micro, ech_step_instance(step));
     int own = value - (int)plan->persistent.n;
     return own < 0 ? NULL : &list->value.at[own];
 }
@@ -28,9 +31,8 @@ static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *s
     for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
         int read = ech_operand_overwrites(block, call, o);
         if (read < 0) continue;
-        ech_value *input = own_value(plan, list, ech_list_value_of(list, block, read, step->micro));
-        ech_value *gradient =
-            own_value(plan, list, ech_list_value_of(list, block, o->value, step->micro));
+        ech_value *input = find_own(plan, list, step, read);
+        ech_value *gradient = find_own(plan, list, step, o->value);
         if (!can_inherit(input, gradient, step->tick + index)) continue;
         input->successor = (int)(gradient - list->value.at);
         input->dies--;

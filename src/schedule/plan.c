@@ -309,10 +309,19 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
     return v < persistent ? &plan->persistent.at[v] : &list->value.at[v - persistent];
 }
 
-int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro)
+int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance)
+{
+    int own = value - (int)plan->persistent.n;
+    if (own < 0 || instance == ECH_INSTANCE_FORWARD) return value;
+    return list->value.at[own].returned ? list->value.at[own].returned : value;
+}
+
+int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_block *block, int local,
+                      int micro, ech_instance instance)
 {
     if (block->value.at[local].cached) micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
-    return list->value_of[(list->first_local[block->index] + local) * list->micro_batches + micro];
+    int slot = (list->first_local[block->index] + local) * list->micro_batches + micro;
+    return ech_list_instance(plan, list, list->value_of[slot], instance);
 }
 
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,

@@ -120,6 +120,7 @@ typedef struct ech_value {
     /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1: none. The call of
      * that tick still reads each element of this value before it overwrites it with the successor's. */
     int successor;
+    int returned; /* the value as which it comes back for the backward; 0: it never leaves */
 } ech_value;
 
 /* The last tick in which it is read: with a successor, the tick after `dies`. */
@@ -391,8 +392,12 @@ typedef struct ech_calls {
 ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase);
 /* Whether the block's input is recomputed: it is the output of the block before it in the segment. */
 bool ech_plan_continues_segment(const ech_plan *plan, int block);
-/* The value of a block's own value, which must not be a view, for a sequence chunk; -1: the list has none. */
-int ech_list_value_of(const ech_list *list, const ech_block *block, int local, int micro);
+/* The value of a block's own value, which must not be a view, for a sequence chunk, as steps of that instance
+ * (ech_step_instance) touch it; -1: the list has none. */
+int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_block *block, int local,
+                      int micro, ech_instance instance);
+/* A value as steps of that instance touch it: itself, or what it has come back as. */
+int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance);
 
 /* Whether that call is the first of its turn to write the parameter's gradient; later ones add to it. */
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,

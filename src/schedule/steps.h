@@ -93,6 +93,10 @@ typedef enum ech_params_use {
 
 ech_params_use ech_step_params(const ech_step *step);
 ech_bar_kind ech_step_bar(const ech_step *step); /* what it is drawn as */
+/* What leaves its space after its last use in forwards and comes back for the backward is two values: the instance that
+ * forwards and their messages and collectives touch, and that of all other steps. */
+typedef enum ech_instance { ECH_INSTANCE_FORWARD, ECH_INSTANCE_BACKWARD } ech_instance;
+ech_instance ech_step_instance(const ech_step *step);
 /* The phase of a block that steps of this kind run; -1: they run none. */
 int ech_step_kind_phase(ech_step_kind kind);
 /* How many ticks the step has: one for each call of a layer, at least one. */

@@ -67,7 +67,7 @@ static int64_t kept(const ech_plan *plan, int block, int micro)
     assert_true(0 <= last && last < first && first < list->ticks);
     const ech_block *b = plan->model->block.at[block];
     for (int local = 0; local < (int)b->value.n; local++) {
-        int v = ech_list_value_of(list, b, local, micro);
+        int v = ech_list_value_of(plan, list, b, local, micro, ECH_INSTANCE_BACKWARD);
         if (v < 0 || ech_block_base(b, local) != local) continue;
         const ech_value *value = ech_plan_value(plan, list, v);
         if (value->kind == ECH_MEMORY_ACTIVATIONS && value->born <= last && value->dies >= first)

@@ -59,6 +59,12 @@ int ech_step_kind_phase(ech_step_kind kind)
     return rows[kind].lane == ECH_LANE_COMPUTE ? rows[kind].phase : -1;
 }
 
+ech_instance ech_step_instance(const ech_step *step)
+{
+    int phase = step->kind == ECH_STEP_COLLECTIVE ? (int)step->phase : rows[step->kind].phase;
+    return phase == PHASE_FORWARD ? ECH_INSTANCE_FORWARD : ECH_INSTANCE_BACKWARD;
+}
+
 int ech_step_ticks(const ech_step *step)
 {
     return ech_step_kind_phase(step->kind) < 0 ? 1 : step->calls;
