@@ -11,43 +11,10 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
-#include <pthread.h>
-#include <time.h>
-
 #include "app/fixture.h"
+#include "gate.h"
 
-enum { RANKS = 4, MOST_LINES = 16, MOST_MARKS = 4096, HOLD_MS = 400, MOST_TRIES = 12 };
-
-/* A queue's work that is held up; not for longer than HOLD_MS, where the wait that is left out follows from others. */
-typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool open;
-} gate;
-
-static void open_gate(void *argument)
-{
-    gate *g = *(gate **)argument;
-    pthread_mutex_lock(&g->lock);
-    g->open = true;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void pass_gate(void *argument)
-{
-    gate *g = *(gate **)argument;
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += HOLD_MS * 1000000L;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&g->lock);
-    while (!g->open && pthread_cond_timedwait(&g->changed, &g->lock, &end) != ETIMEDOUT) {
-    }
-    pthread_mutex_unlock(&g->lock);
-}
+enum { RANKS = 4, MOST_LINES = 16, MOST_MARKS = 4096, MOST_TRIES = 12 };
 
 /* ---- a device that leaves out a wait ---- */
 
@@ -140,7 +107,7 @@ static void leaky_record(ech_event *event, ech_queue *queue)
     mark *m = w ? find_mark(w, event) : NULL;
     gate *g = w ? &w->gate : NULL;
     if (m && queue == w->early && --w->ahead == 0) {
-        queued->call(queue, open_gate, &g, sizeof g);
+        queued->call(queue, gate_open, &g, sizeof g);
         w->early = NULL;
     }
     queued->record(event, queue);
@@ -149,7 +116,7 @@ static void leaky_record(ech_event *event, ech_queue *queue)
                      w->hold_record == w->line[at].records;
         m->line = at;
         m->record = w->line[at].records++;
-        if (holds) queued->call(queue, pass_gate, &g, sizeof g);
+        if (holds) queued->call(queue, gate_pass, &g, sizeof g);
     }
     if (w) pthread_mutex_unlock(&w->lock);
 }
@@ -171,7 +138,7 @@ static void leaky_wait(ech_queue *queue, ech_event *event)
         else
             queued->wait(queue, event);
         if (w->leaves_out && w->hold_line == at && w->hold_record < 0 && number == 0)
-            queued->call(queue, pass_gate, &g, sizeof g);
+            queued->call(queue, gate_pass, &g, sizeof g);
     } else {
         queued->wait(queue, event);
     }
@@ -227,7 +194,7 @@ static ech_status run_lists(const ech_session *s, const ech_device *device, ech_
     *digest = digest_of(0, &r->loss, sizeof r->loss);
     *digest = digest_of(*digest, &r->grad_norm, sizeof r->grad_norm);
     if (w && w->host_is_early) { /* now it waits, after all */
-        open_gate(&(gate *){&w->gate});
+        gate_open(&(gate *){&w->gate});
         ECH_TRY(queued->synchronize(w->end));
     }
     for (int p = 0; p < (int)s->plan->model->param.n; p++) {
@@ -289,16 +256,14 @@ static void run(trial *t)
     ech_config *config = fixture_config("gpt2", words);
     for (int r = 0; r < t->ranks && t->watch; r++) {
         pthread_mutex_init(&t->watch[r].lock, NULL);
-        pthread_mutex_init(&t->watch[r].gate.lock, NULL);
-        pthread_cond_init(&t->watch[r].gate.changed, NULL);
+        gate_create(&t->watch[r].gate);
         watches_of_all[r] = &t->watch[r];
     }
     ech_status status = fixture_run(config, t->ranks, run_rank, t);
     for (int r = 0; r < t->ranks && t->watch; r++) {
         watches_of_all[r] = NULL;
         pthread_mutex_destroy(&t->watch[r].lock);
-        pthread_mutex_destroy(&t->watch[r].gate.lock);
-        pthread_cond_destroy(&t->watch[r].gate.changed);
+        gate_destroy(&t->watch[r].gate);
     }
     ech_config_destroy(config);
     if (status != ECH_OK) fail_msg("%s: %s", t->device, ech_last_error());

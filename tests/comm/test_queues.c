@@ -10,10 +10,8 @@
 
 #include <cmocka.h>
 
-#include <errno.h>
-#include <time.h>
-
 #include "comm/on_queue.h"
+#include "gate.h"
 
 static void reductions_on_queues_have_the_same_bits(void **state)
 {
@@ -24,41 +22,7 @@ static void reductions_on_queues_have_the_same_bits(void **state)
 
 /* ---- a wait is left out ---- */
 
-enum { SENDER, RECEIVER, HOLD_MS = 400 };
-
-/* What a queue waits at; not for longer than HOLD_MS. */
-typedef struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool open;
-} gate;
-
-static void set_gate(gate *g, bool open)
-{
-    pthread_mutex_lock(&g->lock);
-    g->open = open;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void open_gate(void *argument)
-{
-    set_gate(*(gate **)argument, true);
-}
-
-static void pass_gate(void *argument)
-{
-    gate *g = *(gate **)argument;
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += HOLD_MS * 1000000L;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&g->lock);
-    while (!g->open && pthread_cond_timedwait(&g->changed, &g->lock, &end) != ETIMEDOUT) {
-    }
-    pthread_mutex_unlock(&g->lock);
-}
+enum { SENDER, RECEIVER };
 
 /* The side `first` comes first. The queue of `held` stands still at its beginning until the other's is done with what it puts
  * there: so a wait of the other's that is left out shows. */
@@ -94,7 +58,7 @@ static ech_status meet(ech_comm *comm, void *context)
     if (me == RECEIVER)
         ECH_TRY(ech_device_copy_now(queued, on.queue, memory, &numbers[2], sizeof(int64_t)));
     if (m->leaks && me != m->held) waits_for_none = on.queue;
-    if (me == m->held) queued->call(on.queue, pass_gate, &hold, sizeof hold);
+    if (me == m->held) queued->call(on.queue, gate_pass, &hold, sizeof hold);
     if (me == SENDER) queued->copy(on.queue, memory, &numbers[0], sizeof(int64_t));
     if (me == RECEIVER) queued->copy(on.queue, &m->kept, memory, sizeof(int64_t));
 
@@ -105,14 +69,14 @@ static ech_status meet(ech_comm *comm, void *context)
                            .bytes = sizeof(int64_t),
                            .sends = me == SENDER};
     gate *came = &m->came;
-    if (me != m->first) pass_gate(&came);
+    if (me != m->first) gate_pass(&came);
     ECH_TRY(ech_comm_put(comm, &request, 1));
-    if (me == m->first) open_gate(&came);
+    if (me == m->first) gate_open(&came);
     ECH_TRY(ech_comm_wait(comm, &request, 1));
 
     if (me == SENDER) queued->copy(on.queue, memory, &numbers[1], sizeof(int64_t));
     if (me == RECEIVER) queued->copy(on.queue, &m->seen, memory, sizeof(int64_t));
-    if (me != m->held) queued->call(on.queue, open_gate, &hold, sizeof hold);
+    if (me != m->held) queued->call(on.queue, gate_open, &hold, sizeof hold);
     queued->record(on.mark, on.queue);
     ECH_TRY(queued->synchronize(on.mark));
     /* Both queues have done all. */
@@ -129,17 +93,11 @@ static bool goes_wrong(int first, int held, bool leaks)
 {
     meeting m = {.first = first, .held = held, .leaks = leaks, .device = *queued};
     gate *gates[] = {&m.came, &m.hold};
-    for (int i = 0; i < 2; i++) {
-        pthread_mutex_init(&gates[i]->lock, NULL);
-        pthread_cond_init(&gates[i]->changed, NULL);
-    }
+    for (int i = 0; i < 2; i++) gate_create(gates[i]);
     m.device.wait = leaky_wait;
     waits_for_none = NULL;
     assert_int_equal(ranks_run(2, 60, meet, &m, NULL), ECH_OK);
-    for (int i = 0; i < 2; i++) {
-        pthread_mutex_destroy(&gates[i]->lock);
-        pthread_cond_destroy(&gates[i]->changed);
-    }
+    for (int i = 0; i < 2; i++) gate_destroy(gates[i]);
     return m.kept != 10 || m.seen != 1;
 }
 
