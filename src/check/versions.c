@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks versions of weights: each step reads the version that the schedule promises, and it is still in
- * its slot. Version k is in slot k mod versions; the checker tracks which version each slot has. Versions are counted
- * from the list's begin.
+ * its slot. Version k is in slot k mod versions, each a value of its bucket; the checker tracks which version each has.
+ * Versions are counted from the list's begin. What a step reads is asked of the model, and of its accesses; in lists without
+ * accesses a step may read weights of all buckets.
  */
 #include <stdlib.h>
 
@@ -21,7 +22,8 @@ typedef struct shelf {
     struct slot {
         int version, buckets;
     } * slot;
-    int *read; /* [chunks * micro_batches]: version that its forward read, or NOTHING */
+    int *read;    /* [chunks * micro_batches]: version that its forward read, or NOTHING */
+    int *touched; /* [buckets]: the last step that accesses its weights, + 1 */
 } shelf;
 
 static int slot_of(const shelf *v, int version)
@@ -70,24 +72,86 @@ static ech_status check_promise(shelf *v, int s)
                            step->version, wanted);
 }
 
+static ech_status check_place(const shelf *v, int s, int bucket)
+{
+    int version = v->list->step.at[s].version, there = *place_of(v, bucket, version);
+    if (there == version) return ECH_OK;
+    if (there == NOTHING || there > version)
+        return ech_list_reject(v->plan, v->list, s,
+                               "reads version %d of the weights, which is overwritten (of %d "
+                               "that are kept)",
+                               version, v->versions);
+    return ech_list_reject(v->plan, v->list, s,
+                           "reads version %d of the weights, which does not exist yet", version);
+}
+
+/* ---- accesses ---- */
+
+/* Outlines have none, nor have lists that the passes have not made. */
+static bool has_accesses(const shelf *v)
+{
+    return v->plan->persistent.n && v->list->access.n;
+}
+
+/* A step accesses its version of weights, STASH also the next; only UPDATE and STASH write, and only their bucket's. */
+static ech_status check_accesses(shelf *v, int s)
+{
+    const ech_step *step = &v->list->step.at[s];
+    bool copies = ech_step_params(step) == ECH_PARAMS_COPY;
+    bool writes = copies || ech_step_params(step) == ECH_PARAMS_UPDATE;
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &v->list->access.at[step->first_access + i];
+        if (access->value >= (int)v->plan->persistent.n) continue;
+        const ech_value *value = &v->plan->persistent.at[access->value];
+        if (value->kind != ECH_MEMORY_PARAMETERS) continue;
+        int version = step->version + (copies && access->write);
+        if (access->write && !writes)
+            return ech_list_reject(v->plan, v->list, s, "writes weights of bucket %d",
+                                   value->index);
+        if (writes && value->index != step->index)
+            return ech_list_reject(v->plan, v->list, s, "accesses weights of bucket %d",
+                                   value->index);
+        if (access->value != ech_plan_weights(v->plan, value->index, version))
+            return ech_list_reject(v->plan, v->list, s,
+                                   "accesses weights of bucket %d that are not of version %d",
+                                   value->index, version);
+        if (access->write || !writes) v->touched[value->index] = s + 1;
+    }
+    return ECH_OK;
+}
+
+static ech_status expect_access(const shelf *v, int s, int bucket)
+{
+    if (!has_accesses(v) || v->touched[bucket] == s + 1) return ECH_OK;
+    return ech_list_reject(v->plan, v->list, s,
+                           "does not access the weights of bucket %d, as it must", bucket);
+}
+
+/* ---- steps ---- */
+
+static ech_status read_by_model(const shelf *v, int s)
+{
+    const ech_step *step = &v->list->step.at[s];
+    const ech_block *block = v->plan->model->block.at[step->block];
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[step->phase].at[c];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, v->list->purpose, o));) {
+            if (o->port != ECH_PORT_PARAM) continue;
+            ECH_TRY(expect_access(v, s, v->plan->param[o->value].bucket));
+            ECH_TRY(check_place(v, s, v->plan->param[o->value].bucket));
+        }
+    }
+    return ECH_OK;
+}
+
 static ech_status check_there(const shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
     int buckets = (int)v->plan->bucket.n;
     const struct slot *slot = &v->slot[slot_of(v, step->version)];
+    if (has_accesses(v)) return read_by_model(v, s);
     if (slot->version == step->version && slot->buckets == buckets) return ECH_OK;
-    for (int b = 0; b < buckets; b++) {
-        int there = *place_of(v, b, step->version);
-        if (there == step->version) continue;
-        if (there == NOTHING || there > step->version)
-            return ech_list_reject(v->plan, v->list, s,
-                                   "reads version %d of the weights, which is overwritten (of %d "
-                                   "that are kept)",
-                                   step->version, v->versions);
-        return ech_list_reject(v->plan, v->list, s,
-                               "reads version %d of the weights, which does not exist yet",
-                               step->version);
-    }
+    for (int b = 0; b < buckets; b++) ECH_TRY(check_place(v, s, b));
     return ECH_OK;
 }
 
@@ -99,7 +163,8 @@ static ech_status stash(shelf *v, int s)
         return ech_list_reject(v->plan, v->list, s, "copies version %d; the newest is %d",
                                step->version, v->newest[step->index]);
     set_place(v, step->index, step->version + 1, NOTHING);
-    return ECH_OK;
+    bool copies = !ech_plan_has_masters(v->plan, &v->plan->bucket.at[step->index]);
+    return copies ? expect_access(v, s, step->index) : ECH_OK;
 }
 
 static ech_status update(shelf *v, int s)
@@ -111,12 +176,13 @@ static ech_status update(shelf *v, int s)
                                step->version, wanted);
     set_place(v, step->index, step->version, step->version);
     v->newest[step->index] = step->version;
-    return ECH_OK;
+    return expect_access(v, s, step->index);
 }
 
 static ech_status check_step(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
+    ECH_TRY(check_accesses(v, s));
     switch (ech_step_params(step)) {
     case ECH_PARAMS_READ:
         ECH_TRY(check_promise(v, s));
@@ -142,7 +208,8 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
                .place = ech_calloc(buckets * versions, sizeof *v.place),
                .newest = ech_calloc(buckets, sizeof *v.newest),
                .slot = ech_calloc(versions, sizeof *v.slot),
-               .read = ech_calloc(reads, sizeof *v.read)};
+               .read = ech_calloc(reads, sizeof *v.read),
+               .touched = ech_calloc(buckets + 1, sizeof *v.touched)};
     for (size_t i = 0; i < reads; i++) v.read[i] = NOTHING;
     for (size_t i = 0; i < versions; i++) v.slot[i].version = NOTHING;
     for (size_t i = 0; i < buckets * versions; i++) v.place[i] = NOTHING;
@@ -154,5 +221,6 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
     free(v.newest);
     free(v.slot);
     free(v.read);
+    free(v.touched);
     return status;
 }

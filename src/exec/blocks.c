@@ -98,8 +98,8 @@ typedef struct frame {
     const ech_block *block;
     ech_phase phase;
     ech_instance instance;
-    int call; /* index in the program */
-    int slot; /* of the weights that the step sees */
+    int call;          /* index in the program */
+    int slot, planned; /* of the weights that the step sees: where they are, and ech_plan_slot */
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
@@ -180,6 +180,14 @@ static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
         ech_exec_clear_padding(f->exec, o->value, &call->dparam[o->index]);
 }
 
+static void take_param(const frame *f, const ech_operand *o, ech_call *call)
+{
+    const ech_plan *plan = f->exec->plan;
+    const ech_bucket *bucket = &plan->bucket.at[plan->param[o->value].bucket];
+    ech_ledger_expect(f->exec, f->step, bucket->weights + f->planned);
+    ech_exec_set_param(f->exec, o->value, f->slot, &call->param[o->index]);
+}
+
 static void take_value(const frame *f, const ech_operand *o, ech_call *call)
 {
     int value = ech_list_value_of(f->exec->plan, f->exec->list, f->block, o->value, f->step->micro,
@@ -202,7 +210,7 @@ static void prepare(frame *f, const ech_block_call *c, ech_call *call)
         if (ech_operand_is_value(o)) {
             take_value(f, o, call);
         } else if (o->port == ECH_PORT_PARAM) {
-            ech_exec_set_param(exec, o->value, f->slot, &call->param[o->index]);
+            take_param(f, o, call);
         } else if (o->port == ECH_PORT_DPARAM) {
             take_gradient(f, o, call);
         } else {
@@ -256,6 +264,7 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .phase = step->phase,
                .instance = ech_step_instance(step),
                .slot = ech_exec_weight_slot(exec, step->version),
+               .planned = ech_plan_slot(exec->plan, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call *call = &exec->call;
     prepare_step(&f, call);

@@ -176,6 +176,11 @@ void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
     return ech_exec_at(exec, v);
 }
 
+void ech_ledger_expect(const ech_exec *exec, const ech_step *step, int value)
+{
+    if (!declares(exec, step, value)) refuse(exec, step, value, "that it does not declare");
+}
+
 /* The compute lane is at this tick or at a later one when a step begins that comes after that lane's; at this one or at
  * an earlier one when a step ends that it will wait for. What lives to the list's end lives until all lanes have
  * ended. */

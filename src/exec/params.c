@@ -158,7 +158,9 @@ static void init_param(ech_exec *exec, int index)
 
 ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
 {
-    (void)step;
+    for (int b = 0; b < (int)exec->plan->bucket.n; b++)
+        for (int v = 0; v < exec->plan->versions; v++)
+            ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, b, v));
     for (int i = 0; i < (int)exec->plan->model->param.n; i++)
         if (exec->plan->param[i].bucket >= 0) init_param(exec, i);
     exec->updates = 0;
@@ -204,9 +206,11 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
     const ech_bucket *bucket = &plan->bucket.at[step->index];
     int from = bucket->weights + ech_exec_weight_slot(exec, step->version);
     int to = bucket->weights + ech_exec_weight_slot(exec, step->version + 1);
-    if (!ech_plan_has_masters(plan, bucket))
-        exec->device->copy(ech_exec_queue(exec, step), ech_exec_touch(exec, to),
-                           ech_exec_touch(exec, from), (size_t)plan->persistent.at[from].bytes);
+    if (ech_plan_has_masters(plan, bucket)) return ECH_OK;
+    for (int k = 0; k < 2; k++)
+        ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version + k));
+    exec->device->copy(ech_exec_queue(exec, step), ech_exec_touch(exec, to),
+                       ech_exec_touch(exec, from), (size_t)plan->persistent.at[from].bytes);
     return ECH_OK;
 }
 
@@ -232,6 +236,7 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
         if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
                                 ECH_HELD_WEIGHTS, NULL)) {
             ech_tensor param = ech_exec_param(exec, i);
+            ech_ledger_expect(exec, step, ech_plan_weights(plan, plan->param[i].bucket, 0));
             add_hash(exec, &param, 2 * i, &sum);
         }
         if (master < 0) continue;

@@ -330,6 +330,9 @@ void *ech_exec_touch(ech_exec *exec, int value);
 /* The address of a value, for a step of any lane. Aborts the process if the step does not declare the value
  * (ech_access) or does not lie in its planned life. */
 void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value);
+/* Aborts the process if the step does not declare the value. Of weights a step declares the value of
+ * ech_plan_weights. */
+void ech_ledger_expect(const ech_exec *exec, const ech_step *step, int value);
 /* The address of a value, outside of steps (observers, scans). Checks nothing. */
 void *ech_exec_look(const ech_exec *exec, int value);
 /* Copies a parameter's version `from` to version `to`; versions as in ech_exec_param_at. */

@@ -42,7 +42,10 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     ech_tensor weights = ech_exec_param_at(exec, index, step->version);
     ech_tensor gradient = ech_exec_gradient(exec, index);
     ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
-    for (int i = 0; i < p->states; i++) state[i] = ech_exec_state(exec, index, i);
+    for (int i = 0; i < p->states; i++) {
+        ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);
+        state[i] = ech_exec_state(exec, index, i);
+    }
     for (int i = 0; i < p->statistics; i++)
         statistic[i] =
             statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
@@ -77,6 +80,7 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *sta
     exec->plan->optimizer->configure(exec->config, &update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
+    ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, step->index, step->version));
     for (int i = 0; i < n; i++) work_on(exec, step, statistics, params[i], round, &update);
     return ECH_OK;
 }

@@ -21,6 +21,56 @@ void ech_access_value(ech_accessor *a, int value, bool write)
     a->step->accesses++;
 }
 
+void ech_access_weights(ech_accessor *a, int bucket, int version, bool write)
+{
+    ech_access_value(a, ech_plan_weights(a->plan, bucket, version), write);
+}
+
+void ech_access_states(ech_accessor *a, int index, bool write)
+{
+    const ech_plan *plan = a->plan;
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    for (int s = 0; s < bucket->states; s++) ech_access_value(a, bucket->state[s].value, write);
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        for (int s = 0, flat = 0; s < p->states; s++) {
+            int value = plan->state.at[p->first_state + s].value;
+            if (flat < bucket->states && value == bucket->state[flat].value)
+                flat++;
+            else
+                ech_access_value(a, value, write);
+        }
+    }
+}
+
+static ech_read_list *find_reads(const ech_accessor *a, const ech_block *block)
+{
+    ech_read_list *reads = ech_calloc(1, sizeof *reads);
+    for (int c = 0; c < (int)block->program[a->step->phase].n; c++) {
+        const ech_block_call *call = &block->program[a->step->phase].at[c];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, a->list->purpose, o));)
+            if (o->port == ECH_PORT_PARAM)
+                ECH_PUSH(reads->all, (ech_read){c, a->plan->param[o->value].bucket});
+    }
+    return reads;
+}
+
+void ech_access_reads(ech_accessor *a)
+{
+    const ech_step *step = a->step;
+    int reader = (int)(step - a->list->step.at) + 1;
+    ech_read_list **known = &a->reads[step->phase][step->block];
+    if (!*known) *known = find_reads(a, a->plan->model->block.at[step->block]);
+    for (size_t i = 0; i < (*known)->all.n; i++) {
+        ech_read read = (*known)->all.at[i];
+        if (read.call < step->first_call || read.call >= step->first_call + step->calls) continue;
+        if (a->reader[read.bucket] == reader) continue;
+        a->reader[read.bucket] = reader;
+        a->tick = step->tick + read.call - step->first_call;
+        ech_access_weights(a, read.bucket, step->version, false);
+    }
+}
+
 static int *slot_of(const ech_accessor *a, int block, int local, int micro)
 {
     return &a->list
@@ -229,10 +279,13 @@ static void make_slots(const ech_plan *plan, ech_list *list)
 void ech_pass_access(ech_plan *plan, ech_list *list)
 {
     make_slots(plan, list);
-    ech_accessor a = {.plan = plan, .list = list};
+    ech_accessor a = {
+        .plan = plan, .list = list, .reader = ech_calloc(plan->bucket.n + 1, sizeof *a.reader)};
     size_t blocks = plan->model->block.n;
-    for (int phase = 0; phase < ECH_PHASES; phase++)
+    for (int phase = 0; phase < ECH_PHASES; phase++) {
         a.scratch[phase] = ech_calloc(blocks, sizeof *a.scratch[phase]);
+        a.reads[phase] = ech_calloc(blocks, sizeof *a.reads[phase]);
+    }
     int tick = 0;
     for (size_t s = 0; s < list->step.n; s++) {
         ech_step *step = &list->step.at[s];
@@ -245,8 +298,14 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
         tick += ech_step_ticks(step);
     }
     for (int phase = 0; phase < ECH_PHASES; phase++) {
-        for (size_t b = 0; b < blocks; b++) free(a.scratch[phase][b]);
+        for (size_t b = 0; b < blocks; b++) {
+            free(a.scratch[phase][b]);
+            if (a.reads[phase][b]) free(a.reads[phase][b]->all.at);
+            free(a.reads[phase][b]);
+        }
         free(a.scratch[phase]);
+        free(a.reads[phase]);
     }
+    free(a.reader);
     list->ticks = tick;
 }

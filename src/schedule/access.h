@@ -7,6 +7,14 @@
 
 #include "schedule/schedule.h"
 
+/* A call of a block's program reads weights of a bucket. */
+typedef struct ech_read {
+    int call, bucket;
+} ech_read;
+typedef struct ech_read_list {
+    ECH_LIST(ech_read) all;
+} ech_read_list;
+
 /* The list and the step whose accesses are being found. */
 typedef struct ech_accessor {
     ech_plan *plan;
@@ -16,6 +24,9 @@ typedef struct ech_accessor {
     /* Cache: scratch bytes + 1 of each call, by phase and block; 0: not asked yet. All micro-batches need as much,
      * and libraries are slow to say how much. */
     size_t **scratch[ECH_PHASES];
+    /* Cache: by phase and block, whose weights each call reads; NULL: not asked yet. */
+    ech_read_list **reads[ECH_PHASES];
+    int *reader; /* [buckets] the last step that reads its weights, + 1 */
 } ech_accessor;
 
 /* Adds a value to the list; returns its number (ech_value). */
@@ -24,6 +35,12 @@ int ech_access_new(ech_accessor *a, ech_value value);
 void ech_access_value(ech_accessor *a, int value, bool write);
 /* The value of a block's own value `local` for sequence chunk `micro`; it is added to the list if it is new. */
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
+/* Records that the step touches a version of a bucket's weights. */
+void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
+/* Records that the step reads its version of the weights of its calls, each bucket's once. */
+void ech_access_reads(ech_accessor *a);
+/* Records that the step touches the optimizer's states of a bucket. */
+void ech_access_states(ech_accessor *a, int bucket, bool write);
 /* Records that the step touches a value of its own block and sequence chunk. */
 void ech_access_local(ech_accessor *a, int local, bool write);
 /* Records that the step touches the operands of a call of its block's program. Returns the call's scratch bytes. */

@@ -422,6 +422,15 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
+/* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
+ * steps access them. In later lists slots go round. */
+int ech_plan_weights(const ech_plan *plan, int bucket, int version);
+/* That value's slot. */
+static inline int ech_plan_slot(const ech_plan *plan, int version)
+{
+    int slot = version % plan->versions;
+    return slot < 0 ? slot + plan->versions : slot;
+}
 /* Whether the bucket's weights are the roundings of masters: UPDATE writes all of the next version, and STASH copies
  * nothing. */
 bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);

@@ -65,6 +65,11 @@ void ech_plan_state_values(ech_plan *plan, int index)
         plan_values(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);
 }
 
+int ech_plan_weights(const ech_plan *plan, int bucket, int version)
+{
+    return plan->bucket.at[bucket].weights + ech_plan_slot(plan, version);
+}
+
 bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket)
 {
     return plan->param[plan->bucket_param.at[bucket->first_param]].master >= 0;

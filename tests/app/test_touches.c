@@ -31,7 +31,7 @@ typedef struct broken {
     char folder[300];
 } broken;
 
-/* UNDECLARED: any of the step's. TOO_SHORT: of a value of the list; of scratch where there is any, since that is nobody
+/* UNDECLARED: any of the step's, on the compute lane the first of those that always live: weights. TOO_SHORT: of a value of the list; of scratch where there is any, since that is nobody
  * else's, who could be the first to miss it. */
 static ech_access *find_access(const ech_plan *plan, const ech_list *list, const broken *b)
 {
@@ -43,7 +43,9 @@ static ech_access *find_access(const ech_plan *plan, const ech_list *list, const
             ech_access *access = &list->access.at[step->first_access + i];
             bool fits = step->scratch >= 0 ? access->value == step->scratch
                                            : access->value >= (int)plan->persistent.n;
-            if (b->damage == UNDECLARED || fits) return access;
+            bool lives = access->value < (int)plan->persistent.n;
+            bool any = step->lane != ECH_LANE_COMPUTE || lives;
+            if (b->damage == UNDECLARED ? any : fits) return access;
         }
     }
     return NULL;
@@ -130,6 +132,18 @@ static void test_sound_plans_run(void **state)
     }
 }
 
+static void test_weights(void **state)
+{
+    (void)state;
+    static const char stashing[] = "parallel.pipeline=2 parallel.data=2 parallel.flush_every=2 "
+                                   "parallel.schedule=pipedream model.tie_word_embeddings=false";
+    static const ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
+                                          ECH_STEP_UPDATE};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        assert_ends((broken){GRID, ECH_LIST_TRAIN, kinds[i], UNDECLARED, true, ""});
+    assert_ends((broken){stashing, ECH_LIST_TRAIN, ECH_STEP_STASH, UNDECLARED, true, ""});
+}
+
 static void test_messages(void **state)
 {
     (void)state;
@@ -167,9 +181,9 @@ static void test_checkpoints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound_plans_run), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_reductions),      cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_sound_plans_run), cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_messages),        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_checkpoints),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

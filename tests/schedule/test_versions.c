@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/peaks.h"
 
@@ -23,14 +24,15 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* What the parameters of a rank's blocks take, once. */
+/* What the parameters of a rank's blocks take, once: in buckets, each begins at a multiple of 64 bytes in any type. */
 static int64_t param_bytes(const fixture *f, int rank)
 {
+    enum { UNIT = 64 / 2 };
     int64_t bytes = 0;
     const ech_model *model = f->of.model;
     for (int p = 0; p < (int)model->param.n; p++)
         if (ech_layout_has_block(f->of.layout, rank, model->param.at[p].block))
-            bytes += ech_align(4 * ech_shape_whole(&model->param.at[p].shape), 64);
+            bytes += 4 * ech_align(ech_shape_whole(&model->param.at[p].shape), UNIT);
     return bytes;
 }
 
@@ -279,6 +281,79 @@ static void test_replicas(void **state)
         }
 }
 
+/* ---- what the checker says of accesses ---- */
+
+static void expect_rejected(const ech_plan *plan, const char *why)
+{
+    ech_log_set_quiet(true);
+    ech_clear_error();
+    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    ech_log_set_quiet(false);
+    if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
+}
+
+/* The first access of a step of that kind to weights; *step: that step. */
+static ech_access *find_weights(ech_plan *plan, ech_step_kind kind, bool write, ech_step **step)
+{
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++) {
+        *step = &list->step.at[s];
+        for (int i = 0; (*step)->kind == kind && i < (*step)->accesses; i++) {
+            ech_access *access = &list->access.at[(*step)->first_access + i];
+            if (access->value < (int)plan->persistent.n && access->write == write &&
+                plan->persistent.at[access->value].kind == ECH_MEMORY_PARAMETERS)
+                return access;
+        }
+    }
+    fail_msg("no %s accesses weights", ech_step_name(kind));
+    return NULL;
+}
+
+/* Instead of those weights the step accesses another value. */
+static void expect_instead(ech_plan *plan, ech_access *access, int value, const char *why)
+{
+    int was = access->value;
+    access->value = value;
+    expect_rejected(plan, why);
+    access->value = was;
+}
+
+/* Each step that works on weights accesses them once a bucket, of its version. */
+static void test_accesses(void **state)
+{
+    (void)state;
+    fixture f = make("pipedream", 2, 1, 4, "parallel.bucket_bytes=4KiB");
+    ech_plan *plan = f.plan[0];
+    ech_step *step;
+    static const ech_step_kind readers[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT};
+    assert_int_equal(plan->versions, 2);
+    assert_int_equal(ech_check_list(plan, fixture_list(&f, 0)), ECH_OK);
+    for (int k = 0; k < 2; k++) {
+        ech_access *read = find_weights(plan, readers[k], false, &step);
+        int bucket = plan->persistent.at[read->value].index;
+        expect_instead(plan, read, plan->scalars, "does not access the weights of bucket");
+        expect_instead(plan, read, ech_plan_weights(plan, bucket, step->version + 1),
+                       "that are not of version");
+        read->write = true;
+        expect_rejected(plan, "writes weights of bucket");
+        read->write = false;
+    }
+    ech_access *made = find_weights(plan, ECH_STEP_UPDATE, true, &step);
+    int other = step->index ? 0 : 1;
+    expect_instead(plan, made, plan->scalars, "does not access the weights of bucket");
+    expect_instead(plan, made, ech_plan_weights(plan, other, step->version),
+                   "accesses weights of bucket");
+    made->write = false;
+    expect_rejected(plan, "does not access the weights of bucket");
+    made->write = true;
+    ech_access *copy = find_weights(plan, ECH_STEP_STASH, true, &step);
+    expect_instead(plan, copy, ech_plan_weights(plan, step->index, step->version),
+                   "that are not of version");
+    expect_instead(plan, copy, plan->scalars, "does not access the weights of bucket");
+    assert_int_equal(ech_check_list(plan, fixture_list(&f, 0)), ECH_OK);
+    fixture_free(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_no_stashing),      cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_double_buffering), cmocka_unit_test(test_synchronous),
         cmocka_unit_test(test_replicas),         cmocka_unit_test(test_forwards_are_kept),
+        cmocka_unit_test(test_accesses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 static void touch(ech_accessor *a)
 {
     size_t scratch = 0;
+    ech_access_reads(a);
     for (int c = 0; c < a->step->calls; c++) {
         a->tick = a->step->tick + c;
         size_t bytes = ech_access_call(a, a->step->first_call + c);

@@ -1,10 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done bucket by bucket: REDUCE_GRADS, NORM, STASH, UPDATE.
+ * What is done with buckets: INIT, HASH, REDUCE_GRADS, NORM, STASH, STATISTICS, FOLD, UPDATE.
  */
 #include <stdlib.h>
 
 #include "schedule/step/step.h"
+
+/* ---- INIT, HASH: all buckets ---- */
+
+static void touch_initial(ech_accessor *a)
+{
+    for (int b = 0; b < (int)a->plan->bucket.n; b++) {
+        for (int v = 0; v < a->plan->versions; v++) ech_access_weights(a, b, v, true);
+        ech_access_states(a, b, true);
+    }
+}
+
+/* The newest weights, and their masters. */
+static void touch_hashed(ech_accessor *a)
+{
+    const ech_plan *plan = a->plan;
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        const ech_plan_param *first = &plan->param[plan->bucket_param.at[bucket->first_param]];
+        ech_access_weights(a, b, 0, false);
+        if (first->master >= 0)
+            ech_access_value(a, plan->state.at[first->first_state + first->master].value, false);
+    }
+}
+
+const ech_step_methods ech_init_methods = {.touch = touch_initial};
+const ech_step_methods ech_hash_methods = {.touch = touch_hashed};
+
+/* ---- one bucket ---- */
 
 static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
 {
@@ -97,6 +125,13 @@ static double norm_seconds(const ech_step_query *q)
     return ech_cost_norm(&q->costs->rates, norm_work(q).bytes);
 }
 
+static void touch_stash(ech_accessor *a)
+{
+    if (ech_plan_has_masters(a->plan, bucket_of(a->plan, a->step))) return;
+    ech_access_weights(a, a->step->index, a->step->version, false);
+    ech_access_weights(a, a->step->index, a->step->version + 1, true);
+}
+
 static ech_work stash_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
@@ -114,7 +149,8 @@ static ech_work update_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = bucket_of(plan, q->step);
-    double bytes = bytes_of(q), flops = 0;
+    int64_t item = (int64_t)ech_dtype_bytes(bucket->dtype);
+    double bytes = (double)((bucket->elements - bucket->padding) * item), flops = 0;
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
@@ -167,10 +203,14 @@ static size_t scratch_of(const ech_plan *plan, const ech_bucket *bucket)
     return most;
 }
 
+/* An optimizer works on weights and states in place. */
 static void touch_round(ech_accessor *a)
 {
+    bool updates = a->step->kind == ECH_STEP_UPDATE;
     touch_statistics(a);
     read_gradients(a);
+    ech_access_weights(a, a->step->index, a->step->version, updates);
+    ech_access_states(a, a->step->index, true);
     ech_access_scratch(a, scratch_of(a->plan, bucket_of(a->plan, a->step)));
 }
 
@@ -247,6 +287,6 @@ const ech_step_methods ech_fold_methods = {touch_fold, print_fold, fold_work, fo
 const ech_step_methods ech_norm_methods = {
     .touch = read_gradients, .print = print, .work = norm_work, .seconds = norm_seconds};
 const ech_step_methods ech_stash_methods = {
-    .print = print, .work = stash_work, .seconds = stash_seconds};
+    .touch = touch_stash, .print = print, .work = stash_work, .seconds = stash_seconds};
 const ech_step_methods ech_update_methods = {
     .touch = touch_round, .print = print, .work = update_work, .seconds = update_seconds};
