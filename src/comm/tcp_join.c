@@ -140,6 +140,7 @@ static ech_status accept_one(int listener, card *who, int *out)
     if (fd < 0) return fail_socket("waiting for ranks");
     *out = fd;
     ECH_TRY(read_all(fd, who, sizeof *who));
+    who->machine[sizeof who->machine - 1] = '\0';
     (void)inet_ntop(AF_INET, &from.sin_addr, who->address, sizeof who->address);
     return ECH_OK;
 }
@@ -200,6 +201,10 @@ static ech_status follow(ech_tcp_state *state, int listener, const card *own, do
     ECH_TRY(connect_to(address, port, deadline, &state->peer[0].fd));
     ECH_TRY(write_all(state->peer[0].fd, own, sizeof *own));
     ECH_TRY(read_all(state->peer[0].fd, cards, (size_t)state->size * sizeof *cards));
+    for (int r = 0; r < state->size; r++) {
+        cards[r].machine[sizeof cards[r].machine - 1] = '\0';
+        cards[r].address[sizeof cards[r].address - 1] = '\0';
+    }
     for (int r = 1; r < state->rank; r++) {
         ECH_TRY(connect_to(cards[r].address, cards[r].port, deadline, &state->peer[r].fd));
         ECH_TRY(write_all(state->peer[r].fd, own, sizeof *own));
@@ -211,7 +216,7 @@ static ech_status follow(ech_tcp_state *state, int listener, const card *own, do
 
 static ech_status connect_all(ech_tcp_state *state, double deadline, card *cards)
 {
-    int listener, port = 0;
+    int listener = -1, port = 0;
     card own = {.rank = state->rank};
     name_machine(&own);
     if (state->rank == 0) ECH_TRY(read_number("MASTER_PORT", 1, 65535, &port));
