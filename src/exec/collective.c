@@ -190,6 +190,7 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
     if (*begun) {
         ech_queue_await(exec, *begun);
         ECH_TRY(begin_sum(exec, *begun, &exec->begun[step->lane]));
+        exec->sums_ahead++;
     }
     return ech_sum_end(&sum);
 }
@@ -215,6 +216,11 @@ static ech_comm_count add_counts(const ech_exec *exec, ech_comm_counted kind)
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
 {
     return add_counts(exec, ECH_COMM_REDUCES);
+}
+
+int64_t ech_exec_sums_ahead(const ech_exec *exec)
+{
+    return exec->sums_ahead;
 }
 
 ech_comm_count ech_exec_message_count(const ech_exec *exec)

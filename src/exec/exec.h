@@ -168,6 +168,8 @@ void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
 int64_t ech_exec_working(const ech_exec *exec);
 /* What this rank has sent so far in reductions of gradients. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
+/* Of these, how many it has begun before the one before them had ended. */
+int64_t ech_exec_sums_ahead(const ech_exec *exec);
 /* What this rank has sent to other stages so far; .calls: steps that sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 

@@ -2,7 +2,7 @@
  *
  * What the compute lane never waits for. Shown by order, never by time: one side is held up until the other
  * has done all that it can do alone, so where one waits for the other a test does not end. Saving:
- * test_background_save.c; reduction: tests/schedule.
+ * test_background_save.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -163,6 +163,68 @@ static void test_reading_for_the_next_time(void **state)
     run_reading(rewind_loader, false);
 }
 
+/* ---- sums of gradients ---- */
+
+/* Of each rank: sums of what is there before the last backward, those of all sums that it began ahead; and whether rank 0's
+ * compute lane is through with gradients. */
+static struct {
+    int64_t early[2], ahead[2];
+    bool made;
+} sums;
+
+/* Rank 1 stands still amid its forwards until rank 0 has all gradients (on queues: until its device has). */
+static void at_gradients(void *context, ech_exec *exec, const ech_step *step)
+{
+    const ech_compared_run *c = context;
+    const ech_plan *plan = c->session.plan;
+    int rank = plan->rank, micro_batches = plan->list[ECH_LIST_TRAIN].micro_batches;
+    pthread_mutex_lock(&lock);
+    if (rank == 1 && step->kind == ECH_STEP_FORWARD)
+        while (!sums.made) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    if (rank == 1 || step->kind != ECH_STEP_BACKWARD_WEIGHT || step->block > 0) return;
+    if (step->micro + 1 < micro_batches) return;
+    double first; /* to read it is to wait for the queue */
+    ech_tensor gradient = ech_exec_gradient(exec, plan->bucket_param.at[0]);
+    gradient = ech_tensor_1d(gradient.data, gradient.dtype, 1);
+    ech_exec_read(exec, &gradient, &first);
+    pthread_mutex_lock(&lock);
+    sums.made = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static ech_status train_one_list(void *context, int rank, ech_compared_run *c)
+{
+    (void)context;
+    const ech_list *list = &c->session.plan->list[ECH_LIST_TRAIN];
+    ech_exec_observe(c->session.exec, at_gradients, c);
+    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
+    int64_t before = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        if (list->step.at[s].kind == ECH_STEP_BACKWARD_WEIGHT) sums.early[rank] = before;
+        before += list->step.at[s].kind == ECH_STEP_REDUCE_GRADS;
+    }
+    sums.ahead[rank] = ech_exec_sums_ahead(c->session.exec);
+    return ECH_OK;
+}
+
+/* A rank that has all gradients begins each sum before the one before has ended, on every device. */
+static void test_sums_begin_ahead(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "queued", "walled"};
+    for (int d = 0; d < 3; d++) {
+        char words[200];
+        memset(&sums, 0, sizeof sums);
+        snprintf(words, sizeof words, "parallel.data=2 parallel.bucket_bytes=1 parallel.device=%s",
+                 devices[d]);
+        grid_run("gpt2", words, train_one_list, NULL);
+        assert_true(sums.early[0] > 2);
+        assert_true(sums.ahead[0] >= sums.early[0] - 1);
+    }
+}
+
 /* ---- metrics ---- */
 
 enum { STEPS = 5, SAVE_EVERY = 3, SAVES = 2, RANKS = 2 };
@@ -245,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reading_and_training),
         cmocka_unit_test(test_reading_for_the_next_time),
+        cmocka_unit_test(test_sums_begin_ahead),
         cmocka_unit_test(test_metrics_stand_still),
     };
     faults_skip_fsync();
