@@ -1,7 +1,6 @@
 # Everything comes from Debian's packages; tools/install_dependencies.sh installs them.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(MPI REQUIRED COMPONENTS C)
 find_package(OpenMP COMPONENTS C)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
@@ -11,10 +10,41 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 find_program(PROTOC_C protoc-c REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.h REQUIRED)
-find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED
-             PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp NO_DEFAULT_PATH)
-find_path(OPENBLAS_INCLUDE cblas.h REQUIRED
-          PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp NO_DEFAULT_PATH)
 find_path(RANDOM123_INCLUDE Random123/philox.h REQUIRED)
+
+# What a build may lack (cmake/optional.cmake): the backend `mpi`, and libraries of products, without which our own tiles
+# multiply in fp32 and narrower types, and the reference in fp64.
+ech_option(MPI "MPI")
+set(lacking)
+if(ECH_WANTS_MPI)
+  find_package(MPI COMPONENTS C QUIET)
+  if(NOT MPI_C_FOUND)
+    set(lacking "neither found (Debian's libopenmpi-dev) nor named by MPI_C_COMPILER")
+  endif()
+endif()
+ech_decide(MPI "MPI" "${lacking}" "${MPIEXEC_EXECUTABLE}")
+
+ech_option(ONEDNN "oneDNN")
+set(lacking)
+if(ECH_WANTS_ONEDNN)
+  find_library(DNNL_LIBRARY dnnl)
+  find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.h)
+  if(NOT DNNL_LIBRARY OR NOT DNNL_INCLUDE)
+    set(lacking "not found (Debian's libdnnl-dev); products will be slower")
+  endif()
+endif()
+ech_decide(ONEDNN "oneDNN" "${lacking}" "${DNNL_LIBRARY}")
+
+# Of OpenBLAS the variant that shares OpenMP's threads.
+ech_option(BLAS "OpenBLAS")
+set(lacking)
+if(ECH_WANTS_BLAS)
+  find_library(OPENBLAS_LIBRARY NAMES openblas
+               PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp NO_DEFAULT_PATH)
+  find_path(OPENBLAS_INCLUDE cblas.h
+            PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-openmp NO_DEFAULT_PATH)
+  if(NOT OPENBLAS_LIBRARY OR NOT OPENBLAS_INCLUDE)
+    set(lacking "not found (Debian's libopenblas-openmp-dev); fp64 will be slower")
+  endif()
+endif()
+ech_decide(BLAS "OpenBLAS" "${lacking}" "${OPENBLAS_LIBRARY}")

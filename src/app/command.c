@@ -50,7 +50,12 @@ static ech_status print_version(void)
     ech_isa isa;
     ECH_TRY(ech_isa_decide(&isa));
     printf("echelon %s\n", ECH_VERSION);
-    printf("MPI:     %s (%s)\n", ech_mpi_version(), ech_mpi_launcher());
+    const char *lacks = ech_comm_lacks(ECH_COMM_mpi);
+    if (lacks)
+        printf("MPI:     %s\n", lacks);
+    else
+        printf("MPI:     %s (%s)\n", ech_comm_version(ECH_COMM_mpi),
+               ech_comm_launcher(ECH_COMM_mpi));
     printf("kernels: %s\n", ech_kernels_describe());
     printf("cuda:    %s\n", ech_device_describe("cuda"));
     return ECH_OK;
@@ -72,7 +77,7 @@ static const struct {
 #define X(identifier, name, help) {"parallel.schedule", name, help},
 #include "schedule/order/schedules.def"
 #undef X
-#define X(name, help) {"parallel.comm", #name, help},
+#define X(name, help, lacking) {"parallel.comm", #name, help},
 #include "comm/comm.def"
 #undef X
 #define X(name, alignment, part, loss_rows, kernels, fused, lacking, help)                         \

@@ -5,7 +5,7 @@
  * backends. None is collective unless said. Control functions move host memory; data functions put transfers on the
  * queues of devices that are not immediate.
  *
- * To add a backend: a file with one `const ech_comm_backend ech_comm_NAME`, and a row in comm.def.
+ * To add a backend: a file with one `const ech_comm_backend ech_comm_NAME`, a row in comm.def, and one in comm.c.
  */
 #ifndef ECH_COMM_BACKEND_H
 #define ECH_COMM_BACKEND_H
@@ -60,6 +60,8 @@ struct ech_comm {
  * get checked arguments and are called by one thread at a time (under comm->lock). */
 struct ech_comm_backend {
     const char *name;
+    const char *(*version)(void); /* of its library: ech_comm_version; NULL: it has none */
+    const char *launcher;         /* ech_comm_launcher */
     /* NULL: the host waits until the queue has got to a transfer, and moves it by `start`. */
     const ech_comm_data *data;
     /* See ech_comm_open. Makes each endpoint with ech_comm_make. */
@@ -81,8 +83,8 @@ struct ech_comm_backend {
     void (*allreduce_forget)(ech_comm *comm, void *handle); /* frees a handle of allreduce_start */
 };
 
-/* The rows of comm.def. */
-#define X(name, help) extern const ech_comm_backend ech_comm_##name;
+/* The rows of comm.def: of those that a build lacks there is no object. */
+#define X(name, ...) extern const ech_comm_backend ech_comm_##name;
 #include "comm/comm.def"
 #undef X
 

@@ -11,16 +11,27 @@
 #include "comm/launch.h"
 #include "device/device.h"
 
-static const ech_comm_backend *const backends[] = {
-#define X(name, help) &ech_comm_##name,
+static const struct {
+    const char *name, *lacking;
+} rows[] = {
+#define X(name, help, lacking) {#name, lacking},
 #include "comm/comm.def"
 #undef X
 };
 
+/* NULL: this build has none. */
+static const ech_comm_backend *const backends[ECH_COMM_KINDS] = {
+    [ECH_COMM_local] = &ech_comm_local,
+#ifdef ECH_HAS_MPI
+    [ECH_COMM_mpi] = &ech_comm_mpi,
+#endif
+    [ECH_COMM_nccl] = &ech_comm_nccl,
+};
+
 const ech_comm_backend *ech_comm_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
-        if (strcmp(backends[i]->name, name) == 0) return backends[i];
+    for (int k = 0; k < ECH_COMM_KINDS; k++)
+        if (strcmp(rows[k].name, name) == 0) return backends[k];
     return NULL;
 }
 
@@ -35,10 +46,25 @@ bool ech_comm_has_threads(ech_comm_kind kind)
     return kind == ECH_COMM_local || (kind == ECH_COMM_nccl && !ech_launched_here(&by));
 }
 
+const char *ech_comm_lacks(ech_comm_kind kind)
+{
+    return backends[kind] ? NULL : rows[kind].lacking;
+}
+
+const char *ech_comm_version(ech_comm_kind kind)
+{
+    return backends[kind]->version ? backends[kind]->version() : rows[kind].name;
+}
+
+const char *ech_comm_launcher(ech_comm_kind kind)
+{
+    return backends[kind]->launcher;
+}
+
 const char *ech_comm_names(void)
 {
     static const char names[] =
-#define X(name, help) " " #name
+#define X(name, ...) " " #name
 #include "comm/comm.def"
 #undef X
         ;

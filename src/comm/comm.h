@@ -36,19 +36,26 @@ typedef struct ech_comm ech_comm;
 
 /* Backends: rows of comm.def. */
 typedef enum ech_comm_kind {
-#define X(name, help) ECH_COMM_##name,
+#define X(name, ...) ECH_COMM_##name,
 #include "comm/comm.def"
 #undef X
     ECH_COMM_KINDS
 } ech_comm_kind;
 
 typedef struct ech_comm_backend ech_comm_backend;
+/* NULL: this build lacks it. */
 const ech_comm_backend *ech_comm_of_kind(ech_comm_kind kind);
 /* Whether its ranks are threads of this process: `local`'s are, and `nccl`'s where no launcher has started the process. */
 bool ech_comm_has_threads(ech_comm_kind kind);
-/* NULL if this build has no backend of that name. */
+/* NULL: it lacks it, or there is none of that name. */
 const ech_comm_backend *ech_comm_find(const char *name);
-/* Space-separated names of the backends in this build. */
+/* Why this build cannot join ranks by it, and what to do; NULL: it can. */
+const char *ech_comm_lacks(ech_comm_kind kind);
+/* Of a backend that this build has: its library's version ("Open MPI 4.1.4"), and the path of the program that starts its
+ * ranks as processes; NULL: none, they are threads. */
+const char *ech_comm_version(ech_comm_kind kind);
+const char *ech_comm_launcher(ech_comm_kind kind);
+/* Space-separated names of all backends. */
 const char *ech_comm_names(void);
 
 /* `local`: makes `size` endpoints in this process; endpoints[r] is for rank r's thread. `nccl`: as one of the other two.
@@ -323,11 +330,6 @@ typedef enum ech_comm_counted {
 } ech_comm_counted;
 /* What this channel has counted since it was opened. */
 ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind);
-
-/* The version of this build's MPI: "Open MPI 4.1.4". Static. */
-const char *ech_mpi_version(void);
-/* The path of that MPI's launcher (mpiexec). Static. */
-const char *ech_mpi_launcher(void);
 
 /* For tests of `mpi`: sends complete only when received (MPI_Issend), and messages are sent in parts of
  * part_bytes. To be called with the same values on all ranks, before any message. */

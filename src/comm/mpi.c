@@ -32,11 +32,6 @@ static void make_version(void)
     snprintf(version_text, sizeof version_text, "%s%s%s", flavor, *number ? " " : "", number);
 }
 
-const char *ech_mpi_launcher(void)
-{
-    return ECH_MPIEXEC; /* by CMake: of the MPI that this was built with */
-}
-
 const char *ech_mpi_version(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -242,6 +237,8 @@ void ech_mpi_tune(ech_comm *comm, bool synchronous, size_t part_bytes)
 
 const ech_comm_backend ech_comm_mpi = {
     .name = "mpi",
+    .version = ech_mpi_version,
+    .launcher = ECH_MPIEXEC, /* by CMake: of the MPI that this was built with */
     .open = open_own,
     .close = close_own,
     .start = start,

@@ -33,10 +33,10 @@ static ech_status check_size(int wanted)
 {
     int size;
     ECH_TRY(ECH_MPI(Comm_size, MPI_COMM_WORLD, &size));
-    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_mpi_launcher()));
+    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_comm_mpi.launcher));
     if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
-                 wanted, size, ech_mpi_launcher(), wanted);
+                 wanted, size, ech_comm_mpi.launcher, wanted);
     return ECH_OK;
 }
 

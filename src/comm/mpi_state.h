@@ -29,6 +29,8 @@ typedef struct ech_mpi_state {
     ech_guard *guard;
 } ech_mpi_state;
 
+/* "Open MPI 4.1.4". Static. */
+const char *ech_mpi_version(void);
 /* ECH_OK for MPI_SUCCESS, else ECH_ECOMM with MPI's text; `what` names the function. */
 ech_status ech_mpi_check(int code, const char *what);
 /* Calls MPI_`function` and checks its result. */

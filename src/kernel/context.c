@@ -10,7 +10,7 @@
 #include "device/cores.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
-#ifdef ECH_KERNEL_CPU
+#ifdef ECH_HAS_ONEDNN
 #include "kernel/cpu/library.h"
 #endif
 
@@ -72,7 +72,7 @@ void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, s
 void ech_kernel_context_destroy(ech_kernel_context *context)
 {
     if (!context) return;
-#ifdef ECH_KERNEL_CPU
+#ifdef ECH_HAS_ONEDNN
     ech_cpu_library_destroy(context->library);
 #endif
     ech_kernel_context_destroy(context->inner);

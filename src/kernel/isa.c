@@ -12,7 +12,7 @@
 #ifdef ECH_KERNEL_X86
 #include <cpuid.h>
 #endif
-#ifdef ECH_KERNEL_CPU
+#ifdef ECH_HAS_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 #endif
 
@@ -103,7 +103,7 @@ static void follow(const char *wanted)
 /* To be called before the library's first product, which fixes its instruction set. */
 static void limit_library(void)
 {
-#ifdef ECH_KERNEL_X86
+#if defined(ECH_KERNEL_X86) && defined(ECH_HAS_ONEDNN)
     static const dnnl_cpu_isa_t most[] = {[ECH_ISA_PORTABLE] = dnnl_cpu_isa_sse41,
                                           [ECH_ISA_AVX2] = dnnl_cpu_isa_avx2,
                                           [ECH_ISA_AVX512] = dnnl_cpu_isa_avx512_core_vnni};

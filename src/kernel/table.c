@@ -3,7 +3,6 @@
  * The tables of kernels: the reference per dtype, and per instruction set the reference overridden by fast
  * versions.
  */
-#include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +10,10 @@
 #include "device/device.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/rows.h"
-#ifdef ECH_KERNEL_CPU
+#ifdef ECH_HAS_BLAS
+#include <cblas.h>
+#endif
+#ifdef ECH_HAS_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 #endif
@@ -245,20 +247,35 @@ size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, co
     return scratch ? scratch(kernels->dtype, threads, dims) : 0;
 }
 
+/* Who multiplies in fp32 and narrower types. */
+static void describe_products(char *out, size_t n)
+{
+#if defined(ECH_HAS_ONEDNN)
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(out, n, "oneDNN %d.%d.%d (%s)", version->major, version->minor, version->patch,
+             dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()));
+#elif defined(ECH_KERNEL_CPU)
+    snprintf(out, n, "tiles of this program's own (built without oneDNN)");
+#else
+    snprintf(out, n, "the reference on one thread");
+#endif
+}
+
 const char *ech_kernels_describe(void)
 {
-    static _Thread_local char text[160];
+    static _Thread_local char text[256];
+    char products[96];
     ech_isa isa = ECH_ISA_PORTABLE;
     bool decided = ech_isa_decide(&isa) == ECH_OK;
     ECH_ASSERT(decided);
-#ifdef ECH_KERNEL_CPU
-    const dnnl_version_t *version = dnnl_version();
-    snprintf(text, sizeof text, "%s, fp32 products by oneDNN %d.%d.%d (%s), fp64 by OpenBLAS (%s)",
-             ech_isa_name(isa), version->major, version->minor, version->patch,
-             dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()), openblas_get_corename());
+    describe_products(products, sizeof products);
+#ifdef ECH_HAS_BLAS
+    snprintf(text, sizeof text, "%s, fp32 products by %s, fp64 by OpenBLAS (%s)", ech_isa_name(isa),
+             products, openblas_get_corename());
 #else
-    snprintf(text, sizeof text, "reference kernels on one thread, fp64 products by OpenBLAS (%s)",
-             openblas_get_corename());
+    snprintf(text, sizeof text,
+             "%s, fp32 products by %s, fp64 by the reference (built without OpenBLAS)",
+             ech_isa_name(isa), products);
 #endif
     return text;
 }

@@ -25,8 +25,17 @@ static void test_backends(void **state)
     assert_string_equal(ech_comm_names(), "local mpi nccl");
     assert_null(ech_comm_find("gloo"));
     const ech_comm_backend *local = ech_comm_find("local");
-    assert_non_null(ech_comm_find("mpi"));
-    assert_non_null(strchr(ech_mpi_launcher(), '/'));
+    assert_null(ech_comm_lacks(ECH_COMM_local));
+    assert_string_equal(ech_comm_version(ECH_COMM_local), "local");
+    assert_null(ech_comm_launcher(ECH_COMM_local));
+    if (ech_comm_find("mpi")) {
+        assert_null(ech_comm_lacks(ECH_COMM_mpi));
+        assert_non_null(strchr(ech_comm_launcher(ECH_COMM_mpi), '/'));
+    } else {
+        assert_null(ech_comm_of_kind(ECH_COMM_mpi));
+        assert_non_null(
+            strstr(ech_comm_lacks(ECH_COMM_mpi), "without MPI; say parallel.comm=local"));
+    }
     ech_log_set_quiet(true);
     ech_comm *none[1];
     assert_int_equal(ech_comm_open(local, 0, 1, none), ECH_EUSAGE);

@@ -229,7 +229,8 @@ static void test_refusals(void **state)
     (void)state;
     assert_int_equal(ranks_run(2, deadline, refuse, NULL, NULL), ECH_OK);
     assert_false(ech_reduction_supported(ech_comm_find("local"), ECH_REDUCTION_LIBRARY));
-    assert_true(ech_reduction_supported(ech_comm_find("mpi"), ECH_REDUCTION_LIBRARY));
+    const ech_comm_backend *mpi = ech_comm_find("mpi"); /* NULL: this build lacks it */
+    if (mpi) assert_true(ech_reduction_supported(mpi, ECH_REDUCTION_LIBRARY));
 }
 
 static void test_names(void **state)

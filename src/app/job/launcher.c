@@ -99,8 +99,8 @@ ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out)
     char program[PATH_MAX];
     if (!ech_rank_process_program("/proc/self/exe", program, sizeof program))
         ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
-    ech_launch launch = {.version = ech_mpi_version(),
-                         .launcher = by_launcher ? ech_mpi_launcher() : NULL,
+    ech_launch launch = {.version = by_launcher ? ech_comm_version(ECH_COMM_mpi) : "",
+                         .launcher = by_launcher ? ech_comm_launcher(ECH_COMM_mpi) : NULL,
                          .program = program,
                          .ranks = ranks,
                          .cores = ech_device_find("cpu")->cores(),

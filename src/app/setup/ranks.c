@@ -66,6 +66,7 @@ ech_status ech_run_ranks(ech_comm_kind kind, int ranks, double deadline, ech_ran
                          void *context)
 {
     const ech_comm_backend *backend = ech_comm_of_kind(kind);
+    if (!backend) ECH_FAIL(ECH_EUSAGE, "%s", ech_comm_lacks(kind));
     ECH_FREED ech_comm **comms = ech_calloc((size_t)(ranks > 0 ? ranks : 1), sizeof *comms);
     ECH_TRY(ech_comm_open(backend, ranks, deadline, comms));
     return ranks > 0 ? run_threads(comms, ranks, main, context) : run_rank(comms[0], main, context);

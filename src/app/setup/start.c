@@ -237,6 +237,8 @@ ech_status ech_start_ranks(const ech_start *start, int *code)
     bool is_launched = ech_launched_here(&launched);
     bool is_local = has_threads(config);
     int ranks = start->run->arguments->ranks;
+    const char *lacks = ech_comm_lacks((ech_comm_kind)config->parallel.comm);
+    if (lacks) return ech_config_complain(config, "parallel.comm", "%s", lacks);
     if (is_launched && (start->restarts || !is_local || launched.size > 1))
         return run_launched(start, &launched);
     if (is_local) ECH_TRY(ech_run_ranks_of(config, ranks, &ranks));

@@ -33,6 +33,7 @@ typedef uint16_t ech_real;
 typedef float ech_real;
 #endif
 
+#ifdef ECH_HAS_ONEDNN
 /* Compiled once, as only oneDNN computes: row matmul of fp32, and the library_product of ech_kernels, for benchmarks.
  * ech_cpu_library_multiplies is the row for bf16 on machines with products of its pairs; false: not done, as the
  * library has no fast one: of rows with gaps those that are not made in parts, and those without elements to sum. */
@@ -46,13 +47,18 @@ bool ech_cpu_library_multiplies(ech_kernel_context *context, const ech_tensor *a
 size_t ech_cpu_library_scratch(ech_dtype dtype, int threads, const int64_t *dims);
 void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                              bool b_transposed, const ech_tensor *c);
-
-#ifdef ECH_REAL_16
-#define ECH_CPU_MATMUL         ECH_CPU(matmul)
-#define ECH_CPU_SCRATCH_MATMUL ECH_CPU(scratch_matmul)
+#define ECH_CPU_LIBRARY_PRODUCT ech_cpu_library_product
 #else
+#define ECH_CPU_LIBRARY_PRODUCT NULL
+#endif
+
+/* Row matmul of fp32 is the library's where the build has it; every other is made of tiles (tiled.c). */
+#if defined(ECH_HAS_ONEDNN) && !defined(ECH_REAL_16)
 #define ECH_CPU_MATMUL         ech_cpu_matmul
 #define ECH_CPU_SCRATCH_MATMUL ech_cpu_scratch_matmul
+#else
+#define ECH_CPU_MATMUL         ECH_CPU(matmul)
+#define ECH_CPU_SCRATCH_MATMUL ECH_CPU(scratch_matmul)
 #endif
 
 #ifdef ECH_ISA

@@ -56,7 +56,7 @@ const ech_kernels ECH_CPU(kernels) = {
     .dtype = ECH_REAL,
     .multiply_adds = multiply_adds,
     .triad = triad,
-    .library_product = ech_cpu_library_product,
+    .library_product = ECH_CPU_LIBRARY_PRODUCT,
 #define X(op, function, scratch_function) .op = function, .scratch[ECH_OP_##op] = scratch_function,
 #include "kernel/cpu/rows.def"
 #undef X

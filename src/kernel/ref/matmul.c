@@ -4,7 +4,7 @@
  */
 #include "kernel/ref/real.h"
 
-#ifdef ECH_REAL_F64
+#if defined(ECH_REAL_F64) && defined(ECH_HAS_BLAS)
 #include <cblas.h>
 #include <string.h>
 

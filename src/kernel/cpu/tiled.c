@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products in tiles: of 16-bit types, where oneDNN has no fast one of the type or shape, and of all types in builds without
+ * it. For each tile of c blocks of both operands are widened and multiplied in fp32, and the sum is rounded once. Tiles do
+ * not depend on the number of threads, and neither do results.
+ */
+#include <omp.h>
+#ifdef ECH_HAS_ONEDNN
+#include <oneapi/dnnl/dnnl.h>
+#endif
+
+#include "kernel/cpu/rows.h"
+#ifndef ECH_HAS_ONEDNN
+#undef ECH_PAIRS /* blocks are of fp32 */
+#endif
+#include "kernel/cpu/part.h"
+#include "kernel/cpu/tile.h"
+#include "kernel/shape.h"
+
+/* Sizes of tiles of c, and of the blocks of K. A widened number takes part in so many products that its widening does
+ * not count; all three blocks fit in a core's second cache. */
+enum { ROWS = 128, COLUMNS = 256, DEPTH = 256 };
+
+typedef struct product {
+    const ech_tensor *a, *b, *bias, *add, *c;
+    bool a_transposed, b_transposed;
+    int64_t M, N, K;
+} product;
+
+/* The sides of a tile and of its blocks, and the numbers between rows of sums: columns, rounded up. */
+typedef struct sides {
+    int64_t rows, columns, depth, stride;
+} sides;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows [row, row + rows) and columns [column, column + columns) of x as a matrix of `stride` columns; others are 0. */
+static void widen(const ech_tensor *x, int64_t row, int64_t rows, int64_t column, int64_t columns,
+                  int64_t stride, float *to)
+{
+    for (int64_t r = 0; r < rows; r++, to += stride) {
+        ech_widen((const ech_real *)x->data + (row + r) * x->stride[0] + column, columns, to);
+        for (int64_t i = columns; i < stride; i++) to[i] = 0;
+    }
+}
+
+#ifdef ECH_HAS_ONEDNN
+enum { PAD_ROWS = 0, PAD_COLUMNS = 0 };
+
+static sides sides_of(int64_t rows, int64_t columns, int64_t depth)
+{
+    return (sides){rows, columns, depth, columns};
+}
+
+/* sum = or += the product of two blocks. Inside of a parallel region sgemm takes the calling thread alone. */
+static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, float *a,
+                            float *b, float *sum)
+{
+    if (p->a_transposed)
+        widen(p->a, k, s.depth, m, s.rows, s.rows, a);
+    else
+        widen(p->a, m, s.rows, k, s.depth, s.depth, a);
+    if (p->b_transposed)
+        widen(p->b, n, s.columns, k, s.depth, s.depth, b);
+    else
+        widen(p->b, k, s.depth, n, s.columns, s.columns, b);
+    dnnl_status_t status =
+        dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', s.rows, s.columns,
+                   s.depth, 1.0F, a, p->a_transposed ? s.rows : s.depth, b,
+                   p->b_transposed ? s.depth : s.columns, k > 0 ? 1.0F : 0.0F, sum, s.columns);
+    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+}
+#else
+/* What registers hold (ech_tile_block) divides a tile's sides, which are rounded up with zeros: by so much at most, in all
+ * instruction sets alike, so that scratch sizes are equal. PANEL: columns of b that follow each other. */
+enum { PAD_ROWS = 8, PAD_COLUMNS = 32, PANEL = ECH_TILE_VECTORS * ECH_WIDE };
+
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+static sides sides_of(int64_t rows, int64_t columns, int64_t depth)
+{
+    return (sides){rows, columns, depth, round_up(columns, PANEL)};
+}
+
+/* (depth, PANEL) of each panel. */
+static void widen_panels(const product *p, int64_t n, int64_t k, sides s, float *to)
+{
+    for (int64_t i = 0; i < s.columns; i += PANEL, to += s.depth * PANEL) {
+        int64_t columns = least(s.columns - i, PANEL);
+        if (!p->b_transposed) {
+            widen(p->b, k, s.depth, n + i, columns, PANEL, to);
+            continue;
+        }
+        const ech_real *from = (const ech_real *)p->b->data + (n + i) * p->b->stride[0] + k;
+        for (int64_t d = 0; d < s.depth; d++)
+            for (int64_t c = 0; c < PANEL; c++)
+                to[d * PANEL + c] = c < columns ? ech_value(from[c * p->b->stride[0] + d]) : 0;
+    }
+}
+
+static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, float *a,
+                            float *b, float *sum)
+{
+    const ech_interval all = {0, s.depth}, panel = {0, PANEL};
+    int64_t rows = round_up(s.rows, ECH_TILE_ROWS);
+    ech_factor by = {a, s.depth, 1};
+    if (p->a_transposed) {
+        widen(p->a, k, s.depth, m, s.rows, rows, a);
+        by = (ech_factor){a, 1, rows};
+    } else {
+        widen(p->a, m, s.rows, k, s.depth, s.depth, a);
+        memset(a + s.rows * s.depth, 0, (size_t)((rows - s.rows) * s.depth) * sizeof *a);
+    }
+    widen_panels(p, n, k, s, b);
+    for (int64_t i = 0; i < s.stride; i += PANEL, b += s.depth * PANEL)
+        for (int64_t r = 0; r < rows; r += ECH_TILE_ROWS)
+            ech_tile_columns(panel, all, (ech_factor){by.x + r * by.row, by.row, by.column}, b,
+                             PANEL, k > 0, NULL, 1.0F, sum + r * s.stride + i, s.stride);
+}
+#endif
+
+static int64_t floats_of_thread(int64_t M, int64_t N, int64_t K)
+{
+    int64_t rows = least(M, ROWS) + PAD_ROWS, columns = least(N, COLUMNS) + PAD_COLUMNS;
+    return rows * columns + (rows + columns) * least(K, DEPTH);
+}
+
+/* Row m of c from column n on: sum + bias + add. */
+static void store_row(const product *p, int64_t m, int64_t n, int64_t columns, const float *sum)
+{
+    const ech_tensor *c = p->c, *add = p->add;
+    void *to = ech_either_at(c, m * c->stride[0] + n);
+    const void *more = add ? ech_either_at(add, m * add->stride[0] + n) : NULL;
+    const float *bias = p->bias ? (const float *)p->bias->data + n : NULL;
+    bool wide = ech_is_wide(c), wide_add = add && ech_is_wide(add);
+    int64_t i = 0;
+    for (; i + ECH_WIDE <= columns; i += ECH_WIDE) {
+        ech_wide x = ech_wide_load(sum + i);
+        if (bias) x += ech_wide_load(bias + i);
+        if (more) x += ech_either_load(wide_add, more, i);
+        ech_either_store(wide, to, i, x);
+    }
+    for (; i < columns; i++) {
+        float x = sum[i] + (bias ? bias[i] : 0.0F);
+        if (more) x += ech_either_value(wide_add, more, i);
+        ech_either_stored(wide, to, i, x);
+    }
+}
+
+static void multiply_tile(const product *p, int64_t m, int64_t n, float *memory)
+{
+    sides s = sides_of(least(p->M - m, ROWS), least(p->N - n, COLUMNS), least(p->K, DEPTH));
+    float *sum = memory, *a = sum + (s.rows + PAD_ROWS) * s.stride,
+          *b = a + (s.rows + PAD_ROWS) * s.depth;
+    for (int64_t i = 0; p->K == 0 && i < s.rows * s.stride; i++) sum[i] = 0;
+    for (int64_t k = 0; k < p->K; k += DEPTH) {
+        s.depth = least(p->K - k, DEPTH);
+        multiply_blocks(p, m, n, k, s, a, b, sum);
+    }
+    for (int64_t r = 0; r < s.rows; r++) store_row(p, m + r, n, s.columns, sum + r * s.stride);
+}
+
+static size_t tile_bytes(int threads, int64_t M, int64_t N, int64_t K)
+{
+    return (size_t)(threads * floats_of_thread(M, N, K)) * sizeof(float);
+}
+
+static void multiply_tiles(const ech_kernel_context *context, const product *p)
+{
+    float *memory = ech_scratch(context, tile_bytes(context->threads, p->M, p->N, p->K));
+    int64_t across = (p->N + COLUMNS - 1) / COLUMNS, down = (p->M + ROWS - 1) / ROWS;
+    int64_t room = floats_of_thread(p->M, p->N, p->K);
+#pragma omp parallel for num_threads(context->threads) schedule(dynamic)
+    for (int64_t tile = 0; tile < across * down; tile++)
+        multiply_tile(p, tile / across * ROWS, tile % across * COLUMNS,
+                      memory + omp_get_thread_num() * room);
+}
+
+void ECH_CPU(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                     const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                     const ech_tensor *add, const ech_tensor *c)
+{
+    int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
+    const ech_tensor op_a = ech_shape_transposed(a, a_transposed);
+    const ech_tensor op_b = ech_shape_transposed(b, b_transposed);
+    ECH_SHAPES(matmul, ECH_REAL, &op_a, &op_b, bias, add, c);
+    if (M == 0 || N == 0) return;
+#if defined(ECH_PAIRS) && defined(ECH_HAS_ONEDNN)
+    if (ech_cpu_library_multiplies(context, a, a_transposed, b, b_transposed, bias, add, c)) return;
+#endif
+    const product p = {a, b, bias, add, c, a_transposed, b_transposed, M, N, K};
+    multiply_tiles(context, &p);
+}
+
+/* dims: M, N, K, a_transposed, b_transposed, has_bias, has_add. */
+size_t ECH_CPU(scratch_matmul)(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    size_t bytes = tile_bytes(threads, dims[0], dims[1], dims[2]);
+#if defined(ECH_PAIRS) && defined(ECH_HAS_ONEDNN)
+    size_t library = ech_cpu_library_scratch(dtype, threads, dims);
+    if (library > bytes) bytes = library;
+#endif
+    return bytes;
+}
