@@ -187,14 +187,15 @@ static bool is_reached(const ech_exec *exec, int step)
     return exec->device->query(exec->events.ends[step], &reached) != ECH_OK || reached;
 }
 
-/* Puts on the board the step at which the compute queue is. True: it has moved. */
+/* Puts on the board the step at which the compute queue is: where it stays if the device fails. True: it has moved. */
 static bool show_position(ech_exec *exec)
 {
     const ech_list *list = exec->list;
     size_t *at = &exec->events.shown, before = *at;
-    while (*at < exec->events.put &&
-           (list->step.at[*at].lane != ECH_LANE_COMPUTE || is_reached(exec, (int)*at)))
-        ++*at;
+    for (bool reached = true; *at < exec->events.put; ++*at) {
+        if (list->step.at[*at].lane != ECH_LANE_COMPUTE) continue;
+        if (exec->device->query(exec->events.ends[*at], &reached) != ECH_OK || !reached) break;
+    }
     if (*at < exec->events.put) ech_exec_show_position(exec, &list->step.at[*at]);
     return *at > before;
 }
@@ -251,12 +252,24 @@ static int find_peers(const ech_exec *exec, const ech_step *step, int *peers)
     return left;
 }
 
+/* The device has said what has failed; this is where. */
+static ech_status tell_fault(const ech_exec *exec)
+{
+    const ech_list *list = exec->list;
+    size_t at = exec->events.shown < exec->events.put ? exec->events.shown : list->step.n - 1;
+    ECH_FAIL(ECH_EIO,
+             "the device %s fails in the list \"%s\" of step %lld; the last step known to have "
+             "begun is %s",
+             exec->device->name, ech_list_name(list->kind), (long long)exec->step,
+             exec->where[list->kind][at]);
+}
+
 /* Waits until the compute queue has got to the event. Past the deadline without any progress there the run fails. */
 static ech_status wait_for(ech_exec *exec, ech_event *event)
 {
     double progress_at = ech_clock_now(), looked_at = progress_at;
     for (bool reached = false;;) {
-        ECH_TRY(exec->device->query(event, &reached));
+        if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
         if (reached) break;
         double now = ech_clock_now();
         progress_at += ech_clock_take_gap(&looked_at, now);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A device that hangs: work of rank 1 that never ends. No rank waits for a message then, since all has been put; the
- * deadline ends the run all the same, and the blame is on rank 1, whichever rank comes to it first.
+ * deadline ends the run all the same, and the blame is on rank 1, whichever rank comes to it first. And a device that
+ * fails: its rank says in which list and at which step, and the others end at the deadline.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "app/fixture.h"
 #include "comm/nccl_opened.h"
@@ -42,9 +44,28 @@ static void never_end(void *argument)
     await_all();
 }
 
+/* Or it fails: from then on nothing is known of its events. */
+static bool fails;
+static _Atomic bool is_broken;
+static _Thread_local bool breaks; /* the rank's */
+
+static void be_broken(void *argument)
+{
+    (void)argument;
+    is_broken = true;
+    await_all();
+}
+
+static ech_status query(ech_event *event, bool *reached)
+{
+    if (breaks && is_broken) ECH_FAIL(ECH_EIO, "it is broken");
+    return queued->query(event, reached);
+}
+
 static void hanging_record(ech_event *event, ech_queue *queue)
 {
-    if (steps_left > 0 && --steps_left == 0) queued->call(queue, never_end, &(char){0}, 1);
+    if (steps_left > 0 && --steps_left == 0)
+        queued->call(queue, fails ? be_broken : never_end, &(char){0}, 1);
     queued->record(event, queue);
 }
 
@@ -59,6 +80,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     int rank = ech_comm_rank(comm);
     ech_device device = *queued;
     device.record = hanging_record;
+    device.query = query;
     ech_session s = {0};
     ech_corpus *corpus;
     ech_loader *loader;
@@ -70,14 +92,17 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     ECH_TRY(ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader));
     ECH_TRY(ech_exec_run(s.exec, ECH_LIST_INIT, 0));
     steps_left = rank == HUNG % hang.ranks ? STEPS_BEFORE : 0;
+    breaks = steps_left > 0;
     out->status[rank] = ech_exec_run(s.exec, ECH_LIST_TRAIN, 0);
     if (out->status[rank] != ECH_OK)
         snprintf(out->why[rank], sizeof out->why[rank], "%s", ech_last_error());
+    if (fails && out->status[rank] == ECH_EIO) ech_comm_abort(comm); /* as a rank's end does */
     pthread_mutex_lock(&hang.lock);
     hang.failed++;
     pthread_cond_broadcast(&hang.changed);
     pthread_mutex_unlock(&hang.lock);
     await_all();
+    breaks = false;
     /* It ends, so that nothing is kept. */
     ech_status again = ech_exec_run(s.exec, ECH_LIST_TRAIN, 0);
     ech_exec_destroy(s.exec);
@@ -87,18 +112,39 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     return again;
 }
 
-static void check(const char *words, int ranks)
+static outcome run(const char *words, int ranks)
 {
-    char all[400], blame[40];
+    char all[400];
     outcome out;
     memset(&out, 0, sizeof out);
     hang.failed = 0;
     hang.ranks = ranks;
+    is_broken = false;
     snprintf(all, sizeof all, "%s parallel.device=queued parallel.deadline=0.5", words);
-    snprintf(blame, sizeof blame, "held up by rank %d: ", HUNG % ranks);
     ech_config *config = fixture_config("gpt2", all);
     assert_int_not_equal(fixture_run(config, ranks, run_rank, &out), ECH_OK);
     ech_config_destroy(config);
+    return out;
+}
+
+static void check_fault(const char *words, int ranks)
+{
+    fails = true;
+    outcome out = run(words, ranks);
+    fails = false;
+    const char *why = out.why[HUNG % ranks];
+    for (int r = 0; r < ranks; r++)
+        assert_int_equal(out.status[r], r == HUNG % ranks ? ECH_EIO : ECH_EABORTED);
+    assert_non_null(strstr(why, "the device queued fails in the list \"train\" of step 0; the last "
+                                "step known to have begun is "));
+    assert_true(strlen(strstr(why, "begun is ")) > strlen("begun is "));
+}
+
+static void check(const char *words, int ranks)
+{
+    char blame[40];
+    snprintf(blame, sizeof blame, "held up by rank %d: ", HUNG % ranks);
+    outcome out = run(words, ranks);
     int reports = 0;
     for (int r = 0; r < ranks; r++) {
         assert_true(out.status[r] == ECH_ECOMM || out.status[r] == ECH_EABORTED);
@@ -119,6 +165,14 @@ static void test_a_device_that_hangs_is_ended(void **state)
     check("parallel.pipeline=2", 2);
     check("parallel.data=2", 2);
     check("parallel.tensor=2 model.vocab_size=264", 2);
+}
+
+static void test_a_device_that_fails_says_where(void **state)
+{
+    (void)state;
+    check_fault("", 1);
+    check_fault("parallel.pipeline=2", 2);
+    check_fault("parallel.data=2", 2);
 }
 
 /* What the other rank's device waits for ends by aborting NCCL's communicators. */
@@ -143,6 +197,7 @@ int main(void)
 {
     queued = ech_device_find("queued");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_device_that_hangs_is_ended),
+                                       cmocka_unit_test(test_a_device_that_fails_says_where),
                                        cmocka_unit_test(test_nccl_is_aborted)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }
