@@ -27,9 +27,21 @@ static void test_no_threads(void **state)
     assert_true(fpclassify(ech_stream_bytes(0)) == FP_ZERO);
 }
 
+/* Of a device with queues: by its rows and events. */
+static void test_queues(void **state)
+{
+    (void)state;
+    const ech_device *queued = ech_device_find("queued");
+    double flops = ech_device_flops(queued, ECH_F32, 64), bytes = ech_device_bytes(queued, 1);
+    assert_true(isfinite(flops) && flops > 0);
+    assert_true(isfinite(bytes) && bytes > 0);
+    assert_true(ech_device_flops(queued, ECH_BF16, 64) > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_threads),
-                                       cmocka_unit_test(test_no_threads)};
+                                       cmocka_unit_test(test_no_threads),
+                                       cmocka_unit_test(test_queues)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,6 +125,102 @@ double ech_stream_bytes(int threads)
     return best;
 }
 
+/* ---- rates of a device that has queues ---- */
+
+enum { CALLS = 10, OPERANDS = 3 };
+
+/* A row's call on three tensors of memory. */
+typedef void (*timed_call)(const ech_kernels *kernels, ech_kernel_context *context,
+                           const ech_tensor *t);
+
+static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *t)
+{
+    kernels->matmul(context, &t[0], false, &t[1], true, NULL, NULL, &t[2]);
+}
+
+static void call_add(const ech_kernels *kernels, ech_kernel_context *context, const ech_tensor *t)
+{
+    kernels->add(context, &t[0], &t[1], &t[2]);
+}
+
+/* Seconds of a call, the least of some tries of CALLS each. */
+static ech_status time_on_queue(const ech_kernels *kernels, ech_kernel_context *context,
+                                const ech_tensor *t, timed_call call, ech_event *const between[2],
+                                double *seconds)
+{
+    const ech_device *device = context->device;
+    const ech_random_key key = {.seed = 1};
+    for (int i = 0; i < OPERANDS; i++) kernels->fill_normal(context, &t[i], key, 0, 0, 1);
+    call(kernels, context, t); /* opens libraries, chooses an algorithm */
+    *seconds = INFINITY;
+    for (int n = 0; n < TRIES; n++) {
+        device->record(between[0], context->queue);
+        for (int c = 0; c < CALLS; c++) call(kernels, context, t);
+        device->record(between[1], context->queue);
+        ECH_TRY(device->synchronize(between[1]));
+        *seconds = fmin(*seconds, device->elapsed(between[0], between[1]) / CALLS);
+    }
+    return ECH_OK;
+}
+
+static ech_status time_in_memory(const ech_kernels *kernels, ech_kernel_context *context,
+                                 int64_t rows, int64_t columns, timed_call call, double *seconds)
+{
+    const ech_device *device = context->device;
+    size_t each = (size_t)(rows * columns) * ech_dtype_bytes(kernels->dtype);
+    size_t bytes = OPERANDS * each + context->scratch_bytes;
+    ech_event *between[2] = {0};
+    ech_tensor t[OPERANDS];
+    void *memory = NULL;
+    ech_status status = device->alloc(bytes, &memory);
+    for (int e = 0; e < 2 && status == ECH_OK; e++) status = device->event_create(&between[e]);
+    for (int i = 0; i < OPERANDS; i++)
+        t[i] = ech_tensor_2d((char *)memory + (size_t)i * each, kernels->dtype, rows, columns);
+    context->scratch = (char *)memory + OPERANDS * each;
+    if (status == ECH_OK) status = time_on_queue(kernels, context, t, call, between, seconds);
+    if (status == ECH_OK) status = ech_device_settle(device, context->queue);
+    for (int e = 0; e < 2; e++) device->event_destroy(between[e]);
+    if (memory) device->release(memory, bytes);
+    return status;
+}
+
+/* Seconds of a call; 0: see ech_device_flops. */
+static double time_on_device(const ech_device *device, ech_dtype dtype, ech_op op, int64_t rows,
+                             int64_t columns, timed_call call)
+{
+    const ech_kernels *kernels = ech_kernels_on(device->name, dtype);
+    const int64_t dims[] = {rows, rows, columns, false, true, false, false};
+    ech_kernel_context *context;
+    ech_queue *queue = NULL;
+    double seconds = 0;
+    if (ech_kernel_context_create(1, &context) != ECH_OK) return 0;
+    ech_status status = device->queue_create(&queue);
+    if (status == ECH_OK) {
+        ech_kernel_context_defer(context, device, queue);
+        context->scratch_bytes = ech_kernel_scratch(kernels, op, 1, dims);
+        status = time_in_memory(kernels, context, rows, columns, call, &seconds);
+        device->queue_destroy(queue);
+    }
+    ech_kernel_context_destroy(context);
+    return status == ECH_OK ? seconds : 0;
+}
+
+double ech_device_flops(const ech_device *device, ech_dtype dtype, int64_t side)
+{
+    double seconds = time_on_device(device, dtype, ECH_OP_matmul, side, side, call_matmul);
+    return seconds > 0 ? 2.0 * (double)(side * side * side) / seconds : 0;
+}
+
+double ech_device_bytes(const ech_device *device, int64_t mib)
+{
+    int64_t columns = ((int64_t)1 << 20) / (int64_t)sizeof(float);
+    double seconds = time_on_device(device, ECH_F32, ECH_OP_add, mib, columns, call_add);
+    return seconds > 0 ? OPERANDS * (double)(mib << 20) / seconds : 0;
+}
+
+/* ---- the processor ---- */
+
 /* Of tries of many lengths: a short one loses no core, a long one's threads have been given a core each. */
 static ech_status measure_flops(ech_dtype dtype, int threads, double seconds, double *flops)
 {

@@ -5,6 +5,7 @@
 #ifndef ECH_APP_BENCH_MACHINE_H
 #define ECH_APP_BENCH_MACHINE_H
 
+#include "device/device.h"
 #include "kernel/kernel.h"
 
 /* FLOP/s of the fastest of a few matrix products of the processor with `threads` threads: the denominator of mfu. */
@@ -15,5 +16,10 @@ double ech_peak_flops(ech_dtype dtype, int threads);
  * The better of a[i] = b[i] + s c[i], counted as STREAM does (without the read of a[i]'s cache line before the write),
  * and a[i] = a[i] + s c[i], the pattern of optimizers. */
 double ech_stream_bytes(int threads);
+
+/* The same rates of a device by its own kernels and clock, of square products of `side` rows and of sums of two tensors of as many
+ * MiB: for a device that is not immediate. 0: memory was not to be had, or the device fails. */
+double ech_device_flops(const ech_device *device, ech_dtype dtype, int64_t side);
+double ech_device_bytes(const ech_device *device, int64_t mib);
 
 #endif

@@ -13,6 +13,7 @@
 #include "app/train/trainer.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "device/card.h"
 #include "schedule/calendar.h"
 
 /* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. */
@@ -179,17 +180,32 @@ static bool is_far(const ech_trainer *t)
     return !near;
 }
 
+/* FLOP/s of all ranks, the denominator of mfu: measured on the processor, of a GPU by its card's data sheet, 0 if there is none. */
+static double peak_of(const ech_trainer *t)
+{
+    const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));
+    ech_dtype dtype = t->design->kernels->dtype;
+    double own = 0, world = t->design->world;
+    if (ech_device_is_processor(device))
+        own = ech_peak_flops(dtype, (int)t->config->parallel.threads);
+    else if (dtype != ECH_F64)
+        own = ech_card_flops(ech_device_describe(device->name), dtype != ECH_F32);
+    return own * world /
+           (ech_device_is_processor(device)
+                ? 1
+                : ech_device_sharers(device, ech_comm_local_size(t->comm)));
+}
+
 static ech_status open_progress(ech_trainer *t, const char *axes)
 {
     ECH_FREED_TEXT yaml = {0};
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
     ech_config_print(t->config, &yaml);
-    double peak = ech_peak_flops(t->design->kernels->dtype, (int)t->config->parallel.threads);
     ech_progress_setup setup = {.directory = t->config->log.directory,
                                 .steps = t->config->training.steps,
                                 .first_step = t->step,
                                 .every = t->config->log.every,
-                                .peak_flops = peak * t->design->world,
+                                .peak_flops = peak_of(t),
                                 .ranks = t->design->world,
                                 .layout = axes,
                                 .run_yaml = yaml.at,

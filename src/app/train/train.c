@@ -23,16 +23,24 @@ static void switch_to(ech_trainer *t, ech_activity activity)
     if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
+enum {
+    GPU_SIDE = 8192,
+    GPU_MIB = 256
+}; /* of what keeps a GPU busy, and is far larger than its caches */
+
 /* Measures this machine, all ranks at once: those of one machine share its memory, and its clock rates. */
 static ech_status begin_step_profile(ech_trainer *t)
 {
     int threads = (int)t->config->parallel.threads;
     ech_dtype dtype = t->design->kernels->dtype;
+    const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));
+    bool is_cpu = ech_device_is_processor(device);
     ech_group *world = ech_exec_world(t->session.exec);
     ECH_TRY(ech_group_barrier(world));
-    ech_machine_rates rates = {.flops = ech_peak_flops(dtype, threads)};
+    ech_machine_rates rates = {.flops = is_cpu ? ech_peak_flops(dtype, threads)
+                                               : ech_device_flops(device, dtype, GPU_SIDE)};
     ECH_TRY(ech_group_barrier(world));
-    rates.bytes = ech_stream_bytes(threads);
+    rates.bytes = is_cpu ? ech_stream_bytes(threads) : ech_device_bytes(device, GPU_MIB);
     ECH_TRY(ech_group_barrier(world));
     t->step_profile = ech_step_profile_create(t->session.plan, rates);
     return ECH_OK;
