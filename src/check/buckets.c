@@ -2,8 +2,8 @@
  *
  * Checks gradients: each parameter of the rank's blocks is in one bucket, and in every turn each bucket is written by all
  * its writers, and then goes its way (bucket_stages.def): every stage in which it takes part comes once, in order, and
- * knows that the one before has ended. Who writes is asked of the model, and of the accesses where the list has them; in
- * which stages a bucket takes part, of layout, model and what the optimizer declares.
+ * knows that the one before has ended. Who writes is asked of the model, and of the accesses where the list has them: a
+ * step accesses the gradients that it writes, and one that works on a bucket's gradients these and no others. In which stages a bucket takes part, of layout, model and what the optimizer declares.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,9 @@ typedef struct bucket_state {
     ech_bucket_way way;  /* counted here, from layout and model */
     ech_bucket_place at; /* how far it has come in its turn; `written` false: nowhere */
     bool written;
-    int step; /* the last that has brought it there */
-    int turn; /* that it is in: updates so far */
+    int step;     /* the last that has brought it there */
+    int turn;     /* that it is in: updates so far */
+    int accessed; /* the last step that accesses its gradients, + 1 */
 } bucket_state;
 
 typedef struct audit {
@@ -91,6 +92,32 @@ static ech_status write_bucket(audit *a, int s, int bucket)
     return ECH_OK;
 }
 
+static ech_status check_accesses(audit *a, int s)
+{
+    const ech_step *step = &a->list->step.at[s];
+    bool has_bucket = ech_step_has_bucket(step);
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &a->list->access.at[step->first_access + i];
+        int value = access->value - (int)a->plan->persistent.n;
+        if (value < 0 || a->list->value.at[value].kind != ECH_MEMORY_GRADIENTS) continue;
+        int bucket = a->list->value.at[value].index;
+        if (has_bucket && bucket != step->index)
+            return ech_list_reject(a->plan, a->list, s, "accesses gradients of bucket %d", bucket);
+        if (access->write && !has_bucket) ECH_TRY(write_bucket(a, s, bucket));
+        a->bucket[bucket].accessed = s + 1;
+    }
+    return ECH_OK;
+}
+
+/* Outlines have no accesses, nor have lists that the passes have not made. */
+static ech_status expect_access(const audit *a, int s, int bucket)
+{
+    bool known = a->plan->persistent.n && a->list->access.n;
+    if (!known || a->bucket[bucket].accessed == s + 1) return ECH_OK;
+    return ech_list_reject(a->plan, a->list, s, "does not access the gradients of bucket %d",
+                           bucket);
+}
+
 static ech_status write_by_model(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
@@ -100,20 +127,10 @@ static ech_status write_by_model(audit *a, int s)
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         const ech_block_call *call = &block->program[phase].at[c];
         for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
-            if (o->port == ECH_PORT_DPARAM)
+            if (o->port == ECH_PORT_DPARAM) {
+                ECH_TRY(expect_access(a, s, a->plan->param[o->value].bucket));
                 ECH_TRY(write_bucket(a, s, a->plan->param[o->value].bucket));
-    }
-    return ECH_OK;
-}
-
-static ech_status write_by_access(audit *a, int s)
-{
-    const ech_step *step = &a->list->step.at[s];
-    for (int i = 0; i < step->accesses && !ech_step_has_bucket(step); i++) {
-        const ech_access *access = &a->list->access.at[step->first_access + i];
-        int value = access->value - (int)a->plan->persistent.n;
-        if (access->write && value >= 0 && a->list->value.at[value].kind == ECH_MEMORY_GRADIENTS)
-            ECH_TRY(write_bucket(a, s, a->list->value.at[value].index));
+            }
     }
     return ECH_OK;
 }
@@ -166,6 +183,9 @@ static ech_status advance(audit *a, int s, bucket_state *b)
     ech_lane lane = a->list->step.at[b->step].lane;
     if (lane != step->lane && a->knows[step->lane][lane] < b->step)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(b->at));
+    /* A stash is of weights, a fold of statistics. */
+    if (next.stage != ECH_BUCKET_STASH && next.stage != ECH_BUCKET_FOLD)
+        ECH_TRY(expect_access(a, s, step->index));
     b->at = next;
     b->step = s;
     if (ech_bucket_next(&b->way, next).stage < ECH_BUCKET_STAGES) return ECH_OK;
@@ -202,8 +222,8 @@ static ech_status check_steps(audit *a)
 {
     for (int s = 0; s < (int)a->list->step.n; s++) {
         learn(a, &a->list->step.at[s]);
+        ECH_TRY(check_accesses(a, s));
         ECH_TRY(write_by_model(a, s));
-        ECH_TRY(write_by_access(a, s));
         ECH_TRY(use_bucket(a, s));
     }
     for (size_t b = 0; b < a->plan->bucket.n; b++)

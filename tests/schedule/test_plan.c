@@ -374,9 +374,18 @@ static void test_checker_finds_faults(void **state)
     list->step.at[reduce].afters = 1;
 
     int second = find(list, ECH_STEP_REDUCE_GRADS, bucket - 1);
+    ech_access *summed = &list->access.at[list->step.at[second].first_access];
     list->step.at[second].index = bucket;
+    expect_rejected(plan, "accesses gradients of bucket");
+    summed->value = plan->bucket.at[bucket].value;
     expect_rejected(plan, "comes where its bucket's norm is next");
+    summed->value = plan->bucket.at[bucket - 1].value;
     list->step.at[second].index = bucket - 1;
+
+    ech_access *normed = &list->access.at[list->step.at[norm].first_access];
+    normed->value = plan->scalars;
+    expect_rejected(plan, "does not access the gradients of bucket");
+    normed->value = plan->bucket.at[bucket].value;
 
     int *after = &list->after.at[list->step.at[norm].first_after], was = *after;
     *after = norm + 3;
