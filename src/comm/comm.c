@@ -96,6 +96,11 @@ bool ech_comm_is_over(const ech_comm *comm)
     return atomic_load(&comm->dead) || ech_board_aborted(comm->board);
 }
 
+ech_status ech_comm_check(const ech_comm *comm)
+{
+    return ech_comm_is_over(comm) ? ECH_EABORTED : ECH_OK;
+}
+
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints)
 {

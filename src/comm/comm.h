@@ -171,6 +171,9 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
  * which one has not sent what it waits for; 0: it waits for none. Puts the mark of ech_comm_set_wait. Errors: ECH_ECOMM past
  * the deadline, with a report; ECH_EABORTED. All transfers of this endpoint are cancelled then. */
 ech_status ech_comm_stalled(ech_comm *comm, const int *peers, int n, double seconds);
+/* For callers that have waited for a device. Errors: ECH_EABORTED once the job is over: what waited there for other ranks may
+ * have been ended then (under nccl), so its data are not to be used. */
+ech_status ech_comm_check(const ech_comm *comm);
 /* Waits for all n requests. Errors: ECH_ECOMM past the deadline, with a report of all ranks' positions;
  * ECH_EABORTED. On any error, also in another thread, all transfers of this endpoint are cancelled. */
 ech_status ech_comm_wait(ech_comm *comm, ech_request *requests, int n);

@@ -281,7 +281,7 @@ static ech_status wait_for(ech_exec *exec, ech_event *event)
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     if (ech_clock_now() - progress_at > report_seconds) ech_comm_set_wait(exec->comm, -1);
-    return ECH_OK;
+    return ech_comm_check(exec->comm);
 }
 
 /* The list's times, from events. */
