@@ -24,9 +24,9 @@ static void switch_to(ech_trainer *t, ech_activity activity)
 }
 
 enum {
-    GPU_SIDE = 8192,
-    GPU_MIB = 256
-}; /* of what keeps a GPU busy, and is far larger than its caches */
+    GPU_SIDE = 4096,
+    GPU_MIB = 128
+}; /* keep a GPU busy, are larger than its caches, and fit beside an arena */
 
 /* Measures this machine, all ranks at once: those of one machine share its memory, and its clock rates. */
 static ech_status begin_step_profile(ech_trainer *t)
