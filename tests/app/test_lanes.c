@@ -66,7 +66,7 @@ static int count_threads(void)
 static void digest(const ech_session *s, const ech_device *device, uint64_t *out)
 {
     for (int p = 0; p < (int)s->plan->model->param.n; p++) {
-        if (s->plan->param[p].value < 0) continue;
+        if (s->plan->param[p].bucket < 0) continue;
         ech_tensor x = ech_exec_param(s->exec, p);
         const unsigned char *at = ech_device_reach(device, x.data);
         for (size_t i = 0; i < ech_tensor_bytes(&x); i++)

@@ -142,8 +142,9 @@ static void random_uses(void **state)
     ech_random_key key = {.seed = 18};
     uint64_t word = 0;
     for (int trial = 0; trial < 2000; trial++) {
-        uses u = {.n = 1 + (int)(ech_random_word(key, word++) % MOST_USES),
-                  .resources = 1 + (int)(ech_random_word(key, word++) % MOST_RESOURCES)};
+        uses u = {0};
+        u.n = 1 + (int)(ech_random_word(key, word++) % MOST_USES);
+        u.resources = 1 + (int)(ech_random_word(key, word++) % MOST_RESOURCES);
         bool seen[MOST_RESOURCES] = {false};
         for (int i = 0; i < u.n; i++) {
             uint32_t drawn = (uint32_t)ech_random_word(key, word++);
