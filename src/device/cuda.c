@@ -175,10 +175,12 @@ static const char *describe(void)
     (void)ech_library_lacks(&ech_library_cublaslt, &path);
     (void)cudaDriverGetVersion(&driver);
     if (cudaGetDeviceProperties(&of, 0) != cudaSuccess) snprintf(of.name, sizeof of.name, "?");
-    snprintf(text, sizeof text,
-             "%d x %s (sm_%d), CUDA %d.%d, driver for CUDA %d.%d, cuBLASLt of %s", count(), of.name,
-             architecture(0), runtime / 1000, runtime % 1000 / 10, driver / 1000,
-             driver % 1000 / 10, path);
+    snprintf(
+        text, sizeof text,
+        "%d x %s (sm_%d), CUDA %d.%d, driver for CUDA %d.%d, cuBLASLt of %s; %zu MiB of each are "
+        "for driver and libraries",
+        count(), of.name, architecture(0), runtime / 1000, runtime % 1000 / 10, driver / 1000,
+        driver % 1000 / 10, path, allowance >> 20);
     return text;
 }
 

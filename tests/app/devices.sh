@@ -42,6 +42,17 @@ for device in cpu cuda queued walled auto; do
     expect 0 "parallel.device = $device" "$echelon" help keys
 done
 
+# ---- memory that the machine does not give, though the limit allows it: the table and what would help, before step 0 ----
+
+if (ulimit -v 3000000 && "$echelon" --version) >/dev/null 2>&1; then
+    expect_once 1 "cannot map [0-9.]+ GiB of memory: " bash -c 'ulimit -v 3000000 && exec "$@"' limited "$echelon" train run.yaml \
+        model.hidden_size=2048 model.num_hidden_layers=8 memory.device_limit=100GiB log.directory=large
+    also "the memory of rank 0:"
+    also "^echelon:  +optimizer +3.0 GiB"
+    also "what would help: a smaller training.micro_batch_size .*or to end what else uses this memory"
+    [ ! -e large/metrics.jsonl ] || ! grep -q loss large/metrics.jsonl || complain "a step ran without its memory"
+fi
+
 # ---- where it should compute: one line that says what is missing and what to do ----
 
 if "$echelon" plan run.yaml parallel.device=auto 2>&1 | grep -q "on cuda"; then

@@ -137,31 +137,55 @@ static ech_status refuse_host(const ech_design *design, const ech_plan *plan)
                         : "a smaller training.micro_batch_size, ");
 }
 
-/* The table line by line, then the error in one. */
-static ech_status refuse(const ech_design *design, const ech_plan *plan)
+/* Line by line. */
+static void log_memory(const ech_plan *plan)
 {
     ECH_FREED_TEXT table = {0};
-    char need[32], limit[32], *rest = NULL;
-    bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;
-    int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
+    char *rest = NULL;
     ech_print_memory(plan, &table);
     ech_log_info("the memory of rank %d:", plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
-    if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
-    if (design->in_fp64) return refuse_fp64(design);
-    return ech_config_complain(
-        design->config, "memory.device_limit",
-        "rank %d needs %s and may use %s; what would help: a smaller training.micro_batch_size "
-        "(now "
-        "%lld), a shorter data.sequence_length, more stages (parallel.pipeline), fewer or narrower "
-        "layers, %s%sor more bytes",
-        plan->rank, ech_text_from_bytes(bytes, need, sizeof need),
-        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit),
+}
+
+/* What makes a plan need less, a comma behind each. */
+static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
+{
+    bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;
+    ech_text_append(
+        out,
+        "a smaller training.micro_batch_size (now %lld), a shorter data.sequence_length, more "
+        "stages (parallel.pipeline), fewer or narrower layers, %s%s",
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
         plan->snapshots && shares_limit(design) ? "no snapshot (checkpoint.background=false), "
                                                 : "");
+}
+
+/* The table, then the error in one line. */
+static ech_status refuse(const ech_design *design, const ech_plan *plan)
+{
+    ECH_FREED_TEXT helps = {0};
+    char need[32], limit[32];
+    int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
+    log_memory(plan);
+    append_helps(design, plan, &helps);
+    if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
+    if (design->in_fp64) return refuse_fp64(design);
+    return ech_config_complain(
+        design->config, "memory.device_limit",
+        "rank %d needs %s and may use %s; what would help: %sor more bytes", plan->rank,
+        ech_text_from_bytes(bytes, need, sizeof need),
+        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit), helps.at);
+}
+
+/* The machine has less left than the limit says, as when another process uses it; the error has told how much. */
+static void explain_memory(const ech_design *design, const ech_plan *plan)
+{
+    ECH_FREED_TEXT helps = {0};
+    log_memory(plan);
+    append_helps(design, plan, &helps);
+    ech_log_info("what would help: %sor to end what else uses this memory", helps.at);
 }
 
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only, ech_plan **out)
@@ -221,7 +245,9 @@ ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool for
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
     if (device->use) device->use(ech_comm_local_rank(comm) % device->count());
     ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
-    ECH_TRY(ech_exec_create(&setup, &out->exec));
+    ech_status status = ech_exec_create(&setup, &out->exec);
+    if (status == ECH_ENOMEM) explain_memory(design, plan);
+    ECH_TRY(status);
     out->plan = plan;
     plan = NULL;
     return ECH_OK;
