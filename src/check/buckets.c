@@ -164,6 +164,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
     ech_bucket_way way = {
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
         .stashes = plan->versions > 1};
+    way.sharded = way.shared && plan->zero > 0;
     for (int round = 0; round < ECH_MAX_ROUNDS; round++)
         way.rounds = count_rounds(plan, index, round, &way.folds[round]);
     return way;
@@ -183,8 +184,9 @@ static ech_status advance(audit *a, int s, bucket_state *b)
     ech_lane lane = a->list->step.at[b->step].lane;
     if (lane != step->lane && a->knows[step->lane][lane] < b->step)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(b->at));
-    /* A stash is of weights, a fold of statistics. */
-    if (next.stage != ECH_BUCKET_STASH && next.stage != ECH_BUCKET_FOLD)
+    /* A stash and a gather are of weights, a fold of statistics. */
+    if (next.stage != ECH_BUCKET_STASH && next.stage != ECH_BUCKET_GATHER &&
+        next.stage != ECH_BUCKET_FOLD)
         ECH_TRY(expect_access(a, s, step->index));
     b->at = next;
     b->step = s;

@@ -93,12 +93,14 @@ static bool has_accesses(const shelf *v)
     return v->plan->persistent.n && v->list->access.n;
 }
 
-/* A step accesses its version of weights, STASH also the next; only UPDATE and STASH write, and only their bucket's. */
+/* A step accesses its version of weights, STASH also the next; only UPDATE, STASH and GATHER_WEIGHTS write, and only
+ * their bucket's. */
 static ech_status check_accesses(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
     bool copies = ech_step_params(step) == ECH_PARAMS_COPY;
-    bool writes = copies || ech_step_params(step) == ECH_PARAMS_UPDATE;
+    bool writes = copies || ech_step_params(step) == ECH_PARAMS_UPDATE ||
+                  ech_step_params(step) == ECH_PARAMS_GATHER;
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &v->list->access.at[step->first_access + i];
         if (access->value >= (int)v->plan->persistent.n) continue;
@@ -174,8 +176,19 @@ static ech_status update(shelf *v, int s)
     if (step->version != wanted)
         return ech_list_reject(v->plan, v->list, s, "makes version %d; the next is %d",
                                step->version, wanted);
-    set_place(v, step->index, step->version, step->version);
+    bool whole = !v->plan->bucket.at[step->index].sharded;
+    set_place(v, step->index, step->version, whole ? step->version : NOTHING);
     v->newest[step->index] = step->version;
+    return expect_access(v, s, step->index);
+}
+
+static ech_status gather(shelf *v, int s)
+{
+    const ech_step *step = &v->list->step.at[s];
+    if (step->version != v->newest[step->index])
+        return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
+                               step->version, v->newest[step->index]);
+    set_place(v, step->index, step->version, step->version);
     return expect_access(v, s, step->index);
 }
 
@@ -191,6 +204,8 @@ static ech_status check_step(shelf *v, int s)
         return stash(v, s);
     case ECH_PARAMS_UPDATE:
         return update(v, s);
+    case ECH_PARAMS_GATHER:
+        return gather(v, s);
     case ECH_PARAMS_NOTHING:
     case ECH_PARAMS_GRADIENTS:
         break;

@@ -74,10 +74,12 @@ void ech_views_create(ech_exec *exec)
     exec->state_view = ech_pool_alloc(exec->pool, plan->state.n * sizeof *exec->state_view);
     for (size_t i = 0; i < plan->state.n; i++) {
         const ech_plan_state *s = &plan->state.at[i];
+        ech_dtype dtype = ech_plan_state_dtype(plan, &s->is);
         char *data = ech_exec_at(exec, &plan->persistent.at[s->value]);
-        exec->state_view[i] = ech_exec_state_view(
-            exec, &s->is, plan->layout->sharding,
-            data + (size_t)s->first * ech_dtype_bytes(ech_plan_state_dtype(plan, &s->is)));
+        data += (size_t)s->first * ech_dtype_bytes(dtype);
+        ech_tensor view = ech_exec_state_view(exec, &s->is, plan->layout->sharding, data);
+        bool all = s->elements == ech_tensor_count(&view);
+        exec->state_view[i] = all ? view : ech_tensor_1d(data, dtype, s->elements);
     }
 }
 

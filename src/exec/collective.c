@@ -149,16 +149,27 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
 
 ECH_HANDLE_BY(COLLECTIVE, collect)
 
-/* ---- gradients ---- */
+/* ---- gradients and weights ---- */
 
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_tensor gradients =
-        ech_tensor_1d(ech_exec_address(exec, step, bucket->value), bucket->dtype, bucket->elements);
+    ech_reduction_part part = ech_step_reduction_part(step);
+    bool gathers = part == ECH_REDUCTION_GATHER;
+    int value =
+        gathers ? bucket->weights + ech_exec_weight_slot(exec, step->version) : bucket->value;
+    ech_group *group = exec->channel[step->group][step->lane];
+    ech_reduction reduction = exec->plan->reduction;
+    ech_tensor all =
+        ech_tensor_1d(ech_exec_address(exec, step, value),
+                      gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
+    char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
-    return ech_sum_begin(exec->channel[step->group][step->lane], exec->plan->reduction, &gradients,
-                         bucket->wire, scratch, out);
+    if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
+    if (part == ECH_REDUCTION_SCATTER)
+        return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own, false, scratch,
+                                     out);
+    return ech_sum_begin(group, reduction, &all, bucket->wire, scratch, out);
 }
 
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step)
@@ -174,7 +185,7 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
     do {
         if (++step == end) return NULL;
     } while (step->lane != lane);
-    bool may = step->kind == ECH_STEP_REDUCE_GRADS && !ech_exec_has_failed(exec) &&
+    bool may = ech_step_is_sum(step) && !ech_exec_has_failed(exec) &&
                ech_exec_may_begin(exec, step) && ech_queue_is_free(exec, step);
     return may ? step : NULL;
 }
@@ -196,6 +207,8 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 }
 
 ECH_HANDLE_BY(REDUCE_GRADS, reduce_gradients)
+ECH_HANDLE_BY(SCATTER_GRADS, reduce_gradients)
+ECH_HANDLE_BY(GATHER_WEIGHTS, reduce_gradients)
 
 /* ---- counts, without the messages of the thread that writes checkpoints ---- */
 
@@ -215,7 +228,15 @@ static ech_comm_count add_counts(const ech_exec *exec, ech_comm_counted kind)
 
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
 {
-    return add_counts(exec, ECH_COMM_REDUCES);
+    static const ech_comm_counted kinds[] = {ECH_COMM_REDUCES, ECH_COMM_SCATTERS, ECH_COMM_GATHERS};
+    ech_comm_count sum = {0};
+    for (int i = 0; i < 3; i++) {
+        ech_comm_count one = add_counts(exec, kinds[i]);
+        sum.calls += one.calls;
+        sum.messages += one.messages;
+        sum.bytes += one.bytes;
+    }
+    return sum;
 }
 
 int64_t ech_exec_sums_ahead(const ech_exec *exec)

@@ -166,7 +166,7 @@ ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *ou
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
 /* The same of all working memory together; after all lists equal to ech_plan_working's. */
 int64_t ech_exec_working(const ech_exec *exec);
-/* What this rank has sent so far in reductions of gradients. */
+/* What this rank has sent so far in sums of gradients over ranks, and to gather weights that were updated in shards. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 /* Of these, how many it has begun before the one before them had ended. */
 int64_t ech_exec_sums_ahead(const ech_exec *exec);

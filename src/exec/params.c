@@ -80,13 +80,13 @@ void ech_params_create(ech_exec *exec)
             ech_tensor weights = ech_exec_param_at(exec, i, v);
             ech_exec_clear_padding(exec, i, &weights);
         }
-        for (int s = 0; s < p->states; s++) {
-            ech_tensor state = ech_exec_state(exec, i, s);
-            if (ech_state_is_element_wise(&plan->state.at[p->first_state + s].is,
-                                          &plan->model->param.at[i]))
-                ech_exec_clear_padding(exec, i, &state);
-        }
     }
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        for (int s = 0; s < plan->bucket.at[b].states && plan->state.n; s++) {
+            const ech_value *states = &plan->persistent.at[plan->bucket.at[b].state[s].value];
+            exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, states), 0,
+                               (size_t)states->bytes);
+        }
 }
 
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
@@ -106,24 +106,29 @@ static ech_tensor as_heads(const ech_tensor *x)
 
 void ech_exec_round_weights(ech_exec *exec, int param, int version)
 {
-    int master = exec->plan->param[param].master;
-    if (master < 0) return;
-    ech_tensor wide = ech_exec_state(exec, param, master);
+    const ech_plan_param *p = &exec->plan->param[param];
+    if (p->master < 0) return;
+    const ech_plan_state *master = &exec->plan->state.at[p->first_state + p->master];
+    if (master->elements == 0) return;
+    ech_tensor wide = ech_exec_state(exec, param, p->master);
     ech_tensor weights = ech_exec_param_at(exec, param, version);
+    if (master->elements < p->elements)
+        weights = ech_exec_part(&weights, master->from, master->elements);
     ech_tensor from = as_heads(&wide), to = as_heads(&weights);
     exec->plan->kernels->copy(exec->context, &from, &to);
 }
 
 /* Run by run, each as a part of the whole. Padding is zero, and stays so: it has no gradient. */
-static void fill_normal(ech_exec *exec, int index, const ech_tensor *x, ech_random_key key)
+static void fill_normal(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
 {
     const ech_plan *plan = exec->plan;
     const ech_param *param = &plan->model->param.at[index];
-    ech_held held =
-        ech_layout_held(plan->layout, plan->model, plan->rank, index, ECH_HELD_WEIGHTS, NULL);
+    ech_random_key key = {.seed = (uint64_t)exec->config->training.seed,
+                          .stream = ech_random_stream((uint32_t)param->block,
+                                                      ECH_SITE_PARAMETER + (uint32_t)param->site)};
     plan->kernels->fill(exec->context, x, 0);
-    for (int b = 0; b < held.boxes; b++) {
-        ech_box_runs runs = ech_box_split(param->shape.dims, param->shape.size, &held.box[b]);
+    for (int b = 0; b < held->boxes; b++) {
+        ech_box_runs runs = ech_box_split(param->shape.dims, param->shape.size, &held->box[b]);
         for (int64_t i = 0; i < runs.count; i++) {
             ech_box_offset at = ech_box_run_at(&runs, i);
             char *data = (char *)x->data + (size_t)at.in_memory * ech_dtype_bytes(x->dtype);
@@ -133,25 +138,32 @@ static void fill_normal(ech_exec *exec, int index, const ech_tensor *x, ech_rand
     }
 }
 
+/* state -1: the weights. */
+static void init_tensor(ech_exec *exec, int index, int state)
+{
+    const ech_param *param = &exec->plan->model->param.at[index];
+    ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;
+    ech_held held = ech_plan_held(exec->plan, exec->plan->rank, index, kind, state);
+    ech_tensor x = state < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, state);
+    if (ech_tensor_count(&x) == 0) return;
+    if (param->initializer == ECH_INIT_NORMAL)
+        fill_normal(exec, index, &held, &x);
+    else
+        exec->plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
+}
+
 /* As if whole, so that it is the same under every layout. */
 static void init_param(ech_exec *exec, int index)
 {
     const ech_plan *plan = exec->plan;
-    const ech_param *param = &plan->model->param.at[index];
-    ech_random_key key = {.seed = (uint64_t)exec->config->training.seed,
-                          .stream = ech_random_stream((uint32_t)param->block,
-                                                      ECH_SITE_PARAMETER + (uint32_t)param->site)};
-    for (int s = 0; s < plan->param[index].states; s++) {
+    const ech_plan_param *p = &plan->param[index];
+    for (int s = 0; s < p->states; s++) {
         ech_tensor state = ech_exec_state(exec, index, s);
         exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0,
                            ech_tensor_bytes(&state));
     }
-    int master = plan->param[index].master;
-    ech_tensor x = master < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, master);
-    if (param->initializer == ECH_INIT_NORMAL)
-        fill_normal(exec, index, &x, key);
-    else
-        plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
+    if (p->master >= 0) init_tensor(exec, index, p->master);
+    if (p->master < 0) init_tensor(exec, index, -1);
     ech_exec_round_weights(exec, index, 0);
     for (int v = 1; v < plan->versions; v++) ech_exec_copy_weights(exec, index, 0, v);
 }
@@ -186,13 +198,13 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);
         ech_tensor gradient = ech_exec_gradient(exec, params[i]);
-        char *data = (char *)gradient.data + (size_t)first * ech_dtype_bytes(gradient.dtype);
-        ech_tensor part = ech_tensor_1d(data, gradient.dtype, own);
+        ech_tensor part = ech_exec_part(&gradient, first, own);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
                                         (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
-        if (exec->scanning)
+        bool sharded = plan->bucket.at[step->index].sharded;
+        if (exec->scanning && (own || !sharded))
             ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
-                            plan->model->param.at[params[i]].name, &gradient);
+                            plan->model->param.at[params[i]].name, sharded ? &part : &gradient);
         if (own == 0) continue; /* COUNT has put a zero */
         plan->kernels->square_sums(exec->context, &part, &sums);
         ech_scalars_count_squares(exec, step->turn, params[i], &sums);
@@ -239,7 +251,7 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
             ech_ledger_expect(exec, step, ech_plan_weights(plan, plan->param[i].bucket, 0));
             add_hash(exec, &param, 2 * i, &sum);
         }
-        if (master < 0) continue;
+        if (master < 0 || plan->bucket.at[plan->param[i].bucket].sharded) continue;
         const ech_shape *shape = &plan->state.at[plan->param[i].first_state + master].is.shape;
         if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
                                 ECH_HELD_STATE, shape)) {

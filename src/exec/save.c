@@ -68,10 +68,9 @@ static saved state_at(const ech_exec *exec, int param, const ech_state *state, i
     const ech_plan_state *planned = &plan->state.at[p->first_state + index];
     of.value = planned->value;
     of.at = (size_t)planned->first * ech_dtype_bytes(of.dtype);
-    of.bytes = (size_t)ech_plan_state_bytes(plan, state);
+    of.bytes = (size_t)planned->elements * ech_dtype_bytes(of.dtype);
     of.snapshot = planned->snapshot;
-    of.held = ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_STATE,
-                              &state->shape);
+    of.held = ech_plan_held(plan, plan->rank, param, ECH_HELD_STATE, index);
     return of;
 }
 
@@ -224,6 +223,15 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
+/* Weights whose masters this rank has a shard of are rounded as they are read. name: of their masters. */
+static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
+{
+    const ech_plan_param *p = &exec->plan->param[param];
+    if (p->master < 0 || !exec->plan->bucket.at[p->bucket].sharded) return;
+    saved weights = weights_at(exec, param, name, 0);
+    add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
+}
+
 /* What this rank holds, but for previous weights, which some checkpoints lack. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
@@ -235,6 +243,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
         of[0].name = weights_of(exec, checkpoint, param);
         for (int i = 0; i < n; i++)
             add_tensor(exec, &list, param, &of[i], training_data(exec, NULL, &of[i]));
+        add_rounded(exec, &list, param, of[0].name);
     }
     ECH_TRY(ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n));
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
@@ -265,7 +274,9 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
     saved of[MOST_SAVED];
     for (int i = 0; i < params; i++) {
         list_saved(exec, i, of);
-        if (has_param(exec, i)) add_tensor(exec, &held, i, of, training_data(exec, NULL, of));
+        if (!has_param(exec, i)) continue;
+        add_tensor(exec, &held, i, of, training_data(exec, NULL, of));
+        add_rounded(exec, &held, i, NULL);
     }
     ECH_TRY(ech_shards_load(weights, held.tensor.at, (int)held.tensor.n));
     for (int i = 0; i < params; i++) {

@@ -144,12 +144,18 @@ int ech_shape_copies(const ech_shape *shape, ech_sharding sharding)
     return at_least_one(sharding.tensor) / shards;
 }
 
-int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
-                    ech_box out[ECH_MOST_BOXES])
+int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+                             int64_t first, int64_t n, ech_box out[ECH_MOST_BOXES])
 {
     ech_cut cut[ECH_MAX_DIMS];
     for (int d = 0; d < shape->dims; d++)
         cut[d] = ech_axis_cut(shape->axis[d], shape->size[d], sharding, index);
+    return ech_box_cut(shape->dims, cut, first, n, out);
+}
+
+int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+                    ech_box out[ECH_MOST_BOXES])
+{
     int64_t all = ech_shape_count(shape, ech_extent_of_params(sharding));
-    return ech_box_cut(shape->dims, cut, 0, all, out);
+    return ech_shape_interval_boxes(shape, sharding, index, 0, all, out);
 }

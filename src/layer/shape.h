@@ -95,6 +95,9 @@ int64_t ech_shape_whole(const ech_shape *shape);
 /* The boxes of a parameter, or of a tensor with its axes, that tensor rank `index` has, without padding. */
 int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
                     ech_box out[ECH_MOST_BOXES]);
+/* The same of n of its elements, from `first` on; memory begins with that one. */
+int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+                             int64_t first, int64_t n, ech_box out[ECH_MOST_BOXES]);
 /* How many tensor ranks have the same boxes of it; they are neighbours. */
 int ech_shape_copies(const ech_shape *shape, ech_sharding sharding);
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);

@@ -98,20 +98,51 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
     bucket->shard = ech_align((bucket->elements + m.size - 1) / m.size, unit_of(plan));
     bucket->own = m.index * bucket->shard;
+    bucket->sharded = plan->zero > 0 && m.size > 1;
     int64_t more = m.size * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;
     bucket->elements += more;
 }
 
-int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first)
+/* What lies of a parameter in the shard of its bucket that begins with element `own`. */
+static int64_t find_part(const ech_plan *plan, int param, int64_t own, int64_t *first)
 {
     const ech_plan_param *p = &plan->param[param];
-    const ech_bucket *bucket = &plan->bucket.at[p->bucket];
-    int64_t begin = bucket->own - p->bucket_offset, end = begin + bucket->shard;
-    *first = begin > 0 ? begin : 0;
+    int64_t begin = own - p->bucket_offset, end = begin + plan->bucket.at[p->bucket].shard;
+    if (begin < 0) begin = 0;
     if (end > p->elements) end = p->elements;
-    return end > *first ? end - *first : 0;
+    *first = end > begin ? begin : 0;
+    return end > begin ? end - begin : 0;
+}
+
+int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first)
+{
+    return find_part(plan, param, plan->bucket.at[plan->param[param].bucket].own, first);
+}
+
+int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first)
+{
+    const ech_bucket *bucket = &plan->bucket.at[plan->param[param].bucket];
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
+    return find_part(plan, param, m.index * bucket->shard, first);
+}
+
+ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)
+{
+    const ech_plan_param *p = &plan->param[param];
+    const ech_param *of = &plan->model->param.at[param];
+    const ech_state *is = state < 0 ? NULL : &plan->state.at[p->first_state + state].is;
+    const ech_shape *shape = is ? &is->shape : NULL;
+    ech_held held = ech_layout_held(plan->layout, plan->model, rank, param, kind, shape);
+    bool flat = kind == ECH_HELD_GRADIENT || (is && ech_state_is_element_wise(is, of));
+    if (!flat || p->bucket < 0 || !plan->bucket.at[p->bucket].sharded) return held;
+    int64_t first, n = ech_plan_part(plan, rank, param, &first);
+    held.boxes =
+        ech_shape_interval_boxes(&of->shape, plan->layout->sharding,
+                                 plan->layout->coordinates[rank].tensor, first, n, held.box);
+    held.writes = kind == ECH_HELD_STATE && held.counts && held.boxes > 0;
+    return held;
 }
 
 /* Lists the parameters, one bucket after the other. */

@@ -36,6 +36,7 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 /* What decides in which stages a bucket takes part. */
 typedef struct ech_bucket_way {
     bool shared;                /* its addend group has other members */
+    bool sharded; /* and each member updates its own shard */
     bool stashes;               /* several versions of its weights are kept */
     int rounds;                 /* of its optimizer's statistics */
     bool folds[ECH_MAX_ROUNDS]; /* [rounds] ranks fold what that round makes */

@@ -181,6 +181,7 @@ static void load_ahead(framing *f, const ech_step *step)
 static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
     ech_bucket_way way = {.shared = is_shared(plan, bucket->group),
+                          .sharded = bucket->sharded,
                           .stashes = plan->versions > 1,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) way.folds[i] = bucket->folded[i].bytes > 0;

@@ -211,11 +211,24 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
 }
 
+/* Who has a shard of a master rounds that. */
+static void plan_init(ech_plan *plan, ech_list *list)
+{
+    int init = ech_list_add(list, ECH_STEP_INIT);
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        if (!plan->bucket.at[b].sharded) continue;
+        int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
+        list->step.at[gather].index = b;
+        list->step.at[gather].group = plan->bucket.at[b].group;
+        ech_list_add_after(list, init);
+    }
+}
+
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
     if (!request->forward_only) plan_training(plan, train);
     if (request->outline && !request->forward_only) return;
-    ech_list_add(&plan->list[ECH_LIST_INIT], ECH_STEP_INIT);
+    plan_init(plan, &plan->list[ECH_LIST_INIT]);
     plan_save(plan, &plan->list[ECH_LIST_SAVE]);
     plan_check(plan, &plan->list[ECH_LIST_CHECK]);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
@@ -275,6 +288,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
+    plan->zero = request->forward_only ? 0 : (int)request->config->parallel.zero;
     ordered train = {0};
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);
@@ -379,9 +393,8 @@ void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t number
     for (int i = 0; i < (int)plan->model->param.n && kind == ECH_MEMORY_PARAMETERS; i++)
         numbers[ech_plan_param_dtype(plan, i)] += plan->versions * plan->param[i].elements;
     for (size_t s = 0; s < plan->state.n && kind == ECH_MEMORY_OPTIMIZER; s++) {
-        const ech_state *state = &plan->state.at[s].is;
-        ech_dtype dtype = ech_plan_state_dtype(plan, state);
-        numbers[dtype] += ech_plan_state_bytes(plan, state) / (int64_t)ech_dtype_bytes(dtype);
+        const ech_plan_state *state = &plan->state.at[s];
+        numbers[ech_plan_state_dtype(plan, &state->is)] += state->elements;
     }
     for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++)
         numbers[plan->bucket.at[b].dtype] +=

@@ -244,7 +244,8 @@ typedef struct ech_bucket {
     /* The elements are cut into equal shards, one for each member of `group`, which counts its own in norms. Shards are
      * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
     int64_t shard;
-    int64_t own;            /* where this rank's begins */
+    int64_t own;  /* where this rank's begins */
+    bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -286,7 +287,9 @@ typedef struct ech_plan_state {
     ech_state is;
     int value;     /* persistent value: its own, or if it is element-wise its bucket's */
     int64_t first; /* elements from the value's beginning */
-    int snapshot;  /* persistent value: the copy that SAVE writes; -1: none */
+    int64_t from,
+        elements; /* which of this rank's shard of the state are there: all, or of a sharded bucket some */
+    int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
 } ech_plan_state;
 
 /* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. */
@@ -308,7 +311,8 @@ typedef struct ech_plan {
     const ech_kernels *kernels;
     ech_types types;                /* `compute` is that of the kernels */
     int threads;                    /* of the compute lane */
-    ech_reduction reduction;        /* the algorithm of REDUCE_GRADS */
+    ech_reduction reduction;        /* the algorithm of REDUCE_GRADS and its halves */
+    int zero;                       /* parallel.zero; 0 in plans of forwards alone */
     int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
     int64_t part;                   /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
@@ -422,6 +426,11 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
+/* The same of another rank that holds the parameter. */
+int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first);
+/* ech_layout_held with parallel.zero: of gradients and element-wise states of sharded buckets `rank` has what lies in its
+ * shard, and writes that. A parameter that this plan's rank holds, too. state: index; of others -1. */
+ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state);
 /* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
  * steps access them. In later lists slots go round. */
 int ech_plan_weights(const ech_plan *plan, int bucket, int version);

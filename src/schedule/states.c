@@ -46,9 +46,12 @@ static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
     for (int s = 0, flat = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
         int64_t bytes = ech_plan_state_bytes(plan, &state->is);
+        state->elements = bytes / (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
         if (ech_state_is_element_wise(&state->is, &plan->model->param.at[param])) {
             state->value = bucket->state[flat++].value;
-            state->first = p->bucket_offset;
+            if (bucket->sharded) state->elements = ech_plan_own(plan, param, &state->from);
+            int64_t begin = bucket->sharded ? bucket->own : 0;
+            if (state->elements) state->first = p->bucket_offset + state->from - begin;
         } else
             state->value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param, bytes);
     }
@@ -58,9 +61,10 @@ void ech_plan_state_values(ech_plan *plan, int index)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
     for (int s = 0; s < bucket->states; s++)
-        bucket->state[s].value = ech_plan_add_persistent(
-            plan, ECH_MEMORY_OPTIMIZER, index,
-            bucket->elements * (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
+        bucket->state[s].value =
+            ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, index,
+                                    (bucket->sharded ? bucket->shard : bucket->elements) *
+                                        (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
     for (int i = 0; i < bucket->params; i++)
         plan_values(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);
 }
@@ -80,10 +84,19 @@ bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket)
 bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state)
 {
     if (plan->param[param].bucket < 0) return false;
-    const ech_shape *shape =
-        state < 0 ? NULL : &plan->state.at[plan->param[param].first_state + state].is.shape;
     ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;
-    return ech_layout_held(plan->layout, plan->model, rank, param, kind, shape).writes;
+    return ech_plan_held(plan, rank, param, kind, state).writes;
+}
+
+/* Of a state what `rank` writes: its copy has no more. */
+static int64_t written_bytes(const ech_plan *plan, int rank, int param, int state)
+{
+    const ech_state *is = &plan->state.at[plan->param[param].first_state + state].is;
+    ech_held held = ech_plan_held(plan, rank, param, ECH_HELD_STATE, state);
+    if (!held.writes) return 0;
+    if (!plan->bucket.at[plan->param[param].bucket].sharded) return ech_plan_state_bytes(plan, is);
+    int64_t first, n = ech_plan_part(plan, rank, param, &first);
+    return n * (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, is));
 }
 
 void ech_plan_snapshot(ech_plan *plan, int index)
@@ -95,9 +108,9 @@ void ech_plan_snapshot(ech_plan *plan, int index)
         p->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
     for (int s = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
-        if (ech_plan_writes(plan, plan->rank, index, s))
-            state->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index,
-                                                      ech_plan_state_bytes(plan, &state->is));
+        int64_t written = written_bytes(plan, plan->rank, index, s);
+        if (written)
+            state->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, written);
     }
     if (writes && plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
         p->previous = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
@@ -111,11 +124,8 @@ static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
     if (ech_plan_writes(plan, rank, index, -1))
         bytes +=
             copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_param_bytes(plan, index));
-    for (int s = 0; s < p->states; s++) {
-        const ech_state *state = &plan->state.at[p->first_state + s].is;
-        if (ech_plan_writes(plan, rank, index, s))
-            bytes += ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_state_bytes(plan, state));
-    }
+    for (int s = 0; s < p->states; s++)
+        bytes += ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, written_bytes(plan, rank, index, s));
     return bytes;
 }
 

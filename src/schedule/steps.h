@@ -85,10 +85,11 @@ static inline ech_layout_group ech_channel_group(int channel)
 /* What a step does with parameters and their gradients. All uses but the first two work on one bucket. */
 typedef enum ech_params_use {
     ECH_PARAMS_NOTHING,
-    ECH_PARAMS_READ, /* computes with a version of the weights */
+    ECH_PARAMS_READ,      /* computes with a version of the weights */
     ECH_PARAMS_GRADIENTS, /* works on gradients, or on what is made of them */
     ECH_PARAMS_COPY,      /* STASH: copies the newest version to the slot of the next one */
-    ECH_PARAMS_UPDATE     /* makes the next version */
+    ECH_PARAMS_UPDATE,    /* makes the next version */
+    ECH_PARAMS_GATHER     /* makes it whole, where ranks have updated shards */
 } ech_params_use;
 
 ech_params_use ech_step_params(const ech_step *step);
@@ -102,6 +103,10 @@ int ech_step_kind_phase(ech_step_kind kind);
 /* How many ticks the step has: one for each call of a layer, at least one. */
 int ech_step_ticks(const ech_step *step);
 
+/* What of a sum over ranks REDUCE_GRADS, SCATTER_GRADS and GATHER_WEIGHTS do. */
+ech_reduction_part ech_step_reduction_part(const ech_step *step);
+/* Whether it is one of these. */
+bool ech_step_is_sum(const ech_step *step);
 /* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
  * direction. Among messages of one kind (activations or gradients) from one rank to another across one boundary, the
  * n-th send meets the n-th receive. */

@@ -133,6 +133,13 @@ static const trial trials[ECH_RULES] = {
                                             "parallel.reduction=ring",
                                             "parallel.reduction=ring precision.compute=fp16",
                                             "precision.compute=fp16 precision.gradients=compute"},
+    [ECH_RULE_zero_without_halves] = {"parallel.zero=1 parallel.reduction=naive",
+                                      "parallel.reduction=naive", "parallel.zero=1"},
+    [ECH_RULE_zero_not_element_wise] =
+        {"parallel.zero=1 optimizer.name=muon optimizer.momentum=0.9",
+         "optimizer.name=muon optimizer.momentum=0.9", "parallel.zero=1"},
+    [ECH_RULE_zero_asynchronous] = {"parallel.zero=1 " SCHEDULE "pipedream", SCHEDULE "pipedream",
+                                    "parallel.zero=1"},
     [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",
@@ -151,7 +158,7 @@ static ech_config *make(const char *assignments)
     const ech_config_names names[] = {
         {"models", "gpt2 llama"},       {"optimizers", "adamw sgd muon"},
         {"curves", "cosine"},           {"comms", "local mpi nccl"},
-        {"devices", "cpu cuda queued"}, {"reductions", "direct ring library"}};
+        {"devices", "cpu cuda queued"}, {"reductions", "direct ring naive library"}};
     char *words = ech_strdup(assignments), *rest = NULL;
     assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);

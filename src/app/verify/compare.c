@@ -15,10 +15,9 @@
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
-/* Sends x (n numbers) of `rank` to `to` on rank 0. Collective. */
-static ech_status send_to_first(ech_verifier *v, int rank, double *x, int64_t n, double *to)
+/* Sends x of `rank` to `to` on rank 0. Collective. */
+static ech_status send_to_first(ech_verifier *v, int rank, void *x, size_t bytes, void *to)
 {
-    size_t bytes = (size_t)n * sizeof *x;
     int me = ech_comm_rank(v->comm);
     ech_request request;
     if (rank == 0) {
@@ -54,19 +53,43 @@ static void put_boxes(const compared *x, const ech_held *held, const double *fro
     }
 }
 
-/* Gathers what replica 0 of a stage has of a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing).
- * Collective. */
+/* Whether the whole tensor is made of what that rank, and others, have: replica 0 of a stage, or of what is sharded over
+ * them all members of the parameter's addend group. */
+static bool is_part(const ech_verifier *v, const compared *x, int rank)
+{
+    const ech_design *design = v->layout.design;
+    const ech_coordinates *at = &design->layout->coordinates[rank];
+    ech_held held =
+        ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
+    if (design->config->parallel.zero > 0 && x->kind != ECH_HELD_WEIGHTS) return held.counts;
+    return held.is_first && at->stage == x->copy->stage && at->data == 0 && at->context == 0;
+}
+
+/* What this rank has, its memory beginning where that of its shard of the whole parameter does. */
+static ech_held own_held(const ech_verifier *v, const compared *x)
+{
+    const ech_plan *plan = v->layout.session.plan;
+    int param = x->copy->param, state = x->kind == ECH_HELD_STATE ? x->state : -1;
+    ech_held held = ech_plan_held(plan, plan->rank, param, x->kind, state);
+    int64_t first = 0;
+    if (x->kind == ECH_HELD_GRADIENT && plan->bucket.at[plan->param[param].bucket].sharded)
+        ech_plan_own(plan, param, &first);
+    for (int b = 0; b < held.boxes; b++) held.box[b].at += first;
+    return held;
+}
+
+/* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
 static ech_status gather_copy(ech_verifier *v, const compared *x, double *mine, double *whole)
 {
     const ech_layout *layout = v->layout.design->layout;
     int64_t n = ech_shape_count(x->shape, ech_extent_of_params(layout->sharding));
     ECH_FREED double *part = v->result ? ech_calloc((size_t)n, sizeof *part) : NULL;
-    for (int k = 0; k < layout->tensor; k++) {
-        int rank = ech_layout_rank_at(layout, x->copy->stage, 0, 0, k);
-        ech_held held = ech_layout_held(layout, v->layout.design->model, rank, x->copy->param,
-                                        x->kind, x->shape);
-        if (!held.is_first) continue;
-        ECH_TRY(send_to_first(v, rank, mine, n, part));
+    for (int rank = 0; rank < layout->world; rank++) {
+        ech_held held = {0};
+        if (!is_part(v, x, rank)) continue;
+        if (rank == v->layout.session.plan->rank) held = own_held(v, x);
+        ECH_TRY(send_to_first(v, rank, &held, sizeof held, &held));
+        ECH_TRY(send_to_first(v, rank, mine, (size_t)n * sizeof *part, part));
         if (v->result) put_boxes(x, &held, part, whole);
     }
     return ECH_OK;
@@ -295,8 +318,10 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
     int param = x->copy->param;
     if (v->layout.session.plan->param[param].bucket < 0) return NULL;
     ech_tensor newest = tensor_of(&v->layout, x);
+    int64_t all =
+        ech_shape_count(x->shape, ech_extent_of_params(v->layout.design->layout->sharding));
     size_t n = (size_t)ech_tensor_count(&newest);
-    double *mine = ech_calloc(n, sizeof *mine);
+    double *mine = ech_calloc((size_t)all, sizeof *mine);
     if (turn == 0)
         ech_exec_read(v->layout.session.exec, &newest, mine);
     else

@@ -54,16 +54,50 @@ static void read_gradients(ech_accessor *a)
     ech_access_value(a, bucket_of(a->plan, a->step)->value, false);
 }
 
-/* ---- REDUCE_GRADS ---- */
+/* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which is of weights ---- */
+
+static const struct {
+    ech_reduction_part part;
+    ech_collective counts_as;
+} sums[ECH_STEPS] = {
+    [ECH_STEP_REDUCE_GRADS] = {ECH_REDUCTION_WHOLE, ECH_COLLECTIVE_ALL_REDUCE},
+    [ECH_STEP_SCATTER_GRADS] = {ECH_REDUCTION_SCATTER, ECH_COLLECTIVE_REDUCE_SCATTER},
+    [ECH_STEP_GATHER_WEIGHTS] = {ECH_REDUCTION_GATHER, ECH_COLLECTIVE_ALL_GATHER},
+};
+
+ech_reduction_part ech_step_reduction_part(const ech_step *step)
+{
+    return sums[step->kind].part;
+}
+
+bool ech_step_is_sum(const ech_step *step)
+{
+    return sums[step->kind].counts_as != ECH_COLLECTIVE_NONE;
+}
+
+static bool is_of_weights(const ech_step *step)
+{
+    return sums[step->kind].part == ECH_REDUCTION_GATHER;
+}
+
+/* In which its elements travel. */
+static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
+{
+    const ech_bucket *bucket = bucket_of(plan, step);
+    return is_of_weights(step) ? bucket->weight_dtype : bucket->wire;
+}
 
 static void touch_sum(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
-    ech_access_value(a, bucket->value, true);
-    ech_access_scratch(
-        a, ech_reduction_scratch(a->plan->reduction, bucket->wire, bucket->elements, members));
+    if (is_of_weights(a->step))
+        ech_access_weights(a, a->step->index, a->step->version, true);
+    else
+        ech_access_value(a, bucket->value, true);
+    ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
+                                                     bucket->wire, bucket->elements, members));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
@@ -74,8 +108,9 @@ static void print_sum(const ech_step *step, ech_text *out)
 
 static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
 {
-    const ech_bucket *bucket = bucket_of(plan, step);
-    return ech_reduction_bytes(plan->reduction, bucket->wire, bucket->elements, m->size, m->index);
+    return ech_reduction_part_elements(plan->reduction, sums[step->kind].part,
+                                       bucket_of(plan, step)->elements, m->size, m->index) *
+           (int64_t)ech_dtype_bytes(wire_of(plan, step));
 }
 
 static ech_work sum_work(const ech_step_query *q)
@@ -87,8 +122,9 @@ static ech_work sum_work(const ech_step_query *q)
 
 static double sum_seconds(const ech_step_query *q)
 {
-    const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    double bytes = (double)bucket->elements * (double)ech_dtype_bytes(bucket->wire);
+    double parts = sums[q->step->kind].part == ECH_REDUCTION_WHOLE ? 1 : 2;
+    double bytes = (double)bucket_of(q->plan, q->step)->elements *
+                   (double)ech_dtype_bytes(wire_of(q->plan, q->step)) / parts;
     return ech_cost_reduction(&q->costs->rates, bytes, q->among.members, q->among.first,
                               q->among.last);
 }
@@ -96,16 +132,17 @@ static double sum_seconds(const ech_step_query *q)
 static void count_sum(ech_traffic_count *c, const ech_step *step)
 {
     ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_DATA];
-    const ech_bucket *bucket = bucket_of(c->plan, step);
+    ech_collective kind = sums[step->kind].counts_as;
     const ech_membership *m = &c->of[step->group];
     traffic->bytes += sent_bytes(c->plan, step, m);
     if (c->plan->reduction != ECH_REDUCTION_DIRECT)
         traffic->messages = -1;
     else
-        traffic->messages += ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, bucket->wire,
-                                                    bucket->elements, m->size, m->index)
-                                 .messages;
-    ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_REDUCE, step->group, 1);
+        traffic->messages +=
+            ech_collective_traffic(kind, wire_of(c->plan, step), bucket_of(c->plan, step)->elements,
+                                   m->size, m->index)
+                .messages;
+    ech_traffic_add_calls(traffic, kind, step->group, 1);
 }
 
 const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_work, sum_seconds,
@@ -149,22 +186,28 @@ static ech_work update_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = bucket_of(plan, q->step);
+    double part = bucket->sharded ? (double)bucket->shard / (double)bucket->elements : 1;
     int64_t item = (int64_t)ech_dtype_bytes(bucket->dtype);
-    double bytes = (double)((bucket->elements - bucket->padding) * item), flops = 0;
+    double bytes = part * (double)((bucket->elements - bucket->padding) * item), flops = 0;
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
         if (plan->optimizer->flops) flops += plan->optimizer->flops(&plan->model->param.at[param]);
-        bytes += (p->master < 0 ? 2 : 1) * (double)ech_plan_param_bytes(plan, param);
-        for (int s = 0; s < p->states; s++)
-            bytes += 2 * (double)ech_plan_state_bytes(plan, &plan->state.at[p->first_state + s].is);
+        bytes += part * (p->master < 0 ? 2 : 1) * (double)ech_plan_param_bytes(plan, param);
+        for (int s = 0; s < p->states; s++) {
+            const ech_plan_state *state = &plan->state.at[p->first_state + s];
+            bytes += 2 * (double)state->elements *
+                     (double)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
+        }
     }
     return (ech_work){.flops = flops, .bytes = bytes};
 }
 
 static double update_seconds(const ech_step_query *q)
 {
-    return ech_cost_update(&q->costs->rates, bytes_of(q));
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    double part = bucket->sharded ? (double)bucket->shard / (double)bucket->elements : 1;
+    return ech_cost_update(&q->costs->rates, part * bytes_of(q));
 }
 
 /* ---- STATISTICS, FOLD ---- */
