@@ -74,15 +74,31 @@ try() {
 
 # ---- a run file and tokens: the stage's folder is the current one ----
 
-# write_run NAME: NAME.yaml, a small llama
+# write_run NAME: NAME.yaml, the model of examples/quickstart.yaml
 write_run() {
     local name=$1
     cat > "$name.yaml" <<Y
-model: {architecture: llama, hidden_size: 128, num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 4}
-data: {train: text, sequence_length: 64}
-training: {steps: 20, global_batch_size: 16, micro_batch_size: 4}
+model: {architecture: llama, hidden_size: 192, num_hidden_layers: 4, num_attention_heads: 6, num_key_value_heads: 3,
+        tie_word_embeddings: true}
+data: {train: text, sequence_length: 192}
+training: {steps: 20, global_batch_size: 32, micro_batch_size: 8}
 optimizer: {learning_rate: 1e-3, clip_norm: 1, schedule: constant}
 parallel: {comm: local, share_device: true, device: $device}
+log: {directory: runs/$name, every: 1}
+Y
+}
+
+# write_gpt2 NAME: NAME.yaml, GPT-2 124M, as large as it is on Hugging Face
+write_gpt2() {
+    local name=$1
+    cat > "$name.yaml" <<Y
+model: {architecture: gpt2, hidden_size: 768, num_hidden_layers: 12, num_attention_heads: 12, vocab_size: 50304,
+        max_position_embeddings: 1024}
+data: {train: text, sequence_length: 128}
+training: {steps: 3, global_batch_size: 4, micro_batch_size: 2}
+optimizer: {learning_rate: 1e-4, clip_norm: 1, schedule: constant}
+parallel: {comm: local, share_device: true, device: $device}
+checkpoint: {background: false}
 log: {directory: runs/$name, every: 1}
 Y
 }
@@ -111,8 +127,37 @@ near() {
         END { printf "%d losses, at most %.2g apart\n", n, most; exit !(n > 0 && most <= t) }'
 }
 
-same() { # A B: bit for bit
-    [ -n "$(losses "$1")" ] && cmp <(losses "$1") <(losses "$2")
+# newest RUN: its last checkpoint
+newest() {
+    find "runs/$1/checkpoints" -maxdepth 1 -name 'step-*' | sort | tail -n 1
+}
+
+# same A B: losses of all steps and the weights behind the last, bit for bit
+same() {
+    [ -n "$(losses "$1")" ] && cmp <(losses "$1") <(losses "$2") &&
+        cmp "$(newest "$1")/model/model.safetensors" "$(newest "$2")/model/model.safetensors"
+}
+
+used() { # MiB of the first GPU
+    nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0
+}
+
+# within NAME WORD ...: trains it, and fails where it takes more of the GPU than its arena and the allowance of driver and libraries
+within() {
+    local name=$1 before most=0 now code=0 arena allowed process
+    shift
+    before=$(used)
+    run "$name" "$@" &
+    process=$!
+    while kill -0 $process 2> /dev/null; do
+        now=$(used) && [ "$now" -gt "$most" ] && most=$now
+        sleep 0.2
+    done
+    wait $process || code=$?
+    arena=$(grep -o '"peak_bytes": *[0-9]*' "runs/$name/metrics.jsonl" | sed -n '$s/.*: *//p')
+    allowed=$(sed -n 's/^cuda: .*; \([0-9]*\) MiB of each.*/\1/p' "$out/version.txt")
+    say "$name: $((most - before)) MiB of the GPU, $((arena >> 20)) of them the plan's; driver and libraries may take $allowed"
+    [ $((most - before - (arena >> 20))) -le "$allowed" ] && return $code
 }
 
 # ---- stages ----
@@ -154,15 +199,15 @@ sanitizer() {
 }
 
 verify() {
-    local layout
+    local layout small=(model.hidden_size=64 model.num_attention_heads=8 model.num_key_value_heads=4
+        model.tie_word_embeddings=false data.sequence_length=32 training.global_batch_size=8 training.micro_batch_size=2)
     write_run verify
     for layout in "" "parallel.pipeline=2" "parallel.tensor=2" "parallel.tensor=2 parallel.sequence=keep" \
-        "parallel.context=2" "parallel.data=2" "parallel.pipeline=2 parallel.tensor=2" "parallel.pipeline=4 parallel.schedule=zero-bubble" \
+        "parallel.context=2" "parallel.context=2 parallel.context_method=ulysses" "parallel.data=2" "parallel.pipeline=2 parallel.tensor=2" "parallel.pipeline=4 parallel.schedule=zero-bubble" \
         "parallel.pipeline=2 parallel.schedule=pipedream" "parallel.pipeline=2 parallel.schedule=pipedream-2bw" \
         "memory.recompute=full" "parallel.data=2 memory.sequence_chunks=2"; do
         # shellcheck disable=SC2086
-        try "verify ${layout:-one rank}" "$echelon" verify verify.yaml model.hidden_size=64 \
-            data.sequence_length=32 training.global_batch_size=8 training.micro_batch_size=2 $layout
+        try "verify ${layout:-one rank}" "$echelon" verify verify.yaml "${small[@]}" $layout
     done
     if [ "$device" != cuda ] || [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -lt 2 ]; then
         say "over NCCL: skipped, it takes two GPUs"
@@ -171,30 +216,46 @@ verify() {
     for layout in "parallel.pipeline=2" "parallel.tensor=2" "parallel.context=2" "parallel.data=2" \
         "parallel.data=2 parallel.reduction=library" "parallel.pipeline=2 parallel.schedule=pipedream"; do
         # shellcheck disable=SC2086
-        try "over NCCL: $layout" "$echelon" verify verify.yaml model.hidden_size=64 data.sequence_length=32 \
-            training.global_batch_size=8 training.micro_batch_size=2 parallel.comm=nccl parallel.share_device=false $layout
+        try "over NCCL: $layout" "$echelon" verify verify.yaml "${small[@]}" parallel.comm=nccl parallel.share_device=false $layout
     done
 }
 
 train() {
-    local type
+    local type to source
     for type in fp32 bf16; do
         write_run "$type"
-        rm -rf "runs/$type" "runs/$type-again" "runs/$type-cpu"
+        rm -rf "runs/$type" "runs/$type-again" "runs/$type-resumed" "runs/$type-cpu"
         try "$type on $device" run "$type" precision.compute=$type
         try "$type again" run "$type" precision.compute=$type log.directory="runs/$type-again"
         try "$type: bits from run to run" same "$type" "$type-again"
+        for to in 9 20; do
+            try "$type to step $to" run "$type" precision.compute=$type log.directory="runs/$type-resumed" training.steps=$to
+        done
+        try "$type: bits across the resume" same "$type" "$type-resumed"
         try "$type on the CPU" run "$type" precision.compute=$type log.directory="runs/$type-cpu" parallel.device=cpu
         try "$type: losses beside the CPU's" near "$type" "$type-cpu" "$([ $type = fp32 ] && echo 1e-4 || echo 3e-2)"
     done
     # On the CPU to step 10, on the device to 15, and on the CPU again.
     write_run moved
     rm -rf runs/moved
-    local to
     for to in 10:cpu 15:$device 20:cpu; do
         try "to step ${to%:*} on ${to#*:}" run moved training.steps="${to%:*}" parallel.device="${to#*:}"
     done
     try "moved: losses beside the CPU's" near moved fp32-cpu 1e-2
+    # GPT-2 124M from a folder in Hugging Face's form, which a step on the CPU leaves.
+    write_gpt2 gpt2
+    rm -rf runs/gpt2*
+    try "a folder of GPT-2 124M" run gpt2 training.steps=1 parallel.device=cpu log.directory=runs/gpt2-source
+    source=$(newest gpt2-source)/model
+    for type in fp32 bf16; do
+        write_gpt2 gpt2-$type
+        sed -i "s|^model: .*|model: {init_from: $source}|; /^ *max_position/d" gpt2-$type.yaml
+        try "GPT-2 124M, $type on $device" "$([ "$device" = cuda ] && echo within || echo run)" gpt2-$type precision.compute=$type
+        try "GPT-2 124M, $type on the CPU" run gpt2-$type precision.compute=$type parallel.device=cpu log.directory=runs/gpt2-$type-cpu
+        try "GPT-2 124M, $type: losses beside" near gpt2-$type gpt2-$type-cpu "$([ $type = fp32 ] && echo 1e-4 || echo 3e-2)"
+        rm -rf runs/gpt2-$type*/checkpoints
+    done
+    rm -rf runs/gpt2-source
 }
 
 bench() {
