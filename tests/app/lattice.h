@@ -23,6 +23,7 @@ enum lattice_axis {
     PIECES,
     SCHEDULE,
     MODEL,
+    ZERO,
     LATTICE_GRID_AXES, /* the axes above say which rank does what of which model */
     MICRO_BATCHES = LATTICE_GRID_AXES,
     DROPOUT,
@@ -107,6 +108,7 @@ static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring"};
+static const char *const lattice_zeros[] = {"", " parallel.zero=1"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true"};
 
@@ -132,6 +134,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [DROPOUT] = LATTICE_LEVELS(lattice_dropouts),
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
+    [ZERO] = LATTICE_LEVELS(lattice_zeros),
     [BUCKET] = LATTICE_LEVELS(lattice_buckets),
     [DOCUMENTS] = LATTICE_LEVELS(lattice_documents),
 };
@@ -144,6 +147,7 @@ static inline int lattice_needs(int axis, int level)
     if (axis == METHOD) return CONTEXT;
     if (axis == SCHEDULE) return PIPELINE;
     if (axis == SEQUENCE && level > 0) return TENSOR;
+    if (axis == ZERO && level > 0) return DATA;
     if ((axis == PARTITION && level > 0) || (axis == DATA && level == UNEQUAL)) return PIPELINE;
     return -1;
 }
@@ -289,9 +293,9 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
                     lattice_schedules[x[SCHEDULE]]);
     lattice_print_data(c, out);
     lattice_print_partition(c, out);
-    ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s",
+    ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
-                    lattice_documents[x[DOCUMENTS]]);
+                    lattice_zeros[x[ZERO]], lattice_documents[x[DOCUMENTS]]);
     ech_text_append(out, " %s precision.compute=%s%s %s%s", lattice_optimizers[x[OPTIMIZER]],
                     lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
                     lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]]);
