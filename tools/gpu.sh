@@ -10,7 +10,7 @@
 #     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
 #     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64; with two GPUs also over NCCL
 #     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the CPU and back
-#     bench      GPT-2 124M in bf16, 0.5M tokens a step, with the step profile
+#     bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the step profile
 #   Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to try this script.
 set -uo pipefail
 
@@ -269,6 +269,9 @@ parallel: {comm: local, device: $device}
 log: {directory: runs/bench, every: 1}
 Y
     rm -rf runs/bench
+    try "kernel rows beside their bounds" "$echelon" bench --device "$device" products kernels &&
+        say "$(awk '$NF ~ /%$/ { sub("%", "", $NF); if (n++ == 0 || $NF < least) { least = $NF; row = $1 } }
+            END { printf "%d rows; the farthest from its bound: %s, %s%% of it", n, row, least }' "$log")"
     try "GPT-2 124M, bf16" "$echelon" train --profile bench.yaml
     say "$(grep -E 'tok/s' "$log" | tail -1)"
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon bench [--threads N] [--ranks N] [--seconds S] [--json] [NAME ...]
+ * echelon bench [--device NAME] [--threads N] [--ranks N] [--seconds S] [--json] [NAME ...]
  */
 #include <stdlib.h>
 
@@ -16,7 +16,8 @@ static const char about[] =
     "Measures what this machine can do and how near the kernels come: multiply-adds in "
     "registers and the rate of memory; matrix products beside the library's own call; "
     "every fast kernel beside the least time that its FLOPs and bytes take at those "
-    "rates; collectives between ranks. Times are medians."
+    "rates; collectives between ranks. On a GPU rates are those of its own products "
+    "and sums. Times are medians."
     "\vNAMEs choose tables (products, kernels, collectives) or rows (gelu_forward, up_768, "
     "all_reduce). Ranks are threads; under mpirun or srun they are its processes, and "
     "only collectives are measured, beside MPI's own all-reduce.";
@@ -25,6 +26,8 @@ enum { MOST_RANKS = 64, DEADLINE = 60 };
 static const double most_seconds = 3600;
 
 static const ech_option options[] = {
+    ECH_TEXT(ech_bench_options, device, "device", 'd', "NAME",
+             "where products and kernels run: cpu (default), cuda; for tests queued, walled"),
     ECH_INT(ech_bench_options, threads, "threads", 't', "N", 1, ECH_MAX_THREADS,
             "threads of the kernels (one a core)"),
     ECH_INT(ech_bench_options, ranks, "ranks", 'n', "N", 1, MOST_RANKS,
@@ -58,8 +61,9 @@ static ech_status bench(ech_bench_options *in)
     ech_launched launched;
     bool is_rank = ech_launched_here(&launched);
     bool others_speak = is_rank && launched.rank > 0, quiet = ech_log_set_quiet(others_speak);
-    ech_status status = ech_bench_check_names(in, is_rank);
+    ech_status status = ech_bench_check_device(in, is_rank);
     ech_isa isa;
+    if (status == ECH_OK) status = ech_bench_check_names(in, is_rank);
     if (status == ECH_OK) status = ech_isa_decide(&isa);
     ech_log_set_quiet(quiet);
     ECH_TRY(status);
@@ -74,7 +78,8 @@ ech_status ech_command_bench(int argc, char **argv, int *code)
                                    .option = options,
                                    .take = take_name,
                                    .check = check};
-    ech_bench_options in = {.threads = ech_device_find("cpu")->cores(), .ranks = 2, .seconds = 20};
+    ech_bench_options in = {
+        .device = "cpu", .threads = ech_device_find("cpu")->cores(), .ranks = 2, .seconds = 20};
     ech_command_line_parse(&line, argc, argv, &in);
     ech_status status = bench(&in);
     free(in.name.at);

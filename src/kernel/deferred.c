@@ -152,6 +152,7 @@ static void make_tables(void)
         if (!ech_kernels_fast(dtype)) continue;
         tables[dtype] = *ech_kernels_fast(dtype);
         tables[dtype].name = "deferred";
+        tables[dtype].library_product = NULL; /* it is no row, and is called at once */
         tables[dtype].wide = &tables[ech_dtype_wide(dtype)];
     }
 #define X(op, ...)                                                                                 \

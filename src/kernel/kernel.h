@@ -198,7 +198,7 @@ struct ech_kernels {
      * of each of the context's threads and returns the floating-point operations of all threads: of fp32, or, in the
      * bf16 table of a set that has these, of pairs of bf16 with sums in fp32. triad does a[i] = b[i] + 3 c[i] for n
      * numbers, divided among the threads; b may be a. library_product is a product of contiguous fp32 matrices by one
-     * plain call of oneDNN; NULL: this build is without it. */
+     * plain call of oneDNN; NULL: this build is without it, or the table is not the processor's. */
     double (*multiply_adds)(const ech_kernel_context *context, int64_t rounds);
     void (*triad)(const ech_kernel_context *context, double *a, const double *b, const double *c,
                   int64_t n);

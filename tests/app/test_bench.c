@@ -20,7 +20,8 @@
 /* Sizes small enough to run all rows in no time. */
 static ech_bench_options small_options(void)
 {
-    return (ech_bench_options){.threads = 2, .ranks = 2, .seconds = 1e-3, .most = 8};
+    return (ech_bench_options){
+        .device = "cpu", .threads = 2, .ranks = 2, .seconds = 1e-3, .most = 8};
 }
 
 static void texts_are_read(void **state)
@@ -143,18 +144,18 @@ static int count_results(const ech_bench *bench, ech_bench_group group, ech_dtyp
 }
 
 /* Rows that are measured in a type. */
-static int count_rows_of(ech_dtype dtype)
+static int count_rows_of(const char *device, ech_dtype dtype)
 {
     int n = 0;
     for (int r = 0; r < ech_bench_kernel_count; r++)
-        n += ech_bench_kernel_has(&ech_bench_kernel_rows[r], dtype);
+        n += ech_bench_kernel_has(device, &ech_bench_kernel_rows[r], dtype);
     return n;
 }
 
-static void every_row_runs(void **state)
+static void every_row_runs_on(const char *device)
 {
-    (void)state;
     ech_bench_options options = small_options();
+    options.device = device;
     ech_bench bench;
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
     assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS, ECH_F32),
@@ -165,7 +166,7 @@ static void every_row_runs(void **state)
                      ech_bench_kernel_count);
     assert_int_equal(count_results(&bench, ECH_BENCH_PRODUCTS, ECH_BF16) +
                          count_results(&bench, ECH_BENCH_KERNELS, ECH_BF16),
-                     count_rows_of(ECH_BF16));
+                     count_rows_of(device, ECH_BF16));
     assert_int_equal(count_results(&bench, ECH_BENCH_COLLECTIVES, ECH_F32),
                      ECH_BENCH_SIZES * count_rows(ECH_BENCH_COLLECTIVES));
     for (size_t r = 0; r < bench.result.n; r++) {
@@ -186,8 +187,10 @@ static void every_row_runs(void **state)
     json_t *all = json_loads(json.at, JSON_REJECT_DUPLICATES, &error);
     assert_non_null(all);
     assert_int_equal(json_integer_value(json_object_get(all, "version")), 1);
-    assert_true(json_real_value(json_object_get(json_object_get(all, "machine"),
-                                                "stream_bytes_per_second")) > 0);
+    const json_t *machine = json_object_get(all, "machine");
+    assert_true(json_real_value(json_object_get(machine, "stream_bytes_per_second")) > 0);
+    assert_string_equal(json_string_value(json_object_get(machine, "device")), device);
+    assert_true(bench.device->is_immediate == !strstr(text.at, "  device  "));
     size_t rows = 0;
     for (int g = 0; g < ECH_BENCH_GROUPS; g++)
         rows += json_array_size(json_object_get(all, ech_bench_group_name((ech_bench_group)g)));
@@ -196,6 +199,40 @@ static void every_row_runs(void **state)
     ech_text_free(&text);
     ech_text_free(&json);
     free(bench.result.at);
+}
+
+static void every_row_runs(void **state)
+{
+    (void)state;
+    every_row_runs_on("cpu");
+}
+
+/* By queues and events, and host code never touches a device's memory. */
+static void every_row_runs_on_devices(void **state)
+{
+    (void)state;
+    every_row_runs_on("queued");
+    every_row_runs_on("walled");
+    if (!ech_device_lacks("cuda")) every_row_runs_on("cuda");
+}
+
+static void devices_that_are_not_here(void **state)
+{
+    (void)state;
+    ech_bench_options options = small_options();
+    options.device = "queued";
+    assert_int_equal(ech_bench_check_device(&options, false), ECH_OK);
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_bench_check_device(&options, true), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "only collectives"));
+    options.device = "gpu";
+    assert_int_equal(ech_bench_check_device(&options, false), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "--device gpu: "));
+    options.device = "cuda";
+    const char *lacks = ech_device_lacks("cuda");
+    assert_int_equal(ech_bench_check_device(&options, false), lacks ? ECH_EUSAGE : ECH_OK);
+    if (lacks) assert_non_null(strstr(ech_last_error(), lacks));
+    ech_log_set_quiet(false);
 }
 
 static void names_choose(void **state)
@@ -265,6 +302,8 @@ int main(void)
         cmocka_unit_test(attention_counts_its_half),
         cmocka_unit_test(every_fast_kernel_has_a_row),
         cmocka_unit_test(every_row_runs),
+        cmocka_unit_test(every_row_runs_on_devices),
+        cmocka_unit_test(devices_that_are_not_here),
         cmocka_unit_test(names_choose),
         cmocka_unit_test(names_that_cannot_be_measured_here),
         cmocka_unit_test(one_rank_has_no_collectives),

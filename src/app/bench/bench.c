@@ -91,6 +91,27 @@ ech_status ech_bench_check_names(const ech_bench_options *options, bool processe
     return status;
 }
 
+#define X(name, ...) " " #name
+static const char devices[] =
+#include "device/device.def"
+    ;
+#undef X
+
+ech_status ech_bench_check_device(const ech_bench_options *options, bool processes)
+{
+    const char *name = options->device;
+    if (!ech_device_row_find(name))
+        ECH_FAIL(ECH_EUSAGE, "--device %s: it is one of%s", name, devices);
+    const char *lacks = ech_device_lacks(name);
+    if (lacks) ECH_FAIL(ECH_EUSAGE, "--device %s: %s", name, lacks);
+    if (processes && strcmp(name, "cpu") != 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--device %s: under a launcher of processes only collectives are measured, in "
+                 "the processor's memory; run bench without it",
+                 name);
+    return ECH_OK;
+}
+
 /* Seconds for each row. The machine takes about as long as a few rows. */
 static double divide_time(const ech_bench_options *options)
 {
@@ -117,7 +138,10 @@ static ech_status print(const ech_bench *bench)
 
 ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out)
 {
-    ech_bench bench = {.options = options, .ranks = options->ranks, .each = divide_time(options)};
+    ech_bench bench = {.options = options,
+                       .device = ech_device_find(options->device),
+                       .ranks = options->ranks,
+                       .each = divide_time(options)};
     ech_status status = ech_bench_measure_machine(&bench);
     if (status == ECH_OK) status = ech_bench_measure_kernels(&bench);
     if (status == ECH_OK) ech_bench_measure_memory(&bench);
@@ -141,6 +165,7 @@ ech_status ech_bench_run(const ech_bench_options *options)
 ech_status ech_bench_run_rank(ech_comm *comm, const ech_bench_options *options)
 {
     ech_bench bench = {.options = options,
+                       .device = ech_device_find(options->device),
                        .ranks = ech_comm_size(comm),
                        .processes = true,
                        .each = divide_time(options)};

@@ -4,8 +4,9 @@
  *
  * There are three tables (ech_bench_group): matrix products and kernels (rows in kernels.c), and collectives (rows in
  * collectives.c). A row of the first two gives one result, a collective one for each of ECH_BENCH_SIZES sizes. Products
- * and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s of multiply-adds, bytes / memory bandwidth). Each is
- * measured in fp32, and in bf16 if there is a fast row for it; products of bf16 are bound by multiply-adds of bf16.
+ * and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is measured in fp32, and in bf16 if
+ * the device has a row of its own for it; products of bf16 are bound by FLOPs of bf16. Kernels are measured on any device, between
+ * events of its queue. Collectives are those of threads and processes, in the processor's memory.
  */
 #ifndef ECH_APP_BENCH_BENCH_H
 #define ECH_APP_BENCH_BENCH_H
@@ -15,12 +16,14 @@
 #include "app/count.h"
 #include "base/text.h"
 #include "comm/comm.h"
+#include "device/device.h"
 #include "kernel/kernel.h"
 
 enum { ECH_BENCH_SIZES = 4 }; /* sizes of tensor for which each collective is measured */
 
 /* The command's options. */
 typedef struct ech_bench_options {
+    const char *device;          /* of kernels and products; of device.def */
     int threads;                 /* of kernels and products */
     int ranks;                   /* of collectives, as threads of this process */
     double seconds;              /* to spend on measuring, in all, roughly */
@@ -52,18 +55,19 @@ typedef struct ech_bench_result {
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
 } ech_bench_result;
 
-/* The measured machine. */
+/* The measured machine. Rates of a device that is not immediate are those of its own kernels (machine.h). */
 typedef struct ech_bench_machine {
     char processor[128], caches[128];
     int cores;
-    double flops;       /* peak FLOP/s of fp32 multiply-adds in registers, all threads */
-    double flops_alone; /* likewise, one thread */
+    double flops; /* peak FLOP/s of fp32: multiply-adds in registers, all threads; or products */
+    double flops_alone; /* multiply-adds, one thread; 0: not measured */
     double flops_bf16;  /* all threads, of bf16 numbers with fp32 sums */
     double stream;      /* memory bandwidth in bytes/s, all threads */
 } ech_bench_machine;
 
 typedef struct ech_bench {
     const ech_bench_options *options; /* borrowed */
+    const ech_device *device;
     ech_bench_machine machine;
     ECH_LIST(ech_bench_result) result;
     int ranks;      /* of collectives */
@@ -73,6 +77,9 @@ typedef struct ech_bench {
 
 /* Whether a row is to be measured: options->name is empty, or has the table's or the row's name. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
+/* Checks options->device. Errors, ECH_EUSAGE: an unknown one; this build or machine cannot compute with it; it is not the
+ * processor and the ranks are processes, which measure collectives only. */
+ech_status ech_bench_check_device(const ech_bench_options *options, bool processes);
 /* Checks options->name. Errors, ECH_EUSAGE: an unknown name (the error suggests the nearest); collectives are named and
  * there are fewer than 2 ranks; other rows are named and the ranks are processes, which measure collectives only. */
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes);

@@ -36,8 +36,6 @@
     }
 
 static const ech_dropout none = {0}, some = {.p = 0.1, .key = {.seed = 1}};
-static double one_number = 1;
-static const ech_tensor one = {.data = &one_number, .dtype = ECH_F64};
 static const ech_update update = {.learning_rate = 1e-4,
                                   .weight_decay = 0.1,
                                   .beta1 = 0.9,
@@ -81,7 +79,7 @@ CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
 CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
-CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &one, &one, &one, 1, &update, NULL)
+CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], &t[4], &t[4], 1, &update, NULL)
 CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
 CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(scaled_sum, &t[0], 0.5, 2, 1, NULL, NULL, &t[1])
@@ -168,7 +166,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(adamw8, MATRIX " B=16", "=wRC <RC =bRC =bRC =wRB =wRB", "17RC", NULL),
     ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
     ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),
-    ROW(adafactor, MATRIX, "=wRC <RC <wR <wC", "5RC", NULL),
+    ROW(adafactor, MATRIX, "=wRC <RC <wR <wC <d", "5RC", NULL),
     ROW(sm3_maxima, MATRIX, "<RC <wR <wC >dR >dC", "5RC", NULL),
     ROW(sm3, MATRIX, "=wRC <RC <wR <wC <dR <dC", "9RC", NULL),
     ROW(scaled_sum, MATRIX, "<RC =wRC", "3RC", NULL),
@@ -179,17 +177,17 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
 };
 const int ech_bench_kernel_count = sizeof ech_bench_kernel_rows / sizeof *ech_bench_kernel_rows;
 
-enum { PATTERN = 4096, DIMS = 16, MOST_WIDTH = 512, FEWEST = 3, MOST = 10000 };
+enum { PATTERN = 16384, DIMS = 16, MOST_WIDTH = 512, MOST = 10000 };
 
-bool ech_bench_kernel_has(const ech_bench_kernel *row, ech_dtype dtype)
+bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype)
 {
-    const ech_kernels *fast = ech_kernels_fast(dtype), *ref = ech_kernels_ref(dtype);
-    const bool is_fast[ECH_OPS] = {
-#define X(op, ...) [ECH_OP_##op] = fast->op != ref->op,
+    const ech_kernels *own = ech_kernels_on(device, dtype), *ref = ech_kernels_ref(dtype);
+    const bool is_own[ECH_OPS] = {
+#define X(op, ...) [ECH_OP_##op] = own->op != ref->op,
 #include "kernel/kernel.def"
 #undef X
     };
-    return dtype == ECH_F32 || is_fast[row->op];
+    return dtype == ECH_F32 || is_own[row->op];
 }
 
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
@@ -233,30 +231,37 @@ static void scratch_dims(const ech_bench_kernel *row, const ech_bench_sizes *siz
     }
 }
 
-/* Numbers from 0.25 to 1.25, over and over: no sign, root or exponential of them is out of the ordinary. */
-static void fill_reals(const ech_tensor *x, int64_t n)
+/* A tensor's first numbers: from 0.25 to 1.25, so that no sign, root or exponential of them is out of the ordinary; fp64
+ * ones; ids; other types' are zero. */
+static void make_pattern(const ech_tensor *x, int64_t n, int64_t ids, char *to)
 {
-    ech_random_key key = {.seed = 5};
-    size_t width = ech_dtype_bytes(x->dtype);
-    char *to = x->data;
-    for (int64_t i = 0; i < n && i < PATTERN; i++) {
-        double value = 0.25 + ech_random_unit(ech_random_word(key, (uint64_t)i));
-        ech_convert(&value, ECH_F64, to + (size_t)i * width, x->dtype, 1);
+    ech_random_key key = {.seed = 5}, of_ids = {.seed = 6};
+    for (int64_t i = 0; i < n; i++) {
+        double value =
+            x->dtype == ECH_F64 ? 1 : 0.25 + ech_random_unit(ech_random_word(key, (uint64_t)i));
+        if (ech_dtype_is_real(x->dtype))
+            ech_convert(&value, ECH_F64, to + (size_t)i * ech_dtype_bytes(x->dtype), x->dtype, 1);
+        if (x->dtype == ECH_I32)
+            ((int32_t *)(void *)to)[i] =
+                (int32_t)(ech_random_word(of_ids, (uint64_t)i) % (uint32_t)(ids > 0 ? ids : 1));
     }
-    for (int64_t done = PATTERN; done < n; done += PATTERN)
-        memcpy(to + (size_t)done * width, to,
-               width * (size_t)(n - done < PATTERN ? n - done : PATTERN));
 }
 
-static void fill(const ech_tensor *x, int64_t ids)
+/* The first PATTERN numbers over and over, each copy as long as what is there. */
+static ech_status fill(const ech_bench_call *c, const ech_tensor *x)
 {
-    int64_t n = ech_tensor_count(x);
-    ech_random_key key = {.seed = 6};
-    if (ech_dtype_is_real(x->dtype) && x->dtype != ECH_F64) fill_reals(x, n);
-    for (int64_t i = 0; i < n && x->dtype == ECH_F64; i++) ((double *)x->data)[i] = 1;
-    for (int64_t i = 0; i < n && x->dtype == ECH_I32; i++)
-        ((int32_t *)x->data)[i] =
-            (int32_t)(ech_random_word(key, (uint64_t)i) % (uint32_t)(ids > 0 ? ids : 1));
+    const ech_device *device = c->context->device;
+    int64_t n = ech_tensor_count(x), first = n < PATTERN ? n : PATTERN;
+    size_t bytes = ech_tensor_bytes(x), done = (size_t)first * ech_dtype_bytes(x->dtype);
+    ECH_FREED char *pattern = ech_calloc((size_t)first, ech_dtype_bytes(x->dtype));
+    char *to = x->data;
+    make_pattern(x, first, c->sizes->of['V' - 'A'], pattern);
+    ECH_TRY(ech_device_copy_now(device, c->context->queue, to, pattern, done));
+    for (size_t more; done < bytes; done += more) {
+        more = done < bytes - done ? done : bytes - done;
+        device->copy(c->context->queue, to + done, to, more);
+    }
+    return ECH_OK;
 }
 
 static size_t round_to_pages(size_t bytes)
@@ -264,23 +269,17 @@ static size_t round_to_pages(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-/* Allocates operands and scratch, one after the other. */
-static ech_status lay_out(ech_bench_call *c, const ech_bench_operands *operands, char **memory,
-                          size_t *bytes)
+/* Places scratch and operands in memory, one after the other. Returns the bytes; memory NULL: only these. */
+static size_t lay_out(ech_bench_call *c, const ech_bench_operands *operands, char *memory)
 {
-    size_t at = round_to_pages(c->context->scratch_bytes), end = at;
-    for (int i = 0; i < operands->n; i++)
-        end += round_to_pages(ech_tensor_bytes(&operands->tensor[i]));
-    ECH_TRY(ech_device_find("cpu")->alloc(end, (void **)memory));
-    *bytes = end;
-    c->context->scratch = *memory;
+    size_t at = round_to_pages(c->context->scratch_bytes);
+    c->context->scratch = memory;
     for (int i = 0; i < operands->n; i++) {
         c->t[i] = operands->tensor[i];
-        c->t[i].data = *memory + at;
-        if (operands->reads[i]) fill(&c->t[i], c->sizes->of['V' - 'A']);
+        if (memory) c->t[i].data = memory + at;
         at += round_to_pages(ech_tensor_bytes(&c->t[i]));
     }
-    return ECH_OK;
+    return at;
 }
 
 static void set_rows(ech_bench_call *c, double *frequency)
@@ -300,65 +299,100 @@ static void call_library(ech_bench_call *c)
     c->kernels->library_product(&c->t[0], c->a_transposed, &c->t[1], c->b_transposed, &c->t[2]);
 }
 
-/* Seconds of one call: the median of as many calls as fit into `seconds`, but at least three, after a warm-up. */
-static double time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds)
+/* Seconds of one call: the median of as many as fit into `seconds`, but at least a batch, after a warm-up. Calls of a batch
+ * are put on the queue behind each other: so a GPU does not wait for the host between them. */
+static ech_status time_call(ech_bench_call *c, void (*call)(ech_bench_call *c), double seconds,
+                            double *median)
 {
+    const ech_device *device = c->context->device;
     ech_numbers times = {0};
     call(c);
+    ech_status status = ech_device_settle(device, c->context->queue);
     double end = ech_clock_now() + seconds;
-    while (times.n < FEWEST || (times.n < MOST && ech_clock_now() < end)) {
-        double start = ech_clock_now();
-        call(c);
-        ECH_PUSH(times, ech_clock_now() - start);
+    while (status == ECH_OK && (times.n == 0 || (times.n < MOST && ech_clock_now() < end))) {
+        device->record(c->between[0], c->context->queue);
+        for (int i = 0; i < ECH_BENCH_BATCH; i++) {
+            call(c);
+            device->record(c->between[i + 1], c->context->queue);
+        }
+        status = device->synchronize(c->between[ECH_BENCH_BATCH]);
+        for (int i = 0; i < ECH_BENCH_BATCH && status == ECH_OK; i++)
+            ECH_PUSH(times, device->elapsed(c->between[i], c->between[i + 1]));
     }
-    double median = ech_median(&times);
+    if (status == ECH_OK) *median = ech_median(&times);
     free(times.at);
-    return median;
+    return status;
 }
 
-static ech_status time_row(ech_bench *bench, ech_kernel_context *context,
+static ech_status time_in_memory(ech_bench_call *c, const ech_bench_kernel *row,
+                                 const ech_bench_operands *operands, double seconds,
+                                 ech_bench_result *result)
+{
+    double frequency[MOST_WIDTH / 2];
+    bool has_library =
+        row->group == ECH_BENCH_PRODUCTS && c->kernels->library_product && result->dtype == ECH_F32;
+    for (int i = 0; i < operands->n; i++)
+        if (operands->reads[i]) ECH_TRY(fill(c, &c->t[i]));
+    set_rows(c, frequency);
+    if (row->group == ECH_BENCH_PRODUCTS) seconds /= 2;
+    if (has_library) ECH_TRY(time_call(c, call_library, seconds, &result->library));
+    return time_call(c, row->call, seconds, &result->seconds);
+}
+
+static ech_status time_row(ech_bench *bench, ech_kernel_context *context, ech_event *const *between,
                            const ech_bench_kernel *row, ech_dtype dtype)
 {
+    const ech_device *device = bench->device;
     ech_bench_sizes sizes = ech_bench_parse_sizes(row->sizes, bench->options->most);
     ech_bench_operands operands = ech_bench_parse_operands(row->tensors, &sizes, dtype);
-    ech_bench_call c = {.kernels = ech_kernels_fast(dtype),
+    ech_bench_call c = {.kernels = ech_kernels_on(device->name, dtype),
                         .context = context,
+                        .between = between,
                         .sizes = &sizes,
                         .a_transposed = ech_text_has_word(row->switches, "a_transposed"),
                         .b_transposed = ech_text_has_word(row->switches, "b_transposed")};
     ech_bench_result result;
     int64_t dims[DIMS] = {0};
-    double frequency[MOST_WIDTH / 2], seconds = bench->each;
-    char *memory = NULL;
-    size_t bytes = 0;
+    void *memory = NULL;
     scratch_dims(row, &sizes, dims);
     context->scratch_bytes = ech_kernel_scratch(c.kernels, row->op, context->threads, dims);
-    ECH_TRY(lay_out(&c, &operands, &memory, &bytes));
-    set_rows(&c, frequency);
+    size_t bytes = lay_out(&c, &operands, NULL);
+    ECH_TRY(device->alloc(bytes, &memory));
+    lay_out(&c, &operands, memory);
     ech_bench_kernel_describe(row, dtype, bench->options->most, &result);
-    if (row->group == ECH_BENCH_PRODUCTS) {
-        seconds /= 2;
-        if (c.kernels->library_product && dtype == ECH_F32)
-            result.library = time_call(&c, call_library, seconds);
+    ech_status status = time_in_memory(&c, row, &operands, bench->each, &result);
+    if (status == ECH_OK) ECH_PUSH(bench->result, result);
+    device->release(memory, bytes);
+    return status;
+}
+
+static ech_status time_rows(ech_bench *bench, ech_kernel_context *context,
+                            ech_event *const *between)
+{
+    static const ech_dtype types[] = {ECH_F32, ECH_BF16};
+    for (int r = 0; r < ech_bench_kernel_count; r++) {
+        const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
+        for (int t = 0; t < 2 && ech_bench_wants(bench->options, row->group, row->name); t++)
+            if (ech_bench_kernel_has(bench->device->name, row, types[t]))
+                ECH_TRY(time_row(bench, context, between, row, types[t]));
     }
-    result.seconds = time_call(&c, row->call, seconds);
-    ECH_PUSH(bench->result, result);
-    ech_device_find("cpu")->release(memory, bytes);
     return ECH_OK;
 }
 
 ech_status ech_bench_measure_kernels(ech_bench *bench)
 {
-    static const ech_dtype types[] = {ECH_F32, ECH_BF16};
+    const ech_device *device = bench->device;
     ech_kernel_context *context;
+    ech_queue *queue = NULL;
+    ech_event *between[ECH_BENCH_BATCH + 1] = {0};
     ECH_TRY(ech_kernel_context_create(bench->options->threads, &context));
-    ech_status status = ECH_OK;
-    for (int r = 0; r < ech_bench_kernel_count && status == ECH_OK; r++) {
-        const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
-        for (int t = 0; t < 2 && ech_bench_wants(bench->options, row->group, row->name); t++)
-            if (status == ECH_OK && ech_bench_kernel_has(row, types[t]))
-                status = time_row(bench, context, row, types[t]);
-    }
+    ech_status status = device->queue_create(&queue);
+    for (int e = 0; e <= ECH_BENCH_BATCH && status == ECH_OK; e++)
+        status = device->event_create(&between[e]);
+    ech_kernel_context_defer(context, device, queue);
+    if (status == ECH_OK) status = time_rows(bench, context, between);
+    for (int e = 0; e <= ECH_BENCH_BATCH; e++) device->event_destroy(between[e]);
+    device->queue_destroy(queue);
     ech_kernel_context_destroy(context);
     return status;
 }

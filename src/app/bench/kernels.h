@@ -40,10 +40,13 @@ ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_si
 /* Evaluates a sum of products; "" is 0. */
 double ech_bench_count(const char *text, const ech_bench_sizes *sizes);
 
+enum { ECH_BENCH_BATCH = 3 }; /* calls that are put on the queue before the host waits */
+
 /* The arguments of a kernel's call. */
 typedef struct ech_bench_call {
     const ech_kernels *kernels;
-    ech_kernel_context *context;
+    ech_kernel_context *context; /* its calls are put on the device's queue */
+    ech_event *const *between;   /* [ECH_BENCH_BATCH + 1], around calls */
     const ech_bench_sizes *sizes;
     ech_tensor t[ECH_BENCH_TENSORS];
     ech_rows rows; /* all B x T rows */
@@ -71,8 +74,8 @@ typedef struct ech_bench_kernel {
 extern const ech_bench_kernel ech_bench_kernel_rows[];
 extern const int ech_bench_kernel_count;
 
-/* Whether the row is measured in a type: in fp32, and in others where the fast table's row is not the reference's. */
-bool ech_bench_kernel_has(const ech_bench_kernel *row, ech_dtype dtype);
+/* Whether a device's row is measured in a type: in fp32, and in others where it is not the reference's. */
+bool ech_bench_kernel_has(const char *device, const ech_bench_kernel *row, ech_dtype dtype);
 /* Fills a result's name, type, shape, FLOPs and bytes. `most`: see ech_bench_options. */
 void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int64_t most,
                                ech_bench_result *out);

@@ -286,22 +286,53 @@ static void name_caches(char *out, size_t size)
     }
 }
 
-ech_status ech_bench_measure_machine(ech_bench *bench)
+/* By registers and STREAM. */
+static ech_status measure_processor(ech_bench *bench)
 {
     ech_bench_machine *machine = &bench->machine;
     double seconds = 2 * bench->each;
-    name_processor(machine->processor, sizeof machine->processor);
-    name_caches(machine->caches, sizeof machine->caches);
-    machine->cores = ech_device_find("cpu")->cores();
     int threads = bench->options->threads;
     ECH_TRY(measure_flops(ECH_F32, 1, seconds, &machine->flops_alone));
     ECH_TRY(measure_flops(ECH_F32, threads, seconds, &machine->flops));
-    ECH_TRY(measure_flops(ECH_BF16, threads, seconds, &machine->flops_bf16));
+    return measure_flops(ECH_BF16, threads, seconds, &machine->flops_bf16);
+}
+
+static int64_t at_most(int64_t size, int64_t most)
+{
+    return most > 0 && size > most ? most : size;
+}
+
+/* By its own kernels. */
+static ech_status measure_device(ech_bench *bench)
+{
+    ech_bench_machine *machine = &bench->machine;
+    int64_t usual = ech_device_is_processor(bench->device) ? LARGE : ECH_GPU_SIDE;
+    int64_t side = at_most(usual, bench->options->most);
+    machine->flops = ech_device_flops(bench->device, ECH_F32, side);
+    machine->flops_bf16 = ech_device_flops(bench->device, ECH_BF16, side);
+    if (!(machine->flops > 0) || !(machine->flops_bf16 > 0))
+        ECH_FAIL(ECH_EIO, "the rate of %s's products cannot be measured", bench->device->name);
+    return ECH_OK;
+}
+
+ech_status ech_bench_measure_machine(ech_bench *bench)
+{
+    ech_bench_machine *machine = &bench->machine;
+    name_processor(machine->processor, sizeof machine->processor);
+    name_caches(machine->caches, sizeof machine->caches);
+    machine->cores = ech_device_find("cpu")->cores();
+    ECH_TRY(bench->device->is_immediate ? measure_processor(bench) : measure_device(bench));
     ech_bench_measure_memory(bench);
+    if (!(machine->stream > 0))
+        ECH_FAIL(ECH_EIO, "the rate of %s's memory cannot be measured", bench->device->name);
     return ECH_OK;
 }
 
 void ech_bench_measure_memory(ech_bench *bench)
 {
-    bench->machine.stream = fmax(bench->machine.stream, ech_stream_bytes(bench->options->threads));
+    const ech_device *device = bench->device;
+    double rate = device->is_immediate
+                      ? ech_stream_bytes(bench->options->threads)
+                      : ech_device_bytes(device, at_most(ECH_GPU_MIB, bench->options->most));
+    bench->machine.stream = fmax(bench->machine.stream, rate);
 }

@@ -19,6 +19,10 @@ double ech_stream_bytes(int threads);
 
 /* The same rates of a device by its own kernels and clock, of square products of `side` rows and of sums of two tensors of as many
  * MiB: for a device that is not immediate. 0: memory was not to be had, or the device fails. */
+enum {
+    ECH_GPU_SIDE = 4096,
+    ECH_GPU_MIB = 128
+}; /* keep a GPU busy, are larger than its caches, and fit beside an arena */
 double ech_device_flops(const ech_device *device, ech_dtype dtype, int64_t side);
 double ech_device_bytes(const ech_device *device, int64_t mib);
 

@@ -9,6 +9,17 @@
 
 enum { VERSION = 1 };
 
+/* A device that is not immediate, by its own kernels. */
+static void print_device(const ech_bench *bench, ech_text *out)
+{
+    const ech_bench_machine *m = &bench->machine;
+    const char *name = bench->device->name;
+    ech_text_append(out, "  device           %s: %s\n", name, ech_device_describe(name));
+    ech_text_append(out, "  products         %s (fp32), %s (bf16)\n",
+                    ECH_SCALED(m->flops, "FLOP/s"), ECH_SCALED(m->flops_bf16, "FLOP/s"));
+    ech_text_append(out, "  memory           %s (sums of tensors)\n", ECH_SCALED(m->stream, "B/s"));
+}
+
 static void print_machine(const ech_bench *bench, ech_text *out)
 {
     const ech_bench_machine *m = &bench->machine;
@@ -17,6 +28,10 @@ static void print_machine(const ech_bench *bench, ech_text *out)
                     ECH_COUNT(m->cores, "core"));
     ech_text_append(out, "  caches           %s\n", m->caches);
     ech_text_append(out, "  kernels          %s\n", ech_kernels_describe());
+    if (!bench->device->is_immediate) {
+        print_device(bench, out);
+        return;
+    }
     ech_text_append(out, "  multiply-adds    %s with %s, %s with one (fp32, in registers)\n",
                     ECH_SCALED(m->flops, "FLOP/s"), threads, ECH_SCALED(m->flops_alone, "FLOP/s"));
     ech_text_append(out, "                   %s with %s (bf16, sums in fp32)\n",
@@ -84,11 +99,11 @@ static const struct {
          "the machine's rates allow, by ms\n",
          print_product},
     [ECH_BENCH_KERNELS] =
-        {"Kernels, with data that no cache holds",
+        {"Kernels, with data that no cache of a processor holds",
          "  kernel              sizes                      type        ms   GFLOP/s "
          "     GB/s  bound ms by      of it\n",
-         "bound: the longer of FLOPs at the rate of multiply-adds and bytes at "
-         "that of memory; above 100%: caches helped\n",
+         "bound: the longer of FLOPs and bytes at the machine's rates; above 100%: "
+         "caches helped\n",
          print_kernel},
     [ECH_BENCH_COLLECTIVES] =
         {"Collectives, of fp32 numbers",
@@ -123,10 +138,15 @@ void ech_bench_print_text(const ech_bench *bench, ech_text *out)
 static json_t *machine_json(const ech_bench *bench)
 {
     const ech_bench_machine *m = &bench->machine;
-    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "processor", m->processor,
-                     "caches", m->caches, "kernels", ech_kernels_describe(), "cores", m->cores,
-                     "flops_per_second", m->flops, "flops_per_second_one_thread", m->flops_alone,
-                     "flops_per_second_bf16", m->flops_bf16, "stream_bytes_per_second", m->stream);
+    const char *device = bench->device->name;
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:i, s:s, s:s, s:f, s:f, s:f}", "processor", m->processor, "caches",
+        m->caches, "kernels", ech_kernels_describe(), "cores", m->cores, "device", device,
+        "described", ech_device_describe(device), "flops_per_second", m->flops,
+        "flops_per_second_bf16", m->flops_bf16, "stream_bytes_per_second", m->stream);
+    if (m->flops_alone > 0)
+        json_object_set_new(json, "flops_per_second_one_thread", json_real(m->flops_alone));
+    return json;
 }
 
 static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)

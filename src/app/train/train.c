@@ -23,11 +23,6 @@ static void switch_to(ech_trainer *t, ech_activity activity)
     if (t->step_profile) ech_step_profile_switch_to(t->step_profile, activity, ech_clock_now());
 }
 
-enum {
-    GPU_SIDE = 4096,
-    GPU_MIB = 128
-}; /* keep a GPU busy, are larger than its caches, and fit beside an arena */
-
 /* Measures this machine, all ranks at once: those of one machine share its memory, and its clock rates. */
 static ech_status begin_step_profile(ech_trainer *t)
 {
@@ -38,9 +33,9 @@ static ech_status begin_step_profile(ech_trainer *t)
     ech_group *world = ech_exec_world(t->session.exec);
     ECH_TRY(ech_group_barrier(world));
     ech_machine_rates rates = {.flops = is_cpu ? ech_peak_flops(dtype, threads)
-                                               : ech_device_flops(device, dtype, GPU_SIDE)};
+                                               : ech_device_flops(device, dtype, ECH_GPU_SIDE)};
     ECH_TRY(ech_group_barrier(world));
-    rates.bytes = is_cpu ? ech_stream_bytes(threads) : ech_device_bytes(device, GPU_MIB);
+    rates.bytes = is_cpu ? ech_stream_bytes(threads) : ech_device_bytes(device, ECH_GPU_MIB);
     ECH_TRY(ech_group_barrier(world));
     t->step_profile = ech_step_profile_create(t->session.plan, rates);
     return ECH_OK;
