@@ -169,7 +169,8 @@ ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done);
 ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double seconds);
 /* For callers that poll a device: checks the deadline; `seconds`: for how long nothing has ended there. peers[n]: the ranks of
  * which one has not sent what it waits for; 0: it waits for none. Puts the mark of ech_comm_set_wait. Errors: ECH_ECOMM past
- * the deadline, with a report; ECH_EABORTED. All transfers of this endpoint are cancelled then. */
+ * the deadline, with a report; ECH_EABORTED once the job is over and the device has waited for peers for 4 s. All transfers of this
+ * endpoint are cancelled then. */
 ech_status ech_comm_stalled(ech_comm *comm, const int *peers, int n, double seconds);
 /* For callers that have waited for a device. Errors: ECH_EABORTED once the job is over: what waited there for other ranks may
  * have been ended then (under nccl), so its data are not to be used. */

@@ -136,6 +136,10 @@ ech_status ech_comm_overdue(ech_comm *comm, const ech_request *request, double s
     return fail_deadline(comm, request, &point_to_point);
 }
 
+/* Seconds after which a device that waits for other ranks' does so in vain, once the job is over: ranks that work let what they
+ * have put end. A rank's own work is waited for until the deadline, since it touches what the rank then frees. */
+static const double abort_patience = 4;
+
 /* The first that does not wait itself, else the first of all; -1: there is none. */
 static int choose_peer(const ech_comm *comm, const int *peers, int n)
 {
@@ -148,9 +152,10 @@ ech_status ech_comm_stalled(ech_comm *comm, const int *peers, int n, double seco
 {
     int peer = choose_peer(comm, peers, n);
     ECH_FREED_TEXT where = {0};
+    bool over = ech_comm_is_over(comm), in_vain = over && n > 0 && seconds > abort_patience;
     ech_comm_set_wait(comm, peer);
-    if (seconds <= comm->deadline) return ECH_OK;
-    if (ech_comm_is_over(comm)) {
+    if (seconds <= comm->deadline && !in_vain) return ECH_OK;
+    if (over) {
         ech_comm_withdraw(comm);
         return ECH_EABORTED;
     }
