@@ -301,12 +301,17 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
                     lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]]);
 }
 
+/* Taken by runs instead of their own, which the parent plans: it asks no GPU. NULL: none. */
+static const char *lattice_device;
+
 /* "echelon verify FOLDER/run.yaml --ranks 4 ...". */
 static inline void lattice_print_command(const cover_case *c, ech_text *out)
 {
     ech_text_append(out, "echelon verify %s/run.yaml --ranks %d %s", fixture_folder,
                     lattice_ranks(c), c->level[PRECISION] ? "--own-precision " : "");
     lattice_print_words(c, out);
+    if (lattice_device)
+        ech_text_append(out, " parallel.device=%s parallel.share_device=true", lattice_device);
 }
 
 /* What that command reads. */
@@ -412,6 +417,7 @@ static inline verdict lattice_verify(const cover_case *c)
     if (strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0) lattice_write_profile(c);
     ech_config *config = lattice_config(c);
     verdict found = verdict_of(&(verdict_request){.config = config,
+                                                  .device = lattice_device,
                                                   .ranks = lattice_ranks(c),
                                                   .steps = 2,
                                                   .own_precision = c->level[PRECISION] > 0,

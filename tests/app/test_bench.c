@@ -213,7 +213,17 @@ static void every_row_runs_on_devices(void **state)
     (void)state;
     every_row_runs_on("queued");
     every_row_runs_on("walled");
-    if (!ech_device_lacks("cuda")) every_row_runs_on("cuda");
+}
+
+static void every_row_runs_on_a_gpu(void **state)
+{
+    (void)state;
+    const char *lacks = ech_device_lacks("cuda");
+    if (lacks) {
+        print_message("skipped: %s\n", lacks);
+        skip();
+    }
+    every_row_runs_on("cuda");
 }
 
 static void devices_that_are_not_here(void **state)
@@ -303,6 +313,7 @@ int main(void)
         cmocka_unit_test(every_fast_kernel_has_a_row),
         cmocka_unit_test(every_row_runs),
         cmocka_unit_test(every_row_runs_on_devices),
+        cmocka_unit_test(every_row_runs_on_a_gpu),
         cmocka_unit_test(devices_that_are_not_here),
         cmocka_unit_test(names_choose),
         cmocka_unit_test(names_that_cannot_be_measured_here),

@@ -5,7 +5,8 @@
  * some case, and two that cannot are refused by a row of config/rules.def. ECHELON_LATTICE=grids runs every grid with
  * every model and schedule, ECHELON_LATTICE=all almost every case there is (CONTRIBUTING.md). A case that fails is made
  * as simple as it can be and still fails, and printed as a command. ECHELON_LATTICE=print runs none: it prints what
- * tools/same_bits.sh trains.
+ * tools/same_bits.sh trains. Where there is a GPU the cases that are not on the processor's device run there, too
+ * (ECHELON_LATTICE_DEVICE: another one, to try that).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -157,7 +158,7 @@ static bool keeps_folder;
 
 static void conclude(const tally *n)
 {
-    keeps_folder = n->failures > 0;
+    keeps_folder |= n->failures > 0;
     if (n->failures)
         fail_msg("%lld of %lld cases failed; their run file is kept in %s", (long long)n->failures,
                  (long long)n->cases, fixture_folder);
@@ -345,6 +346,22 @@ static void test_lattice(void **state)
     conclude(&n);
 }
 
+static void test_on_a_gpu(void **state)
+{
+    (void)state;
+    tally n = {0};
+    const char *named = getenv("ECHELON_LATTICE_DEVICE"), *device = named ? named : "cuda";
+    if (!verdict_has_device(device)) skip();
+    lattice_write_run_file();
+    draw_pairs();
+    lattice_device = device;
+    for (size_t i = 0; i < all_pairs->cases.n; i++)
+        if (all_pairs->cases.at[i].level[DEVICE] > 0 && !run_case(&all_pairs->cases.at[i], &n))
+            break;
+    conclude(&n);
+    lattice_device = NULL;
+}
+
 /* A list of outlines of all ranks: of the train list, or of all others. */
 static void check_queues(const ech_design *design, bool forward_only)
 {
@@ -400,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_goes_together_or_is_refused),
         cmocka_unit_test(test_queues_do_not_deadlock),
         cmocka_unit_test(test_lattice),
+        cmocka_unit_test(test_on_a_gpu),
     };
     return cmocka_run_group_tests(tests, grid_setup, teardown);
 }

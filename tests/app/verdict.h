@@ -16,6 +16,7 @@ enum { VERDICT_DEADLINE = 120 };
 
 typedef struct verdict_request {
     const ech_config *config;
+    const char *device; /* taken instead of the configuration's, by the child; NULL: none */
     int ranks;
     int64_t steps;
     bool own_precision; /* also in the run's own */
@@ -29,6 +30,33 @@ typedef struct verdict {
     char why[400], worst_at[256], worst_own_at[256];
 } verdict;
 
+/* Ranks share it. */
+static inline void verdict_set_device(ech_config *config, const char *device)
+{
+    char word[64];
+    snprintf(word, sizeof word, "parallel.device=%s", device);
+    ECH_ASSERT(ech_config_set(config, word) == ECH_OK);
+    config->parallel.share_device = 1;
+}
+
+/* Whether this machine computes with it; if not, it is said why. Asked in a process of its own: what a GPU's driver has begun
+ * does not go along into the children in which runs are. */
+static inline bool verdict_has_device(const char *device)
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    ECH_ASSERT(child >= 0);
+    if (child == 0) {
+        const char *lacks = ech_device_lacks(device);
+        if (lacks) printf("skipped: %s\n", lacks);
+        fflush(NULL);
+        _exit(lacks != NULL);
+    }
+    ECH_ASSERT(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return status == 0;
+}
+
 static inline verdict verdict_here(const verdict_request *request)
 {
     verdict found = {0};
@@ -37,10 +65,10 @@ static inline verdict verdict_here(const verdict_request *request)
                            .own_precision = request->own_precision};
     ech_config *config = ech_config_copy(request->config);
     config->parallel.deadline = VERDICT_DEADLINE;
+    if (request->device) verdict_set_device(config, request->device);
     ech_status status = request->own_precision
                             ? fixture_run(config, request->ranks, ech_verify_twice_rank, &v)
                             : fixture_run(config, request->ranks, ech_verify_rank, &v.main);
-    ech_config_destroy(config);
     const ech_verification *bad = v.main.passed ? &v.own : &v.main;
     found.passed = status == ECH_OK && v.main.passed && (!v.own_compared || v.own.passed);
     found.refused = status == ECH_EUSAGE;
@@ -55,8 +83,8 @@ static inline verdict verdict_here(const verdict_request *request)
         snprintf(found.why, sizeof found.why, "%.1e at %s in %s", bad->worst, bad->first_bad,
                  bad->precision);
     if (found.passed && request->resumes)
-        found.passed =
-            resumed_is_same(request->config, request->ranks, found.why, sizeof found.why);
+        found.passed = resumed_is_same(config, request->ranks, found.why, sizeof found.why);
+    ech_config_destroy(config);
     return found;
 }
 
