@@ -11,19 +11,29 @@
 #include "check/checker.h"
 #include "schedule/bucket_way.h"
 
+/* Of one micro-batch's gradients of a bucket whose way has stages for each. */
+typedef struct instance {
+    int step;     /* the last that writes them, + 1 */
+    int accessed; /* the last that accesses them, + 1 */
+    bool summed;
+} instance;
+
 typedef struct bucket_state {
     ech_bucket_way way;  /* counted here, from layout and model */
     ech_bucket_place at; /* how far it has come in its turn; `written` false: nowhere */
     bool written;
     int step;     /* the last that has brought it there */
     int turn;     /* that it is in: updates so far */
-    int accessed; /* the last step that accesses its gradients, + 1 */
+    int accessed; /* the last step that accesses its gradients, but for those of one micro-batch, + 1 */
+    instance *of; /* [micro-batches] of the turn */
+    int summed;   /* of these */
 } bucket_state;
 
 typedef struct audit {
     const ech_plan *plan;
     const ech_list *list;
     bucket_state *bucket;
+    instance *instance; /* [buckets * micro-batches] */
     /* [a][b]: the latest step of lane b that is complete when one of lane a begins now; -1: none is known. Both end their
      * steps in order: who knows of one step knows of those before it. */
     int knows[ECH_LANES][ECH_LANES];
@@ -74,11 +84,26 @@ static const char *text_of(ech_bucket_place at)
     return ech_bucket_row_of(at.stage)->text;
 }
 
+/* A micro-batch's number in its turn. */
+static int number_of(const audit *a, int micro)
+{
+    return ech_micro_at(a->list->numbering, micro).micro_batch;
+}
+
+/* Of the step's micro-batch; NULL: the bucket has none. */
+static instance *instance_of(const audit *a, int s, int bucket)
+{
+    const bucket_state *b = &a->bucket[bucket];
+    int micro = a->list->step.at[s].micro;
+    return b->way.each && micro >= 0 ? &b->of[number_of(a, micro)] : NULL;
+}
+
 static ech_status write_bucket(audit *a, int s, int bucket)
 {
     bucket_state *b = &a->bucket[bucket];
+    instance *of = instance_of(a, s, bucket);
     int turn = a->list->step.at[s].turn;
-    if (b->written && b->at.stage != ECH_BUCKET_WRITE)
+    if (of ? of->summed : b->written && b->at.stage != ECH_BUCKET_WRITE)
         return ech_list_reject(a->plan, a->list, s, "writes a gradient after its %s",
                                text_of(b->at));
     if (turn != b->turn)
@@ -86,9 +111,23 @@ static ech_status write_bucket(audit *a, int s, int bucket)
             a->plan, a->list, s,
             "writes a gradient of bucket %d in turn %d; the bucket is in turn %d", bucket, turn,
             b->turn);
-    b->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    if (of) of->step = s + 1;
+    if (!b->summed) b->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
     b->written = true;
     b->step = s;
+    return ECH_OK;
+}
+
+/* micro: of the value with gradients of one micro-batch; -1: of others. */
+static ech_status note_access(audit *a, int s, int bucket, int micro)
+{
+    const ech_step *step = &a->list->step.at[s];
+    if (micro < 0)
+        a->bucket[bucket].accessed = s + 1;
+    else if (!instance_of(a, s, bucket) || number_of(a, step->micro) != number_of(a, micro))
+        return ech_list_reject(a->plan, a->list, s, "accesses gradients of another micro-batch");
+    else
+        instance_of(a, s, bucket)->accessed = s + 1;
     return ECH_OK;
 }
 
@@ -103,17 +142,21 @@ static ech_status check_accesses(audit *a, int s)
         int bucket = a->list->value.at[value].index;
         if (has_bucket && bucket != step->index)
             return ech_list_reject(a->plan, a->list, s, "accesses gradients of bucket %d", bucket);
+        ECH_TRY(note_access(a, s, bucket, a->list->value.at[value].micro));
         if (access->write && !has_bucket) ECH_TRY(write_bucket(a, s, bucket));
-        a->bucket[bucket].accessed = s + 1;
     }
     return ECH_OK;
 }
 
-/* Outlines have no accesses, nor have lists that the passes have not made. */
+/* Outlines have no accesses, nor have lists that the passes have not made. Of a micro-batch's gradients and their sums a
+ * step of a block accesses the former, a sum both. */
 static ech_status expect_access(const audit *a, int s, int bucket)
 {
     bool known = a->plan->persistent.n && a->list->access.n;
-    if (!known || a->bucket[bucket].accessed == s + 1) return ECH_OK;
+    const instance *of = instance_of(a, s, bucket);
+    bool all =
+        (of && !ech_step_has_bucket(&a->list->step.at[s])) || a->bucket[bucket].accessed == s + 1;
+    if (!known || (all && (!of || of->accessed == s + 1))) return ECH_OK;
     return ech_list_reject(a->plan, a->list, s, "does not access the gradients of bucket %d",
                            bucket);
 }
@@ -165,6 +208,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
         .stashes = plan->versions > 1};
     way.sharded = way.shared && plan->zero > 0;
+    way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
     for (int round = 0; round < ECH_MAX_ROUNDS; round++)
         way.rounds = count_rounds(plan, index, round, &way.folds[round]);
     return way;
@@ -172,18 +216,42 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
 
 /* ---- the way ---- */
 
+/* The step sums a micro-batch's gradients, which have been written, once; the turn's first sum overwrites. *before: the
+ * last step that writes them. */
+static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
+{
+    const ech_step *step = &a->list->step.at[s];
+    instance *of = instance_of(a, s, step->index);
+    if (!of || !of->step || of->summed)
+        return ech_list_reject(a->plan, a->list, s, "sums gradients that are not there");
+    if (step->adds != (b->summed > 0))
+        return ech_list_reject(a->plan, a->list, s, "%s to what %d others have left",
+                               step->adds ? "adds" : "does not add", b->summed);
+    *before = of->step - 1;
+    of->summed = true;
+    b->summed++;
+    return ECH_OK;
+}
+
 /* The step brings its bucket to the next place, and knows that the place before is behind it. */
 static ech_status advance(audit *a, int s, bucket_state *b)
 {
     const ech_step *step = &a->list->step.at[s];
-    ech_bucket_place next = ech_bucket_next(&b->way, b->at);
+    bool again = b->summed && b->summed < a->list->numbering.micro_batches;
+    ech_bucket_place next = again ? b->at : ech_bucket_next(&b->way, b->at);
     const ech_bucket_row *row = ech_bucket_row_of(next.stage);
     if (step->kind != row->kind || step->count != next.round)
         return ech_list_reject(a->plan, a->list, s, "comes where its bucket's %s is next, round %d",
                                row->text, next.round);
-    ech_lane lane = a->list->step.at[b->step].lane;
-    if (lane != step->lane && a->knows[step->lane][lane] < b->step)
-        return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(b->at));
+    int before = b->step;
+    ech_bucket_place behind = b->at;
+    if (row->point == ECH_POINT_MICRO_BATCH) {
+        behind = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+        ECH_TRY(sum_instance(a, s, b, &before));
+    }
+    ech_lane lane = a->list->step.at[before].lane;
+    if (lane != step->lane && a->knows[step->lane][lane] < before)
+        return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
     /* A stash and a gather are of weights, a fold of statistics. */
     if (next.stage != ECH_BUCKET_STASH && next.stage != ECH_BUCKET_GATHER &&
         next.stage != ECH_BUCKET_FOLD)
@@ -191,6 +259,8 @@ static ech_status advance(audit *a, int s, bucket_state *b)
     b->at = next;
     b->step = s;
     if (ech_bucket_next(&b->way, next).stage < ECH_BUCKET_STAGES) return ECH_OK;
+    memset(b->of, 0, (size_t)a->list->numbering.micro_batches * sizeof *b->of);
+    b->summed = 0;
     b->written = false;
     b->turn++;
     return ECH_OK;
@@ -239,10 +309,18 @@ static ech_status check_steps(audit *a)
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_params(plan));
-    audit a = {.plan = plan, .list = list, .bucket = ech_calloc(plan->bucket.n, sizeof *a.bucket)};
+    size_t buckets = plan->bucket.n, micro_batches = (size_t)list->numbering.micro_batches;
+    audit a = {.plan = plan,
+               .list = list,
+               .bucket = ech_calloc(buckets, sizeof *a.bucket),
+               .instance = ech_calloc(buckets * micro_batches + 1, sizeof *a.instance)};
     memset(a.knows, -1, sizeof a.knows);
-    for (size_t b = 0; b < plan->bucket.n; b++) a.bucket[b].way = way_of(plan, (int)b);
+    for (size_t b = 0; b < buckets; b++) {
+        a.bucket[b].way = way_of(plan, (int)b);
+        a.bucket[b].of = &a.instance[b * micro_batches];
+    }
     ech_status status = check_steps(&a);
     free(a.bucket);
+    free(a.instance);
     return status;
 }

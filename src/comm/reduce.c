@@ -6,21 +6,22 @@
 
 /* ---- the arithmetic of reductions, put where the data are ---- */
 
-static void convert(const ech_sum *sum, char *x, ech_dtype from, char *y, ech_dtype to, int64_t n)
+/* In place. */
+static void convert(const ech_sum *sum, char *x, ech_dtype from, ech_dtype to, int64_t n)
 {
     if (from == to || n == 0) return;
-    ech_tensor before = ech_tensor_1d(x, from, n), after = ech_tensor_1d(y, to, n);
+    ech_tensor before = ech_tensor_1d(x, from, n), after = ech_tensor_1d(x, to, n);
     sum->group->on.convert(sum->group->on.context, &before, &after);
 }
 
 void ech_narrow(const ech_sum *sum, char *x, int64_t n)
 {
-    convert(sum, x, sum->dtype, x, sum->wire, n);
+    convert(sum, x, sum->dtype, sum->wire, n);
 }
 
 void ech_widen(const ech_sum *sum, char *x, int64_t n)
 {
-    convert(sum, x, sum->wire, x, sum->dtype, n);
+    convert(sum, x, sum->wire, sum->dtype, n);
 }
 
 static void add_parts(const ech_sum *sum, ech_dtype dtype, char *to, char *own, char *parts,
@@ -47,13 +48,11 @@ void ech_sum_deliver(const ech_sum *sum, int64_t k)
     ech_segment own = ech_sum_segment(sum, sum->group->index, k);
     char *to = sum->shard + (size_t)(k * sum->segment) * sum->item;
     if (own.n == 0) return;
-    if (sum->adds || to == own.x) ech_widen(sum, own.x, own.n);
+    ech_widen(sum, own.x, own.n);
     if (sum->adds)
         add_parts(sum, sum->dtype, to, to, own.x, 1, 0, own.n);
-    else if (to != own.x && sum->wire != sum->dtype)
-        convert(sum, own.x, sum->wire, to, sum->dtype, own.n);
     else if (to != own.x)
-        ech_group_copy(sum->group, to, own.x, own.bytes);
+        ech_group_copy(sum->group, to, own.x, (size_t)own.n * sum->item);
 }
 
 /* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and

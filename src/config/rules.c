@@ -20,16 +20,23 @@ static bool recomputes_all(const ech_config *c)
     return c->memory.recompute == ECH_RECOMPUTE_FULL || c->memory.recompute == ECH_RECOMPUTE_AUTO;
 }
 
+/* Whether some stage's replicas have unequal numbers of micro-batches. */
+static bool are_uneven(const ech_config *c)
+{
+    const ech_config_list *list = &c->parallel.stage_replicas;
+    int64_t micro = c->training.micro_batch_size;
+    for (int s = 0; s < list->n && micro != ECH_AUTO; s++)
+        if (c->training.global_batch_size / micro % list->at[s]) return true;
+    return false;
+}
+
 /* Whether the numbers of replicas of stages differ, or the numbers of micro-batches of replicas. */
 static bool are_unequal(const ech_config *c)
 {
     const ech_config_list *list = &c->parallel.stage_replicas;
-    int64_t micro = c->training.micro_batch_size;
-    for (int s = 0; s < list->n; s++) {
+    for (int s = 0; s < list->n; s++)
         if (list->at[s] != list->at[0]) return true;
-        if (micro != ECH_AUTO && c->training.global_batch_size / micro % list->at[s]) return true;
-    }
-    return false;
+    return are_uneven(c);
 }
 
 /* The proportion of data.split for validation; -1: it is not given. */

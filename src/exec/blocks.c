@@ -174,8 +174,9 @@ static void clear_ports(const frame *f, ech_call *call)
 static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 {
     const ech_plan *plan = f->exec->plan;
-    ech_exec_touch(f->exec, plan->bucket.at[plan->param[o->value].bucket].value);
-    ech_exec_set_gradient(f->exec, o->value, &call->dparam[o->index]);
+    int value = ech_list_gradients(plan, f->exec->list, plan->param[o->value].bucket, f->step);
+    ech_exec_set_gradient(f->exec, o->value, ech_exec_touch(f->exec, value),
+                          &call->dparam[o->index]);
     call->accumulate[o->index] =
         !ech_list_writes_first(plan, f->exec->list, f->step, f->call, o->value);
     if (!call->accumulate[o->index]) /* its memory was another value's */

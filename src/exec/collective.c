@@ -156,8 +156,8 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_reduction_part part = ech_step_reduction_part(step);
     bool gathers = part == ECH_REDUCTION_GATHER;
-    int value =
-        gathers ? bucket->weights + ech_exec_weight_slot(exec, step->version) : bucket->value;
+    int value = gathers ? bucket->weights + ech_exec_weight_slot(exec, step->version)
+                        : ech_list_gradients(exec->plan, exec->list, step->index, step);
     ech_group *group = exec->channel[step->group][step->lane];
     ech_reduction reduction = exec->plan->reduction;
     ech_tensor all =
@@ -166,8 +166,10 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
+    if (part == ECH_REDUCTION_SCATTER && bucket->each)
+        own = ech_exec_address(exec, step, bucket->value);
     if (part == ECH_REDUCTION_SCATTER)
-        return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own, false, scratch,
+        return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own, step->adds, scratch,
                                      out);
     return ech_sum_begin(group, reduction, &all, bucket->wire, scratch, out);
 }

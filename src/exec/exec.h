@@ -143,6 +143,8 @@ ech_tensor ech_exec_param(const ech_exec *exec, int param);
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 /* A gradient, multiplied by the turn's loss scale; only in ECH_LIST_TRAIN's observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
+/* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone, then of one dimension. */
+ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param);
 /* Optimizer state number `state`. */
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
 

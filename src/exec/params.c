@@ -47,11 +47,10 @@ ech_tensor ech_exec_state(const ech_exec *exec, int param, int state)
     return exec->state_view[exec->plan->param[param].first_state + state];
 }
 
-void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
+void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out)
 {
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
-    char *gradients = ech_exec_look(exec, bucket->value);
     set_view(exec, param, bucket->dtype,
              gradients + (size_t)p->bucket_offset * ech_dtype_bytes(bucket->dtype), out);
 }
@@ -59,8 +58,24 @@ void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out)
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
 {
     ech_tensor view;
+    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
+    ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN && !bucket->each);
+    ech_exec_set_gradient(exec, param, ech_exec_look(exec, bucket->value), &view);
+    return view;
+}
+
+ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param)
+{
+    const ech_plan_param *p = &exec->plan->param[param];
+    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    int64_t first, n = ech_plan_own(exec->plan, param, &first);
     ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN);
-    ech_exec_set_gradient(exec, param, &view);
+    if (!bucket->sharded) return ech_exec_gradient(exec, param);
+    int64_t at = n ? p->bucket_offset + first - (bucket->each ? bucket->own : 0) : 0;
+    char *data = ech_exec_look(exec, bucket->value);
+    data += (size_t)at * ech_dtype_bytes(bucket->dtype);
+    ech_tensor view = ech_tensor_1d(data, bucket->dtype, n);
+    if (n == p->elements) set_view(exec, param, bucket->dtype, data, &view);
     return view;
 }
 
@@ -197,11 +212,11 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);
-        ech_tensor gradient = ech_exec_gradient(exec, params[i]);
-        ech_tensor part = ech_exec_part(&gradient, first, own);
+        bool sharded = plan->bucket.at[step->index].sharded;
+        ech_tensor gradient = ech_exec_own_gradient(exec, params[i]);
+        ech_tensor part = ech_exec_part(&gradient, sharded ? 0 : first, own);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
                                         (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
-        bool sharded = plan->bucket.at[step->index].sharded;
         if (exec->scanning && (own || !sharded))
             ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
                             plan->model->param.at[params[i]].name, sharded ? &part : &gradient);

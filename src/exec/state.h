@@ -231,10 +231,10 @@ void ech_views_create(ech_exec *exec);
 void ech_window_create(ech_exec *exec);
 /* The slot of a version of the weights; `version`: as in ech_exec_param_at. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
-/* ech_exec_param_at of a slot, and ech_exec_gradient, each written into *out. That is faster: a tensor that is returned
- * and copied at once waits for its own stores. */
+/* ech_exec_param_at of a slot, and a gradient in its bucket's memory `gradients`, each written into *out. That is faster:
+ * a tensor that is returned and copied at once waits for its own stores. */
 void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
-void ech_exec_set_gradient(const ech_exec *exec, int param, ech_tensor *out);
+void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
 /* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
 /* The same behind all weights and element-wise states, where it stays: nothing writes there. */

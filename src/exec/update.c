@@ -40,14 +40,12 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     const ech_param *of = &plan->model->param.at[index];
     bool updates = round == ECH_MAX_ROUNDS;
     ech_tensor weights = ech_exec_param_at(exec, index, step->version);
-    ech_tensor gradient = ech_exec_gradient(exec, index);
+    ech_tensor gradient = ech_exec_own_gradient(exec, index);
     if (plan->bucket.at[p->bucket].sharded) {
         int64_t first, own = ech_plan_own(plan, index, &first);
         if (own == 0) return;
-        if (own < p->elements) { /* as the states' views are */
+        if (own < p->elements) /* as the states' and the gradient's views are */
             weights = ech_exec_part(&weights, first, own);
-            gradient = ech_exec_part(&gradient, first, own);
-        }
     }
     ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
     for (int i = 0; i < p->states; i++) {

@@ -188,22 +188,36 @@ void ech_access_local(ech_accessor *a, int local, bool write)
     ech_access_value(a, value, write);
 }
 
+int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements)
+{
+    int64_t item = (int64_t)ech_dtype_bytes(a->plan->bucket.at[bucket].dtype);
+    return ech_access_new(a, (ech_value){.kind = ECH_MEMORY_GRADIENTS,
+                                         .block = -1,
+                                         .local = -1,
+                                         .micro = micro,
+                                         .index = bucket,
+                                         .bytes = elements * item});
+}
+
+/* Those of a turn are one value for all turns of the list. */
+static int make_gradients(ech_accessor *a, int index)
+{
+    ech_bucket *bucket = &a->plan->bucket.at[index];
+    if (bucket->each) return ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
+    if (bucket->value < 0) bucket->value = ech_access_new_gradients(a, index, -1, bucket->elements);
+    return bucket->value;
+}
+
 static void touch_gradient(ech_accessor *a, int param, int call)
 {
-    const ech_plan_param *p = &a->plan->param[param];
-    ech_bucket *bucket = &a->plan->bucket.at[p->bucket];
-    size_t writer = (size_t)a->step->turn * a->plan->model->param.n + (size_t)param;
-    if (a->list->first_writer[writer].step < 0)
-        a->list->first_writer[writer] = (ech_writer){(int)(a->step - a->list->step.at), call};
-    if (bucket->value < 0)
-        bucket->value =
-            ech_access_new(a, (ech_value){.kind = ECH_MEMORY_GRADIENTS,
-                                          .block = -1,
-                                          .local = -1,
-                                          .micro = -1,
-                                          .index = p->bucket,
-                                          .bytes = ech_plan_bucket_bytes(a->plan, p->bucket)});
-    ech_access_value(a, bucket->value, true);
+    int bucket = a->plan->param[param].bucket;
+    size_t instance =
+        (size_t)ech_list_gradient_instance(a->plan, a->list, bucket, a->step->turn, a->step->micro);
+    ech_writer *first = &a->list->first_writer[instance * a->plan->model->param.n + (size_t)param];
+    int *value = &a->list->gradients[instance * a->plan->bucket.n + (size_t)bucket];
+    if (first->step < 0) *first = (ech_writer){(int)(a->step - a->list->step.at), call};
+    if (*value < 0) *value = make_gradients(a, bucket);
+    ech_access_value(a, *value, true);
 }
 
 static size_t ask_scratch(const ech_accessor *a, const ech_block *block, const ech_block_call *call)
@@ -271,9 +285,12 @@ static void make_slots(const ech_plan *plan, ech_list *list)
     for (size_t i = 0; i < slots; i++) list->value_of[i] = -1;
     for (int i = 0; i < ECH_BATCH_SLOTS; i++) list->batch[i] = -1;
     list->logits = -1;
-    size_t writers = list->kind == ECH_LIST_TRAIN ? plan->model->param.n * (size_t)list->turns : 0;
+    size_t instances = list->kind == ECH_LIST_TRAIN ? (size_t)list->instances : 0;
+    size_t writers = plan->model->param.n * instances, gradients = plan->bucket.n * instances;
     list->first_writer = ech_calloc(writers + 1, sizeof *list->first_writer);
     for (size_t i = 0; i < writers; i++) list->first_writer[i].step = -1;
+    list->gradients = ech_calloc(gradients + 1, sizeof *list->gradients);
+    for (size_t i = 0; i < gradients; i++) list->gradients[i] = -1;
 }
 
 void ech_pass_access(ech_plan *plan, ech_list *list)

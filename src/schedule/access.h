@@ -35,6 +35,8 @@ int ech_access_new(ech_accessor *a, ech_value value);
 void ech_access_value(ech_accessor *a, int value, bool write);
 /* The value of a block's own value `local` for sequence chunk `micro`; it is added to the list if it is new. */
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
+/* Adds a value of so many of a bucket's gradients to the list. micro: of an instance; -1: of none alone. */
+int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* Records that the step touches a version of a bucket's weights. */
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
 /* Records that the step reads its version of the weights of its calls, each bucket's once. */

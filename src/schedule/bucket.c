@@ -9,10 +9,26 @@
 
 #include "schedule/passes.h"
 
-void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last)
+int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
+                               int micro)
 {
-    size_t params = plan->model->param.n;
-    for (size_t i = 0; i < params * (size_t)list->turns; i++) last[i] = -1;
+    if (!plan->bucket.at[bucket].each) return turn;
+    return ech_micro_whole(list->numbering, ech_micro_at(list->numbering, micro));
+}
+
+static void note_writer(const ech_plan *plan, const ech_list *list, size_t s, int bucket,
+                        int *first, int *last)
+{
+    const ech_step *step = &list->step.at[s];
+    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
+    size_t at = (size_t)instance * plan->bucket.n + (size_t)bucket;
+    if (first[at] < 0) first[at] = (int)s;
+    last[at] = (int)s;
+}
+
+void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last)
+{
+    for (size_t i = 0; i < plan->bucket.n * (size_t)list->instances; i++) first[i] = last[i] = -1;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         int phase = ech_step_kind_phase(step->kind);
@@ -22,7 +38,7 @@ void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last
             const ech_block_call *call = &block->program[phase].at[c];
             for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
                 if (o->port == ECH_PORT_DPARAM)
-                    last[(size_t)step->turn * params + (size_t)o->value] = (int)s;
+                    note_writer(plan, list, s, plan->param[o->value].bucket, first, last);
         }
     }
 }
@@ -99,6 +115,8 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     bucket->shard = ech_align((bucket->elements + m.size - 1) / m.size, unit_of(plan));
     bucket->own = m.index * bucket->shard;
     bucket->sharded = plan->zero > 0 && m.size > 1;
+    /* Stages complete a micro-batch at different times: their sums come once, after all others. */
+    bucket->each = bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED;
     int64_t more = m.size * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;
@@ -119,6 +137,14 @@ static int64_t find_part(const ech_plan *plan, int param, int64_t own, int64_t *
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first)
 {
     return find_part(plan, param, plan->bucket.at[plan->param[param].bucket].own, first);
+}
+
+int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t first, n = 0;
+    for (int i = 0; i < bucket->params; i++)
+        n += ech_plan_own(plan, plan->bucket_param.at[bucket->first_param + i], &first);
+    return n;
 }
 
 int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first)

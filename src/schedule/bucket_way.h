@@ -17,9 +17,10 @@ typedef enum ech_bucket_stage {
 
 /* Points of a turn, in order. */
 typedef enum ech_bucket_point {
-    ECH_POINT_COMPLETE, /* the bucket's last gradient is there */
-    ECH_POINT_NORMS,    /* those of all buckets are */
-    ECH_POINT_UPDATES   /* the clip factor is */
+    ECH_POINT_MICRO_BATCH, /* an instance of the bucket's gradients is complete */
+    ECH_POINT_COMPLETE,    /* the last of them is */
+    ECH_POINT_NORMS,       /* those of all buckets are */
+    ECH_POINT_UPDATES      /* the clip factor is */
 } ech_bucket_point;
 
 /* A row of bucket_stages.def. */
@@ -36,7 +37,8 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 /* What decides in which stages a bucket takes part. */
 typedef struct ech_bucket_way {
     bool shared;                /* its addend group has other members */
-    bool sharded; /* and each member updates its own shard */
+    bool sharded;               /* and each member updates its own shard */
+    bool each;                  /* to which each micro-batch's gradients are added by themselves */
     bool stashes;               /* several versions of its weights are kept */
     int rounds;                 /* of its optimizer's statistics */
     bool folds[ECH_MAX_ROUNDS]; /* [rounds] ranks fold what that round makes */

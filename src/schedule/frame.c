@@ -19,6 +19,7 @@ typedef struct on_way {
     ech_bucket_way way;
     ech_bucket_place at;
     int step; /* of that place */
+    int left; /* instances of its gradients that are not complete in this turn */
 } on_way;
 
 typedef struct framing {
@@ -27,11 +28,14 @@ typedef struct framing {
     ech_step *from; /* the lowered steps, their waits, and where they are now */
     int *from_after, *now;
     size_t n;
-    /* Buckets by the lowered step that completes them, as turn * buckets + bucket: the step's first, the next of the same
-     * step, descending; -1: none. */
-    int *first_ready, *next_ready; /* [n], [turns * buckets] */
-    int *last_ready;               /* [turns]: the last such step */
-    int *order;                    /* [ordered] the turn's buckets, as they become complete */
+    /* Instances of gradients by the lowered step that completes them, as instance * buckets + bucket: the step's first,
+     * the next of the same step, descending; -1: none. */
+    int *first_ready, *next_ready; /* [n], [instances * buckets] */
+    bool *begins;                  /* [n] the lowered step is the first to write a micro-batch's */
+    /* Of those: the last scatter of the lowered step that completed some last, and of the one before it; -1: none. */
+    int scatter, settled;
+    int *last_ready; /* [turns]: the last such step */
+    int *order;      /* [ordered] the turn's buckets, as they become complete */
     int ordered;
     on_way *on; /* [buckets] */
     int turn;   /* of the steps being added */
@@ -117,6 +121,8 @@ static void begin(framing *f, ech_plan *plan, ech_list *list)
                    .from = list->step.at,
                    .from_after = list->after.at,
                    .n = list->step.n,
+                   .scatter = -1,
+                   .settled = -1,
                    .loads = loads(plan, list->purpose),
                    .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
     list->step.at = NULL;
@@ -132,6 +138,7 @@ static void end(framing *f)
     free(f->now);
     free(f->first_ready);
     free(f->next_ready);
+    free(f->begins);
     free(f->last_ready);
     free(f->order);
     free(f->on);
@@ -148,6 +155,8 @@ static void copy_step(framing *f, size_t s)
     step->afters = 0;
     for (int i = 0; i < from->afters; i++)
         ech_list_add_after(f->list, f->now[f->from_after[from->first_after + i]]);
+    /* So instances under way are those being written, and of those being scattered the last step's. */
+    if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
     f->now[s] = here;
 }
 
@@ -182,6 +191,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
     ech_bucket_way way = {.shared = is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
+                          .each = bucket->each,
                           .stashes = plan->versions > 1,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) way.folds[i] = bucket->folded[i].bytes > 0;
@@ -214,11 +224,30 @@ static void advance(framing *f, int bucket, ech_bucket_point point)
     }
 }
 
-static void complete(framing *f, int bucket, int writer)
+/* How many instances of the bucket's gradients a turn has. */
+static int instances_of(const framing *f, int bucket)
 {
+    return f->plan->bucket.at[bucket].each ? f->list->numbering.micro_batches : 1;
+}
+
+/* The lowered step has been the last to write an instance of the bucket's gradients. */
+static void complete(framing *f, int bucket, size_t writer)
+{
+    on_way *on = &f->on[bucket];
+    int here = f->now[writer], first = (int)f->list->step.n;
+    on->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    on->step = here;
+    advance(f, bucket, ECH_POINT_MICRO_BATCH);
+    for (int s = first; s < (int)f->list->step.n; s++) {
+        ech_step *step = &f->list->step.at[s];
+        int micro = f->from[writer].micro;
+        step->micro = micro - ech_micro_at(f->list->numbering, micro).sequence_chunk;
+        step->adds = on->left < instances_of(f, bucket);
+        f->scatter = s;
+    }
+    if (--on->left > 0) return;
+    on->left = instances_of(f, bucket);
     f->order[f->ordered++] = bucket;
-    f->on[bucket].at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
-    f->on[bucket].step = writer;
     advance(f, bucket, ECH_POINT_COMPLETE);
 }
 
@@ -239,55 +268,54 @@ static void add_update(framing *f)
  * their turn: the stages become ready at different times, and a lane keeps its order. */
 static void reduce_ready(framing *f, int turn, size_t s)
 {
-    int buckets = (int)f->plan->bucket.n;
+    int buckets = (int)f->plan->bucket.n, before = f->scatter;
     f->turn = turn;
     for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i]) {
         int b = i % buckets;
-        if (f->plan->bucket.at[b].group != ECH_GROUP_TIED) complete(f, b, f->now[s]);
+        if (f->plan->bucket.at[b].group != ECH_GROUP_TIED) complete(f, b, s);
     }
+    if (f->scatter != before) f->settled = before;
     if (f->last_ready[turn] != (int)s) return;
     for (int b = 0; b < buckets; b++)
-        if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) complete(f, b, f->now[s]);
+        if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) complete(f, b, s);
     add_update(f);
     f->ordered = 0;
     f->list->updates++;
 }
 
-static void find_ready(framing *f, const int *last)
+static void find_ready(framing *f, const int *first, const int *last)
 {
-    size_t params = f->plan->model->param.n, buckets = f->plan->bucket.n;
-    size_t turns = (size_t)f->list->turns;
-    int *ready = ech_calloc(buckets * turns + 1, sizeof *ready); /* steps */
+    size_t buckets = f->plan->bucket.n, all = buckets * (size_t)f->list->instances;
     f->first_ready = ech_calloc(f->n + 1, sizeof *f->first_ready);
-    f->next_ready = ech_calloc(buckets * turns + 1, sizeof *f->next_ready);
-    f->last_ready = ech_calloc(turns, sizeof *f->last_ready);
+    f->next_ready = ech_calloc(all + 1, sizeof *f->next_ready);
+    f->begins = ech_calloc(f->n + 1, sizeof *f->begins);
+    f->last_ready = ech_calloc((size_t)f->list->turns, sizeof *f->last_ready);
     f->order = ech_calloc(buckets + 1, sizeof *f->order);
     f->on = ech_calloc(buckets + 1, sizeof *f->on);
-    for (size_t b = 0; b < buckets; b++) f->on[b].way = way_of(f->plan, &f->plan->bucket.at[b]);
-    for (size_t t = 0; t < turns; t++)
-        for (size_t p = 0; p < params; p++) {
-            int bucket = f->plan->param[p].bucket, step = last[t * params + p];
-            if (bucket < 0) continue;
-            int *completes = &ready[t * buckets + (size_t)bucket];
-            if (step > *completes) *completes = step;
-            if (step > f->last_ready[t]) f->last_ready[t] = step;
-        }
-    for (size_t s = 0; s < f->n; s++) f->first_ready[s] = -1;
-    for (size_t i = 0; i < buckets * turns; i++) {
-        f->next_ready[i] = f->first_ready[ready[i]];
-        f->first_ready[ready[i]] = (int)i;
+    for (size_t b = 0; b < buckets; b++) {
+        f->on[b].way = way_of(f->plan, &f->plan->bucket.at[b]);
+        f->on[b].left = instances_of(f, (int)b);
     }
-    free(ready);
+    for (size_t s = 0; s < f->n; s++) f->first_ready[s] = -1;
+    for (size_t i = 0; i < all; i++) {
+        if (last[i] < 0) continue; /* an instance of a turn, where others are of micro-batches */
+        int *last_ready = &f->last_ready[f->from[last[i]].turn];
+        if (last[i] > *last_ready) *last_ready = last[i];
+        if (f->plan->bucket.at[i % buckets].each) f->begins[first[i]] = true;
+        f->next_ready[i] = f->first_ready[last[i]];
+        f->first_ready[last[i]] = (int)i;
+    }
 }
 
 void ech_pass_frame_training(ech_plan *plan, ech_list *list)
 {
     framing f;
-    int *last = ech_calloc(plan->model->param.n * (size_t)list->turns + 1, sizeof *last);
-    ech_list_last_writers(plan, list, last);
+    size_t all = plan->bucket.n * (size_t)list->instances;
+    ECH_FREED int *first = ech_calloc(all + 1, sizeof *first);
+    ECH_FREED int *last = ech_calloc(all + 1, sizeof *last);
+    ech_list_writers(plan, list, first, last);
     begin(&f, plan, list);
-    find_ready(&f, last);
-    free(last);
+    find_ready(&f, first, last);
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
         copy_step(&f, s);

@@ -16,12 +16,14 @@ static void forget_values(ech_list *list)
     free(list->value_of);
     free(list->first_local);
     free(list->first_writer);
+    free(list->gradients);
     list->access.at = NULL;
     list->access.n = list->access.capacity = 0;
     list->value.at = NULL;
     list->value.n = list->value.capacity = 0;
     list->value_of = list->first_local = NULL;
     list->first_writer = NULL;
+    list->gradients = NULL;
 }
 
 void ech_plan_forget_values(ech_plan *plan)
@@ -58,7 +60,7 @@ static bool is_same_step(const ech_step *a, const ech_step *b, int shift)
 {
     ech_step other = *b;
     if (b->peer >= 0) other.peer += shift;
-    size_t small = offsetof(ech_step, maximum) + sizeof a->maximum;
+    size_t small = offsetof(ech_step, adds) + sizeof a->adds;
     size_t from = offsetof(ech_step, chunk), to = offsetof(ech_step, first_access);
     return memcmp(a, &other, small) == 0 &&
            memcmp((const char *)a + from, (const char *)&other + from, to - from) == 0;

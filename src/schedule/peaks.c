@@ -102,18 +102,16 @@ void ech_plan_peaks(const ech_plan *plan, int64_t peak[ECH_MEMORY_KINDS])
 void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
 {
     bool trains = plan->list[ECH_LIST_TRAIN].step.n > 0;
-    int64_t first;
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++) padding[kind] = 0;
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         int64_t of_weights = bucket->padding * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         padding[ECH_MEMORY_PARAMETERS] += plan->versions * of_weights;
         if (!trains) continue;
-        padding[ECH_MEMORY_GRADIENTS] += bucket->padding * (int64_t)ech_dtype_bytes(bucket->dtype);
         int64_t of_states = bucket->padding;
-        if (bucket->sharded) of_states = bucket->shard;
-        for (int i = 0; i < bucket->params && bucket->sharded; i++)
-            of_states -= ech_plan_own(plan, plan->bucket_param.at[bucket->first_param + i], &first);
+        if (bucket->sharded) of_states = bucket->shard - ech_plan_own_all(plan, bucket);
+        padding[ECH_MEMORY_GRADIENTS] +=
+            (bucket->each ? of_states : bucket->padding) * (int64_t)ech_dtype_bytes(bucket->dtype);
         for (int s = 0; s < bucket->states; s++)
             padding[ECH_MEMORY_OPTIMIZER] +=
                 of_states * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);

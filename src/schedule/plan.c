@@ -136,6 +136,9 @@ typedef struct ordered {
 static void plan_training(ech_plan *plan, const ordered *train)
 {
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    list->instances = list->turns;
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        if (plan->bucket.at[b].each) list->instances = list->turns * list->numbering.micro_batches;
     ech_pass_lower(plan, list, &train->order, train->version);
     ech_pass_frame_training(plan, list);
 }
@@ -338,11 +341,19 @@ int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_bloc
     return ech_list_instance(plan, list, list->value_of[slot], instance);
 }
 
+int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket, const ech_step *step)
+{
+    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
+    return list->gradients[(size_t)instance * plan->bucket.n + (size_t)bucket];
+}
+
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param)
 {
-    size_t turn = (size_t)step->turn * plan->model->param.n;
-    const ech_writer *first = &list->first_writer[turn + (size_t)param];
+    int instance =
+        ech_list_gradient_instance(plan, list, plan->param[param].bucket, step->turn, step->micro);
+    const ech_writer *first =
+        &list->first_writer[(size_t)instance * plan->model->param.n + (size_t)param];
     return &list->step.at[first->step] == step && first->call == call;
 }
 
@@ -396,9 +407,11 @@ void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t number
         const ech_plan_state *state = &plan->state.at[s];
         numbers[ech_plan_state_dtype(plan, &state->is)] += state->elements;
     }
-    for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++)
-        numbers[plan->bucket.at[b].dtype] +=
-            plan->bucket.at[b].elements - plan->bucket.at[b].padding;
+    for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        numbers[bucket->dtype] +=
+            bucket->each ? ech_plan_own_all(plan, bucket) : bucket->elements - bucket->padding;
+    }
 }
 
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,

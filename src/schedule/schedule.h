@@ -153,7 +153,9 @@ typedef struct ech_list {
      * micro-batch share is at its first chunk. Ask ech_list_value_of. */
     int *value_of;
     int *first_local; /* [blocks]: see value_of; -1: the rank does not have the block */
-    /* [turns * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
+    int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket.each) micro-batches over all turns */
+    int *gradients; /* [instances * buckets]: value; -1: none. Ask ech_list_gradients. */
+    /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
     ech_writer *first_writer;
     int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch); -1: not loaded by this rank */
     int logits;                 /* value; -1: none */
@@ -246,11 +248,14 @@ typedef struct ech_bucket {
     int64_t shard;
     int64_t own;  /* where this rank's begins */
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
+    /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
+     * this rank's shard. Otherwise an instance is of a turn, and is what is summed. */
+    bool each;
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group; /* over which it is reduced */
-    int value;              /* its gradients in the train list */
+    int value;              /* in the train list: its gradients, or (`each`) this rank's shard */
     int weights;            /* persistent value of slot 0; slot i is weights + i (plan.versions) */
     int states;             /* that are element-wise; each of its parameters has them */
     struct ech_flat_state {
@@ -403,7 +408,13 @@ int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_bloc
 /* A value as steps of that instance touch it: itself, or what it has come back as. */
 int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance);
 
-/* Whether that call is the first of its turn to write the parameter's gradient; later ones add to it. */
+/* Which instance of the bucket's gradients the steps of sequence chunk `micro` and a turn work on. */
+int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
+                               int micro);
+/* The value of that instance, as the access pass has made it. */
+int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket,
+                       const ech_step *step);
+/* Whether that call is the first to write the parameter's gradient in its instance; later ones add to it. */
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param);
 
@@ -426,7 +437,9 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
-/* The same of another rank that holds the parameter. */
+/* The same of all parameters of a bucket: elements of its shard that are no padding. */
+int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket);
+/* ech_plan_own of another rank that holds the parameter. */
 int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first);
 /* ech_layout_held with parallel.zero: of gradients and element-wise states of sharded buckets `rank` has what lies in its
  * shard, and writes that. A parameter that this plan's rank holds, too. state: index; of others -1. */
@@ -449,7 +462,7 @@ int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
 /* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer states (OPTIMIZER)
- * or gradients (GRADIENTS), without padding. */
+ * or gradients (GRADIENTS; where each micro-batch is scattered, of their shards), without padding. */
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
 
 /* Bytes of a block's value in a message: of all of it, or where messages are sharded (ech_plan_shards_messages) of this
@@ -465,8 +478,9 @@ void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_
 /* Whether messages between stages are sharded over tensor ranks. They are where every tensor rank holds the values at
  * block boundaries whole: each then sends one shard, and the receiving tensor ranks all-gather the shards. */
 bool ech_plan_shards_messages(const ech_plan *plan);
-/* Writes into last[turn * params + param] the last step of the turn that adds to the parameter's gradient; -1: none. */
-void ech_list_last_writers(const ech_plan *plan, const ech_list *list, int *last);
+/* Writes into first and last [instance * buckets + bucket] the steps that are the first and the last to write an instance
+ * of a bucket's gradients; -1: none. */
+void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last);
 /* Appends a line for each step: number, lane, text, the steps that it comes after. */
 void ech_list_print(const ech_list *list, ech_text *out);
 /* Appends one line: F, B, W and R of the compute lane as the papers write them, "F0.0 B0.0 W0.0 ..." (model chunk,

@@ -50,8 +50,9 @@ typedef struct ech_step {
     ech_collective collective; /* of COLLECTIVE */
     bool is_part;              /* of F, B, W, R: other steps run other calls of the program */
     bool maximum;              /* REDUCE takes the maximum, not the sum */
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; of LOAD
-     * `micro` is the micro-batch's first. Else -1. */
+    bool adds; /* SCATTER_GRADS adds to the shard: others of its turn have written it */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; of LOAD,
+     * and of SCATTER_GRADS of a micro-batch alone, `micro` is the micro-batch's first. Else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
     /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when

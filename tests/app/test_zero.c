@@ -2,7 +2,10 @@
  *
  * ZeRO: what ranks share out changes no bit, whichever ranks add to a gradient: losses, norms and weights, with clipping at
  * work. Optimizer states take an N-th of the memory, as planned, and sums and weights together send as much as a reduction.
+ * Where each micro-batch's gradients are summed by themselves, too (stage 2): the same bits with one micro-batch, numbers that
+ * differ by roundings with several, m + 1 times the elements sent, and no more of gradients than shards and what is under way.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +16,7 @@
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
+#include "check/check.h"
 #include "schedule/traffic.h"
 
 enum { MOST = 8, STEPS = 3 };
@@ -20,22 +24,57 @@ enum { MOST = 8, STEPS = 3 };
 typedef struct trial {
     uint64_t bits[MOST]; /* of each rank's weights after the last step */
     double loss[STEPS], norm[STEPS], clip[STEPS];
-    int64_t sent[MOST], planned[MOST];    /* bytes of gradients and weights in a step */
-    int64_t elements[MOST], halves[MOST]; /* of buckets; of these (N - 1) / N, twice */
+    int64_t sent[MOST], planned[MOST]; /* bytes of gradients and weights in a step */
+    int64_t elements[MOST];
+    int64_t halves
+        [MOST]; /* bytes of buckets' (N - 1) / N, twice, or of stage 2 once more than there are micro-batches */
+    int64_t gradients[MOST]; /* the most bytes of them */
+    int64_t under_way
+        [MOST]; /* bytes: shards, what is summed once, and the three largest blocks' of the rest */
+    int micro_batches; /* of rank 0 in a step */
     int64_t states[MOST],
         of_states[MOST]; /* bytes: of the plan; of all elements if none is shared out */
     bool peaks;          /* the ledger's are the plan's */
 } trial;
 
+/* What of gradients may live at once: those being written, those of the block before, which are being scattered, and until
+ * the block begins those of the one before that. */
+static int64_t most_under_way(const ech_plan *plan)
+{
+    int64_t kept = 0, largest[3] = {0};
+    for (int block = 0; block < (int)plan->model->block.n; block++) {
+        int64_t each = 0;
+        for (size_t b = 0; b < plan->bucket.n; b++) {
+            const ech_bucket *bucket = &plan->bucket.at[b];
+            int64_t item = (int64_t)ech_dtype_bytes(bucket->dtype);
+            if (bucket->block != block) continue;
+            if (bucket->each) each += ech_align(bucket->elements * item, 64);
+            kept += ech_align((bucket->each ? bucket->shard : bucket->elements) * item, 64);
+        }
+        for (int i = 0; i < 3; i++) {
+            int64_t was = largest[i];
+            if (each <= was) continue;
+            largest[i] = each;
+            each = was;
+        }
+    }
+    return kept + largest[0] + largest[1] + largest[2];
+}
+
 static void count_plan(const ech_plan *plan, int rank, trial *t)
 {
+    int micro_batches = plan->list[ECH_LIST_TRAIN].numbering.micro_batches;
+    if (rank == 0) t->micro_batches = micro_batches;
+    t->gradients[rank] = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_GRADIENTS];
+    t->under_way[rank] = most_under_way(plan);
     t->planned[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         int64_t item = (int64_t)ech_dtype_bytes(bucket->wire);
         int N = ech_layout_group_size(plan->layout, plan->model, rank, bucket->group);
         t->elements[rank] += bucket->elements;
-        t->halves[rank] += 2 * bucket->elements / N * (N - 1) * item;
+        int64_t times = bucket->each ? micro_batches + 1 : 2;
+        t->halves[rank] += times * bucket->elements / N * (N - 1) * item;
         for (int s = 0; s < bucket->states; s++) {
             int64_t bytes = (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
             t->states[rank] += plan->persistent.at[bucket->state[s].value].bytes;
@@ -156,6 +195,156 @@ static void test_same_bits(void **state)
     }
 }
 
+/* One micro-batch, and several. */
+static const struct {
+    const char *family;
+    int ranks;
+    const char *words;
+    bool
+        saves; /* blocks enough, and a block is done with a micro-batch before it begins the next */
+} scattered[] = {
+    {"gpt2", 2, "parallel.data=2 training.global_batch_size=2 model.num_hidden_layers=5", true},
+    {"llama", 3,
+     "parallel.data=3 training.global_batch_size=3 precision.compute=bf16 parallel.bucket_bytes=1",
+     true},
+    {"llama", 8,
+     "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 precision.compute=bf16 "
+     "precision.gradients=compute training.global_batch_size=2",
+     false},
+    {"gpt2", 3,
+     "parallel.data=3 training.global_batch_size=9 parallel.reduction=ring "
+     "parallel.bucket_bytes=1 model.num_hidden_layers=6",
+     true},
+    {"gpt2", 2,
+     "parallel.data=2 training.global_batch_size=8 precision.compute=bf16 "
+     "precision.gradients=compute model.num_hidden_layers=8",
+     true},
+    {"gpt2", 4,
+     "parallel.data=2 parallel.tensor=2 parallel.sequence=true training.global_batch_size=6 "
+     "optimizer.name=sgd optimizer.momentum=0.9 model.num_hidden_layers=6",
+     true},
+    {"gpt2", 2, "parallel.data=2 training.global_batch_size=2 precision.reduce=bf16", false},
+    {"gpt2", 2,
+     "parallel.data=2 training.global_batch_size=6 precision.compute=fp64 precision.reduce=bf16",
+     false},
+    {"gpt2", 2, "parallel.data=2 training.global_batch_size=6 model.tie_word_embeddings=true",
+     false},
+    {"llama", 2,
+     "parallel.data=2 training.global_batch_size=6 memory.sequence_chunks=2 "
+     "memory.recompute=full",
+     false},
+    {"llama", 2,
+     "parallel.data=2 training.global_batch_size=6 model.reversible=true memory.invert=true",
+     false},
+    {"gpt2", 4,
+     "parallel.pipeline=2 parallel.data=2 training.global_batch_size=8 "
+     "model.tie_word_embeddings=true",
+     false},
+    {"gpt2", 4,
+     "parallel.pipeline=2 parallel.data=2 training.global_batch_size=8 "
+     "parallel.schedule=zero-bubble parallel.bucket_bytes=1",
+     false},
+    {"llama", 4,
+     "parallel.pipeline=2 parallel.context=2 training.global_batch_size=4 "
+     "parallel.schedule=interleaved parallel.virtual_stages=2 model.num_hidden_layers=4",
+     false},
+    {"gpt2", 6,
+     "parallel.stage_replicas=[2,1] parallel.context=2 model.tie_word_embeddings=true "
+     "training.global_batch_size=4",
+     false},
+};
+
+static void test_each_micro_batch(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof scattered / sizeof *scattered; c++) {
+        trial one, two;
+        const char *words = scattered[c].words;
+        bool half = strstr(words, "bf16") != NULL;
+        run(scattered[c].family, scattered[c].ranks, words, 1, &one);
+        run(scattered[c].family, scattered[c].ranks, words, 2, &two);
+        assert_true(two.peaks);
+        assert_memory_equal(one.loss, two.loss, sizeof *one.loss);
+        if (two.micro_batches == 1) {
+            assert_memory_equal(one.loss, two.loss, sizeof one.loss);
+            assert_memory_equal(one.norm, two.norm, sizeof one.norm);
+            assert_memory_equal(one.bits, two.bits, sizeof one.bits);
+        }
+        for (int s = 0; s < STEPS; s++) {
+            double tolerance = half ? 2e-2 : 1e-4;
+            assert_true(fabs(one.loss[s] - two.loss[s]) <= tolerance * one.loss[s]);
+            assert_true(fabs(one.norm[s] - two.norm[s]) <= tolerance * one.norm[s]);
+        }
+        for (int rank = 0; rank < scattered[c].ranks; rank++) {
+            assert_int_equal(two.states[rank], two.of_states[rank]);
+            assert_int_equal(two.sent[rank], two.planned[rank]);
+            if (scattered[c].saves && !strstr(words, "tensor")) /* whose blocks are of many steps */
+                assert_true(two.gradients[rank] <= two.under_way[rank]);
+            if (scattered[c].saves) assert_true(two.gradients[rank] < one.gradients[rank]);
+            if (!half) assert_int_equal(two.sent[rank], two.halves[rank]);
+        }
+    }
+}
+
+/* ---- the checker ---- */
+
+static ech_step *scatter_of(ech_plan *plan, int micro)
+{
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == ECH_STEP_SCATTER_GRADS && list->step.at[s].micro == micro)
+            return &list->step.at[s];
+    fail_msg("no scatter of micro-batch %d", micro);
+    return NULL;
+}
+
+static void expect_refused(const ech_plan *plan, const char *why)
+{
+    ech_status status = ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]);
+    assert_int_equal(status, ECH_EINTERNAL);
+    assert_non_null(strstr(ech_last_error(), why));
+}
+
+/* Each fault that is put into a sound plan is found. */
+static ech_status seed_faults(ech_comm *comm, const ech_design *design, void *context)
+{
+    (void)context;
+    ech_compared_run run = {.design = design};
+    ECH_TRY(ech_compared_run_open(&run, comm));
+    ech_plan *plan = (ech_plan *)run.session.plan; /* each fault is taken back */
+    ech_step *scatter = scatter_of(plan, 1), was = *scatter;
+    if (ech_comm_rank(comm) == 0) {
+        assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_OK);
+        scatter->adds = false;
+        expect_refused(plan, "does not add to what 1 others have left");
+        *scatter = was;
+        scatter->afters = 0;
+        expect_refused(plan, "does not wait for the gradients");
+        *scatter = was;
+        scatter->micro = 0;
+        expect_refused(plan, "accesses gradients of another micro-batch");
+        scatter->micro = 2;
+        expect_refused(plan, "accesses gradients of another micro-batch");
+        *scatter = was;
+        scatter->kind = ECH_STEP_READ;
+        expect_refused(plan, "comes where its bucket's scatter of each micro-batch is next");
+        *scatter = was;
+    }
+    ech_compared_run_close(&run);
+    return ECH_OK;
+}
+
+static void test_seeded_faults(void **state)
+{
+    (void)state;
+    ech_config *config = fixture_config(
+        "gpt2", "parallel.data=2 parallel.zero=2 training.micro_batch_size=1 "
+                "training.global_batch_size=6 data.sequence_length=8 training.steps=1");
+    ech_status status = fixture_run(config, 2, seed_faults, NULL);
+    ech_config_destroy(config);
+    assert_int_equal(status, ECH_OK);
+}
+
 /* With one rank nothing is shared out, and nothing is sent. */
 static void test_alone(void **state)
 {
@@ -166,12 +355,16 @@ static void test_alone(void **state)
     assert_memory_equal(whole.bits, shared.bits, sizeof whole.bits);
     assert_int_equal(shared.states[0], whole.states[0]);
     assert_int_equal(shared.sent[0], 0);
+    run("gpt2", 1, "precision.compute=bf16", 2, &shared);
+    assert_memory_equal(whole.bits, shared.bits, sizeof whole.bits);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_each_micro_batch),
+        cmocka_unit_test(test_seeded_faults),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -140,6 +140,10 @@ static const trial trials[ECH_RULES] = {
          "optimizer.name=muon optimizer.momentum=0.9", "parallel.zero=1"},
     [ECH_RULE_zero_asynchronous] = {"parallel.zero=1 " SCHEDULE "pipedream", SCHEDULE "pipedream",
                                     "parallel.zero=1"},
+    [ECH_RULE_zero_gradients_uneven_replicas] =
+        {"parallel.zero=2 parallel.stage_replicas=[3,3] training.micro_batch_size=1",
+         "parallel.stage_replicas=[3,3] training.micro_batch_size=1",
+         "parallel.zero=2 parallel.stage_replicas=[3,3]"},
     [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",

@@ -65,17 +65,12 @@ static bool is_part(const ech_verifier *v, const compared *x, int rank)
     return held.is_first && at->stage == x->copy->stage && at->data == 0 && at->context == 0;
 }
 
-/* What this rank has, its memory beginning where that of its shard of the whole parameter does. */
+/* What this rank has, its memory beginning with it. */
 static ech_held own_held(const ech_verifier *v, const compared *x)
 {
     const ech_plan *plan = v->layout.session.plan;
-    int param = x->copy->param, state = x->kind == ECH_HELD_STATE ? x->state : -1;
-    ech_held held = ech_plan_held(plan, plan->rank, param, x->kind, state);
-    int64_t first = 0;
-    if (x->kind == ECH_HELD_GRADIENT && plan->bucket.at[plan->param[param].bucket].sharded)
-        ech_plan_own(plan, param, &first);
-    for (int b = 0; b < held.boxes; b++) held.box[b].at += first;
-    return held;
+    int state = x->kind == ECH_HELD_STATE ? x->state : -1;
+    return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
 }
 
 /* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
@@ -225,8 +220,9 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     int params = ech_verifier_params(v);
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].bucket < 0) continue;
-        ech_tensor gradient = ech_exec_gradient(exec, i);
-        ech_exec_read(exec, &gradient, v->mine + step->turn * v->own[params] + v->own[i]);
+        ech_tensor gradient = ech_exec_own_gradient(exec, i);
+        double *to = v->mine + step->turn * v->own[params] + v->own[i];
+        if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
         if (step->turn == 0) continue;
         ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
         ech_exec_read(exec, &weight, own_weights(v, step->turn) + v->own[i]);

@@ -87,6 +87,17 @@ static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
     return is_of_weights(step) ? bucket->weight_dtype : bucket->wire;
 }
 
+/* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. */
+static void touch_gradients(ech_accessor *a)
+{
+    ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
+    ech_access_value(a, ech_list_gradients(a->plan, a->list, a->step->index, a->step), true);
+    if (!bucket->each) return;
+    if (bucket->value < 0)
+        bucket->value = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
+    ech_access_value(a, bucket->value, true);
+}
+
 static void touch_sum(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -95,7 +106,7 @@ static void touch_sum(ech_accessor *a)
     if (is_of_weights(a->step))
         ech_access_weights(a, a->step->index, a->step->version, true);
     else
-        ech_access_value(a, bucket->value, true);
+        touch_gradients(a);
     ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
                                                      bucket->wire, bucket->elements, members));
 }
@@ -103,6 +114,7 @@ static void touch_sum(ech_accessor *a)
 static void print_sum(const ech_step *step, ech_text *out)
 {
     print(step, out);
+    if (step->micro >= 0) ech_text_append(out, ", micro-batch %d,", step->micro);
     ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 
