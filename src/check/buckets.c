@@ -3,7 +3,8 @@
  * Checks gradients: each parameter of the rank's blocks is in one bucket, and in every turn each bucket is written by all
  * its writers, and then goes its way (bucket_stages.def): every stage in which it takes part comes once, in order, and
  * knows that the one before has ended. Who writes is asked of the model, and of the accesses where the list has them: a
- * step accesses the gradients that it writes, and one that works on a bucket's gradients these and no others. In which stages a bucket takes part, of layout, model and what the optimizer declares.
+ * step accesses the gradients that it writes, and one that works on a bucket's gradients these and no others. In which
+ * stages a bucket takes part is asked of layout, model and what the optimizer declares, not of the plan.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -29,7 +29,7 @@ static const char *const grids[] = {
     "parallel.context=4",
     ("parallel.pipeline=2 parallel.tensor=2 parallel.schedule=interleaved "
      "parallel.virtual_stages=2"),
-    "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.zero=1",
+    "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.zero=2",
     "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses",
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
