@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What takes the place of CUDA's runtime in tests of the whole program: GPUs that are made up, with emulated kernels. Work is done
+ * as it is put on a stream. ECHELON_STAND_IN says what there is, in words NAME=VALUE:
+ *     gpus     how many; 1              sm      their architecture; 90           name     underscores stand for spaces
+ *     driver   the CUDA that it is for, as cudaDriverGetVersion says it; 0: none; that of this build
+ *     memory   MiB of each GPU; 16384   pinned  MiB of the host; 1024            fault    which copy fails, from 1 on, and all behind it; 0
+ * When the program ends it says what has been made, and what is left of it.
+ */
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "kernel/kernel.h"
+
+#define HOLDS(condition)                                                                           \
+    do {                                                                                           \
+        if (condition) break;                                                                      \
+        fprintf(stderr, "%s:%d: stand-in GPU: not %s\n", __FILE__, __LINE__, #condition);          \
+        abort();                                                                                   \
+    } while (0)
+
+enum { MOST_BLOCKS = 4096, MIB = 1 << 20, HOST = -1 };
+
+struct CUstream_st {
+    int gpu;
+};
+
+struct CUevent_st {
+    int gpu;
+    bool is_recorded;
+    double at; /* seconds */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block {
+    void *at; /* NULL: none */
+    size_t bytes;
+    int gpu; /* or HOST */
+} blocks[MOST_BLOCKS];
+static struct {
+    long allocations, freed, streams, streams_ended, events, events_ended, copies;
+} counts;
+static _Thread_local int current;
+static _Thread_local cudaError_t last;
+
+/* ---- what there is ---- */
+
+static const char *word(const char *name)
+{
+    const char *at = getenv("ECHELON_STAND_IN");
+    size_t n = strlen(name);
+    for (; at && *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (strncmp(at, name, n) == 0 && at[n] == '=') return at + n + 1;
+    return NULL;
+}
+
+static long number(const char *name, long otherwise)
+{
+    const char *text = word(name);
+    return text ? atol(text) : otherwise;
+}
+
+static cudaError_t said(cudaError_t error)
+{
+    if (error != cudaSuccess) last = error;
+    return error;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = (int)number("driver", CUDART_VERSION);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    if (driver < CUDART_VERSION) return said(cudaErrorInsufficientDriver);
+    *n = (int)number("gpus", 1);
+    return said(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int gpu)
+{
+    int sm = (int)number("sm", 90);
+    HOLDS(gpu >= 0 && gpu < number("gpus", 1));
+    HOLDS(attribute == cudaDevAttrComputeCapabilityMajor ||
+          attribute == cudaDevAttrComputeCapabilityMinor);
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? sm / 10 : sm % 10;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *of, int gpu)
+{
+    const char *name = word("name");
+    memset(of, 0, sizeof *of);
+    HOLDS(gpu >= 0 && gpu < number("gpus", 1));
+    snprintf(of->name, sizeof of->name, "%.*s", (int)strcspn(name ? name : "", " "),
+             name ? name : "made up");
+    if (!name) strcpy(of->name, "Stand-in");
+    for (char *at = of->name; *at; at++)
+        if (*at == '_') *at = ' ';
+    of->totalGlobalMem = (size_t)number("memory", 16384) * MIB;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress" : "cudaErrorOther";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorIllegalAddress ? "an illegal memory access was encountered" : "?";
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last;
+    last = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaSetDevice(int gpu)
+{
+    HOLDS(gpu >= 0 && gpu < number("gpus", 1));
+    current = gpu;
+    return cudaSuccess;
+}
+
+/* ---- memory ---- */
+
+/* Under the lock. */
+static size_t taken(int gpu)
+{
+    size_t sum = 0;
+    for (int b = 0; b < MOST_BLOCKS; b++)
+        if (blocks[b].at && blocks[b].gpu == gpu) sum += blocks[b].bytes;
+    return sum;
+}
+
+static cudaError_t take(void **out, size_t bytes, int gpu, long most_mib)
+{
+    cudaError_t error = cudaErrorMemoryAllocation;
+    int b = 0;
+    pthread_mutex_lock(&lock);
+    while (b < MOST_BLOCKS && blocks[b].at) b++;
+    HOLDS(b < MOST_BLOCKS);
+    if (bytes <= (size_t)most_mib * MIB - taken(gpu)) {
+        blocks[b] = (struct block){aligned_alloc(4096, (bytes + 4095) / 4096 * 4096), bytes, gpu};
+        HOLDS(blocks[b].at);
+        memset(blocks[b].at, 0xff, bytes);
+        *out = blocks[b].at;
+        counts.allocations++;
+        error = cudaSuccess;
+    }
+    pthread_mutex_unlock(&lock);
+    return said(error);
+}
+
+static cudaError_t give(void *memory, bool is_host)
+{
+    int b = 0;
+    if (!memory) return cudaSuccess;
+    pthread_mutex_lock(&lock);
+    while (b < MOST_BLOCKS && blocks[b].at != memory) b++;
+    HOLDS(b < MOST_BLOCKS && (blocks[b].gpu == HOST) == is_host);
+    blocks[b] = (struct block){0};
+    counts.freed++;
+    pthread_mutex_unlock(&lock);
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    return take(out, bytes, current, number("memory", 16384));
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    return give(memory, false);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    HOLDS(flags == cudaHostAllocPortable);
+    return take(out, bytes, HOST, number("pinned", 1024));
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    return give(memory, true);
+}
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *all)
+{
+    *all = (size_t)number("memory", 16384) * MIB;
+    pthread_mutex_lock(&lock);
+    *available = *all - taken(current);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *to, int byte, size_t bytes)
+{
+    memset(to, byte, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+/* Of a GPU that has failed every call fails. */
+static cudaError_t now(void)
+{
+    long fault = number("fault", 0);
+    pthread_mutex_lock(&lock);
+    bool has_failed = fault > 0 && counts.copies >= fault;
+    pthread_mutex_unlock(&lock);
+    return said(has_failed ? cudaErrorIllegalAddress : cudaSuccess);
+}
+
+static void count(long *of)
+{
+    pthread_mutex_lock(&lock);
+    (*of)++;
+    pthread_mutex_unlock(&lock);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    HOLDS(flags == cudaStreamNonBlocking);
+    *out = calloc(1, sizeof **out);
+    HOLDS(*out);
+    (*out)->gpu = current;
+    count(&counts.streams);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    free(stream);
+    count(&counts.streams_ended);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    *out = calloc(1, sizeof **out);
+    HOLDS(*out);
+    (*out)->gpu = current;
+    count(&counts.events);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    count(&counts.events_ended);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    HOLDS(event->gpu == stream->gpu);
+    event->is_recorded = true;
+    event->at = ech_clock_now();
+    return now();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    HOLDS(stream && event->is_recorded && flags == 0);
+    return now();
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    HOLDS(event->is_recorded);
+    return now();
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    return cudaEventQuery(event);
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+{
+    HOLDS(from->is_recorded && to->is_recorded && from->gpu == to->gpu);
+    *milliseconds = (float)(1e3 * (to->at - from->at));
+    return now();
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    HOLDS(stream && kind == cudaMemcpyDefault);
+    count(&counts.copies);
+    memcpy(to, from, bytes);
+    return now();
+}
+
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
+{
+    HOLDS(stream);
+    memset(to, byte, bytes);
+    return now();
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
+{
+    HOLDS(stream);
+    cudaError_t error = now();
+    if (error == cudaSuccess) function(argument);
+    return error;
+}
+
+/* ---- kernels, and what is left when the program ends ---- */
+
+const ech_kernels *ech_kernels_emulated(ech_dtype dtype);
+
+const ech_kernels *ech_kernels_cuda(ech_dtype dtype)
+{
+    return ech_kernels_emulated(dtype);
+}
+
+static void __attribute__((destructor)) end(void)
+{
+    if (counts.allocations == 0) return;
+    fprintf(stderr, "stand-in GPU: %ld allocations, %ld streams, %ld events; left: %ld, %ld, %ld\n",
+            counts.allocations, counts.streams, counts.events, counts.allocations - counts.freed,
+            counts.streams - counts.streams_ended, counts.events - counts.events_ended);
+}
