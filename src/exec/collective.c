@@ -251,11 +251,11 @@ ech_comm_count ech_exec_message_count(const ech_exec *exec)
     return exec->messages;
 }
 
-ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
-                                         ech_lane lane)
+ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
+                                      ech_comm_counted kind)
 {
     const ech_group *channel = exec->channel[group][lane];
-    return channel ? ech_group_count(channel, ECH_COMM_COLLECTIVES) : (ech_comm_count){0};
+    return channel ? ech_group_count(channel, kind) : (ech_comm_count){0};
 }
 
 int64_t ech_exec_sent_bytes(const ech_exec *exec)

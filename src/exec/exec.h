@@ -175,9 +175,9 @@ int64_t ech_exec_sums_ahead(const ech_exec *exec);
 /* What this rank has sent to other stages so far; .calls: steps that sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
-/* What this rank has sent so far over one channel for collectives inside of blocks; zeros: it has no such channel. */
-ech_comm_count ech_exec_collective_count(const ech_exec *exec, ech_layout_group group,
-                                         ech_lane lane);
+/* What this rank has sent so far over one channel by calls of that kind; zeros: it has no such channel. */
+ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
+                                      ech_comm_counted kind);
 /* The payload bytes of all that this rank has sent so far, without what saving has sent. */
 int64_t ech_exec_sent_bytes(const ech_exec *exec);
 

@@ -6,31 +6,46 @@
 
 #include "schedule/step/step.h"
 
-static const struct {
-    const char *text, *what;
-} axes[ECH_TRAFFIC_AXES] = {
-#define X(name, text, what) {text, what},
+static const char *const axes[ECH_TRAFFIC_AXES] = {
+#define X(name, text, what) text,
 #include "schedule/traffic.def"
 #undef X
 };
 
 const char *ech_traffic_axis_name(ech_traffic_axis axis)
 {
-    return axes[axis].text;
+    return axes[axis];
 }
 
-void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
-                           int64_t calls)
+static void add(ech_flow *sum, const ech_flow *one)
 {
-    traffic->calls[kind] += calls;
-    traffic->groups[group] += calls;
+    bool known = sum->messages >= 0 && one->messages >= 0;
+    sum->calls += one->calls;
+    sum->messages = known ? sum->messages + one->messages : -1;
+    sum->bytes += one->bytes;
 }
 
-ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis)
+void ech_traffic_add(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
+                     ech_flow flow)
+{
+    add(&traffic->of[group][kind], &flow);
+}
+
+ech_flow ech_traffic_of(const ech_traffic *traffic, int collective, int group)
+{
+    ech_flow sum = {0};
+    for (int g = 0; g < ECH_GROUPS; g++)
+        for (int kind = 0; kind < ECH_COLLECTIVES; kind++)
+            if ((group < 0 || g == group) && (collective < 0 || kind == collective))
+                add(&sum, &traffic->of[g][kind]);
+    return sum;
+}
+
+ech_flow ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis)
 {
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     ech_plan_traffic(plan, traffic);
-    return traffic[axis];
+    return ech_traffic_all(&traffic[axis]);
 }
 
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])

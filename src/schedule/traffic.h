@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TRAFFIC is what a rank sends, by the axis of the layout that makes it necessary.
+ * TRAFFIC is what a rank sends, by the axis of the layout that makes it necessary, the kind of collective and its group.
  */
 #ifndef ECH_SCHEDULE_TRAFFIC_H
 #define ECH_SCHEDULE_TRAFFIC_H
@@ -8,24 +8,38 @@
 #include "schedule/schedule.h"
 
 typedef enum ech_traffic_axis {
-#define X(name, text, what) ECH_TRAFFIC_##name,
+#define X(name, ...) ECH_TRAFFIC_##name,
 #include "schedule/traffic.def"
 #undef X
     ECH_TRAFFIC_AXES
 } ech_traffic_axis;
 
 const char *ech_traffic_axis_name(ech_traffic_axis axis);
-typedef struct ech_traffic {
-    int64_t bytes;
+
+/* What this rank sends by one kind of collective over groups of one kind: REDUCE_GRADS counts as ALL_REDUCE, SCATTER_GRADS
+ * as REDUCE_SCATTER, GATHER_WEIGHTS as ALL_GATHER, a message between stages as NONE, over the world. */
+typedef struct ech_flow {
+    int64_t calls;
     int64_t messages; /* -1: unknown, where another algorithm than `direct` reduces gradients */
-    /* Collectives by kind; REDUCE_GRADS counts as ALL_REDUCE, a message between stages as NONE. */
-    int64_t calls[ECH_COLLECTIVES];
-    int64_t groups[ECH_GROUPS]; /* the same collectives by group */
+    int64_t bytes;
+} ech_flow;
+
+/* All that goes along an axis. */
+typedef struct ech_traffic {
+    ech_flow of[ECH_GROUPS][ECH_COLLECTIVES];
 } ech_traffic;
+
+enum { ECH_FLOW_ANY = -1 };
+/* The sum over kinds of collectives, groups (ECH_FLOW_ANY), or both. */
+ech_flow ech_traffic_of(const ech_traffic *traffic, int collective, int group);
+static inline ech_flow ech_traffic_all(const ech_traffic *traffic)
+{
+    return ech_traffic_of(traffic, ECH_FLOW_ANY, ECH_FLOW_ANY);
+}
 
 /* What this rank sends in one execution of the train list (all its turns), counted from its steps; works for outlines,
  * too. REDUCE steps, which fold scalars, are left out. */
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
-ech_traffic ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
+ech_flow ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
 
 #endif

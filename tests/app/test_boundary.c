@@ -114,8 +114,8 @@ static ech_status run(ech_comm *comm, void *context)
         t->loss[step] = ech_exec_readings(session.exec)->loss;
         t->norm[step] = ech_exec_readings(session.exec)->grad_norm;
     }
-    ech_traffic sent = ech_plan_traffic_along(session.plan, ECH_TRAFFIC_PIPELINE);
-    double sums[] = {(double)sent.calls[ECH_COLLECTIVE_NONE], (double)sent.bytes,
+    ech_flow sent = ech_plan_traffic_along(session.plan, ECH_TRAFFIC_PIPELINE);
+    double sums[] = {(double)sent.calls, (double)sent.bytes,
                      (double)ech_exec_message_count(session.exec).bytes};
     ECH_TRY(ech_group_fold(ech_exec_world(session.exec), ECH_FOLD_SUM, sums, 3));
     if (rank == 0) {

@@ -87,8 +87,8 @@ static ech_status count_rank(void *context, int rank, ech_compared_run *c)
         ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, groups[g]);
         n->wanted[rank][g].calls = RUNS * train.calls + once.calls;
         n->wanted[rank][g].bytes = RUNS * train.bytes + once.bytes;
-        n->sent[rank][g] =
-            ech_exec_collective_count(c->session.exec, groups[g], ECH_LANE_COLLECTIVE);
+        n->sent[rank][g] = ech_exec_channel_count(c->session.exec, groups[g], ECH_LANE_COLLECTIVE,
+                                                  ECH_COMM_COLLECTIVES);
     }
     return ECH_OK;
 }
@@ -145,6 +145,109 @@ static void test_counters_equal_plans(void **state)
     }
     check_counters("llama", "parallel.tensor=4 model.num_key_value_heads=2");
     check_counters("llama", "parallel.tensor=8 model.num_key_value_heads=1 parallel.sequence=true");
+}
+
+/* ---- flows: what plans say of each axis, collective and group ---- */
+
+enum { INSIDE, SUMS, SCATTERS, GATHERS, MESSAGES, COUNTS };
+
+/* Inside of blocks a channel's collectives of all kinds are counted as one. Messages between stages: of the world. */
+typedef struct flow_counts {
+    ech_comm_count of[ECH_GROUPS][COUNTS];
+} flow_counts;
+
+static void count_all(const ech_exec *exec, flow_counts *out)
+{
+    static const struct {
+        ech_lane lane;
+        ech_comm_counted kind;
+    } channels[COUNTS] = {[INSIDE] = {ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES},
+                          [SUMS] = {ECH_LANE_REDUCE, ECH_COMM_REDUCES},
+                          [SCATTERS] = {ECH_LANE_REDUCE, ECH_COMM_SCATTERS},
+                          [GATHERS] = {ECH_LANE_GATHER, ECH_COMM_GATHERS}};
+    *out = (flow_counts){0};
+    for (int g = 0; g < ECH_GROUPS; g++)
+        for (int c = 0; c < MESSAGES; c++)
+            out->of[g][c] = ech_exec_channel_count(exec, (ech_layout_group)g, channels[c].lane,
+                                                   channels[c].kind);
+    out->of[ECH_GROUP_WORLD][MESSAGES] = ech_exec_message_count(exec);
+}
+
+static ech_flow planned_flow(const ech_traffic *traffic, int group, int count)
+{
+    ech_flow tensor = ech_traffic_of(&traffic[ECH_TRAFFIC_TENSOR], ECH_FLOW_ANY, group);
+    ech_flow context = ech_traffic_of(&traffic[ECH_TRAFFIC_CONTEXT], ECH_FLOW_ANY, group);
+    const ech_traffic *data = &traffic[ECH_TRAFFIC_DATA];
+    return count == INSIDE     ? (tensor.calls ? tensor : context)
+           : count == SUMS     ? ech_traffic_of(data, ECH_COLLECTIVE_ALL_REDUCE, group)
+           : count == SCATTERS ? ech_traffic_of(data, ECH_COLLECTIVE_REDUCE_SCATTER, group)
+           : count == GATHERS  ? ech_traffic_of(data, ECH_COLLECTIVE_ALL_GATHER, group)
+                              : ech_traffic_of(&traffic[ECH_TRAFFIC_PIPELINE], ECH_FLOW_ANY, group);
+}
+
+/* A rank is a thread, so it says what is wrong by its status. */
+static ech_status compare(int count, int group, ech_flow planned, ech_comm_count before,
+                          ech_comm_count after)
+{
+    int64_t calls = after.calls - before.calls, bytes = after.bytes - before.bytes;
+    int64_t messages = after.messages - before.messages;
+    bool same = planned.messages < 0 || RUNS * planned.messages == messages;
+    if (RUNS * planned.calls != calls || RUNS * planned.bytes != bytes || !same)
+        ECH_FAIL(ECH_EINTERNAL,
+                 "kind %d over %s: %d times %lld calls, %lld messages and %lld bytes were planned, "
+                 "%lld, %lld and %lld sent",
+                 count, ech_layout_group_name((ech_layout_group)group), RUNS,
+                 (long long)planned.calls, (long long)planned.messages, (long long)planned.bytes,
+                 (long long)calls, (long long)messages, (long long)bytes);
+    return ECH_OK;
+}
+
+static ech_status compare_flows(void *context, int rank, ech_compared_run *c)
+{
+    int64_t *bytes = context; /* [COUNTS] of rank 0 */
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    flow_counts before, after;
+    ech_plan_traffic(c->session.plan, traffic);
+    count_all(c->session.exec, &before);
+    for (int run = 0; run < RUNS; run++)
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run));
+    count_all(c->session.exec, &after);
+    for (int g = 0; g < ECH_GROUPS; g++)
+        for (int k = 0; k < COUNTS; k++) {
+            ech_flow planned = planned_flow(traffic, g, k);
+            ECH_TRY(compare(k, g, planned, before.of[g][k], after.of[g][k]));
+            if (rank == 0) bytes[k] += planned.bytes;
+        }
+    return ECH_OK;
+}
+
+static const struct {
+    const char *words;
+    bool reduces, scatters; /* as rank 0 does */
+} flows[] = {
+    {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2", true, false},
+    {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true parallel.zero=1",
+     false, true},
+    {"parallel.data=2 parallel.tensor=2 parallel.context=2 parallel.sequence=true parallel.zero=2 "
+     "parallel.reduction=ring",
+     false, true},
+    {"parallel.data=2 parallel.pipeline=2 parallel.zero=2 model.tie_word_embeddings=true "
+     "precision.compute=bf16 precision.reduce=bf16",
+     false, true},
+};
+
+static void test_flows_equal_counters(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof flows / sizeof *flows; i++) {
+        char words[700];
+        int64_t bytes[COUNTS] = {0};
+        print_words(flows[i].words, 2, words, sizeof words);
+        grid_run("llama", words, compare_flows, bytes);
+        assert_int_equal(bytes[SUMS] > 0, flows[i].reduces);
+        assert_int_equal(bytes[SCATTERS] > 0, flows[i].scatters);
+        assert_int_equal(bytes[GATHERS] > 0, flows[i].scatters);
+    }
 }
 
 /* ---- metrics ---- */
@@ -246,8 +349,9 @@ static ech_status count_tensor(void *context, int rank, ech_compared_run *c)
 {
     int64_t *bytes = context;
     ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
-    bytes[rank] =
-        ech_exec_collective_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE).bytes;
+    bytes[rank] = ech_exec_channel_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE,
+                                         ECH_COMM_COLLECTIVES)
+                      .bytes;
     return ECH_OK;
 }
 
@@ -319,6 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counters_equal_plans),
+        cmocka_unit_test(test_flows_equal_counters),
         cmocka_unit_test(test_metrics_count_collectives),
         cmocka_unit_test(test_tensor_collectives),
         cmocka_unit_test(test_context_collectives),

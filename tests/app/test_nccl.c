@@ -59,7 +59,8 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
         t->of[rank][n++] = ech_exec_reduce_count(c.session.exec);
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
             for (ech_lane lane = 0; lane < ECH_LANES; lane++)
-                t->of[rank][n++] = ech_exec_collective_count(c.session.exec, g, lane);
+                t->of[rank][n++] =
+                    ech_exec_channel_count(c.session.exec, g, lane, ECH_COMM_COLLECTIVES);
         t->bytes[rank] = ech_exec_sent_bytes(c.session.exec);
         t->communicators[rank] = count_communicators(c.session.plan);
     }

@@ -233,7 +233,8 @@ static ech_status train_and_look(void *context, int rank, ech_compared_run *c)
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step));
         l->states[rank][step] = sum_states(c);
     }
-    l->sent[rank] = ech_exec_collective_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_REDUCE);
+    l->sent[rank] = ech_exec_channel_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_REDUCE,
+                                           ECH_COMM_COLLECTIVES);
     for (size_t s = 0; s < list->step.n; s++)
         if (list->step.at[s].kind == ECH_STEP_FOLD)
             l->bytes[rank] +=

@@ -60,9 +60,9 @@ static ech_status count_rank(ech_comm *comm, const ech_design *design, void *con
     ech_exec_peaks(c.session.exec, n->peak);
     n->planned_working = ech_plan_working(c.session.plan).bytes;
     n->working = ech_exec_working(c.session.exec);
-    ech_traffic sent = ech_plan_traffic_along(c.session.plan, ECH_TRAFFIC_PIPELINE);
+    ech_flow sent = ech_plan_traffic_along(c.session.plan, ECH_TRAFFIC_PIPELINE);
     n->planned_bytes = sent.bytes;
-    n->planned_messages = sent.calls[ECH_COLLECTIVE_NONE];
+    n->planned_messages = sent.calls;
     n->planned_reduced = ech_plan_traffic_along(c.session.plan, ECH_TRAFFIC_DATA).bytes;
     if (ech_comm_rank(comm) == 0) {
         all->turns = c.design->schedule->turns;

@@ -161,12 +161,18 @@ static void assert_axis(const json_t *traffic, ech_traffic_axis axis, const ech_
 {
     const char *name = ech_traffic_axis_name(axis);
     const json_t *calls = json_object_get(json_object_get(traffic, name), "collectives");
-    assert_int_equal(int_at(traffic, name, "bytes"), counted->bytes);
-    assert_int_equal(int_at(traffic, name, "messages"), counted->messages);
+    const json_t *flows = json_object_get(json_object_get(traffic, name), "flows"), *flow;
+    ech_flow all = ech_traffic_all(counted);
+    size_t i;
+    json_int_t bytes = 0;
+    assert_int_equal(int_at(traffic, name, "bytes"), all.bytes);
+    assert_int_equal(int_at(traffic, name, "messages"), all.messages);
+    json_array_foreach(flows, i, flow) bytes += json_integer_value(json_object_get(flow, "bytes"));
+    assert_int_equal(bytes, all.bytes);
     for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++)
         assert_int_equal(
             json_integer_value(json_object_get(calls, ech_collective_name((ech_collective)kind))),
-            counted->calls[kind]);
+            ech_traffic_of(counted, kind, ECH_FLOW_ANY).calls);
 }
 
 static void assert_working(const json_t *memory, const ech_plan *plan)
@@ -210,10 +216,11 @@ static void check_json(int ranks, const char *more)
         ech_plan_step_traffic(m.report.alike.at[k].plan, step);
         assert_int_equal(json_object_size(traffic), ECH_TRAFFIC_AXES);
         for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
-            assert_int_equal(turns * step[axis].bytes, counted[axis].bytes);
-            assert_int_equal(turns * step[axis].messages, counted[axis].messages);
+            ech_flow all = ech_traffic_all(&counted[axis]), once = ech_traffic_all(&step[axis]);
+            assert_int_equal(turns * once.bytes, all.bytes);
+            assert_int_equal(turns * once.messages, all.messages);
             assert_axis(traffic, (ech_traffic_axis)axis, &step[axis]);
-            sum += step[axis].bytes;
+            sum += once.bytes;
         }
         assert_true(sum > 0);
         assert_working(json_object_get(plan, "memory"), m.report.alike.at[k].plan);
@@ -253,20 +260,23 @@ static void test_traffic_table(void **state)
     assert_table(
         4, GRID "parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true",
         "traffic     that one rank sends in a step; gradients by direct reduction\n"
-        "            rank  axis              bytes  messages  collectives\n"
-        "               0  tensor         36.0 KiB        72  42 all_gather, 30 reduce_scatter   "
-        "(2 ranks alike)\n"
-        "                  pipeline        3.0 KiB         6  to other stages\n"
-        "                  data              256 B         2  1 reduction over data x tensor\n"
-        "               2  tensor         38.2 KiB        78  48 all_gather, 30 reduce_scatter   "
-        "(2 ranks alike)\n"
-        "                  pipeline        3.0 KiB         6  to other stages\n"
-        "                  data              512 B         4  2 reductions over data x tensor\n");
-    assert_table(2, GRID "parallel.reduction=ring",
-                 "traffic     that one rank sends in a step; gradients by ring reduction\n"
-                 "            rank  axis              bytes  messages  collectives\n"
-                 "               0  data           65.2 KiB         -  9 reductions over data   (2 "
-                 "ranks alike)\n");
+        "            rank  axis        times  messages        bytes  what\n"
+        "               0  tensor         42        42     21.0 KiB  all_gather   (2 ranks alike)\n"
+        "                                 30        30     15.0 KiB  reduce_scatter\n"
+        "                  pipeline        6         6      3.0 KiB  messages to other stages\n"
+        "                  data            1         2        256 B  all_reduce over data x "
+        "tensor\n"
+        "               2  tensor         48        48     23.2 KiB  all_gather   (2 ranks alike)\n"
+        "                                 30        30     15.0 KiB  reduce_scatter\n"
+        "                  pipeline        6         6      3.0 KiB  messages to other stages\n"
+        "                  data            2         4        512 B  all_reduce over data x "
+        "tensor\n");
+    assert_table(
+        2, GRID "parallel.reduction=ring parallel.zero=1",
+        "traffic     that one rank sends in a step; gradients by ring reduction\n"
+        "            rank  axis        times  messages        bytes  what\n"
+        "               0  data            9         -     32.6 KiB  all_gather   (2 ranks alike)\n"
+        "                                  9         -     32.6 KiB  reduce_scatter\n");
 }
 
 /* ---- many ranks ---- */

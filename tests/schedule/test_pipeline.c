@@ -68,9 +68,9 @@ static void check_messages(const fixture *f, const fixture_shape *shape)
         int n = count_messages(list, true, &sent), stage = rank / shape->data;
         assert_int_equal(n, messages_of(shape, stage, m * turns, true));
         assert_int_equal(sent, n * fixture_boundary_bytes(f));
-        ech_traffic planned = ech_plan_traffic_along(f->plan[rank], ECH_TRAFFIC_PIPELINE);
+        ech_flow planned = ech_plan_traffic_along(f->plan[rank], ECH_TRAFFIC_PIPELINE);
         assert_int_equal(planned.bytes, sent);
-        assert_int_equal(planned.calls[ECH_COLLECTIVE_NONE], n);
+        assert_int_equal(planned.calls, n);
         bytes += sent;
         all[0] += n;
         all[1] += count_messages(list, false, &unused);

@@ -32,14 +32,13 @@ static fixture plan(int ranks, int data, const char *more)
 
 static void check(const ech_traffic *traffic, ech_collective kind, int64_t calls)
 {
-    assert_int_equal(traffic->calls[kind], calls);
+    assert_int_equal(ech_traffic_of(traffic, kind, ECH_FLOW_ANY).calls, calls);
 }
 
 static void assert_silent(const ech_traffic *traffic)
 {
-    assert_int_equal(traffic->bytes, 0);
-    assert_int_equal(traffic->messages, 0);
-    for (int kind = 0; kind < ECH_COLLECTIVES; kind++) assert_int_equal(traffic->calls[kind], 0);
+    const ech_traffic none = {0};
+    assert_memory_equal(traffic, &none, sizeof none);
 }
 
 /* Gradients that a rank sums over groups of a kind, without their padding; *padding: that. */
@@ -81,10 +80,10 @@ static void check_tensor(int t)
         check(tensor, ECH_COLLECTIVE_ALL_REDUCE, calls);
         /* The loss: three numbers in fp64 of every row to every other rank. */
         check(tensor, ECH_COLLECTIVE_ALL_GATHER, M);
-        assert_int_equal(tensor->groups[ECH_GROUP_TENSOR], calls + M);
-        assert_int_equal(tensor->bytes,
+        assert_int_equal(ech_traffic_of(tensor, ECH_FLOW_ANY, ECH_GROUP_TENSOR).calls, calls + M);
+        assert_int_equal(ech_traffic_all(tensor).bytes,
                          calls * 2 * (t - 1) * R * C * ITEM / t + M * (t - 1) * R * 3 * 8);
-        assert_int_equal(tensor->messages, calls * 2 * (t - 1) + M * (t - 1));
+        assert_int_equal(ech_traffic_all(tensor).messages, calls * 2 * (t - 1) + M * (t - 1));
         assert_silent(&traffic[ECH_TRAFFIC_CONTEXT]);
         assert_silent(&traffic[ECH_TRAFFIC_PIPELINE]);
         assert_silent(&traffic[ECH_TRAFFIC_DATA]);
@@ -114,14 +113,16 @@ static void check_sequence(bool keep)
         check(tensor, ECH_COLLECTIVE_ALL_REDUCE, 0);
         check(tensor, ECH_COLLECTIVE_ALL_GATHER, gathers + M); /* the loss's, too */
         check(tensor, ECH_COLLECTIVE_REDUCE_SCATTER, scatters);
-        assert_int_equal(tensor->bytes, (gathers + scatters) * R * C * ITEM / 2 + M * R * 3 * 8);
-        assert_int_equal(tensor->messages, gathers + scatters + M);
+        assert_int_equal(ech_traffic_all(tensor).bytes,
+                         (gathers + scatters) * R * C * ITEM / 2 + M * R * 3 * 8);
+        assert_int_equal(ech_traffic_all(tensor).messages, gathers + scatters + M);
         /* Gains of norms: each rank has a share of their gradients' sum. */
         const ech_traffic *data = &traffic[ECH_TRAFFIC_DATA];
-        assert_int_equal(data->groups[ECH_GROUP_PARTIAL], data->calls[ECH_COLLECTIVE_ALL_REDUCE]);
+        assert_int_equal(ech_traffic_of(data, ECH_FLOW_ANY, ECH_GROUP_PARTIAL).calls,
+                         ech_traffic_of(data, ECH_COLLECTIVE_ALL_REDUCE, ECH_FLOW_ANY).calls);
         int64_t padding, gains = summed(f.plan[rank], ECH_GROUP_PARTIAL, &padding);
         assert_int_equal(gains, (2 * L + 1) * C);
-        assert_int_equal(data->bytes, (gains + padding) * ITEM);
+        assert_int_equal(ech_traffic_all(data).bytes, (gains + padding) * ITEM);
     }
     fixture_free(&f);
 }
@@ -146,9 +147,9 @@ static void test_ring(void **state)
         const ech_traffic *context = &traffic[ECH_TRAFFIC_CONTEXT];
         int64_t calls = M * L * 3 * (c - 1);
         check(context, ECH_COLLECTIVE_SHIFT, calls);
-        assert_int_equal(context->groups[ECH_GROUP_CONTEXT], calls);
-        assert_int_equal(context->bytes, calls * 2 * B * T / c * C * ITEM);
-        assert_int_equal(context->messages, calls);
+        assert_int_equal(ech_traffic_of(context, ECH_FLOW_ANY, ECH_GROUP_CONTEXT).calls, calls);
+        assert_int_equal(ech_traffic_all(context).bytes, calls * 2 * B * T / c * C * ITEM);
+        assert_int_equal(ech_traffic_all(context).messages, calls);
         assert_silent(&traffic[ECH_TRAFFIC_TENSOR]);
     }
     fixture_free(&f);
@@ -166,8 +167,8 @@ static void test_ulysses(void **state)
         const ech_traffic *context = &traffic[ECH_TRAFFIC_CONTEXT];
         int64_t calls = M * L * 8, own = B * T / c * C * ITEM;
         check(context, ECH_COLLECTIVE_ALL_TO_ALL, calls);
-        assert_int_equal(context->bytes, calls * own * (c - 1) / c);
-        assert_int_equal(context->messages, calls * (c - 1));
+        assert_int_equal(ech_traffic_all(context).bytes, calls * own * (c - 1) / c);
+        assert_int_equal(ech_traffic_all(context).messages, calls * (c - 1));
     }
     fixture_free(&f);
 }
@@ -183,15 +184,15 @@ static void test_pipeline(void **state)
     for (int rank = 0; rank < 4; rank++) {
         ech_plan_traffic(f.plan[rank], traffic);
         const ech_traffic *pipeline = &traffic[ECH_TRAFFIC_PIPELINE];
-        assert_int_equal(pipeline->bytes, M * R * C * ITEM / 2);
-        assert_int_equal(pipeline->messages, M);
+        assert_int_equal(ech_traffic_all(pipeline).bytes, M * R * C * ITEM / 2);
+        assert_int_equal(ech_traffic_all(pipeline).messages, M);
         int loss = f.of.layout->coordinates[rank].stage == 1 ? M : 0, first, end, layers;
         ech_layout_blocks(f.of.layout, rank, 0, &first, &end);
         layers = end - first - 1; /* the embedding, or the head */
         const ech_traffic *tensor = &traffic[ECH_TRAFFIC_TENSOR];
         check(tensor, ECH_COLLECTIVE_ALL_GATHER, M + loss);
         check(tensor, ECH_COLLECTIVE_ALL_REDUCE, M * (4 * layers + 1));
-        assert_int_equal(tensor->bytes,
+        assert_int_equal(ech_traffic_all(tensor).bytes,
                          (M + 2 * M * (4 * layers + 1)) * R * C * ITEM / 2 + loss * R * 3 * 8);
     }
     fixture_free(&f);
@@ -207,9 +208,11 @@ static void test_data(void **state)
     int64_t bytes = 0, N = 4, padding, all = summed(f.plan[0], ECH_GROUP_DATA, &padding);
     for (int rank = 0; rank < N; rank++) {
         ech_plan_traffic(f.plan[rank], traffic);
-        bytes += traffic[ECH_TRAFFIC_DATA].bytes;
-        assert_int_equal(traffic[ECH_TRAFFIC_DATA].groups[ECH_GROUP_DATA], f.plan[rank]->bucket.n);
-        assert_true(traffic[ECH_TRAFFIC_DATA].messages > 0);
+        bytes += ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes;
+        assert_int_equal(
+            ech_traffic_of(&traffic[ECH_TRAFFIC_DATA], ECH_FLOW_ANY, ECH_GROUP_DATA).calls,
+            f.plan[rank]->bucket.n);
+        assert_true(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).messages > 0);
     }
     assert_int_equal(all, ech_model_params(f.of.model));
     assert_int_equal(bytes, 2 * (N - 1) * (all + padding) * ITEM);
@@ -228,9 +231,9 @@ static void test_ring_reduction(void **state)
     fixture f = plan(2, 2, "");
     f.plan[0]->reduction = ECH_REDUCTION_RING;
     ech_plan_traffic(f.plan[0], traffic);
-    assert_int_equal(traffic[ECH_TRAFFIC_DATA].messages, -1);
+    assert_int_equal(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).messages, -1);
     int64_t padding, all = summed(f.plan[0], ECH_GROUP_DATA, &padding);
-    assert_int_equal(traffic[ECH_TRAFFIC_DATA].bytes, (all + padding) * ITEM);
+    assert_int_equal(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes, (all + padding) * ITEM);
     fixture_free(&f);
 }
 

@@ -192,26 +192,53 @@ static json_t *simulation_json(const ech_plan_report *report)
                      "links", links, "timeline", bars);
 }
 
+static json_t *messages_json(const ech_flow *flow)
+{
+    return flow->messages < 0 ? json_null() : json_integer(flow->messages);
+}
+
+/* What goes along an axis: each kind of collective over each group. */
+static json_t *flows_json(const ech_traffic *t)
+{
+    json_t *flows = json_array();
+    for (int group = 0; group < ECH_GROUPS; group++)
+        for (int kind = 0; kind < ECH_COLLECTIVES; kind++) {
+            const ech_flow *flow = &t->of[group][kind];
+            if (flow->calls)
+                json_array_append_new(
+                    flows, json_pack("{s:s, s:s, s:I, s:o, s:I}", "collective",
+                                     ech_collective_name((ech_collective)kind), "group",
+                                     ech_layout_group_name((ech_layout_group)group), "calls",
+                                     (json_int_t)flow->calls, "messages", messages_json(flow),
+                                     "bytes", (json_int_t)flow->bytes));
+        }
+    return flows;
+}
+
 /* By axis. Collectives that it has none of are left out. */
 static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
 {
     json_t *axes = json_object();
     for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
         const ech_traffic *t = &traffic[axis];
+        ech_flow all = ech_traffic_all(t);
         json_t *calls = json_object(), *groups = json_object();
-        for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++)
-            if (t->calls[kind])
+        for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++) {
+            int64_t n = ech_traffic_of(t, kind, ECH_FLOW_ANY).calls;
+            if (n)
                 json_object_set_new(calls, ech_collective_name((ech_collective)kind),
-                                    json_integer(t->calls[kind]));
-        for (int group = 0; group < ECH_GROUPS; group++)
-            if (t->groups[group])
+                                    json_integer(n));
+        }
+        for (int group = 0; group < ECH_GROUPS && axis != ECH_TRAFFIC_PIPELINE; group++) {
+            int64_t n = ech_traffic_of(t, ECH_FLOW_ANY, group).calls;
+            if (n)
                 json_object_set_new(groups, ech_layout_group_name((ech_layout_group)group),
-                                    json_integer(t->groups[group]));
+                                    json_integer(n));
+        }
         json_object_set_new(axes, ech_traffic_axis_name((ech_traffic_axis)axis),
-                            json_pack("{s:I, s:o, s:o, s:o}", "bytes", (json_int_t)t->bytes,
-                                      "messages",
-                                      t->messages < 0 ? json_null() : json_integer(t->messages),
-                                      "collectives", calls, "groups", groups));
+                            json_pack("{s:I, s:o, s:o, s:o, s:o}", "bytes", (json_int_t)all.bytes,
+                                      "messages", messages_json(&all), "collectives", calls,
+                                      "groups", groups, "flows", flows_json(t)));
     }
     return axes;
 }
@@ -225,13 +252,15 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     int64_t sent = 0;
     ech_plan_step_traffic(plan, traffic);
-    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) sent += traffic[axis].bytes;
-    json_t *out = json_pack(
-        "{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I, s:o}", "rank", plan->rank, "ranks", alike->ranks,
-        "schedule", row.n ? row.at : "", "buckets", buckets_json(plan), "weight_versions",
-        plan->versions, "sent_bytes_per_step", (json_int_t)sent, "stage_bytes_per_step",
-        (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].bytes, "stage_messages_per_step",
-        (json_int_t)traffic[ECH_TRAFFIC_PIPELINE].messages, "traffic", traffic_json(traffic));
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        sent += ech_traffic_all(&traffic[axis]).bytes;
+    ech_flow stages = ech_traffic_all(&traffic[ECH_TRAFFIC_PIPELINE]);
+    json_t *out =
+        json_pack("{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I, s:o}", "rank", plan->rank, "ranks",
+                  alike->ranks, "schedule", row.n ? row.at : "", "buckets", buckets_json(plan),
+                  "weight_versions", plan->versions, "sent_bytes_per_step", (json_int_t)sent,
+                  "stage_bytes_per_step", (json_int_t)stages.bytes, "stage_messages_per_step",
+                  (json_int_t)stages.messages, "traffic", traffic_json(traffic));
     json_object_set_new(out, "memory", memory_json(plan));
     if (report->options.steps) json_object_set_new(out, "train", steps_json(train));
     return out;

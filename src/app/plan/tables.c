@@ -182,7 +182,7 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
     ech_print_memory(plan, out);
 }
 
-/* ---- traffic: a row per axis, for each set of classes that send the same ---- */
+/* ---- traffic: a row for each axis, collective and group, for each set of classes that send the same ---- */
 
 /* Consecutive classes of ranks that send the same. */
 typedef struct sender {
@@ -202,59 +202,52 @@ static void add_class(const ech_plan_class *alike, sender_list *senders)
         ECH_PUSH(*senders, next);
 }
 
-static bool is_used(const ech_traffic *traffic)
+/* "all_reduce", or where the axis does not say over whom "all_reduce over data x tensor". */
+static void print_over(ech_traffic_axis axis, ech_collective kind, ech_layout_group group,
+                       ech_text *out)
 {
-    bool used = traffic->bytes > 0;
-    for (int kind = 0; kind < ECH_COLLECTIVES; kind++) used |= traffic->calls[kind] > 0;
-    return used;
+    const char *name = ech_layout_group_name(group);
+    if (kind == ECH_COLLECTIVE_NONE) {
+        ech_text_append(out, "messages to other stages");
+        return;
+    }
+    ech_text_append(out, "%s", ech_collective_name(kind));
+    if (strcmp(name, ech_traffic_axis_name(axis)) != 0) ech_text_append(out, " over %s", name);
 }
 
-/* "48 all_gather, 48 reduce_scatter"; of gradients "5 reductions over data, 1 over data x tensor". */
-static void print_calls(ech_traffic_axis axis, const ech_traffic *traffic, ech_text *out)
+static void print_flow(const char *axis, const ech_flow *flow, ech_text *out)
 {
-    const char *before = "";
-    for (int kind = ECH_COLLECTIVE_NONE + 1; kind < ECH_COLLECTIVES; kind++) {
-        if (axis == ECH_TRAFFIC_DATA || !traffic->calls[kind]) continue;
-        ech_text_append(out, "%s%" PRId64 " %s", before, traffic->calls[kind],
-                        ech_collective_name((ech_collective)kind));
-        before = ", ";
-    }
-    for (int group = 0; group < ECH_GROUPS; group++) {
-        int64_t n = traffic->groups[group];
-        if (axis != ECH_TRAFFIC_DATA || !n) continue;
-        ech_text_append(out, "%s%" PRId64 "%s over %s", before, n,
-                        *before ? ""
-                        : n > 1 ? " reductions"
-                                : " reduction",
-                        ech_layout_group_name((ech_layout_group)group));
-        before = ", ";
-    }
+    char messages[32];
+    snprintf(messages, sizeof messages, "%" PRId64, flow->messages);
+    ech_text_append(out, "  %-8s %8" PRId64 " %9s %12s  ", axis, flow->calls,
+                    flow->messages < 0 ? "-" : messages, ECH_BYTES(flow->bytes));
 }
 
-/* rank -1: the row of a rank that was named before. */
-static void print_axis(int rank, ech_traffic_axis axis, const ech_traffic *traffic, ech_text *out)
+/* A row for each kind of collective and group along the axis. first: no row of the rank has been printed. */
+static bool print_axis(const sender *s, ech_traffic_axis axis, bool first, ech_text *out)
 {
-    char messages[32], name[16];
-    snprintf(name, sizeof name, "%d", rank);
-    snprintf(messages, sizeof messages, "%" PRId64, traffic->messages);
-    ech_text_append(out, ECH_PLAN_INDENT "%4s  %-10s %12s %9s  ", rank < 0 ? "" : name,
-                    ech_traffic_axis_name(axis), ECH_BYTES(traffic->bytes),
-                    traffic->messages < 0 ? "-" : messages);
-    if (axis == ECH_TRAFFIC_PIPELINE)
-        ech_text_append(out, "to other stages");
-    else
-        print_calls(axis, traffic, out);
+    const char *name = ech_traffic_axis_name(axis);
+    for (int group = 0; group < ECH_GROUPS; group++)
+        for (int kind = 0; kind < ECH_COLLECTIVES; kind++) {
+            const ech_flow *flow = &s->traffic[axis].of[group][kind];
+            char rank[16] = "";
+            if (!flow->calls) continue;
+            if (first) snprintf(rank, sizeof rank, "%d", s->rank);
+            ech_text_append(out, ECH_PLAN_INDENT "%4s", rank);
+            print_flow(name, flow, out);
+            print_over(axis, (ech_collective)kind, (ech_layout_group)group, out);
+            end_row(first ? s->ranks : 1, out);
+            name = "";
+            first = false;
+        }
+    return first;
 }
 
 static void print_sender(const sender *s, ech_text *out)
 {
     bool first = true;
-    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
-        if (!is_used(&s->traffic[axis])) continue;
-        print_axis(first ? s->rank : -1, (ech_traffic_axis)axis, &s->traffic[axis], out);
-        end_row(first ? s->ranks : 1, out);
-        first = false;
-    }
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        first = print_axis(s, (ech_traffic_axis)axis, first, out);
     if (first) ech_text_append(out, ECH_PLAN_INDENT "%4d  nothing\n", s->rank);
 }
 
@@ -276,7 +269,7 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
                     ech_reduction_name(report->plan.at[0]->reduction));
     print_wire(report->plan.at[0], out);
     ech_text_append(out,
-                    "\n" ECH_PLAN_INDENT "rank  axis              bytes  messages  collectives\n");
+                    "\n" ECH_PLAN_INDENT "rank  axis        times  messages        bytes  what\n");
     for (size_t i = 0; i < senders.n; i++) {
         if (i == MOST_KINDS - 2 && senders.n > MOST_KINDS) { /* the last is shown */
             print_left_out(senders.n - 1 - i, out);
@@ -291,11 +284,12 @@ void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC
 {
     int turns = plan->schedule->turns;
     ech_plan_traffic(plan, traffic);
-    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
-        ech_traffic *t = &traffic[axis];
-        t->bytes /= turns;
-        if (t->messages > 0) t->messages /= turns;
-        for (int kind = 0; kind < ECH_COLLECTIVES; kind++) t->calls[kind] /= turns;
-        for (int group = 0; group < ECH_GROUPS; group++) t->groups[group] /= turns;
-    }
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        for (int group = 0; group < ECH_GROUPS; group++)
+            for (int kind = 0; kind < ECH_COLLECTIVES; kind++) {
+                ech_flow *flow = &traffic[axis].of[group][kind];
+                flow->calls /= turns;
+                if (flow->messages > 0) flow->messages /= turns;
+                flow->bytes /= turns;
+            }
 }

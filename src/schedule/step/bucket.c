@@ -143,18 +143,15 @@ static double sum_seconds(const ech_step_query *q)
 
 static void count_sum(ech_traffic_count *c, const ech_step *step)
 {
-    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_DATA];
     ech_collective kind = sums[step->kind].counts_as;
     const ech_membership *m = &c->of[step->group];
-    traffic->bytes += sent_bytes(c->plan, step, m);
-    if (c->plan->reduction != ECH_REDUCTION_DIRECT)
-        traffic->messages = -1;
-    else
-        traffic->messages +=
+    ech_flow flow = {.calls = 1, .messages = -1, .bytes = sent_bytes(c->plan, step, m)};
+    if (c->plan->reduction == ECH_REDUCTION_DIRECT)
+        flow.messages =
             ech_collective_traffic(kind, wire_of(c->plan, step), bucket_of(c->plan, step)->elements,
                                    m->size, m->index)
                 .messages;
-    ech_traffic_add_calls(traffic, kind, step->group, 1);
+    ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], kind, step->group, flow);
 }
 
 const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_work, sum_seconds,
@@ -327,11 +324,9 @@ static double fold_seconds(const ech_step_query *q)
 
 static void count_fold(ech_traffic_count *c, const ech_step *step)
 {
-    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_TENSOR];
-    const ech_membership *m = &c->of[step->group];
-    traffic->bytes += fold_sends(c->plan, step, m->size);
-    traffic->messages += m->size - 1;
-    ech_traffic_add_calls(traffic, ECH_COLLECTIVE_ALL_GATHER, step->group, 1);
+    int others = c->of[step->group].size - 1;
+    ech_traffic_add(&c->traffic[ECH_TRAFFIC_TENSOR], ECH_COLLECTIVE_ALL_GATHER, step->group,
+                    (ech_flow){1, others, fold_sends(c->plan, step, others + 1)});
 }
 
 const ech_step_methods ech_statistics_methods = {

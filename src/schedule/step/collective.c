@@ -54,42 +54,46 @@ static double seconds(const ech_step_query *q)
            (double)q->step->bytes / ech_rates_between(rates, q->among.first, q->among.last);
 }
 
-static void count_one(ech_traffic_count *c, const ech_step *step, ech_dtype dtype, int64_t elements,
-                      ech_traffic *traffic)
+static int64_t messages_of(const ech_traffic_count *c, const ech_step *step, ech_dtype dtype,
+                           int64_t elements)
 {
     const ech_membership *m = &c->of[step->group];
-    traffic->messages +=
-        ech_collective_traffic(step->collective, dtype, elements, m->size, m->index).messages;
-    ech_traffic_add_calls(traffic, step->collective, step->group, 1);
+    return ech_collective_traffic(step->collective, dtype, elements, m->size, m->index).messages;
 }
 
 /* Message shards from another stage: one collective a tensor. */
-static void count_whole(ech_traffic_count *c, const ech_step *step, ech_traffic *traffic)
+static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
-    const ech_block *block = c->plan->model->block.at[step->block];
     const int *ports;
     size_t n = ech_step_ports(step, block, &ports);
+    ech_flow flow = {0};
     for (size_t i = 0; i < n; i++) {
         if (ports[i] < 0) continue;
         const ech_shape *shape = &block->value.at[ports[i]].shape;
-        count_one(c, step, ech_block_value_dtype(block, ports[i], c->plan->types),
-                  ech_shape_count(shape, c->list->extent), traffic);
+        flow.calls++;
+        flow.messages +=
+            messages_of(c, step, ech_block_value_dtype(block, ports[i], c->plan->types),
+                        ech_shape_count(shape, c->list->extent));
     }
+    return flow;
+}
+
+static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
+{
+    const ech_block_call *call = &block->program[step->phase].at[step->first_call];
+    ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
+    int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
+    return (ech_flow){.calls = 1, .messages = messages_of(c, step, dtype, elements)};
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)
 {
     const ech_block *block = c->plan->model->block.at[step->block];
     bool tensor = ech_layout_group_axes(step->group) & ECH_MESH_TENSOR;
-    ech_traffic *traffic = &c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_CONTEXT];
-    traffic->bytes += step->bytes;
-    if (step->calls == 0) {
-        count_whole(c, step, traffic);
-        return;
-    }
-    const ech_block_call *call = &block->program[step->phase].at[step->first_call];
-    count_one(c, step, ech_step_exchange_dtype(block, call, c->plan->types),
-              ech_step_exchange_elements(block, call, c->list->extent), traffic);
+    ech_flow flow = step->calls ? call_flow(c, step, block) : whole_flow(c, step, block);
+    flow.bytes = step->bytes;
+    ech_traffic_add(&c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_CONTEXT],
+                    step->collective, step->group, flow);
 }
 
 const ech_step_methods ech_collective_methods = {touch, print, work, seconds, count};

@@ -65,13 +65,12 @@ static double seconds(const ech_step_query *q)
 
 static void count(ech_traffic_count *c, const ech_step *step)
 {
-    ech_traffic *traffic = &c->traffic[ECH_TRAFFIC_PIPELINE];
+    ech_flow flow = {.calls = 1, .bytes = step->bytes};
     const int *ports;
     if (!ech_step_sends(step)) return;
     size_t n = ech_step_ports(step, c->plan->model->block.at[step->block], &ports);
-    for (size_t i = 0; i < n; i++) traffic->messages += ports[i] >= 0;
-    traffic->bytes += step->bytes;
-    traffic->calls[ECH_COLLECTIVE_NONE]++;
+    for (size_t i = 0; i < n; i++) flow.messages += ports[i] >= 0;
+    ech_traffic_add(&c->traffic[ECH_TRAFFIC_PIPELINE], ECH_COLLECTIVE_NONE, ECH_GROUP_WORLD, flow);
 }
 
 const ech_step_methods ech_message_methods = {ech_message_touch, print, work, seconds, count};

@@ -20,9 +20,9 @@ typedef struct ech_traffic_count {
     ech_traffic *traffic;          /* [ECH_TRAFFIC_AXES]; what is counted is added to it */
 } ech_traffic_count;
 
-/* Adds `calls` of a collective over a group. */
-void ech_traffic_add_calls(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
-                           int64_t calls);
+/* Adds what collectives of that kind over that group send. */
+void ech_traffic_add(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
+                     ech_flow flow);
 
 /* The arguments of `work` and `seconds`. */
 typedef struct ech_step_query {
