@@ -77,9 +77,8 @@ void ech_views_create(ech_exec *exec)
         ech_dtype dtype = ech_plan_state_dtype(plan, &s->is);
         char *data = ech_exec_at(exec, &plan->persistent.at[s->value]);
         data += (size_t)s->first * ech_dtype_bytes(dtype);
-        ech_tensor view = ech_exec_state_view(exec, &s->is, plan->layout->sharding, data);
-        bool all = s->elements == ech_tensor_count(&view);
-        exec->state_view[i] = all ? view : ech_tensor_1d(data, dtype, s->elements);
+        ech_tensor all = ech_exec_state_view(exec, &s->is, plan->layout->sharding, data);
+        exec->state_view[i] = ech_exec_part(&all, s->from, s->elements, data);
     }
 }
 

@@ -13,6 +13,16 @@ static void set_view(const ech_exec *exec, int param, ech_dtype dtype, void *dat
     out->data = data;
 }
 
+ech_tensor ech_exec_part(const ech_tensor *all, int64_t first, int64_t n, void *data)
+{
+    int64_t count = ech_tensor_count(all), row = n < count ? count / all->shape[0] : 1;
+    ech_tensor rows = *all;
+    rows.data = data;
+    if (n == 0 || first % row || n % row) return ech_tensor_1d(data, all->dtype, n);
+    if (n < count) rows.shape[0] = n / row;
+    return rows;
+}
+
 /* Version k is in slot k mod versions; the version before the first is in the last slot. */
 int ech_exec_weight_slot(const ech_exec *exec, int version)
 {
@@ -74,9 +84,9 @@ ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param)
     int64_t at = n ? p->bucket_offset + first - (bucket->each ? bucket->own : 0) : 0;
     char *data = ech_exec_look(exec, bucket->value);
     data += (size_t)at * ech_dtype_bytes(bucket->dtype);
-    ech_tensor view = ech_tensor_1d(data, bucket->dtype, n);
-    if (n == p->elements) set_view(exec, param, bucket->dtype, data, &view);
-    return view;
+    ech_tensor all;
+    set_view(exec, param, bucket->dtype, NULL, &all);
+    return ech_exec_part(&all, first, n, data);
 }
 
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of)
@@ -127,8 +137,7 @@ void ech_exec_round_weights(ech_exec *exec, int param, int version)
     if (master->elements == 0) return;
     ech_tensor wide = ech_exec_state(exec, param, p->master);
     ech_tensor weights = ech_exec_param_at(exec, param, version);
-    if (master->elements < p->elements)
-        weights = ech_exec_part(&weights, master->from, master->elements);
+    weights = ech_exec_elements(&weights, master->from, master->elements);
     ech_tensor from = as_heads(&wide), to = as_heads(&weights);
     exec->plan->kernels->copy(exec->context, &from, &to);
 }
@@ -214,7 +223,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         int64_t first, own = ech_plan_own(plan, params[i], &first);
         bool sharded = plan->bucket.at[step->index].sharded;
         ech_tensor gradient = ech_exec_own_gradient(exec, params[i]);
-        ech_tensor part = ech_exec_part(&gradient, sharded ? 0 : first, own);
+        ech_tensor part = ech_exec_elements(&gradient, sharded ? 0 : first, own);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
                                         (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
         if (exec->scanning && (own || !sharded))

@@ -210,10 +210,12 @@ ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_b
 void ech_scalars_create(ech_exec *exec);
 /* ech_exec_set_token's position, to the device. */
 void ech_scalars_put_position(ech_exec *exec, const ech_step *step);
-/* Elements first .. first + n - 1 of a tensor. */
-static inline ech_tensor ech_exec_part(const ech_tensor *x, int64_t first, int64_t n)
+/* Elements first .. first + n - 1 of a tensor of `all`'s shape and type, of which `data` has these alone: as rows where
+ * these are whole, otherwise of one dimension. */
+ech_tensor ech_exec_part(const ech_tensor *all, int64_t first, int64_t n, void *data);
+static inline ech_tensor ech_exec_elements(const ech_tensor *x, int64_t first, int64_t n)
 {
-    return ech_tensor_1d((char *)x->data + (size_t)first * ech_dtype_bytes(x->dtype), x->dtype, n);
+    return ech_exec_part(x, first, n, (char *)x->data + (size_t)first * ech_dtype_bytes(x->dtype));
 }
 /* NORM of one parameter: the squares of this rank's part of it, from the sums of that part's blocks. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);

@@ -44,8 +44,7 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     if (plan->bucket.at[p->bucket].sharded) {
         int64_t first, own = ech_plan_own(plan, index, &first);
         if (own == 0) return;
-        if (own < p->elements) /* as the states' and the gradient's views are */
-            weights = ech_exec_part(&weights, first, own);
+        weights = ech_exec_elements(&weights, first, own);
     }
     ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
     for (int i = 0; i < p->states; i++) {

@@ -24,24 +24,23 @@ static bool is_vector(const ech_param *param)
 
 static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    const ech_shape *shape = &param->shape;
-    ech_shape rows = ech_shape_without(shape, 2), columns = *shape, one = {0};
-    ECH_ASSERT(shape->dims <= 2);
-    if (is_vector(param)) {
-        ech_optimizer_add_state(needs, "variance", shape);
+    bool vector = is_vector(param);
+    unsigned rows = 2, columns = vector ? 0 : 1, one = 3;
+    ECH_ASSERT(param->shape.dims <= 2);
+    if (vector) {
+        ech_optimizer_add_state(needs, "variance", param, 0);
     } else {
-        columns = ech_shape_without(shape, 1);
-        ech_optimizer_add_state(needs, "row_var", &rows);
-        ech_optimizer_add_state(needs, "col_var", &columns);
-        ech_optimizer_add_statistic(needs, 0, &rows, 2, ECH_SHARDS_SUM);
-        ech_optimizer_add_statistic(needs, 1, &rows, 0, ECH_SHARDS_NOTHING);
-        ech_optimizer_add_statistic(needs, 1, &one, 1, ECH_SHARDS_SUM);
+        ech_optimizer_add_state(needs, "row_var", param, rows);
+        ech_optimizer_add_state(needs, "col_var", param, columns);
+        ech_optimizer_add_statistic(needs, 0, param, rows, 2, ECH_SHARDS_SUM);
+        ech_optimizer_add_statistic(needs, 1, param, rows, 0, ECH_SHARDS_NOTHING);
+        ech_optimizer_add_statistic(needs, 1, param, one, 1, ECH_SHARDS_SUM);
     }
-    ech_optimizer_add_statistic(needs, 0, &columns, is_vector(param) ? 0 : 1, ECH_SHARDS_SUM);
-    ech_optimizer_add_statistic(needs, 1, &columns, 0, ECH_SHARDS_NOTHING);
-    ech_optimizer_add_statistic(needs, 0, &one, 3, ECH_SHARDS_SUM);
-    ech_optimizer_add_statistic(needs, 1, &one, 3, ECH_SHARDS_SUM);
-    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "exp_avg", shape);
+    ech_optimizer_add_statistic(needs, 0, param, columns, columns, ECH_SHARDS_SUM);
+    ech_optimizer_add_statistic(needs, 1, param, columns, 0, ECH_SHARDS_NOTHING);
+    ech_optimizer_add_statistic(needs, 0, param, one, 3, ECH_SHARDS_SUM);
+    ech_optimizer_add_statistic(needs, 1, param, one, 3, ECH_SHARDS_SUM);
+    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "exp_avg", param, 0);
 }
 
 static void configure(const ech_config *config, ech_update *update)

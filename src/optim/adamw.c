@@ -7,8 +7,8 @@
 static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
     (void)config;
-    ech_optimizer_add_state(needs, "exp_avg", &param->shape);
-    ech_optimizer_add_state(needs, "exp_avg_sq", &param->shape);
+    ech_optimizer_add_state(needs, "exp_avg", param, 0);
+    ech_optimizer_add_state(needs, "exp_avg_sq", param, 0);
 }
 
 static void configure(const ech_config *config, ech_update *update)

@@ -50,13 +50,19 @@ static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *
 
 static void apply(const ech_optimizer_work *w)
 {
-    ech_tensor x[] = {ech_tensor_matrix(w->param),     ech_tensor_matrix(w->gradient),
-                      ech_tensor_matrix(&w->state[0]), ech_tensor_matrix(&w->state[1]),
-                      ech_tensor_matrix(&w->state[2]), ech_tensor_matrix(&w->state[3])};
-    ech_tensor rounded = {0};
-    if (w->rounded) rounded = ech_tensor_matrix(w->rounded);
+    /* Whole blocks are rows of one block each: so a part of a row is as whole ones. */
+    int64_t block = w->update->block, row = w->param->shape[w->param->dims - 1];
+    int64_t columns = row % block ? row : block;
+    int64_t rows = ech_tensor_count(w->param) / columns, blocks = (columns + block - 1) / block;
+    const ech_tensor *of[] = {w->param,     w->gradient,  &w->state[0], &w->state[1],
+                              &w->state[2], &w->state[3], w->rounded};
+    ech_tensor x[7] = {0};
+    for (int i = 0; i < 7; i++)
+        if (of[i])
+            x[i] =
+                ech_tensor_2d(of[i]->data, of[i]->dtype, rows, i == 4 || i == 5 ? blocks : columns);
     w->kernels->adamw8(w->context, &x[0], &x[1], &x[2], &x[3], &x[4], &x[5], w->update,
-                       w->rounded ? &rounded : NULL);
+                       w->rounded ? &x[6] : NULL);
 }
 
 const ech_optimizer ech_optimizer_row_adamw8 = {

@@ -31,6 +31,38 @@ ech_status ech_optimizer_check_shards(const ech_config *config, const ech_param 
     return ECH_OK;
 }
 
+int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *param,
+                           const int64_t *size)
+{
+    int64_t block = 1, row = size[param->shape.dims - 1];
+    bool rows = false;
+    for (int i = 0; i < needs->states; i++) {
+        rows |= needs->state[i].lacks != 0;
+        if (needs->state[i].block) block = needs->state[i].block;
+    }
+    return param->shape.dims > 1 && (rows || row % block) ? row : block;
+}
+
+/* The numbers of the elements before element `end`, with which a unit ends. */
+static int64_t numbers_before(const ech_state *state, int last, int64_t row, int64_t end)
+{
+    if (state->lacks & 1u << last) return end / row;
+    if (state->block == 0) return end;
+    int64_t block = state->block;
+    return end / row * ((row + block - 1) / block) + (end % row + block - 1) / block;
+}
+
+int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
+                       int64_t first, int64_t n, int64_t *from)
+{
+    int last = param->shape.dims - 1;
+    int64_t row = size[last];
+    *from = 0;
+    if (state->lacks & 1) return n == 0 ? 0 : state->lacks >> last & 1 ? 1 : row;
+    *from = numbers_before(state, last, row, first);
+    return numbers_before(state, last, row, first + n) - *from;
+}
+
 /* ---- resume ---- */
 
 static bool is_same_shape(const ech_shape *a, const ech_shape *b)

@@ -33,8 +33,8 @@ static void declare(const ech_config *config, const ech_param *param, ech_optimi
         ech_optimizer_row_adamw.declare(config, param, needs);
         return;
     }
-    ech_optimizer_add_state(needs, "momentum_buffer", &param->shape);
-    ech_optimizer_add_statistic(needs, 0, &param->shape, 3, ECH_SHARDS_GATHER);
+    ech_optimizer_add_state(needs, "momentum_buffer", param, 0);
+    ech_optimizer_add_statistic(needs, 0, param, 0, 3, ECH_SHARDS_GATHER);
 }
 
 static void configure(const ech_config *config, ech_update *update)

@@ -24,6 +24,7 @@ typedef struct ech_state {
     /* The parameter's axes, or some of them, in its order: it is sharded as these axes are, and ranks that differ in
      * another axis' shard hold it alike. */
     ech_shape shape;
+    unsigned lacks; /* bit d: the parameter's dimension d, along which it has one number for all */
     ech_type type;
     ech_dtype fixed; /* of ECH_TYPE_FIXED */
     int64_t
@@ -99,14 +100,26 @@ typedef struct ech_optimizer {
 /* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. In bf16 and fp16
  * a parameter of the compute type has a master, the last state (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
-/* Whether a state of the parameter has one number for each of its elements, in their places. */
-bool ech_state_is_element_wise(const ech_state *state, const ech_param *of);
+/* Whether a state has one number for each of its parameter's elements, in their places. */
+static inline bool ech_state_is_element_wise(const ech_state *state)
+{
+    return state->lacks == 0 && state->block == 0;
+}
+/* A tensor rank's shard of a parameter, of these sizes, may be cut once more, over the ranks that hold it alike
+ * (parallel.zero). Between the elements of a unit it is not: one element, a block of a state, or a row. */
+int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *param,
+                           const int64_t *size);
+/* Which numbers of that tensor rank's shard of a state belong to n elements of the parameter's, from `first` on, whole units:
+ * as many as are returned, from *from on. All of a state without the first dimension do, unless n is 0. */
+int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
+                       int64_t first, int64_t n, int64_t *from);
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param);
-/* For optimizers: adds a wide state of that shape. */
-void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape);
+/* For optimizers: adds a wide state of the parameter's shape without the dimensions in `lacks`. */
+void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_param *param,
+                             unsigned lacks);
 /* The same of a statistic over the dimensions in `over`: in fp64 if it is a sum or maximum, else wide. */
-void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_shape *shape,
-                                 unsigned over, ech_fold_of_shards fold);
+void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_param *param,
+                                 unsigned lacks, unsigned over, ech_fold_of_shards fold);
 /* Into how many shards the axes are cut over which the statistic of that parameter is taken; 1: it is not folded. */
 int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
                          ech_sharding sharding);

@@ -45,16 +45,8 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
     ech_optimizer_of(config)->declare(config, param, &needs);
     if (!narrow || param->type != ECH_TYPE_COMPUTE) return needs;
     needs.master = needs.states;
-    ech_optimizer_add_state(&needs, "master", &param->shape);
+    ech_optimizer_add_state(&needs, "master", param, 0);
     return needs;
-}
-
-bool ech_state_is_element_wise(const ech_state *state, const ech_param *of)
-{
-    bool same = state->block == 0 && state->shape.dims == of->shape.dims;
-    for (int d = 0; same && d < of->shape.dims; d++)
-        same = state->shape.size[d] == of->shape.size[d];
-    return same;
 }
 
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param)
@@ -64,21 +56,30 @@ ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_par
                            : (ech_optimizer_rule){optimizer->name, 1};
 }
 
-void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_shape *shape)
+static ech_state state_of(const ech_param *param, unsigned lacks)
 {
-    ECH_ASSERT(needs->states < ECH_MAX_STATES);
-    needs->state[needs->states++] =
-        (ech_state){.name = name, .shape = *shape, .type = ECH_TYPE_WIDE};
+    return (ech_state){
+        .shape = ech_shape_without(&param->shape, lacks), .lacks = lacks, .type = ECH_TYPE_WIDE};
 }
 
-void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_shape *shape,
-                                 unsigned over, ech_fold_of_shards fold)
+void ech_optimizer_add_state(ech_optimizer_needs *needs, const char *name, const ech_param *param,
+                             unsigned lacks)
+{
+    ECH_ASSERT(needs->states < ECH_MAX_STATES);
+    needs->state[needs->states] = state_of(param, lacks);
+    needs->state[needs->states++].name = name;
+}
+
+void ech_optimizer_add_statistic(ech_optimizer_needs *needs, int round, const ech_param *param,
+                                 unsigned lacks, unsigned over, ech_fold_of_shards fold)
 {
     ECH_ASSERT(needs->statistics < ECH_MAX_STATISTICS && round < ECH_MAX_ROUNDS);
-    bool wide = fold == ECH_SHARDS_NOTHING || fold == ECH_SHARDS_GATHER;
-    ech_state is = {
-        .shape = *shape, .type = wide ? ECH_TYPE_WIDE : ECH_TYPE_FIXED, .fixed = ECH_F64};
-    needs->statistic[needs->statistics++] = (ech_statistic){is, round, over, fold};
+    ech_statistic s = {state_of(param, lacks), round, over, fold};
+    if (fold == ECH_SHARDS_SUM || fold == ECH_SHARDS_MAXIMUM) {
+        s.is.type = ECH_TYPE_FIXED;
+        s.is.fixed = ECH_F64;
+    }
+    needs->statistic[needs->statistics++] = s;
 }
 
 int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,

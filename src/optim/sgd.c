@@ -6,8 +6,7 @@
 
 static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    if (config->optimizer.momentum > 0)
-        ech_optimizer_add_state(needs, "momentum_buffer", &param->shape);
+    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "momentum_buffer", param, 0);
 }
 
 static void configure(const ech_config *config, ech_update *update)

@@ -12,19 +12,17 @@ static bool is_vector(const ech_param *param)
 
 static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    const ech_shape *shape = &param->shape;
-    ech_shape rows = ech_shape_without(shape, 2), columns = ech_shape_without(shape, 1);
-    ECH_ASSERT(shape->dims <= 2);
+    ECH_ASSERT(param->shape.dims <= 2);
     if (is_vector(param)) {
-        ech_optimizer_add_state(needs, "accumulator", shape);
-        ech_optimizer_add_statistic(needs, 0, shape, 0, ECH_SHARDS_MAXIMUM);
+        ech_optimizer_add_state(needs, "accumulator", param, 0);
+        ech_optimizer_add_statistic(needs, 0, param, 0, 0, ECH_SHARDS_MAXIMUM);
     } else {
-        ech_optimizer_add_state(needs, "column_accumulator", &columns);
-        ech_optimizer_add_state(needs, "row_accumulator", &rows);
-        ech_optimizer_add_statistic(needs, 0, &columns, 1, ECH_SHARDS_MAXIMUM);
-        ech_optimizer_add_statistic(needs, 0, &rows, 2, ECH_SHARDS_MAXIMUM);
+        ech_optimizer_add_state(needs, "column_accumulator", param, 1);
+        ech_optimizer_add_state(needs, "row_accumulator", param, 2);
+        ech_optimizer_add_statistic(needs, 0, param, 1, 1, ECH_SHARDS_MAXIMUM);
+        ech_optimizer_add_statistic(needs, 0, param, 2, 2, ECH_SHARDS_MAXIMUM);
     }
-    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "momentum_buffer", shape);
+    if (config->optimizer.momentum > 0) ech_optimizer_add_state(needs, "momentum_buffer", param, 0);
 }
 
 static void configure(const ech_config *config, ech_update *update)

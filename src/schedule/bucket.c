@@ -43,11 +43,21 @@ void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, in
     }
 }
 
-/* What begins at multiples of so many elements begins at those of plan.part in any type. */
-static int64_t unit_of(const ech_plan *plan)
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* What begins at multiples of so many elements begins at those of plan.part in any type, and cuts no unit of the
+ * optimizer's. */
+static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_optimizer_needs *needs)
 {
     enum { NARROWEST = 2 }; /* bytes of an element */
-    return plan->part / NARROWEST;
+    int64_t size[ECH_MAX_DIMS], part = plan->part / NARROWEST, common = part;
+    ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
+    int64_t unit = ech_optimizer_unit(needs, of, size);
+    for (int64_t rest = unit; rest % 2 == 0 && common > 1; rest /= 2) common /= 2; /* part: 2^k */
+    return unit * common;
 }
 
 /* A bucket that is empty, of the kind that the parameter goes to. */
@@ -62,8 +72,9 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .group = ech_layout_addends(plan->layout, plan->model, param),
                        .value = -1};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
+    kind.unit = unit_of(plan, of, &needs);
     for (int i = 0; i < needs.states; i++)
-        if (ech_state_is_element_wise(&needs.state[i], of))
+        if (ech_state_is_element_wise(&needs.state[i]))
             kind.state[kind.states++] = (struct ech_flat_state){
                 .name = needs.state[i].name, .dtype = ech_plan_state_dtype(plan, &needs.state[i])};
     return kind;
@@ -72,7 +83,8 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
 static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
 {
     bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
-                bucket->group == kind->group && bucket->states == kind->states;
+                bucket->group == kind->group && bucket->unit == kind->unit &&
+                bucket->states == kind->states;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&
                strcmp(bucket->state[i].name, kind->state[i].name) == 0;
@@ -98,7 +110,7 @@ static void put(ech_plan *plan, int param, const ech_config *config)
 {
     ech_plan_param *p = &plan->param[param];
     ech_bucket kind = kind_of(plan, param, config);
-    p->padding = ech_align(p->elements, unit_of(plan)) - p->elements;
+    p->padding = round_up(p->elements, kind.unit) - p->elements;
     p->bucket = find_open(plan, &kind, p->elements + p->padding, config->parallel.bucket_bytes);
     ech_bucket *bucket = &plan->bucket.at[p->bucket];
     p->bucket_offset = bucket->elements;
@@ -112,7 +124,7 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
     int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
-    bucket->shard = ech_align((bucket->elements + m.size - 1) / m.size, unit_of(plan));
+    bucket->shard = round_up((bucket->elements + m.size - 1) / m.size, bucket->unit);
     bucket->own = m.index * bucket->shard;
     bucket->sharded = plan->zero > 0 && m.size > 1;
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
@@ -154,20 +166,31 @@ int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first)
     return find_part(plan, param, m.index * bucket->shard, first);
 }
 
-ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)
+int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from)
 {
     const ech_plan_param *p = &plan->param[param];
     const ech_param *of = &plan->model->param.at[param];
+    int64_t size[ECH_MAX_DIMS], first = 0, n = p->elements;
+    ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
+    if (plan->bucket.at[p->bucket].sharded) n = ech_plan_part(plan, rank, param, &first);
+    return ech_state_part(&plan->state.at[p->first_state + state].is, of, size, first, n, from);
+}
+
+ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)
+{
+    const ech_plan_param *p = &plan->param[param];
     const ech_state *is = state < 0 ? NULL : &plan->state.at[p->first_state + state].is;
-    const ech_shape *shape = is ? &is->shape : NULL;
+    const ech_shape *shape = is ? &is->shape : &plan->model->param.at[param].shape;
     ech_held held = ech_layout_held(plan->layout, plan->model, rank, param, kind, shape);
-    bool flat = kind == ECH_HELD_GRADIENT || (is && ech_state_is_element_wise(is, of));
-    if (!flat || p->bucket < 0 || !plan->bucket.at[p->bucket].sharded) return held;
-    int64_t first, n = ech_plan_part(plan, rank, param, &first);
-    held.boxes =
-        ech_shape_interval_boxes(&of->shape, plan->layout->sharding,
-                                 plan->layout->coordinates[rank].tensor, first, n, held.box);
-    held.writes = kind == ECH_HELD_STATE && held.counts && held.boxes > 0;
+    bool sharded = p->bucket >= 0 && plan->bucket.at[p->bucket].sharded;
+    if (kind == ECH_HELD_WEIGHTS || !sharded) return held;
+    int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
+    bool all = is && is->lacks & 1; /* who has the parameter's first element writes it */
+    from = first;
+    if (is) n = ech_plan_state_part(plan, rank, param, state, &from);
+    held.boxes = ech_shape_interval_boxes(
+        shape, plan->layout->sharding, plan->layout->coordinates[rank].tensor, from, n, held.box);
+    held.writes = is && held.counts && held.boxes > 0 && !(all && first > 0);
     return held;
 }
 

@@ -243,6 +243,7 @@ typedef struct ech_bucket {
     int first_param, params; /* its parameters are a range of plan.bucket_param */
     int64_t elements; /* of this rank's shards of parameters, padded; a multiple of `shard` */
     int64_t padding;  /* of these */
+    int64_t unit;     /* parameters and shards begin at multiples of so many elements */
     /* The elements are cut into equal shards, one for each member of `group`, which counts its own in norms. Shards are
      * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
     int64_t shard;
@@ -441,8 +442,10 @@ int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
 int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket);
 /* ech_plan_own of another rank that holds the parameter. */
 int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first);
-/* ech_layout_held with parallel.zero: of gradients and element-wise states of sharded buckets `rank` has what lies in its
- * shard, and writes that. A parameter that this plan's rank holds, too. state: index; of others -1. */
+/* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states of it lie. */
+int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from);
+/* ech_layout_held with parallel.zero: of gradients and states of sharded buckets `rank` has what lies in its shard, and
+ * writes that of states. A parameter that this plan's rank holds, too. state: index; of others -1. */
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state);
 /* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
  * steps access them. In later lists slots go round. */

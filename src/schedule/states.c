@@ -39,21 +39,25 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
     }
 }
 
+static int64_t item_of(const ech_plan *plan, const ech_state *state)
+{
+    return (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, state));
+}
+
 /* The element-wise ones are the bucket's, in the order in which each of its parameters declares them. */
 static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 {
     const ech_plan_param *p = &plan->param[param];
+    int64_t begin = bucket->sharded ? bucket->own : 0;
     for (int s = 0, flat = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
-        int64_t bytes = ech_plan_state_bytes(plan, &state->is);
-        state->elements = bytes / (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
-        if (ech_state_is_element_wise(&state->is, &plan->model->param.at[param])) {
+        state->elements = ech_plan_state_part(plan, plan->rank, param, s, &state->from);
+        if (ech_state_is_element_wise(&state->is)) {
             state->value = bucket->state[flat++].value;
-            if (bucket->sharded) state->elements = ech_plan_own(plan, param, &state->from);
-            int64_t begin = bucket->sharded ? bucket->own : 0;
             if (state->elements) state->first = p->bucket_offset + state->from - begin;
         } else
-            state->value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param, bytes);
+            state->value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param,
+                                                   state->elements * item_of(plan, &state->is));
     }
 }
 
@@ -91,12 +95,10 @@ bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state)
 /* Of a state what `rank` writes: its copy has no more. */
 static int64_t written_bytes(const ech_plan *plan, int rank, int param, int state)
 {
-    const ech_state *is = &plan->state.at[plan->param[param].first_state + state].is;
-    ech_held held = ech_plan_held(plan, rank, param, ECH_HELD_STATE, state);
-    if (!held.writes) return 0;
-    if (!plan->bucket.at[plan->param[param].bucket].sharded) return ech_plan_state_bytes(plan, is);
-    int64_t first, n = ech_plan_part(plan, rank, param, &first);
-    return n * (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, is));
+    int64_t from;
+    if (!ech_plan_writes(plan, rank, param, state)) return 0;
+    return ech_plan_state_part(plan, rank, param, state, &from) *
+           item_of(plan, &plan->state.at[plan->param[param].first_state + state].is);
 }
 
 void ech_plan_snapshot(ech_plan *plan, int index)

@@ -167,6 +167,15 @@ static const struct {
     {"gpt2", 4,
      "parallel.pipeline=2 parallel.data=2 parallel.schedule=zero-bubble "
      "model.tie_word_embeddings=true"},
+    /* Blocks of 8 bits: some of a row, a row whose last one is shorter, and of shards of rows. */
+    {"gpt2", 3,
+     "parallel.data=3 training.global_batch_size=6 optimizer.name=adamw8 optimizer.block=4"},
+    {"gpt2", 2,
+     "parallel.data=2 optimizer.name=adamw8 optimizer.block=10 precision.compute=bf16 "
+     "model.tie_word_embeddings=true"},
+    {"llama", 8,
+     "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 optimizer.name=adamw8 "
+     "optimizer.block=2 parallel.bucket_bytes=1 parallel.reduction=ring"},
 };
 
 static void test_same_bits(void **state)

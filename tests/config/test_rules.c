@@ -135,7 +135,7 @@ static const trial trials[ECH_RULES] = {
                                             "precision.compute=fp16 precision.gradients=compute"},
     [ECH_RULE_zero_without_halves] = {"parallel.zero=1 parallel.reduction=naive",
                                       "parallel.reduction=naive", "parallel.zero=1"},
-    [ECH_RULE_zero_not_element_wise] =
+    [ECH_RULE_zero_factored] =
         {"parallel.zero=1 optimizer.name=muon optimizer.momentum=0.9",
          "optimizer.name=muon optimizer.momentum=0.9", "parallel.zero=1"},
     [ECH_RULE_zero_asynchronous] = {"parallel.zero=1 " SCHEDULE "pipedream", SCHEDULE "pipedream",

@@ -177,6 +177,35 @@ static void test_shards(void **state)
     ech_config_destroy(config);
 }
 
+/* Cut once more, at units: none is between two ranks' blocks, and each number of a state is with its elements. */
+static void test_units(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{6, 512, 256}, {6, 600, 600}, {6, 100, 100}, {1, 600, 256}};
+    ech_config *config = optimized_config("adamw8");
+    for (int c = 0; c < 4; c++) {
+        const int64_t *of = sizes[c], row = of[1], all = of[0] * row, blocks = (row + 255) / 256;
+        ech_param param = {.name = "x",
+                           .shape = ech_shape_2d(ECH_AXIS_MODEL, of[0], ECH_AXIS_FFN, row)};
+        if (of[0] == 1) param.shape = ech_shape_1d(ECH_AXIS_MODEL, row);
+        ech_optimizer_needs needs = ech_optimizer_needs_of(config, &param);
+        const int64_t *size = param.shape.size;
+        int64_t unit = ech_optimizer_unit(&needs, &param, size), counted = 0, from;
+        assert_int_equal(unit, of[2]);
+        for (int64_t first = 0; first < all; first += unit) {
+            int64_t n = all - first < unit ? all - first : unit;
+            assert_int_equal(ech_state_part(&needs.state[0], &param, size, first, n, &from), n);
+            assert_int_equal(from, first);
+            n = ech_state_part(&needs.state[2], &param, size, first, n, &from);
+            assert_int_equal(from, counted);
+            assert_int_equal(n, unit == row ? blocks : 1);
+            counted += n;
+        }
+        assert_int_equal(counted, of[0] * blocks);
+    }
+    ech_config_destroy(config);
+}
+
 /* Of any optimizer: a resume must find the states that it goes on with. */
 static void test_resume(void **state)
 {
@@ -199,7 +228,7 @@ static void test_resume(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_codes), cmocka_unit_test(test_update),
-                                       cmocka_unit_test(test_shards),
+                                       cmocka_unit_test(test_shards), cmocka_unit_test(test_units),
                                        cmocka_unit_test(test_resume)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,13 +130,19 @@ static void test_hidden_reductions(void **state)
 
 /* ---- what a bucket is of ---- */
 
-/* Whether two parameters of a rank may share a bucket: block, group, types, and what the optimizer keeps of each element. */
+/* Whether two parameters of a rank may share a bucket: block, group, types, units, and what the optimizer keeps of each
+ * element. */
 static bool may_share(const ech_plan *plan, const ech_config *config, int a, int b)
 {
     const ech_param *one = &plan->model->param.at[a], *other = &plan->model->param.at[b];
     ech_optimizer_needs x = ech_optimizer_needs_of(config, one);
     ech_optimizer_needs y = ech_optimizer_needs_of(config, other);
+    const ech_extent extent = ech_extent_of_params(plan->layout->sharding);
+    int64_t sizes[ECH_MAX_DIMS], others[ECH_MAX_DIMS];
+    ech_shape_resolve(&one->shape, extent, sizes);
+    ech_shape_resolve(&other->shape, extent, others);
     bool same = one->block == other->block && x.states == y.states &&
+                ech_optimizer_unit(&x, one, sizes) == ech_optimizer_unit(&y, other, others) &&
                 ech_plan_param_dtype(plan, a) == ech_plan_param_dtype(plan, b) &&
                 ech_plan_gradient_dtype(plan, a) == ech_plan_gradient_dtype(plan, b) &&
                 ech_layout_addends(plan->layout, plan->model, a) ==
@@ -163,7 +169,9 @@ static void check_composition(const ech_plan *plan, const ech_config *config)
         assert_int_equal(bucket->block, plan->model->param.at[params[0]].block);
         assert_true(bucket->params == 1 ||
                     ech_plan_bucket_bytes(plan, i) <= config->parallel.bucket_bytes);
+        assert_int_equal(bucket->shard % bucket->unit, 0);
         for (int k = 1; k < bucket->params; k++) {
+            assert_int_equal(plan->param[params[k]].bucket_offset % bucket->unit, 0);
             assert_true(params[k] > params[k - 1]);
             assert_true(may_share(plan, config, params[0], params[k]));
         }
@@ -191,10 +199,12 @@ static void expect_same_buckets(const ech_plan *whole, const ech_plan *part)
 static void test_bucket_composition(void **state)
 {
     (void)state;
-    static const char *const words[] = {
-        "optimizer.name=adamw", "optimizer.name=muon optimizer.momentum=0.9",
-        "optimizer.name=adafactor", "optimizer.name=adamw parallel.bucket_bytes=1",
-        "optimizer.name=sm3 parallel.bucket_bytes=1MiB"};
+    static const char *const words[] = {"optimizer.name=adamw",
+                                        "optimizer.name=muon optimizer.momentum=0.9",
+                                        "optimizer.name=adafactor",
+                                        "optimizer.name=adamw parallel.bucket_bytes=1",
+                                        "optimizer.name=sm3 parallel.bucket_bytes=1MiB",
+                                        "optimizer.name=adamw8 optimizer.block=24"};
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
         fixture f[2];
         for (int i = 0; i < 2; i++) {
