@@ -172,6 +172,8 @@ int64_t ech_exec_working(const ech_exec *exec);
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 /* Of these, how many it has begun before the one before them had ended. */
 int64_t ech_exec_sums_ahead(const ech_exec *exec);
+/* Bytes of values that FETCH and OFFLOAD have copied from one space to another so far, without what aligns them. */
+int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to);
 /* What this rank has sent to other stages so far; .calls: steps that sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 

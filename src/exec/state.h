@@ -128,14 +128,16 @@ struct ech_exec {
     const char *binding;                        /* the outcome of parallel.pin */
     ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
-    char *arena[ECH_SPACES]; /* of the disk none */
-    ech_disk *disk;          /* NULL: nothing is placed there */
-    char *scalars;           /* on the device: a row for each turn */
-    char *staged;            /* on the host: the same rows, as COUNT puts and READ fetches them */
-    int64_t updates;         /* so far */
-    ech_scaler scaler;       /* of the next list */
-    bool fetched;            /* READ has put the copy to `staged` */
-    int64_t host_waits;      /* ech_exec_host_waits */
+    char *arena[ECH_SPACES];                /* of the disk none */
+    ech_disk *disk;                         /* NULL: nothing is placed there */
+    int64_t copied[ECH_SPACES][ECH_SPACES]; /* ech_exec_copied; each by one lane */
+    double copy_began[ECH_LANES];           /* a throttled copy, in seconds of ech_clock_now */
+    char *scalars;                          /* on the device: a row for each turn */
+    char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
+    int64_t updates;    /* so far */
+    ech_scaler scaler;  /* of the next list */
+    bool fetched;       /* READ has put the copy to `staged` */
+    int64_t host_waits; /* ech_exec_host_waits */
     int64_t version; /* newest one of weights when a list begins; its slot: version mod versions */
     ech_position *where[ECH_LIST_KINDS]; /* [steps of the list] for the board */
 

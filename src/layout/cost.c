@@ -13,9 +13,11 @@ ech_rates ech_rates_of(const ech_config *config, const ech_profile *profile)
     int64_t between = config ? config->parallel.network_bandwidth : ECH_AUTO;
     double inside = own == ECH_AUTO ? profile->bandwidth : (double)own;
     if (inside <= 0) inside = INFINITY; /* not measured */
+    double copy = config ? (double)config->memory.offload_bandwidth : 0;
     return (ech_rates){.node = node == ECH_AUTO ? INT32_MAX : (int)node,
                        .inside = inside,
                        .between = between == ECH_AUTO ? inside : (double)between,
+                       .copy = copy > 0 ? copy : inside,
                        .latency = profile->latency,
                        .update_seconds = profile->update_seconds,
                        .other_seconds = profile->other_seconds};
@@ -52,4 +54,9 @@ double ech_cost_update(const ech_rates *rates, double bytes)
 double ech_cost_stash(const ech_rates *rates, double bytes)
 {
     return rates->update_seconds * bytes / 3;
+}
+
+double ech_cost_copy(const ech_rates *rates, double bytes)
+{
+    return bytes / rates->copy;
 }

@@ -14,12 +14,13 @@ typedef struct ech_rates {
     /* Bytes per second between two ranks of one machine, and of two machines; INFINITY: messages cost nothing.
      * A rank sends one message at a time, and receives one at the same time. */
     double inside, between;
+    double copy;           /* bytes per second between the device, the host and disk, each way */
     double latency;        /* seconds of a message without bytes */
     double update_seconds; /* of norm and update together, per byte of parameters */
     double other_seconds;  /* of all else in a training step: reading its batch, its scalars */
 } ech_rates;
 
-/* From parallel.node_ranks, node_bandwidth and network_bandwidth; from the profile where they are "auto".
+/* From parallel.node_ranks, node_bandwidth and network_bandwidth, and memory.offload_bandwidth (0: as between ranks of a machine); from the profile where they are "auto".
  * config NULL: all ranks are on one machine. */
 ech_rates ech_rates_of(const ech_config *config, const ech_profile *profile);
 /* Bytes per second of the slowest link between ranks first .. last. */
@@ -34,5 +35,7 @@ double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int
 double ech_cost_norm(const ech_rates *rates, double bytes);
 double ech_cost_update(const ech_rates *rates, double bytes);
 double ech_cost_stash(const ech_rates *rates, double bytes);
+/* Seconds of a copy from space to space. */
+double ech_cost_copy(const ech_rates *rates, double bytes);
 
 #endif

@@ -21,6 +21,20 @@ void ech_access_value(ech_accessor *a, int value, bool write)
     a->step->accesses++;
 }
 
+void ech_access_pair(ech_accessor *a, int from, int to)
+{
+    ech_access_value(a, from, false);
+    ech_access_value(a, to, true);
+}
+
+int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind)
+{
+    ech_value twin = *ech_plan_value(a->plan, a->list, value);
+    twin.kind = kind;
+    twin.returned = twin.copy = 0;
+    return ech_access_new(a, twin);
+}
+
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write)
 {
     ech_access_value(a, ech_plan_weights(a->plan, bucket, version), write);

@@ -47,6 +47,10 @@ void ech_access_states(ech_accessor *a, int bucket, bool write);
 void ech_access_local(ech_accessor *a, int local, bool write);
 /* Records that the step touches the operands of a call of its block's program. Returns the call's scratch bytes. */
 size_t ech_access_call(ech_accessor *a, int call);
+/* FETCH and OFFLOAD: the step copies a value to another one, of as many bytes. */
+void ech_access_pair(ech_accessor *a, int from, int to);
+/* Adds a value of that kind to the list, for a copy of `value`. Returns its number. */
+int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind);
 /* Gives the step `bytes` of scratch: one value for all its calls, live from its first tick to its last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
 

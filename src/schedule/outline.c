@@ -60,7 +60,7 @@ static bool is_same_step(const ech_step *a, const ech_step *b, int shift)
 {
     ech_step other = *b;
     if (b->peer >= 0) other.peer += shift;
-    size_t small = offsetof(ech_step, adds) + sizeof a->adds;
+    size_t small = offsetof(ech_step, resource) + sizeof a->resource;
     size_t from = offsetof(ech_step, chunk), to = offsetof(ech_step, first_access);
     return memcmp(a, &other, small) == 0 &&
            memcmp((const char *)a + from, (const char *)&other + from, to - from) == 0;

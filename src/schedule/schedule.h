@@ -35,13 +35,6 @@
 
 /* ---- values ---- */
 
-typedef enum __attribute__((packed)) ech_space {
-#define X(name, ...) ECH_SPACE_##name,
-#include "schedule/spaces.def"
-#undef X
-    ECH_SPACES
-} ech_space;
-
 typedef enum ech_memory_kind {
 #define X(name, ...) ECH_MEMORY_##name,
 #include "schedule/memory.def"
@@ -88,7 +81,6 @@ typedef enum ech_scalar {
 
 enum { ECH_WINDOW_BYTES = 1 << 20 };
 
-const char *ech_space_name(ech_space space);
 const char *ech_memory_name(ech_memory_kind kind);
 /* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
@@ -120,7 +112,8 @@ typedef struct ech_value {
     /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1: none. The call of
      * that tick still reads each element of this value before it overwrites it with the successor's. */
     int successor;
-    int returned; /* the value as which it comes back for the backward; 0: it never leaves */
+    int copy; /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
+    int returned; /* the value as which it comes back for the backward; 0: it does not */
 } ech_value;
 
 /* The last tick in which it is read: with a successor, the tick after `dies`. */
@@ -394,6 +387,8 @@ const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int 
 /* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this rank, by how they
  * are kept. */
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);
+/* Sets kept[values of the block] of those that its forward reads or makes, and its R, B or W reads; a KV cache, too. */
+void ech_plan_find_kept(const ech_plan *plan, int block, bool *kept);
 /* Which calls of a block's program are run in the list: those of ech_program_calls. But within a segment F keeps no
  * shards of inputs and R gathers none, and R makes outputs only where the next block needs them. */
 typedef struct ech_calls {

@@ -70,6 +70,28 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
     return bytes;
 }
 
+void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
+{
+    const ech_block *block = plan->model->block.at[index];
+    ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
+    ECH_FREED bool *read = ech_calloc(block->value.n, sizeof *read);
+    mark_operands(block, ECH_FORWARD, (int)block->program[ECH_FORWARD].n, true, made);
+    mark_operands(block, ECH_RECOMPUTE, block->needed, false, read);
+    for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
+        mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
+    for (size_t i = 0; i < block->input.n; i++) made[block->input.at[i]] = true;
+    bool inverts = block->options.invert;
+    bool continues = ech_plan_continues_segment(plan, inverts ? index + 1 : index);
+    const int *ends = inverts ? block->output.at : block->input.at;
+    for (size_t i = 0; !continues && !block->sharded && i < block->rinput.n; i++)
+        read[ends[i]] = true;
+    for (size_t v = 0; v < block->value.n; v++) {
+        const ech_block_value *value = &block->value.at[v];
+        kept[v] = made[v] && read[v] && value->role == ECH_ROLE_ACTIVATION &&
+                  !(continues && value->kept == ECH_KEPT_SHARDED);
+    }
+}
+
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
 {
     ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
@@ -77,24 +99,13 @@ void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
     for (int b = 0; b < (int)plan->model->block.n; b++) {
         const ech_block *block = plan->model->block.at[b];
         if (!ech_layout_has_block(plan->layout, plan->rank, b)) continue;
-        ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
-        ECH_FREED bool *read = ech_calloc(block->value.n, sizeof *read);
-        mark_operands(block, ECH_FORWARD, (int)block->program[ECH_FORWARD].n, true, made);
-        mark_operands(block, ECH_RECOMPUTE, block->needed, false, read);
-        for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
-            mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
-        for (size_t i = 0; i < block->input.n; i++) made[block->input.at[i]] = true;
-        bool inverts = block->options.invert;
-        bool continues = ech_plan_continues_segment(plan, inverts ? b + 1 : b);
-        const int *ends = inverts ? block->output.at : block->input.at;
-        for (size_t i = 0; !continues && !block->sharded && i < block->rinput.n; i++)
-            read[ends[i]] = true;
+        ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
+        ech_plan_find_kept(plan, b, kept);
         for (size_t v = 0; v < block->value.n; v++) {
-            const ech_block_value *value = &block->value.at[v];
-            ech_kept how = value->kept == ECH_KEPT_SHARDED ? value->kept : ECH_KEPT_STORED;
-            if (made[v] && read[v] && value->role == ECH_ROLE_ACTIVATION &&
-                !(continues && how == ECH_KEPT_SHARDED))
-                bytes[how] += (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
+            ech_kept how = block->value.at[v].kept;
+            if (kept[v])
+                bytes[how == ECH_KEPT_SHARDED ? how : ECH_KEPT_STORED] +=
+                    (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
         }
         bytes[ECH_KEPT_RECOMPUTED] += made_bytes(plan, block, block->needed, extent);
     }

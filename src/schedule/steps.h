@@ -24,6 +24,23 @@ typedef enum __attribute__((packed)) ech_step_kind {
     ECH_STEPS
 } ech_step_kind;
 
+/* Memories in which values are. */
+typedef enum __attribute__((packed)) ech_space {
+#define X(name, ...) ECH_SPACE_##name,
+#include "schedule/spaces.def"
+#undef X
+    ECH_SPACES
+} ech_space;
+
+/* What FETCH and OFFLOAD copy as one. */
+typedef enum __attribute__((packed)) ech_resource {
+#define X(name, ...) ECH_RESOURCE_##name,
+#include "schedule/resources.def"
+#undef X
+    ECH_RESOURCES
+} ech_resource;
+
+const char *ech_space_name(ech_space space);
 const char *ech_lane_name(ech_lane lane);
 /* Whether its steps are collective: all members of step->group must run theirs. */
 bool ech_lane_gathers(ech_lane lane);
@@ -48,18 +65,21 @@ typedef struct ech_step {
     ech_layout_group group;    /* of REDUCE, REDUCE_GRADS, COLLECTIVE */
     ech_phase phase;           /* of F, B, W, R, COLLECTIVE: which of the block's programs */
     ech_collective collective; /* of COLLECTIVE */
-    bool is_part;              /* of F, B, W, R: other steps run other calls of the program */
-    bool maximum;              /* REDUCE takes the maximum, not the sum */
-    bool adds; /* SCATTER_GRADS adds to the shard: others of its turn have written it */
-    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE and messages; of LOAD,
-     * and of SCATTER_GRADS of a micro-batch alone, `micro` is the micro-batch's first. Else -1. */
+    /* Of FETCH and OFFLOAD: where values are, and where their copies are. */
+    ech_space from : 4, to : 4;
+    bool is_part : 1;      /* of F, B, W, R: other steps run other calls of the program */
+    bool maximum : 1;      /* REDUCE takes the maximum, not the sum */
+    bool adds : 1;         /* SCATTER_GRADS adds to the shard: others of its turn have written it */
+    ech_resource resource; /* of FETCH and OFFLOAD */
+    /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE, messages and copies of what
+     * blocks keep; of LOAD, and of SCATTER_GRADS of a micro-batch alone, `micro` is the micro-batch's first. Else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
     /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when
      * the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
     int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
-    int64_t bytes; /* of a message, all its tensors together; of COLLECTIVE, what this rank sends */
+    int64_t bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends */
     int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE and HASH */
     int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two

@@ -53,6 +53,11 @@ typedef struct ech_step_methods {
 #include "schedule/steps.def"
 #undef X
 
+/* Of FETCH and OFFLOAD, by resource: pairs of values, the copied ones and their copies (ech_access_pair). */
+#define X(name, text, touch, meaning) void ech_touch_##touch(ech_accessor *a);
+#include "schedule/resources.def"
+#undef X
+
 typedef struct ech_step_row {
     const char *text;
     ech_lane lane;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies from space to space: FETCH towards the device, OFFLOAD away from it. What they touch are pairs of values, one read
+ * and one written, of as many bytes.
+ */
+#include "schedule/step/step.h"
+
+static void touch(ech_accessor *a)
+{
+    static void (*const by_resource[])(ech_accessor *) = {
+#define X(name, text, touch, meaning) ech_touch_##touch,
+#include "schedule/resources.def"
+#undef X
+    };
+    by_resource[a->step->resource](a);
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    static const char *const names[] = {
+#define X(name, text, touch, meaning) text,
+#include "schedule/resources.def"
+#undef X
+    };
+    ech_text_append(out, " %s", names[step->resource]);
+    if (step->block >= 0)
+        ech_text_append(out, " %d.%d/%d", step->chunk, step->micro, step->block);
+    else
+        ech_text_append(out, " %d", step->index);
+    ech_text_append(out, " %s to %s", ech_space_name(step->from), ech_space_name(step->to));
+}
+
+static ech_work work(const ech_step_query *q)
+{
+    return (ech_work){.bytes = (double)q->step->bytes};
+}
+
+static double seconds(const ech_step_query *q)
+{
+    return ech_cost_copy(&q->costs->rates, (double)q->step->bytes);
+}
+
+const ech_step_methods ech_copy_methods = {
+    .touch = touch, .print = print, .work = work, .seconds = seconds};
+
+/* ---- what a block keeps of a sequence chunk ---- */
+
+/* On its way out each value has a copy in the next space, on its way in each of these comes back as another. */
+static void touch_value(ech_accessor *a, int value)
+{
+    static const ech_memory_kind kinds[ECH_SPACES] = {
+        [ECH_SPACE_DEVICE] = ECH_MEMORY_ACTIVATIONS,
+        [ECH_SPACE_HOST] = ECH_MEMORY_ACTIVATIONS_ON_HOST,
+        [ECH_SPACE_DISK] = ECH_MEMORY_ACTIVATIONS_ON_DISK};
+    const ech_step *step = a->step;
+    bool out = step->kind == ECH_STEP_OFFLOAD;
+    ech_space near = out ? step->from : step->to;
+    int first = (int)a->plan->persistent.n;
+    for (; ech_memory_space(a->list->value.at[value - first].kind) != near;)
+        value = a->list->value.at[value - first].copy;
+    int other = ech_access_twin(a, value, kinds[step->to]);
+    ech_value *of = &a->list->value.at[value - first];
+    if (out) {
+        of->copy = other;
+        ech_access_pair(a, value, other);
+    } else {
+        of->returned = other;
+        ech_access_pair(a, ech_list_instance(a->plan, a->list, of->copy, ECH_INSTANCE_BACKWARD),
+                        other);
+    }
+}
+
+/* What all sequence chunks share (a KV cache) stays. */
+void ech_touch_kept(ech_accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
+    ech_plan_find_kept(a->plan, a->step->block, kept);
+    for (int local = 0; local < (int)block->value.n; local++)
+        if (kept[local] && !block->value.at[local].cached)
+            touch_value(a, ech_access_value_of(a, a->step->block, local, a->step->micro));
+}
