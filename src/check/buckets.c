@@ -35,9 +35,7 @@ typedef struct audit {
     const ech_list *list;
     bucket_state *bucket;
     instance *instance; /* [buckets * micro-batches] */
-    /* [a][b]: the latest step of lane b that is complete when one of lane a begins now; -1: none is known. Both end their
-     * steps in order: who knows of one step knows of those before it. */
-    int knows[ECH_LANES][ECH_LANES];
+    ech_known known;
 } audit;
 
 /* ---- parameters ---- */
@@ -251,7 +249,7 @@ static ech_status advance(audit *a, int s, bucket_state *b)
         ECH_TRY(sum_instance(a, s, b, &before));
     }
     ech_lane lane = a->list->step.at[before].lane;
-    if (lane != step->lane && a->knows[step->lane][lane] < before)
+    if (lane != step->lane && a->known.step[step->lane][lane] < before)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
     /* A stash and a gather are of weights, a fold of statistics. */
     if (next.stage != ECH_BUCKET_STASH && next.stage != ECH_BUCKET_GATHER &&
@@ -282,19 +280,10 @@ static ech_status use_bucket(audit *a, int s)
     return advance(a, s, b);
 }
 
-static void learn(audit *a, const ech_step *step)
-{
-    for (int i = 0; i < step->afters; i++) {
-        int after = a->list->after.at[step->first_after + i];
-        int *known = &a->knows[step->lane][a->list->step.at[after].lane];
-        if (after > *known) *known = after;
-    }
-}
-
 static ech_status check_steps(audit *a)
 {
     for (int s = 0; s < (int)a->list->step.n; s++) {
-        learn(a, &a->list->step.at[s]);
+        ech_known_learn(&a->known, a->list, &a->list->step.at[s]);
         ECH_TRY(check_accesses(a, s));
         ECH_TRY(write_by_model(a, s));
         ECH_TRY(use_bucket(a, s));
@@ -313,9 +302,9 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
     size_t buckets = plan->bucket.n, micro_batches = (size_t)list->numbering.micro_batches;
     audit a = {.plan = plan,
                .list = list,
+               .known = ech_known_begin(),
                .bucket = ech_calloc(buckets, sizeof *a.bucket),
                .instance = ech_calloc(buckets * micro_batches + 1, sizeof *a.instance)};
-    memset(a.knows, -1, sizeof a.knows);
     for (size_t b = 0; b < buckets; b++) {
         a.bucket[b].way = way_of(plan, (int)b);
         a.bucket[b].of = &a.instance[b * micro_batches];

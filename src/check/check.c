@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 
@@ -63,6 +64,22 @@ int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int mi
 {
     return ech_layout_global_micro(plan->layout, plan->rank,
                                    ech_micro_at(list->numbering, micro).micro_batch);
+}
+
+ech_known ech_known_begin(void)
+{
+    ech_known known;
+    memset(&known, -1, sizeof known);
+    return known;
+}
+
+void ech_known_learn(ech_known *known, const ech_list *list, const ech_step *step)
+{
+    for (int i = 0; i < step->afters; i++) {
+        int after = list->after.at[step->first_after + i];
+        int *latest = &known->step[step->lane][list->step.at[after].lane];
+        if (after > *latest) *latest = after;
+    }
 }
 
 static ech_status check_after(const ech_plan *plan, const ech_list *list)

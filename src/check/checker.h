@@ -13,6 +13,15 @@
 ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marked,
                            const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* step[a][b]: the latest step of lane b that is complete when one of lane a begins now; -1: none is known. For lanes that end
+ * their steps in order: who knows of one step knows of those before it. */
+typedef struct ech_known {
+    int step[ECH_LANES][ECH_LANES];
+} ech_known;
+ech_known ech_known_begin(void);
+/* The step begins: its lane knows of all that it waits for. Call it for each step of the list, in order. */
+void ech_known_learn(ech_known *known, const ech_list *list, const ech_step *step);
+
 /* Whether the list must have F. */
 bool ech_list_has_blocks(const ech_list *list);
 /* Whether the list must have F, B and W. */

@@ -3,7 +3,8 @@
  * Checks versions of weights: each step reads the version that the schedule promises, and it is still in
  * its slot. Version k is in slot k mod versions, each a value of its bucket; the checker tracks which version each has.
  * Versions are counted from the list's begin. What a step reads is asked of the model, and of its accesses; in lists without
- * accesses a step may read weights of all buckets.
+ * accesses a step may read weights of all buckets. What ranks have updated in shards is a version once it is gathered, for steps
+ * that have waited for that.
  */
 #include <stdlib.h>
 
@@ -15,13 +16,17 @@ typedef struct shelf {
     const ech_plan *plan;
     const ech_list *list;
     int versions;
-    int *place;  /* [buckets * versions]: the version that lies there */
-    int *newest; /* [buckets] */
-    /* [versions]: the newest version that has been in a slot, and how many buckets have it there now: if all have, none
-     * needs to be looked at. */
+    struct place {
+        int version; /* that lies there */
+        int gather;  /* the step that made it whole; -1: none in this list */
+    } * place;       /* [buckets * versions] */
+    int *newest;     /* [buckets] */
+    /* [versions]: the newest version that has been in a slot, how many buckets have it there now, and the last step that
+     * gathered there: if all have it, and that is known to have ended, none needs to be looked at. */
     struct slot {
-        int version, buckets;
+        int version, buckets, gather;
     } * slot;
+    ech_known known;
     int *read;    /* [chunks * micro_batches]: version that its forward read, or NOTHING */
     int *touched; /* [buckets]: the last step that accesses its weights, + 1 */
 } shelf;
@@ -32,19 +37,19 @@ static int slot_of(const shelf *v, int version)
     return slot < 0 ? slot + v->versions : slot;
 }
 
-static int *place_of(const shelf *v, int bucket, int version)
+static struct place *place_of(const shelf *v, int bucket, int version)
 {
     return &v->place[bucket * v->versions + slot_of(v, version)];
 }
 
 static void set_place(shelf *v, int bucket, int version, int holds)
 {
-    int *place = place_of(v, bucket, version);
+    struct place *place = place_of(v, bucket, version);
     struct slot *slot = &v->slot[slot_of(v, version)];
-    if (slot->version == *place) slot->buckets--;
-    if (slot->version < holds) *slot = (struct slot){.version = holds};
+    if (slot->version == place->version) slot->buckets--;
+    if (slot->version < holds) *slot = (struct slot){.version = holds, .gather = slot->gather};
     if (slot->version == holds) slot->buckets++;
-    *place = holds;
+    place->version = holds;
 }
 
 /* The version that F, B or W reads is the one that the schedule promises. */
@@ -72,10 +77,19 @@ static ech_status check_promise(shelf *v, int s)
                            step->version, wanted);
 }
 
+/* Step s touches the slot of a version: what is gathered there has arrived. */
+static ech_status check_gathered(const shelf *v, int s, int bucket, int version)
+{
+    int gather = place_of(v, bucket, version)->gather;
+    if (v->known.step[v->list->step.at[s].lane][ECH_LANE_GATHER] >= gather) return ECH_OK;
+    return ech_list_reject(v->plan, v->list, s,
+                           "does not wait for step %d, which gathers bucket %d", gather, bucket);
+}
+
 static ech_status check_place(const shelf *v, int s, int bucket)
 {
-    int version = v->list->step.at[s].version, there = *place_of(v, bucket, version);
-    if (there == version) return ECH_OK;
+    int version = v->list->step.at[s].version, there = place_of(v, bucket, version)->version;
+    if (there == version) return check_gathered(v, s, bucket, version);
     if (there == NOTHING || there > version)
         return ech_list_reject(v->plan, v->list, s,
                                "reads version %d of the weights, which is overwritten (of %d "
@@ -151,8 +165,10 @@ static ech_status check_there(const shelf *v, int s)
     const ech_step *step = &v->list->step.at[s];
     int buckets = (int)v->plan->bucket.n;
     const struct slot *slot = &v->slot[slot_of(v, step->version)];
-    if (has_accesses(v)) return read_by_model(v, s);
-    if (slot->version == step->version && slot->buckets == buckets) return ECH_OK;
+    bool all = slot->version == step->version && slot->buckets == buckets;
+    if (all && v->known.step[step->lane][ECH_LANE_GATHER] >= slot->gather && !has_accesses(v))
+        return ECH_OK;
+    if (all || has_accesses(v)) return read_by_model(v, s);
     for (int b = 0; b < buckets; b++) ECH_TRY(check_place(v, s, b));
     return ECH_OK;
 }
@@ -164,6 +180,7 @@ static ech_status stash(shelf *v, int s)
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "copies version %d; the newest is %d",
                                step->version, v->newest[step->index]);
+    ECH_TRY(check_gathered(v, s, step->index, step->version + 1));
     set_place(v, step->index, step->version + 1, NOTHING);
     bool copies = !ech_plan_has_masters(v->plan, &v->plan->bucket.at[step->index]);
     return copies ? expect_access(v, s, step->index) : ECH_OK;
@@ -176,6 +193,7 @@ static ech_status update(shelf *v, int s)
     if (step->version != wanted)
         return ech_list_reject(v->plan, v->list, s, "makes version %d; the next is %d",
                                step->version, wanted);
+    ECH_TRY(check_gathered(v, s, step->index, step->version));
     bool whole = !v->plan->bucket.at[step->index].sharded;
     set_place(v, step->index, step->version, whole ? step->version : NOTHING);
     v->newest[step->index] = step->version;
@@ -189,12 +207,15 @@ static ech_status gather(shelf *v, int s)
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
                                step->version, v->newest[step->index]);
     set_place(v, step->index, step->version, step->version);
+    place_of(v, step->index, step->version)->gather = s;
+    v->slot[slot_of(v, step->version)].gather = s;
     return expect_access(v, s, step->index);
 }
 
 static ech_status check_step(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
+    ech_known_learn(&v->known, v->list, step);
     ECH_TRY(check_accesses(v, s));
     switch (ech_step_params(step)) {
     case ECH_PARAMS_READ:
@@ -220,14 +241,15 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
     shelf v = {.plan = plan,
                .list = list,
                .versions = (int)versions,
+               .known = ech_known_begin(),
                .place = ech_calloc(buckets * versions, sizeof *v.place),
                .newest = ech_calloc(buckets, sizeof *v.newest),
                .slot = ech_calloc(versions, sizeof *v.slot),
                .read = ech_calloc(reads, sizeof *v.read),
                .touched = ech_calloc(buckets + 1, sizeof *v.touched)};
     for (size_t i = 0; i < reads; i++) v.read[i] = NOTHING;
-    for (size_t i = 0; i < versions; i++) v.slot[i].version = NOTHING;
-    for (size_t i = 0; i < buckets * versions; i++) v.place[i] = NOTHING;
+    for (size_t i = 0; i < versions; i++) v.slot[i] = (struct slot){NOTHING, 0, -1};
+    for (size_t i = 0; i < buckets * versions; i++) v.place[i] = (struct place){NOTHING, -1};
     for (size_t b = 0; b < buckets; b++) /* 0 and those before it */
         for (int i = 0; i < v.versions; i++) set_place(&v, (int)b, -i, -i);
     ech_status status = ECH_OK;

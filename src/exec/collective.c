@@ -151,18 +151,27 @@ ECH_HANDLE_BY(COLLECTIVE, collect)
 
 /* ---- gradients and weights ---- */
 
+/* What the step sums, or gathers. Slots of weights go round from list to list. */
+static void *summed(const ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    if (ech_step_reduction_part(step) != ECH_REDUCTION_GATHER)
+        return ech_exec_address(exec, step,
+                                ech_list_gradients(plan, exec->list, step->index, step));
+    ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version));
+    int slot = ech_exec_weight_slot(exec, step->version);
+    return ech_exec_look(exec, plan->bucket.at[step->index].weights + slot);
+}
+
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_reduction_part part = ech_step_reduction_part(step);
     bool gathers = part == ECH_REDUCTION_GATHER;
-    int value = gathers ? bucket->weights + ech_exec_weight_slot(exec, step->version)
-                        : ech_list_gradients(exec->plan, exec->list, step->index, step);
     ech_group *group = exec->channel[step->group][step->lane];
     ech_reduction reduction = exec->plan->reduction;
-    ech_tensor all =
-        ech_tensor_1d(ech_exec_address(exec, step, value),
-                      gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
+    ech_tensor all = ech_tensor_1d(
+        summed(exec, step), gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
     char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);

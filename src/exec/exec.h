@@ -145,6 +145,8 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 /* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone, then of one dimension. */
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param);
+/* What of ech_exec_param_at this rank updates: in a sharded bucket likewise its part alone. */
+ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version);
 /* Optimizer state number `state`. */
 ech_tensor ech_exec_state(const ech_exec *exec, int param, int state);
 

@@ -89,6 +89,14 @@ ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param)
     return ech_exec_part(&all, first, n, data);
 }
 
+ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version)
+{
+    ech_tensor weights = ech_exec_param_at(exec, param, version);
+    int64_t first, n = ech_plan_own(exec->plan, param, &first);
+    bool sharded = exec->plan->bucket.at[exec->plan->param[param].bucket].sharded;
+    return sharded ? ech_exec_elements(&weights, first, n) : weights;
+}
+
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of)
 {
     size_t bytes = (size_t)exec->plan->param[param].padding * ech_dtype_bytes(of->dtype);
@@ -136,8 +144,7 @@ void ech_exec_round_weights(ech_exec *exec, int param, int version)
     const ech_plan_state *master = &exec->plan->state.at[p->first_state + p->master];
     if (master->elements == 0) return;
     ech_tensor wide = ech_exec_state(exec, param, p->master);
-    ech_tensor weights = ech_exec_param_at(exec, param, version);
-    weights = ech_exec_elements(&weights, master->from, master->elements);
+    ech_tensor weights = ech_exec_own_param(exec, param, version);
     ech_tensor from = as_heads(&wide), to = as_heads(&weights);
     exec->plan->kernels->copy(exec->context, &from, &to);
 }
@@ -245,8 +252,10 @@ ech_status ech_handle_STASH(ech_exec *exec, const ech_step *step)
     if (ech_plan_has_masters(plan, bucket)) return ECH_OK;
     for (int k = 0; k < 2; k++)
         ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version + k));
-    exec->device->copy(ech_exec_queue(exec, step), ech_exec_touch(exec, to),
-                       ech_exec_touch(exec, from), (size_t)plan->persistent.at[from].bytes);
+    int64_t first, n = ech_bucket_updated(bucket, &first);
+    size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
+    exec->device->copy(ech_exec_queue(exec, step), (char *)ech_exec_touch(exec, to) + at,
+                       (char *)ech_exec_touch(exec, from) + at, (size_t)n * item);
     return ECH_OK;
 }
 

@@ -39,13 +39,9 @@ static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int 
     const ech_plan_param *p = &plan->param[index];
     const ech_param *of = &plan->model->param.at[index];
     bool updates = round == ECH_MAX_ROUNDS;
-    ech_tensor weights = ech_exec_param_at(exec, index, step->version);
+    ech_tensor weights = ech_exec_own_param(exec, index, step->version);
     ech_tensor gradient = ech_exec_own_gradient(exec, index);
-    if (plan->bucket.at[p->bucket].sharded) {
-        int64_t first, own = ech_plan_own(plan, index, &first);
-        if (own == 0) return;
-        weights = ech_exec_elements(&weights, first, own);
-    }
+    if (ech_tensor_count(&weights) == 0) return; /* others' shards have it all */
     ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
     for (int i = 0; i < p->states; i++) {
         ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);

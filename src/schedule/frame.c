@@ -34,6 +34,9 @@ typedef struct framing {
     bool *begins;                  /* [n] the lowered step is the first to write a micro-batch's */
     /* Of those: the last scatter of the lowered step that completed some last, and of the one before it; -1: none. */
     int scatter, settled;
+    int *
+        gathered; /* [buckets * versions] the last step that makes what lies in a slot whole; -1: none in this list */
+    int known;       /* the last of these that the compute lane has waited for */
     int *last_ready; /* [turns]: the last such step */
     int *order;      /* [ordered] the turn's buckets, as they become complete */
     int ordered;
@@ -123,6 +126,7 @@ static void begin(framing *f, ech_plan *plan, ech_list *list)
                    .n = list->step.n,
                    .scatter = -1,
                    .settled = -1,
+                   .known = -1,
                    .loads = loads(plan, list->purpose),
                    .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
     list->step.at = NULL;
@@ -139,9 +143,38 @@ static void end(framing *f)
     free(f->first_ready);
     free(f->next_ready);
     free(f->begins);
+    free(f->gathered);
     free(f->last_ready);
     free(f->order);
     free(f->on);
+}
+
+static int *gathered(const framing *f, int bucket, int version)
+{
+    return &f->gathered[bucket * f->plan->versions + ech_plan_slot(f->plan, version)];
+}
+
+/* The step being added, of the compute lane, comes after a gather: it reads what that makes whole, or puts the next version
+ * there. The lane of gathers ends them in order. */
+static void await_gather(framing *f, int gather)
+{
+    if (gather > f->known) ech_list_add_after(f->list, f->known = gather);
+}
+
+static void await_weights(framing *f, const ech_step *step)
+{
+    int last = -1;
+    if (!f->gathered || ech_step_params(step) != ECH_PARAMS_READ) return;
+    const ech_block *block = f->plan->model->block.at[step->block];
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[step->phase].at[c];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));) {
+            if (o->port != ECH_PORT_PARAM) continue;
+            int gather = *gathered(f, f->plan->param[o->value].bucket, step->version);
+            if (gather > last) last = gather;
+        }
+    }
+    await_gather(f, last);
 }
 
 static void copy_step(framing *f, size_t s)
@@ -157,6 +190,7 @@ static void copy_step(framing *f, size_t s)
         ech_list_add_after(f->list, f->now[f->from_after[from->first_after + i]]);
     /* So instances under way are those being written, and of those being scattered the last step's. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
+    await_weights(f, from);
     f->now[s] = here;
 }
 
@@ -209,6 +243,11 @@ static int add_stage(framing *f, int bucket, int before, ech_bucket_place at)
     step->group =
         row->group < ECH_GROUPS ? (ech_layout_group)row->group : f->plan->bucket.at[bucket].group;
     if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
+    if (row->point < ECH_POINT_UPDATES) return here;
+    if (at.stage == ECH_BUCKET_GATHER)
+        *gathered(f, bucket, step->version) = here;
+    else if (step->lane == ECH_LANE_COMPUTE)
+        await_gather(f, *gathered(f, bucket, f->turn + 1));
     return here;
 }
 
@@ -289,6 +328,8 @@ static void find_ready(framing *f, const int *first, const int *last)
     f->first_ready = ech_calloc(f->n + 1, sizeof *f->first_ready);
     f->next_ready = ech_calloc(all + 1, sizeof *f->next_ready);
     f->begins = ech_calloc(f->n + 1, sizeof *f->begins);
+    f->gathered = ech_calloc(buckets * (size_t)f->plan->versions + 1, sizeof *f->gathered);
+    for (size_t i = 0; i < buckets * (size_t)f->plan->versions; i++) f->gathered[i] = -1;
     f->last_ready = ech_calloc((size_t)f->list->turns, sizeof *f->last_ready);
     f->order = ech_calloc(buckets + 1, sizeof *f->order);
     f->on = ech_calloc(buckets + 1, sizeof *f->on);

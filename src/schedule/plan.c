@@ -214,15 +214,17 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
 }
 
-/* Who has a shard of a master rounds that. */
+/* Who has a shard of a master rounds that, into each slot. */
 static void plan_init(ech_plan *plan, ech_list *list)
 {
     int init = ech_list_add(list, ECH_STEP_INIT);
-    for (int b = 0; b < (int)plan->bucket.n; b++) {
-        if (!plan->bucket.at[b].sharded) continue;
+    for (int i = 0; i < (int)plan->bucket.n * plan->versions; i++) {
+        const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
+        if (!bucket->sharded) continue;
         int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
-        list->step.at[gather].index = b;
-        list->step.at[gather].group = plan->bucket.at[b].group;
+        list->step.at[gather].index = i / plan->versions;
+        list->step.at[gather].version = i % plan->versions;
+        list->step.at[gather].group = bucket->group;
         ech_list_add_after(list, init);
     }
 }

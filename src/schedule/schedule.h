@@ -266,6 +266,13 @@ typedef struct ech_bucket {
     int statistics; /* value of the turn whose steps the access pass is at */
 } ech_bucket;
 
+/* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
+static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *first)
+{
+    *first = bucket->sharded ? bucket->own : 0;
+    return bucket->sharded ? bucket->shard : bucket->elements;
+}
+
 typedef struct ech_plan_param {
     int64_t elements;                /* of this rank's shard; 0: this rank does not hold it */
     int first_state, states;         /* in plan.state */

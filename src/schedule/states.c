@@ -48,7 +48,8 @@ static int64_t item_of(const ech_plan *plan, const ech_state *state)
 static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 {
     const ech_plan_param *p = &plan->param[param];
-    int64_t begin = bucket->sharded ? bucket->own : 0;
+    int64_t begin;
+    ech_bucket_updated(bucket, &begin);
     for (int s = 0, flat = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
         state->elements = ech_plan_state_part(plan, plan->rank, param, s, &state->from);
@@ -64,11 +65,11 @@ static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 void ech_plan_state_values(ech_plan *plan, int index)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
+    int64_t first, elements = ech_bucket_updated(bucket, &first);
     for (int s = 0; s < bucket->states; s++)
         bucket->state[s].value =
             ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, index,
-                                    (bucket->sharded ? bucket->shard : bucket->elements) *
-                                        (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
+                                    elements * (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
     for (int i = 0; i < bucket->params; i++)
         plan_values(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);
 }

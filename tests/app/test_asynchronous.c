@@ -41,6 +41,7 @@ enum factor {
     DROPOUT,
     LENGTH,
     BUCKET,
+    ZERO,
     FACTORS
 };
 
@@ -56,9 +57,9 @@ static const char *const dropouts[] = {"0", "0.1"};
 static const char *const lengths[] = {"9", "37"};
 static const char *const buckets[] = {"8KiB", "1"};
 static const int levels[FACTORS] = {
-    [ARCHITECTURE] = 3, [SCHEDULE] = 4, [DEPTH] = 4, [MICRO_BATCHES] = 5,
-    [DATA] = 2,         [FLUSH] = 7,    [CLIP] = 2,  [OPTIMIZER] = 4,
-    [DROPOUT] = 2,      [LENGTH] = 2,   [BUCKET] = 2};
+    [ARCHITECTURE] = 3, [SCHEDULE] = 4, [DEPTH] = 4,  [MICRO_BATCHES] = 5,
+    [DATA] = 2,         [FLUSH] = 7,    [CLIP] = 2,   [OPTIMIZER] = 4,
+    [DROPOUT] = 2,      [LENGTH] = 2,   [BUCKET] = 2, [ZERO] = 2};
 
 static bool is_feasible(const cover_case *c)
 {
@@ -77,9 +78,9 @@ static void verify_case(const cover_case *c)
              "parallel.flush_every=%d training.steps=%d training.check_every=0 "
              "training.micro_batch_size=1 training.global_batch_size=%d optimizer.%s "
              "optimizer.clip_norm=%s model.resid_pdrop=%s data.sequence_length=%s "
-             "parallel.bucket_bytes=%s",
+             "parallel.bucket_bytes=%s parallel.zero=%d",
              schedules[x[SCHEDULE]], p, flush, 3 * flush, m * data, optimizers[x[OPTIMIZER]],
-             clips[x[CLIP]], dropouts[x[DROPOUT]], lengths[x[LENGTH]], buckets[x[BUCKET]]);
+             clips[x[CLIP]], dropouts[x[DROPOUT]], lengths[x[LENGTH]], buckets[x[BUCKET]], x[ZERO]);
     ech_verification v = verify(architecture, p * data, 2 * flush, ECH_TOLERANCE, more);
     if (!v.passed || !v.replayed || v.exact)
         fail_msg("%s with %s: %g at %s", architecture, more, v.worst, v.first_bad);
@@ -116,8 +117,9 @@ static void test_stage_replicas(void **state)
                          "model.tie_word_embeddings=false parallel.schedule=%s "
                          "parallel.stage_replicas=%s parallel.flush_every=4 training.steps=8 "
                          "training.micro_batch_size=1 training.global_batch_size=%d "
-                         "training.check_every=0 optimizer.name=sgd model.attn_pdrop=0.1",
-                         schedules[s], cases[i].list, times * cases[i].unit);
+                         "training.check_every=0 optimizer.name=sgd model.attn_pdrop=0.1 "
+                         "parallel.zero=%d",
+                         schedules[s], cases[i].list, times * cases[i].unit, times - 1);
                 ech_verification v =
                     verify(s % 2 ? "gpt2" : "llama", cases[i].ranks, 8, ECH_TOLERANCE, more);
                 if (!v.passed) fail_msg("%s: %g at %s", more, v.worst, v.first_bad);

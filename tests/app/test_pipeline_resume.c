@@ -70,6 +70,9 @@ static void test_asynchronous_resumes(void **state)
         {2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw"},
         {4, "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw"},
         {3, "parallel.pipeline=3 parallel.schedule=pipedream-2bw optimizer.name=sgd"},
+        {4, "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream parallel.zero=1"},
+        {4, "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw parallel.zero=1 "
+            "precision.compute=bf16"},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         assert_resumes(i % 2 ? "llama" : "gpt2", &shapes[i]);

@@ -24,17 +24,18 @@ enum { MOST = 8, STEPS = 3 };
 typedef struct trial {
     uint64_t bits[MOST]; /* of each rank's weights after the last step */
     double loss[STEPS], norm[STEPS], clip[STEPS];
-    int64_t sent[MOST], planned[MOST]; /* bytes of gradients and weights in a step */
+    int64_t sent[MOST], planned[MOST]; /* bytes of gradients and weights in a list */
     int64_t elements[MOST];
     int64_t halves
-        [MOST]; /* bytes of buckets' (N - 1) / N, twice, or of stage 2 once more than there are micro-batches */
+        [MOST]; /* bytes of buckets' (N - 1) / N, twice a turn, or of stage 2 once more than there are
+                           * micro-batches */
     int64_t gradients[MOST]; /* the most bytes of them */
     int64_t under_way
         [MOST]; /* bytes: shards, what is summed once, and the three largest blocks' of the rest */
     int micro_batches; /* of rank 0 in a step */
     int64_t states[MOST],
         of_states[MOST]; /* bytes: of the plan; of all elements if none is shared out */
-    bool peaks;          /* the ledger's are the plan's */
+    bool peaks[MOST];    /* the ledger's are the plan's */
 } trial;
 
 /* What of gradients may live at once: those being written, those of the block before, which are being scattered, and until
@@ -73,7 +74,7 @@ static void count_plan(const ech_plan *plan, int rank, trial *t)
         int64_t item = (int64_t)ech_dtype_bytes(bucket->wire);
         int N = ech_layout_group_size(plan->layout, plan->model, rank, bucket->group);
         t->elements[rank] += bucket->elements;
-        int64_t times = bucket->each ? micro_batches + 1 : 2;
+        int64_t times = bucket->each ? micro_batches + 1 : 2 * plan->list[ECH_LIST_TRAIN].turns;
         t->halves[rank] += times * bucket->elements / N * (N - 1) * item;
         for (int s = 0; s < bucket->states; s++) {
             int64_t bytes = (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
@@ -111,14 +112,16 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     ech_exec *exec = run.session.exec;
     const ech_plan *plan = run.session.plan;
     ech_status status = ECH_OK;
-    for (int step = 0; step < STEPS && status == ECH_OK; step++) {
+    int turns = design->schedule->turns;
+    for (int step = 0; step < STEPS && status == ECH_OK; step += turns) {
         int64_t before = ech_exec_reduce_count(exec).bytes;
         status = ech_exec_run(exec, ECH_LIST_TRAIN, step);
         t->sent[rank] = ech_exec_reduce_count(exec).bytes - before;
-        if (rank > 0) continue;
-        t->loss[step] = ech_exec_readings(exec)->loss;
-        t->norm[step] = ech_exec_readings(exec)->grad_norm;
-        t->clip[step] = ech_exec_readings(exec)->clip;
+        for (int turn = 0; turn < turns && rank == 0; turn++) {
+            t->loss[step + turn] = ech_exec_readings(exec)[turn].loss;
+            t->norm[step + turn] = ech_exec_readings(exec)[turn].grad_norm;
+            t->clip[step + turn] = ech_exec_readings(exec)[turn].clip;
+        }
     }
     count_plan(plan, rank, t);
     for (int p = 0; p < (int)plan->model->param.n; p++) {
@@ -126,7 +129,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
         ech_tensor x = ech_exec_param(exec, p);
         t->bits[rank] = hash(t->bits[rank], x.data, ech_tensor_bytes(&x));
     }
-    if (rank == 0) t->peaks = peaks_are_planned(exec, plan);
+    t->peaks[rank] = peaks_are_planned(exec, plan);
     ech_compared_run_close(&run);
     return status;
 }
@@ -176,6 +179,29 @@ static const struct {
     {"llama", 8,
      "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 optimizer.name=adamw8 "
      "optimizer.block=2 parallel.bucket_bytes=1 parallel.reduction=ring"},
+    {"gpt2", 2, "parallel.data=2 model.tie_word_embeddings=false parallel.schedule=pipedream"},
+    {"gpt2", 2,
+     "parallel.data=2 model.tie_word_embeddings=false parallel.schedule=pipedream-2bw "
+     "optimizer.name=adamw8 optimizer.block=4"},
+    {"llama", 4,
+     "parallel.pipeline=2 parallel.data=2 model.tie_word_embeddings=false "
+     "parallel.schedule=pipedream-2bw"},
+    {"gpt2", 4,
+     "parallel.pipeline=2 parallel.data=2 model.tie_word_embeddings=false "
+     "parallel.schedule=pipedream-2bw precision.compute=bf16 "
+     "parallel.bucket_bytes=1"},
+    {"gpt2", 6,
+     "parallel.pipeline=3 parallel.context=2 model.tie_word_embeddings=false "
+     "parallel.schedule=pipedream precision.compute=bf16 "
+     "precision.gradients=compute training.global_batch_size=1"},
+    {"llama", 8,
+     "parallel.pipeline=4 parallel.data=2 model.tie_word_embeddings=false "
+     "parallel.schedule=pipedream parallel.vertical_sync=true "
+     "training.global_batch_size=2 model.num_hidden_layers=4 parallel.reduction=ring"},
+    {"gpt2", 5,
+     "parallel.stage_replicas=[2,3] model.tie_word_embeddings=false parallel.schedule=pipedream "
+     "parallel.weight_stashing=false "
+     "training.global_batch_size=6"},
 };
 
 static void test_same_bits(void **state)
@@ -190,8 +216,8 @@ static void test_same_bits(void **state)
         assert_memory_equal(whole.bits, shared.bits, sizeof whole.bits);
         assert_true(whole.loss[0] != whole.loss[STEPS - 1]);
         for (int s = 0; s < STEPS; s++) assert_true(whole.clip[s] < 1);
-        assert_true(whole.peaks && shared.peaks);
         for (int rank = 0; rank < cases[c].ranks; rank++) {
+            assert_true(whole.peaks[rank] && shared.peaks[rank]);
             assert_int_equal(whole.states[rank], whole.of_states[rank]);
             assert_int_equal(shared.states[rank], shared.of_states[rank]);
             assert_true(shared.states[rank] < whole.states[rank]);
@@ -272,7 +298,6 @@ static void test_each_micro_batch(void **state)
         bool half = strstr(words, "bf16") != NULL;
         run(scattered[c].family, scattered[c].ranks, words, 1, &one);
         run(scattered[c].family, scattered[c].ranks, words, 2, &two);
-        assert_true(two.peaks);
         assert_memory_equal(one.loss, two.loss, sizeof *one.loss);
         if (two.micro_batches == 1) {
             assert_memory_equal(one.loss, two.loss, sizeof one.loss);
@@ -285,6 +310,7 @@ static void test_each_micro_batch(void **state)
             assert_true(fabs(one.norm[s] - two.norm[s]) <= tolerance * one.norm[s]);
         }
         for (int rank = 0; rank < scattered[c].ranks; rank++) {
+            assert_true(two.peaks[rank]);
             assert_int_equal(two.states[rank], two.of_states[rank]);
             assert_int_equal(two.sent[rank], two.planned[rank]);
             if (scattered[c].saves && !strstr(words, "tensor")) /* whose blocks are of many steps */
@@ -343,15 +369,56 @@ static ech_status seed_faults(ech_comm *comm, const ech_design *design, void *co
     return ECH_OK;
 }
 
+static void run_rank_of(const char *words,
+                        ech_status (*main)(ech_comm *, const ech_design *, void *))
+{
+    char more[400];
+    snprintf(more, sizeof more, "%s training.micro_batch_size=1 data.sequence_length=8", words);
+    ech_config *config = fixture_config("gpt2", more);
+    ech_status status = fixture_run(config, 2, main, NULL);
+    ech_config_destroy(config);
+    assert_int_equal(status, ECH_OK);
+}
+
 static void test_seeded_faults(void **state)
 {
     (void)state;
-    ech_config *config = fixture_config(
-        "gpt2", "parallel.data=2 parallel.zero=2 training.micro_batch_size=1 "
-                "training.global_batch_size=6 data.sequence_length=8 training.steps=1");
-    ech_status status = fixture_run(config, 2, seed_faults, NULL);
-    ech_config_destroy(config);
-    assert_int_equal(status, ECH_OK);
+    run_rank_of("parallel.data=2 parallel.zero=2 training.global_batch_size=6 training.steps=1",
+                seed_faults);
+}
+
+/* Steps that wait for weights that are gathered in the same list; each wait that is left out is missed. */
+static ech_status leave_out_waits(ech_comm *comm, const ech_design *design, void *context)
+{
+    (void)context;
+    ech_compared_run run = {.design = design};
+    ECH_TRY(ech_compared_run_open(&run, comm));
+    ech_list *list = &((ech_plan *)run.session.plan)->list[ECH_LIST_TRAIN];
+    int waits = 0;
+    for (size_t i = 0; i < list->after.n && ech_comm_rank(comm) == 0; i++) {
+        int was = list->after.at[i];
+        if (list->step.at[was].kind != ECH_STEP_GATHER_WEIGHTS) continue;
+        list->after.at[i] = 0;
+        expect_refused(run.session.plan, "which gathers bucket");
+        list->after.at[i] = was;
+        waits++;
+    }
+    assert_true(waits >= list->turns - 2 || ech_comm_rank(comm) > 0);
+    ech_compared_run_close(&run);
+    return ECH_OK;
+}
+
+static void test_waits_for_weights(void **state)
+{
+    (void)state;
+    const char *words = "parallel.data=2 parallel.zero=1 model.tie_word_embeddings=false "
+                        "training.steps=4 parallel.flush_every=4 parallel.schedule=";
+    char more[200];
+    static const char *const schedules[] = {"pipedream", "pipedream-2bw"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(more, sizeof more, "%s%s", words, schedules[i]);
+        run_rank_of(more, leave_out_waits);
+    }
 }
 
 /* With one rank nothing is shared out, and nothing is sent. */
@@ -371,9 +438,8 @@ static void test_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_each_micro_batch),
-        cmocka_unit_test(test_seeded_faults),
+        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_each_micro_batch),
+        cmocka_unit_test(test_seeded_faults), cmocka_unit_test(test_waits_for_weights),
         cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -138,8 +138,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_zero_factored] =
         {"parallel.zero=1 optimizer.name=muon optimizer.momentum=0.9",
          "optimizer.name=muon optimizer.momentum=0.9", "parallel.zero=1"},
-    [ECH_RULE_zero_asynchronous] = {"parallel.zero=1 " SCHEDULE "pipedream", SCHEDULE "pipedream",
-                                    "parallel.zero=1"},
+    [ECH_RULE_zero_gradients_asynchronous] = {"parallel.zero=2 " SCHEDULE "pipedream",
+                                              "parallel.zero=1 " SCHEDULE "pipedream",
+                                              "parallel.zero=2"},
     [ECH_RULE_zero_gradients_uneven_replicas] =
         {"parallel.zero=2 parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",

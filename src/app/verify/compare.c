@@ -36,7 +36,8 @@ static ech_status send_to_first(ech_verifier *v, int rank, void *x, size_t bytes
 /* What is compared of a parameter: its gradient, the weights, or a state. */
 typedef struct compared {
     const ech_copy *copy;
-    ech_held_kind kind;
+    ech_held_kind
+        kind; /* as what it is held: of weights amid a span members of a group have their shards, like gradients */
     const ech_shape *shape;
     const char *name; /* of a state */
     int state;
@@ -224,8 +225,9 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
         double *to = v->mine + step->turn * v->own[params] + v->own[i];
         if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
         if (step->turn == 0) continue;
-        ech_tensor weight = ech_exec_param_at(exec, i, step->turn);
-        ech_exec_read(exec, &weight, own_weights(v, step->turn) + v->own[i]);
+        ech_tensor weight = ech_exec_own_param(exec, i, step->turn); /* others' may be under way */
+        if (ech_tensor_count(&weight))
+            ech_exec_read(exec, &weight, own_weights(v, step->turn) + v->own[i]);
         for (int k = 0; k < v->layout.session.plan->param[i].states; k++) {
             ech_tensor state = ech_exec_state(exec, i, k);
             ech_exec_read(exec, &state, own_state(v, step->turn, i, k));
@@ -280,8 +282,8 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
 
 static ech_tensor tensor_of(const ech_compared_run *c, const compared *x)
 {
-    return x->kind == ECH_HELD_WEIGHTS ? ech_exec_param(c->session.exec, x->copy->param)
-                                       : ech_exec_state(c->session.exec, x->copy->param, x->state);
+    return x->name ? ech_exec_state(c->session.exec, x->copy->param, x->state)
+                   : ech_exec_param(c->session.exec, x->copy->param);
 }
 
 /* Codes of 8-bit states are roundings of numbers that the two round differently in the run's own precision: neighbours
@@ -322,8 +324,7 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
         ech_exec_read(v->layout.session.exec, &newest, mine);
     else
         memcpy(mine,
-               x->kind == ECH_HELD_WEIGHTS ? own_weights(v, turn) + v->own[param]
-                                           : own_state(v, turn, param, x->state),
+               x->name ? own_state(v, turn, param, x->state) : own_weights(v, turn) + v->own[param],
                n * sizeof *mine);
     return mine;
 }
@@ -342,7 +343,9 @@ static ech_status exchange_tensor(ech_verifier *v, const compared *x, int turn)
 static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
 {
     const ech_param *param = ech_verifier_param(v, copy->param);
-    compared x = {.copy = copy, .kind = ECH_HELD_WEIGHTS, .shape = &param->shape};
+    compared x = {.copy = copy,
+                  .kind = turn > 0 ? ECH_HELD_GRADIENT : ECH_HELD_WEIGHTS,
+                  .shape = &param->shape};
     ech_optimizer_needs needs = ech_optimizer_needs_of(v->layout.design->config, param);
     ECH_TRY(exchange_tensor(v, &x, turn));
     x.kind = ECH_HELD_STATE;

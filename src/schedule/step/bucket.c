@@ -159,6 +159,13 @@ const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_wor
 
 /* ---- NORM, STASH, UPDATE ---- */
 
+/* What of a bucket the rank updates. */
+static double updated_part(const ech_bucket *bucket)
+{
+    int64_t first;
+    return (double)ech_bucket_updated(bucket, &first) / (double)bucket->elements;
+}
+
 /* The rank's shard. */
 static ech_work norm_work(const ech_step_query *q)
 {
@@ -181,13 +188,14 @@ static void touch_stash(ech_accessor *a)
 static ech_work stash_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    double bytes = (double)q->plan->persistent.at[bucket->weights].bytes;
+    double bytes = updated_part(bucket) * (double)q->plan->persistent.at[bucket->weights].bytes;
     return (ech_work){.bytes = ech_plan_has_masters(q->plan, bucket) ? 0 : 2 * bytes};
 }
 
 static double stash_seconds(const ech_step_query *q)
 {
-    return ech_cost_stash(&q->costs->rates, bytes_of(q));
+    double part = updated_part(bucket_of(q->plan, q->step));
+    return ech_cost_stash(&q->costs->rates, part * bytes_of(q));
 }
 
 /* Reads the gradient; reads and writes the weight, or writes it where it has a master, and each state. */
@@ -195,7 +203,7 @@ static ech_work update_work(const ech_step_query *q)
 {
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = bucket_of(plan, q->step);
-    double part = bucket->sharded ? (double)bucket->shard / (double)bucket->elements : 1;
+    double part = updated_part(bucket);
     int64_t item = (int64_t)ech_dtype_bytes(bucket->dtype);
     double bytes = part * (double)((bucket->elements - bucket->padding) * item), flops = 0;
     for (int i = 0; i < bucket->params; i++) {
@@ -214,8 +222,7 @@ static ech_work update_work(const ech_step_query *q)
 
 static double update_seconds(const ech_step_query *q)
 {
-    const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    double part = bucket->sharded ? (double)bucket->shard / (double)bucket->elements : 1;
+    double part = updated_part(bucket_of(q->plan, q->step));
     return ech_cost_update(&q->costs->rates, part * bytes_of(q));
 }
 
