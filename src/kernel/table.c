@@ -166,9 +166,9 @@ const ech_kernels *ech_kernels_ref(ech_dtype dtype)
     return ech_dtype_is_real(dtype) ? &ref[dtype] : NULL;
 }
 
-const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
+/* Of an instruction set that works. */
+static const ech_kernels *table_of(ech_isa isa, ech_dtype dtype)
 {
-    if (!ech_isa_works(isa)) return NULL;
 #ifdef ECH_KERNEL_CPU
     pthread_once(&once, complete_all);
     if ((int)dtype < MOST_TYPES && fast[isa][dtype].name) return &fast[isa][dtype];
@@ -176,10 +176,16 @@ const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
     return ech_kernels_ref(dtype);
 }
 
+const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype)
+{
+    return ech_isa_works(isa) ? table_of(isa, dtype) : NULL;
+}
+
+/* Steps ask this for each segment of a sum: CPUID, which takes microseconds in a virtual machine, was asked once. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype)
 {
     ech_isa isa;
-    return ech_isa_decide(&isa) == ECH_OK ? ech_kernels_of(isa, dtype) : NULL;
+    return ech_isa_decide(&isa) == ECH_OK ? table_of(isa, dtype) : NULL;
 }
 
 const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype)
