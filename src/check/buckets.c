@@ -36,6 +36,7 @@ typedef struct audit {
     bucket_state *bucket;
     instance *instance; /* [buckets * micro-batches] */
     ech_known known;
+    int read; /* the last step that has fetched a turn's scalars for updates on the host */
 } audit;
 
 /* ---- parameters ---- */
@@ -205,7 +206,8 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
     ech_layout_group group = plan->bucket.at[index].group;
     ech_bucket_way way = {
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
-        .stashes = plan->versions > 1};
+        .stashes = plan->versions > 1,
+        .states = plan->states};
     way.sharded = way.shared && plan->zero > 0;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
     for (int round = 0; round < ECH_MAX_ROUNDS; round++)
@@ -232,6 +234,13 @@ static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
     return ECH_OK;
 }
 
+/* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics. */
+static bool is_of_gradients(ech_bucket_stage stage)
+{
+    return stage <= ECH_BUCKET_NORM || stage == ECH_BUCKET_GRADIENTS_OUT ||
+           stage == ECH_BUCKET_STATISTICS || stage == ECH_BUCKET_UPDATE;
+}
+
 /* The step brings its bucket to the next place, and knows that the place before is behind it. */
 static ech_status advance(audit *a, int s, bucket_state *b)
 {
@@ -251,10 +260,10 @@ static ech_status advance(audit *a, int s, bucket_state *b)
     ech_lane lane = a->list->step.at[before].lane;
     if (lane != step->lane && a->known.step[step->lane][lane] < before)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
-    /* A stash and a gather are of weights, a fold of statistics. */
-    if (next.stage != ECH_BUCKET_STASH && next.stage != ECH_BUCKET_GATHER &&
-        next.stage != ECH_BUCKET_FOLD)
-        ECH_TRY(expect_access(a, s, step->index));
+    if (is_of_gradients(next.stage)) ECH_TRY(expect_access(a, s, step->index));
+    if (next.stage == ECH_BUCKET_HOST_UPDATE &&
+        a->known.step[step->lane][a->list->step.at[a->read].lane] < a->read)
+        return ech_list_reject(a->plan, a->list, s, "does not wait for the turn's scalars");
     b->at = next;
     b->step = s;
     if (ech_bucket_next(&b->way, next).stage < ECH_BUCKET_STAGES) return ECH_OK;
@@ -284,6 +293,7 @@ static ech_status check_steps(audit *a)
 {
     for (int s = 0; s < (int)a->list->step.n; s++) {
         ech_known_learn(&a->known, a->list, &a->list->step.at[s]);
+        if (a->list->step.at[s].kind == ECH_STEP_READ_UPDATE) a->read = s;
         ECH_TRY(check_accesses(a, s));
         ECH_TRY(write_by_model(a, s));
         ECH_TRY(use_bucket(a, s));

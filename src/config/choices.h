@@ -45,6 +45,9 @@
 #define ECH_SAVED_DTYPES(X)                                                                        \
     X(ECH_SAVED_AUTO, "auto") X(ECH_SAVED_FP32, "fp32") X(ECH_SAVED_BF16, "bf16")
 
+/* Where what is offloaded is. */
+#define ECH_OFFLOADS(X) X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host")
+
 /* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
 #define ECH_PARTITIONS(X)     X(ECH_PARTITION_EVEN, "even") X(ECH_PARTITION_AUTO, "auto")
@@ -62,6 +65,7 @@ enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
 enum { ECH_RECOMPUTES(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
+enum { ECH_OFFLOADS(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 #undef ECH_CHOICE

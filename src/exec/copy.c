@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FETCH and OFFLOAD: pairs of values of two spaces, one after the other, read and written by the step. Between device and
- * host the queue copies; files are read and written by whoever runs the queue, a value at a time, past the page cache.
+ * FETCH and OFFLOAD, and what updates on the host fetch and offload: pairs of values of two spaces, one after the other, read
+ * and written by the step. Between device and host the queue copies; files are read and written by whoever runs the queue, a
+ * value at a time, past the page cache.
  */
 #include <time.h>
 
@@ -17,21 +18,43 @@ static const ech_value *value_at(const ech_exec *exec, const ech_step *step, int
     return ech_plan_value(exec->plan, exec->list, value);
 }
 
-static char *address_at(const ech_exec *exec, const ech_step *step, int access)
+/* Of one pair: as many as the smaller one has. */
+static int64_t pair_bytes(const ech_exec *exec, const ech_step *step, int pair)
 {
-    return ech_exec_address(exec, step, exec->list->access.at[step->first_access + access].value);
+    int64_t from = value_at(exec, step, pair)->bytes, to = value_at(exec, step, pair + 1)->bytes;
+    return from < to ? from : to;
+}
+
+/* Gradients and weights of a bucket may be more than this rank's shard of it, which is what moves. */
+static char *address_at(ech_exec *exec, const ech_step *step, int access)
+{
+    const ech_plan *plan = exec->plan;
+    int value = exec->list->access.at[step->first_access + access].value;
+    int64_t bytes = pair_bytes(exec, step, access / 2 * 2);
+    char *at = ech_exec_address(exec, step, value);
+    if (!ech_step_has_bucket(step)) return at;
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    if (value == ech_plan_weights(plan, step->index, step->version))
+        at = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, step->version));
+    bool whole = value_at(exec, step, access)->bytes > bytes;
+    return whole ? at + bucket->own * (bytes / bucket->shard) : at;
 }
 
 static int64_t bytes_of(const ech_exec *exec, const ech_step *step)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < step->accesses; i += 2) bytes += value_at(exec, step, i)->bytes;
+    for (int i = 0; i < step->accesses; i += 2) bytes += pair_bytes(exec, step, i);
     return bytes;
+}
+
+static ech_space space_at(const ech_exec *exec, const ech_step *step, int access)
+{
+    return ech_memory_space(value_at(exec, step, access)->kind);
 }
 
 static ech_status move_file(ech_exec *exec, const ech_step *step)
 {
-    bool writes = step->to == ECH_SPACE_DISK;
+    bool writes = space_at(exec, step, 1) == ECH_SPACE_DISK;
     for (int i = 0; i < step->accesses && !ech_exec_has_failed(exec); i += 2) {
         const ech_value *disk = value_at(exec, step, i + writes);
         char *host = address_at(exec, step, i + !writes);
@@ -65,20 +88,26 @@ static ech_status end_pace(ech_exec *exec, const ech_step *step)
 static ech_status copy_step(ech_exec *exec, const ech_step *step)
 {
     bool throttled = exec->config->memory.offload_bandwidth > 0;
+    if (step->accesses == 0) return ECH_OK; /* of an optimizer without states */
+    ech_space from = space_at(exec, step, 0), to = space_at(exec, step, 1);
     if (throttled) ech_exec_put(exec, step, begin_pace);
-    if (step->from == ECH_SPACE_DISK || step->to == ECH_SPACE_DISK)
+    if (from == ECH_SPACE_DISK || to == ECH_SPACE_DISK)
         ech_exec_put(exec, step, move_file);
     else
         for (int i = 0; i < step->accesses; i += 2)
             exec->device->copy(ech_exec_queue(exec, step), address_at(exec, step, i + 1),
-                               address_at(exec, step, i), (size_t)value_at(exec, step, i)->bytes);
+                               address_at(exec, step, i), (size_t)pair_bytes(exec, step, i));
     if (throttled) ech_exec_put(exec, step, end_pace);
-    exec->copied[step->from][step->to] += bytes_of(exec, step);
+    exec->copied[from][to] += bytes_of(exec, step);
     return ECH_OK;
 }
 
 ECH_HANDLE_BY(FETCH, copy_step)
 ECH_HANDLE_BY(OFFLOAD, copy_step)
+ECH_HANDLE_BY(FETCH_STATES, copy_step)
+ECH_HANDLE_BY(OFFLOAD_GRADS, copy_step)
+ECH_HANDLE_BY(FETCH_WEIGHTS, copy_step)
+ECH_HANDLE_BY(OFFLOAD_STATES, copy_step)
 
 int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to)
 {

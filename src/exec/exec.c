@@ -256,6 +256,7 @@ static ech_status setup_exec(ech_exec *exec)
         exec->lane_context[lane].threads = 1;
         ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->on[lane].queue);
     }
+    exec->host_context.threads = ech_exec_host_threads(exec);
     ECH_TRY(ech_collectives_create(exec));
     ECH_TRY(ech_queues_join(exec));
     ECH_TRY(ech_threads_bind(exec));

@@ -124,14 +124,30 @@ ech_status ech_handle_CLIP(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-ech_update ech_scalars_update(const ech_exec *exec, int turn)
+static ech_update update_of(const ech_scalar_row *row)
 {
-    const ech_scalar_row *row = ech_exec_row(exec, turn);
     return (ech_update){.rate = &row->learning_rate,
                         .number = &row->updates,
                         .grad_scale = 1,
                         .clip = &row->clip,
                         .withheld = &row->withheld};
+}
+
+ech_update ech_scalars_update(const ech_exec *exec, int turn)
+{
+    return update_of(ech_exec_row(exec, turn));
+}
+
+ech_update ech_scalars_update_on_host(const ech_exec *exec, int turn)
+{
+    return update_of(staged_row(exec, turn));
+}
+
+ech_status ech_handle_READ_UPDATE(ech_exec *exec, const ech_step *step)
+{
+    exec->device->copy(ech_exec_queue(exec, step), staged_row(exec, step->turn),
+                       ech_exec_row(exec, step->turn), row_bytes(exec));
+    return ECH_OK;
 }
 
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */

@@ -125,6 +125,7 @@ struct ech_exec {
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_kernel_context *context;
     ech_kernel_context lane_context[ECH_LANES]; /* of lanes other than compute: on one thread */
+    ech_kernel_context host_context;            /* of updates on the host, by the processor's kernels */
     const char *binding;                        /* the outcome of parallel.pin */
     ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
@@ -223,6 +224,8 @@ static inline ech_tensor ech_exec_elements(const ech_tensor *x, int64_t first, i
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);
 /* The turn's update: all that changes from turn to turn by its place among the scalars. */
 ech_update ech_scalars_update(const ech_exec *exec, int turn);
+/* The same for an update on the host, of what READ_UPDATE has fetched. */
+ech_update ech_scalars_update_on_host(const ech_exec *exec, int turn);
 /* When a list has ended: what READ has fetched becomes the readings, and moves the number of updates and the scaler on. */
 void ech_scalars_take(ech_exec *exec);
 /* The same of what LOGITS has fetched. */
@@ -312,6 +315,8 @@ bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
 /* Wakes all threads that wait in a run; they then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 
+/* Threads of updates on the host; 0: there are none. */
+int ech_exec_host_threads(const ech_exec *exec);
 /* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective over all ranks. */
 ech_status ech_threads_bind(ech_exec *exec);
 void ech_threads_unbind(ech_exec *exec);

@@ -31,43 +31,58 @@ static char *statistics_of(ech_exec *exec, const ech_step *step)
     return value < 0 ? NULL : ech_exec_touch(exec, value);
 }
 
-/* round: of STATISTICS; ECH_MAX_ROUNDS: the update. */
-static void work_on(ech_exec *exec, const ech_step *step, char *statistics, int index, int round,
-                    const ech_update *update)
+/* What a step does to the parameters of its bucket. */
+typedef struct work {
+    const ech_kernels *kernels;
+    ech_kernel_context *context;
+    char *statistics;
+    int round; /* of STATISTICS; ECH_MAX_ROUNDS: the update */
+    ech_update update;
+} work;
+
+static void work_on_tensors(const ech_exec *exec, const work *w, int index,
+                            const ech_tensor *weights, const ech_tensor *gradient,
+                            const ech_tensor *state)
+{
+    const ech_plan_param *p = &exec->plan->param[index];
+    const ech_param *of = &exec->plan->model->param.at[index];
+    ech_tensor statistic[ECH_MAX_STATISTICS];
+    for (int i = 0; i < p->statistics; i++)
+        statistic[i] = statistic_view(exec, &exec->plan->statistic.at[p->first_statistic + i],
+                                      w->round, w->statistics);
+    ech_update own = w->update;
+    own.learning_rate = of->rate;
+    own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
+    ech_optimizer_work tensors = {.kernels = w->kernels,
+                                  .context = w->context,
+                                  .of = of,
+                                  .param = p->master < 0 ? weights : &state[p->master],
+                                  .rounded = p->master < 0 ? NULL : weights,
+                                  .gradient = gradient,
+                                  .state = state,
+                                  .statistic = statistic,
+                                  .box = exec->share[index].box,
+                                  .boxes = exec->share[index].boxes,
+                                  .update = &own};
+    if (w->round == ECH_MAX_ROUNDS)
+        exec->plan->optimizer->update(&tensors);
+    else if (p->statistics)
+        exec->plan->optimizer->round(&tensors, w->round);
+}
+
+static void work_on(ech_exec *exec, const ech_step *step, const work *w, int index)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[index];
-    const ech_param *of = &plan->model->param.at[index];
-    bool updates = round == ECH_MAX_ROUNDS;
     ech_tensor weights = ech_exec_own_param(exec, index, step->version);
     ech_tensor gradient = ech_exec_own_gradient(exec, index);
     if (ech_tensor_count(&weights) == 0) return; /* others' shards have it all */
-    ech_tensor state[ECH_MAX_STATES], statistic[ECH_MAX_STATISTICS];
+    ech_tensor state[ECH_MAX_STATES];
     for (int i = 0; i < p->states; i++) {
         ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);
         state[i] = ech_exec_state(exec, index, i);
     }
-    for (int i = 0; i < p->statistics; i++)
-        statistic[i] =
-            statistic_view(exec, &plan->statistic.at[p->first_statistic + i], round, statistics);
-    ech_update own = *update;
-    own.learning_rate = of->rate;
-    own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
-    ech_optimizer_work work = {.kernels = plan->kernels,
-                               .context = exec->context,
-                               .of = of,
-                               .param = p->master < 0 ? &weights : &state[p->master],
-                               .rounded = p->master < 0 ? NULL : &weights,
-                               .gradient = &gradient,
-                               .state = state,
-                               .statistic = statistic,
-                               .box = exec->share[index].box,
-                               .boxes = exec->share[index].boxes,
-                               .update = &own};
-    if (updates)
-        plan->optimizer->update(&work);
-    else if (p->statistics)
-        plan->optimizer->round(&work, round);
+    work_on_tensors(exec, w, index, &weights, &gradient, state);
 }
 
 static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *statistics, int round)
@@ -77,12 +92,13 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *sta
         exec->context->scratch_bytes =
             (size_t)ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
     }
-    ech_update update = ech_scalars_update(exec, step->turn);
-    exec->plan->optimizer->configure(exec->config, &update);
+    work w = {exec->plan->kernels, exec->context, statistics, round,
+              ech_scalars_update(exec, step->turn)};
+    exec->plan->optimizer->configure(exec->config, &w.update);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, step->index, step->version));
-    for (int i = 0; i < n; i++) work_on(exec, step, statistics, params[i], round, &update);
+    for (int i = 0; i < n; i++) work_on(exec, step, &w, params[i]);
     return ECH_OK;
 }
 
@@ -91,6 +107,58 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     ech_exec_touch(exec, exec->plan->bucket.at[step->index].value);
     char *statistics = statistics_of(exec, step);
     return work_on_bucket(exec, step, statistics, ECH_MAX_ROUNDS);
+}
+
+static ech_tensor numbers_at(char *values, ech_dtype dtype, int64_t first, int64_t n)
+{
+    return ech_tensor_1d(values + (size_t)first * ech_dtype_bytes(dtype), dtype, n);
+}
+
+/* What the host has of a bucket is what this rank updates of it; element-wise optimizers need no shapes. */
+static ech_status update_on_host(ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    struct ech_on_host on_host = ech_list_update_values(plan, exec->list, step);
+    char *weights = ech_exec_address(exec, step, on_host.weights);
+    char *gradients = ech_exec_address(exec, step, on_host.gradients);
+    work w = {ech_kernels_fast(plan->kernels->dtype), &exec->host_context, NULL, ECH_MAX_ROUNDS,
+              ech_scalars_update_on_host(exec, step->turn)};
+    plan->optimizer->configure(exec->config, &w.update);
+    ech_kernel_context_enter(w.context);
+    int n;
+    int64_t begin;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    ech_bucket_updated(bucket, &begin);
+    for (int i = 0; i < n; i++) {
+        const ech_plan_param *p = &plan->param[params[i]];
+        int64_t first = 0, own = p->elements;
+        if (bucket->sharded) own = ech_plan_own(plan, params[i], &first);
+        if (own == 0) continue;
+        int64_t at = p->bucket_offset + first - begin;
+        ech_tensor of_weights = numbers_at(weights, bucket->weight_dtype, at, own);
+        ech_tensor gradient = numbers_at(gradients, bucket->dtype, at, own);
+        ech_tensor state[ECH_MAX_STATES];
+        for (int s = 0; s < bucket->states; s++)
+            state[s] = numbers_at(ech_exec_address(exec, step, on_host.state[s]),
+                                  bucket->state[s].dtype, at, own);
+        work_on_tensors(exec, &w, params[i], &of_weights, &gradient, state);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_handle_UPDATE_ON_HOST(ech_exec *exec, const ech_step *step)
+{
+    ech_exec_put(exec, step, update_on_host);
+    return ECH_OK;
+}
+
+/* The compute lane has waited: what the update had on the host has gone. */
+ech_status ech_handle_ROOM(ech_exec *exec, const ech_step *step)
+{
+    (void)exec;
+    (void)step;
+    return ECH_OK;
 }
 
 /* Of a withheld step zeros are folded: ranks meet all the same. */

@@ -20,7 +20,8 @@ typedef enum ech_bucket_point {
     ECH_POINT_MICRO_BATCH, /* an instance of the bucket's gradients is complete */
     ECH_POINT_COMPLETE,    /* the last of them is */
     ECH_POINT_NORMS,       /* those of all buckets are */
-    ECH_POINT_UPDATES      /* the clip factor is */
+    ECH_POINT_BRINGS,      /* there is room on the host for what the update needs there */
+    ECH_POINT_UPDATES      /* the clip factor is there */
 } ech_bucket_point;
 
 /* A row of bucket_stages.def. */
@@ -40,6 +41,7 @@ typedef struct ech_bucket_way {
     bool sharded;               /* and each member updates its own shard */
     bool each;                  /* to which each micro-batch's gradients are added by themselves */
     bool stashes;               /* several versions of its weights are kept */
+    ech_space states;           /* where its optimizer's states are; if not on the device the host updates */
     int rounds;                 /* of its optimizer's statistics */
     bool folds[ECH_MAX_ROUNDS]; /* [rounds] ranks fold what that round makes */
 } ech_bucket_way;

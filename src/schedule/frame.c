@@ -42,6 +42,7 @@ typedef struct framing {
     int ordered;
     on_way *on; /* [buckets] */
     int turn;   /* of the steps being added */
+    int room; /* the step behind which the host has room for what is brought next; -1: the turn's beginning */
     bool loads; /* some block of the rank has values that LOAD writes */
     int loaded; /* micro-batches that are loaded, over all turns */
 } framing;
@@ -227,6 +228,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .sharded = bucket->sharded,
                           .each = bucket->each,
                           .stashes = plan->versions > 1,
+                          .states = plan->states,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) way.folds[i] = bucket->folded[i].bytes > 0;
     return way;
@@ -243,11 +245,15 @@ static int add_stage(framing *f, int bucket, int before, ech_bucket_place at)
     step->group =
         row->group < ECH_GROUPS ? (ech_layout_group)row->group : f->plan->bucket.at[bucket].group;
     if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
+    if (row->point == ECH_POINT_BRINGS && f->room >= 0) ech_list_add_after(f->list, f->room);
     if (row->point < ECH_POINT_UPDATES) return here;
+    int gather = *gathered(f, bucket, f->turn + 1);
     if (at.stage == ECH_BUCKET_GATHER)
         *gathered(f, bucket, step->version) = here;
     else if (step->lane == ECH_LANE_COMPUTE)
-        await_gather(f, *gathered(f, bucket, f->turn + 1));
+        await_gather(f, gather);
+    else if (ech_step_params(step) == ECH_PARAMS_UPDATE && gather >= 0)
+        ech_list_add_after(f->list, gather);
     return here;
 }
 
@@ -290,6 +296,19 @@ static void complete(framing *f, int bucket, size_t writer)
     advance(f, bucket, ECH_POINT_COMPLETE);
 }
 
+/* Updates, and ahead of each what the `prefetch` next ones need: the host has that of no more at once. */
+static void update_all(framing *f)
+{
+    int brought = 0;
+    f->room = -1;
+    for (int i = 0; i < f->ordered; i++) {
+        for (; brought < f->ordered && brought <= i + f->plan->prefetch; brought++)
+            advance(f, f->order[brought], ECH_POINT_BRINGS);
+        advance(f, f->order[i], ECH_POINT_UPDATES);
+        f->room = last_compute(f->list);
+    }
+}
+
 static void add_update(framing *f)
 {
     int folded = -1;
@@ -299,8 +318,9 @@ static void add_update(framing *f)
     /* Of a stage alone: its ranks have counted shards. */
     if (!is_synchronous(f))
         folded = add_reduce_over(f, ECH_GROUP_PARTIAL, ECH_SCALAR_SQUARES_SUM, 1, summed);
-    add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
-    for (int i = 0; i < f->ordered; i++) advance(f, f->order[i], ECH_POINT_UPDATES);
+    int clip = add(f, ECH_STEP_CLIP, -1, is_synchronous(f) ? -1 : folded);
+    if (f->plan->states != ECH_SPACE_DEVICE) add(f, ECH_STEP_READ_UPDATE, -1, clip);
+    update_all(f);
 }
 
 /* Reductions of what lowered step s completes. Those over several stages come after all others of

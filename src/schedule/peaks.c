@@ -113,7 +113,7 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
         padding[ECH_MEMORY_GRADIENTS] +=
             (bucket->each ? of_states : bucket->padding) * (int64_t)ech_dtype_bytes(bucket->dtype);
         for (int s = 0; s < bucket->states; s++)
-            padding[ECH_MEMORY_OPTIMIZER] +=
+            padding[plan->persistent.at[bucket->state[s].value].kind] +=
                 of_states * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
     }
 }

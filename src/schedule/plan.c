@@ -268,6 +268,13 @@ static void order_training(ech_plan *plan, ordered *train)
                                      plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }
 
+static ech_space space_of_states(const ech_config *config)
+{
+    static const ech_space spaces[] = {[ECH_OFFLOAD_NONE] = ECH_SPACE_DEVICE,
+                                       [ECH_OFFLOAD_HOST] = ECH_SPACE_HOST};
+    return spaces[config->memory.offload_optimizer];
+}
+
 static bool is_power_of_two(int64_t n)
 {
     return n > 0 && (n & (n - 1)) == 0;
@@ -294,6 +301,8 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
     plan->zero = request->forward_only ? 0 : (int)request->config->parallel.zero;
+    plan->states = request->forward_only ? ECH_SPACE_DEVICE : space_of_states(request->config);
+    plan->prefetch = (int)request->config->memory.prefetch;
     ordered train = {0};
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);

@@ -264,6 +264,10 @@ typedef struct ech_bucket {
         int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
     } folded[ECH_MAX_ROUNDS];
     int statistics; /* value of the turn whose steps the access pass is at */
+    /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket. */
+    struct ech_on_host {
+        int gradients, weights, state[ECH_MAX_STATES];
+    } on_host;
 } ech_bucket;
 
 /* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
@@ -319,6 +323,8 @@ typedef struct ech_plan {
     int threads;                    /* of the compute lane */
     ech_reduction reduction;        /* the algorithm of REDUCE_GRADS and its halves */
     int zero;                       /* parallel.zero; 0 in plans of forwards alone */
+    ech_space states;               /* where the optimizer's states are (memory.offload_optimizer) */
+    int prefetch;                   /* memory.prefetch */
     int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
     int64_t part;                   /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
@@ -436,6 +442,9 @@ ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
 /* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE; -1: its optimizer has none. */
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
+/* Of an UPDATE_ON_HOST. */
+struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
+                                          const ech_step *step);
 /* Whether FOLD folds it after that round. */
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */

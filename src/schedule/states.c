@@ -44,6 +44,15 @@ static int64_t item_of(const ech_plan *plan, const ech_state *state)
     return (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, state));
 }
 
+static ech_memory_kind kind_of_states(const ech_plan *plan)
+{
+    static const ech_memory_kind kinds[ECH_SPACES] = {
+        [ECH_SPACE_DEVICE] = ECH_MEMORY_OPTIMIZER,
+        [ECH_SPACE_HOST] = ECH_MEMORY_OPTIMIZER_ON_HOST,
+        [ECH_SPACE_DISK] = ECH_MEMORY_OPTIMIZER_ON_DISK};
+    return kinds[plan->states];
+}
+
 /* The element-wise ones are the bucket's, in the order in which each of its parameters declares them. */
 static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 {
@@ -57,7 +66,7 @@ static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
             state->value = bucket->state[flat++].value;
             if (state->elements) state->first = p->bucket_offset + state->from - begin;
         } else
-            state->value = ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, param,
+            state->value = ech_plan_add_persistent(plan, kind_of_states(plan), param,
                                                    state->elements * item_of(plan, &state->is));
     }
 }
@@ -68,7 +77,7 @@ void ech_plan_state_values(ech_plan *plan, int index)
     int64_t first, elements = ech_bucket_updated(bucket, &first);
     for (int s = 0; s < bucket->states; s++)
         bucket->state[s].value =
-            ech_plan_add_persistent(plan, ECH_MEMORY_OPTIMIZER, index,
+            ech_plan_add_persistent(plan, kind_of_states(plan), index,
                                     elements * (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
     for (int i = 0; i < bucket->params; i++)
         plan_values(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);

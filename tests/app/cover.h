@@ -16,7 +16,7 @@
 #include "base/status.h"
 
 enum {
-    COVER_FACTORS = 24,
+    COVER_FACTORS = 32,
     COVER_FEATURES = 128,
     COVER_DRAWS = 500,     /* feasible cases that show what can occur */
     COVER_TRIES = 20,      /* for two features that none of those has */

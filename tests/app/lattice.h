@@ -39,6 +39,7 @@ enum lattice_axis {
     RECOMPUTE,
     WIRE,
     DEVICE,
+    OPTIMIZER_AT,
     LATTICE_AXES
 };
 
@@ -104,6 +105,7 @@ static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.bac
                                             "checkpoint.background=true checkpoint.dtype=fp32"};
 static const char *const lattice_devices[] = {"", " parallel.device=queued",
                                               " parallel.device=walled"};
+static const char *const lattice_optimizers_at[] = {"", " memory.offload_optimizer=host"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
@@ -131,6 +133,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [SAVES] = LATTICE_LEVELS(lattice_saves),
     [WIRE] = LATTICE_LEVELS(lattice_wires),
     [DEVICE] = LATTICE_LEVELS(lattice_devices),
+    [OPTIMIZER_AT] = LATTICE_LEVELS(lattice_optimizers_at),
     [DROPOUT] = LATTICE_LEVELS(lattice_dropouts),
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
@@ -296,9 +299,10 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_zeros[x[ZERO]], lattice_documents[x[DOCUMENTS]]);
-    ech_text_append(out, " %s precision.compute=%s%s %s%s", lattice_optimizers[x[OPTIMIZER]],
+    ech_text_append(out, " %s precision.compute=%s%s %s%s%s", lattice_optimizers[x[OPTIMIZER]],
                     lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
-                    lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]]);
+                    lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]],
+                    lattice_optimizers_at[x[OPTIMIZER_AT]]);
 }
 
 /* Taken by runs instead of their own, which the parent plans: it asks no GPU. NULL: none. */

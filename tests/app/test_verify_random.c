@@ -171,6 +171,7 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     if (chance(&d, 15)) add(&r, "model.reversible", "true");
     if (chance(&d, 30)) add(&r, "parallel.device", chance(&d, 50) ? "queued" : "walled");
     if (chance(&d, 30)) add(&r, "parallel.zero", chance(&d, 50) ? "1" : "2");
+    if (chance(&d, 30)) add(&r, "memory.offload_optimizer", "host");
     return r;
 }
 

@@ -21,8 +21,9 @@ static void rows_are_whole(void **state)
         ech_lane lane = ech_step_row_of(kind)->lane;
         assert_true(methods != NULL);
         bool copies = kind == ECH_STEP_FETCH || kind == ECH_STEP_OFFLOAD;
+        copies |= kind >= ECH_STEP_FETCH_STATES && kind <= ECH_STEP_OFFLOAD_STATES;
         bool talks = lane != ECH_LANE_COMPUTE && lane != ECH_LANE_DISK && !copies &&
-                     kind != ECH_STEP_SNAPSHOT;
+                     kind != ECH_STEP_SNAPSHOT && kind != ECH_STEP_READ_UPDATE;
         assert_true(!copies || (methods->touch && methods->print && methods->seconds));
         assert_true(!talks || (methods->touch && methods->print && methods->seconds));
         assert_int_equal(methods->count != NULL, talks && kind != ECH_STEP_REDUCE);

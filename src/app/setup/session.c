@@ -8,6 +8,7 @@
 #include "app/setup/setup.h"
 #include "base/log.h"
 #include "check/check.h"
+#include "config/rules.h"
 #include "schedule/peaks.h"
 
 /* The working memory at its peak, by kind. */
@@ -148,6 +149,14 @@ static void log_memory(const ech_plan *plan)
         ech_log_info("%s", line);
 }
 
+/* Whether optimizer states may go to the host, and that has memory of its own. */
+static bool may_offload(const ech_design *design, const ech_plan *plan)
+{
+    return plan->list[ECH_LIST_TRAIN].step.n && plan->states == ECH_SPACE_DEVICE &&
+           !shares_limit(design) &&
+           !ech_feature_is_on(design->config, ECH_FEATURE_not_element_wise);
+}
+
 /* What makes a plan need less, a comma behind each. */
 static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
 {
@@ -155,9 +164,11 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
     ech_text_append(
         out,
         "a smaller training.micro_batch_size (now %lld), a shorter data.sequence_length, more "
-        "stages (parallel.pipeline), fewer or narrower layers, %s%s",
+        "stages (parallel.pipeline), fewer or narrower layers, %s%s%s",
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
+        may_offload(design, plan) ? "optimizer states on the host (memory.offload_optimizer=host), "
+                                  : "",
         plan->snapshots && shares_limit(design) ? "no snapshot (checkpoint.background=false), "
                                                 : "");
 }
