@@ -43,16 +43,33 @@ void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int6
     add_parts(sum, sum->wire, to, own, parts, sum->group->size - 1, sum->group->index, n);
 }
 
-void ech_sum_deliver(const ech_sum *sum, int64_t k)
+static char *destination(const ech_sum *sum, int64_t k)
 {
-    ech_segment own = ech_sum_segment(sum, sum->group->index, k);
-    char *to = sum->shard + (size_t)(k * sum->segment) * sum->item;
-    if (own.n == 0) return;
-    ech_widen(sum, own.x, own.n);
+    return sum->shard + (size_t)(k * sum->segment) * sum->item;
+}
+
+char *ech_sum_place(const ech_sum *sum, int64_t k)
+{
+    if (sum->dtype != sum->wire) return ech_sum_segment(sum, sum->group->index, k).x;
+    return sum->adds ? ech_sum_slot(sum, k, sum->group->size - 1) : destination(sum, k);
+}
+
+void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k)
+{
+    int64_t n = ech_sum_segment(sum, sum->group->index, k).n;
+    char *to = destination(sum, k);
+    if (n == 0) return;
+    ech_widen(sum, from, n);
     if (sum->adds)
-        add_parts(sum, sum->dtype, to, to, own.x, 1, 0, own.n);
-    else if (to != own.x)
-        ech_group_copy(sum->group, to, own.x, (size_t)own.n * sum->item);
+        add_parts(sum, sum->dtype, to, to, from, 1, 0, n);
+    else if (to != from)
+        ech_group_copy(sum->group, to, from, (size_t)n * sum->item);
+}
+
+void ech_sum_deliver_all(const ech_sum *sum)
+{
+    for (int64_t k = 0; k < ech_sum_segments(sum); k++)
+        ech_sum_deliver(sum, ech_sum_segment(sum, sum->group->index, k).x, k);
 }
 
 /* Bytes of one segment: large enough to hide latency; small enough that several fit into caches, and
@@ -277,8 +294,7 @@ static void run_alone(const ech_sum *sum)
         if (own.n > 0 && own.x != sum->shard)
             ech_group_copy(sum->group, own.x, sum->shard, own.bytes);
     }
-    if (sum->part == ECH_REDUCTION_SCATTER && sum->group->size == 1)
-        for (int64_t k = 0; k < ech_sum_segments(sum); k++) ech_sum_deliver(sum, k);
+    if (sum->part == ECH_REDUCTION_SCATTER && sum->group->size == 1) ech_sum_deliver_all(sum);
 }
 
 ech_status ech_sum_run(const ech_sum *sum)

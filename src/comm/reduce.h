@@ -62,8 +62,12 @@ ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k);
 /* Enters n elements of the sum, to be sent to a member. */
 void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
                   int64_t n);
-/* Segment k of this member's shard of a scatter, summed in x as it travels, goes to sum->shard. */
-void ech_sum_deliver(const ech_sum *sum, int64_t k);
+/* Where ech_scatter_end is to write the sum of segment k of this member's shard: sum->shard, or, if that is added to, scratch,
+ * which stays in caches where x would be written back to memory; x where the sum is to be widened. */
+char *ech_sum_place(const ech_sum *sum, int64_t k);
+/* That sum, as it travels, goes from there to sum->shard; ech_sum_deliver_all: all segments, summed in x. */
+void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k);
+void ech_sum_deliver_all(const ech_sum *sum);
 /* The part of the scratch where `parts` addends of segment k arrive. Segments k and k + ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
@@ -71,7 +75,7 @@ char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 int64_t ech_scatter_scratch(size_t item, int64_t n, int N);
 /* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments, if they travel so, and starts their
  * messages; end waits for them and writes the sum of this member's segment, narrowed, to `mine`, which may be that
- * segment in sum->x. Segments end in
+ * segment in sum->x or its slot. Segments end in
  * order; at most ECH_UNDER_WAY may have begun and not ended. */
 ech_status ech_scatter_begin(const ech_sum *sum, int64_t k);
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);
@@ -86,7 +90,7 @@ void ech_widen(const ech_sum *sum, char *x, int64_t n);
 /* to[i] += from[i] for i < n elements; fp32 or fp64; no overlap. */
 void ech_add(const ech_sum *sum, char *to, char *from, int64_t n);
 /* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that travels
- * (ech_tensor_add_parts). This member's addend is own[n], which may be `to`; the others' are in parts[N-1][n]. */
+ * (ech_tensor_add_parts). This member's addend is own[n], the others' are in parts[N-1][n]; `to` may be own or the first part. */
 void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n);
 
 #endif

@@ -70,8 +70,9 @@ static ech_status take_sums(const ech_sum *sum, int64_t first, int64_t after)
     int64_t segments = ech_sum_segments(sum);
     for (int64_t k = first; k < after; k++) {
         if (k + AHEAD < segments) ECH_TRY(ech_scatter_begin(sum, k + AHEAD));
-        ECH_TRY(ech_scatter_end(sum, ech_sum_segment(sum, sum->group->index, k).x, k));
-        ech_sum_deliver(sum, k);
+        char *place = ech_sum_place(sum, k);
+        ECH_TRY(ech_scatter_end(sum, place, k));
+        ech_sum_deliver(sum, place, k);
     }
     return ECH_OK;
 }

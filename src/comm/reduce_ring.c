@@ -96,7 +96,7 @@ static ech_status run(const ech_sum *sum)
 static ech_status scatter(const ech_sum *sum)
 {
     ECH_TRY(add_all(sum));
-    for (int64_t k = 0; k < ech_sum_segments(sum); k++) ech_sum_deliver(sum, k);
+    ech_sum_deliver_all(sum);
     return ECH_OK;
 }
 

@@ -85,7 +85,7 @@ size_t ech_tensor_bytes(const ech_tensor *x);  /* elements x bytes of one */
 bool ech_tensor_is_contiguous(const ech_tensor *x);
 
 /* sum[n] = ((p0 + p1) + p2) + ..., N addends in order, all of one real type; of halves in fp32, rounded once. Addend
- * `index` is own[n], which may be `sum`; the others are in parts[N-1][n], in order, which is overwritten. */
+ * `index` is own[n]; the others are in parts[N-1][n], in order, which is overwritten. `sum` may be own or the first part. */
 void ech_tensor_add_parts(const ech_tensor *own, const ech_tensor *parts, int64_t index,
                           const ech_tensor *sum);
 /* y[n] = x[n], as ech_convert; both begin at one address. */

@@ -59,17 +59,19 @@ static void check(const ech_device *device, ech_dtype dtype)
     assert_int_equal(device->queue_create(&queue), ECH_OK);
     ech_kernel_context_defer(context, device, queue);
     assert_int_equal(device->alloc(MEMBERS * bytes, &memory), ECH_OK);
-    char *own = memory, *there = ech_device_reach(device, memory);
-    ech_tensor sum = ech_tensor_1d(own, dtype, N);
-    ech_tensor parts = ech_tensor_2d(own + bytes, dtype, MEMBERS - 1, N);
+    char *at = memory, *there = ech_device_reach(device, memory);
+    ech_tensor own = ech_tensor_1d(at, dtype, N), first = ech_tensor_1d(at + bytes, dtype, N);
+    ech_tensor parts = ech_tensor_2d(at + bytes, dtype, MEMBERS - 1, N);
     expect(dtype, expected);
-    for (int index = 0; index < MEMBERS; index++) {
+    for (int round = 0; round < 2 * MEMBERS; round++) {
+        int index = round / 2;
+        const ech_tensor *sum = round % 2 ? &first : &own; /* in place of either */
         fill(there, dtype, index);
         for (int m = 0, p = 1; m < MEMBERS; m++)
             if (m != index) fill(there + (size_t)p++ * bytes, dtype, m);
-        kernels->add_parts(context, &sum, &parts, index, &sum);
+        kernels->add_parts(context, &own, &parts, index, sum);
         device->queue_destroy(queue); /* waits for its work */
-        assert_memory_equal(there, expected, bytes);
+        assert_memory_equal(ech_device_reach(device, sum->data), expected, bytes);
         assert_int_equal(device->queue_create(&queue), ECH_OK);
         context->queue = queue;
     }
