@@ -31,7 +31,8 @@ static const ech_option options[] = {
             "cores)"),
     ECH_FLAG(plan_arguments, options.steps, "steps", 's', "every step of a training step, too"),
     ECH_FLAG(plan_arguments, options.simulate, "simulate", 't',
-             "step time, bubble, micro-batches in flight, bytes per link; in seconds with "
+             "step time, bubble, what compute waits for, micro-batches in flight, bytes per link; "
+             "in seconds with "
              "parallel.profile"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
     ECH_TEXT(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),

@@ -425,6 +425,17 @@ void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t number
     }
 }
 
+int64_t ech_plan_number_bytes(const ech_plan *plan, ech_memory_kind kind)
+{
+    int64_t numbers[ECH_DTYPES], bytes = 0;
+    ech_plan_numbers(plan, kind, numbers);
+    for (ech_dtype d = 0; d < ECH_DTYPES; d++) bytes += numbers[d] * (int64_t)ech_dtype_bytes(d);
+    return bytes;
+}
+
+const ech_memory_kind ech_model_states[ECH_MODEL_STATES] = {
+    ECH_MEMORY_PARAMETERS, ECH_MEMORY_OPTIMIZER, ECH_MEMORY_GRADIENTS};
+
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first)
 {

@@ -478,6 +478,11 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 /* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer states (OPTIMIZER)
  * or gradients (GRADIENTS; where each micro-batch is scattered, of their shards), without padding. */
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
+/* Their bytes. */
+int64_t ech_plan_number_bytes(const ech_plan *plan, ech_memory_kind kind);
+/* The kinds that it takes, of which model states consist (Rajbhandari et al. 2020). */
+enum { ECH_MODEL_STATES = 3 };
+extern const ech_memory_kind ech_model_states[ECH_MODEL_STATES];
 
 /* Bytes of a block's value in a message: of all of it, or where messages are sharded (ech_plan_shards_messages) of this
  * tensor rank's shard. *first (optional): the byte at which the shard begins. */

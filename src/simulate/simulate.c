@@ -20,6 +20,34 @@ static void add_busy(const ech_list *list, int rank, ech_simulation *simulation)
             simulation->busy[rank] += simulation->finish[rank][s] - simulation->begin[rank][s];
 }
 
+/* Of the n steps `among`, the last to end; among NULL: of all. -1: there is none. */
+static int last_to_end(const double *finish, const int *among, int n)
+{
+    int last = -1;
+    for (int i = 0; i < n; i++) {
+        int step = among ? among[i] : i;
+        if (last < 0 || finish[step] > finish[last]) last = step;
+    }
+    return last;
+}
+
+static void add_waits(const ech_list *list, int rank, ech_simulation *simulation)
+{
+    const double *begin = simulation->begin[rank], *finish = simulation->finish[rank];
+    double idle = 0, *waits = simulation->waits[rank]; /* idle: since when */
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->lane != ECH_LANE_COMPUTE) continue;
+        if (begin[s] > idle) {
+            int awaited = last_to_end(finish, list->after.at + step->first_after, step->afters);
+            waits[list->step.at[awaited].lane] += begin[s] - idle;
+        }
+        idle = finish[s];
+    }
+    int last = last_to_end(finish, NULL, (int)list->step.n);
+    if (last >= 0 && finish[last] > idle) waits[list->step.at[last].lane] += finish[last] - idle;
+}
+
 /* The compute lane works one by one, so the list's order is time's. last[i]: the last step of a chunk's
  * micro-batch, a backward where it has one. */
 static int count_in_flight(const ech_plan *plan, const ech_list *list)
@@ -64,6 +92,7 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
                         .end = rehearsal.end,
                         .pool = rehearsal.pool,
                         .busy = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.busy),
+                        .waits = ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.waits),
                         .in_flight =
                             ech_pool_alloc(rehearsal.pool, (size_t)n * sizeof *s.in_flight),
                         .begin = rehearsal.begin,
@@ -73,6 +102,7 @@ ech_status ech_simulate(const ech_plan *const *plans, int n, ech_list_kind list,
     double busy = 0;
     for (int rank = 0; rank < n; rank++) {
         add_busy(&plans[rank]->list[list], rank, &s);
+        add_waits(&plans[rank]->list[list], rank, &s);
         s.in_flight[rank] = count_in_flight(plans[rank], &plans[rank]->list[list]);
         busy += s.busy[rank];
     }

@@ -23,6 +23,9 @@ typedef struct ech_simulation {
     double end;     /* when the last rank ends */
     double bubble;  /* fraction of ranks x end in which no F, B or W runs */
     double *busy;   /* [ranks] time in F, B, W */
+    /* [ranks] time in which compute waits, by the lane of the step that it waits for: of those that a step
+     * comes after, the last to end; behind the last step, the list's. */
+    double (*waits)[ECH_LANES];
     /* [ranks]: the most pairs (model chunk, `micro`) at once whose F has begun and whose last B or W has not ended. */
     int *in_flight;
     double **begin, **finish; /* [ranks][steps]; begin of messages and collectives: posted */

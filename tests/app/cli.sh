@@ -254,11 +254,15 @@ expect 0 "on local: 2 tensor, sequence parallel$" "$echelon" plan run.yaml --ran
 expect 0 "on local: 2 context .ulysses.$" "$echelon" plan run.yaml --ranks 2 parallel.context=2 \
     parallel.context_method=ulysses
 expect 0 "each in 2 sequence chunks" "$echelon" plan run.yaml memory.sequence_chunks=2
-expect 0 "tensor +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ all_gather, [0-9]+ reduce_scatter   .2 ranks" \
+expect 0 "tensor +[0-9]+ +[0-9]+ +[0-9.]+ [KM]iB  all_gather   .2 ranks" \
     "$echelon" plan run.yaml --ranks 2 parallel.tensor=2 parallel.sequence=true
-expect 0 "data +[0-9.]+ [KM]iB +[0-9]+  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2
-expect 0 "data +[0-9.]+ [KM]iB +-  [0-9]+ reductions? over " "$echelon" plan run.yaml --ranks 2 \
+expect 0 "data +[0-9]+ +[0-9]+ +[0-9.]+ [KM]iB  all_reduce " "$echelon" plan run.yaml --ranks 2
+expect 0 "data +[0-9]+ +- +[0-9.]+ [KM]iB  all_reduce " "$echelon" plan run.yaml --ranks 2 \
     parallel.reduction=ring
+expect 0 "^ +[0-9]+ +[0-9]+ +[0-9.]+ [KM]iB  reduce_scatter" "$echelon" plan run.yaml --ranks 2 parallel.zero=1
+expect 0 "model states +[0-9,]+" "$echelon" plan run.yaml --ranks 2 parallel.zero=1
+expect 0 "compute waits for lane receive: [0-9.]+ block forwards? a rank, at most [0-9.]+ block forwards? .rank " \
+    "$echelon" plan run.yaml --ranks 2 parallel.pipeline=2 --simulate
 expect 0 "stage 0, 2 tensor ranks  F0.0" "$echelon" plan run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2
 expect 0 "^ +[0-9]+  collective C F0.0/1.[0-9]+. all_reduce over tensor  after " "$echelon" plan \
     run.yaml --ranks 2 parallel.tensor=2 --steps

@@ -121,6 +121,16 @@ static json_t *space_json(const ech_plan *plan, ech_space space)
                      (json_int_t)ech_plan_lower_bound(plan, space));
 }
 
+/* Without padding and what is under way. */
+static json_t *states_json(const ech_plan *plan)
+{
+    json_t *states = json_object();
+    for (int k = 0; k < ECH_MODEL_STATES; k++)
+        json_object_set_new(states, ech_memory_name(ech_model_states[k]),
+                            json_integer(ech_plan_number_bytes(plan, ech_model_states[k])));
+    return states;
+}
+
 static json_t *memory_json(const ech_plan *plan)
 {
     int64_t peak[ECH_MEMORY_KINDS], padding[ECH_MEMORY_KINDS];
@@ -138,6 +148,7 @@ static json_t *memory_json(const ech_plan *plan)
     json_object_set_new(memory, "host", space_json(plan, ECH_SPACE_HOST));
     json_object_set_new(memory, "disk", space_json(plan, ECH_SPACE_DISK));
     json_object_set_new(memory, "working", working);
+    json_object_set_new(memory, "model_states_bytes", states_json(plan));
     return memory;
 }
 
@@ -155,6 +166,16 @@ static json_t *steps_json(const ech_list *list)
                                                "step", text.at, "after", after));
     }
     return steps;
+}
+
+/* By lane, of a training step. */
+static json_t *waits_json(const double waits_for[ECH_LANES], int turns)
+{
+    json_t *waits = json_object();
+    for (ech_lane lane = 0; lane < ECH_LANES; lane++)
+        if (waits_for[lane] > 0)
+            json_object_set_new(waits, ech_lane_name(lane), json_real(waits_for[lane] / turns));
+    return waits;
 }
 
 /* The train list in virtual time. */
@@ -183,13 +204,16 @@ static json_t *simulation_json(const ech_plan_report *report)
                                               bar->begin, "end", bar->end, "weight", bar->weight));
     }
     double collectives = timeline->collective / timeline->ranks;
+    json_t *waits = json_array();
+    for (int rank = 0; rank < simulation->ranks; rank++)
+        json_array_append_new(waits, waits_json(simulation->waits[rank], turns));
     bool others = simulation->seconds && report->design->profile->busy;
-    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}", "unit",
+    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "unit",
                      simulation->seconds ? "seconds" : "block forwards", "busy_profile", others,
                      "turns", turns, "step_time", simulation->end / turns, "bubble",
                      simulation->bubble, "collective_time", collectives / turns, "collective_wait",
-                     timeline->waits * timeline->end / turns, "busy", busy, "in_flight", flight,
-                     "links", links, "timeline", bars);
+                     timeline->waits * timeline->end / turns, "waits", waits, "busy", busy,
+                     "in_flight", flight, "links", links, "timeline", bars);
 }
 
 static json_t *messages_json(const ech_flow *flow)

@@ -61,6 +61,8 @@ ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
  * tensor, sequence parallel, 4 sequence chunks". Chunks of stages are model chunks. Axes of degree 1, and what is not
  * used, are left out. Unequal replicas are given per stage: "3 stages of 3, 1 and 1 replicas". */
 void ech_print_axes(const ech_design *design, ech_text *out);
+/* Appends step time, bubble, waits, micro-batches in flight and links of the simulated train lists. */
+void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out);
 /* What the plan's rank sends in one training step, by axis: ech_plan_traffic divided by the list's training steps. */
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 /* Appends this traffic as a table, by classes of ranks (of many classes the first ones and the last); nothing for a

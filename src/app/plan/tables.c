@@ -48,46 +48,71 @@ static void print_buckets(const ech_plan *plan, ech_text *out)
     }
 }
 
-enum { WORKING = ECH_MEMORY_KINDS, DEVICE, HOST, DISK, NUMBERS };
+/* The columns of the table by ranks: kinds of memory, what is at work at once, each space's arena. */
+enum { WORKING = ECH_MEMORY_KINDS, ARENA, NUMBERS = ARENA + ECH_SPACES, NAME = 40 };
 
-/* The columns: kinds of memory, what is at work at once, the arenas. */
-static const int memory_columns[] = {ECH_MEMORY_PARAMETERS,
-                                     ECH_MEMORY_OPTIMIZER,
-                                     ECH_MEMORY_GRADIENTS,
-                                     ECH_MEMORY_ACTIVATIONS,
-                                     ECH_MEMORY_SNAPSHOT,
-                                     WORKING,
-                                     DEVICE,
-                                     HOST,
-                                     DISK};
-
-static const char *column_name(int column)
+static void name_column(int column, char name[NAME])
 {
-    return column == WORKING  ? "working"
-           : column == DEVICE ? "device arena"
-           : column == HOST   ? "host arena"
-           : column == DISK   ? "disk arena"
-                              : ech_memory_name((ech_memory_kind)column);
+    if (column >= ARENA)
+        snprintf(name, NAME, "%s arena", ech_space_name((ech_space)(column - ARENA)));
+    else
+        snprintf(name, NAME, "%s",
+                 column == WORKING ? "working" : ech_memory_name((ech_memory_kind)column));
 }
 
-/* The columns of snapshots and of the disk only where there are some. plan NULL: the heading. */
-static void print_memory_row(const ech_plan *plan, bool snapshot, bool disk, ech_text *out)
+static void find_numbers(const ech_plan *plan, int64_t bytes[NUMBERS])
+{
+    ech_plan_peaks(plan, bytes);
+    bytes[WORKING] = ech_plan_working(plan).bytes;
+    for (int space = 0; space < ECH_SPACES; space++)
+        bytes[ARENA + space] = plan->arena_bytes[space];
+}
+
+/* What is at work is one column, and activations, most of it, one of their own. What is small everywhere has none. */
+static bool has_column(ech_memory_kind kind)
+{
+    return kind == ECH_MEMORY_ACTIVATIONS ||
+           (!ech_memory_is_working(kind) && kind != ECH_MEMORY_STAGING &&
+            kind != ECH_MEMORY_STATISTICS);
+}
+
+/* Space by space, with those kinds that some rank has. Returns how many. */
+static int choose_columns(const ech_plan_report *report, int columns[NUMBERS])
+{
+    int64_t most[NUMBERS] = {0};
+    int n = 0;
+    for (size_t c = 0; c < report->alike.n; c++) {
+        int64_t bytes[NUMBERS];
+        find_numbers(report->alike.at[c].plan, bytes);
+        for (int i = 0; i < NUMBERS; i++)
+            if (bytes[i] > most[i]) most[i] = bytes[i];
+    }
+    for (int space = 0; space < ECH_SPACES; space++) {
+        for (ech_memory_kind kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+            if (most[kind] && has_column(kind) && (int)ech_memory_space(kind) == space)
+                columns[n++] = (int)kind;
+        if (space == ECH_SPACE_DEVICE) columns[n++] = WORKING;
+        if (most[ARENA + space]) columns[n++] = ARENA + space;
+    }
+    return n;
+}
+
+/* plan NULL: the heading. */
+static void print_memory_row(const ech_plan *plan, const int *columns, int n, ech_text *out)
 {
     int64_t bytes[NUMBERS];
     if (plan) {
-        ech_plan_peaks(plan, bytes);
-        bytes[WORKING] = ech_plan_working(plan).bytes;
-        bytes[DEVICE] = plan->arena_bytes[ECH_SPACE_DEVICE];
-        bytes[HOST] = plan->arena_bytes[ECH_SPACE_HOST];
-        bytes[DISK] = plan->arena_bytes[ECH_SPACE_DISK];
-        ech_text_append(out, ECH_PLAN_INDENT "%4d ", plan->rank);
+        find_numbers(plan, bytes);
+        ech_text_append(out, ECH_PLAN_INDENT "%4d", plan->rank);
     } else
-        ech_text_append(out, ECH_PLAN_INDENT "rank ");
-    for (size_t i = 0; i < sizeof memory_columns / sizeof *memory_columns; i++) {
-        int column = memory_columns[i];
-        if (column == ECH_MEMORY_SNAPSHOT ? snapshot : column != DISK || disk)
-            ech_text_append(out, "%12s ", plan ? ECH_BYTES(bytes[column]) : column_name(column));
+        ech_text_append(out, ECH_PLAN_INDENT "rank");
+    for (int i = 0; i < n; i++) {
+        char name[NAME];
+        name_column(columns[i], name);
+        int width = strlen(name) > 12 ? (int)strlen(name) : 12;
+        ech_text_append(out, " %*s", width, plan ? ECH_BYTES(bytes[columns[i]]) : name);
     }
+    ech_text_append(out, "  ");
 }
 
 /* The first of the kinds that need the most. */
@@ -117,17 +142,13 @@ static void print_device(const ech_plan_report *report, ech_text *out)
 /* The first kinds, the one that needs the most, and the last. */
 static void print_memory_table(const ech_plan_report *report, ech_text *out)
 {
-    bool snapshot = false, disk = false;
+    int columns[NUMBERS], n = choose_columns(report, columns);
     size_t kinds = report->alike.n, largest = find_largest(report), left = 0;
-    for (size_t c = 0; c < kinds; c++) {
-        snapshot |= report->alike.at[c].plan->snapshots;
-        disk |= report->alike.at[c].plan->arena_bytes[ECH_SPACE_DISK] > 0;
-    }
     ech_text_append(out, "memory      by rank, ");
     print_device(report, out);
     ech_text_append(out, "; rank %d needs the most\n", report->alike.at[largest].rank);
-    print_memory_row(NULL, snapshot, disk, out);
-    ech_text_append(out, " buckets\n");
+    print_memory_row(NULL, columns, n, out);
+    ech_text_append(out, "buckets\n");
     for (size_t c = 0; c < kinds; c++) {
         const ech_plan_class *alike = &report->alike.at[c];
         bool shown = kinds <= MOST_ROWS || c < MOST_ROWS - 4 || c == largest || c == kinds - 1;
@@ -135,41 +156,45 @@ static void print_memory_table(const ech_plan_report *report, ech_text *out)
         if (!shown) continue;
         if (left) print_left_out(left, out);
         left = 0;
-        print_memory_row(alike->plan, snapshot, disk, out);
-        ech_text_append(out, " %zu", alike->plan->bucket.n);
+        print_memory_row(alike->plan, columns, n, out);
+        ech_text_append(out, "%zu", alike->plan->bucket.n);
         end_row(alike->ranks, out);
     }
 }
 
-/* "2 x 1,024 bf16 + 4 x 32 fp32" bytes: of each kind that the model alone decides. */
-static void print_numbers(const ech_plan *plan, ech_text *out)
+/* "2,176 = 2 x 1,024 bf16 + 4 x 32 fp32". Returns the bytes. */
+static int64_t print_numbers(const ech_plan *plan, ech_memory_kind kind, ech_text *out)
 {
-    static const ech_memory_kind kinds[] = {ECH_MEMORY_PARAMETERS, ECH_MEMORY_OPTIMIZER,
-                                            ECH_MEMORY_GRADIENTS};
-    if (plan->types.compute == plan->types.wide) return;
-    ech_text_append(
-        out,
-        "types       of rank %d: bytes x numbers, without padding; each value aligned to %" PRId64
-        "\n",
-        plan->rank, plan->alignment[ECH_SPACE_DEVICE]);
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        int64_t numbers[ECH_DTYPES];
-        const char *before = "";
-        ech_plan_numbers(plan, kinds[k], numbers);
-        ech_text_append(out, ECH_PLAN_INDENT "%-21s ", ech_memory_name(kinds[k]));
-        for (ech_dtype d = 0; d < ECH_DTYPES; d++) {
-            if (!numbers[d]) continue;
-            ech_text_append(out, "%s%zu x %s %s", before, ech_dtype_bytes(d),
-                            ECH_DIGITS(numbers[d]), ech_dtype_name(d));
-            before = " + ";
-        }
-        ech_text_append(out, "\n");
+    int64_t numbers[ECH_DTYPES], bytes = ech_plan_number_bytes(plan, kind);
+    const char *before = bytes ? " = " : "";
+    ech_plan_numbers(plan, kind, numbers);
+    ech_text_append(out, ECH_PLAN_INDENT "%-21s %22s", ech_memory_name(kind), ECH_DIGITS(bytes));
+    for (ech_dtype d = 0; d < ECH_DTYPES; d++) {
+        if (!numbers[d]) continue;
+        ech_text_append(out, "%s%zu x %s %s", before, ech_dtype_bytes(d), ECH_DIGITS(numbers[d]),
+                        ech_dtype_name(d));
+        before = " + ";
     }
+    ech_text_append(out, "\n");
+    return bytes;
+}
+
+/* Of what the model alone decides, and what ranks share out. */
+static void print_states(const ech_plan *plan, ech_text *out)
+{
+    int64_t bytes = 0;
+    ech_text_append(out,
+                    "states      of rank %d, in bytes, without padding and buckets under way; each "
+                    "value aligned to %" PRId64 "\n",
+                    plan->rank, plan->alignment[ECH_SPACE_DEVICE]);
+    for (int k = 0; k < ECH_MODEL_STATES; k++)
+        bytes += print_numbers(plan, ech_model_states[k], out);
+    ech_text_append(out, ECH_PLAN_INDENT "%-21s %22s\n", "model states", ECH_DIGITS(bytes));
 }
 
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
 {
-    print_numbers(report->alike.at[0].plan, out);
+    print_states(report->alike.at[0].plan, out);
     const ech_plan *plan = report->alike.at[0].plan;
     if (report->alike.n > 1) {
         print_memory_table(report, out);
