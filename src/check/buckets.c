@@ -180,25 +180,23 @@ static ech_status write_by_model(audit *a, int s)
 
 /* ---- statistics ---- */
 
-/* How many rounds the parameters of a bucket declare; *folds: whether ranks must fold what round `round` makes. */
-static int count_rounds(const ech_plan *plan, int index, int round, bool *folds)
+/* The rounds that the parameters of a bucket declare, and after which ranks must fold: those that have cut the dimensions
+ * over which something is taken. Shards of buckets cut the first. */
+static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, ech_bucket_way *way)
 {
-    const ech_bucket *bucket = &plan->bucket.at[index];
-    int rounds = 0;
-    *folds = false;
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
         const ech_shape *shape = &plan->model->param.at[param].shape;
         for (int k = 0; k < p->statistics; k++) {
             const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
-            if (s->round >= rounds) rounds = s->round + 1;
+            if (s->round >= way->rounds) way->rounds = s->round + 1;
+            way->folds_shards[s->round] |= way->sharded && s->over & 1u;
             for (int d = 0; d < shape->dims; d++)
-                *folds |= s->round == round && s->over >> d & 1u &&
-                          ech_axis_shards(shape->axis[d], plan->layout->sharding) > 1;
+                way->folds[s->round] |= s->over >> d & 1u &&
+                                        ech_axis_shards(shape->axis[d], plan->layout->sharding) > 1;
         }
     }
-    return rounds;
 }
 
 static ech_bucket_way way_of(const ech_plan *plan, int index)
@@ -210,8 +208,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .states = plan->states};
     way.sharded = way.shared && plan->zero > 0;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
-    for (int round = 0; round < ECH_MAX_ROUNDS; round++)
-        way.rounds = count_rounds(plan, index, round, &way.folds[round]);
+    find_rounds(plan, &plan->bucket.at[index], &way);
     return way;
 }
 
@@ -234,6 +231,14 @@ static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
     return ECH_OK;
 }
 
+/* Whose group meets at that stage, if any does. */
+static bool is_over(const audit *a, const ech_step *step, const ech_bucket_row *row)
+{
+    ech_layout_group group = a->plan->bucket.at[step->index].group;
+    if (row->group < ECH_GROUPS) group = (ech_layout_group)row->group;
+    return !ech_step_gathers(step) || step->group == group;
+}
+
 /* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics. */
 static bool is_of_gradients(ech_bucket_stage stage)
 {
@@ -248,7 +253,7 @@ static ech_status advance(audit *a, int s, bucket_state *b)
     bool again = b->summed && b->summed < a->list->numbering.micro_batches;
     ech_bucket_place next = again ? b->at : ech_bucket_next(&b->way, b->at);
     const ech_bucket_row *row = ech_bucket_row_of(next.stage);
-    if (step->kind != row->kind || step->count != next.round)
+    if (step->kind != row->kind || step->count != next.round || !is_over(a, step, row))
         return ech_list_reject(a->plan, a->list, s, "comes where its bucket's %s is next, round %d",
                                row->text, next.round);
     int before = b->step;

@@ -15,7 +15,7 @@ static void set_view(const ech_exec *exec, int param, ech_dtype dtype, void *dat
 
 ech_tensor ech_exec_part(const ech_tensor *all, int64_t first, int64_t n, void *data)
 {
-    int64_t count = ech_tensor_count(all), row = n < count ? count / all->shape[0] : 1;
+    int64_t count = ech_tensor_count(all), row = n && n < count ? count / all->shape[0] : 1;
     ech_tensor rows = *all;
     rows.data = data;
     if (n == 0 || first % row || n % row) return ech_tensor_1d(data, all->dtype, n);

@@ -21,7 +21,9 @@ static ech_tensor statistic_view(const ech_exec *exec, const ech_plan_statistic 
 {
     bool whole = s->whole != s->at && round > s->is.round;
     ech_sharding sharding = whole ? (ech_sharding){0} : exec->plan->layout->sharding;
-    return ech_exec_state_view(exec, &s->is.is, sharding, statistics + (whole ? s->whole : s->at));
+    ech_tensor all =
+        ech_exec_state_view(exec, &s->is.is, sharding, statistics + (whole ? s->whole : s->at));
+    return whole ? all : ech_exec_elements(&all, s->from, s->elements);
 }
 
 /* Those of the step's bucket; NULL: it has none. */
@@ -167,9 +169,9 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_exec_touch(exec, bucket->value);
     char *statistics = statistics_of(exec, step);
-    const struct ech_folded *folded = &bucket->folded[step->count];
-    exec->device->fill(ech_exec_queue(exec, step), statistics + folded->at, 0,
-                       (size_t)folded->bytes);
+    const struct ech_folded *first = bucket->folded[step->count], *last = &first[ECH_FOLD_TENSOR];
+    exec->device->fill(ech_exec_queue(exec, step), statistics + first->at, 0,
+                       (size_t)(last->at + last->bytes - first->at));
     return work_on_bucket(exec, step, statistics, step->count);
 }
 
@@ -177,9 +179,10 @@ ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
 
 typedef struct folding {
     ech_exec *exec;
-    int members;
-    int64_t at, bytes; /* of the statistics that are folded */
-    char *gathered;    /* [members][bytes] */
+    ech_fold_over over;
+    int members, index; /* this rank's */
+    int64_t at, bytes;  /* of the statistics that are folded */
+    char *gathered;     /* [members][bytes] */
     char *statistics;
 } folding;
 
@@ -188,13 +191,14 @@ static void *part_of(const folding *f, const ech_plan_statistic *s, int member)
     return f->gathered + member * f->bytes + (s->at - f->at);
 }
 
-/* Members with the same shard are neighbours, and count once. */
+/* Tensor ranks with the same shard are neighbours, of which each counts those that are where it is itself. */
 static void combine(folding *f, const ech_plan_statistic *s)
 {
     int64_t n = ech_plan_state_bytes(f->exec->plan, &s->is.is) / (int64_t)sizeof(double);
+    int shards = s->shards[f->over], copies = f->members / shards;
     ech_tensor to = ech_tensor_1d(f->statistics + s->at, ECH_F64, n);
-    ech_tensor parts = ech_tensor_2d(part_of(f, s, 0), ECH_F64, s->shards, n);
-    parts.stride[0] = f->members / s->shards * f->bytes / (int64_t)sizeof(double);
+    ech_tensor parts = ech_tensor_2d(part_of(f, s, f->index % copies), ECH_F64, shards, n);
+    parts.stride[0] = copies * f->bytes / (int64_t)sizeof(double);
     f->exec->plan->kernels->fold(&f->exec->lane_context[ECH_LANE_REDUCE], &parts,
                                  s->is.fold == ECH_SHARDS_MAXIMUM, &to);
 }
@@ -219,11 +223,14 @@ static void put_together(folding *f, const ech_plan_statistic *s)
 static ech_status fold(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
-    const struct ech_folded *folded = &plan->bucket.at[step->index].folded[step->count];
+    ech_fold_over over = ech_step_fold(plan, step);
+    const struct ech_folded *folded = &plan->bucket.at[step->index].folded[step->count][over];
     ech_group *group = exec->channel[step->group][step->lane];
     char *gathered = ech_exec_address(exec, step, step->scratch);
     folding f = {.exec = exec,
+                 .over = over,
                  .members = ech_group_size(group),
+                 .index = ech_group_index(group),
                  .at = folded->at,
                  .bytes = folded->bytes,
                  .gathered = gathered,
@@ -236,7 +243,7 @@ static ech_status fold(ech_exec *exec, const ech_step *step)
         const ech_plan_param *p = &plan->param[params[i]];
         for (int k = 0; k < p->statistics; k++) {
             const ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
-            if (!ech_plan_statistic_folds(s, step->count)) continue;
+            if (!ech_plan_statistic_folds(s, over, step->count)) continue;
             if (s->is.fold == ECH_SHARDS_GATHER)
                 put_together(&f, s);
             else

@@ -166,14 +166,22 @@ int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first)
     return find_part(plan, param, m.index * bucket->shard, first);
 }
 
+int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state *state,
+                               int64_t first, int64_t n, int64_t *from)
+{
+    const ech_param *of = &plan->model->param.at[param];
+    int64_t size[ECH_MAX_DIMS];
+    ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
+    return ech_state_part(state, of, size, first, n, from);
+}
+
 int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from)
 {
     const ech_plan_param *p = &plan->param[param];
-    const ech_param *of = &plan->model->param.at[param];
-    int64_t size[ECH_MAX_DIMS], first = 0, n = p->elements;
-    ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
+    int64_t first = 0, n = p->elements;
     if (plan->bucket.at[p->bucket].sharded) n = ech_plan_part(plan, rank, param, &first);
-    return ech_state_part(&plan->state.at[p->first_state + state].is, of, size, first, n, from);
+    return ech_plan_state_numbers(plan, param, &plan->state.at[p->first_state + state].is, first, n,
+                                  from);
 }
 
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)

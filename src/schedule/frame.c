@@ -230,7 +230,10 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .stashes = plan->versions > 1,
                           .states = plan->states,
                           .rounds = bucket->rounds};
-    for (int i = 0; i < bucket->rounds; i++) way.folds[i] = bucket->folded[i].bytes > 0;
+    for (int i = 0; i < bucket->rounds; i++) {
+        way.folds_shards[i] = bucket->folded[i][ECH_FOLD_SHARDS].bytes > 0;
+        way.folds[i] = bucket->folded[i][ECH_FOLD_TENSOR].bytes > 0;
+    }
     return way;
 }
 

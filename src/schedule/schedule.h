@@ -229,6 +229,10 @@ ech_status ech_segments_check(const ech_config *config, const ech_model *model,
 
 /* ---- plans ---- */
 
+/* Over whom statistics of a bucket are folded: first over its group, whose members have computed them of their shards of
+ * it, then over tensor ranks. */
+typedef enum ech_fold_over { ECH_FOLD_SHARDS, ECH_FOLD_TENSOR, ECH_FOLDS } ech_fold_over;
+
 /* Parameters of one block whose gradients are reduced together, in the model's order; what is kept of them element by
  * element is contiguous. */
 typedef struct ech_bucket {
@@ -262,7 +266,7 @@ typedef struct ech_bucket {
     int64_t statistics_bytes;
     struct ech_folded {
         int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
-    } folded[ECH_MAX_ROUNDS];
+    } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
     int statistics; /* value of the turn whose steps the access pass is at */
     /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket. */
     struct ech_on_host {
@@ -305,10 +309,13 @@ typedef struct ech_plan_state {
 /* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. */
 typedef struct ech_plan_statistic {
     ech_statistic is;
-    int shards; /* ech_statistic_shards */
+    int shards
+        [ECH_FOLDS]; /* into which that fold's ranks cut what it is taken of; 1: they do not fold it */
     int64_t
         at; /* where a round computes it, of this rank's shards; where it is sum or maximum later */
     int64_t whole; /* where it is later: `at`, or where it is gathered */
+    /* Of the tensor rank's shard of it a round computes these; others are zero until it is folded. */
+    int64_t from, elements;
 } ech_plan_statistic;
 
 typedef struct ech_plan {
@@ -319,14 +326,14 @@ typedef struct ech_plan {
     const ech_schedule *schedule;
     const ech_optimizer *optimizer;
     const ech_kernels *kernels;
-    ech_types types;                /* `compute` is that of the kernels */
-    int threads;                    /* of the compute lane */
-    ech_reduction reduction;        /* the algorithm of REDUCE_GRADS and its halves */
-    int zero;                       /* parallel.zero; 0 in plans of forwards alone */
-    ech_space states;               /* where the optimizer's states are (memory.offload_optimizer) */
-    int prefetch;                   /* memory.prefetch */
-    int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
-    int64_t part;                   /* the same of gradients in their bucket, and of its shards */
+    ech_types types;               /* `compute` is that of the kernels */
+    int threads;                   /* of the compute lane */
+    ech_reduction reduction;       /* the algorithm of REDUCE_GRADS and its halves */
+    int zero;                      /* parallel.zero; 0 in plans of forwards alone */
+    ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
+    int prefetch;                  /* memory.prefetch */
+    int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
+    int64_t part;                  /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
@@ -445,8 +452,9 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
 /* Of an UPDATE_ON_HOST. */
 struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
                                           const ech_step *step);
-/* Whether FOLD folds it after that round. */
-bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round);
+/* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */
+ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step);
+bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
 /* The same of all parameters of a bucket: elements of its shard that are no padding. */

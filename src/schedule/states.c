@@ -35,7 +35,8 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
         ECH_PUSH(plan->state, (ech_plan_state){.is = needs.state[i], .value = -1, .snapshot = -1});
     for (int i = 0; i < needs.statistics; i++) {
         int shards = ech_statistic_shards(&needs.statistic[i], of, plan->layout->sharding);
-        ECH_PUSH(plan->statistic, (ech_plan_statistic){.is = needs.statistic[i], .shards = shards});
+        ech_plan_statistic s = {.is = needs.statistic[i], .shards = {1, shards}};
+        ECH_PUSH(plan->statistic, s);
     }
 }
 
@@ -151,9 +152,14 @@ int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank)
 
 /* ---- statistics ---- */
 
-bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, int round)
+ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step)
 {
-    return statistic->shards > 1 && statistic->is.round == round;
+    return step->group == plan->bucket.at[step->index].group ? ECH_FOLD_SHARDS : ECH_FOLD_TENSOR;
+}
+
+bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round)
+{
+    return statistic->shards[fold] > 1 && statistic->is.round == round;
 }
 
 static int64_t take(const ech_plan *plan, ech_bucket *bucket, int64_t bytes)
@@ -163,14 +169,16 @@ static int64_t take(const ech_plan *plan, ech_bucket *bucket, int64_t bytes)
     return at;
 }
 
-/* Places the statistics of a round that are folded, or those that are not. */
-static void place(ech_plan *plan, ech_bucket *bucket, int round, bool folded)
+/* Places the statistics of a round that just these folds fold. */
+static void place(ech_plan *plan, ech_bucket *bucket, int round, bool shards, bool tensor)
 {
     for (int i = 0; i < bucket->params; i++) {
         const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
         for (int k = 0; k < p->statistics; k++) {
             ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
-            if (s->is.round != round || ech_plan_statistic_folds(s, round) != folded) continue;
+            if (s->is.round != round || (s->shards[ECH_FOLD_SHARDS] > 1) != shards ||
+                (s->shards[ECH_FOLD_TENSOR] > 1) != tensor)
+                continue;
             s->at = s->whole = take(plan, bucket, ech_plan_state_bytes(plan, &s->is.is));
             if (round >= bucket->rounds) bucket->rounds = round + 1;
         }
@@ -183,9 +191,23 @@ static void place_gathered(ech_plan *plan, ech_bucket *bucket)
         const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
         for (int k = 0; k < p->statistics; k++) {
             ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
-            if (s->shards > 1 && s->is.fold == ECH_SHARDS_GATHER)
+            if (s->shards[ECH_FOLD_TENSOR] > 1 && s->is.fold == ECH_SHARDS_GATHER)
                 s->whole = take(plan, bucket, bytes_of(plan, &s->is.is, (ech_sharding){0}));
         }
+    }
+}
+
+/* Of a sharded bucket rounds compute what is of this rank's shard. */
+static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
+{
+    const ech_plan_param *p = &plan->param[param];
+    int64_t first = 0, n = p->elements;
+    if (bucket->sharded) n = ech_plan_own(plan, param, &first);
+    for (int k = 0; k < p->statistics; k++) {
+        ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
+        s->elements = ech_plan_state_numbers(plan, param, &s->is.is, first, n, &s->from);
+        if (bucket->sharded && s->is.over & 1)
+            s->shards[ECH_FOLD_SHARDS] = (int)(bucket->elements / bucket->shard);
     }
 }
 
@@ -194,12 +216,18 @@ void ech_pass_statistics(ech_plan *plan)
     for (size_t b = 0; b < plan->bucket.n; b++) {
         ech_bucket *bucket = &plan->bucket.at[b];
         bucket->statistics = -1;
+        for (int i = 0; i < bucket->params; i++)
+            cut_statistics(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);
         for (int round = 0; round < ECH_MAX_ROUNDS; round++) {
-            struct ech_folded *folded = &bucket->folded[round];
-            folded->at = bucket->statistics_bytes;
-            place(plan, bucket, round, true);
-            folded->bytes = bucket->statistics_bytes - folded->at;
-            place(plan, bucket, round, false);
+            struct ech_folded *folded = bucket->folded[round];
+            folded[ECH_FOLD_SHARDS].at = bucket->statistics_bytes;
+            place(plan, bucket, round, true, false);
+            folded[ECH_FOLD_TENSOR].at = bucket->statistics_bytes;
+            place(plan, bucket, round, true, true);
+            folded[ECH_FOLD_SHARDS].bytes = bucket->statistics_bytes - folded[ECH_FOLD_SHARDS].at;
+            place(plan, bucket, round, false, true);
+            folded[ECH_FOLD_TENSOR].bytes = bucket->statistics_bytes - folded[ECH_FOLD_TENSOR].at;
+            place(plan, bucket, round, false, false);
         }
         place_gathered(plan, bucket);
     }

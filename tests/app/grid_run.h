@@ -74,7 +74,8 @@ static inline ech_config *grid_config_of(const char *family, const char *name, c
 static inline ech_config *grid_config(const char *family, const char *more)
 {
     ech_text words = {0};
-    ech_text_append(&words, "optimizer.eps=1e-6 %s", more);
+    if (!strstr(more, "optimizer.name=")) ech_text_append(&words, "optimizer.eps=1e-6 ");
+    ech_text_append(&words, "%s", more);
     ech_config *config = grid_config_of(family, "run", words.at);
     if (!config) fail_msg("%s with %s: %s", family, more, ech_last_error());
     ech_text_free(&words);

@@ -228,12 +228,9 @@ static void test_llama_moves(void **state)
     move_everywhere("llama", "model.vocab_size=257 model.num_key_value_heads=4");
 }
 
-static void test_one_head_moves(void **state)
+/* From one of five grids to the next. */
+static void move_along(const char *model, const int some[5])
 {
-    (void)state;
-    static const int some[] = {3, 5, 7, 0, 4};
-    const char *model = "model.num_key_value_heads=1 model.vocab_size=261 "
-                        "model.tie_word_embeddings=true data.document_mask=true";
     part one = run("llama", model, 0, NULL, "first");
     for (int i = 0; i < 5; i++) {
         part moved =
@@ -241,7 +238,32 @@ static void test_one_head_moves(void **state)
         assert_same_files("first", "moved", grids[some[i]]);
         assert_goes_on(&moved, &one, HALF, grids[some[i]]);
     }
+}
+
+static void test_one_head_moves(void **state)
+{
+    (void)state;
+    const char *model = "model.num_key_value_heads=1 model.vocab_size=261 "
+                        "model.tie_word_embeddings=true data.document_mask=true";
+    move_along(model, (int[]){3, 5, 7, 0, 4});
     assert_whole("llama", model, "first");
+}
+
+/* States of rows, columns and blocks, of which ranks that share out a bucket have some. */
+static void test_states_move(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {
+        "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6",
+        "optimizer.name=adafactor optimizer.momentum=0.9",
+        "optimizer.name=sm3 optimizer.momentum=0.9",
+    };
+    for (int i = 0; i < 3; i++) {
+        char words[200];
+        snprintf(words, sizeof words, "model.num_key_value_heads=4 model.vocab_size=257 %s",
+                 optimizers[i]);
+        move_along(words, (int[]){9, 4, 5, 1, 9});
+    }
 }
 
 int main(void)
@@ -250,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_gpt2_moves),
         cmocka_unit_test(test_llama_moves),
         cmocka_unit_test(test_one_head_moves),
+        cmocka_unit_test(test_states_move),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -34,8 +34,9 @@ typedef struct trial {
         [MOST]; /* bytes: shards, what is summed once, and the three largest blocks' of the rest */
     int micro_batches; /* of rank 0 in a step */
     int64_t states[MOST],
-        of_states[MOST]; /* bytes: of the plan; of all elements if none is shared out */
-    bool peaks[MOST];    /* the ledger's are the plan's */
+        of_states[MOST];     /* bytes: of the plan; of all elements if none is shared out */
+    int64_t optimizer[MOST]; /* bytes of all states */
+    bool peaks[MOST];        /* the ledger's are the plan's */
 } trial;
 
 /* What of gradients may live at once: those being written, those of the block before, which are being scattered, and until
@@ -69,6 +70,9 @@ static void count_plan(const ech_plan *plan, int rank, trial *t)
     t->gradients[rank] = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_GRADIENTS];
     t->under_way[rank] = most_under_way(plan);
     t->planned[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
+    for (size_t i = 0; i < plan->persistent.n; i++)
+        if (plan->persistent.at[i].kind == ECH_MEMORY_OPTIMIZER)
+            t->optimizer[rank] += plan->persistent.at[i].bytes;
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         int64_t item = (int64_t)ech_dtype_bytes(bucket->wire);
@@ -103,6 +107,16 @@ static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
     return memcmp(peak, planned, sizeof peak) == 0;
 }
 
+/* In sums of gradients, gathers of weights, and folds of statistics over ranks that share them out. */
+static int64_t sent_by(const ech_exec *exec)
+{
+    int64_t bytes = ech_exec_reduce_count(exec).bytes;
+    for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
+        if (g != ECH_GROUP_TENSOR)
+            bytes += ech_exec_channel_count(exec, g, ECH_LANE_REDUCE, ECH_COMM_COLLECTIVES).bytes;
+    return bytes;
+}
+
 static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     trial *t = context;
@@ -114,9 +128,9 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     ech_status status = ECH_OK;
     int turns = design->schedule->turns;
     for (int step = 0; step < STEPS && status == ECH_OK; step += turns) {
-        int64_t before = ech_exec_reduce_count(exec).bytes;
+        int64_t before = sent_by(exec);
         status = ech_exec_run(exec, ECH_LIST_TRAIN, step);
-        t->sent[rank] = ech_exec_reduce_count(exec).bytes - before;
+        t->sent[rank] = sent_by(exec) - before;
         for (int turn = 0; turn < turns && rank == 0; turn++) {
             t->loss[step + turn] = ech_exec_readings(exec)[turn].loss;
             t->norm[step + turn] = ech_exec_readings(exec)[turn].grad_norm;
@@ -321,6 +335,51 @@ static void test_each_micro_batch(void **state)
     }
 }
 
+/* ---- optimizers that look at rows and columns ---- */
+
+/* Sums are in another order. Of a matrix' states ranks have those of their own rows, and of its columns. */
+static void test_factored(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family;
+        int ranks;
+        const char *words;
+    } runs[] = {
+        {"gpt2", 3,
+         "parallel.data=3 training.global_batch_size=6 optimizer.name=adafactor "
+         "optimizer.momentum=0.9 model.vocab_size=257"},
+        {"llama", 8,
+         "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 "
+         "optimizer.name=adafactor parallel.reduction=ring"},
+        {"gpt2", 8,
+         "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=true "
+         "model.tie_word_embeddings=true optimizer.name=adafactor optimizer.momentum=0.9"},
+        {"llama", 4,
+         "parallel.data=2 parallel.tensor=2 optimizer.name=sm3 optimizer.momentum=0.9 "
+         "parallel.bucket_bytes=1"},
+        {"gpt2", 4, "parallel.data=2 parallel.context=2 optimizer.name=sm3"},
+    };
+    for (size_t c = 0; c < sizeof runs / sizeof *runs; c++) {
+        char words[400];
+        trial of[3];
+        snprintf(words, sizeof words, "precision.compute=fp64 %s", runs[c].words);
+        for (int zero = 0; zero < 3; zero++)
+            run(runs[c].family, runs[c].ranks, words, zero, &of[zero]);
+        for (int zero = 1; zero < 3; zero++) {
+            assert_true(of[zero].peaks[0]);
+            for (int s = 0; s < STEPS; s++) {
+                assert_true(fabs(of[zero].loss[s] - of[0].loss[s]) <= 1e-11 * of[0].loss[s]);
+                assert_true(fabs(of[zero].norm[s] - of[0].norm[s]) <= 1e-11 * of[0].norm[s]);
+            }
+            for (int rank = 0; rank < runs[c].ranks; rank++) {
+                assert_int_equal(of[zero].sent[rank], of[zero].planned[rank]);
+                assert_true(of[zero].optimizer[rank] < of[0].optimizer[rank]);
+            }
+        }
+    }
+}
+
 /* ---- the checker ---- */
 
 static ech_step *scatter_of(ech_plan *plan, int micro)
@@ -438,9 +497,9 @@ static void test_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_each_micro_batch),
-        cmocka_unit_test(test_seeded_faults), cmocka_unit_test(test_waits_for_weights),
-        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_each_micro_batch),
+        cmocka_unit_test(test_factored),          cmocka_unit_test(test_seeded_faults),
+        cmocka_unit_test(test_waits_for_weights), cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

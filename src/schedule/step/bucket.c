@@ -275,7 +275,7 @@ static void touch_round(ech_accessor *a)
 
 static int64_t folded_bytes(const ech_plan *plan, const ech_step *step)
 {
-    return bucket_of(plan, step)->folded[step->count].bytes;
+    return bucket_of(plan, step)->folded[step->count][ech_step_fold(plan, step)].bytes;
 }
 
 static void touch_fold(ech_accessor *a)
@@ -301,12 +301,12 @@ static void print_fold(const ech_step *step, ech_text *out)
 /* Gradients are read, and at most as many weights. */
 static ech_work round_work(const ech_step_query *q)
 {
-    return (ech_work){.bytes = bytes_of(q)};
+    return (ech_work){.bytes = updated_part(bucket_of(q->plan, q->step)) * bytes_of(q)};
 }
 
 static double round_seconds(const ech_step_query *q)
 {
-    return ech_cost_norm(&q->costs->rates, bytes_of(q));
+    return ech_cost_norm(&q->costs->rates, round_work(q).bytes);
 }
 
 static int64_t fold_sends(const ech_plan *plan, const ech_step *step, int members)
@@ -332,7 +332,9 @@ static double fold_seconds(const ech_step_query *q)
 static void count_fold(ech_traffic_count *c, const ech_step *step)
 {
     int others = c->of[step->group].size - 1;
-    ech_traffic_add(&c->traffic[ECH_TRAFFIC_TENSOR], ECH_COLLECTIVE_ALL_GATHER, step->group,
+    bool tensor = ech_step_fold(c->plan, step) == ECH_FOLD_TENSOR;
+    ech_traffic_add(&c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_DATA],
+                    ECH_COLLECTIVE_ALL_GATHER, step->group,
                     (ech_flow){1, others, fold_sends(c->plan, step, others + 1)});
 }
 
