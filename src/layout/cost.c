@@ -40,6 +40,11 @@ double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int
     return rates->latency + bytes * 2 * (n - 1) / n / ech_rates_between(rates, first, last);
 }
 
+double ech_cost_half(const ech_rates *rates, double bytes, int members, int first, int last)
+{
+    return ech_cost_reduction(rates, bytes / 2, members, first, last);
+}
+
 /* A norm reads once what an update reads and writes, and a copy is read and written. */
 double ech_cost_norm(const ech_rates *rates, double bytes)
 {

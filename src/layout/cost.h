@@ -31,6 +31,8 @@ double ech_cost_message(const ech_rates *rates, double bytes, int from, int to);
 /* Seconds of an all-reduce of `bytes` over n = `members` ranks between `first` and `last`, inclusive: each sends and
  * receives 2 (n - 1) / n x bytes. */
 double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int first, int last);
+/* Of one of its halves, a reduce-scatter or an all-gather: each sends and receives (n - 1) / n x bytes. */
+double ech_cost_half(const ech_rates *rates, double bytes, int members, int first, int last);
 /* Seconds of NORM, of UPDATE and of STASH (the copy to the next weight version), for `bytes` of parameters. */
 double ech_cost_norm(const ech_rates *rates, double bytes);
 double ech_cost_update(const ech_rates *rates, double bytes);

@@ -66,6 +66,12 @@ static double own_params(const costs *c, int i, int j)
     return sums_of(c, i, j).params + copy;
 }
 
+/* Among how many ranks of a stage of q replicas each shares out what ZeRO does from that stage on. */
+static double shared_by(const ech_partition_problem *p, int zero, int q)
+{
+    return p->zero >= zero ? q * p->copies : 1;
+}
+
 /* Bytes of a worker of the stage, whose first worker is `first`. */
 static bool fits(const costs *c, int i, int j, int first, int q)
 {
@@ -75,8 +81,9 @@ static bool fits(const costs *c, int i, int j, int first, int q)
     int64_t versions = p->versions;
     if (p->keeps_all || in_flight > n * p->turns) in_flight = p->keeps_all ? n : n * p->turns;
     if (versions == 0) versions = 1 + (in_flight - 1 + n - 1) / n;
-    return (double)in_flight * sums_of(c, i, j).activations +
-               (p->states + (double)versions) * own_params(c, i, j) <=
+    double held = (double)versions / shared_by(p, 3, q) + p->gradients / shared_by(p, 2, q) +
+                  p->states / shared_by(p, 1, q);
+    return (double)in_flight * sums_of(c, i, j).activations + held * own_params(c, i, j) <=
            (double)p->memory;
 }
 
@@ -90,12 +97,19 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     sums own = sums_of(c, i, j);
     double bytes = own_params(c, i, j), both = own.forward + own.backward, tied = 0;
     if ((i == 0) != (j == p->blocks)) tied = p->tied_bytes;
+    double summed = p->wire * (bytes - tied);
+    int members = q * p->copies;
     double sum =
-        ech_cost_reduction(&p->rates, p->wire * (bytes - tied), q * p->copies, first, last);
-    double update =
-        ech_cost_norm(&p->rates, bytes / (q * p->copies)) + ech_cost_update(&p->rates, bytes);
+        (p->zero ? ech_cost_half : ech_cost_reduction)(&p->rates, summed, members, first, last);
+    double gather = p->zero ? ech_cost_half(&p->rates, bytes, members, first, last) : 0;
+    double update = ech_cost_norm(&p->rates, bytes / members) +
+                    ech_cost_update(&p->rates, bytes / shared_by(p, 1, q));
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
-    double busy = (n - 1) * both + own.forward + fmax(own.backward, sum) + update;
+    double each = p->zero > 1 ? sum : 0;     /* beside each micro-batch's backward */
+    double whole = p->zero > 2 ? gather : 0; /* beside each forward, and each backward */
+    double forward = fmax(own.forward, whole), backward = fmax(own.backward, each + whole);
+    double busy = (n - 1) * (forward + backward) + forward + fmax(own.backward, sum + whole) +
+                  update + gather - whole;
     /* Over both stages, when the first is done; the other stage counts as one rank. */
     if (tied > 0)
         busy +=

@@ -23,6 +23,11 @@
  * where `pass` is F, B and W of all blocks and two messages for each boundary; what R takes counts to B. Each step adds
  * rates.other_seconds.
  *
+ * With ZeRO N = q x copies ranks share out states (1), gradients (2) and weights (3): each updates 1 / N of the stage's
+ * parameters. A sum is a reduce-scatter, from stage 2 on beside each micro-batch's backward; an all-gather of the weights follows
+ * the update, at stage 3 instead one goes beside each forward and one beside each backward. What several stages share is
+ * summed as ever. Buckets under way are left out of the memory.
+ *
  * For each number of stages the search finds the partition with the smallest maximum. Among equals, the first
  * stage has the fewest blocks, then the fewest replicas, and so on for the stages after it.
  */
@@ -46,10 +51,13 @@ typedef struct ech_partition_problem {
     int stages;            /* exactly this many, each with equally many replicas; 0: any */
     /* Most bytes of a worker; 0: no limit. A worker of a stage of r replicas, with R workers from this stage to the
      * last, holds the activations of ceil(R / r) micro-batches (PipeDream's NOAM; n - i at stage i of n where r is the
-     * same everywhere), and states + versions bytes for each byte of parameters. */
+     * same everywhere), and for each byte of parameters `gradients`, `states` and `versions` bytes, of which N ranks that
+     * add to the same gradients share out what `zero` says. */
     int64_t memory;
-    bool keeps_all; /* it holds the activations of all its micro-batches of a step instead */
-    double states;  /* the gradient and the optimizer's states */
+    bool keeps_all;   /* it holds the activations of all its micro-batches of a step instead */
+    double gradients; /* of the gradient */
+    double states;    /* of the optimizer's states */
+    int zero;         /* parallel.zero */
     int versions; /* weight versions; 0: one, and one more for each update while its micro-batches are in flight */
 } ech_partition_problem;
 

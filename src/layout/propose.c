@@ -102,22 +102,24 @@ static double bytes_of(const ech_shape *shape, ech_dtype dtype)
     return (double)ech_shape_whole(shape) * (double)ech_dtype_bytes(dtype);
 }
 
-/* For each byte of weights: of their gradients and optimizer states. */
-static double states_of(const proposer *p)
+/* For each byte of weights on the device: of their gradients, and of optimizer states. */
+static void find_states(const proposer *p, double *of_gradients, double *of_states)
 {
-    double params = 0, states = 0;
+    double params = 0, gradients = 0, states = 0;
+    bool here = p->config->memory.offload_optimizer == ECH_OFFLOAD_NONE;
     ech_types types = ech_model_types(p->config);
     for (size_t i = 0; i < p->model->param.n; i++) {
         const ech_param *param = &p->model->param.at[i];
         ech_optimizer_needs needs = ech_optimizer_needs_of(p->config, param);
         bool wide = param->type != ECH_TYPE_COMPUTE;
         params += bytes_of(&param->shape, wide ? types.wide : types.compute);
-        states += bytes_of(&param->shape, wide ? types.wide : types.gradient);
-        for (int s = 0; s < needs.states; s++)
+        gradients += bytes_of(&param->shape, wide ? types.wide : types.gradient);
+        for (int s = 0; s < needs.states && here; s++)
             states += bytes_of(&needs.state[s].shape,
                                ech_type_dtype(needs.state[s].type, needs.state[s].fixed, types));
     }
-    return states / params;
+    *of_gradients = gradients / params;
+    *of_states = states / params;
 }
 
 /* The profile is of one rank that has all of a layer, with whatever R may make again. */
@@ -191,8 +193,9 @@ static void pose(proposer *p, int64_t stages)
         /* "auto" is each machine's own memory, and the partition must be the same on all. */
         .memory = limited ? config->memory.device_limit / p->chunks : 0,
         .keeps_all = p->needs->keeps_all,
-        .states = states_of(p),
+        .zero = (int)config->parallel.zero,
         .versions = p->needs->versions};
+    find_states(p, &p->problem.gradients, &p->problem.states);
 }
 
 /* ---- proposals ---- */

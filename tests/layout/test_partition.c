@@ -61,16 +61,27 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         bool split = (i == 0) != (j == p->blocks);
         if (i > 0 && j == p->blocks) w += p->tied_bytes;
         double own = split ? w - p->tied_bytes : w, tied = 0;
-        if (members > 1)
-            sum = p->rates.latency +
-                  2 * (members - 1) / members * p->wire * own / link_of(p, first, last);
+        double parts = p->zero ? 1 : 2, gather = 0; /* halves of a sum */
+        if (members > 1) {
+            double link = link_of(p, first, last), others = (members - 1) / members;
+            sum = p->rates.latency + parts * others * p->wire * own / link;
+            if (p->zero) gather = p->rates.latency + others * w / link;
+        }
+        double shares[4];
+        for (int zero = 0; zero < 4; zero++) shares[zero] = p->zero >= zero ? members : 1;
         double counted = w / members;
         members = (q + 1) * p->copies;
         if (split && p->tied_bytes > 0)
             tied = p->rates.latency + 2 * (members - 1) / members * p->wire * p->tied_bytes /
                                           link_of(p, 0, p->workers - 1);
-        double update = (counted + (p->versions == 1 ? 2 : 3) * w) * p->rates.update_seconds / 3;
-        double busy = n * f + (n - 1) * b + fmax(b, sum) + update + tied, links = 0;
+        double updated = counted + 2 * w / shares[1] + (p->versions == 1 ? 0 : w);
+        double update = updated * p->rates.update_seconds / 3, links = 0, busy;
+        if (p->zero < 2)
+            busy = n * f + (n - 1) * b + fmax(b, sum) + update + tied + gather;
+        else if (p->zero == 2)
+            busy = n * f + n * fmax(b, sum) + update + tied + gather;
+        else
+            busy = n * fmax(f, gather) + n * fmax(b, sum + gather) + update + tied;
         if (i > 0)
             links += p->rates.latency +
                      (double)p->block[i - 1].boundary_bytes / link_of(p, first - 1, last);
@@ -86,7 +97,8 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         double in_flight = fmin(ceil((double)(p->workers - first) / q), n * turns);
         if (p->keeps_all) in_flight = n;
         double versions = p->versions ? p->versions : 1 + ceil((in_flight - 1) / n);
-        if (in_flight * a + (p->states + versions) * w > (double)p->memory) return false;
+        double held = p->states / shares[1] + p->gradients / shares[2] + versions / shares[3];
+        if (in_flight * a + held * w > (double)p->memory) return false;
     }
     one->seconds = (pass + most) / p->turns + p->rates.other_seconds;
     return true;
@@ -244,7 +256,9 @@ static void test_brute_force(void **state)
             .divides = draw(stream, 11, 3) == 0,
             .memory = draw(stream, 12, 2) ? draw(stream, 13, 80) + 1 : 0,
             .keeps_all = draw(stream, 14, 4) == 0,
+            .gradients = draw(stream, 19, 2),
             .states = draw(stream, 15, 3),
+            .zero = draw(stream, 20, 4),
             .versions = draw(stream, 16, 3)};
         /* A part of the first block's parameters. */
         problem.tied_bytes = draw(stream, 17, (int)block[0].param_bytes + 1);

@@ -265,9 +265,9 @@ static void test_never_slower(void **state)
     } runs[] = {
         {"parallel.schedule=1f1b", 4},
         {"parallel.schedule=gpipe training.global_batch_size=9", 3},
-        {"parallel.schedule=zero-bubble", 6},
+        {"parallel.schedule=zero-bubble parallel.zero=1", 6},
         {"parallel.schedule=1f1b parallel.node_ranks=2 parallel.network_bandwidth=3000", 4},
-        {"parallel.schedule=1f1b parallel.tensor=2 parallel.sequence=true", 8},
+        {"parallel.schedule=1f1b parallel.tensor=2 parallel.sequence=true parallel.zero=2", 8},
         {"parallel.schedule=naive training.global_batch_size=7", 2},
         {"parallel.schedule=1f1b model.tie_word_embeddings=true model.vocab_size=900", 5},
         /* Six micro-batches divide by one, two, three and six replicas only. */
@@ -318,6 +318,52 @@ static void test_memory(void **state)
         fixture_free(&f);
     }
     assert_true(need[1] < need[0]);
+}
+
+/* The most that a rank of a grid needs of the device. */
+static int64_t need_of(const char *keys, int ranks)
+{
+    fixture f = fixture_plan(make(keys), ranks);
+    int64_t most = 0;
+    for (int rank = 0; rank < ranks; rank++)
+        if (f.plan[rank]->arena_bytes[ECH_SPACE_DEVICE] > most)
+            most = f.plan[rank]->arena_bytes[ECH_SPACE_DEVICE];
+    fixture_free(&f);
+    return most;
+}
+
+/* Four replicas, which are the fastest, fit by what they share out, or not at all. */
+static void test_memory_with_zero(void **state)
+{
+    (void)state;
+    const char *model =
+        "model.num_hidden_layers=6 model.hidden_size=64 training.global_batch_size=16";
+    costs of = costs_of(model, 1e12);
+    of.profile.block = of.block;
+    for (int b = 1; b < 7; b++) of.block[b].seconds[0] = 1;
+    int64_t need[3];
+    for (int zero = 0; zero < 3; zero++) {
+        char keys[300];
+        snprintf(keys, sizeof keys, "%s parallel.data=4 parallel.zero=%d", model, zero);
+        need[zero] = need_of(keys, 4);
+    }
+    assert_true(need[2] < need[1] && need[1] < need[0]);
+    for (int limit = 0; limit < 3; limit++)
+        for (int zero = 0; zero < 3; zero++) {
+            char keys[300], replicated[400];
+            snprintf(keys, sizeof keys,
+                     "%s parallel.partition=auto parallel.zero=%d memory.device_limit=%lld", model,
+                     zero, (long long)need[limit]);
+            snprintf(replicated, sizeof replicated, "%s parallel.pipeline=1", keys);
+            ech_config *any = make(keys), *flat = make(replicated);
+            assert_int_equal(choose(any, &of.profile, 4), ECH_OK);
+            assert_int_equal(any->parallel.pipeline == 1, zero >= limit);
+            bool quiet = ech_log_set_quiet(true);
+            assert_int_equal(choose(flat, &of.profile, 4), zero >= limit ? ECH_OK : ECH_EUSAGE);
+            ech_log_set_quiet(quiet);
+            ech_config_destroy(any);
+            ech_config_destroy(flat);
+        }
 }
 
 /* In a V each rank has an early chunk, which keeps much, and a late one, which keeps little: only their plan says
@@ -422,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_never_slower),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_memory_with_zero),
         cmocka_unit_test(test_memory_of_a_vee),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

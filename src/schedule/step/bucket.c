@@ -134,11 +134,11 @@ static ech_work sum_work(const ech_step_query *q)
 
 static double sum_seconds(const ech_step_query *q)
 {
-    double parts = sums[q->step->kind].part == ECH_REDUCTION_WHOLE ? 1 : 2;
+    bool whole = sums[q->step->kind].part == ECH_REDUCTION_WHOLE;
     double bytes = (double)bucket_of(q->plan, q->step)->elements *
-                   (double)ech_dtype_bytes(wire_of(q->plan, q->step)) / parts;
-    return ech_cost_reduction(&q->costs->rates, bytes, q->among.members, q->among.first,
-                              q->among.last);
+                   (double)ech_dtype_bytes(wire_of(q->plan, q->step));
+    return (whole ? ech_cost_reduction : ech_cost_half)(&q->costs->rates, bytes, q->among.members,
+                                                        q->among.first, q->among.last);
 }
 
 static void count_sum(ech_traffic_count *c, const ech_step *step)
