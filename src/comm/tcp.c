@@ -4,7 +4,7 @@
  * row of comm.def: it moves the control of `nccl` where there is no MPI.
  *
  * A connection carries messages one after the other, each behind its tag and length. What comes before its receive was started
- * is kept in memory of its own, which is for short messages.
+ * is kept in memory of its own, which is for short messages: of one connection never more than MOST_EARLY bytes, whatever it says.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +16,8 @@
 
 #include "base/memory.h"
 #include "comm/tcp_state.h"
+
+enum { MOST_EARLY = 1 << 28 };
 
 static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
 {
@@ -78,15 +80,31 @@ static ech_status send_some(ech_comm *comm, int to)
     return ECH_OK;
 }
 
-/* The head has come: where its data go. */
-static void choose_target(ech_tcp_peer *peer)
+/* Memory for a message that no receive takes as it is. */
+static ech_status make_early(const ech_comm *comm, int from, ech_tcp_message **out)
 {
-    ech_tcp_message *m = take(&peer->receives, peer->head.tag);
+    const ech_tcp_state *state = comm->state;
+    ech_tcp_peer *peer = &state->peer[from];
+    if (peer->head.bytes > MOST_EARLY - sizeof **out - peer->early_bytes)
+        ECH_FAIL(ECH_ECOMM,
+                 "rank %d announces a message of %llu bytes that rank %d has not asked for; is it "
+                 "of this job?",
+                 from, (unsigned long long)peer->head.bytes, comm->rank);
+    *out = ech_calloc(1, sizeof **out);
+    **out = (ech_tcp_message){
+        .head = peer->head, .data = ech_calloc(1, peer->head.bytes + 1), .fits = true};
+    peer->early_bytes += sizeof **out + peer->head.bytes;
+    return ECH_OK;
+}
+
+/* The head has come: where its data go. */
+static ech_status choose_target(ech_comm *comm, int from)
+{
+    ech_tcp_state *state = comm->state;
+    ech_tcp_peer *peer = &state->peer[from];
+    ech_tcp_message *m = take(&peer->receives, peer->head.tag), *early;
     if (!m || m->head.bytes != peer->head.bytes) {
-        ech_tcp_message *early = ech_calloc(1, sizeof *early);
-        early->head = peer->head;
-        early->data = ech_calloc(1, peer->head.bytes + 1);
-        early->fits = true;
+        ECH_TRY(make_early(comm, from, &early));
         if (m) {
             m->came = early; /* does not fit */
             m->fits = false;
@@ -97,6 +115,7 @@ static void choose_target(ech_tcp_peer *peer)
     }
     peer->coming = m;
     peer->head_at = 0;
+    return ECH_OK;
 }
 
 static ech_status receive_some(ech_comm *comm, int from)
@@ -113,7 +132,7 @@ static ech_status receive_some(ech_comm *comm, int from)
             m->at += (size_t)n;
         else
             peer->head_at += (size_t)n;
-        if (!m && peer->head_at == sizeof peer->head) choose_target(peer);
+        if (!m && peer->head_at == sizeof peer->head) ECH_TRY(choose_target(comm, from));
         if (!m || m->at < m->head.bytes) continue;
         m->done = true;
         peer->coming = NULL;
@@ -137,10 +156,12 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
         return send_some(comm, request->peer);
     }
     m->came = take(&peer->early, request->tag);
-    if (m->came)
+    if (m->came) {
         m->fits = m->came->head.bytes == request->bytes;
-    else
+        peer->early_bytes -= sizeof *m + m->came->head.bytes;
+    } else {
         append(&peer->receives, m);
+    }
     return ECH_OK;
 }
 

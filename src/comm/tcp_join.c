@@ -270,6 +270,7 @@ static ech_status share_board(const ech_tcp_state *state, int first, int n, ech_
     if (leads && *file.path) ech_transient_remove(&file);
     if (leads) return st;
     ECH_TRY(read_all(state->peer[first].fd, file.path, sizeof file.path));
+    file.path[sizeof file.path - 1] = '\0';
     st = *file.path ? ech_board_file_open(file.path, n, board) : ECH_EABORTED;
     answer = st;
     ECH_TRY(write_all(state->peer[first].fd, &answer, sizeof answer));
@@ -315,8 +316,14 @@ ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_second
 void ech_tcp_leave(ech_tcp_state *state)
 {
     ech_guard_stop(state->guard);
-    for (int r = 0; r < state->size && state->peer; r++)
+    for (int r = 0; r < state->size && state->peer; r++) {
+        for (ech_tcp_message *m = state->peer[r].early, *next; m; m = next) {
+            next = m->next;
+            free(m->data);
+            free(m);
+        }
         if (state->peer[r].fd >= 0) close(state->peer[r].fd);
+    }
     free(state->peer);
     free(state);
 }

@@ -28,6 +28,7 @@ typedef struct ech_tcp_peer {
     int fd; /* -1: this rank itself */
     /* Oldest first: not sent yet; receives that nothing has come for; what has come without a receive. */
     ech_tcp_message *sends, *receives, *early;
+    size_t early_bytes; /* that those take */
     ech_tcp_head head; /* of what comes now */
     size_t head_at;
     ech_tcp_message *coming; /* NULL: its head has not come yet */
