@@ -4,14 +4,15 @@
  */
 #include "device/card.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 static const struct {
     const char *words;
-    double halves, singles; /* TFLOP/s */
+    double tflops[3]; /* of each ech_card_operands */
 } cards[] = {
-#define X(words, halves, singles) {words, halves, singles},
+#define X(words, ...) {words, {__VA_ARGS__}},
 #include "device/cards.def"
 #undef X
 };
@@ -36,11 +37,10 @@ static bool has_words(const char *name, const char *words)
     return true;
 }
 
-double ech_card_flops(const char *name, bool of_halves)
+double ech_card_flops(const char *name, ech_card_operands operands)
 {
     if (has_words(name, "MIG")) return 0;
     for (size_t c = 0; c < sizeof cards / sizeof *cards; c++)
-        if (has_words(name, cards[c].words))
-            return 1e12 * (of_halves ? cards[c].halves : cards[c].singles);
+        if (has_words(name, cards[c].words)) return 1e12 * cards[c].tflops[operands];
     return 0;
 }

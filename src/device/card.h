@@ -5,10 +5,10 @@
 #ifndef ECH_DEVICE_CARD_H
 #define ECH_DEVICE_CARD_H
 
-#include <stdbool.h>
+/* What is multiplied, with sums in fp32. */
+typedef enum ech_card_operands { ECH_CARD_HALVES, ECH_CARD_TF32, ECH_CARD_FP32 } ech_card_operands;
 
-/* FLOP/s of dense products of 16-bit types with fp32 sums, or of fp32 (no TF32), by a name like "NVIDIA H100 80GB HBM3"; 0: the
- * card is not known. */
-double ech_card_flops(const char *name, bool of_halves);
+/* FLOP/s of dense products, by a name like "NVIDIA H100 80GB HBM3"; 0: the card is not known. */
+double ech_card_flops(const char *name, ech_card_operands operands);
 
 #endif

@@ -252,6 +252,7 @@ static ech_status setup_exec(ech_exec *exec)
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     ECH_TRY(allot_records(exec));
     ech_kernel_context_defer(exec->context, exec->device, exec->on[ECH_LANE_COMPUTE].queue);
+    exec->context->tf32 = exec->config->precision.tf32 == 1;
     for (int lane = 0; lane < ECH_LANES; lane++) {
         exec->lane_context[lane].threads = 1;
         ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->on[lane].queue);

@@ -35,6 +35,7 @@ struct ech_kernel_context {
     void *library; /* oneDNN's objects (cpu/library.h), made at first use; the context owns them */
     void *scratch; /* set by the caller before each call */
     size_t scratch_bytes; /* at least what the row's scratch function returned */
+    bool tf32; /* set by the caller: products of fp32 may round their operands to TF32 */
     /* For calls of deferred tables; NULL until ech_kernel_context_defer. */
     const struct ech_device *device;
     struct ech_queue *queue;

@@ -74,6 +74,19 @@ machine memory=1100
 expect_once 2 "memory.device_limit = 1GiB .*: rank 0 needs [0-9.]+ GiB and may use 1.0 GiB" "$echelon" train run.yaml \
     model.hidden_size=2048 model.num_hidden_layers=8
 
+# ---- TF32: only where a key asks for it, and of devices that have it ----
+
+machine gpus=1
+expect_once 2 "precision.tf32 = true: not with parallel.device = cpu: the device multiplies fp32 by fp32 alone" \
+    "$echelon" train run.yaml precision.tf32=true parallel.device=cpu
+export ECHELON_EMULATED_LIBRARY=1
+for allowed in false true; do
+    # shellcheck disable=SC2046
+    expect 0 "3/3 . loss" $(train tf32-$allowed precision.tf32=$allowed model.hidden_size=32)
+    also "stand-in cuBLASLt: [1-9][0-9]* products .* $([ $allowed = true ] && echo "[1-9][0-9]*" || echo 0) in TF32"
+done
+unset ECHELON_EMULATED_LIBRARY
+
 # ---- a fault on the device ends all ranks, and where it was is said ----
 
 machine "gpus=2 fault=60"

@@ -32,10 +32,11 @@ static void test_queues(void **state)
 {
     (void)state;
     const ech_device *queued = ech_device_find("queued");
-    double flops = ech_device_flops(queued, ECH_F32, 64), bytes = ech_device_bytes(queued, 1);
+    double flops = ech_device_flops(queued, ECH_F32, false, 64),
+           bytes = ech_device_bytes(queued, 1);
     assert_true(isfinite(flops) && flops > 0);
     assert_true(isfinite(bytes) && bytes > 0);
-    assert_true(ech_device_flops(queued, ECH_BF16, 64) > 0);
+    assert_true(ech_device_flops(queued, ECH_BF16, false, 64) > 0);
 }
 
 int main(void)

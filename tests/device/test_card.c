@@ -14,8 +14,9 @@
 
 static void check(const char *name, double halves, double singles)
 {
-    assert_true(fabs(ech_card_flops(name, true) - halves * 1e12) < 1);
-    assert_true(fabs(ech_card_flops(name, false) - singles * 1e12) < 1);
+    assert_true(fabs(ech_card_flops(name, ECH_CARD_HALVES) - halves * 1e12) < 1);
+    assert_true(fabs(ech_card_flops(name, ECH_CARD_TF32) - halves / 2 * 1e12) < 1);
+    assert_true(fabs(ech_card_flops(name, ECH_CARD_FP32) - singles * 1e12) < 1);
 }
 
 static void test_names(void **state)

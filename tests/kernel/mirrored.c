@@ -208,6 +208,7 @@ static ech_kernel_context begin(const ech_kernel_context *context, span *scratch
     take(scratch);
     device->fill(queue, scratch->there, 0xff, length(scratch));
     return (ech_kernel_context){.threads = context->threads,
+                                 .tf32 = context->tf32,
                                 .device = device,
                                 .queue = queue,
                                 .scratch = scratch->there,

@@ -43,7 +43,7 @@ typedef struct chosen {
 /* The library has 64 bytes for an algorithm: the number of what it was chosen for. */
 enum { MOST = 1 << 16 };
 static chosen known[MOST];
-static size_t products, algorithms, again, refused;
+static size_t products, algorithms, again, refused, in_tf32;
 static int the_handle;
 
 static void fail(const char *rule, int line)
@@ -55,8 +55,9 @@ static void fail(const char *rule, int line)
 __attribute__((destructor)) static void tell(void)
 {
     if (products + refused == 0) return;
-    printf("stand-in cuBLASLt: %zu products by %zu algorithms, %zu asked for again; %zu refused\n",
-           products, algorithms, again, refused);
+    printf("stand-in cuBLASLt: %zu products by %zu algorithms, %zu asked for again; %zu refused; "
+           "%zu in TF32\n",
+           products, algorithms, again, refused, in_tf32);
 }
 
 static const layout *layout_of(const void *opaque)
@@ -159,7 +160,8 @@ static void check(const product *p, const layout *a, const layout *b, const layo
     uint64_t k = at ? a->rows : a->columns;
     HOLDS((at ? a->columns : a->rows) == m && (bt ? b->rows : b->columns) == n);
     HOLDS((bt ? b->columns : b->rows) == k && c->rows == m && c->columns == n);
-    HOLDS(p->compute == (is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F)); /* no TF32 */
+    HOLDS(p->compute == (is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F) ||
+          (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type == CUDA_R_32F));
     HOLDS(p->scale == (is_double ? CUDA_R_64F : CUDA_R_32F));
     HOLDS(b->type == a->type && c->type == d->type);
     HOLDS(d->type == a->type || (is_half && d->type == CUDA_R_32F));
@@ -228,6 +230,14 @@ static uint16_t encode(double x, int mantissa, int bias)
     return (uint16_t)(sign | (bits < infinity ? bits : infinity));
 }
 
+/* Of an operand's fp32 TF32 has 10 bits behind the point. */
+static double operand(double x, bool tf32)
+{
+    int exponent = 0;
+    double part = frexp(x, &exponent);
+    return tf32 && isfinite(x) ? ldexp(rint(ldexp(part, 11)), exponent - 11) : x;
+}
+
 static double number(const void *at, cudaDataType type, int64_t i)
 {
     if (type == CUDA_R_64F) return ((const double *)at)[i];
@@ -274,6 +284,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t of, 
     const void *const matrix[] = {a, b, c, d};
     const bool at = p->transposed[0] == CUBLAS_OP_T, bt = p->transposed[1] == CUBLAS_OP_T;
     const bool is_double = al->type == CUDA_R_64F;
+    const bool tf32 = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const double by = factor(alpha, is_double), keep = factor(beta, is_double);
     HOLDS(handle == (cublasLtHandle_t)&the_handle && !stream && algorithm->data[0] < algorithms);
     memcpy(is.alignment, known[algorithm->data[0]].alignment, sizeof is.alignment);
@@ -285,12 +296,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t of, 
         for (int64_t i = 0; i < (int64_t)dl->rows; i++) {
             double sum = 0;
             for (int64_t k = 0, K = (int64_t)(at ? al->rows : al->columns); k < K; k++)
-                sum += number(a, al->type, at ? k + i * al->ld : i + k * al->ld) *
-                       number(b, bl->type, bt ? j + k * bl->ld : k + j * bl->ld);
+                sum += operand(number(a, al->type, at ? k + i * al->ld : i + k * al->ld), tf32) *
+                       operand(number(b, bl->type, bt ? j + k * bl->ld : k + j * bl->ld), tf32);
             if (keep != 0) sum += number(c, cl->type, i + j * cl->ld);
             if (p->bias) sum += number(p->bias, dl->type, i);
             put(d, dl->type, i + j * dl->ld, sum);
         }
     products++;
+    in_tf32 += tf32;
     return CUBLAS_STATUS_SUCCESS;
 }

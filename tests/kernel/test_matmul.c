@@ -136,6 +136,47 @@ static void many_shapes_in_one_context(void **state)
     ech_kernel_context_destroy(context);
 }
 
+/* Whether a library does so may be its own choice. */
+#ifdef TRIAL_GPU
+#define TRIAL_CHOOSES true
+#else
+#define TRIAL_CHOOSES false
+#endif
+
+/* (1 + 2^-13) 1, of which TF32 has no more than 1: exactly that, unless the context allows TF32 and there is a library to use it. */
+static void tf32_only_where_it_is_allowed(void **state)
+{
+    (void)state;
+    enum { SIDE = 4 };
+    const ech_kernels *fast = ech_kernels_fast(ECH_F32);
+    const int64_t dims[] = {SIDE, SIDE, SIDE, 0, 0, 0, 0};
+    const double exact = 1 + ldexp(1, -13);
+    const double rounded = getenv("ECHELON_EMULATED_LIBRARY") ? 1 : exact;
+    float a[SIDE * SIDE] = {0}, b[SIDE * SIDE] = {0}, c[SIDE * SIDE];
+    const ech_tensor t[] = {ech_tensor_2d(a, ECH_F32, SIDE, SIDE),
+                            ech_tensor_2d(b, ECH_F32, SIDE, SIDE),
+                            ech_tensor_2d(c, ECH_F32, SIDE, SIDE)};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    context->scratch_bytes = ech_kernel_scratch(fast, ECH_OP_matmul, 1, dims);
+    context->scratch = malloc(context->scratch_bytes + 1);
+    for (int i = 0; i < SIDE; i++) {
+        a[i * (SIDE + 1)] = (float)exact;
+        b[i * (SIDE + 1)] = 1;
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        context->tf32 = turn % 2;
+        fast->matmul(context, &t[0], false, &t[1], false, NULL, NULL, &t[2]);
+        for (int i = 0; i < SIDE; i++) {
+            double own = (double)c[i * (SIDE + 1)];
+            assert_true(own == (context->tf32 ? rounded : exact) ||
+                        (context->tf32 && TRIAL_CHOOSES && own == 1));
+        }
+    }
+    free(context->scratch);
+    ech_kernel_context_destroy(context);
+}
+
 static void call_bias_backward(const ech_kernels *kernels, ech_kernel_context *context,
                                const ech_tensor *const *t, const void *options)
 {
@@ -173,6 +214,7 @@ int main(void)
         cmocka_unit_test(large_halves_agree),
         cmocka_unit_test(empty_products_leave_the_bias),
         cmocka_unit_test(many_shapes_in_one_context),
+        cmocka_unit_test(tf32_only_where_it_is_allowed),
         cmocka_unit_test(bias_gradients_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,8 +186,8 @@ static ech_status time_in_memory(const ech_kernels *kernels, ech_kernel_context 
 }
 
 /* Seconds of a call; 0: see ech_device_flops. */
-static double time_on_device(const ech_device *device, ech_dtype dtype, ech_op op, int64_t rows,
-                             int64_t columns, timed_call call)
+static double time_on_device(const ech_device *device, ech_dtype dtype, bool tf32, ech_op op,
+                             int64_t rows, int64_t columns, timed_call call)
 {
     const ech_kernels *kernels = ech_kernels_on(device->name, dtype);
     const int64_t dims[] = {rows, rows, columns, false, true, false, false};
@@ -198,6 +198,7 @@ static double time_on_device(const ech_device *device, ech_dtype dtype, ech_op o
     ech_status status = device->queue_create(&queue);
     if (status == ECH_OK) {
         ech_kernel_context_defer(context, device, queue);
+        context->tf32 = tf32;
         context->scratch_bytes = ech_kernel_scratch(kernels, op, 1, dims);
         status = time_in_memory(kernels, context, rows, columns, call, &seconds);
         device->queue_destroy(queue);
@@ -206,16 +207,16 @@ static double time_on_device(const ech_device *device, ech_dtype dtype, ech_op o
     return status == ECH_OK ? seconds : 0;
 }
 
-double ech_device_flops(const ech_device *device, ech_dtype dtype, int64_t side)
+double ech_device_flops(const ech_device *device, ech_dtype dtype, bool tf32, int64_t side)
 {
-    double seconds = time_on_device(device, dtype, ECH_OP_matmul, side, side, call_matmul);
+    double seconds = time_on_device(device, dtype, tf32, ECH_OP_matmul, side, side, call_matmul);
     return seconds > 0 ? 2.0 * (double)(side * side * side) / seconds : 0;
 }
 
 double ech_device_bytes(const ech_device *device, int64_t mib)
 {
     int64_t columns = ((int64_t)1 << 20) / (int64_t)sizeof(float);
-    double seconds = time_on_device(device, ECH_F32, ECH_OP_add, mib, columns, call_add);
+    double seconds = time_on_device(device, ECH_F32, false, ECH_OP_add, mib, columns, call_add);
     return seconds > 0 ? OPERANDS * (double)(mib << 20) / seconds : 0;
 }
 
@@ -308,8 +309,8 @@ static ech_status measure_device(ech_bench *bench)
     ech_bench_machine *machine = &bench->machine;
     int64_t usual = ech_device_is_processor(bench->device) ? LARGE : ECH_GPU_SIDE;
     int64_t side = at_most(usual, bench->options->most);
-    machine->flops = ech_device_flops(bench->device, ECH_F32, side);
-    machine->flops_bf16 = ech_device_flops(bench->device, ECH_BF16, side);
+    machine->flops = ech_device_flops(bench->device, ECH_F32, false, side);
+    machine->flops_bf16 = ech_device_flops(bench->device, ECH_BF16, false, side);
     if (!(machine->flops > 0) || !(machine->flops_bf16 > 0))
         ECH_FAIL(ECH_EIO, "the rate of %s's products cannot be measured", bench->device->name);
     return ECH_OK;

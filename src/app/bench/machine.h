@@ -23,7 +23,7 @@ enum {
     ECH_GPU_SIDE = 4096,
     ECH_GPU_MIB = 128
 }; /* keep a GPU busy, are larger than its caches, and fit beside an arena */
-double ech_device_flops(const ech_device *device, ech_dtype dtype, int64_t side);
+double ech_device_flops(const ech_device *device, ech_dtype dtype, bool tf32, int64_t side);
 double ech_device_bytes(const ech_device *device, int64_t mib);
 
 #endif

@@ -189,7 +189,10 @@ static double peak_of(const ech_trainer *t)
     if (ech_device_is_processor(device))
         own = ech_peak_flops(dtype, (int)t->config->parallel.threads);
     else if (dtype != ECH_F64)
-        own = ech_card_flops(ech_device_describe(device->name), dtype != ECH_F32);
+        own = ech_card_flops(ech_device_describe(device->name), dtype != ECH_F32 ? ECH_CARD_HALVES
+                                                                : t->config->precision.tf32 == 1
+                                                                    ? ECH_CARD_TF32
+                                                                    : ECH_CARD_FP32);
     return own * world /
            (ech_device_is_processor(device)
                 ? 1

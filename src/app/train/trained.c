@@ -31,6 +31,7 @@ static ech_status read_config(const trained_run *run, ech_config **out)
                            (char[]){"parallel.comm=local"},
                            (char[]){"parallel.threads=auto"},
                            (char[]){"parallel.reduction=direct"},
+                           (char[]){"precision.tf32=false"},
                            (char[]){"memory.device_limit=auto"}};
     int n = sizeof assignments / sizeof *assignments;
     long long samples = run->options->samples;

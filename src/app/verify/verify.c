@@ -171,6 +171,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     ech_config *config = v->config[0] = ech_config_copy(design->config);
     config->checkpoint.background = 0;        /* nothing is saved: no memory for it */
     config->precision.reduce = ECH_WIRE_AUTO; /* the layout is verified, not what roundings do */
+    config->precision.tf32 = 0;
     config->precision.loss_scale = verified_scale(config, request->own_precision);
     v->compared = *design; /* model, layout and schedule do not depend on these keys */
     v->compared.config = config;

@@ -150,13 +150,13 @@ static const void *added(const ech_cuda_product *p)
     return p->add ? p->add : p->c;
 }
 
-static key key_of(const ech_cuda_product *p)
+static key key_of(const ech_cuda_product *p, bool tf32)
 {
     const int64_t M = p->M, N = p->N, K = p->K;
     const bool at = p->a_transposed, bt = p->b_transposed;
     const void *const memory[] = {p->a, p->b, added(p), p->c};
     int64_t flags = (int64_t)p->operands << 8 | (int64_t)p->results << 4 | at | bt << 1 |
-                    (p->bias != NULL) << 2;
+                    (p->bias != NULL) << 2 | tf32 << 3;
     for (int i = 0; i < 4; i++) flags = flags << 9 | alignment_of(memory[i]);
     return (key){M,
                  N,
@@ -183,7 +183,7 @@ static bool set(call *to, cublasLtMatmulDescAttributes_t attribute, const void *
                   "a product's attribute");
 }
 
-static bool describe(const ech_cuda_product *p, const key *k, call *to)
+static bool describe(const ech_cuda_product *p, const key *k, bool tf32, call *to)
 {
     const bool is_double = p->operands == ECH_F64;
     const int32_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -191,7 +191,9 @@ static bool describe(const ech_cuda_product *p, const key *k, call *to)
     const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const int64_t M = p->M, N = p->N, K = p->K;
     if (fails(lt.MatmulDescInit_internal(&to->product, sizeof to->product,
-                                         is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                         is_double ? CUBLAS_COMPUTE_64F
+                                         : tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                   : CUBLAS_COMPUTE_32F,
                                          is_double ? CUDA_R_64F : CUDA_R_32F),
               "a product's description"))
         return false;
@@ -282,7 +284,8 @@ static bool choose(const ech_cuda_product *p, const key *k, const call *of,
 bool ECH_CUDA_LIBRARY(multiply)(const ech_kernel_context *context, const ech_cuda_product *p,
                                 void *workspace)
 {
-    const key k = key_of(p);
+    const bool tf32 = context->tf32 && p->operands == ECH_F32;
+    const key k = key_of(p, tf32);
     const float one = 1, add = p->add ? 1 : 0;
     const double one64 = 1, add64 = p->add ? 1 : 0;
     const bool is_double = p->operands == ECH_F64;
@@ -292,10 +295,9 @@ bool ECH_CUDA_LIBRARY(multiply)(const ech_kernel_context *context, const ech_cud
     way chosen;
 #ifndef ECH_EMULATED
     stream = ech_device_cuda_stream(context->queue); /* and its GPU is the thread's */
-#else
-    (void)context;
 #endif
-    if (!is_open() || !describe(p, &k, &of) || !choose(p, &k, &of, &handle, &chosen)) return false;
+    if (!is_open() || !describe(p, &k, tf32, &of) || !choose(p, &k, &of, &handle, &chosen))
+        return false;
     (void)fails(lt.Matmul(handle, &of.product, is_double ? (const void *)&one64 : &one, p->b, &of.b,
                           p->a, &of.a, is_double ? (const void *)&add64 : &add, added(p), &of.add,
                           p->c, &of.c, &chosen.algorithm, workspace, ECH_CUDA_WORKSPACE, stream),

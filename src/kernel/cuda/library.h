@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products by cuBLASLt: in fp32 never by TF32, of 16-bit types with sums in fp32. Each shape has one algorithm, that which the library's
+ * Products by cuBLASLt: in fp32 by TF32 only where the context allows it, of 16-bit types with sums in fp32. Each shape has one algorithm, that which the library's
  * heuristic names first, of those that add in a fixed order: so a card and a library give the same bits in every run. With
  * ECH_EMULATED by a stand-in, and only where ECHELON_EMULATED_LIBRARY is set.
  */
