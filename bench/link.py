@@ -25,6 +25,9 @@ RATE = 1e9  # bits a second
 ADDRESSES = ("10.99.0.1", "10.99.0.2")
 NETWORK = "10.99.0.0/24"
 WORK = ("F", "B", "W")
+SUMS = ("reduce_grads", "scatter_grads", "gather_weights")
+HEADS = ("", "computing alone, ms", "MB sent", "at 1 Gbit/s, ms", "a step over the link, ms",
+         "over the longer", "over computing")
 
 
 def why_not(bench):
@@ -151,51 +154,58 @@ class Case:
 def show_overlap(run):
     """From a trace: where a step's time goes, by rank."""
     rows = []
-    for path in sorted((run / "trace").glob("rank-*.jsonl")):
+    for path in sorted((run / "trace").glob("rank-*.json")):
         lists = {}
-        for line in path.read_text().splitlines()[1:]:
-            step = json.loads(line)
-            lists.setdefault(step["list"], []).append(step)
+        for line in path.read_text().splitlines():
+            event = json.loads(line[1:])  # behind a bracket or a comma
+            if event["ph"] == "X":
+                lists.setdefault(event["args"]["list"], []).append(event)
         trained = [steps for steps in lists.values() if any(map(is_reduction, steps))]
         columns = [times(steps) for steps in trained[1:]]
-        rows.append((path.stem, *(f"{1e3 * statistics.median(column):.1f}"
+        rows.append((path.stem, *(f"{1e-3 * statistics.median(column):.1f}"
                                   for column in zip(*columns))))
     report.table(("ms of a step", "until work ends", "reductions begin", "reductions end",
                   "step ends", "reducing"), rows)
 
 
 def is_reduction(step):
-    return step["kind"] == "reduce_grads"
+    return step["cat"] in SUMS
+
+
+def end_of(step):
+    return step["ts"] + step["dur"]
 
 
 def times(steps):
-    begin = min(step["begin"] for step in steps)
+    """In microseconds."""
+    begin = min(step["ts"] for step in steps)
     reduced = [step for step in steps if is_reduction(step)]
-    return (max(step["end"] for step in steps if step["kind"] in WORK) - begin,
-            min(step["begin"] for step in reduced) - begin,
-            max(step["end"] for step in reduced) - begin,
-            max(step["end"] for step in steps) - begin,
-            sum(step["end"] - step["begin"] for step in reduced))
+    return (max(end_of(step) for step in steps if step["cat"] in WORK) - begin,
+            min(step["ts"] for step in reduced) - begin,
+            max(map(end_of, reduced)) - begin,
+            max(map(end_of, steps)) - begin,
+            sum(step["dur"] for step in reduced))
 
 
 def run(bench):
-    why = why_not(bench)
-    if why:
-        bench.skip("two ranks over a link of 1 Gbit", why)
-        return
     report.title(f"Two ranks of one thread over a link of 1 Gbit: {SHAPE}")
     shape = train_step.shape_of(bench, SHAPE)
     common.write_tokens(shape, bench.folder)
     (bench.folder / "run.yaml").write_text("log: {every: 1000}\n")
     # The second is bound by the link, for scale.
     cases = [Case(bench, shape["batch"] // RANKS, MICRO_BATCHES), Case(bench, 1, 1)]
+    with_link(bench, "two ranks over a link of 1 Gbit", lambda link: compare(bench, link, cases))
+
+
+def with_link(bench, what, does):
+    """Calls does(link) where there can be one."""
     link = Link(pathlib.Path(bench.folder))
     try:
-        why = link.build()
+        why = why_not(bench) or link.build()
         if why:
-            bench.skip("two ranks over a link of 1 Gbit", why)
-            return
-        compare(bench, link, cases)
+            bench.skip(what, why)
+        else:
+            does(link)
     finally:
         link.remove()
 
@@ -205,9 +215,7 @@ def compare(bench, link, cases):
         for case in cases:
             case.run_alone()
             case.run_joined(link)
-    report.table(("", "computing alone, ms", "MB sent", "at 1 Gbit/s, ms",
-                  "a step over the link, ms", "over the longer", "over computing"),
-                 [case.row() for case in cases])
+    report.table(HEADS, [case.row() for case in cases])
     for case in cases:
         if bench.quick or case.over() > WANTED:
             show_overlap(case.run_joined(link, ["log.trace=true"]))

@@ -5,10 +5,11 @@ run, and at the end which targets are met.
     cmake --build --preset release --target echelon bench_products
     python bench/speed.py                       # all parts, about half an hour
     python bench/speed.py --only step --shape gpt2-124m
+    python bench/speed.py --only zero --only zero-link --rounds 1 --warmup 1 --steps 2   # 5 minutes
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
 
 Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
-part `link` needs root, and is left out, visibly, without it.
+parts `link` and `zero-link` need root, and are left out, visibly, without it.
 """
 import json
 import os
@@ -27,6 +28,7 @@ import report
 import bound
 import torch_step
 import train_step
+import zero
 from common import torch
 
 PARTS = {
@@ -37,6 +39,8 @@ PARTS = {
     "memory": (memory.run, "activations and logits against PyTorch"),
     "ranks": (ranks.run, "two data-parallel ranks against one, and against DistributedDataParallel"),
     "link": (link.run, "two ranks over a link of 1 Gbit"),
+    "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
+    "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
     "growth": (growth.run, "micro-batches, layers, tokens"),
 }
 

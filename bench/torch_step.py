@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of speed.py: training steps (forward, backward, clipping, AdamW; fp32, or bf16 by
-autocast) of one rank, or of one of several under DistributedDataParallel over gloo.
+autocast) of one rank, or of one of several over gloo: under DistributedDataParallel, or FSDP2.
 
 What it is tuned by: threads pinned, large malloc thresholds (common.MALLOC), fused attention, fused
 AdamW, clipping by foreach, and by a variant, which says whether it is compiled and how, what becomes of
@@ -34,6 +34,14 @@ def variants(quick):
             if not VARIANTS[name]["rows"] or common.joins_head_and_loss()]
 
 
+def shard(model, reshard):
+    """FSDP2's: a group of parameters a layer, one of all the rest."""
+    from torch.distributed.fsdp import fully_shard
+    for layer in model.layers:
+        fully_shard(list(layer), reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
+
+
 class Trainer:
     """A rank that trains on `samples` samples of random ids, in micro-batches."""
 
@@ -42,7 +50,11 @@ class Trainer:
         torch.manual_seed(1)
         self.model = common.Model(shape, variant["rows"])
         self.run = self.model
-        if job["ranks"] > 1:
+        self.sharded = job.get("reshard") is not None
+        self.parameters = common.count_parameters(self.model)
+        if self.sharded:
+            shard(self.model, job["reshard"])
+        elif job["ranks"] > 1:
             self.run = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
         if variant["compiled"]:
             self.run = torch.compile(self.run, mode=variant["compiled"])
@@ -51,11 +63,11 @@ class Trainer:
                         for _ in range(job["micro_batches"])]
 
     def accumulate(self, number):
-        """One micro-batch; ranks add up their gradients in the last one of a step."""
+        """One micro-batch; ranks add up their gradients in the last one of a step, or in each, sharded."""
         last = number + 1 == len(self.batches)
-        alone = self.job["ranks"] == 1 or last
+        plain = self.job["ranks"] == 1 or last or self.sharded
         ids = self.batches[number]
-        with contextlib.nullcontext() if alone else self.run.no_sync():
+        with contextlib.nullcontext() if plain else self.run.no_sync():
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.job["compute"] == "bf16"):
                 loss = self.run(ids[:, :-1], ids[:, 1:]) / len(self.batches)
             loss.backward()
@@ -86,17 +98,19 @@ def torch_rank(job):
         seconds.append(time.perf_counter() - start)
     if job["rank"] == 0:
         print(json.dumps(dict(seconds=seconds, losses=losses,
-                              parameters=common.count_parameters(trainer.model))), flush=True)
+                              parameters=trainer.parameters)), flush=True)
     if job["ranks"] > 1:
         torch.distributed.barrier()
         os._exit(0)  # its own end sometimes aborts
 
 
-def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder, compute="fp32"):
-    """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or bf16."""
+def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder, compute="fp32",
+        reshard=None):
+    """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or bf16.
+    reshard: FSDP2's reshard_after_forward; None: no FSDP2."""
     job = dict(shape=shape, variant=VARIANTS[variant], ranks=ranks, threads=threads, samples=samples,
                micro_batches=micro_batches, steps=steps, compute=compute,
-               variables=common.MALLOC | HUGE_PAGES)
+               reshard=reshard, variables=common.MALLOC | HUGE_PAGES)
     return common.run_torch(__file__, ranks, threads, job, folder)
 
 
