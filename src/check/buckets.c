@@ -208,6 +208,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .states = plan->states};
     way.sharded = way.shared && plan->zero > 0;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
+    way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);
     return way;
 }
@@ -282,7 +283,7 @@ static ech_status advance(audit *a, int s, bucket_state *b)
 static ech_status use_bucket(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    if (!ech_step_has_bucket(step)) return ECH_OK;
+    if (!ech_step_has_bucket(step) || ech_step_brings_weights(step)) return ECH_OK;
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];

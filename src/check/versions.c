@@ -27,8 +27,9 @@ typedef struct shelf {
         int version, buckets, gather;
     } * slot;
     ech_known known;
-    int *read;    /* [chunks * micro_batches]: version that its forward read, or NOTHING */
-    int *touched; /* [buckets]: the last step that accesses its weights, + 1 */
+    int *read;     /* [chunks * micro_batches]: version that its forward read, or NOTHING */
+    int *touched;  /* [buckets]: the last step that accesses its weights, + 1 */
+    int *instance; /* [values of the list]: the version of those that are weights */
 } shelf;
 
 static int slot_of(const shelf *v, int version)
@@ -107,6 +108,20 @@ static bool has_accesses(const shelf *v)
     return v->plan->persistent.n && v->list->access.n;
 }
 
+/* An instance of weights has the version that was gathered. */
+static ech_status check_instance(shelf *v, int s, const ech_access *access)
+{
+    int bucket = ech_plan_value(v->plan, v->list, access->value)->index;
+    int *instance = &v->instance[access->value - (int)v->plan->persistent.n];
+    int version = v->list->step.at[s].version;
+    if (access->write) *instance = version;
+    v->touched[bucket] = s + 1;
+    if (*instance == version) return ECH_OK;
+    return ech_list_reject(v->plan, v->list, s,
+                           "accesses weights of bucket %d that are not of version %d", bucket,
+                           version);
+}
+
 /* A step accesses its version of weights, STASH also the next; only UPDATE, STASH and GATHER_WEIGHTS write, and only
  * their bucket's. */
 static ech_status check_accesses(shelf *v, int s)
@@ -117,10 +132,14 @@ static ech_status check_accesses(shelf *v, int s)
                   ech_step_params(step) == ECH_PARAMS_GATHER;
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &v->list->access.at[step->first_access + i];
-        if (access->value >= (int)v->plan->persistent.n) continue;
-        const ech_value *value = &v->plan->persistent.at[access->value];
+        const ech_value *value = ech_plan_value(v->plan, v->list, access->value);
+        int instance = access->value - (int)v->plan->persistent.n;
         if (value->kind != ECH_MEMORY_PARAMETERS) continue;
         int version = step->version + (copies && access->write);
+        if (instance >= 0) {
+            ECH_TRY(check_instance(v, s, access));
+            continue;
+        }
         if (access->write && !writes)
             return ech_list_reject(v->plan, v->list, s, "writes weights of bucket %d",
                                    value->index);
@@ -194,7 +213,8 @@ static ech_status update(shelf *v, int s)
         return ech_list_reject(v->plan, v->list, s, "makes version %d; the next is %d",
                                step->version, wanted);
     ECH_TRY(check_gathered(v, s, step->index, step->version));
-    bool whole = !v->plan->bucket.at[step->index].sharded;
+    const ech_bucket *bucket = &v->plan->bucket.at[step->index];
+    bool whole = !bucket->sharded || bucket->gathered;
     set_place(v, step->index, step->version, whole ? step->version : NOTHING);
     v->newest[step->index] = step->version;
     return expect_access(v, s, step->index);
@@ -206,6 +226,7 @@ static ech_status gather(shelf *v, int s)
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
                                step->version, v->newest[step->index]);
+    if (ech_step_brings_weights(step)) return expect_access(v, s, step->index);
     set_place(v, step->index, step->version, step->version);
     place_of(v, step->index, step->version)->gather = s;
     v->slot[slot_of(v, step->version)].gather = s;
@@ -246,7 +267,9 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
                .newest = ech_calloc(buckets, sizeof *v.newest),
                .slot = ech_calloc(versions, sizeof *v.slot),
                .read = ech_calloc(reads, sizeof *v.read),
-               .touched = ech_calloc(buckets + 1, sizeof *v.touched)};
+               .touched = ech_calloc(buckets + 1, sizeof *v.touched),
+               .instance = ech_calloc(list->value.n + 1, sizeof *v.instance)};
+    for (size_t i = 0; i < list->value.n; i++) v.instance[i] = NOTHING;
     for (size_t i = 0; i < reads; i++) v.read[i] = NOTHING;
     for (size_t i = 0; i < versions; i++) v.slot[i] = (struct slot){NOTHING, 0, -1};
     for (size_t i = 0; i < buckets * versions; i++) v.place[i] = (struct place){NOTHING, -1};
@@ -259,5 +282,6 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list)
     free(v.slot);
     free(v.read);
     free(v.touched);
+    free(v.instance);
     return status;
 }

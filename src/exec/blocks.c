@@ -99,8 +99,8 @@ typedef struct frame {
     const ech_block *block;
     ech_phase phase;
     ech_instance instance;
-    int call;          /* index in the program */
-    int slot, planned; /* of the weights that the step sees: where they are, and ech_plan_slot */
+    int call;  /* index in the program */
+    int moved; /* slots from where the plan has the step's weights to where they are */
     ech_rows rows;
     void *scratch;
     size_t scratch_bytes;
@@ -185,9 +185,11 @@ static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 static void take_param(const frame *f, const ech_operand *o, ech_call *call)
 {
     const ech_plan *plan = f->exec->plan;
-    const ech_bucket *bucket = &plan->bucket.at[plan->param[o->value].bucket];
-    ech_ledger_expect(f->exec, f->step, bucket->weights + f->planned);
-    ech_exec_set_param(f->exec, o->value, f->slot, &call->param[o->index]);
+    int bucket = plan->param[o->value].bucket;
+    int value = ech_list_weights(plan, f->exec->list, f->step, bucket);
+    ech_ledger_expect(f->exec, f->step, value);
+    ech_exec_set_weights(f->exec, o->value, ech_exec_touch(f->exec, value + f->moved),
+                         &call->param[o->index]);
 }
 
 static void take_value(const frame *f, const ech_operand *o, ech_call *call)
@@ -265,8 +267,8 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .block = exec->plan->model->block.at[step->block],
                .phase = step->phase,
                .instance = ech_step_instance(step),
-               .slot = ech_exec_weight_slot(exec, step->version),
-               .planned = ech_plan_slot(exec->plan, step->version),
+               .moved = ech_exec_weight_slot(exec, step->version) -
+                        ech_plan_slot(exec->plan, step->version),
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call *call = &exec->call;
     prepare_step(&f, call);

@@ -151,16 +151,25 @@ ECH_HANDLE_BY(COLLECTIVE, collect)
 
 /* ---- gradients and weights ---- */
 
-/* What the step sums, or gathers. Slots of weights go round from list to list. */
+/* The weights that this rank keeps of the step's bucket and version. Slots go round from list to list. */
+static void *kept_weights(const ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version));
+    int slot = ech_exec_weight_slot(exec, step->version);
+    return ech_exec_look(exec, plan->bucket.at[step->index].weights + slot);
+}
+
+/* What the step sums, or gathers. */
 static void *summed(const ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     if (ech_step_reduction_part(step) != ECH_REDUCTION_GATHER)
         return ech_exec_address(exec, step,
                                 ech_list_gradients(plan, exec->list, step->index, step));
-    ech_ledger_expect(exec, step, ech_plan_weights(plan, step->index, step->version));
-    int slot = ech_exec_weight_slot(exec, step->version);
-    return ech_exec_look(exec, plan->bucket.at[step->index].weights + slot);
+    if (ech_step_brings_weights(step))
+        return ech_exec_address(exec, step, ech_list_weights(plan, exec->list, step, step->index));
+    return kept_weights(exec, step);
 }
 
 static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
@@ -174,6 +183,7 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
         summed(exec, step), gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
     char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
+    if (ech_step_brings_weights(step)) own = kept_weights(exec, step);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
         own = ech_exec_address(exec, step, bucket->value);

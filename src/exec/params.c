@@ -30,20 +30,34 @@ int ech_exec_weight_slot(const ech_exec *exec, int version)
     return (int)(((exec->version + version) % slots + slots) % slots);
 }
 
-void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out)
+void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out)
 {
     const ech_plan_param *p = &exec->plan->param[param];
-    ECH_ASSERT(p->bucket >= 0);
-    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
-    char *weights = ech_exec_look(exec, bucket->weights + slot);
-    *out = exec->param_view[param];
-    out->data = weights + (size_t)p->bucket_offset * ech_dtype_bytes(bucket->weight_dtype);
+    ech_dtype dtype = exec->plan->bucket.at[p->bucket].weight_dtype;
+    set_view(exec, param, dtype, weights + (size_t)p->bucket_offset * ech_dtype_bytes(dtype), out);
+}
+
+/* This rank's part of a parameter; `memory` begins with element `from` of its bucket. */
+static ech_tensor own_part(const ech_exec *exec, int param, ech_dtype dtype, char *memory,
+                           int64_t from)
+{
+    const ech_plan_param *p = &exec->plan->param[param];
+    int64_t first, n = ech_plan_own(exec->plan, param, &first);
+    int64_t at = n ? p->bucket_offset + first - from : 0;
+    char *data = memory + (size_t)at * ech_dtype_bytes(dtype);
+    ech_tensor all;
+    set_view(exec, param, dtype, NULL, &all);
+    return ech_exec_part(&all, first, n, data);
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
 {
     ech_tensor view;
-    ech_exec_set_param(exec, param, ech_exec_weight_slot(exec, version), &view);
+    ECH_ASSERT(exec->plan->param[param].bucket >= 0);
+    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
+    char *weights = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, version));
+    if (bucket->gathered) return own_part(exec, param, bucket->weight_dtype, weights, bucket->own);
+    ech_exec_set_weights(exec, param, weights, &view);
     return view;
 }
 
@@ -76,25 +90,20 @@ ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
 
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param)
 {
-    const ech_plan_param *p = &exec->plan->param[param];
-    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
-    int64_t first, n = ech_plan_own(exec->plan, param, &first);
+    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
     ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN);
     if (!bucket->sharded) return ech_exec_gradient(exec, param);
-    int64_t at = n ? p->bucket_offset + first - (bucket->each ? bucket->own : 0) : 0;
-    char *data = ech_exec_look(exec, bucket->value);
-    data += (size_t)at * ech_dtype_bytes(bucket->dtype);
-    ech_tensor all;
-    set_view(exec, param, bucket->dtype, NULL, &all);
-    return ech_exec_part(&all, first, n, data);
+    return own_part(exec, param, bucket->dtype, ech_exec_look(exec, bucket->value),
+                    bucket->each ? bucket->own : 0);
 }
 
 ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version)
 {
     ech_tensor weights = ech_exec_param_at(exec, param, version);
     int64_t first, n = ech_plan_own(exec->plan, param, &first);
-    bool sharded = exec->plan->bucket.at[exec->plan->param[param].bucket].sharded;
-    return sharded ? ech_exec_elements(&weights, first, n) : weights;
+    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
+    bool cut = bucket->sharded && !bucket->gathered;
+    return cut ? ech_exec_elements(&weights, first, n) : weights;
 }
 
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of)
@@ -104,22 +113,22 @@ void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *o
     if (bytes) exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, end, 0, bytes);
 }
 
+static void clear_value(ech_exec *exec, int persistent)
+{
+    const ech_value *value = &exec->plan->persistent.at[persistent];
+    exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, value), 0,
+                       (size_t)value->bytes);
+}
+
 void ech_params_create(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
-    for (int i = 0; i < (int)plan->model->param.n; i++) {
-        const ech_plan_param *p = &plan->param[i];
-        for (int v = 0; v < plan->versions && p->bucket >= 0; v++) {
-            ech_tensor weights = ech_exec_param_at(exec, i, v);
-            ech_exec_clear_padding(exec, i, &weights);
-        }
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        for (int v = 0; v < plan->versions; v++) clear_value(exec, bucket->weights + v);
+        for (int s = 0; s < bucket->states && plan->state.n; s++)
+            clear_value(exec, bucket->state[s].value);
     }
-    for (size_t b = 0; b < plan->bucket.n; b++)
-        for (int s = 0; s < plan->bucket.at[b].states && plan->state.n; s++) {
-            const ech_value *states = &plan->persistent.at[plan->bucket.at[b].state[s].value];
-            exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, states), 0,
-                               (size_t)states->bytes);
-        }
 }
 
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to)
@@ -267,7 +276,21 @@ static void add_hash(ech_exec *exec, const ech_tensor *x, int64_t index, const e
     exec->plan->kernels->hash(exec->context, &flat, index << PLACES, sum);
 }
 
-/* Of what all members of the step's group hold alike: those who differ in one bit differ in the hash. */
+/* Whether all members of the step's group hold a parameter's weights, or its master, alike. Of what is shared out those
+ * do who have the same shard. */
+static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int master)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+    const ech_shape *shape = master < 0 ? NULL : &plan->state.at[p->first_state + master].is.shape;
+    ech_mesh both = ech_layout_group_axes(step->group) & ech_layout_group_axes(bucket->group);
+    if (both && (master < 0 ? bucket->gathered : bucket->sharded)) return false;
+    return ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, param,
+                               master < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE, shape);
+}
+
+/* Of what is alike: those who differ in one bit differ in the hash. */
 ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
@@ -278,16 +301,12 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         int master = plan->param[i].master;
         if (plan->param[i].bucket < 0) continue;
-        if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
-                                ECH_HELD_WEIGHTS, NULL)) {
+        if (is_alike(exec, step, i, -1)) {
             ech_tensor param = ech_exec_param(exec, i);
             ech_ledger_expect(exec, step, ech_plan_weights(plan, plan->param[i].bucket, 0));
             add_hash(exec, &param, 2 * i, &sum);
         }
-        if (master < 0 || plan->bucket.at[plan->param[i].bucket].sharded) continue;
-        const ech_shape *shape = &plan->state.at[plan->param[i].first_state + master].is.shape;
-        if (ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, i,
-                                ECH_HELD_STATE, shape)) {
+        if (master >= 0 && is_alike(exec, step, i, master)) {
             ech_tensor state = ech_exec_state(exec, i, master);
             add_hash(exec, &state, 2 * i + 1, &sum);
         }

@@ -41,17 +41,23 @@ static saved weights_at(const ech_exec *exec, int param, const char *name, int v
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[param];
+    int64_t first = 0, before = p->bucket_offset, n = p->elements;
     saved of = {.name = name,
                 .shape = plan->model->param.at[param].shape,
                 .dtype = ech_plan_param_dtype(plan, param),
                 .value = -1,
                 .snapshot = version ? p->previous : p->snapshot};
     if (p->bucket >= 0) {
-        of.value = plan->bucket.at[p->bucket].weights + ech_exec_weight_slot(exec, version);
-        of.at = (size_t)p->bucket_offset * ech_dtype_bytes(of.dtype);
-        of.bytes = (size_t)ech_plan_param_bytes(plan, param);
+        const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+        if (bucket->gathered) {
+            n = ech_plan_own(plan, param, &first);
+            before = n ? before + first - bucket->own : 0;
+        }
+        of.value = bucket->weights + ech_exec_weight_slot(exec, version);
+        of.at = (size_t)before * ech_dtype_bytes(of.dtype);
+        of.bytes = (size_t)n * ech_dtype_bytes(of.dtype);
     }
-    of.held = ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_WEIGHTS, NULL);
+    of.held = ech_plan_held(plan, plan->rank, param, ECH_HELD_WEIGHTS, -1);
     return of;
 }
 
@@ -223,11 +229,12 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* Weights whose masters this rank has a shard of are rounded as they are read. name: of their masters. */
+/* Whole weights whose masters this rank has a shard of are rounded as they are read. name: of their masters. */
 static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
 {
     const ech_plan_param *p = &exec->plan->param[param];
-    if (p->master < 0 || !exec->plan->bucket.at[p->bucket].sharded) return;
+    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    if (p->master < 0 || !bucket->sharded || bucket->gathered) return;
     saved weights = weights_at(exec, param, name, 0);
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
 }

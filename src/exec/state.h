@@ -238,13 +238,13 @@ void ech_views_create(ech_exec *exec);
 void ech_window_create(ech_exec *exec);
 /* The slot of a version of the weights; `version`: as in ech_exec_param_at. */
 int ech_exec_weight_slot(const ech_exec *exec, int version);
-/* ech_exec_param_at of a slot, and a gradient in its bucket's memory `gradients`, each written into *out. That is faster:
- * a tensor that is returned and copied at once waits for its own stores. */
-void ech_exec_set_param(const ech_exec *exec, int param, int slot, ech_tensor *out);
+/* A parameter in memory with all of its bucket's `weights`, and its gradient in that with all of `gradients`, each
+ * written into *out. That is faster: a tensor that is returned and copied at once waits for its own stores. */
+void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
 /* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
-/* The same behind all weights and element-wise states, where it stays: nothing writes there. */
+/* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes there. */
 void ech_params_create(ech_exec *exec);
 /* Makes the weights of a version the rounding of the master; without a master they stay as they are. */
 void ech_exec_round_weights(ech_exec *exec, int param, int version);

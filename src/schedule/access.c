@@ -57,32 +57,48 @@ void ech_access_states(ech_accessor *a, int index, bool write)
     }
 }
 
-static ech_read_list *find_reads(const ech_accessor *a, const ech_block *block)
+/* Of a bucket that is gathered, the instance that the step's block has of it. */
+static int weights_of(const ech_accessor *a, int bucket)
 {
-    ech_read_list *reads = ech_calloc(1, sizeof *reads);
-    for (int c = 0; c < (int)block->program[a->step->phase].n; c++) {
-        const ech_block_call *call = &block->program[a->step->phase].at[c];
-        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, a->list->purpose, o));)
-            if (o->port == ECH_PORT_PARAM)
-                ECH_PUSH(reads->all, (ech_read){c, a->plan->param[o->value].bucket});
-    }
-    return reads;
+    const ech_instances *of = &a->gathered[bucket];
+    if (!a->plan->bucket.at[bucket].gathered)
+        return ech_plan_weights(a->plan, bucket, a->step->version);
+    for (size_t i = 0; i < of->all.n; i++)
+        if (of->all.at[i].block == a->step->block) return of->all.at[i].value;
+    ECH_ASSERT(false);
+    return -1;
 }
 
 void ech_access_reads(ech_accessor *a)
 {
-    const ech_step *step = a->step;
-    int reader = (int)(step - a->list->step.at) + 1;
-    ech_read_list **known = &a->reads[step->phase][step->block];
-    if (!*known) *known = find_reads(a, a->plan->model->block.at[step->block]);
-    for (size_t i = 0; i < (*known)->all.n; i++) {
-        ech_read read = (*known)->all.at[i];
-        if (read.call < step->first_call || read.call >= step->first_call + step->calls) continue;
-        if (a->reader[read.bucket] == reader) continue;
-        a->reader[read.bucket] = reader;
-        a->tick = step->tick + read.call - step->first_call;
-        ech_access_weights(a, read.bucket, step->version, false);
+    const ech_read_list *reads = ech_weight_reads_of(&a->reads, a->step);
+    for (size_t i = 0; i < reads->all.n; i++) {
+        ech_read read = reads->all.at[i];
+        int value = weights_of(a, read.bucket);
+        a->tick = a->step->tick + read.first - a->step->first_call;
+        ech_access_value(a, value, false);
+        if (read.last == read.first || !a->plan->bucket.at[read.bucket].gathered) continue;
+        a->tick = a->step->tick + read.last - a->step->first_call; /* so long it lives */
+        ech_access_value(a, value, false);
     }
+}
+
+void ech_access_new_weights(ech_accessor *a, int index)
+{
+    const ech_bucket *bucket = &a->plan->bucket.at[index];
+    ech_instances *of = &a->gathered[index];
+    size_t i = 0;
+    int value = ech_access_new(
+        a, (ech_value){.kind = ECH_MEMORY_PARAMETERS,
+                       .block = a->step->block,
+                       .local = -1,
+                       .micro = -1,
+                       .index = index,
+                       .bytes = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype)});
+    while (i < of->all.n && of->all.at[i].block != a->step->block) i++;
+    if (i == of->all.n) ECH_PUSH(of->all, (ech_of_block){.block = a->step->block});
+    of->all.at[i].value = value;
+    ech_access_value(a, value, true);
 }
 
 static int *slot_of(const ech_accessor *a, int block, int local, int micro)
@@ -311,12 +327,11 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
 {
     make_slots(plan, list);
     ech_accessor a = {
-        .plan = plan, .list = list, .reader = ech_calloc(plan->bucket.n + 1, sizeof *a.reader)};
+        .plan = plan, .list = list, .gathered = ech_calloc(plan->bucket.n + 1, sizeof *a.gathered)};
+    ech_weight_reads_begin(&a.reads, plan, list->purpose);
     size_t blocks = plan->model->block.n;
-    for (int phase = 0; phase < ECH_PHASES; phase++) {
+    for (int phase = 0; phase < ECH_PHASES; phase++)
         a.scratch[phase] = ech_calloc(blocks, sizeof *a.scratch[phase]);
-        a.reads[phase] = ech_calloc(blocks, sizeof *a.reads[phase]);
-    }
     int tick = 0;
     for (size_t s = 0; s < list->step.n; s++) {
         ech_step *step = &list->step.at[s];
@@ -329,14 +344,11 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
         tick += ech_step_ticks(step);
     }
     for (int phase = 0; phase < ECH_PHASES; phase++) {
-        for (size_t b = 0; b < blocks; b++) {
-            free(a.scratch[phase][b]);
-            if (a.reads[phase][b]) free(a.reads[phase][b]->all.at);
-            free(a.reads[phase][b]);
-        }
+        for (size_t b = 0; b < blocks; b++) free(a.scratch[phase][b]);
         free(a.scratch[phase]);
-        free(a.reads[phase]);
     }
-    free(a.reader);
+    for (size_t b = 0; b < plan->bucket.n; b++) free(a.gathered[b].all.at);
+    free(a.gathered);
+    ech_weight_reads_end(&a.reads);
     list->ticks = tick;
 }

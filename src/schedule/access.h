@@ -5,15 +5,15 @@
 #ifndef ECH_SCHEDULE_ACCESS_H
 #define ECH_SCHEDULE_ACCESS_H
 
-#include "schedule/schedule.h"
+#include "schedule/weight_reads.h"
 
-/* A call of a block's program reads weights of a bucket. */
-typedef struct ech_read {
-    int call, bucket;
-} ech_read;
-typedef struct ech_read_list {
-    ECH_LIST(ech_read) all;
-} ech_read_list;
+/* What is gathered of a bucket: of each block that uses it the instance of now. */
+typedef struct ech_of_block {
+    int block, value;
+} ech_of_block;
+typedef struct ech_instances {
+    ECH_LIST(ech_of_block) all;
+} ech_instances;
 
 /* The list and the step whose accesses are being found. */
 typedef struct ech_accessor {
@@ -24,9 +24,8 @@ typedef struct ech_accessor {
     /* Cache: scratch bytes + 1 of each call, by phase and block; 0: not asked yet. All micro-batches need as much,
      * and libraries are slow to say how much. */
     size_t **scratch[ECH_PHASES];
-    /* Cache: by phase and block, whose weights each call reads; NULL: not asked yet. */
-    ech_read_list **reads[ECH_PHASES];
-    int *reader; /* [buckets] the last step that reads its weights, + 1 */
+    ech_weight_reads reads;
+    ech_instances *gathered; /* [buckets] */
 } ech_accessor;
 
 /* Adds a value to the list; returns its number (ech_value). */
@@ -39,7 +38,10 @@ int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* Records that the step touches a version of a bucket's weights. */
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
-/* Records that the step reads its version of the weights of its calls, each bucket's once. */
+/* Adds an instance of a bucket's weights, for the step's block, to the list; and that the step writes it. */
+void ech_access_new_weights(ech_accessor *a, int bucket);
+/* Records that the step reads its version of the weights of its calls, or the block's instance of them: each bucket's
+ * once, or where it lives no longer than it is read at the first and the last such call. */
 void ech_access_reads(ech_accessor *a);
 /* Records that the step touches the optimizer's states of a bucket. */
 void ech_access_states(ech_accessor *a, int bucket, bool write);

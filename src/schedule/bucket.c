@@ -129,6 +129,7 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     bucket->sharded = plan->zero > 0 && m.size > 1;
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
     bucket->each = bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED;
+    bucket->gathered = bucket->each && plan->zero > 2;
     int64_t more = m.size * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;
@@ -190,15 +191,16 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     const ech_state *is = state < 0 ? NULL : &plan->state.at[p->first_state + state].is;
     const ech_shape *shape = is ? &is->shape : &plan->model->param.at[param].shape;
     ech_held held = ech_layout_held(plan->layout, plan->model, rank, param, kind, shape);
-    bool sharded = p->bucket >= 0 && plan->bucket.at[p->bucket].sharded;
-    if (kind == ECH_HELD_WEIGHTS || !sharded) return held;
+    const ech_bucket *bucket = p->bucket < 0 ? NULL : &plan->bucket.at[p->bucket];
+    bool weights = kind == ECH_HELD_WEIGHTS;
+    if (!bucket || !(weights ? bucket->gathered : bucket->sharded)) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
     bool all = is && is->lacks & 1; /* who has the parameter's first element writes it */
     from = first;
     if (is) n = ech_plan_state_part(plan, rank, param, state, &from);
     held.boxes = ech_shape_interval_boxes(
         shape, plan->layout->sharding, plan->layout->coordinates[rank].tensor, from, n, held.box);
-    held.writes = is && held.counts && held.boxes > 0 && !(all && first > 0);
+    held.writes = (is || weights) && held.counts && held.boxes > 0 && !(all && first > 0);
     return held;
 }
 

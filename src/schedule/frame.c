@@ -180,18 +180,10 @@ static void await_weights(framing *f, const ech_step *step)
 
 static void copy_step(framing *f, size_t s)
 {
-    const ech_step *from = &f->from[s];
-    int here = ech_list_add(f->list, from->kind);
-    ech_step *step = &f->list->step.at[here];
-    int first_after = step->first_after;
-    *step = *from;
-    step->first_after = first_after;
-    step->afters = 0;
-    for (int i = 0; i < from->afters; i++)
-        ech_list_add_after(f->list, f->now[f->from_after[from->first_after + i]]);
+    int here = ech_list_copy_step(f->list, &f->from[s], f->from_after, f->now);
     /* So instances under way are those being written, and of those being scattered the last step's. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
-    await_weights(f, from);
+    await_weights(f, &f->from[s]);
     f->now[s] = here;
 }
 
@@ -227,6 +219,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
     ech_bucket_way way = {.shared = is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
                           .each = bucket->each,
+                          .gathered = bucket->gathered,
                           .stashes = plan->versions > 1,
                           .states = plan->states,
                           .rounds = bucket->rounds};

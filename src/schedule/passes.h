@@ -7,12 +7,24 @@
 
 #include "schedule/schedule.h"
 
-/* Appends a step of that kind, in the kind's lane; returns its index. */
+/* A step of that kind, in the kind's lane; and the same appended to a list: returns its index. */
+ech_step ech_step_make(ech_step_kind kind);
 int ech_list_add(ech_list *list, ech_step_kind kind);
 /* Frees what the list has; it is empty then. */
 void ech_list_free(ech_list *list);
 /* Makes the list's last step also wait for `step`. */
 void ech_list_add_after(ech_list *list, int step);
+/* Appends a step of another list, with its waits: `after` is that list's, now[s] where its step s is here. */
+int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, const int *now);
+/* A step that comes right behind step `after`, for which it waits (-1: before all, for none), and for which step `before`
+ * waits (-1: none does). Both are of the list as it is before. */
+typedef struct ech_insertion {
+    ech_step step;
+    int after, before;
+} ech_insertion;
+typedef ECH_LIST(ech_insertion) ech_insertion_list;
+/* Puts steps into a list that has no accesses yet, in their order, which ascends by `after`. */
+void ech_list_insert(ech_list *list, const ech_insertion_list *in);
 
 /* Sets plan->segment. `order`: of training, with sequence chunks; may be empty. */
 void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order);

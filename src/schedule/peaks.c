@@ -106,6 +106,9 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         int64_t of_weights = bucket->padding * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+        if (bucket->gathered)
+            of_weights = (bucket->shard - ech_plan_own_all(plan, bucket)) *
+                         (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         padding[ECH_MEMORY_PARAMETERS] += plan->versions * of_weights;
         if (!trains) continue;
         int64_t of_states = bucket->padding;

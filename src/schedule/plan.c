@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "schedule/calendar.h"
-#include "schedule/passes.h"
+#include "schedule/resident.h"
 
 enum {
     HOST_ALIGNMENT = 64,  /* bytes: a cache line */
@@ -44,7 +44,8 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
 static void plan_bucket(ech_plan *plan, int index, bool forward_only)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
-    int64_t bytes = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    int64_t bytes = (bucket->gathered ? bucket->shard : bucket->elements) *
+                    (int64_t)ech_dtype_bytes(bucket->weight_dtype);
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
         ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
@@ -140,6 +141,7 @@ static void plan_training(ech_plan *plan, const ordered *train)
     for (size_t b = 0; b < plan->bucket.n; b++)
         if (plan->bucket.at[b].each) list->instances = list->turns * list->numbering.micro_batches;
     ech_pass_lower(plan, list, &train->order, train->version);
+    ech_pass_resident(plan, list);
     ech_pass_frame_training(plan, list);
 }
 
@@ -152,6 +154,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
     ech_pass_lower(plan, list, &order, NULL);
+    ech_pass_resident(plan, list);
     ech_pass_frame_validation(plan, list);
     free(order.at);
 }
@@ -220,7 +223,7 @@ static void plan_init(ech_plan *plan, ech_list *list)
     int init = ech_list_add(list, ECH_STEP_INIT);
     for (int i = 0; i < (int)plan->bucket.n * plan->versions; i++) {
         const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
-        if (!bucket->sharded) continue;
+        if (!bucket->sharded || bucket->gathered) continue;
         int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
         list->step.at[gather].index = i / plan->versions;
         list->step.at[gather].version = i % plan->versions;
@@ -300,7 +303,9 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
-    plan->zero = request->forward_only ? 0 : (int)request->config->parallel.zero;
+    plan->zero = (int)request->config->parallel.zero;
+    if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
+    plan->keeps = request->config->parallel.zero_keep == 1;
     plan->states = request->forward_only ? ECH_SPACE_DEVICE : space_of_states(request->config);
     plan->prefetch = (int)request->config->memory.prefetch;
     ordered train = {0};
@@ -329,50 +334,6 @@ void ech_plan_destroy(ech_plan *plan)
     free(plan->bucket_param.at);
     free(plan->segment);
     free(plan);
-}
-
-const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value)
-{
-    size_t persistent = plan->persistent.n, v = (size_t)value;
-    return v < persistent ? &plan->persistent.at[v] : &list->value.at[v - persistent];
-}
-
-int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance)
-{
-    int own = value - (int)plan->persistent.n;
-    if (own < 0 || instance == ECH_INSTANCE_FORWARD) return value;
-    return list->value.at[own].returned ? list->value.at[own].returned : value;
-}
-
-int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_block *block, int local,
-                      int micro, ech_instance instance)
-{
-    if (block->value.at[local].cached) micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
-    int slot = (list->first_local[block->index] + local) * list->micro_batches + micro;
-    return ech_list_instance(plan, list, list->value_of[slot], instance);
-}
-
-int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket, const ech_step *step)
-{
-    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
-    return list->gradients[(size_t)instance * plan->bucket.n + (size_t)bucket];
-}
-
-bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
-                           int call, int param)
-{
-    int instance =
-        ech_list_gradient_instance(plan, list, plan->param[param].bucket, step->turn, step->micro);
-    const ech_writer *first =
-        &list->first_writer[(size_t)instance * plan->model->param.n + (size_t)param];
-    return &list->step.at[first->step] == step && first->call == call;
-}
-
-int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
-{
-    ech_micro at = ech_micro_at(list->numbering, micro);
-    return list->batch[slot] +
-           (ech_slot_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
 }
 
 int ech_plan_ways(const ech_plan *plan)
@@ -409,11 +370,20 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
     return b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
+/* How many of a parameter's weights this rank keeps. */
+static int64_t weights_of(const ech_plan *plan, int param)
+{
+    const ech_plan_param *p = &plan->param[param];
+    int64_t first;
+    bool gathered = p->bucket >= 0 && plan->bucket.at[p->bucket].gathered;
+    return gathered ? ech_plan_own(plan, param, &first) : p->elements;
+}
+
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES])
 {
     for (int d = 0; d < ECH_DTYPES; d++) numbers[d] = 0;
     for (int i = 0; i < (int)plan->model->param.n && kind == ECH_MEMORY_PARAMETERS; i++)
-        numbers[ech_plan_param_dtype(plan, i)] += plan->versions * plan->param[i].elements;
+        numbers[ech_plan_param_dtype(plan, i)] += plan->versions * weights_of(plan, i);
     for (size_t s = 0; s < plan->state.n && kind == ECH_MEMORY_OPTIMIZER; s++) {
         const ech_plan_state *state = &plan->state.at[s];
         numbers[ech_plan_state_dtype(plan, &state->is)] += state->elements;

@@ -4,7 +4,7 @@
  * plain data that can be printed, checked, simulated and drawn without running anything.
  *
  *     generator (order of F, B, W)  ->  version (of the weights that each reads)
- *         ->  lower (to steps per block, with sends and receives)  ->  bucket (gradients)
+ *         ->  lower (to steps per block, with sends and receives)  ->  resident (weights that are gathered)
  *         ->  frame (adds load, reduce, update)  ->  access (which values each step touches)  ->  lifetime
  *         ->  inherit (successors: values at the offset of one that they replace)  ->  place (offsets)
  *         ->  peaks (of memory)  ->  check (check/check.h)
@@ -32,100 +32,9 @@
 #include "schedule/numbering.h"
 #include "schedule/order/order.h"
 #include "schedule/steps.h"
+#include "schedule/values.h"
 
-/* ---- values ---- */
-
-typedef enum ech_memory_kind {
-#define X(name, ...) ECH_MEMORY_##name,
-#include "schedule/memory.def"
-#undef X
-    ECH_MEMORY_KINDS
-} ech_memory_kind;
-
-/* Where values of a kind are. */
-static inline ech_space ech_memory_space(ech_memory_kind kind)
-{
-    static const ech_space spaces[] = {
-#define X(name, text, space, ...) ECH_SPACE_##space,
-#include "schedule/memory.def"
-#undef X
-    };
-    return spaces[kind];
-}
-
-typedef enum ech_list_kind {
-#define X(name, text, meaning) ECH_LIST_##name,
-#include "schedule/lists.def"
-#undef X
-    ECH_LIST_KINDS
-} ech_list_kind;
-
-/* Groups that ECH_LIST_CHECK compares, and numbers of a hash. */
-enum { ECH_HASHES = 4, ECH_HASH_SCALARS = 8 };
-/* A turn's scalars, on the device. All are of 8 bytes. */
-typedef struct ech_scalar_row {
-#define X(name, field, type, dimensions, meaning) type field dimensions;
-#include "schedule/scalars.def"
-#undef X
-    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own) */
-    double squares[];
-} ech_scalar_row;
-
-/* Where a scalar lies in its row, in units of 8 bytes. */
-typedef enum ech_scalar {
-#define X(name, field, ...) ECH_SCALAR_##name = offsetof(ech_scalar_row, field) / sizeof(double),
-#include "schedule/scalars.def"
-#undef X
-    ECH_SCALARS = offsetof(ech_scalar_row, squares) / sizeof(double)
-} ech_scalar;
-
-enum { ECH_WINDOW_BYTES = 1 << 20 };
-
-const char *ech_memory_name(ech_memory_kind kind);
-/* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
-bool ech_memory_is_working(ech_memory_kind kind);
-const char *ech_list_name(ech_list_kind kind);
-/* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
-const char *ech_scalar_name(int scalar);
-
-/* A call of a step touches a value. */
-typedef struct ech_access {
-    int value, tick;
-    bool write; /* overwrites it or adds to it; false: reads only */
-} ech_access;
-
-/* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number, wherever a field or argument is a value: below
- * plan.persistent.n it is that entry of plan.persistent, which always lives; from there on
- * list.value.at[number - plan.persistent.n]. */
-typedef struct ech_value {
-    ech_memory_kind kind;
-    int block, local,
-        micro; /* value `local` of `block` for sequence chunk `micro`; -1: no block's */
-    /* The bucket of parameters (weights), gradients, element-wise states and statistics; the parameter of other states and
-     * of snapshots; -1: neither. */
-    int index;
-    int64_t bytes;
-    int64_t offset; /* bytes from the beginning of its space's arena */
-    /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
-     * that step may run. */
-    int born, dies;
-    /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1: none. The call of
-     * that tick still reads each element of this value before it overwrites it with the successor's. */
-    int successor;
-    int copy; /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
-    int returned; /* the value as which it comes back for the backward; 0: it does not */
-} ech_value;
-
-/* The last tick in which it is read: with a successor, the tick after `dies`. */
-static inline int ech_value_last(const ech_value *value)
-{
-    return value->dies + (value->successor >= 0);
-}
-
-/* One call of a step. */
-typedef struct ech_writer {
-    int step, call; /* call: index in the block's program */
-} ech_writer;
+/* ---- lists ---- */
 
 typedef struct ech_list {
     ech_list_kind kind;
@@ -249,13 +158,15 @@ typedef struct ech_bucket {
     /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
      * this rank's shard. Otherwise an instance is of a turn, and is what is summed. */
     bool each;
+    /* This rank keeps the weights of its own shard, too: steps of blocks read instances that are gathered for them. */
+    bool gathered;
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group; /* over which it is reduced */
     int value;              /* in the train list: its gradients, or (`each`) this rank's shard */
-    int weights;            /* persistent value of slot 0; slot i is weights + i (plan.versions) */
-    int states;             /* that are element-wise; each of its parameters has them */
+    int weights; /* persistent value of slot 0; slot i is weights + i (plan.versions). `gathered`: a shard */
+    int states; /* that are element-wise; each of its parameters has them */
     struct ech_flat_state {
         const char *name; /* ech_state.name */
         ech_dtype dtype;
@@ -329,7 +240,8 @@ typedef struct ech_plan {
     ech_types types;               /* `compute` is that of the kernels */
     int threads;                   /* of the compute lane */
     ech_reduction reduction;       /* the algorithm of REDUCE_GRADS and its halves */
-    int zero;                      /* parallel.zero; 0 in plans of forwards alone */
+    int zero;                      /* parallel.zero; in plans of forwards alone 0, or 3 */
+    bool keeps;                    /* parallel.zero_keep: what is gathered stays to its last use */
     ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
     int prefetch;                  /* memory.prefetch */
     int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
@@ -463,12 +375,16 @@ int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket);
 int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first);
 /* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states of it lie. */
 int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from);
-/* ech_layout_held with parallel.zero: of gradients and states of sharded buckets `rank` has what lies in its shard, and
- * writes that of states. A parameter that this plan's rank holds, too. state: index; of others -1. */
+/* ech_layout_held with parallel.zero: of gradients and states of sharded buckets, and of weights that are gathered, `rank`
+ * has what lies in its shard, and writes that of states and weights. A parameter that this plan's rank holds, too.
+ * state: index; of others -1. */
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state);
 /* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
  * steps access them. In later lists slots go round. */
 int ech_plan_weights(const ech_plan *plan, int bucket, int version);
+/* The value of a bucket's weights that a step of a block reads, or GATHER_WEIGHTS writes: that one, or an instance;
+ * -1: the step accesses none. */
+int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket);
 /* That value's slot. */
 static inline int ech_plan_slot(const ech_plan *plan, int version)
 {

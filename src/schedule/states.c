@@ -103,21 +103,26 @@ bool ech_plan_writes(const ech_plan *plan, int rank, int param, int state)
     return ech_plan_held(plan, rank, param, kind, state).writes;
 }
 
-/* Of a state what `rank` writes: its copy has no more. */
+/* What `rank` writes of a state, or of the weights (-1): its copy has no more. */
 static int64_t written_bytes(const ech_plan *plan, int rank, int param, int state)
 {
-    int64_t from;
     if (!ech_plan_writes(plan, rank, param, state)) return 0;
-    return ech_plan_state_part(plan, rank, param, state, &from) *
-           item_of(plan, &plan->state.at[plan->param[param].first_state + state].is);
+    const ech_plan_param *p = &plan->param[param];
+    const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+    int64_t from;
+    if (state >= 0)
+        return ech_plan_state_part(plan, rank, param, state, &from) *
+               item_of(plan, &plan->state.at[p->first_state + state].is);
+    if (!bucket->gathered) return ech_plan_param_bytes(plan, param);
+    return ech_plan_part(plan, rank, param, &from) *
+           (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 
 void ech_plan_snapshot(ech_plan *plan, int index)
 {
     ech_plan_param *p = &plan->param[index];
-    int64_t bytes = ech_plan_param_bytes(plan, index);
-    bool writes = ech_plan_writes(plan, plan->rank, index, -1);
-    if (writes && p->master < 0)
+    int64_t bytes = written_bytes(plan, plan->rank, index, -1);
+    if (bytes && p->master < 0)
         p->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
     for (int s = 0; s < p->states; s++) {
         ech_plan_state *state = &plan->state.at[p->first_state + s];
@@ -125,7 +130,7 @@ void ech_plan_snapshot(ech_plan *plan, int index)
         if (written)
             state->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, written);
     }
-    if (writes && plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
+    if (bytes && plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
         p->previous = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
 }
 
@@ -133,10 +138,8 @@ static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
 {
     const ech_plan_param *p = &plan->param[index];
     int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
-    int64_t bytes = 0;
-    if (ech_plan_writes(plan, rank, index, -1))
-        bytes +=
-            copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, ech_plan_param_bytes(plan, index));
+    int64_t bytes =
+        copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, written_bytes(plan, rank, index, -1));
     for (int s = 0; s < p->states; s++)
         bytes += ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, written_bytes(plan, rank, index, s));
     return bytes;

@@ -72,15 +72,16 @@ typedef struct ech_step {
     bool adds : 1;         /* SCATTER_GRADS adds to the shard: others of its turn have written it */
     ech_resource resource; /* of FETCH and OFFLOAD */
     /* The model chunk, sequence chunk (ech_numbering) and block of F, B, W, R, COLLECTIVE, messages and copies of what
-     * blocks keep; of LOAD, and of SCATTER_GRADS of a micro-batch alone, `micro` is the micro-batch's first. Else -1. */
+     * blocks keep; of LOAD, and of SCATTER_GRADS of a micro-batch alone, `micro` is the micro-batch's first; of
+     * GATHER_WEIGHTS for a block `block` is that. Else -1. */
     int chunk, micro, block;
     int turn; /* training step within the list */
-    /* The weight version that F, B, W, R and STASH read, or that UPDATE (with its STATISTICS) writes. 0: the newest when
-     * the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
+    /* The weight version that F, B, W, R, STASH and GATHER_WEIGHTS of a block read, or that UPDATE (with its STATISTICS)
+     * writes. 0: the newest when the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
     int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
     int64_t bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends */
-    int index; /* bucket of REDUCE_GRADS, STASH, NORM, STATISTICS, FOLD, UPDATE; first scalar of REDUCE and HASH */
+    int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
     int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
@@ -110,7 +111,7 @@ typedef enum ech_params_use {
     ECH_PARAMS_GRADIENTS, /* works on gradients, or on what is made of them */
     ECH_PARAMS_COPY,      /* STASH: copies the newest version to the slot of the next one */
     ECH_PARAMS_UPDATE,    /* makes the next version */
-    ECH_PARAMS_GATHER     /* makes it whole, where ranks have updated shards */
+    ECH_PARAMS_GATHER     /* makes a version whole, of which ranks have shards */
 } ech_params_use;
 
 ech_params_use ech_step_params(const ech_step *step);
@@ -148,6 +149,8 @@ bool ech_step_kind_is_at_output(ech_step_kind kind);
 bool ech_step_gathers(const ech_step *step);
 /* Whether the step works on one bucket, step->index. */
 bool ech_step_has_bucket(const ech_step *step);
+/* Whether it gathers an instance of a bucket's weights for the steps of step->block. */
+bool ech_step_brings_weights(const ech_step *step);
 
 /* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0 gathers; an entry of -1
  * is no value. They are borrowed from the block. Returns how many. */

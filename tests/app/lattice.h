@@ -110,7 +110,9 @@ static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring"};
-static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2"};
+static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2",
+                                            " parallel.zero=3",
+                                            " parallel.zero=3 parallel.zero_keep=true"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true"};
 

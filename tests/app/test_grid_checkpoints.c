@@ -30,7 +30,8 @@ static const char *const grids[] = {
     ("parallel.pipeline=2 parallel.tensor=2 parallel.schedule=interleaved "
      "parallel.virtual_stages=2"),
     "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.zero=2",
-    "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses",
+    "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses "
+    "parallel.zero=3",
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
 

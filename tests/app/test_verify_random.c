@@ -170,8 +170,11 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     add(&r, "precision.compute", chance(&d, 85) ? "fp32" : "fp64");
     if (chance(&d, 15)) add(&r, "model.reversible", "true");
     if (chance(&d, 30)) add(&r, "parallel.device", chance(&d, 50) ? "queued" : "walled");
-    if (chance(&d, 30)) add(&r, "parallel.zero", chance(&d, 50) ? "1" : "2");
+    int64_t zero = chance(&d, 40) ? from_to(&d, 1, 3) : 0;
+    add_number(&r, "parallel.zero", zero);
+    if (zero == 3 && chance(&d, 30)) add(&r, "parallel.zero_keep", "true");
     if (chance(&d, 30)) add(&r, "memory.offload_optimizer", "host");
+    add_number(&r, "memory.prefetch", from_to(&d, 0, 2));
     return r;
 }
 

@@ -143,6 +143,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_zero_gradients_asynchronous] = {"parallel.zero=2 " SCHEDULE "pipedream",
                                               "parallel.zero=1 " SCHEDULE "pipedream",
                                               "parallel.zero=2"},
+    [ECH_RULE_zero_keep_whole_weights] = {"parallel.zero_keep=true parallel.zero=2",
+                                          "parallel.zero=2",
+                                          "parallel.zero_keep=true parallel.zero=3"},
     [ECH_RULE_zero_gradients_uneven_replicas] =
         {"parallel.zero=2 parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",

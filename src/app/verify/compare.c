@@ -62,7 +62,10 @@ static bool is_part(const ech_verifier *v, const compared *x, int rank)
     const ech_coordinates *at = &design->layout->coordinates[rank];
     ech_held held =
         ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
-    if (design->config->parallel.zero > 0 && x->kind != ECH_HELD_WEIGHTS) return held.counts;
+    int64_t zero = design->config->parallel.zero;
+    bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
+    bool shared = x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0;
+    if (shared) return held.counts;
     return held.is_first && at->stage == x->copy->stage && at->data == 0 && at->context == 0;
 }
 

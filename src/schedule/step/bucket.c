@@ -103,10 +103,11 @@ static void touch_sum(ech_accessor *a)
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
-    if (is_of_weights(a->step))
-        ech_access_weights(a, a->step->index, a->step->version, true);
-    else
+    if (!is_of_weights(a->step))
         touch_gradients(a);
+    else
+        ech_access_weights(a, a->step->index, a->step->version, !bucket->gathered);
+    if (ech_step_brings_weights(a->step)) ech_access_new_weights(a, a->step->index);
     ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
                                                      bucket->wire, bucket->elements, members));
 }
@@ -115,6 +116,7 @@ static void print_sum(const ech_step *step, ech_text *out)
 {
     print(step, out);
     if (step->micro >= 0) ech_text_append(out, ", micro-batch %d,", step->micro);
+    if (step->block >= 0) ech_text_append(out, " for block %d", step->block);
     ech_text_append(out, " over %s", ech_layout_group_name(step->group));
 }
 

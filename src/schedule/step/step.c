@@ -25,17 +25,22 @@ const ech_step_row *ech_step_row_of(ech_step_kind kind)
     return &rows[kind];
 }
 
+ech_step ech_step_make(ech_step_kind kind)
+{
+    return (ech_step){.kind = kind,
+                      .lane = rows[kind].lane,
+                      .chunk = -1,
+                      .micro = -1,
+                      .block = -1,
+                      .peer = -1,
+                      .index = -1,
+                      .scratch = -1};
+}
+
 int ech_list_add(ech_list *list, ech_step_kind kind)
 {
-    ech_step step = {.kind = kind,
-                     .lane = rows[kind].lane,
-                     .chunk = -1,
-                     .micro = -1,
-                     .block = -1,
-                     .peer = -1,
-                     .index = -1,
-                     .first_after = (int)list->after.n,
-                     .scratch = -1};
+    ech_step step = ech_step_make(kind);
+    step.first_after = (int)list->after.n;
     ECH_PUSH(list->step, step);
     return (int)list->step.n - 1;
 }
@@ -108,6 +113,11 @@ bool ech_step_gathers(const ech_step *step)
 bool ech_step_has_bucket(const ech_step *step)
 {
     return rows[step->kind].params >= ECH_PARAMS_GRADIENTS;
+}
+
+bool ech_step_brings_weights(const ech_step *step)
+{
+    return rows[step->kind].params == ECH_PARAMS_GATHER && step->block >= 0;
 }
 
 void ech_step_print(const ech_step *step, ech_text *out)

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks weights that are gathered for the blocks that use them, by the values that steps access.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+
+typedef struct gathers {
+    const ech_plan *plan;
+    const ech_list *list;
+    int *by;    /* [values of the list]: the step that gathers it, + 1; 0: none has */
+    int *found; /* [buckets]: the last step that reads an instance of it, + 1 */
+    ech_known known;
+} gathers;
+
+static ech_status check_gather(gathers *g, int s, const ech_access *access, const ech_value *value)
+{
+    const ech_step *step = &g->list->step.at[s];
+    int *by = &g->by[access->value - (int)g->plan->persistent.n];
+    if (!access->write || *by || value->index != step->index || value->block != step->block)
+        return ech_list_reject(g->plan, g->list, s,
+                               "accesses weights that are not an instance of its own");
+    *by = s + 1;
+    return ECH_OK;
+}
+
+static ech_status check_access(gathers *g, int s, const ech_access *access)
+{
+    const ech_step *step = &g->list->step.at[s];
+    const ech_value *value = ech_plan_value(g->plan, g->list, access->value);
+    int own = access->value - (int)g->plan->persistent.n;
+    if (own < 0 || value->kind != ECH_MEMORY_PARAMETERS) return ECH_OK;
+    if (ech_step_brings_weights(step)) return check_gather(g, s, access, value);
+    if (ech_step_kind_phase(step->kind) < 0 || access->write || value->block != step->block)
+        return ech_list_reject(g->plan, g->list, s, "accesses weights that block %d has gathered",
+                               value->block);
+    if (g->by[own] - 1 > g->known.step[step->lane][ECH_LANE_GATHER])
+        return ech_list_reject(g->plan, g->list, s, "does not wait for the weights of bucket %d",
+                               value->index);
+    g->found[value->index] = s + 1;
+    return ECH_OK;
+}
+
+static ech_status read_by_model(const gathers *g, int s)
+{
+    const ech_step *step = &g->list->step.at[s];
+    int phase = ech_step_kind_phase(step->kind);
+    if (phase < 0) return ECH_OK;
+    const ech_block *block = g->plan->model->block.at[step->block];
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[phase].at[c];
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, g->list->purpose, o));) {
+            int bucket = o->port == ECH_PORT_PARAM ? g->plan->param[o->value].bucket : -1;
+            if (bucket < 0 || !g->plan->bucket.at[bucket].gathered) continue;
+            if (g->found[bucket] != s + 1)
+                return ech_list_reject(g->plan, g->list, s,
+                                       "does not access gathered weights of bucket %d", bucket);
+        }
+    }
+    return ECH_OK;
+}
+
+static ech_status check_step(gathers *g, int s)
+{
+    const ech_step *step = &g->list->step.at[s];
+    ech_known_learn(&g->known, g->list, step);
+    for (int i = 0; i < step->accesses; i++)
+        ECH_TRY(check_access(g, s, &g->list->access.at[step->first_access + i]));
+    return read_by_model(g, s);
+}
+
+/* A sweep over ticks with the blocks whose instances live. */
+static ech_status check_together(const ech_plan *plan, const ech_list *list)
+{
+    size_t blocks = plan->model->block.n, ticks = (size_t)list->ticks + 1;
+    ECH_FREED int *live = ech_calloc(blocks + 1, sizeof *live); /* instances of each */
+    ECH_FREED int *first = ech_calloc(2 * ticks + 1, sizeof *first);
+    ECH_FREED int *next = ech_calloc(2 * list->value.n + 1, sizeof *next);
+    int together = 0;
+    for (int i = 0; i < (int)list->value.n;
+         i++) { /* of a tick what has died comes before what is born */
+        const ech_value *v = &list->value.at[i];
+        if (v->kind != ECH_MEMORY_PARAMETERS) continue;
+        int *born = &first[2 * v->born + 1], *dead = &first[2 * (v->dies + 1)];
+        next[2 * i] = *born;
+        *born = 2 * i + 1;
+        next[2 * i + 1] = *dead;
+        *dead = 2 * i + 2;
+    }
+    for (size_t t = 0; t < 2 * ticks; t++)
+        for (int i = first[t]; i; i = next[i - 1]) {
+            const ech_value *v = &list->value.at[(i - 1) / 2];
+            bool born = i % 2;
+            together += born ? live[v->block]++ == 0 : -(--live[v->block] == 0);
+            if (together > 1 + plan->prefetch)
+                ECH_FAIL(ECH_EINTERNAL,
+                         "schedule check of list %s, rank %d: weights of %d blocks are gathered at "
+                         "tick %zu",
+                         ech_list_name(list->kind), plan->rank, together, t / 2);
+        }
+    return ECH_OK;
+}
+
+ech_status ech_check_resident(const ech_plan *plan, const ech_list *list)
+{
+    if (!plan->persistent.n || !list->access.n) return ECH_OK; /* an outline */
+    gathers g = {.plan = plan,
+                 .list = list,
+                 .by = ech_calloc(list->value.n + 1, sizeof *g.by),
+                 .found = ech_calloc(plan->bucket.n + 1, sizeof *g.found),
+                 .known = ech_known_begin()};
+    ech_status status = ECH_OK;
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&g, s);
+    free(g.by);
+    free(g.found);
+    return status == ECH_OK && !plan->keeps ? check_together(plan, list) : status;
+}

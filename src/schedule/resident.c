@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Uses of gathered weights, and from their stays the steps that gather.
+ */
+#include "schedule/resident.h"
+
+#include <stdlib.h>
+
+#include "schedule/weight_reads.h"
+#include "schedule/residency.h"
+
+/* A bucket that a stay of its block brings, and the first step that reads it. */
+typedef struct need {
+    int bucket, reader;
+    int next; /* of the same stay; -1: none */
+} need;
+
+typedef struct visits {
+    const ech_plan *plan;
+    const ech_list *list;
+    ech_weight_reads reads;
+    ECH_LIST(ech_use) use; /* the resource: a block's weights */
+    ECH_LIST(int) last;    /* [uses] the use's last step */
+    ech_stay_list stay;
+    int *stay_of;    /* [uses] */
+    int *first_need; /* [stays] */
+    ECH_LIST(need) need;
+} visits;
+
+static bool reads_gathered(visits *v, const ech_step *step)
+{
+    const ech_read_list *reads = ech_weight_reads_of(&v->reads, step);
+    bool some = false;
+    for (size_t i = 0; i < reads->all.n; i++)
+        some |= v->plan->bucket.at[reads->all.at[i].bucket].gathered;
+    return some;
+}
+
+static void find_uses(visits *v)
+{
+    for (int s = 0; s < (int)v->list->step.n; s++) {
+        const ech_step *step = &v->list->step.at[s];
+        if (!reads_gathered(v, step)) continue;
+        if (!v->use.n || v->use.at[v->use.n - 1].resource != step->block) {
+            ECH_PUSH(v->use, (ech_use){.resource = step->block});
+            ECH_PUSH(v->last, s);
+        }
+        v->last.at[v->last.n - 1] = s;
+    }
+}
+
+static void find_stays(visits *v)
+{
+    int blocks = (int)v->plan->model->block.n;
+    ECH_FREED int *now = ech_calloc((size_t)blocks + 1, sizeof *now); /* stays of blocks */
+    size_t begun = 0;
+    ech_residency(v->use.at, v->use.n, blocks, v->plan->keeps ? (int)v->use.n : v->plan->prefetch,
+                  &v->stay);
+    v->stay_of = ech_calloc(v->use.n + 1, sizeof *v->stay_of);
+    for (int i = 0; i < (int)v->use.n; i++) {
+        int block = v->use.at[i].resource;
+        if (begun < v->stay.n && v->stay.at[begun].first == i) now[block] = (int)begun++;
+        v->stay_of[i] = now[block];
+    }
+}
+
+/* The stay needs the bucket, if it is not known yet, from the step on. */
+static void note_need(visits *v, int stay, int bucket, int step)
+{
+    int *link = &v->first_need[stay];
+    for (; *link >= 0; link = &v->need.at[*link].next)
+        if (v->need.at[*link].bucket == bucket) return;
+    *link = (int)v->need.n;
+    ECH_PUSH(v->need, (need){bucket, step, -1});
+}
+
+static void find_needs(visits *v)
+{
+    size_t use = 0;
+    v->first_need = ech_calloc(v->stay.n + 1, sizeof *v->first_need);
+    for (size_t i = 0; i < v->stay.n; i++) v->first_need[i] = -1;
+    for (int s = 0; use < v->use.n && s < (int)v->list->step.n; s++) {
+        const ech_read_list *reads = ech_weight_reads_of(&v->reads, &v->list->step.at[s]);
+        for (size_t i = 0; i < reads->all.n; i++) {
+            int bucket = reads->all.at[i].bucket;
+            if (v->plan->bucket.at[bucket].gathered) note_need(v, v->stay_of[use], bucket, s);
+        }
+        use += v->last.at[use] == s;
+    }
+}
+
+static ech_insertion gather_of(const visits *v, const ech_stay *stay, const need *of)
+{
+    const ech_step *reader = &v->list->step.at[of->reader];
+    ech_step gather = ech_step_make(ECH_STEP_GATHER_WEIGHTS);
+    gather.block = reader->block;
+    gather.index = of->bucket;
+    gather.turn = reader->turn;
+    gather.version = reader->version;
+    gather.group = v->plan->bucket.at[of->bucket].group;
+    int after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
+    return (ech_insertion){.step = gather, .after = after, .before = of->reader};
+}
+
+void ech_pass_resident(const ech_plan *plan, ech_list *list)
+{
+    visits v = {.plan = plan, .list = list};
+    ech_insertion_list gathers = {0};
+    ech_weight_reads_begin(&v.reads, plan, list->purpose);
+    find_uses(&v);
+    find_stays(&v);
+    find_needs(&v);
+    for (size_t i = 0; i < v.stay.n; i++)
+        for (int n = v.first_need[i]; n >= 0; n = v.need.at[n].next)
+            ECH_PUSH(gathers, gather_of(&v, &v.stay.at[i], &v.need.at[n]));
+    ech_list_insert(list, &gathers);
+    ech_weight_reads_end(&v.reads);
+    free(gathers.at);
+    free(v.use.at);
+    free(v.last.at);
+    free(v.stay.at);
+    free(v.stay_of);
+    free(v.first_need);
+    free(v.need.at);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values of a list, by what they are.
+ */
+#include "schedule/schedule.h"
+
+const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value)
+{
+    size_t persistent = plan->persistent.n, v = (size_t)value;
+    return v < persistent ? &plan->persistent.at[v] : &list->value.at[v - persistent];
+}
+
+int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance)
+{
+    int own = value - (int)plan->persistent.n;
+    if (own < 0 || instance == ECH_INSTANCE_FORWARD) return value;
+    return list->value.at[own].returned ? list->value.at[own].returned : value;
+}
+
+int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_block *block, int local,
+                      int micro, ech_instance instance)
+{
+    if (block->value.at[local].cached) micro -= ech_micro_at(list->numbering, micro).sequence_chunk;
+    int slot = (list->first_local[block->index] + local) * list->micro_batches + micro;
+    return ech_list_instance(plan, list, list->value_of[slot], instance);
+}
+
+int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket, const ech_step *step)
+{
+    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
+    return list->gradients[(size_t)instance * plan->bucket.n + (size_t)bucket];
+}
+
+bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                           int call, int param)
+{
+    int instance =
+        ech_list_gradient_instance(plan, list, plan->param[param].bucket, step->turn, step->micro);
+    const ech_writer *first =
+        &list->first_writer[(size_t)instance * plan->model->param.n + (size_t)param];
+    return &list->step.at[first->step] == step && first->call == call;
+}
+
+int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
+{
+    ech_micro at = ech_micro_at(list->numbering, micro);
+    return list->batch[slot] +
+           (ech_slot_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
+}
+
+int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
+{
+    if (!plan->bucket.at[bucket].gathered) return ech_plan_weights(plan, bucket, step->version);
+    for (int i = 0; i < step->accesses; i++) {
+        int value = list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(plan, list, value);
+        bool own = value >= (int)plan->persistent.n;
+        if (own && v->kind == ECH_MEMORY_PARAMETERS && v->index == bucket) return value;
+    }
+    return -1;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values: bytes of an arena that steps touch. And what these are used for, lists that have values of their own, and the
+ * scalars of a turn.
+ */
+#ifndef ECH_SCHEDULE_VALUES_H
+#define ECH_SCHEDULE_VALUES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "schedule/steps.h"
+
+typedef enum ech_memory_kind {
+#define X(name, ...) ECH_MEMORY_##name,
+#include "schedule/memory.def"
+#undef X
+    ECH_MEMORY_KINDS
+} ech_memory_kind;
+
+/* Where values of a kind are. */
+static inline ech_space ech_memory_space(ech_memory_kind kind)
+{
+    static const ech_space spaces[] = {
+#define X(name, text, space, ...) ECH_SPACE_##space,
+#include "schedule/memory.def"
+#undef X
+    };
+    return spaces[kind];
+}
+
+typedef enum ech_list_kind {
+#define X(name, text, meaning) ECH_LIST_##name,
+#include "schedule/lists.def"
+#undef X
+    ECH_LIST_KINDS
+} ech_list_kind;
+
+/* Groups that ECH_LIST_CHECK compares, and numbers of a hash. */
+enum { ECH_HASHES = 4, ECH_HASH_SCALARS = 8 };
+/* A turn's scalars, on the device. All are of 8 bytes. */
+typedef struct ech_scalar_row {
+#define X(name, field, type, dimensions, meaning) type field dimensions;
+#include "schedule/scalars.def"
+#undef X
+    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own) */
+    double squares[];
+} ech_scalar_row;
+
+/* Where a scalar lies in its row, in units of 8 bytes. */
+typedef enum ech_scalar {
+#define X(name, field, ...) ECH_SCALAR_##name = offsetof(ech_scalar_row, field) / sizeof(double),
+#include "schedule/scalars.def"
+#undef X
+    ECH_SCALARS = offsetof(ech_scalar_row, squares) / sizeof(double)
+} ech_scalar;
+
+enum { ECH_WINDOW_BYTES = 1 << 20 };
+
+const char *ech_memory_name(ech_memory_kind kind);
+/* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
+bool ech_memory_is_working(ech_memory_kind kind);
+const char *ech_list_name(ech_list_kind kind);
+/* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
+const char *ech_scalar_name(int scalar);
+
+/* A call of a step touches a value. */
+typedef struct ech_access {
+    int value, tick;
+    bool write; /* overwrites it or adds to it; false: reads only */
+} ech_access;
+
+/* Bytes of its space's arena (ech_memory_space) with an offset and a life. A value's number, wherever a field or argument is a value: below
+ * plan.persistent.n it is that entry of plan.persistent, which always lives; from there on
+ * list.value.at[number - plan.persistent.n]. */
+typedef struct ech_value {
+    ech_memory_kind kind;
+    int block, local,
+        micro; /* value `local` of `block` for sequence chunk `micro`; -1: no block's */
+    /* The bucket of parameters (weights), gradients, element-wise states and statistics; the parameter of other states and
+     * of snapshots; -1: neither. */
+    int index;
+    int64_t bytes;
+    int64_t offset; /* bytes from the beginning of its space's arena */
+    /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
+     * that step may run. */
+    int born, dies;
+    /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1: none. The call of
+     * that tick still reads each element of this value before it overwrites it with the successor's. */
+    int successor;
+    int copy; /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
+    int returned; /* the value as which it comes back for the backward; 0: it does not */
+} ech_value;
+
+/* The last tick in which it is read: with a successor, the tick after `dies`. */
+static inline int ech_value_last(const ech_value *value)
+{
+    return value->dies + (value->successor >= 0);
+}
+
+/* One call of a step. */
+typedef struct ech_writer {
+    int step, call; /* call: index in the block's program */
+} ech_writer;
+
+#endif
