@@ -193,7 +193,7 @@ static const struct {
     {"llama", 2,
      "parallel.data=2 training.global_batch_size=2 memory.offload_optimizer=host "
      "precision.compute=bf16"},
-    {"gpt2", 2, "parallel.data=2 training.global_batch_size=2 optimizer.name=adafactor"},
+    {"gpt2", 2, "parallel.data=2 training.global_batch_size=4 optimizer.name=adafactor"},
     {"gpt2", 3, "parallel.data=3 training.global_batch_size=9 parallel.reduction=ring"},
     {"gpt2", 4,
      "parallel.data=2 parallel.tensor=2 parallel.sequence=keep training.global_batch_size=6 "
