@@ -13,7 +13,7 @@
 static const char about[] =
     "Shows what the run file asks for, without running anything: who holds what, the schedule in "
     "time, the buckets in which gradients are reduced, every byte of memory by kind, and what is "
-    "sent. A run that does not fit is refused with the table of what takes the bytes."
+    "sent and copied. A run that does not fit is refused with the table of what takes the bytes."
     "\v" ECH_RUN_NOTE;
 
 typedef struct plan_arguments {

@@ -6,15 +6,33 @@
 
 #include "schedule/step/step.h"
 
-static const char *const axes[ECH_TRAFFIC_AXES] = {
-#define X(name, text, what) text,
+static const struct {
+    const char *text;
+    ech_space from, to;
+} axes[ECH_TRAFFIC_AXES] = {
+#define X(name, text, from, to, what) {text, ECH_SPACE_##from, ECH_SPACE_##to},
 #include "schedule/traffic.def"
 #undef X
 };
 
 const char *ech_traffic_axis_name(ech_traffic_axis axis)
 {
-    return axes[axis];
+    return axes[axis].text;
+}
+
+bool ech_traffic_copies(ech_traffic_axis axis, ech_space *from, ech_space *to)
+{
+    *from = axes[axis].from;
+    *to = axes[axis].to;
+    return *from != *to;
+}
+
+void ech_traffic_add_copy(ech_traffic_count *c, ech_space from, ech_space to, int64_t bytes)
+{
+    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        if (axes[axis].from == from && axes[axis].to == to)
+            ech_traffic_add(&c->traffic[axis], ECH_COLLECTIVE_NONE, ECH_GROUP_WORLD,
+                            (ech_flow){1, -1, bytes});
 }
 
 static void add(ech_flow *sum, const ech_flow *one)

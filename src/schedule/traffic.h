@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * TRAFFIC is what a rank sends, by the axis of the layout that makes it necessary, the kind of collective and its group.
+ * TRAFFIC is what a rank sends, by the axis of the layout that makes it necessary, the kind of collective and its group; and
+ * what it copies from one space to another.
  */
 #ifndef ECH_SCHEDULE_TRAFFIC_H
 #define ECH_SCHEDULE_TRAFFIC_H
@@ -15,12 +16,15 @@ typedef enum ech_traffic_axis {
 } ech_traffic_axis;
 
 const char *ech_traffic_axis_name(ech_traffic_axis axis);
+/* The spaces between which bytes are copied along the axis. False: they are sent to other ranks. */
+bool ech_traffic_copies(ech_traffic_axis axis, ech_space *from, ech_space *to);
 
 /* What this rank sends by one kind of collective over groups of one kind: REDUCE_GRADS counts as ALL_REDUCE, SCATTER_GRADS
- * as REDUCE_SCATTER, GATHER_WEIGHTS as ALL_GATHER, a message between stages as NONE, over the world. */
+ * as REDUCE_SCATTER, GATHER_WEIGHTS as ALL_GATHER, a message between stages or a copy as NONE, over the world. */
 typedef struct ech_flow {
     int64_t calls;
-    int64_t messages; /* -1: unknown, where another algorithm than `direct` reduces gradients */
+    int64_t
+        messages; /* -1: unknown, where another algorithm than `direct` reduces gradients; of copies, too */
     int64_t bytes;
 } ech_flow;
 
@@ -37,7 +41,7 @@ static inline ech_flow ech_traffic_all(const ech_traffic *traffic)
     return ech_traffic_of(traffic, ECH_FLOW_ANY, ECH_FLOW_ANY);
 }
 
-/* What this rank sends in one execution of the train list (all its turns), counted from its steps; works for outlines,
+/* What this rank sends and copies in one execution of the train list (all its turns), counted from its steps; works for outlines,
  * too. REDUCE steps, which fold scalars, are left out. */
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
 ech_flow ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);

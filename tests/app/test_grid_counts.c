@@ -149,7 +149,7 @@ static void test_counters_equal_plans(void **state)
 
 /* ---- flows: what plans say of each axis, collective and group ---- */
 
-enum { INSIDE, SUMS, SCATTERS, GATHERS, MESSAGES, COUNTS };
+enum { INSIDE, SUMS, SCATTERS, GATHERS, MESSAGES, COUNTS, COPIES = COUNTS };
 
 /* Inside of blocks a channel's collectives of all kinds are counted as one. Messages between stages: of the world. */
 typedef struct flow_counts {
@@ -202,16 +202,43 @@ static ech_status compare(int count, int group, ech_flow planned, ech_comm_count
     return ECH_OK;
 }
 
+static void count_copies(const ech_exec *exec, int64_t bytes[ECH_TRAFFIC_AXES])
+{
+    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        ech_space from, to;
+        bool copies = ech_traffic_copies(axis, &from, &to);
+        bytes[axis] = copies ? ech_exec_copied(exec, from, to) : 0;
+    }
+}
+
+static ech_status compare_copies(const ech_traffic *traffic, const int64_t *before,
+                                 const int64_t *after)
+{
+    ech_space from, to;
+    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        if (ech_traffic_copies(axis, &from, &to) &&
+            RUNS * ech_traffic_all(&traffic[axis]).bytes != after[axis] - before[axis])
+            ECH_FAIL(ECH_EINTERNAL, "%s: %lld bytes copied, planned were %d times %lld",
+                     ech_traffic_axis_name(axis), (long long)(after[axis] - before[axis]), RUNS,
+                     (long long)ech_traffic_all(&traffic[axis]).bytes);
+    return ECH_OK;
+}
+
 static ech_status compare_flows(void *context, int rank, ech_compared_run *c)
 {
-    int64_t *bytes = context; /* [COUNTS] of rank 0 */
+    int64_t *bytes = context; /* [COUNTS + 1] of rank 0 */
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     flow_counts before, after;
+    int64_t copied[ECH_TRAFFIC_AXES], copied_then[ECH_TRAFFIC_AXES];
+    count_copies(c->session.exec, copied);
     ech_plan_traffic(c->session.plan, traffic);
     count_all(c->session.exec, &before);
     for (int run = 0; run < RUNS; run++)
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run));
     count_all(c->session.exec, &after);
+    count_copies(c->session.exec, copied_then);
+    ECH_TRY(compare_copies(traffic, copied, copied_then));
+    if (rank == 0) bytes[COPIES] = ech_traffic_all(&traffic[ECH_TRAFFIC_TO_HOST]).bytes;
     for (int g = 0; g < ECH_GROUPS; g++)
         for (int k = 0; k < COUNTS; k++) {
             ech_flow planned = planned_flow(traffic, g, k);
@@ -223,17 +250,19 @@ static ech_status compare_flows(void *context, int rank, ech_compared_run *c)
 
 static const struct {
     const char *words;
-    bool reduces, scatters; /* as rank 0 does */
+    bool reduces, scatters, copies; /* as rank 0 does */
 } flows[] = {
-    {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2", true, false},
+    {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2", true, false, false},
     {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true parallel.zero=1",
-     false, true},
+     false, true, false},
     {"parallel.data=2 parallel.tensor=2 parallel.context=2 parallel.sequence=true parallel.zero=2 "
      "parallel.reduction=ring",
-     false, true},
+     false, true, false},
     {"parallel.data=2 parallel.pipeline=2 parallel.zero=2 model.tie_word_embeddings=true "
      "precision.compute=bf16 precision.reduce=bf16",
-     false, true},
+     false, true, false},
+    {"parallel.data=2 parallel.zero=1 memory.offload_optimizer=host", false, true, true},
+    {"parallel.data=2 precision.compute=bf16 memory.offload_optimizer=host", true, false, true},
 };
 
 static void test_flows_equal_counters(void **state)
@@ -241,12 +270,13 @@ static void test_flows_equal_counters(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof flows / sizeof *flows; i++) {
         char words[700];
-        int64_t bytes[COUNTS] = {0};
+        int64_t bytes[COUNTS + 1] = {0};
         print_words(flows[i].words, 2, words, sizeof words);
         grid_run("llama", words, compare_flows, bytes);
         assert_int_equal(bytes[SUMS] > 0, flows[i].reduces);
         assert_int_equal(bytes[SCATTERS] > 0, flows[i].scatters);
         assert_int_equal(bytes[GATHERS] > 0, flows[i].scatters);
+        assert_int_equal(bytes[COPIES] > 0, flows[i].copies);
     }
 }
 

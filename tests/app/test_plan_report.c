@@ -274,7 +274,7 @@ static void test_traffic_table(void **state)
     assert_table(1, GRID, "");
     assert_table(
         4, GRID "parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true",
-        "traffic     that one rank sends in a step; gradients by direct reduction\n"
+        "traffic     that one rank sends or copies in a step; gradients by direct reduction\n"
         "            rank  axis        times  messages        bytes  what\n"
         "               0  tensor         42        42     21.0 KiB  all_gather   (2 ranks alike)\n"
         "                                 30        30     15.0 KiB  reduce_scatter\n"
@@ -288,7 +288,7 @@ static void test_traffic_table(void **state)
         "tensor\n");
     assert_table(
         2, GRID "parallel.reduction=ring parallel.zero=1",
-        "traffic     that one rank sends in a step; gradients by ring reduction\n"
+        "traffic     that one rank sends or copies in a step; gradients by ring reduction\n"
         "            rank  axis        times  messages        bytes  what\n"
         "               0  data            9         -     32.6 KiB  all_gather   (2 ranks alike)\n"
         "                                  9         -     32.6 KiB  reduce_scatter\n");

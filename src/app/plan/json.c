@@ -253,8 +253,9 @@ static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
                 json_object_set_new(calls, ech_collective_name((ech_collective)kind),
                                     json_integer(n));
         }
-        for (int group = 0; group < ECH_GROUPS && axis != ECH_TRAFFIC_PIPELINE; group++) {
-            int64_t n = ech_traffic_of(t, ECH_FLOW_ANY, group).calls;
+        for (int group = 0; group < ECH_GROUPS; group++) {
+            int64_t n = ech_traffic_of(t, ECH_FLOW_ANY, group).calls -
+                        t->of[group][ECH_COLLECTIVE_NONE].calls;
             if (n)
                 json_object_set_new(groups, ech_layout_group_name((ech_layout_group)group),
                                     json_integer(n));
@@ -276,8 +277,10 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     int64_t sent = 0;
     ech_plan_step_traffic(plan, traffic);
-    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
-        sent += ech_traffic_all(&traffic[axis]).bytes;
+    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
+        ech_space from, to;
+        if (!ech_traffic_copies(axis, &from, &to)) sent += ech_traffic_all(&traffic[axis]).bytes;
+    }
     ech_flow stages = ech_traffic_all(&traffic[ECH_TRAFFIC_PIPELINE]);
     json_t *out =
         json_pack("{s:i, s:i, s:s, s:o, s:i, s:I, s:I, s:I, s:o}", "rank", plan->rank, "ranks",

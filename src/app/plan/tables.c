@@ -232,8 +232,10 @@ static void print_over(ech_traffic_axis axis, ech_collective kind, ech_layout_gr
                        ech_text *out)
 {
     const char *name = ech_layout_group_name(group);
+    ech_space from, to;
     if (kind == ECH_COLLECTIVE_NONE) {
-        ech_text_append(out, "messages to other stages");
+        ech_text_append(out, ech_traffic_copies(axis, &from, &to) ? "copies"
+                                                                  : "messages to other stages");
         return;
     }
     ech_text_append(out, "%s", ech_collective_name(kind));
@@ -244,7 +246,7 @@ static void print_flow(const char *axis, const ech_flow *flow, ech_text *out)
 {
     char messages[32];
     snprintf(messages, sizeof messages, "%" PRId64, flow->messages);
-    ech_text_append(out, "  %-8s %8" PRId64 " %9s %12s  ", axis, flow->calls,
+    ech_text_append(out, "  %-9s %7" PRId64 " %9s %12s  ", axis, flow->calls,
                     flow->messages < 0 ? "-" : messages, ECH_BYTES(flow->bytes));
 }
 
@@ -276,10 +278,19 @@ static void print_sender(const sender *s, ech_text *out)
     if (first) ech_text_append(out, ECH_PLAN_INDENT "%4d  nothing\n", s->rank);
 }
 
-/* ", as bf16", if some travel narrowed. */
-static void print_wire(const ech_plan *plan, ech_text *out)
+static bool is_silent(const sender *s)
+{
+    int64_t calls = 0;
+    for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
+        calls += ech_traffic_all(&s->traffic[axis]).calls;
+    return calls == 0;
+}
+
+/* "; gradients by direct reduction", and ", as bf16" if some travel narrowed. */
+static void print_reduction(const ech_plan *plan, ech_text *out)
 {
     size_t b = 0;
+    ech_text_append(out, "; gradients by %s reduction", ech_reduction_name(plan->reduction));
     while (b < plan->bucket.n && plan->bucket.at[b].wire == plan->bucket.at[b].dtype) b++;
     if (b < plan->bucket.n)
         ech_text_append(out, ", as %s", ech_dtype_name(plan->bucket.at[b].wire));
@@ -288,11 +299,13 @@ static void print_wire(const ech_plan *plan, ech_text *out)
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
 {
     sender_list senders = {0};
-    if (report->design->world == 1) return;
     for (size_t c = 0; c < report->alike.n; c++) add_class(&report->alike.at[c], &senders);
-    ech_text_append(out, "traffic     that one rank sends in a step; gradients by %s reduction",
-                    ech_reduction_name(report->plan.at[0]->reduction));
-    print_wire(report->plan.at[0], out);
+    if (report->design->world == 1 && is_silent(&senders.at[0])) {
+        free(senders.at);
+        return;
+    }
+    ech_text_append(out, "traffic     that one rank sends or copies in a step");
+    if (report->design->world > 1) print_reduction(report->plan.at[0], out);
     ech_text_append(out,
                     "\n" ECH_PLAN_INDENT "rank  axis        times  messages        bytes  what\n");
     for (size_t i = 0; i < senders.n; i++) {

@@ -40,8 +40,12 @@ static double seconds(const ech_step_query *q)
     return ech_cost_copy(&q->costs->rates, (double)q->step->bytes);
 }
 
-const ech_step_methods ech_copy_methods = {
-    .touch = touch, .print = print, .work = work, .seconds = seconds};
+static void count(ech_traffic_count *c, const ech_step *step)
+{
+    ech_traffic_add_copy(c, step->from, step->to, step->bytes);
+}
+
+const ech_step_methods ech_copy_methods = {touch, print, work, seconds, count};
 
 /* ---- what a block keeps of a sequence chunk ---- */
 

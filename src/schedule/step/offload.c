@@ -104,33 +104,45 @@ static double update_seconds(const ech_step_query *q)
 
 /* ---- copies: bytes of what the rank updates ---- */
 
-static double bytes_of(const ech_step_query *q)
+static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
 {
-    const ech_bucket *bucket = &q->plan->bucket.at[q->step->index];
-    ech_step_kind kind = q->step->kind;
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    ech_step_kind kind = step->kind;
     bool grads = kind == ECH_STEP_OFFLOAD_GRADS, states = !grads && kind != ECH_STEP_FETCH_WEIGHTS;
     size_t each = grads ? ech_dtype_bytes(bucket->dtype) : 0;
-    if (!states && !(grads && ech_plan_has_masters(q->plan, bucket)))
+    if (!states && !(grads && ech_plan_has_masters(plan, bucket)))
         each += ech_dtype_bytes(bucket->weight_dtype);
     for (int s = 0; s < bucket->states && states; s++)
         each += ech_dtype_bytes(bucket->state[s].dtype);
     int64_t first;
-    return (double)ech_bucket_updated(bucket, &first) * (double)each;
+    return ech_bucket_updated(bucket, &first) * (int64_t)each;
 }
 
 static ech_work copy_work(const ech_step_query *q)
 {
-    return (ech_work){.bytes = bytes_of(q)};
+    return (ech_work){.bytes = (double)bytes_of(q->plan, q->step)};
 }
 
 static double copy_seconds(const ech_step_query *q)
 {
-    return ech_cost_copy(&q->costs->rates, bytes_of(q));
+    return ech_cost_copy(&q->costs->rates, (double)bytes_of(q->plan, q->step));
+}
+
+static void count_copy(ech_traffic_count *c, const ech_step *step)
+{
+    static const struct {
+        ech_space from, to;
+    } ways[ECH_STEPS] = {[ECH_STEP_FETCH_STATES] = {ECH_SPACE_DISK, ECH_SPACE_HOST},
+                         [ECH_STEP_OFFLOAD_GRADS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST},
+                         [ECH_STEP_FETCH_WEIGHTS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE},
+                         [ECH_STEP_OFFLOAD_STATES] = {ECH_SPACE_HOST, ECH_SPACE_DISK}};
+    ech_traffic_add_copy(c, ways[step->kind].from, ways[step->kind].to, bytes_of(c->plan, step));
 }
 
 #define COPY(touches)                                                                              \
     {                                                                                              \
-        .touch = touches, .print = print, .work = copy_work, .seconds = copy_seconds               \
+        .touch = touches, .print = print, .work = copy_work, .seconds = copy_seconds,              \
+        .count = count_copy                                                                        \
     }
 const ech_step_methods ech_read_update_methods = {.touch = touch_scalars};
 const ech_step_methods ech_fetch_states_methods = COPY(fetch_states);

@@ -24,6 +24,9 @@ typedef struct ech_traffic_count {
 void ech_traffic_add(ech_traffic *traffic, ech_collective kind, ech_layout_group group,
                      ech_flow flow);
 
+/* Adds a copy from space to space. */
+void ech_traffic_add_copy(ech_traffic_count *count, ech_space from, ech_space to, int64_t bytes);
+
 /* The arguments of `work` and `seconds`. */
 typedef struct ech_step_query {
     const ech_plan *plan;
