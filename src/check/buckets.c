@@ -36,7 +36,9 @@ typedef struct audit {
     bucket_state *bucket;
     instance *instance; /* [buckets * micro-batches] */
     ech_known known;
-    int read; /* the last step that has fetched a turn's scalars for updates on the host */
+    int *state_of; /* [persistent values] the bucket whose state it is; -1: it is none */
+    int *updated;  /* [persistent values] states: the last step that accesses it, + 1 */
+    int read;      /* the last step that has fetched a turn's scalars for updates on the host */
 } audit;
 
 /* ---- parameters ---- */
@@ -131,6 +133,47 @@ static ech_status note_access(audit *a, int s, int bucket, int micro)
     return ECH_OK;
 }
 
+/* ---- states ---- */
+
+/* The next state of the bucket's parameters: its persistent value; -1: there is none. */
+static int next_state(const ech_plan *plan, int bucket, int *param, int *state)
+{
+    const ech_bucket *b = &plan->bucket.at[bucket];
+    for (; *param < b->params; ++*param, *state = 0) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[b->first_param + *param]];
+        if (*state < p->states) return plan->state.at[p->first_state + (*state)++].value;
+    }
+    return -1;
+}
+
+static void find_states(audit *a)
+{
+    for (size_t v = 0; v < a->plan->persistent.n; v++) a->state_of[v] = -1;
+    for (int b = 0; b < (int)a->plan->bucket.n && a->plan->persistent.n; b++)
+        for (int param = 0, state = 0, v; (v = next_state(a->plan, b, &param, &state)) >= 0;)
+            a->state_of[v] = b;
+}
+
+/* A bucket's steps access its states alone, and its update all of them. */
+static ech_status check_states(audit *a, int s)
+{
+    const ech_step *step = &a->list->step.at[s];
+    if (!ech_step_has_bucket(step) || !a->list->access.n) return ECH_OK;
+    for (int i = 0; i < step->accesses; i++) {
+        int value = a->list->access.at[step->first_access + i].value;
+        if (value >= (int)a->plan->persistent.n || a->state_of[value] < 0) continue;
+        if (a->state_of[value] != step->index)
+            return ech_list_reject(a->plan, a->list, s, "accesses states of bucket %d",
+                                   a->state_of[value]);
+        a->updated[value] = s + 1;
+    }
+    for (int param = 0, state = 0, v; step->kind == ECH_STEP_UPDATE &&
+                                      (v = next_state(a->plan, step->index, &param, &state)) >= 0;)
+        if (a->updated[v] != s + 1)
+            return ech_list_reject(a->plan, a->list, s, "does not access all states of its bucket");
+    return ECH_OK;
+}
+
 static ech_status check_accesses(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
@@ -148,34 +191,58 @@ static ech_status check_accesses(audit *a, int s)
     return ECH_OK;
 }
 
-/* Outlines have no accesses, nor have lists that the passes have not made. Of a micro-batch's gradients and their sums a
- * step of a block accesses the former, a sum both. */
-static ech_status expect_access(const audit *a, int s, int bucket)
+/* Outlines have no accesses, nor have lists that the passes have not made. */
+static bool has_accesses(const audit *a)
 {
-    bool known = a->plan->persistent.n && a->list->access.n;
-    const instance *of = instance_of(a, s, bucket);
-    bool all =
-        (of && !ech_step_has_bucket(&a->list->step.at[s])) || a->bucket[bucket].accessed == s + 1;
-    if (!known || (all && (!of || of->accessed == s + 1))) return ECH_OK;
+    return a->plan->persistent.n && a->list->access.n;
+}
+
+static ech_status fail_access(const audit *a, int s, int bucket)
+{
     return ech_list_reject(a->plan, a->list, s, "does not access the gradients of bucket %d",
                            bucket);
 }
 
+/* Of a bucket's step; of a sum of one micro-batch's gradients both these and what they are added to. */
+static ech_status expect_access(const audit *a, int s, int bucket)
+{
+    const instance *of = instance_of(a, s, bucket);
+    bool all = a->bucket[bucket].accessed == s + 1 && (!of || of->accessed == s + 1);
+    return !has_accesses(a) || all ? ECH_OK : fail_access(a, s, bucket);
+}
+
+/* Whose gradients the step's next access to some, from *i on, is to; -1: there is none. */
+static int next_gradients(const audit *a, const ech_step *step, int *i)
+{
+    while (*i < step->accesses) {
+        int value = a->list->access.at[step->first_access + (*i)++].value;
+        if (value < (int)a->plan->persistent.n) continue;
+        const ech_value *v = &a->list->value.at[value - (int)a->plan->persistent.n];
+        if (v->kind == ECH_MEMORY_GRADIENTS) return v->index;
+    }
+    return -1;
+}
+
+/* A step of a block accesses gradients in the order in which its calls write them, and no others. */
 static ech_status write_by_model(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    int phase = ech_step_kind_phase(step->kind);
+    int phase = ech_step_kind_phase(step->kind), at = 0;
     if (phase <= ECH_FORWARD) return ECH_OK;
     const ech_block *block = a->plan->model->block.at[step->block];
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         const ech_block_call *call = &block->program[phase].at[c];
-        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
-            if (o->port == ECH_PORT_DPARAM) {
-                ECH_TRY(expect_access(a, s, a->plan->param[o->value].bucket));
-                ECH_TRY(write_bucket(a, s, a->plan->param[o->value].bucket));
-            }
+        for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));) {
+            if (o->port != ECH_PORT_DPARAM) continue;
+            int bucket = a->plan->param[o->value].bucket;
+            if (has_accesses(a) && next_gradients(a, step, &at) != bucket)
+                return fail_access(a, s, bucket);
+            ECH_TRY(write_bucket(a, s, bucket));
+        }
     }
-    return ECH_OK;
+    int more = next_gradients(a, step, &at);
+    if (more < 0) return ECH_OK;
+    return ech_list_reject(a->plan, a->list, s, "accesses gradients of bucket %d", more);
 }
 
 /* ---- statistics ---- */
@@ -300,6 +367,7 @@ static ech_status check_steps(audit *a)
     for (int s = 0; s < (int)a->list->step.n; s++) {
         ech_known_learn(&a->known, a->list, &a->list->step.at[s]);
         if (a->list->step.at[s].kind == ECH_STEP_READ_UPDATE) a->read = s;
+        ECH_TRY(check_states(a, s));
         ECH_TRY(check_accesses(a, s));
         ECH_TRY(write_by_model(a, s));
         ECH_TRY(use_bucket(a, s));
@@ -315,18 +383,24 @@ static ech_status check_steps(audit *a)
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_params(plan));
-    size_t buckets = plan->bucket.n, micro_batches = (size_t)list->numbering.micro_batches;
+    size_t buckets = plan->bucket.n, values = plan->persistent.n,
+           micro_batches = (size_t)list->numbering.micro_batches;
     audit a = {.plan = plan,
                .list = list,
                .known = ech_known_begin(),
                .bucket = ech_calloc(buckets, sizeof *a.bucket),
+               .state_of = ech_calloc(values + 1, sizeof *a.state_of),
+               .updated = ech_calloc(values + 1, sizeof *a.updated),
                .instance = ech_calloc(buckets * micro_batches + 1, sizeof *a.instance)};
     for (size_t b = 0; b < buckets; b++) {
         a.bucket[b].way = way_of(plan, (int)b);
         a.bucket[b].of = &a.instance[b * micro_batches];
     }
+    find_states(&a);
     ech_status status = check_steps(&a);
     free(a.bucket);
+    free(a.state_of);
+    free(a.updated);
     free(a.instance);
     return status;
 }

@@ -95,31 +95,9 @@ static ech_status check_after(const ech_plan *plan, const ech_list *list)
     return ECH_OK;
 }
 
-/* Every value is written before it is read. */
-static ech_status check_reads(const ech_plan *plan, const ech_list *list)
-{
-    bool *written = ech_calloc(list->value.n + 1, sizeof *written);
-    ech_status status = ECH_OK;
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
-        const ech_step *step = &list->step.at[s];
-        for (int i = 0; i < step->accesses && status == ECH_OK; i++) {
-            const ech_access *access = &list->access.at[step->first_access + i];
-            int value = access->value - (int)plan->persistent.n;
-            if (value < 0) continue;
-            if (access->write)
-                written[value] = true;
-            else if (!written[value])
-                status = ech_list_reject(plan, list, s, "reads a value that nothing has written");
-        }
-    }
-    free(written);
-    return status;
-}
-
 ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_after(plan, list));
-    ECH_TRY(check_reads(plan, list));
     if (ech_list_has_blocks(list)) {
         ech_block_steps blocks;
         ECH_TRY(ech_block_steps_create(plan, list, &blocks));
@@ -134,6 +112,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_buckets(plan, list));
         ECH_TRY(ech_check_versions(plan, list));
     }
+    ECH_TRY(ech_check_races(plan, list));
     return ech_check_memory(plan, list);
 }
 

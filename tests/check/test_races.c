@@ -12,58 +12,7 @@
 #include <cmocka.h>
 
 #include "schedule/fixture.h"
-
-/* known[s]: bit t is set where step t is complete whenever s begins. */
-typedef struct knowledge {
-    size_t words;
-    uint64_t *known;
-} knowledge;
-
-static uint64_t *known_to(const knowledge *k, size_t step)
-{
-    return &k->known[step * k->words];
-}
-
-static bool knows(const knowledge *k, size_t step, size_t other)
-{
-    return known_to(k, step)[other / 64] >> other % 64 & 1;
-}
-
-static void learn(const knowledge *k, uint64_t *to, size_t from)
-{
-    for (size_t w = 0; w < k->words; w++) to[w] |= known_to(k, from)[w];
-}
-
-/* `step` is complete, and with it all that its lane ended before. */
-static void learn_complete(const knowledge *k, const ech_list *list, uint64_t *to, int step)
-{
-    ech_lane lane = list->step.at[step].lane;
-    learn(k, to, (size_t)step);
-    to[step / 64] |= (uint64_t)1 << step % 64;
-    if (lane == ECH_LANE_SEND || lane == ECH_LANE_RECEIVE) return; /* messages overtake */
-    for (int s = 0; s < step; s++)
-        if (list->step.at[s].lane == lane) to[s / 64] |= (uint64_t)1 << s % 64;
-}
-
-static knowledge find_knowledge(const ech_list *list)
-{
-    knowledge k = {.words = list->step.n / 64 + 1};
-    k.known = ech_calloc(list->step.n * k.words, sizeof *k.known);
-    int last[ECH_LANES];
-    for (int lane = 0; lane < ECH_LANES; lane++) last[lane] = -1;
-    for (int s = 0; s < (int)list->step.n; s++) {
-        const ech_step *step = &list->step.at[s];
-        uint64_t *own = known_to(&k, (size_t)s);
-        for (int i = 0; i < step->afters; i++)
-            learn_complete(&k, list, own, list->after.at[step->first_after + i]);
-        /* A lane begins in order: what was complete then is complete now. */
-        if (last[step->lane] >= 0) learn(&k, own, (size_t)last[step->lane]);
-        if (step->lane == ECH_LANE_COMPUTE && last[step->lane] >= 0)
-            learn_complete(&k, list, own, last[step->lane]);
-        last[step->lane] = s;
-    }
-    return k;
-}
+#include "schedule/knowledge.h"
 
 typedef struct touching {
     int step, tick, value;
@@ -85,7 +34,8 @@ static void find_touchings(const ech_plan *plan, const ech_list *list, touchings
 
 static bool is_before(const knowledge *k, const touching *a, const touching *b)
 {
-    return a->step == b->step ? a->tick < b->tick : knows(k, (size_t)b->step, (size_t)a->step);
+    return a->step == b->step ? a->tick < b->tick
+                              : knowledge_has(k, (size_t)b->step, (size_t)a->step);
 }
 
 static bool overlap(const ech_list *list, int a, int b)
@@ -106,7 +56,7 @@ static bool hands_over(const ech_list *list, const touching *a, const touching *
 static bool find_race(const ech_plan *plan, const ech_list *list, int race[2])
 {
     touchings all = {0};
-    knowledge k = find_knowledge(list);
+    knowledge k = knowledge_find(list);
     find_touchings(plan, list, &all);
     size_t values = list->value.n;
     signed char *order = ech_calloc(values * values, 1); /* who of two values comes first */

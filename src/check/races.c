@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks what steps know of each other, value by value and of whatever kind they are: who reads a value comes after who has
+ * written it and knows that this has ended; who writes knows that of all who have touched it. Where a slot of weights is concerned,
+ * of which a step may touch the rank's shard while others' arrive, check/versions.c does that.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/checker.h"
+
+/* The last steps that touch a value; -1: none. */
+typedef struct touched {
+    int writer;
+    int reader[ECH_LANES];
+} touched;
+
+/* Of each lane one step; -1: none. */
+typedef struct steps_of_lanes {
+    int step[ECH_LANES];
+} steps_of_lanes;
+
+typedef struct race_check {
+    const ech_plan *plan;
+    const ech_list *list;
+    touched *value; /* [persistent values, then the list's] */
+    steps_of_lanes *
+        known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
+    steps_of_lanes *
+        waiter; /* [steps] of messages, which overtake each other: the first of each lane that has waited for it */
+    steps_of_lanes last;
+} race_check;
+
+static bool is_message(const ech_step *step)
+{
+    return ech_step_sends(step) || ech_step_receives(step);
+}
+
+static void join(int *known, int step)
+{
+    if (step > *known) *known = step;
+}
+
+/* A lane begins its steps in order, and all but messages end in order. */
+static void learn(race_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    int *own = c->known[s].step, last = c->last.step[step->lane];
+    if (last >= 0) c->known[s] = c->known[last];
+    if (last >= 0 && !is_message(step)) join(&own[step->lane], last);
+    for (int i = 0; i < step->afters; i++) {
+        int after = c->list->after.at[step->first_after + i];
+        const ech_step *before = &c->list->step.at[after];
+        int *waiter = &c->waiter[after].step[step->lane];
+        for (int lane = 0; lane < ECH_LANES; lane++) join(&own[lane], c->known[after].step[lane]);
+        if (!is_message(before)) join(&own[before->lane], after);
+        if (*waiter < 0) *waiter = s;
+    }
+    c->last.step[step->lane] = s;
+}
+
+static bool knows(const race_check *c, int s, int other)
+{
+    const ech_step *step = &c->list->step.at[s], *before = &c->list->step.at[other];
+    if (!is_message(before)) return c->known[s].step[before->lane] >= other;
+    for (int lane = 0; lane < ECH_LANES; lane++) {
+        int waiter = c->waiter[other].step[lane];
+        if (waiter >= 0 && ((int)step->lane == lane || c->known[s].step[lane] >= waiter))
+            return true;
+    }
+    return false;
+}
+
+static ech_status expect(const race_check *c, int s, int other, int value, const char *what)
+{
+    if (other < 0 || other == s || knows(c, s, other)) return ECH_OK;
+    ECH_FREED_TEXT name = {0};
+    ech_value_print(c->plan, c->list, value, &name);
+    return ech_list_reject(c->plan, c->list, s, "does not wait for step %d, which %s %s", other,
+                           what, name.at);
+}
+
+static ech_status touch(race_check *c, int s, const ech_access *access)
+{
+    touched *of = &c->value[access->value];
+    bool is_new = access->value >= (int)c->plan->persistent.n && of->writer < 0;
+    if (is_new && !access->write)
+        return ech_list_reject(c->plan, c->list, s, "reads a value that nothing has written");
+    ECH_TRY(expect(c, s, of->writer, access->value, "writes"));
+    for (int lane = 0; lane < ECH_LANES && access->write; lane++)
+        ECH_TRY(expect(c, s, of->reader[lane], access->value, "reads"));
+    *(access->write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
+    return ECH_OK;
+}
+
+static ech_status check_step(race_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    learn(c, s);
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &c->list->access.at[step->first_access + i];
+        bool is_slot = access->value < (int)c->plan->persistent.n &&
+                       c->plan->persistent.at[access->value].kind == ECH_MEMORY_PARAMETERS;
+        if (!is_slot) ECH_TRY(touch(c, s, access));
+    }
+    return ECH_OK;
+}
+
+ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
+{
+    size_t values = plan->persistent.n + list->value.n, steps = list->step.n;
+    race_check c = {.plan = plan,
+                    .list = list,
+                    .value = ech_calloc(values + 1, sizeof *c.value),
+                    .known = ech_calloc(steps + 1, sizeof *c.known),
+                    .waiter = ech_calloc(steps + 1, sizeof *c.waiter)};
+    memset(c.value, -1, values * sizeof *c.value);
+    memset(c.known, -1, steps * sizeof *c.known);
+    memset(c.waiter, -1, steps * sizeof *c.waiter);
+    memset(&c.last, -1, sizeof c.last);
+    ech_status status = ECH_OK;
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&c, s);
+    free(c.value);
+    free(c.known);
+    free(c.waiter);
+    return status;
+}

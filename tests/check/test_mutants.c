@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Thousands of sound lists with one fault each: a wait that is left out, a step that changes its place or is missing, that is of
+ * another bucket, version or micro-batch, or touches another value. A slow interpreter says which are broken: it does all
+ * steps on numbers that stand for contents, and compares what each meets with what it meets in the sound list; and it finds
+ * steps that touch the same memory and may run at the same time. The checker must refuse what is broken. It knows nothing of
+ * kinds of steps but which half of a bucket of weights they touch, and that gradients add up.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "check/check.h"
+#include "schedule/fixture.h"
+#include "schedule/knowledge.h"
+#include "schedule/lists.h"
+#include "draw/draw.h"
+
+enum { PLANS = 700, MUTANTS = 12, PARTS = 2 };
+
+/* ---- contents ---- */
+
+/* A value, or of a bucket's weights the rank's own shard and the others'. */
+typedef struct cell {
+    uint64_t content;
+    int turn; /* gradients: of what adds up here */
+} cell;
+
+typedef struct touch {
+    int step;
+    bool write;
+} touch;
+typedef ECH_LIST(touch) touches;
+
+typedef struct interpreter {
+    const ech_plan *plan;
+    const ech_list *list;
+    cell *cell;       /* [values * PARTS] */
+    touches *touched; /* likewise */
+    uint64_t sum;     /* of what the steps have met */
+} interpreter;
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = (a ^ (b * 0x9e3779b97f4a7c15u)) + 0x7f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint64_t identity(const ech_step *step)
+{
+    const int fields[] = {(int)step->kind,  (int)step->lane, (int)step->group, (int)step->phase,
+                          step->adds,       step->chunk,     step->micro,      step->block,
+                          step->turn,       step->version,   step->index,      step->count,
+                          step->first_call, step->calls,     step->peer,       (int)step->resource,
+                          (int)step->from,  (int)step->to};
+    uint64_t hash = 1;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        hash = mix(hash, (uint64_t)(int64_t)fields[i]);
+    return hash;
+}
+
+/* Whether the step touches that half of the value: 0 the rank's shard, 1 the others'. */
+static bool has_part(const interpreter *x, const ech_step *step, const ech_value *value, bool write,
+                     int part)
+{
+    bool sharded = value->kind == ECH_MEMORY_PARAMETERS && value->index >= 0 &&
+                   x->plan->bucket.at[value->index].sharded;
+    if (!sharded) return part == 0;
+    if (step->kind == ECH_STEP_GATHER_WEIGHTS) return part == write;
+    return part == 0 || !ech_step_has_bucket(step);
+}
+
+/* Block steps add to the gradients of their turn or micro-batch, which the first of them begins; sums of micro-batches add
+ * to the shard as they say. */
+static bool adds_up(const ech_step *step, const ech_value *value)
+{
+    return value->kind == ECH_MEMORY_GRADIENTS &&
+           (ech_step_kind_phase(step->kind) > ECH_FORWARD ||
+            (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0 && value->micro < 0));
+}
+
+static void meet(interpreter *x, const ech_step *step, const ech_access *access, int part,
+                 uint64_t *met)
+{
+    const ech_value *value = ech_plan_value(x->plan, x->list, access->value);
+    size_t at = (size_t)access->value * PARTS + (size_t)part;
+    cell *c = &x->cell[at];
+    if (value->kind == ECH_MEMORY_SCRATCH) return; /* a step's own */
+    ECH_PUSH(x->touched[at], (touch){(int)(step - x->list->step.at), access->write});
+    if (access->write && adds_up(step, value)) {
+        bool begins = step->kind == ECH_STEP_SCATTER_GRADS ? !step->adds : c->turn != step->turn;
+        *c = (cell){(begins ? 0 : c->content) + mix(*met, 3), step->turn};
+        return;
+    }
+    *met = mix(*met, c->content);
+    if (access->write) c->content = mix(*met, 5);
+}
+
+static void interpret(interpreter *x)
+{
+    for (size_t s = 0; s < x->list->step.n; s++) {
+        const ech_step *step = &x->list->step.at[s];
+        uint64_t met = identity(step);
+        for (int i = 0; i < step->accesses; i++) {
+            const ech_access *access = &x->list->access.at[step->first_access + i];
+            const ech_value *value = ech_plan_value(x->plan, x->list, access->value);
+            /* A gather reads the rank's shard, and writes the others'. */
+            bool gathers = step->kind == ECH_STEP_GATHER_WEIGHTS && access->write;
+            ech_access read = {access->value, access->tick, false};
+            if (gathers && has_part(x, step, value, false, 0)) meet(x, step, &read, 0, &met);
+            for (int part = 0; part < PARTS; part++)
+                if (has_part(x, step, value, access->write, part))
+                    meet(x, step, access, part, &met);
+        }
+        x->sum += mix(met, 7);
+    }
+    for (size_t i = 0; i < x->plan->persistent.n * PARTS; i++) x->sum += mix(x->cell[i].content, i);
+}
+
+/* Lanes end their steps in order, but for messages. */
+static bool is_before(const interpreter *x, const knowledge *k, const touch *a, const touch *b)
+{
+    const ech_step *before = &x->list->step.at[a->step], *step = &x->list->step.at[b->step];
+    bool in_order = !ech_step_sends(before) && !ech_step_receives(before);
+    return (in_order && before->lane == step->lane) ||
+           knowledge_has(k, (size_t)b->step, (size_t)a->step);
+}
+
+/* Whether two steps, of which one writes, touch a cell of which neither is known to come first. */
+static bool races(const interpreter *x, size_t cells)
+{
+    knowledge k = knowledge_find(x->list);
+    bool found = false;
+    for (size_t c = 0; c < cells && !found; c++)
+        for (size_t j = 0; j < x->touched[c].n && !found; j++)
+            for (size_t i = 0; i < j && !found; i++) {
+                const touch *a = &x->touched[c].at[i], *b = &x->touched[c].at[j];
+                found = a->step != b->step && (a->write || b->write) && !is_before(x, &k, a, b);
+            }
+    free(k.known);
+    return found;
+}
+
+/* *sum: the same for lists that do the same. */
+static bool is_free_of_races(const ech_plan *plan, const ech_list *list, uint64_t *sum)
+{
+    size_t cells = (plan->persistent.n + list->value.n) * PARTS;
+    interpreter x = {.plan = plan,
+                     .list = list,
+                     .cell = ech_calloc(cells, sizeof *x.cell),
+                     .touched = ech_calloc(cells, sizeof *x.touched)};
+    for (size_t i = 0; i < cells; i++) x.cell[i] = (cell){mix(11, i / PARTS), -1};
+    interpret(&x);
+    bool is_free = !races(&x, cells);
+    *sum = x.sum;
+    for (size_t i = 0; i < cells; i++) free(x.touched[i].at);
+    free(x.touched);
+    free(x.cell);
+    return is_free;
+}
+
+/* ---- plans ---- */
+
+static const char *const shapes[] = {
+    "parallel.zero=0",
+    "parallel.zero=1",
+    "parallel.zero=1 parallel.bucket_bytes=1",
+    "parallel.zero=2",
+    "parallel.zero=2 parallel.bucket_bytes=1",
+    "parallel.zero=2 memory.recompute=full",
+    "parallel.zero=2 parallel.tensor=2",
+    "parallel.zero=1 memory.sequence_chunks=2",
+    "parallel.zero=3",
+    "parallel.zero=3 parallel.bucket_bytes=1",
+    "parallel.zero=3 memory.recompute=full",
+};
+static const char *const schedules[] = {"gpipe",         "1f1b",      "interleaved",  "zero-bubble",
+                                        "zero-bubble-v", "pipedream", "pipedream-2bw"};
+enum { SHAPES = sizeof shapes / sizeof *shapes, SCHEDULES = sizeof schedules / sizeof *schedules };
+
+/* False: the run file is refused. */
+static bool random_fixture(uint64_t *state, fixture *f)
+{
+    const char *schedule = schedules[draw(state, SCHEDULES)];
+    const char *more = shapes[draw(state, SHAPES)];
+    bool asynchronous = fixture_is_asynchronous(schedule);
+    fixture_shape shape = {.schedule = schedule,
+                           .architecture = draw(state, 2) ? "gpt2" : "llama",
+                           .stages = 1 + draw(state, 2),
+                           .chunks = fixture_chunks(schedule),
+                           .data = 2,
+                           .micro_batches = 2,
+                           .turns = asynchronous ? 3 : 0,
+                           .more = more};
+    int ranks = fixture_world(&shape) * (strstr(more, "tensor=2") ? 2 : 1);
+    bool quiet = ech_log_set_quiet(true);
+    ech_status status = fixture_try(fixture_shape_config(&shape), ranks, f);
+    ech_log_set_quiet(quiet);
+    if (status != ECH_OK) fixture_free(f);
+    return status == ECH_OK;
+}
+
+/* ---- mutants ---- */
+
+/* What a mutation changes of a list. */
+typedef struct saved {
+    ech_step *step;
+    int *after;
+    ech_access *access;
+    ech_value *value;
+    size_t steps, afters;
+} saved;
+
+static void *copy_of(const void *from, size_t bytes)
+{
+    void *to = ech_calloc(1, bytes + 1);
+    memcpy(to, from, bytes);
+    return to;
+}
+
+/* Ticks of accesses are counted from their steps' then. */
+static saved take(const ech_list *list)
+{
+    saved was =
+        (saved){.step = copy_of(list->step.at, list->step.n * sizeof *list->step.at),
+                .after = copy_of(list->after.at, list->after.n * sizeof *list->after.at),
+                .access = copy_of(list->access.at, list->access.n * sizeof *list->access.at),
+                .value = copy_of(list->value.at, list->value.n * sizeof *list->value.at),
+                .steps = list->step.n,
+                .afters = list->after.n};
+    for (size_t s = 0; s < list->step.n; s++)
+        for (int i = 0; i < list->step.at[s].accesses; i++)
+            list->access.at[list->step.at[s].first_access + i].tick -= list->step.at[s].tick;
+    return was;
+}
+
+static void restore(ech_list *list, saved *s)
+{
+    free(list->step.at);
+    free(list->after.at);
+    list->step.at = s->step;
+    list->after.at = s->after;
+    list->step.n = list->step.capacity = s->steps;
+    list->after.n = list->after.capacity = s->afters;
+    memcpy(list->access.at, s->access, list->access.n * sizeof *s->access);
+    memcpy(list->value.at, s->value, list->value.n * sizeof *s->value);
+    free(s->access);
+    free(s->value);
+}
+
+/* The list is given ticks, lives and places as if its steps had always been these. */
+static void plan_memory(ech_plan *plan, ech_list *list)
+{
+    int tick = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        ech_step *step = &list->step.at[s];
+        for (int i = 0; i < step->accesses; i++)
+            list->access.at[step->first_access + i].tick += tick;
+        step->tick = tick;
+        tick += ech_step_ticks(step);
+    }
+    list->ticks = tick;
+    for (size_t v = 0; v < list->value.n; v++) list->value.at[v].successor = -1;
+    ech_pass_lifetime(plan, list);
+    for (size_t v = 0; v < list->value.n;
+         v++) { /* of what is missing some is touched at the end alone, or not at all */
+        ech_value *value = &list->value.at[v];
+        if (value->dies < 0) value->dies = 0;
+        if (value->born > value->dies) value->born = value->dies;
+    }
+    ech_pass_inherit(plan, list);
+    for (int space = 0; space < ECH_SPACES; space++) {
+        ech_pass_place(plan, list, (ech_space)space);
+        plan->arena_bytes[space] = plan->persistent_bytes[space] + list->bytes[space];
+    }
+}
+
+/* Nobody checks what is done with scalars alone. */
+static bool is_of_scalars(const ech_step *step)
+{
+    return step->block < 0 && step->kind != ECH_STEP_LOAD && !ech_step_has_bucket(step) &&
+           step->lane != ECH_LANE_COPY_IN && step->lane != ECH_LANE_COPY_OUT;
+}
+
+/* Steps on buckets and copies more often than others. */
+static int draw_step(uint64_t *state, const ech_list *list)
+{
+    int n = 0, chosen = 0;
+    bool any = draw(state, 4) == 0;
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        bool fits = any || ech_step_has_bucket(step) || step->lane == ECH_LANE_COPY_IN ||
+                    step->lane == ECH_LANE_COPY_OUT;
+        if (fits && !is_of_scalars(step) && draw(state, ++n) == 0) chosen = s;
+    }
+    return chosen;
+}
+
+/* Leaves out one of the waits of any step for steps of the lane. */
+static void forget(uint64_t *state, ech_list *list, ech_lane lane)
+{
+    int n = 0, step = -1, wait = 0;
+    for (int s = 0; s < (int)list->step.n; s++)
+        for (int i = 0; i < list->step.at[s].afters; i++) {
+            int after = list->after.at[list->step.at[s].first_after + i];
+            if (list->step.at[after].lane != lane || draw(state, ++n) > 0) continue;
+            step = s;
+            wait = i;
+        }
+    if (step < 0) return;
+    ech_step *of = &list->step.at[step];
+    int *after = &list->after.at[of->first_after];
+    after[wait] = after[--of->afters];
+}
+
+/* The step goes up to 20 places up or down, as far as no wait turns round. */
+static void move(uint64_t *state, ech_list *list, int s)
+{
+    int places = 1 + draw(state, 20);
+    bool up = draw(state, 2);
+    for (; places > 0; places--) {
+        int low = up ? s - 1 : s;
+        if (low < 0 || low + 1 >= (int)list->step.n || !lists_move(list, low + 1, low)) return;
+        s += up ? -1 : 1;
+    }
+}
+
+/* The step is of something else of the kind. */
+static void rename_step(uint64_t *state, const ech_plan *plan, ech_list *list, int s)
+{
+    ech_step *step = &list->step.at[s];
+    int micro_batches = list->micro_batches;
+    switch (draw(state, 5)) {
+    case 0:
+        if (ech_step_has_bucket(step)) step->index = draw(state, (int)plan->bucket.n);
+        break;
+    case 1:
+        if (ech_step_params(step) != ECH_PARAMS_NOTHING &&
+            ech_step_params(step) != ECH_PARAMS_GRADIENTS)
+            step->version += draw(state, 2) ? 1 : -1;
+        break;
+    case 2:
+        if (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0)
+            step->micro = draw(state, micro_batches);
+        break;
+    case 3:
+        if (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0) step->adds = !step->adds;
+        break;
+    default:
+        if (ech_step_has_bucket(step) && list->turns > 1) step->turn = draw(state, list->turns);
+        break;
+    }
+}
+
+/* One of the step's accesses is to another value, of the same kind. Scratch, and what blocks make of tokens, steps find by
+ * other ways. */
+static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *list, int s)
+{
+    const ech_step *step = &list->step.at[s];
+    if (!step->accesses) return;
+    ech_access *access = &list->access.at[step->first_access + draw(state, step->accesses)];
+    int values = (int)(plan->persistent.n + list->value.n), n = 0, was = access->value;
+    const ech_value *value = ech_plan_value(plan, list, was);
+    bool known = ech_step_has_bucket(step) || value->kind == ECH_MEMORY_PARAMETERS ||
+                 value->kind == ECH_MEMORY_GRADIENTS;
+    if (!known || value->kind == ECH_MEMORY_SCRATCH) return;
+    for (int v = 0; v < values; v++) {
+        const ech_value *other = ech_plan_value(plan, list, v);
+        if (other->kind == value->kind && other->bytes == value->bytes && v != was &&
+            draw(state, ++n) == 0)
+            access->value = v;
+    }
+}
+
+static const char *mutate(uint64_t *state, ech_plan *plan, ech_list *list)
+{
+    static const ech_lane lanes[] = {ECH_LANE_COMPUTE, ECH_LANE_REDUCE,    ECH_LANE_GATHER,
+                                     ECH_LANE_RECEIVE, ECH_LANE_COPY_IN,   ECH_LANE_COPY_OUT,
+                                     ECH_LANE_REDUCE,  ECH_LANE_COLLECTIVE};
+    int s = draw_step(state, list);
+    switch (draw(state, 8)) {
+    case 0:
+    case 1:
+    case 2:
+        forget(state, list, lanes[draw(state, sizeof lanes / sizeof *lanes)]);
+        return "a wait is left out";
+    case 3:
+    case 4:
+        move(state, list, s);
+        return "a step has moved";
+    case 5:
+        rename_step(state, plan, list, s);
+        return "a step is of something else";
+    case 6:
+        point_elsewhere(state, plan, list, s);
+        return "a step touches another value";
+    default:
+        lists_drop(list, s);
+        return "a step is missing";
+    }
+}
+
+typedef struct tally {
+    int broken, sound, refused_sound;
+} tally;
+
+static void try_mutant(uint64_t seed, uint64_t *state, ech_plan *plan, uint64_t sound, tally *t)
+{
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    saved was = take(list);
+    uint64_t sum;
+    const char *what = mutate(state, plan, list);
+    plan_memory(plan, list);
+    bool broken = !is_free_of_races(plan, list, &sum) || sum != sound;
+    bool quiet = ech_log_set_quiet(true);
+    bool refused = ech_check_list(plan, list) != ECH_OK;
+    ech_log_set_quiet(quiet);
+    if (broken && !refused)
+        fail_msg("plan %llu: %s, and the checker accepts it", (unsigned long long)seed, what);
+    t->broken += broken;
+    t->sound += !broken;
+    t->refused_sound += !broken && refused;
+    restore(list, &was);
+}
+
+static void run_plan(uint64_t seed, tally *t)
+{
+    uint64_t state = seed, sum;
+    fixture f;
+    if (!random_fixture(&state, &f)) return;
+    ech_plan *plan = fixture_plan_rank(&f, draw(&state, f.ranks));
+    assert_true(is_free_of_races(plan, &plan->list[ECH_LIST_TRAIN], &sum));
+    for (int i = 0; i < MUTANTS; i++) try_mutant(seed, &state, plan, sum, t);
+    ech_plan_destroy(plan);
+    fixture_free(&f);
+}
+
+static void test_mutants(void **state)
+{
+    (void)state;
+    tally t = {0};
+    for (uint64_t seed = 0; seed < PLANS; seed++) run_plan(seed, &t);
+    printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
+           t.refused_sound);
+    assert_true(t.broken > PLANS * MUTANTS / 4 &&
+                t.sound > PLANS); /* else the cases are too dull */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutants)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
