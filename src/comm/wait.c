@@ -14,7 +14,10 @@
  * spins while the other has what it waits for. Members with a core each notice no difference. */
 static const double spin_seconds = 5e-6;
 static const double yield_seconds = 500e-6;
-enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 100000 };
+enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 1000000 };
+/* A nap is at most this part of the wait so far, by which a wait then ends late at most: a lane that waits for a member behind
+ * in its steps wakes up seldom, and leaves the core to the lane that computes. */
+static const double nap_share = 1.0 / 16;
 
 static const ech_wait_for point_to_point = {.thread = ECH_BOARD_RANK};
 
@@ -26,7 +29,9 @@ static void give_way(const ech_comm *comm, double idle, long *nap_ns)
         return;
     }
     nanosleep(&(struct timespec){.tv_nsec = *nap_ns}, NULL);
-    *nap_ns = *nap_ns * 2 < LONGEST_NAP_NS ? *nap_ns * 2 : LONGEST_NAP_NS;
+    double most = 1e9 * nap_share * idle;
+    long longer = *nap_ns * 2;
+    if (longer <= LONGEST_NAP_NS && (double)longer <= most) *nap_ns = longer;
 }
 
 /* Tests what is not done yet, and counts what is left. */
