@@ -46,7 +46,8 @@
     X(ECH_SAVED_AUTO, "auto") X(ECH_SAVED_FP32, "fp32") X(ECH_SAVED_BF16, "bf16")
 
 /* Where what is offloaded is. */
-#define ECH_OFFLOADS(X) X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host")
+#define ECH_OFFLOADS_TO_HOST(X) X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host")
+#define ECH_OFFLOADS(X)         ECH_OFFLOADS_TO_HOST(X) X(ECH_OFFLOAD_DISK, "disk")
 
 /* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")

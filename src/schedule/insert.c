@@ -20,14 +20,26 @@ int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, c
     return here;
 }
 
-/* An insertion's step, with its own wait alone. */
-static int add(ech_list *list, const ech_insertion *in, const int *now)
+/* Chains of insertions, each in their order, by a step of the list. */
+typedef struct chains {
+    int *first, *next; /* [steps + 1], [insertions]: insertion + 1; 0: none */
+} chains;
+
+static void link_to(chains *c, int step, size_t insertion)
+{
+    c->next[insertion] = c->first[step];
+    c->first[step] = (int)insertion + 1;
+}
+
+/* An insertion's step, with its own waits alone. */
+static int add(ech_list *list, const ech_insertion *in, const int *now, const int *here)
 {
     ech_step step = in->step;
     step.afters = 0;
-    int here = ech_list_copy_step(list, &step, NULL, NULL);
+    int added = ech_list_copy_step(list, &step, NULL, NULL);
     if (in->after >= 0) ech_list_add_after(list, now[in->after]);
-    return here;
+    if (in->behind >= 0) ech_list_add_after(list, here[in->behind]);
+    return added;
 }
 
 void ech_list_insert(ech_list *list, const ech_insertion_list *in)
@@ -36,23 +48,28 @@ void ech_list_insert(ech_list *list, const ech_insertion_list *in)
     if (!in->n) return;
     memset(&list->step, 0, sizeof list->step);
     memset(&list->after, 0, sizeof list->after);
-    ECH_FREED int *now = ech_calloc(old.step.n + 1, sizeof *now);
-    ECH_FREED int *here = ech_calloc(in->n + 1, sizeof *here); /* of the insertions */
-    ECH_FREED int *next = ech_calloc(in->n + 1, sizeof *next); /* with the same `before`, + 1 */
-    ECH_FREED int *first = ech_calloc(old.step.n + 1, sizeof *first); /* of a step, + 1 */
+    size_t steps = old.step.n;
+    ECH_FREED int *now = ech_calloc(steps + 1, sizeof *now);
+    ECH_FREED int *here = ech_calloc(in->n, sizeof *here); /* of the insertions */
+    ECH_FREED int *memory = ech_calloc(3 * (steps + 1 + in->n), sizeof *memory);
+    chains come = {memory, memory + steps + 1}, before[2];
+    for (int k = 0; k < 2; k++) {
+        before[k].first = memory + (k + 1) * (ptrdiff_t)(steps + 1 + in->n);
+        before[k].next = before[k].first + steps + 1;
+    }
     for (size_t i = in->n; i-- > 0;) {
-        if (in->at[i].before < 0) continue;
-        next[i] = first[in->at[i].before];
-        first[in->at[i].before] = (int)i + 1;
+        link_to(&come, in->at[i].after + 1, i);
+        for (int k = 0; k < 2; k++)
+            if (in->at[i].before[k] >= 0) link_to(&before[k], in->at[i].before[k], i);
     }
-    size_t i = 0;
-    for (; i < in->n && in->at[i].after < 0; i++) here[i] = add(list, &in->at[i], now);
-    for (int s = 0; s < (int)old.step.n; s++) {
-        now[s] = ech_list_copy_step(list, &old.step.at[s], old.after.at, now);
-        for (int k = first[s]; k; k = next[k - 1]) ech_list_add_after(list, here[k - 1]);
-        for (; i < in->n && in->at[i].after == s; i++) here[i] = add(list, &in->at[i], now);
+    for (int s = -1; s < (int)steps; s++) {
+        if (s >= 0) now[s] = ech_list_copy_step(list, &old.step.at[s], old.after.at, now);
+        for (int k = 0; k < 2 && s >= 0; k++)
+            for (int i = before[k].first[s]; i; i = before[k].next[i - 1])
+                ech_list_add_after(list, here[i - 1]);
+        for (int i = come.first[s + 1]; i; i = come.next[i - 1])
+            here[i - 1] = add(list, &in->at[i - 1], now, here);
     }
-    ECH_ASSERT(i == in->n);
     free(old.step.at);
     free(old.after.at);
 }

@@ -16,14 +16,14 @@ void ech_list_free(ech_list *list);
 void ech_list_add_after(ech_list *list, int step);
 /* Appends a step of another list, with its waits: `after` is that list's, now[s] where its step s is here. */
 int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, const int *now);
-/* A step that comes right behind step `after`, for which it waits (-1: before all, for none), and for which step `before`
- * waits (-1: none does). Both are of the list as it is before. */
+/* A step that comes right behind step `after`, for which it waits (-1: before all, for none), and for which the steps
+ * `before` wait; all of the list as it is before. It also waits for an earlier insertion, `behind`. Each -1: none. */
 typedef struct ech_insertion {
     ech_step step;
-    int after, before;
+    int after, before[2], behind;
 } ech_insertion;
 typedef ECH_LIST(ech_insertion) ech_insertion_list;
-/* Puts steps into a list that has no accesses yet, in their order, which ascends by `after`. */
+/* Puts steps into a list that has no accesses yet; those behind one step in their order. */
 void ech_list_insert(ech_list *list, const ech_insertion_list *in);
 
 /* Sets plan->segment. `order`: of training, with sequence chunks; may be empty. */
@@ -77,6 +77,8 @@ void ech_pass_statistics(ech_plan *plan);
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes);
 /* Assigns the rank's parameters to buckets of `bucket_bytes` of gradients at most, or of one parameter. */
 void ech_pass_bucket(ech_plan *plan, const ech_config *config);
+/* memory.offload_activations: what blocks of a lowered train list keep leaves the device after their forward, and comes back. */
+void ech_pass_offload(const ech_plan *plan, ech_list *list);
 /* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates between and after. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);

@@ -141,6 +141,7 @@ static void plan_training(ech_plan *plan, const ordered *train)
     for (size_t b = 0; b < plan->bucket.n; b++)
         if (plan->bucket.at[b].each) list->instances = list->turns * list->numbering.micro_batches;
     ech_pass_lower(plan, list, &train->order, train->version);
+    ech_pass_offload(plan, list);
     ech_pass_resident(plan, list);
     ech_pass_frame_training(plan, list);
 }
@@ -271,11 +272,13 @@ static void order_training(ech_plan *plan, ordered *train)
                                      plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }
 
-static ech_space space_of_states(const ech_config *config)
+/* Where a choice of ECH_OFFLOADS keeps things. */
+static ech_space space_of(int64_t offload)
 {
     static const ech_space spaces[] = {[ECH_OFFLOAD_NONE] = ECH_SPACE_DEVICE,
-                                       [ECH_OFFLOAD_HOST] = ECH_SPACE_HOST};
-    return spaces[config->memory.offload_optimizer];
+                                       [ECH_OFFLOAD_HOST] = ECH_SPACE_HOST,
+                                       [ECH_OFFLOAD_DISK] = ECH_SPACE_DISK};
+    return spaces[offload];
 }
 
 static bool is_power_of_two(int64_t n)
@@ -297,7 +300,14 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->threads = request->threads;
     plan->alignment[ECH_SPACE_DEVICE] = request->alignment.value;
     plan->part = request->alignment.part;
-    plan->alignment[ECH_SPACE_HOST] = HOST_ALIGNMENT;
+    if (!request->forward_only) {
+        plan->kept = space_of(request->config->memory.offload_activations);
+        plan->states = space_of(request->config->memory.offload_optimizer);
+    }
+    plan->prefetch = (int)request->config->memory.prefetch;
+    /* what files are written from and read to is aligned as files are */
+    plan->alignment[ECH_SPACE_HOST] =
+        plan->kept == ECH_SPACE_DISK ? DISK_ALIGNMENT : HOST_ALIGNMENT;
     plan->alignment[ECH_SPACE_DISK] = DISK_ALIGNMENT;
     ECH_ASSERT(is_power_of_two(request->alignment.value) && is_power_of_two(plan->part));
     plan->optimizer = ech_optimizer_of(request->config);
@@ -306,8 +316,6 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->zero = (int)request->config->parallel.zero;
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
     plan->keeps = request->config->parallel.zero_keep == 1;
-    plan->states = request->forward_only ? ECH_SPACE_DEVICE : space_of_states(request->config);
-    plan->prefetch = (int)request->config->memory.prefetch;
     ordered train = {0};
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);

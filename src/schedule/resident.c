@@ -99,7 +99,8 @@ static ech_insertion gather_of(const visits *v, const ech_stay *stay, const need
     gather.version = reader->version;
     gather.group = v->plan->bucket.at[of->bucket].group;
     int after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
-    return (ech_insertion){.step = gather, .after = after, .before = of->reader};
+    return (ech_insertion){
+        .step = gather, .after = after, .before = {of->reader, -1}, .behind = -1};
 }
 
 void ech_pass_resident(const ech_plan *plan, ech_list *list)

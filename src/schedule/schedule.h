@@ -4,7 +4,8 @@
  * plain data that can be printed, checked, simulated and drawn without running anything.
  *
  *     generator (order of F, B, W)  ->  version (of the weights that each reads)
- *         ->  lower (to steps per block, with sends and receives)  ->  resident (weights that are gathered)
+ *         ->  lower (to steps per block, with sends and receives)  ->  offload (of what blocks keep)
+ *         ->  resident (weights that are gathered)
  *         ->  frame (adds load, reduce, update)  ->  access (which values each step touches)  ->  lifetime
  *         ->  inherit (successors: values at the offset of one that they replace)  ->  place (offsets)
  *         ->  peaks (of memory)  ->  check (check/check.h)
@@ -237,15 +238,16 @@ typedef struct ech_plan {
     const ech_schedule *schedule;
     const ech_optimizer *optimizer;
     const ech_kernels *kernels;
-    ech_types types;               /* `compute` is that of the kernels */
-    int threads;                   /* of the compute lane */
-    ech_reduction reduction;       /* the algorithm of REDUCE_GRADS and its halves */
-    int zero;                      /* parallel.zero; in plans of forwards alone 0, or 3 */
-    bool keeps;                    /* parallel.zero_keep: what is gathered stays to its last use */
-    ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
-    int prefetch;                  /* memory.prefetch */
-    int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
-    int64_t part;                  /* the same of gradients in their bucket, and of its shards */
+    ech_types types;         /* `compute` is that of the kernels */
+    int threads;             /* of the compute lane */
+    ech_reduction reduction; /* the algorithm of REDUCE_GRADS and its halves */
+    int zero;                /* parallel.zero; in plans of forwards alone 0, or 3 */
+    bool keeps;              /* parallel.zero_keep: what is gathered stays to its last use */
+    ech_space kept;   /* where what forwards keep is meanwhile (memory.offload_activations) */
+    ech_space states; /* where the optimizer's states are (memory.offload_optimizer) */
+    int prefetch;     /* memory.prefetch */
+    int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
+    int64_t part;                   /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
@@ -316,6 +318,9 @@ void ech_plan_make_outline(ech_plan *plan, const ech_plan *like);
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
+/* Bytes of what a block's forward keeps of one `micro`, and what steps of ECH_RESOURCE_KEPT move; 0: nothing, or a KV
+ * cache alone, which all of them share. */
+int64_t ech_plan_kept_bytes(const ech_plan *plan, int block);
 /* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this rank, by how they
  * are kept. */
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);

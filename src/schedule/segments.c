@@ -70,6 +70,21 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
     return bytes;
 }
 
+/* Two inputs that are one output of the block before, as the streams of a reversible model behind its embedding, are
+ * one value on its rank. */
+static void join_inputs(const ech_plan *plan, int index, bool *kept)
+{
+    const ech_block *block = plan->model->block.at[index];
+    if (index == 0 || !ech_layout_has_block(plan->layout, plan->rank, index - 1)) return;
+    const ech_block *before = plan->model->block.at[index - 1];
+    for (size_t i = 1; i < block->input.n; i++)
+        for (size_t j = 0; j < i; j++)
+            if (before->output.at[i] == before->output.at[j] && kept[block->input.at[i]]) {
+                kept[block->input.at[i]] = false;
+                kept[block->input.at[j]] = true;
+            }
+}
+
 void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
 {
     const ech_block *block = plan->model->block.at[index];
@@ -90,6 +105,26 @@ void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
         kept[v] = made[v] && read[v] && value->role == ECH_ROLE_ACTIVATION &&
                   !(continues && value->kept == ECH_KEPT_SHARDED);
     }
+    join_inputs(plan, index, kept);
+}
+
+int64_t ech_plan_kept_bytes(const ech_plan *plan, int index)
+{
+    const ech_block *block = plan->model->block.at[index];
+    ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
+    ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
+    int64_t bytes = 0;
+    ech_plan_find_kept(plan, index, kept);
+    for (size_t v = 0; v < block->value.n; v++)
+        if (kept[v] && !block->value.at[v].cached)
+            bytes += (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
+    return bytes;
+}
+
+static ech_kept how_kept(const ech_plan *plan, const ech_block_value *value)
+{
+    if (plan->kept != ECH_SPACE_DEVICE && !value->cached) return ECH_KEPT_OFFLOADED;
+    return value->kept == ECH_KEPT_SHARDED ? ECH_KEPT_SHARDED : ECH_KEPT_STORED;
 }
 
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
@@ -101,12 +136,10 @@ void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS])
         if (!ech_layout_has_block(plan->layout, plan->rank, b)) continue;
         ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
         ech_plan_find_kept(plan, b, kept);
-        for (size_t v = 0; v < block->value.n; v++) {
-            ech_kept how = block->value.at[v].kept;
+        for (size_t v = 0; v < block->value.n; v++)
             if (kept[v])
-                bytes[how == ECH_KEPT_SHARDED ? how : ECH_KEPT_STORED] +=
+                bytes[how_kept(plan, &block->value.at[v])] +=
                     (int64_t)ech_block_value_bytes(block, (int)v, extent, plan->types);
-        }
         bytes[ECH_KEPT_RECOMPUTED] += made_bytes(plan, block, block->needed, extent);
     }
 }

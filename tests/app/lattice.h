@@ -40,6 +40,7 @@ enum lattice_axis {
     WIRE,
     DEVICE,
     OPTIMIZER_AT,
+    KEPT_AT,
     LATTICE_AXES
 };
 
@@ -106,6 +107,8 @@ static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.bac
 static const char *const lattice_devices[] = {"", " parallel.device=queued",
                                               " parallel.device=walled"};
 static const char *const lattice_optimizers_at[] = {"", " memory.offload_optimizer=host"};
+static const char *const lattice_kept_at[] = {"", " memory.offload_activations=host",
+                                              " memory.offload_activations=disk memory.prefetch=0"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
@@ -136,6 +139,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [WIRE] = LATTICE_LEVELS(lattice_wires),
     [DEVICE] = LATTICE_LEVELS(lattice_devices),
     [OPTIMIZER_AT] = LATTICE_LEVELS(lattice_optimizers_at),
+    [KEPT_AT] = LATTICE_LEVELS(lattice_kept_at),
     [DROPOUT] = LATTICE_LEVELS(lattice_dropouts),
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
@@ -301,10 +305,10 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_zeros[x[ZERO]], lattice_documents[x[DOCUMENTS]]);
-    ech_text_append(out, " %s precision.compute=%s%s %s%s%s", lattice_optimizers[x[OPTIMIZER]],
+    ech_text_append(out, " %s precision.compute=%s%s %s%s%s%s", lattice_optimizers[x[OPTIMIZER]],
                     lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
                     lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]],
-                    lattice_optimizers_at[x[OPTIMIZER_AT]]);
+                    lattice_optimizers_at[x[OPTIMIZER_AT]], lattice_kept_at[x[KEPT_AT]]);
 }
 
 /* Taken by runs instead of their own, which the parent plans: it asks no GPU. NULL: none. */

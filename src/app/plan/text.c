@@ -291,7 +291,8 @@ static void print_recomputation(const ech_plan_report *report, ech_text *out)
     const ech_plan *plan = report->alike.at[0].plan;
     int64_t kept[ECH_KEPTS], longest = 0;
     bool inverts = plan->model->options.invert;
-    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE && !inverts) return;
+    bool offloads = plan->kept != ECH_SPACE_DEVICE;
+    if (plan->model->options.recompute == ECH_RECOMPUTE_NONE && !inverts && !offloads) return;
     for (int b = 0; b < (int)plan->model->block.n; b++)
         if (plan->segment[b] >= 0 && b - plan->segment[b] >= longest)
             longest = b - plan->segment[b] + 1;
@@ -303,8 +304,9 @@ static void print_recomputation(const ech_plan_report *report, ech_text *out)
         ech_text_append(out, ", segments of %s", ECH_COUNT(longest, "layer"));
     ech_text_append(out, "; rank %d, a micro-batch:", plan->rank);
     for (int k = 0; k < ECH_KEPTS; k++)
-        ech_text_append(out, "%s %s %s", k ? "," : "", ECH_BYTES(kept[k]),
-                        ech_kept_name((ech_kept)k));
+        if (k != ECH_KEPT_OFFLOADED || offloads)
+            ech_text_append(out, "%s %s %s", k ? "," : "", ECH_BYTES(kept[k]),
+                            ech_kept_name((ech_kept)k));
     ech_text_append(out, "\n");
 }
 

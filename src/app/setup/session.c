@@ -134,8 +134,9 @@ static ech_status refuse_host(const ech_design *design, const ech_plan *plan)
         "rank %d needs %s of the host and may use %s; what would help: %smore ranks, or more bytes",
         plan->rank, ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_HOST], need, sizeof need),
         ech_text_from_bytes(design->config->memory.host_limit, limit, sizeof limit),
-        plan->snapshots ? "no snapshot (checkpoint.background=false), "
-                        : "a smaller training.micro_batch_size, ");
+        plan->kept == ECH_SPACE_HOST ? "activations on disk (memory.offload_activations=disk), "
+        : plan->snapshots            ? "no snapshot (checkpoint.background=false), "
+                                     : "a smaller training.micro_batch_size, ");
 }
 
 /* Line by line. */
@@ -164,11 +165,15 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
     ech_text_append(
         out,
         "a smaller training.micro_batch_size (now %lld), a shorter data.sequence_length, more "
-        "stages (parallel.pipeline), fewer or narrower layers, %s%s%s",
+        "stages (parallel.pipeline), fewer or narrower layers, %s%s%s%s",
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
         may_offload(design, plan) ? "optimizer states on the host (memory.offload_optimizer=host), "
                                   : "",
+        plan->kept != ECH_SPACE_DEVICE || !plan->list[ECH_LIST_TRAIN].step.n ? ""
+        : shares_limit(design)
+            ? "activations on disk (memory.offload_activations=disk), "
+            : "activations elsewhere (memory.offload_activations=host or disk), ",
         plan->snapshots && shares_limit(design) ? "no snapshot (checkpoint.background=false), "
                                                 : "");
 }

@@ -64,6 +64,7 @@ static void touch_value(ech_accessor *a, int value)
         value = a->list->value.at[value - first].copy;
     int other = ech_access_twin(a, value, kinds[step->to]);
     ech_value *of = &a->list->value.at[value - first];
+    ECH_ASSERT(!(out ? of->copy : of->returned)); /* it is what one block keeps */
     if (out) {
         of->copy = other;
         ech_access_pair(a, value, other);
@@ -80,7 +81,11 @@ void ech_touch_kept(ech_accessor *a)
     const ech_block *block = a->plan->model->block.at[a->step->block];
     ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
     ech_plan_find_kept(a->plan, a->step->block, kept);
-    for (int local = 0; local < (int)block->value.n; local++)
-        if (kept[local] && !block->value.at[local].cached)
-            touch_value(a, ech_access_value_of(a, a->step->block, local, a->step->micro));
+    for (int local = 0; local < (int)block->value.n; local++) {
+        if (!kept[local] || block->value.at[local].cached) continue;
+        int value = ech_list_value_of(a->plan, a->list, block, local, a->step->micro,
+                                      ECH_INSTANCE_FORWARD);
+        ECH_ASSERT(value >= (int)a->plan->persistent.n);
+        touch_value(a, value);
+    }
 }

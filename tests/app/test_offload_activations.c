@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * memory.offload_activations: runs leave the bits that they leave without; what blocks keep goes out once and comes back once,
+ * as counters and plans say; what lives is what is planned, in every space, and on the device no more than a few blocks' for
+ * any number of micro-batches; and a model above the limit is refused without and trains with it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/fixture.h"
+#include "base/log.h"
+
+enum { MOST_RANKS = 4, STEPS = 2 };
+
+typedef struct trial {
+    uint64_t digest[MOST_RANKS];
+    int64_t copied[ECH_SPACES][ECH_SPACES]; /* by all ranks, planned and counted alike */
+    int64_t device[MOST_RANKS];             /* planned peak of activations there */
+} trial;
+
+static void add_digest(uint64_t *digest, const ech_device *device, const ech_tensor *x)
+{
+    const unsigned char *at = ech_device_reach(device, x->data);
+    for (size_t i = 0; i < ech_tensor_bytes(x); i++)
+        *digest = (*digest ^ at[i]) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t digest_of(const ech_session *s, const ech_device *device)
+{
+    uint64_t digest = 0;
+    for (int p = 0; p < (int)s->plan->model->param.n; p++) {
+        if (s->plan->param[p].bucket < 0) continue;
+        ech_tensor weights = ech_exec_param(s->exec, p);
+        add_digest(&digest, device, &weights);
+    }
+    return digest;
+}
+
+static void compare_peaks(const ech_session *s)
+{
+    int64_t planned[ECH_MEMORY_KINDS] = {0}, measured[ECH_MEMORY_KINDS];
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        for (int l = 0; l <= ECH_LIST_TRAIN; l++)
+            if (s->plan->list[l].peak[kind] > planned[kind])
+                planned[kind] = s->plan->list[l].peak[kind];
+    for (size_t i = 0; i < s->plan->persistent.n; i++) {
+        const ech_value *v = &s->plan->persistent.at[i];
+        planned[v->kind] += ech_plan_align(s->plan, v->kind, v->bytes);
+    }
+    ech_exec_peaks(s->exec, measured);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        if (measured[kind] != planned[kind])
+            fail_msg("%s: %lld bytes, planned are %lld", ech_memory_name((ech_memory_kind)kind),
+                     (long long)measured[kind], (long long)planned[kind]);
+}
+
+/* What copies move of each block and sequence chunk is as much on each way, and moved once. */
+static void count_copies(const ech_session *s, trial *t)
+{
+    const ech_list *list = &s->plan->list[ECH_LIST_TRAIN];
+    int64_t planned[ECH_SPACES][ECH_SPACES] = {{0}};
+    size_t n = s->plan->model->block.n * (size_t)list->micro_batches;
+    int(*moved)[ECH_SPACES][ECH_SPACES] = ech_calloc(n, sizeof *moved);
+    for (size_t i = 0; i < list->step.n; i++) {
+        const ech_step *step = &list->step.at[i];
+        if (step->kind != ECH_STEP_OFFLOAD && step->kind != ECH_STEP_FETCH) continue;
+        int64_t bytes = 0;
+        for (int a = 0; a < step->accesses; a += 2)
+            bytes +=
+                ech_plan_value(s->plan, list, list->access.at[step->first_access + a].value)->bytes;
+        assert_true(bytes > 0);
+        assert_int_equal(bytes, step->bytes);
+        planned[step->from][step->to] += bytes;
+        size_t which = (size_t)(step->block * list->micro_batches + step->micro);
+        moved[which][step->from][step->to]++;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (int from = 0; from < ECH_SPACES; from++)
+            for (int to = 0; to < ECH_SPACES; to++) {
+                assert_true(moved[i][from][to] <= 1);
+                assert_int_equal(moved[i][from][to], moved[i][to][from]);
+            }
+    free(moved);
+    for (int from = 0; from < ECH_SPACES; from++)
+        for (int to = 0; to < ECH_SPACES; to++) {
+            int64_t counted = ech_exec_copied(s->exec, (ech_space)from, (ech_space)to);
+            assert_int_equal(counted, STEPS * planned[from][to]);
+            assert_int_equal(planned[from][to], planned[to][from]);
+            __atomic_fetch_add(&t->copied[from][to], counted, __ATOMIC_RELAXED);
+        }
+}
+
+static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    trial *t = context;
+    int rank = ech_comm_rank(comm);
+    ech_session s = {0};
+    ech_corpus *corpus = NULL;
+    ech_loader *loader = NULL;
+    ECH_TRY(ech_design_plan(design, rank, false, &s.plan));
+    ech_exec_setup setup = {.config = design->config,
+                            .plan = s.plan,
+                            .device =
+                                ech_device_find(ech_config_name(design->config, "parallel.device")),
+                            .comm = comm};
+    ech_status status = ech_exec_create(&setup, &s.exec);
+    if (status == ECH_OK) status = ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus);
+    if (status == ECH_OK)
+        status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
+    if (status == ECH_OK) status = ech_exec_run(s.exec, ECH_LIST_INIT, 0);
+    for (int64_t step = 0; step < STEPS && status == ECH_OK; step++)
+        status = ech_exec_run(s.exec, ECH_LIST_TRAIN, step);
+    if (status == ECH_OK) {
+        t->digest[rank] = digest_of(&s, setup.device);
+        t->device[rank] = s.plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_ACTIVATIONS];
+        compare_peaks(&s);
+        count_copies(&s, t);
+    }
+    ech_session_destroy(&s);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+    return status;
+}
+
+static trial run(const char *words, int ranks)
+{
+    trial t = {.digest = {0}};
+    ech_config *config = fixture_config("gpt2", words);
+    ech_status status = fixture_run(config, ranks, run_rank, &t);
+    ech_config_destroy(config);
+    if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+    return t;
+}
+
+static const struct {
+    const char *words;
+    int ranks;
+} cases[] = {
+    {"parallel.schedule=gpipe training.micro_batch_size=3 model.num_hidden_layers=4", 1},
+    {"parallel.pipeline=2 training.micro_batch_size=2 precision.compute=bf16 "
+     "model.num_hidden_layers=4 memory.recompute=selective",
+     2},
+    {"parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true training.micro_batch_size=1 "
+     "parallel.schedule=gpipe memory.recompute=full memory.recompute_blocks=2 "
+     "model.num_hidden_layers=4 "
+     "model.vocab_size=264 data.sequence_length=8",
+     4},
+    {"parallel.schedule=zero-bubble parallel.pipeline=2 training.micro_batch_size=1 "
+     "precision.compute=fp64 memory.sequence_chunks=3 model.num_hidden_layers=4",
+     2},
+    {"model.reversible=true memory.recompute_blocks=1 parallel.schedule=gpipe "
+     "training.micro_batch_size=2 model.num_hidden_layers=4",
+     1}};
+
+/* Where it is meanwhile, and how; all of it for the first case, for each other one some. */
+static const char *const ways[] = {
+    " memory.offload_activations=host", " memory.offload_activations=disk",
+    " memory.offload_activations=disk memory.prefetch=0 parallel.device=walled",
+    " memory.offload_activations=disk memory.prefetch=2 parallel.device=queued",
+    " memory.offload_activations=host parallel.device=queued"};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+static void compare_way(size_t c, size_t w, const trial *plain)
+{
+    char words[500];
+    snprintf(words, sizeof words, "%s%s", cases[c].words, ways[w]);
+    trial t = run(words, cases[c].ranks);
+    assert_memory_equal(t.digest, plain->digest, sizeof t.digest);
+    int64_t out = t.copied[ECH_SPACE_DEVICE][ECH_SPACE_HOST];
+    assert_true(out > 0);
+    assert_int_equal(t.copied[ECH_SPACE_HOST][ECH_SPACE_DISK], strstr(ways[w], "=disk") ? out : 0);
+    if (t.device[0] >= plain->device[0])
+        fail_msg("%s: activations take %lld bytes of the device, %lld without", words,
+                 (long long)t.device[0], (long long)plain->device[0]);
+}
+
+static void bits_are_those_without(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        trial plain = run(cases[c].words, cases[c].ranks);
+        assert_true(plain.digest[0] != 0);
+        for (size_t w = 0; w < WAYS; w++)
+            if (c == 0 || (c + w) % 3 == 0) compare_way(c, w, &plain);
+    }
+}
+
+/* What the backward needs soon stays. */
+static void what_is_needed_soon_stays(void **state)
+{
+    (void)state;
+    for (int prefetch = 1; prefetch <= 4; prefetch += 3) {
+        char words[200];
+        snprintf(words, sizeof words,
+                 "training.micro_batch_size=12 model.num_hidden_layers=1 "
+                 "memory.offload_activations=host memory.prefetch=%d",
+                 prefetch);
+        int64_t out = run(words, 1).copied[ECH_SPACE_DEVICE][ECH_SPACE_HOST];
+        assert_int_equal(out > 0, prefetch == 1);
+    }
+}
+
+static int64_t peak_of(int micro_batches, const char *where)
+{
+    char words[300];
+    snprintf(words, sizeof words,
+             "parallel.schedule=gpipe model.num_hidden_layers=6 training.micro_batch_size=%d "
+             "data.sequence_length=16 "
+             "memory.offload_activations=%s",
+             12 / micro_batches, where);
+    return run(words, 1).device[0] / (12 / micro_batches);
+}
+
+/* Of samples of 1 in 12 micro-batches and of 2 in 6 the device has as many at once; without, twice as many. */
+static void no_more_for_more_micro_batches(void **state)
+{
+    (void)state;
+    assert_int_equal(peak_of(12, "host"), peak_of(6, "host"));
+    assert_int_equal(peak_of(12, "disk"), peak_of(12, "host"));
+    assert_true(peak_of(12, "none") > peak_of(6, "none") * 3 / 2);
+    assert_true(peak_of(12, "none") > 8 * peak_of(12, "host"));
+}
+
+static ech_status plan_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    ech_plan *plan;
+    int64_t *bytes = context;
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &plan));
+    *bytes = plan->arena_bytes[ECH_SPACE_DEVICE];
+    ech_plan_destroy(plan);
+    return ECH_OK;
+}
+
+static void above_the_limit(void **state)
+{
+    (void)state;
+    static const char model[] =
+        "parallel.schedule=gpipe model.num_hidden_layers=6 training.micro_batch_size=1 "
+        "data.sequence_length=48 checkpoint.every=0";
+    char words[400];
+    int64_t needs[2];
+    for (int offloads = 0; offloads < 2; offloads++) {
+        snprintf(words, sizeof words, "%s memory.offload_activations=%s", model,
+                 offloads ? "disk" : "none");
+        ech_config *config = fixture_config("gpt2", words);
+        assert_int_equal(fixture_run(config, 1, plan_rank, &needs[offloads]), ECH_OK);
+        ech_config_destroy(config);
+    }
+    assert_true(needs[1] < needs[0] * 3 / 4);
+    snprintf(words, sizeof words, "%s memory.device_limit=%lld", model, (long long)needs[0] - 1);
+    ech_config *config = fixture_config("gpt2", words);
+    trial t = {.digest = {0}};
+    bool quiet = ech_log_set_quiet(true);
+    assert_int_not_equal(fixture_run(config, 1, run_rank, &t), ECH_OK);
+    ech_log_set_quiet(quiet);
+    ech_config_destroy(config);
+    snprintf(words, sizeof words, "%s memory.offload_activations=disk memory.device_limit=%lld",
+             model, (long long)needs[0] - 1);
+    run(words, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_are_those_without), cmocka_unit_test(what_is_needed_soon_stays),
+        cmocka_unit_test(no_more_for_more_micro_batches), cmocka_unit_test(above_the_limit)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
