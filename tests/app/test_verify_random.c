@@ -198,12 +198,34 @@ typedef struct tally {
     char worst_at[256], worst_own_at[256];
 } tally;
 
+/* Tiny tensors may have gradients that are all cancellation: the error is then that of a few roundings, and of these fp64 may
+ * by chance have none where fp32 has some. What such a run amplifies its neighbours show, at learning rates that are a
+ * tenth of a percent apart: the bound is verify's, eight times 2^29 of the worst of them in fp64. */
+static bool neighbours_amplify(const ech_config *config, const random_run *r, double error)
+{
+    enum { NEIGHBOURS = 4 };
+    double worst = 0;
+    for (int i = 1; i <= NEIGHBOURS; i++) {
+        ech_config *near = ech_config_copy(config);
+        near->optimizer.learning_rate *= 1 + 1e-3 * i;
+        const verdict_request request = {.config = near, .ranks = r->ranks, .steps = r->steps};
+        verdict found = verdict_of(&request);
+        ech_config_destroy(near);
+        if (!found.passed) return false;
+        if (found.worst > worst) worst = found.worst;
+    }
+    return error <= 8 * 0x1p29 * worst;
+}
+
 static void judge(const char *yaml, const random_run *r, tally *n)
 {
     ech_config *config = fixture_config_of(yaml, r->words.at);
     const verdict_request request = {
         .config = config, .ranks = r->ranks, .steps = r->steps, .own_precision = true};
     verdict found = verdict_of(&request);
+    bool own_alone =
+        !found.passed && found.worst <= ECH_TOLERANCE && found.worst_own > ECH_TOLERANCE_FP32;
+    if (own_alone) found.passed = neighbours_amplify(config, r, found.worst_own);
     ech_config_destroy(config);
     if (found.passed)
         n->passed++;
