@@ -14,8 +14,9 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "kernel/call.h"
 
-enum { MOST_SPANS = 32, GUARD = 256, NUMBER = 8 };
+enum { MOST_SPANS = 32, GUARD = 256 };
 
 /* Bytes of the host, and where they are on the device meanwhile. */
 typedef struct span {
@@ -47,22 +48,14 @@ void mirrored_begin(const char *name, const ech_kernels *(*of)(ech_dtype dtype))
 
 /* ---- what a call reaches ---- */
 
-static void note(const void *data, size_t bytes)
+static void *note(const void *none, const void *address, size_t bytes)
 {
-    char *at = (char *)(uintptr_t)data;
-    if (!data || bytes == 0) return;
+    char *at = (char *)(uintptr_t)address;
+    (void)none;
+    if (bytes == 0) return at;
     must(count < MOST_SPANS, "too many arguments");
     spans[count++] = (span){.from = at, .end = at + bytes};
-}
-
-static size_t bytes_of(const ech_tensor *x)
-{
-    int64_t last = 0;
-    for (int d = 0; d < x->dims; d++) {
-        if (x->shape[d] == 0) return 0;
-        last += (x->shape[d] - 1) * x->stride[d];
-    }
-    return (size_t)(last + 1) * ech_dtype_bytes(x->dtype);
+    return at;
 }
 
 static int by_begin(const void *a, const void *b)
@@ -126,93 +119,37 @@ static void give_back(span *s, bool is_scratch)
     device->release(s->block, block_bytes(s));
 }
 
-static void *reach(const void *data)
+static void *find(const void *none, const void *address, size_t bytes)
 {
-    const char *at = data;
+    const char *at = address;
+    (void)none, (void)bytes;
     for (int s = 0; s < count; s++)
         if (at >= spans[s].from && at < spans[s].end) return spans[s].there + (at - spans[s].from);
-    return (void *)(uintptr_t)data; /* of no elements */
-}
-
-/* ---- arguments ---- */
-
-static void note_ech_tensor(const ech_tensor *x)
-{
-    note(x->data, bytes_of(x));
-}
-
-static void note_ech_rows(const ech_rows *x)
-{
-    note(x->position, NUMBER);
-}
-
-static void note_ech_attention_shard(const ech_attention_shard *x)
-{
-    note_ech_rows(&x->query);
-    note_ech_rows(&x->key);
-}
-
-static void note_ech_dropout(const ech_dropout *x)
-{
-    note(x->step, NUMBER);
-}
-
-static void note_ech_update(const ech_update *x)
-{
-    const void *const numbers[] = {x->rate, x->clip, x->withheld, x->number};
-    for (int i = 0; i < 4; i++) note(numbers[i], NUMBER);
-}
-
-static void reach_ech_tensor(ech_tensor *x)
-{
-    x->data = reach(x->data);
-}
-
-static void reach_ech_rows(ech_rows *x)
-{
-    x->position = reach(x->position);
-}
-
-static void reach_ech_attention_shard(ech_attention_shard *x)
-{
-    reach_ech_rows(&x->query);
-    reach_ech_rows(&x->key);
-}
-
-static void reach_ech_dropout(ech_dropout *x)
-{
-    x->step = reach(x->step);
-}
-
-static void reach_ech_update(ech_update *x)
-{
-    x->rate = reach(x->rate);
-    x->clip = reach(x->clip);
-    x->withheld = reach(x->withheld);
-    x->number = reach(x->number);
+    return (void *)(uintptr_t)address; /* of no elements */
 }
 
 /* ---- a call ---- */
 
-static ech_kernel_context begin(const ech_kernel_context *context, span *scratch)
+/* The context to do it with. */
+static ech_kernel_context begin(const ech_call *call, span *scratch)
 {
     join();
     for (int s = 0; s < count; s++) {
         take(&spans[s]);
         device->copy(queue, spans[s].there, spans[s].from, length(&spans[s]));
     }
-    char *from = context->scratch;
-    *scratch = (span){.from = from, .end = from + context->scratch_bytes};
+    char *from = call->scratch;
+    *scratch = (span){.from = from, .end = from + call->scratch_bytes};
     scratch->from -= (uintptr_t)from % GUARD; /* a plan's scratch is aligned */
     scratch->end -= (uintptr_t)from % GUARD;
     take(scratch);
     device->fill(queue, scratch->there, 0xff, length(scratch));
-    return (ech_kernel_context){.threads = context->threads,
-                                 .tf32 = context->tf32,
+    return (ech_kernel_context){.threads = call->context->threads,
+                                .tf32 = call->context->tf32,
                                 .device = device,
                                 .queue = queue,
                                 .scratch = scratch->there,
-                                .scratch_bytes = context->scratch_bytes};
+                                .scratch_bytes = call->scratch_bytes};
 }
 
 static void end(span *scratch)
@@ -222,123 +159,31 @@ static void end(span *scratch)
     count = 0;
 }
 
-/* As in kernel/deferred.c. */
-#undef ECH_ARGUMENT
-#define ECH_ARGUMENT(kind, type, name) FIELD_##kind(type, name)
-#define FIELD_VALUE(type, name)        type name;
-#define FIELD_ADDRESS(type, name)                                                                  \
-    bool has_##name;                                                                               \
-    type name;
-#define FIELD_KEPT(type, name) const type *name;
-#define X(op, arguments, ...)                                                                      \
-    typedef struct op##_call {                                                                     \
-        ECH_UNPACK arguments                                                                       \
-    } op##_call;
-#include "kernel/kernel.def"
-#undef X
-
-#undef ECH_ARGUMENT
-#define ECH_ARGUMENT(kind, type, name) NOTE_##kind(type, name)
-#define NOTE_VALUE(type, name)
-#define NOTE_ADDRESS(type, name)                                                                   \
-    if (call->has_##name) note_##type(&call->name);
-#define NOTE_KEPT NOTE_VALUE
-#define X(op, arguments, ...)                                                                      \
-    static void note_##op(op##_call *call)                                                         \
-    {                                                                                              \
-        ECH_UNPACK arguments                                                                       \
-    }
-#include "kernel/kernel.def"
-#undef X
-
-#undef ECH_ARGUMENT
-#define ECH_ARGUMENT(kind, type, name) REACH_##kind(type, name)
-#define REACH_VALUE(type, name)
-#define REACH_ADDRESS(type, name)                                                                  \
-    if (call->has_##name) reach_##type(&call->name);
-#define REACH_KEPT REACH_VALUE
-#define X(op, arguments, ...)                                                                      \
-    static void reach_##op(op##_call *call)                                                        \
-    {                                                                                              \
-        ECH_UNPACK arguments                                                                       \
-    }
-#include "kernel/kernel.def"
-#undef X
-
-#undef ECH_ARGUMENT
-#define ECH_ARGUMENT(kind, type, name) PASS_##kind(type, name)
-#define PASS_VALUE(type, name)         , call->name
-#define PASS_ADDRESS(type, name)       , call->has_##name ? &call->name : NULL
-#define PASS_KEPT                      PASS_VALUE
-#define X(op, arguments, ...)                                                                      \
-    static void do_##op(const ech_kernel_context *context, ech_dtype dtype, op##_call *call)       \
-    {                                                                                              \
-        span scratch;                                                                              \
-        pthread_mutex_lock(&lock);                                                                 \
-        note_##op(call);                                                                           \
-        ech_kernel_context inner = begin(context, &scratch);                                       \
-        reach_##op(call);                                                                          \
-        tables_of(dtype)->op(&inner ECH_UNPACK arguments);                                         \
-        end(&scratch);                                                                             \
-        pthread_mutex_unlock(&lock);                                                               \
-    }
-#include "kernel/kernel.def"
-#undef X
-
-#undef ECH_ARGUMENT
-#define ECH_ARGUMENT(kind, type, name) (kind, type, name)
-#define TAKE_VALUE(type, name)         call.name = name;
-#define TAKE_ADDRESS(type, name)                                                                   \
-    if ((call.has_##name = name != NULL)) call.name = *name;
-#define TAKE_KEPT                TAKE_VALUE
-#define TAKE_A(kind, type, name) TAKE_##kind(type, name) TAKE_B
-#define TAKE_B(kind, type, name) TAKE_##kind(type, name) TAKE_A
-#define TAKE_A_END
-#define TAKE_B_END
-#define PARAMETER_A(kind, type, name) ECH_PARAMETER_##kind(type, name) PARAMETER_B
-#define PARAMETER_B(kind, type, name) ECH_PARAMETER_##kind(type, name) PARAMETER_A
-#define PARAMETER_A_END
-#define PARAMETER_B_END
-#define CLOSE(...)  __VA_ARGS__##_END
-#define WALK(...)   CLOSE(__VA_ARGS__)
-#define ALL_OF(...) WALK(__VA_ARGS__)
-#define ROW(real, op, arguments)                                                                   \
-    static void op##_##real(ech_kernel_context *context ALL_OF(PARAMETER_A ECH_UNPACK arguments))  \
-    {                                                                                              \
-        op##_call call = {0};                                                                      \
-        ALL_OF(TAKE_A ECH_UNPACK arguments)                                                        \
-        do_##op(context, ECH_##real, &call);                                                       \
-    }
-#define X(op, arguments, ...)                                                                      \
-    ROW(F32, op, arguments)                                                                        \
-    ROW(F64, op, arguments) ROW(BF16, op, arguments) ROW(F16, op, arguments)
-#include "kernel/kernel.def"
-#undef X
+static void put(ech_call *call)
+{
+    span scratch;
+    pthread_mutex_lock(&lock);
+    reach(call, &(ech_call_memory){note, NULL});
+    ech_kernel_context inner = begin(call, &scratch);
+    reach(call, &(ech_call_memory){find, NULL});
+    pass(call, tables_of(call->dtype), &inner);
+    end(&scratch);
+    pthread_mutex_unlock(&lock);
+}
 
 /* ---- tables ---- */
 
 static ech_kernels tables[ECH_DTYPES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void make_tables(void)
+static void make(void)
 {
-    for (ech_dtype dtype = 0; dtype < ECH_DTYPES; dtype++) {
-        if (!tables_of(dtype)) continue;
-        tables[dtype] = *tables_of(dtype);
-        tables[dtype].wide = &tables[ech_dtype_wide(dtype)];
-    }
-#define X(op, ...)                                                                                 \
-    tables[ECH_F32].op = op##_F32;                                                                 \
-    tables[ECH_F64].op = op##_F64;                                                                 \
-    tables[ECH_BF16].op = op##_BF16;                                                               \
-    tables[ECH_F16].op = op##_F16;
-#include "kernel/kernel.def"
-#undef X
+    make_tables(tables, tables_of);
 }
 
 const ech_kernels *ech_kernels_mirrored_fast(ech_dtype dtype)
 {
-    pthread_once(&once, make_tables);
+    pthread_once(&once, make);
     return tables[dtype].name ? &tables[dtype] : NULL;
 }
 
