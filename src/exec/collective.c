@@ -222,7 +222,7 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
     if (*begun) {
         ech_queue_await(exec, *begun);
         ECH_TRY(begin_sum(exec, *begun, &exec->begun[step->lane]));
-        exec->sums_ahead++;
+        exec->sums_ahead[step->lane]++;
     }
     return ech_sum_end(&sum);
 }
@@ -262,7 +262,9 @@ ech_comm_count ech_exec_reduce_count(const ech_exec *exec)
 
 int64_t ech_exec_sums_ahead(const ech_exec *exec)
 {
-    return exec->sums_ahead;
+    int64_t all = 0;
+    for (int lane = 0; lane < ECH_LANES; lane++) all += exec->sums_ahead[lane];
+    return all;
 }
 
 ech_comm_count ech_exec_message_count(const ech_exec *exec)

@@ -173,7 +173,7 @@ struct ech_exec {
     ech_comm_count messages;               /* ech_exec_message_count */
     ech_sum begun[ECH_LANES];              /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */
-    int64_t sums_ahead;                    /* ech_exec_sums_ahead */
+    int64_t sums_ahead[ECH_LANES];         /* ech_exec_sums_ahead; each by its lane */
     bool records;                          /* `times` are recorded */
     ech_exec_times times;
 

@@ -40,7 +40,8 @@ typedef struct trial {
 } trial;
 
 /* What of gradients may live at once: those being written, those of the block before, which are being scattered, and until
- * the block begins those of the one before that. */
+ * the block begins those of the one before that. Of a tied table more do: the head begins a micro-batch's while the one
+ * before's are scattered. */
 static int64_t most_under_way(const ech_plan *plan)
 {
     int64_t kept = 0, largest[3] = {0};
@@ -270,7 +271,8 @@ static const struct {
      true},
     {"gpt2", 4,
      "parallel.data=2 parallel.tensor=2 parallel.sequence=true training.global_batch_size=6 "
-     "optimizer.name=sgd optimizer.momentum=0.9 model.num_hidden_layers=6",
+     "optimizer.name=sgd optimizer.momentum=0.9 model.num_hidden_layers=6 "
+     "model.tie_word_embeddings=false",
      true},
     {"gpt2", 2, "parallel.data=2 training.global_batch_size=2 precision.reduce=bf16", false},
     {"gpt2", 2,
@@ -327,10 +329,10 @@ static void test_each_micro_batch(void **state)
             assert_true(two.peaks[rank]);
             assert_int_equal(two.states[rank], two.of_states[rank]);
             assert_int_equal(two.sent[rank], two.planned[rank]);
-            if (scattered[c].saves && !strstr(words, "tensor")) /* whose blocks are of many steps */
-                assert_true(two.gradients[rank] <= two.under_way[rank]);
-            if (scattered[c].saves) assert_true(two.gradients[rank] < one.gradients[rank]);
             if (!half) assert_int_equal(two.sent[rank], two.halves[rank]);
+            if (!scattered[c].saves) continue;
+            assert_true(two.gradients[rank] <= two.under_way[rank]);
+            assert_true(two.gradients[rank] < one.gradients[rank]);
         }
     }
 }
