@@ -59,8 +59,34 @@ static ech_status move_file(ech_exec *exec, const ech_step *step)
         const ech_value *disk = value_at(exec, step, i + writes);
         char *host = address_at(exec, step, i + !writes);
         size_t bytes = (size_t)ech_plan_align(exec->plan, disk->kind, disk->bytes);
-        ECH_TRY(writes ? ech_disk_write(exec->disk, disk->offset, host, bytes)
-                       : ech_disk_read(exec->disk, disk->offset, host, bytes));
+        _Atomic unsigned *moves = &exec->watch[step->lane].moves;
+        atomic_fetch_add(moves, 1);
+        ech_status status = writes ? ech_disk_write(exec->disk, disk->offset, host, bytes)
+                                   : ech_disk_read(exec->disk, disk->offset, host, bytes);
+        atomic_fetch_add(moves, 1);
+        ECH_TRY(status);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_exec_watch_files(ech_exec *exec)
+{
+    double now = ech_clock_now(), gap = ech_clock_take_gap(&exec->watched_at, now);
+    double deadline = exec->config->parallel.deadline;
+    for (int lane = 0; lane < ECH_LANES && exec->disk && !exec->is_stuck; lane++) {
+        ech_file_watch *watch = &exec->watch[lane];
+        unsigned moves = atomic_load(&watch->moves);
+        watch->progress_at =
+            moves != watch->seen || moves % 2 == 0 ? now : watch->progress_at + gap;
+        watch->seen = moves;
+        if (now - watch->progress_at <= deadline) continue;
+        exec->is_stuck = true;
+        ECH_FAIL(ECH_EIO,
+                 "%s: rank %d has %s it for %g s and has not ended: does its disk stand still? If "
+                 "it may "
+                 "take that long, raise parallel.deadline",
+                 ech_disk_path(exec->disk), exec->plan->rank,
+                 lane == ECH_LANE_COPY_OUT ? "written" : "read", deadline);
     }
     return ECH_OK;
 }

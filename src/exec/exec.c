@@ -302,7 +302,7 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
 
 void ech_exec_destroy(ech_exec *exec)
 {
-    if (!exec) return;
+    if (!exec || exec->is_stuck) return; /* whose thread still needs all of it */
     pthread_mutex_lock(&exec->lock);
     exec->quit = true;
     pthread_cond_broadcast(&exec->changed);
@@ -362,7 +362,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     ech_exec_wake(exec);
 
     pthread_mutex_lock(&exec->lock);
-    while (exec->busy > 0) pthread_cond_wait(&exec->changed, &exec->lock);
+    while (exec->busy > 0 && !exec->is_stuck) ech_exec_rest(exec);
     pthread_mutex_unlock(&exec->lock);
     if (!exec->device->is_immediate) ech_exec_fail(exec, ech_queues_end(exec));
     if (exec->records) exec->times.ended = ech_clock_now();

@@ -271,6 +271,7 @@ static ech_status wait_for(ech_exec *exec, ech_event *event)
     for (bool reached = false;;) {
         if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
         if (reached) break;
+        ECH_TRY(ech_exec_watch_files(exec));
         double now = ech_clock_now();
         progress_at += ech_clock_take_gap(&looked_at, now);
         if (show_position(exec)) progress_at = now;

@@ -51,6 +51,13 @@ typedef struct ech_message {
     ech_request request[ECH_MAX_PORTS]; /* [requests] */
 } ech_message;
 
+/* What the rank's thread has seen of a lane's reads and writes of files. */
+typedef struct ech_file_watch {
+    _Atomic unsigned moves; /* begun and ended: odd while one is under way */
+    unsigned seen;
+    double progress_at; /* seconds of ech_clock_now */
+} ech_file_watch;
+
 /* Events of a device that is not immediate. Arrays end with NULL. */
 typedef struct ech_events {
     ech_event *began;           /* the run */
@@ -125,15 +132,19 @@ struct ech_exec {
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_kernel_context *context;
     ech_kernel_context lane_context[ECH_LANES]; /* of lanes other than compute: on one thread */
-    ech_kernel_context host_context;            /* of updates on the host, by the processor's kernels */
-    const char *binding;                        /* the outcome of parallel.pin */
-    ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
+    ech_kernel_context host_context; /* of updates on the host, by the processor's kernels */
+    const char *binding;             /* the outcome of parallel.pin */
+    ech_core_set cores_before;       /* on which the rank's thread may run, before it is bound */
     bool is_bound;
     char *arena[ECH_SPACES];                /* of the disk none */
     ech_disk *disk;                         /* NULL: nothing is placed there */
     int64_t copied[ECH_SPACES][ECH_SPACES]; /* ech_exec_copied; each by one lane */
-    double copy_began[ECH_LANES];           /* a throttled copy, in seconds of ech_clock_now */
-    char *scalars;                          /* on the device: a row for each turn */
+    ech_file_watch watch[ECH_LANES];
+    double watched_at; /* ech_clock_take_gap */
+    bool
+        is_stuck; /* a file is read or written past the deadline: its thread is left to it, with all memory */
+    double copy_began[ECH_LANES]; /* a throttled copy, in seconds of ech_clock_now */
+    char *scalars;                /* on the device: a row for each turn */
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
     int64_t updates;    /* so far */
     ech_scaler scaler;  /* of the next list */
@@ -312,6 +323,10 @@ void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 /* Waits until a step is complete; false if the run has failed. compute: the compute lane calls; `awaited` shows it. */
 bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
+/* For the rank's thread, every 0.1 s while it waits: a read or write of a file past the deadline is an error that names it. */
+ech_status ech_exec_watch_files(ech_exec *exec);
+/* The rank's thread, which has `lock`, waits for `changed`; where there are files it watches them. */
+void ech_exec_rest(ech_exec *exec);
 /* Wakes all threads that wait in a run; they then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 

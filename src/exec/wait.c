@@ -7,6 +7,16 @@
 #include "base/clock.h"
 #include "exec/state.h"
 
+static struct timespec in_ns(long ns)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += ns;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    return end;
+}
+
 void ech_exec_wake(ech_exec *exec)
 {
     if (atomic_load(&exec->waiting) == 0) return;
@@ -44,6 +54,20 @@ bool ech_exec_may_begin(ech_exec *exec, const ech_step *step)
     return true;
 }
 
+void ech_exec_rest(ech_exec *exec)
+{
+    enum { WATCH_NS = 100000000 };
+    if (!exec->disk) {
+        pthread_cond_wait(&exec->changed, &exec->lock);
+        return;
+    }
+    struct timespec end = in_ns(WATCH_NS);
+    pthread_cond_timedwait(&exec->changed, &exec->lock, &end);
+    pthread_mutex_unlock(&exec->lock);
+    ech_exec_fail(exec, ech_exec_watch_files(exec));
+    pthread_mutex_lock(&exec->lock);
+}
+
 bool ech_exec_wait_for(ech_exec *exec, int step, bool compute)
 {
     for (int spin = 0; spin < 64; spin++)
@@ -54,7 +78,12 @@ bool ech_exec_wait_for(ech_exec *exec, int step, bool compute)
     }
     pthread_mutex_lock(&exec->lock);
     atomic_fetch_add(&exec->waiting, 1);
-    while (!is_done(exec, step)) pthread_cond_wait(&exec->changed, &exec->lock);
+    while (!is_done(exec, step)) {
+        if (compute)
+            ech_exec_rest(exec);
+        else
+            pthread_cond_wait(&exec->changed, &exec->lock);
+    }
     atomic_fetch_sub(&exec->waiting, 1);
     pthread_mutex_unlock(&exec->lock);
     if (compute) atomic_store(&exec->awaited, -1);
@@ -63,11 +92,7 @@ bool ech_exec_wait_for(ech_exec *exec, int step, bool compute)
 
 void ech_exec_nap(ech_exec *exec, long ns)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += ns;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    struct timespec end = in_ns(ns);
     pthread_mutex_lock(&exec->lock);
     atomic_fetch_add(&exec->waiting, 1);
     if (atomic_load(&exec->awaited) < 0 && !ech_exec_has_failed(exec))

@@ -11,8 +11,11 @@
 
 #include <cmocka.h>
 
+#include <stdatomic.h>
+
 #include "app/fixture.h"
 #include "base/log.h"
+#include "device/disk.h"
 
 enum { MOST_RANKS = 4, STEPS = 2 };
 
@@ -263,10 +266,65 @@ static void above_the_limit(void **state)
     run(words, 1);
 }
 
+/* ---- a disk that stands still ---- */
+
+static atomic_bool stands_still; /* rank 1's */
+
+ech_status __real_ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_t bytes);
+ech_status __wrap_ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_t bytes);
+ech_status __wrap_ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_t bytes)
+{
+    bool blocks = atomic_load(&stands_still) && strstr(ech_disk_path(disk), "rank-1.");
+    while (blocks) sleep(1000); /* until the process ends */
+    return __real_ech_disk_read(disk, offset, data, bytes);
+}
+
+typedef struct ending {
+    ech_status status[2];
+    char said[2][400];
+} ending;
+
+static ech_status run_to_the_deadline(ech_comm *comm, const ech_design *design, void *context)
+{
+    ending *e = context;
+    trial t = {.digest = {0}};
+    int rank = ech_comm_rank(comm);
+    e->status[rank] = run_rank(comm, design, &t);
+    snprintf(e->said[rank], sizeof e->said[rank], "%s", ech_last_error());
+    return e->status[rank];
+}
+
+/* Its rank says so at the deadline, with the file's name; the other rank ends with it. */
+static void a_stalled_disk_is_named(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "queued"};
+    for (int d = 0; d < 2; d++) {
+        char words[600];
+        ending e = {.status = {ECH_OK}};
+        snprintf(words, sizeof words,
+                 "parallel.pipeline=2 parallel.schedule=gpipe training.micro_batch_size=1 "
+                 "memory.offload_activations=disk parallel.deadline=1 parallel.device=%s "
+                 "memory.offload_directory=%s/still-%d",
+                 devices[d], fixture_folder, d);
+        ech_config *config = fixture_config("gpt2", words);
+        bool quiet = ech_log_set_quiet(true);
+        atomic_store(&stands_still, true);
+        assert_int_not_equal(fixture_run(config, 2, run_to_the_deadline, &e), ECH_OK);
+        atomic_store(&stands_still, false);
+        ech_log_set_quiet(quiet);
+        ech_config_destroy(config);
+        assert_int_equal(e.status[1], ECH_EIO);
+        assert_non_null(strstr(e.said[1], "rank-1.offload: rank 1 has read it for 1 s"));
+        assert_int_not_equal(e.status[0], ECH_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_are_those_without), cmocka_unit_test(what_is_needed_soon_stays),
-        cmocka_unit_test(no_more_for_more_micro_batches), cmocka_unit_test(above_the_limit)};
+        cmocka_unit_test(no_more_for_more_micro_batches), cmocka_unit_test(above_the_limit),
+        cmocka_unit_test(a_stalled_disk_is_named)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

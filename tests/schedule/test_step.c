@@ -20,13 +20,12 @@ static void rows_are_whole(void **state)
         const ech_step_methods *methods = ech_step_row_of(kind)->methods;
         ech_lane lane = ech_step_row_of(kind)->lane;
         assert_true(methods != NULL);
-        bool copies = kind == ECH_STEP_FETCH || kind == ECH_STEP_OFFLOAD;
-        copies |= kind >= ECH_STEP_FETCH_STATES && kind <= ECH_STEP_OFFLOAD_STATES;
-        bool talks = lane != ECH_LANE_COMPUTE && lane != ECH_LANE_DISK && !copies &&
-                     kind != ECH_STEP_SNAPSHOT && kind != ECH_STEP_READ_UPDATE;
-        assert_true(!copies || (methods->touch && methods->print && methods->seconds));
-        assert_true(!talks || (methods->touch && methods->print && methods->seconds));
-        assert_int_equal(methods->count != NULL, talks && kind != ECH_STEP_REDUCE);
+        bool copies = (lane == ECH_LANE_COPY_IN || lane == ECH_LANE_COPY_OUT) &&
+                      kind != ECH_STEP_SNAPSHOT && kind != ECH_STEP_READ_UPDATE;
+        bool talks = lane != ECH_LANE_COMPUTE && lane != ECH_LANE_COPY_IN &&
+                     lane != ECH_LANE_COPY_OUT && lane != ECH_LANE_HOST && lane != ECH_LANE_DISK;
+        assert_true(!(copies || talks) || (methods->touch && methods->print && methods->seconds));
+        assert_int_equal(methods->count != NULL, (copies || talks) && kind != ECH_STEP_REDUCE);
         for (ech_step_kind other = 0; other < kind; other++)
             assert_string_not_equal(ech_step_name(kind), ech_step_name(other));
     }
@@ -94,9 +93,17 @@ static void steps_have_words(void **state)
         {{.kind = ECH_STEP_SEND_GRAD, .micro = 2, .block = 7, .peer = 1},
          "send_grad 0.2/7 to rank 1"},
         {{.kind = ECH_STEP_RECV_ACT, .block = 7, .peer = 1}, "recv_act 0.0/7 from rank 1"},
-        {{.kind = ECH_STEP_REDUCE_GRADS, .micro = -1, .index = 2, .group = ECH_GROUP_DATA},
+        {{.kind = ECH_STEP_REDUCE_GRADS,
+          .micro = -1,
+          .block = -1,
+          .index = 2,
+          .group = ECH_GROUP_DATA},
          "reduce_grads bucket 2 over data"},
-        {{.kind = ECH_STEP_SCATTER_GRADS, .micro = 1, .index = 2, .group = ECH_GROUP_DATA},
+        {{.kind = ECH_STEP_SCATTER_GRADS,
+          .micro = 1,
+          .block = -1,
+          .index = 2,
+          .group = ECH_GROUP_DATA},
          "scatter_grads bucket 2, micro-batch 1, over data"},
         {{.kind = ECH_STEP_UPDATE, .index = 2}, "update bucket 2"},
         {{.kind = ECH_STEP_COLLECTIVE,
