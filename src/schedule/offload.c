@@ -75,12 +75,13 @@ static ech_insertion copy_of(const offloading *o, ech_step_kind kind, const ech_
     return copy;
 }
 
-/* One hop further from the device, or towards it. */
+/* One hop further from the device, or towards it; the next one comes behind it. */
 static void add_hop(offloading *o, ech_insertion *copy, ech_space from, ech_space to)
 {
     copy->step.from = from;
     copy->step.to = to;
     ECH_PUSH(o->in, *copy);
+    copy->behind = (int)o->in.n - 1;
 }
 
 /* The device's memory is free once the first hop has ended. */

@@ -41,7 +41,8 @@ static bool is_before(const knowledge *k, const touching *a, const touching *b)
 static bool overlap(const ech_list *list, int a, int b)
 {
     const ech_value *x = &list->value.at[a], *y = &list->value.at[b];
-    return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+    return ech_memory_space(x->kind) == ech_memory_space(y->kind) &&
+           x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
 /* One call reads a value and writes its successor over it. */
@@ -137,6 +138,62 @@ static void test_replicas(void **state)
         .schedule = "1f1b", .stages = 3, .replicas = "[2,1,3]", .micro_batches = 8});
 }
 
+/* Values that leave and come back, at any distance. */
+static const char *const away[] = {
+    "memory.offload_activations=host", "memory.offload_activations=disk",
+    "memory.offload_activations=disk memory.prefetch=0 memory.recompute=full",
+    "memory.offload_activations=host memory.prefetch=3 memory.sequence_chunks=2"};
+
+static void test_offload(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpipe", "1f1b", "zero-bubble", "interleaved",
+                                        "zero-bubble-v"};
+    for (int i = 0; i < 5; i++)
+        for (int w = 0; w < 4; w++)
+            check((fixture_shape){.schedule = names[i],
+                                  .stages = 2,
+                                  .chunks = i >= 3 ? 2 : 1,
+                                  .micro_batches = 4,
+                                  .layers = 5,
+                                  .more = away[w]});
+    check((fixture_shape){.schedule = "pipedream",
+                          .stages = 2,
+                          .micro_batches = 2,
+                          .turns = 3,
+                          .layers = 5,
+                          .more = away[1]});
+}
+
+/* Who reads what has come back waits for that, and who needs the room waits until it is there. */
+static void test_offload_faults(void **state)
+{
+    (void)state;
+    fixture f = fixture_pipeline((fixture_shape){
+        .schedule = "gpipe", .stages = 1, .micro_batches = 3, .layers = 4, .more = away[1]});
+    ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
+    int race[2], found[2] = {0}, waits[2] = {0};
+    bool quiet = ech_log_set_quiet(true);
+    for (size_t s = 0; s < list->step.n; s++)
+        for (int i = 0; i < list->step.at[s].afters; i++) {
+            int *after = &list->after.at[list->step.at[s].first_after + i], was = *after;
+            bool fetched = list->step.at[was].kind == ECH_STEP_FETCH;
+            if (!fetched && list->step.at[was].kind != ECH_STEP_OFFLOAD) continue;
+            if (list->step.at[was].lane == list->step.at[s].lane) continue; /* it keeps its order */
+            *after = 0;
+            bool races = find_race(f.plan[0], list, race);
+            if (races && ech_check_list(f.plan[0], list) == ECH_OK)
+                fail_msg("the checker lets step %d not wait for step %d", (int)s, was);
+            *after = was;
+            waits[fetched]++;
+            found[fetched] += races;
+        }
+    ech_log_set_quiet(quiet);
+    assert_int_equal(found[true], waits[true]);
+    assert_true(waits[true] >= 3 * 4 && found[false] >= waits[true]);
+    fixture_free(&f);
+}
+
 /* The proof notices a receive that nobody waits for, and a value on another's place. */
 static void test_faults(void **state)
 {
@@ -171,10 +228,9 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_synchronous),
-        cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_synchronous),    cmocka_unit_test(test_asynchronous),
+        cmocka_unit_test(test_replicas),       cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_offload_faults), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
