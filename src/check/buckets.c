@@ -276,6 +276,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
     way.sharded = way.shared && plan->zero > 0;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
     way.gathered = way.each && plan->zero > 2;
+    way.fetched = plan->weights != ECH_SPACE_DEVICE && (way.gathered || !way.sharded);
     find_rounds(plan, &plan->bucket.at[index], &way);
     return way;
 }

@@ -67,9 +67,9 @@ ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list);
 /* Each step reads the weight version that the schedule promises, and no later update has overwritten it. */
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
-/* Weights that are gathered: each instance is gathered once, of its own bucket and for one block, whose steps alone read it
- * once they know that the gather has ended; a step of a block reads all the instances that its calls need. Unless the
- * plan keeps them, those of 1 + memory.prefetch blocks live at most at a time. */
+/* Weights that are fetched or gathered: each instance is written once, of its own bucket and for one block, whose steps alone
+ * read it; a step of a block reads all the instances that its calls need. Unless the plan keeps them, those of
+ * 1 + memory.prefetch blocks live at most at a time. */
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list);
 /* Of two steps that touch a value, one of which writes it, the later waits for the earlier; what is read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);

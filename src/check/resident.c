@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks weights that are gathered for the blocks that use them, by the values that steps access.
+ * Checks weights that are fetched or gathered for the blocks that use them, by the values that steps access. That these
+ * wait for each other check/races.c proves.
  */
 #include <stdlib.h>
 
@@ -9,19 +10,20 @@
 typedef struct gathers {
     const ech_plan *plan;
     const ech_list *list;
-    int *by;    /* [values of the list]: the step that gathers it, + 1; 0: none has */
-    int *found; /* [buckets]: the last step that reads an instance of it, + 1 */
-    ech_known known;
+    bool *brought; /* [values of the list]: a step has */
+    int *found;    /* [buckets]: the last step that reads an instance of it, + 1 */
 } gathers;
 
-static ech_status check_gather(gathers *g, int s, const ech_access *access, const ech_value *value)
+/* A step that brings writes an instance that is new; what it gathers may have been fetched. */
+static ech_status check_bring(gathers *g, int s, const ech_access *access, const ech_value *value)
 {
     const ech_step *step = &g->list->step.at[s];
-    int *by = &g->by[access->value - (int)g->plan->persistent.n];
-    if (!access->write || *by || value->index != step->index || value->block != step->block)
+    bool *brought = &g->brought[access->value - (int)g->plan->persistent.n];
+    bool is_its = value->index == step->index && value->block == step->block;
+    if (!is_its || access->write == *brought)
         return ech_list_reject(g->plan, g->list, s,
                                "accesses weights that are not an instance of its own");
-    *by = s + 1;
+    *brought = true;
     return ECH_OK;
 }
 
@@ -31,13 +33,13 @@ static ech_status check_access(gathers *g, int s, const ech_access *access)
     const ech_value *value = ech_plan_value(g->plan, g->list, access->value);
     int own = access->value - (int)g->plan->persistent.n;
     if (own < 0 || value->kind != ECH_MEMORY_PARAMETERS) return ECH_OK;
-    if (ech_step_brings_weights(step)) return check_gather(g, s, access, value);
-    if (ech_step_kind_phase(step->kind) < 0 || access->write || value->block != step->block)
-        return ech_list_reject(g->plan, g->list, s, "accesses weights that block %d has gathered",
+    const ech_bucket *bucket = &g->plan->bucket.at[value->index];
+    int64_t whole = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    if (ech_step_brings_weights(step)) return check_bring(g, s, access, value);
+    if (ech_step_kind_phase(step->kind) < 0 || access->write || value->block != step->block ||
+        value->bytes != whole)
+        return ech_list_reject(g->plan, g->list, s, "accesses weights that are brought to block %d",
                                value->block);
-    if (g->by[own] - 1 > g->known.step[step->lane][ECH_LANE_GATHER])
-        return ech_list_reject(g->plan, g->list, s, "does not wait for the weights of bucket %d",
-                               value->index);
     g->found[value->index] = s + 1;
     return ECH_OK;
 }
@@ -52,10 +54,11 @@ static ech_status read_by_model(const gathers *g, int s)
         const ech_block_call *call = &block->program[phase].at[c];
         for (const ech_operand *o = NULL; (o = ech_call_next(block, call, g->list->purpose, o));) {
             int bucket = o->port == ECH_PORT_PARAM ? g->plan->param[o->value].bucket : -1;
-            if (bucket < 0 || !g->plan->bucket.at[bucket].gathered) continue;
+            if (bucket < 0 || !ech_bucket_is_brought(&g->plan->bucket.at[bucket])) continue;
             if (g->found[bucket] != s + 1)
                 return ech_list_reject(g->plan, g->list, s,
-                                       "does not access gathered weights of bucket %d", bucket);
+                                       "does not access the weights of bucket %d that it reads",
+                                       bucket);
         }
     }
     return ECH_OK;
@@ -64,7 +67,6 @@ static ech_status read_by_model(const gathers *g, int s)
 static ech_status check_step(gathers *g, int s)
 {
     const ech_step *step = &g->list->step.at[s];
-    ech_known_learn(&g->known, g->list, step);
     for (int i = 0; i < step->accesses; i++)
         ECH_TRY(check_access(g, s, &g->list->access.at[step->first_access + i]));
     return read_by_model(g, s);
@@ -95,7 +97,7 @@ static ech_status check_together(const ech_plan *plan, const ech_list *list)
             together += born ? live[v->block]++ == 0 : -(--live[v->block] == 0);
             if (together > 1 + plan->prefetch)
                 ECH_FAIL(ECH_EINTERNAL,
-                         "schedule check of list %s, rank %d: weights of %d blocks are gathered at "
+                         "schedule check of list %s, rank %d: weights of %d blocks are there at "
                          "tick %zu",
                          ech_list_name(list->kind), plan->rank, together, t / 2);
         }
@@ -107,12 +109,11 @@ ech_status ech_check_resident(const ech_plan *plan, const ech_list *list)
     if (!plan->persistent.n || !list->access.n) return ECH_OK; /* an outline */
     gathers g = {.plan = plan,
                  .list = list,
-                 .by = ech_calloc(list->value.n + 1, sizeof *g.by),
-                 .found = ech_calloc(plan->bucket.n + 1, sizeof *g.found),
-                 .known = ech_known_begin()};
+                 .brought = ech_calloc(list->value.n + 1, sizeof *g.brought),
+                 .found = ech_calloc(plan->bucket.n + 1, sizeof *g.found)};
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&g, s);
-    free(g.by);
+    free(g.brought);
     free(g.found);
     return status == ECH_OK && !plan->keeps ? check_together(plan, list) : status;
 }

@@ -57,11 +57,10 @@ void ech_access_states(ech_accessor *a, int index, bool write)
     }
 }
 
-/* Of a bucket that is gathered, the instance that the step's block has of it. */
-static int weights_of(const ech_accessor *a, int bucket)
+int ech_access_weights_of(const ech_accessor *a, int bucket)
 {
-    const ech_instances *of = &a->gathered[bucket];
-    if (!a->plan->bucket.at[bucket].gathered)
+    const ech_instances *of = &a->brought[bucket];
+    if (!ech_bucket_is_brought(&a->plan->bucket.at[bucket]))
         return ech_plan_weights(a->plan, bucket, a->step->version);
     for (size_t i = 0; i < of->all.n; i++)
         if (of->all.at[i].block == a->step->block) return of->all.at[i].value;
@@ -74,19 +73,19 @@ void ech_access_reads(ech_accessor *a)
     const ech_read_list *reads = ech_weight_reads_of(&a->reads, a->step);
     for (size_t i = 0; i < reads->all.n; i++) {
         ech_read read = reads->all.at[i];
-        int value = weights_of(a, read.bucket);
+        int value = ech_access_weights_of(a, read.bucket);
         a->tick = a->step->tick + read.first - a->step->first_call;
         ech_access_value(a, value, false);
-        if (read.last == read.first || !a->plan->bucket.at[read.bucket].gathered) continue;
+        if (read.last == read.first || value < (int)a->plan->persistent.n) continue;
         a->tick = a->step->tick + read.last - a->step->first_call; /* so long it lives */
         ech_access_value(a, value, false);
     }
 }
 
-void ech_access_new_weights(ech_accessor *a, int index)
+int ech_access_new_weights(ech_accessor *a, int index, int64_t elements)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
-    ech_instances *of = &a->gathered[index];
+    ech_instances *of = &a->brought[index];
     size_t i = 0;
     int value = ech_access_new(
         a, (ech_value){.kind = ECH_MEMORY_PARAMETERS,
@@ -94,11 +93,11 @@ void ech_access_new_weights(ech_accessor *a, int index)
                        .local = -1,
                        .micro = -1,
                        .index = index,
-                       .bytes = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype)});
+                       .bytes = elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype)});
     while (i < of->all.n && of->all.at[i].block != a->step->block) i++;
     if (i == of->all.n) ECH_PUSH(of->all, (ech_of_block){.block = a->step->block});
     of->all.at[i].value = value;
-    ech_access_value(a, value, true);
+    return value;
 }
 
 static int *slot_of(const ech_accessor *a, int block, int local, int micro)
@@ -327,7 +326,7 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
 {
     make_slots(plan, list);
     ech_accessor a = {
-        .plan = plan, .list = list, .gathered = ech_calloc(plan->bucket.n + 1, sizeof *a.gathered)};
+        .plan = plan, .list = list, .brought = ech_calloc(plan->bucket.n + 1, sizeof *a.brought)};
     ech_weight_reads_begin(&a.reads, plan, list->purpose);
     size_t blocks = plan->model->block.n;
     for (int phase = 0; phase < ECH_PHASES; phase++)
@@ -347,8 +346,8 @@ void ech_pass_access(ech_plan *plan, ech_list *list)
         for (size_t b = 0; b < blocks; b++) free(a.scratch[phase][b]);
         free(a.scratch[phase]);
     }
-    for (size_t b = 0; b < plan->bucket.n; b++) free(a.gathered[b].all.at);
-    free(a.gathered);
+    for (size_t b = 0; b < plan->bucket.n; b++) free(a.brought[b].all.at);
+    free(a.brought);
     ech_weight_reads_end(&a.reads);
     list->ticks = tick;
 }

@@ -7,7 +7,7 @@
 
 #include "schedule/weight_reads.h"
 
-/* What is gathered of a bucket: of each block that uses it the instance of now. */
+/* What is brought of a bucket's weights: of each block that uses it the instance of now. */
 typedef struct ech_of_block {
     int block, value;
 } ech_of_block;
@@ -25,7 +25,7 @@ typedef struct ech_accessor {
      * and libraries are slow to say how much. */
     size_t **scratch[ECH_PHASES];
     ech_weight_reads reads;
-    ech_instances *gathered; /* [buckets] */
+    ech_instances *brought; /* [buckets] */
 } ech_accessor;
 
 /* Adds a value to the list; returns its number (ech_value). */
@@ -38,8 +38,10 @@ int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* Records that the step touches a version of a bucket's weights. */
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
-/* Adds an instance of a bucket's weights, for the step's block, to the list; and that the step writes it. */
-void ech_access_new_weights(ech_accessor *a, int bucket);
+/* Adds an instance of so many of a bucket's weights, for the step's block, to the list. */
+int ech_access_new_weights(ech_accessor *a, int bucket, int64_t elements);
+/* The weights of a bucket that steps of the step's block read now: of what is brought the instance that was added last. */
+int ech_access_weights_of(const ech_accessor *a, int bucket);
 /* Records that the step reads its version of the weights of its calls, or the block's instance of them: each bucket's
  * once, or where it lives no longer than it is read at the first and the last such call. */
 void ech_access_reads(ech_accessor *a);

@@ -41,6 +41,7 @@ typedef struct ech_bucket_way {
     bool sharded;     /* and each member updates its own shard */
     bool each;        /* to which each micro-batch's gradients are added by themselves */
     bool gathered;    /* and of whose weights it keeps no more */
+    bool fetched;     /* its weights lie on the host */
     bool stashes;     /* several versions of its weights are kept */
     ech_space states; /* where its optimizer's states are; if not on the device the host updates */
     int rounds;       /* of its optimizer's statistics */

@@ -220,6 +220,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .sharded = bucket->sharded,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
+                          .fetched = bucket->fetched,
                           .stashes = plan->versions > 1,
                           .states = plan->states,
                           .rounds = bucket->rounds};

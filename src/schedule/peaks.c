@@ -109,7 +109,7 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
         if (bucket->gathered)
             of_weights = (bucket->shard - ech_plan_own_all(plan, bucket)) *
                          (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-        padding[ECH_MEMORY_PARAMETERS] += plan->versions * of_weights;
+        padding[plan->persistent.at[bucket->weights].kind] += plan->versions * of_weights;
         if (!trains) continue;
         int64_t of_states = bucket->padding;
         if (bucket->sharded) of_states = bucket->shard - ech_plan_own_all(plan, bucket);

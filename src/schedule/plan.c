@@ -48,7 +48,9 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
                     (int64_t)ech_dtype_bytes(bucket->weight_dtype);
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
-        ech_plan_add_persistent(plan, ECH_MEMORY_PARAMETERS, index, bytes);
+        ech_plan_add_persistent(
+            plan, bucket->fetched ? ECH_MEMORY_PARAMETERS_ON_HOST : ECH_MEMORY_PARAMETERS, index,
+            bytes);
     if (!forward_only) ech_plan_state_values(plan, index);
 }
 
@@ -304,6 +306,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
         plan->kept = space_of(request->config->memory.offload_activations);
         plan->states = space_of(request->config->memory.offload_optimizer);
     }
+    plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
     /* what files are written from and read to is aligned as files are */
     plan->alignment[ECH_SPACE_HOST] =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Uses of gathered weights, and from their stays the steps that gather.
+ * Uses of weights that are brought, and from their stays the steps that fetch and gather.
  */
 #include "schedule/resident.h"
 
@@ -27,12 +27,12 @@ typedef struct visits {
     ECH_LIST(need) need;
 } visits;
 
-static bool reads_gathered(visits *v, const ech_step *step)
+static bool reads_brought(visits *v, const ech_step *step)
 {
     const ech_read_list *reads = ech_weight_reads_of(&v->reads, step);
     bool some = false;
     for (size_t i = 0; i < reads->all.n; i++)
-        some |= v->plan->bucket.at[reads->all.at[i].bucket].gathered;
+        some |= ech_bucket_is_brought(&v->plan->bucket.at[reads->all.at[i].bucket]);
     return some;
 }
 
@@ -40,7 +40,7 @@ static void find_uses(visits *v)
 {
     for (int s = 0; s < (int)v->list->step.n; s++) {
         const ech_step *step = &v->list->step.at[s];
-        if (!reads_gathered(v, step)) continue;
+        if (!reads_brought(v, step)) continue;
         if (!v->use.n || v->use.at[v->use.n - 1].resource != step->block) {
             ECH_PUSH(v->use, (ech_use){.resource = step->block});
             ECH_PUSH(v->last, s);
@@ -83,40 +83,56 @@ static void find_needs(visits *v)
         const ech_read_list *reads = ech_weight_reads_of(&v->reads, &v->list->step.at[s]);
         for (size_t i = 0; i < reads->all.n; i++) {
             int bucket = reads->all.at[i].bucket;
-            if (v->plan->bucket.at[bucket].gathered) note_need(v, v->stay_of[use], bucket, s);
+            if (ech_bucket_is_brought(&v->plan->bucket.at[bucket]))
+                note_need(v, v->stay_of[use], bucket, s);
         }
         use += v->last.at[use] == s;
     }
 }
 
-static ech_insertion gather_of(const visits *v, const ech_stay *stay, const need *of)
+/* A FETCH of what lies on the host, a GATHER_WEIGHTS of what is kept in shards, or one after the other. */
+static void add_steps(const visits *v, const ech_stay *stay, const need *of,
+                      ech_insertion_list *brings)
 {
     const ech_step *reader = &v->list->step.at[of->reader];
-    ech_step gather = ech_step_make(ECH_STEP_GATHER_WEIGHTS);
-    gather.block = reader->block;
-    gather.index = of->bucket;
-    gather.turn = reader->turn;
-    gather.version = reader->version;
-    gather.group = v->plan->bucket.at[of->bucket].group;
+    const ech_bucket *bucket = &v->plan->bucket.at[of->bucket];
     int after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
-    return (ech_insertion){
-        .step = gather, .after = after, .before = {of->reader, -1}, .behind = -1};
+    for (int gathers = !bucket->fetched; gathers <= (int)bucket->gathered; gathers++) {
+        ech_step step = ech_step_make(gathers ? ECH_STEP_GATHER_WEIGHTS : ECH_STEP_FETCH);
+        step.block = reader->block;
+        step.index = of->bucket;
+        step.turn = reader->turn;
+        step.version = reader->version;
+        step.group = gathers ? bucket->group : (ech_layout_group)0;
+        if (!gathers) {
+            step.resource = ECH_RESOURCE_WEIGHTS;
+            step.from = ECH_SPACE_HOST;
+            step.to = ECH_SPACE_DEVICE;
+            step.bytes = v->plan->persistent.at[bucket->weights].bytes;
+        }
+        bool last = gathers == (int)bucket->gathered;
+        int behind = gathers && bucket->fetched ? (int)brings->n - 1 : -1;
+        ECH_PUSH(*brings, (ech_insertion){.step = step,
+                                          .after = after,
+                                          .before = {last ? of->reader : -1, -1},
+                                          .behind = behind});
+    }
 }
 
 void ech_pass_resident(const ech_plan *plan, ech_list *list)
 {
     visits v = {.plan = plan, .list = list};
-    ech_insertion_list gathers = {0};
+    ech_insertion_list brings = {0};
     ech_weight_reads_begin(&v.reads, plan, list->purpose);
     find_uses(&v);
     find_stays(&v);
     find_needs(&v);
     for (size_t i = 0; i < v.stay.n; i++)
         for (int n = v.first_need[i]; n >= 0; n = v.need.at[n].next)
-            ECH_PUSH(gathers, gather_of(&v, &v.stay.at[i], &v.need.at[n]));
-    ech_list_insert(list, &gathers);
+            add_steps(&v, &v.stay.at[i], &v.need.at[n], &brings);
+    ech_list_insert(list, &brings);
     ech_weight_reads_end(&v.reads);
-    free(gathers.at);
+    free(brings.at);
     free(v.use.at);
     free(v.last.at);
     free(v.stay.at);

@@ -161,6 +161,8 @@ typedef struct ech_bucket {
     bool each;
     /* This rank keeps the weights of its own shard, too: steps of blocks read instances that are gathered for them. */
     bool gathered;
+    bool
+        fetched; /* its weights lie on the host: steps of blocks read instances that are fetched, or then gathered */
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -185,6 +187,12 @@ typedef struct ech_bucket {
         int gradients, weights, state[ECH_MAX_STATES];
     } on_host;
 } ech_bucket;
+
+/* Whether steps of blocks read instances of its weights, not what the rank keeps. */
+static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
+{
+    return bucket->gathered || bucket->fetched;
+}
 
 /* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
 static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *first)
@@ -243,9 +251,10 @@ typedef struct ech_plan {
     ech_reduction reduction; /* the algorithm of REDUCE_GRADS and its halves */
     int zero;                /* parallel.zero; in plans of forwards alone 0, or 3 */
     bool keeps;              /* parallel.zero_keep: what is gathered stays to its last use */
-    ech_space kept;   /* where what forwards keep is meanwhile (memory.offload_activations) */
-    ech_space states; /* where the optimizer's states are (memory.offload_optimizer) */
-    int prefetch;     /* memory.prefetch */
+    ech_space kept;    /* where what forwards keep is meanwhile (memory.offload_activations) */
+    ech_space states;  /* where the optimizer's states are (memory.offload_optimizer) */
+    ech_space weights; /* where weights are (memory.offload_parameters) */
+    int prefetch;      /* memory.prefetch */
     int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
     int64_t part;                   /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
@@ -387,8 +396,7 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
 /* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
  * steps access them. In later lists slots go round. */
 int ech_plan_weights(const ech_plan *plan, int bucket, int version);
-/* The value of a bucket's weights that a step of a block reads, or GATHER_WEIGHTS writes: that one, or an instance;
- * -1: the step accesses none. */
+/* The value of a bucket's weights that a step of a block reads: that one, or an instance; -1: the step reads none. */
 int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket);
 /* That value's slot. */
 static inline int ech_plan_slot(const ech_plan *plan, int version)

@@ -81,8 +81,8 @@ typedef struct ech_step {
     int version;
     int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
     int64_t bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends */
-    int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
-    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
+    int index;     /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
+    int count;     /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
@@ -149,7 +149,7 @@ bool ech_step_kind_is_at_output(ech_step_kind kind);
 bool ech_step_gathers(const ech_step *step);
 /* Whether the step works on one bucket, step->index. */
 bool ech_step_has_bucket(const ech_step *step);
-/* Whether it gathers an instance of a bucket's weights for the steps of step->block. */
+/* Whether it fetches or gathers an instance of a bucket's weights for the steps of step->block. */
 bool ech_step_brings_weights(const ech_step *step);
 
 /* *ports: the values of `block` that the step's message has, or that a COLLECTIVE with calls 0 gathers; an entry of -1

@@ -50,7 +50,8 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
 
 int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
 {
-    if (!plan->bucket.at[bucket].gathered) return ech_plan_weights(plan, bucket, step->version);
+    if (!ech_bucket_is_brought(&plan->bucket.at[bucket]))
+        return ech_plan_weights(plan, bucket, step->version);
     for (int i = 0; i < step->accesses; i++) {
         int value = list->access.at[step->first_access + i].value;
         const ech_value *v = ech_plan_value(plan, list, value);

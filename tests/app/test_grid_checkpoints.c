@@ -31,7 +31,7 @@ static const char *const grids[] = {
      "parallel.virtual_stages=2"),
     "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.zero=2",
     "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses "
-    "parallel.zero=3",
+    "parallel.zero=3 memory.offload_optimizer=host memory.offload_parameters=host",
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
 

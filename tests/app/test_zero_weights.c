@@ -36,9 +36,10 @@ typedef struct trial {
     int64_t weights[MOST],
         together[MOST]; /* the most bytes of weights; of shards and of two blocks' buckets */
     int64_t all[MOST];  /* bytes of shards and of all buckets */
-    int micro_batches;  /* of rank 0 in a step */
-    bool peaks;         /* the ledger's are the plan's */
-    bool differs;       /* what ranks hold alike */
+    int64_t fetched[MOST], planned_fetched[MOST]; /* bytes from the host to the device in a step */
+    int micro_batches;                            /* of rank 0 in a step */
+    bool peaks;                                   /* the ledger's are the plan's */
+    bool differs;                                 /* what ranks hold alike */
 } trial;
 
 static int64_t align(int64_t bytes)
@@ -85,6 +86,7 @@ static void count_plan(const ech_plan *plan, int rank, trial *t)
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     if (rank == 0) t->micro_batches = list->numbering.micro_batches;
     t->planned[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
+    t->planned_fetched[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_FROM_HOST).bytes;
     for (size_t b = 0; b < plan->bucket.n; b++) count_bucket(plan, rank, &plan->bucket.at[b], t);
     t->together[rank] = t->all[rank];
     for (int block = 0; block < (int)plan->model->block.n; block++)
@@ -92,26 +94,28 @@ static void count_plan(const ech_plan *plan, int rank, trial *t)
     t->together[rank] += largest[0] + largest[1];
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        t->weights[rank] += align(plan->persistent.at[bucket->weights].bytes);
+        const ech_value *weights = &plan->persistent.at[bucket->weights];
+        t->planned_kept[rank] += align(weights->bytes);
+        if (weights->kind == ECH_MEMORY_PARAMETERS) t->weights[rank] += align(weights->bytes);
         for (int s = 0; s < bucket->states; s++)
             t->planned_kept[rank] += align(plan->persistent.at[bucket->state[s].value].bytes);
     }
-    t->planned_kept[rank] += t->weights[rank];
     t->weights[rank] += list->peak[ECH_MEMORY_PARAMETERS];
 }
 
 /* FNV-1a, of what this rank updates. */
-static uint64_t hash_own(const ech_exec *exec, const ech_plan *plan)
+static uint64_t hash_own(ech_exec *exec, const ech_plan *plan)
 {
     uint64_t h = 0;
     for (int p = 0; p < (int)plan->model->param.n; p++) {
         int64_t first = 0, n = plan->param[p].bucket < 0 ? 0 : ech_plan_own(plan, p, &first);
         if (!n) continue;
         ech_tensor x = ech_exec_param(exec, p);
-        size_t item = ech_dtype_bytes(x.dtype);
+        ECH_FREED double *own = ech_calloc((size_t)plan->param[p].elements, sizeof *own);
+        ech_exec_read(exec, &x, own);
         if (plan->bucket.at[plan->param[p].bucket].gathered) first = 0;
-        const unsigned char *at = (const unsigned char *)x.data + (size_t)first * item;
-        for (size_t i = 0; i < (size_t)n * item; i++) h = (h ^ at[i]) * 0x100000001b3u;
+        const unsigned char *at = (const unsigned char *)(own + first);
+        for (size_t i = 0; i < (size_t)n * sizeof *own; i++) h = (h ^ at[i]) * 0x100000001b3u;
     }
     return h;
 }
@@ -129,8 +133,10 @@ static ech_status train(ech_compared_run *run, int rank, trial *t)
     ech_exec *exec = run->session.exec;
     for (int step = 0; step < STEPS; step++) {
         int64_t before = ech_exec_reduce_count(exec).bytes;
+        int64_t fetched = ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE);
         ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
         t->sent[rank] = ech_exec_reduce_count(exec).bytes - before;
+        t->fetched[rank] = ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE) - fetched;
         if (rank > 0) continue;
         t->loss[step] = ech_exec_readings(exec)->loss;
         t->norm[step] = ech_exec_readings(exec)->grad_norm;
@@ -317,6 +323,46 @@ static void test_sent(void **state)
     check_sent(4, words, 1);
 }
 
+/* ---- weights on the host ---- */
+
+/* With the bits of weights on the device, whose place two blocks' take, and no other; what is fetched is what was planned. */
+static void test_fetched(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *words, *zero;
+    } runs[] = {
+        {1, "training.global_batch_size=3 model.num_hidden_layers=5", "parallel.zero=0"},
+        {2, "parallel.data=2 precision.compute=bf16 model.num_hidden_layers=5", "parallel.zero=3"},
+        {2, "parallel.data=2 parallel.device=walled", "parallel.zero=0"},
+        {4,
+         "parallel.pipeline=2 parallel.data=2 model.tie_word_embeddings=true "
+         "parallel.device=queued memory.recompute=full training.global_batch_size=8",
+         "parallel.zero=3 parallel.zero_keep=true"},
+        {2, "parallel.tensor=2 memory.offload_activations=host memory.prefetch=0",
+         "parallel.zero=0"},
+    };
+    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+        trial here, there;
+        char words[400], zero[300];
+        snprintf(words, sizeof words, "model.tie_word_embeddings=false %s", runs[r].words);
+        snprintf(zero, sizeof zero,
+                 "%s memory.offload_optimizer=host memory.offload_parameters=host", runs[r].zero);
+        run("gpt2", runs[r].ranks, words, runs[r].zero, &here);
+        run("gpt2", runs[r].ranks, words, zero, &there);
+        assert_memory_equal(here.loss, there.loss, sizeof here.loss);
+        assert_memory_equal(here.norm, there.norm, sizeof here.norm);
+        assert_memory_equal(here.bits, there.bits, sizeof here.bits);
+        assert_true(here.validation == there.validation && there.peaks && !there.differs);
+        for (int rank = 0; rank < runs[r].ranks; rank++) {
+            assert_true(there.fetched[rank] > 0);
+            assert_int_equal(there.fetched[rank], there.planned_fetched[rank]);
+            assert_true(r > 1 || there.weights[rank] < here.weights[rank]);
+        }
+    }
+}
+
 /* ---- the checker ---- */
 
 static int first_gather(const ech_list *list, int from)
@@ -345,24 +391,24 @@ static void seed_faults(ech_plan *plan, ech_list_kind kind)
     while (reader->lane != ECH_LANE_COMPUTE || reader->block != was.block) reader++;
     int afters = reader->afters;
     reader->afters = 0;
-    expect_refused(plan, kind, "does not wait for the weights of bucket");
+    expect_refused(plan, kind, "does not wait for step 0, which writes parameters");
     reader->afters = afters;
     reader->accesses -= 1;
     reader->first_access += 1;
-    expect_refused(plan, kind, "does not access gathered weights of bucket");
+    expect_refused(plan, kind, "does not access the weights of bucket");
     reader->accesses += 1;
     reader->first_access -= 1;
     gather->block++;
     expect_refused(plan, kind, "accesses weights that are not an instance of its own");
     *gather = was;
     list->access.at[was.first_access + 1].write = false;
-    expect_refused(plan, kind, "reads a value that nothing has written");
+    expect_refused(plan, kind, "accesses weights that are not an instance of its own");
     list->access.at[was.first_access + 1].write = true;
     value->block++;
     expect_refused(plan, kind, "accesses weights that are not an instance of its own");
     value->block--;
     plan->prefetch = 0;
-    expect_refused(plan, kind, "weights of 2 blocks are gathered");
+    expect_refused(plan, kind, "weights of 2 blocks are there");
     plan->prefetch = 1;
 }
 
@@ -401,6 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_numbers),
         cmocka_unit_test(test_sent),
+        cmocka_unit_test(test_fetched),
         cmocka_unit_test(test_seeded_faults),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -147,6 +147,18 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_zero_gradients_asynchronous] = {"parallel.zero=2 " SCHEDULE "pipedream",
                                               "parallel.zero=1 " SCHEDULE "pipedream",
                                               "parallel.zero=2"},
+    [ECH_RULE_offloads_parameters_updates_on_device] =
+        {"memory.offload_parameters=host memory.offload_optimizer=none",
+         "memory.offload_optimizer=none",
+         "memory.offload_parameters=host memory.offload_optimizer=host"},
+    [ECH_RULE_offloads_parameters_asynchronous] =
+        {"memory.offload_parameters=host memory.offload_optimizer=host " SCHEDULE "pipedream",
+         "memory.offload_optimizer=host " SCHEDULE "pipedream",
+         "memory.offload_parameters=host memory.offload_optimizer=host"},
+    [ECH_RULE_offloads_parameters_some_zero] =
+        {"memory.offload_parameters=host memory.offload_optimizer=host parallel.zero=1",
+         "memory.offload_optimizer=host parallel.zero=1",
+         "memory.offload_parameters=host memory.offload_optimizer=host parallel.zero=3"},
     [ECH_RULE_zero_keep_whole_weights] = {"parallel.zero_keep=true parallel.zero=2",
                                           "parallel.zero=2",
                                           "parallel.zero_keep=true parallel.zero=3"},

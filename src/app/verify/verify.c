@@ -133,6 +133,7 @@ static ech_status open_single(ech_verifier *v)
     config->parallel.reduction = ECH_REDUCTION_DIRECT;
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     config->memory.offload_optimizer = ECH_OFFLOAD_NONE;
+    config->memory.offload_parameters = ECH_OFFLOAD_NONE;
     if (ech_verifier_is_asynchronous(v)) config->optimizer.clip_norm = 0;
     if (!v->layout.design->schedule->stashing) { /* the replay's backwards see other weights, too */
         config->parallel.weight_stashing = 0;

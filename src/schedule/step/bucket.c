@@ -98,6 +98,15 @@ static void touch_gradients(ech_accessor *a)
     ech_access_value(a, bucket->value, true);
 }
 
+/* Reads what this rank keeps, or has fetched of it, and writes an instance, in this order. */
+static void touch_brought(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    int kept = ech_plan_weights(a->plan, a->step->index, a->step->version);
+    ech_access_value(a, bucket->fetched ? ech_access_weights_of(a, a->step->index) : kept, false);
+    ech_access_value(a, ech_access_new_weights(a, a->step->index, bucket->elements), true);
+}
+
 static void touch_sum(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
@@ -105,9 +114,10 @@ static void touch_sum(ech_accessor *a)
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     if (!is_of_weights(a->step))
         touch_gradients(a);
+    else if (!bucket->gathered)
+        ech_access_weights(a, a->step->index, a->step->version, true);
     else
-        ech_access_weights(a, a->step->index, a->step->version, !bucket->gathered);
-    if (ech_step_brings_weights(a->step)) ech_access_new_weights(a, a->step->index);
+        touch_brought(a);
     ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
                                                      bucket->wire, bucket->elements, members));
 }

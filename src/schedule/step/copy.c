@@ -23,7 +23,7 @@ static void print(const ech_step *step, ech_text *out)
 #undef X
     };
     ech_text_append(out, " %s", names[step->resource]);
-    if (step->block >= 0)
+    if (step->micro >= 0)
         ech_text_append(out, " %d.%d/%d", step->chunk, step->micro, step->block);
     else
         ech_text_append(out, " %d", step->index);
@@ -46,6 +46,16 @@ static void count(ech_traffic_count *c, const ech_step *step)
 }
 
 const ech_step_methods ech_copy_methods = {touch, print, work, seconds, count};
+
+/* ---- what a rank keeps of a bucket's weights ---- */
+
+void ech_touch_fetched_weights(ech_accessor *a)
+{
+    const ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
+    int64_t elements = bucket->gathered ? bucket->shard : bucket->elements;
+    ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
+                    ech_access_new_weights(a, a->step->index, elements));
+}
 
 /* ---- what a block keeps of a sequence chunk ---- */
 

@@ -47,9 +47,9 @@ static void offload_grads(ech_accessor *a)
 {
     ech_bucket *bucket = bucket_of(a);
     bucket->on_host.gradients = make(a, bucket->dtype);
-    bucket->on_host.weights = make(a, bucket->weight_dtype);
+    bucket->on_host.weights = bucket->fetched ? bucket->weights : make(a, bucket->weight_dtype);
     ech_access_pair(a, bucket->value, bucket->on_host.gradients);
-    if (ech_plan_has_masters(a->plan, bucket)) return;
+    if (ech_plan_has_masters(a->plan, bucket) || bucket->fetched) return;
     ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
                     bucket->on_host.weights);
 }
@@ -110,7 +110,7 @@ static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
     ech_step_kind kind = step->kind;
     bool grads = kind == ECH_STEP_OFFLOAD_GRADS, states = !grads && kind != ECH_STEP_FETCH_WEIGHTS;
     size_t each = grads ? ech_dtype_bytes(bucket->dtype) : 0;
-    if (!states && !(grads && ech_plan_has_masters(plan, bucket)))
+    if (!states && !(grads && (ech_plan_has_masters(plan, bucket) || bucket->fetched)))
         each += ech_dtype_bytes(bucket->weight_dtype);
     for (int s = 0; s < bucket->states && states; s++)
         each += ech_dtype_bytes(bucket->state[s].dtype);

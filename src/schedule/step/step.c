@@ -117,7 +117,8 @@ bool ech_step_has_bucket(const ech_step *step)
 
 bool ech_step_brings_weights(const ech_step *step)
 {
-    return rows[step->kind].params == ECH_PARAMS_GATHER && step->block >= 0;
+    bool fetches = step->kind == ECH_STEP_FETCH && step->resource == ECH_RESOURCE_WEIGHTS;
+    return fetches || (rows[step->kind].params == ECH_PARAMS_GATHER && step->block >= 0);
 }
 
 void ech_step_print(const ech_step *step, ech_text *out)
