@@ -36,9 +36,7 @@ typedef struct audit {
     bucket_state *bucket;
     instance *instance; /* [buckets * micro-batches] */
     ech_known known;
-    int *state_of; /* [persistent values] the bucket whose state it is; -1: it is none */
-    int *updated;  /* [persistent values] states: the last step that accesses it, + 1 */
-    int read;      /* the last step that has fetched a turn's scalars for updates on the host */
+    int read; /* the last step that has fetched a turn's scalars for updates on the host */
 } audit;
 
 /* ---- parameters ---- */
@@ -130,47 +128,6 @@ static ech_status note_access(audit *a, int s, int bucket, int micro)
         return ech_list_reject(a->plan, a->list, s, "accesses gradients of another micro-batch");
     else
         instance_of(a, s, bucket)->accessed = s + 1;
-    return ECH_OK;
-}
-
-/* ---- states ---- */
-
-/* The next state of the bucket's parameters: its persistent value; -1: there is none. */
-static int next_state(const ech_plan *plan, int bucket, int *param, int *state)
-{
-    const ech_bucket *b = &plan->bucket.at[bucket];
-    for (; *param < b->params; ++*param, *state = 0) {
-        const ech_plan_param *p = &plan->param[plan->bucket_param.at[b->first_param + *param]];
-        if (*state < p->states) return plan->state.at[p->first_state + (*state)++].value;
-    }
-    return -1;
-}
-
-static void find_states(audit *a)
-{
-    for (size_t v = 0; v < a->plan->persistent.n; v++) a->state_of[v] = -1;
-    for (int b = 0; b < (int)a->plan->bucket.n && a->plan->persistent.n; b++)
-        for (int param = 0, state = 0, v; (v = next_state(a->plan, b, &param, &state)) >= 0;)
-            a->state_of[v] = b;
-}
-
-/* A bucket's steps access its states alone, and its update all of them. */
-static ech_status check_states(audit *a, int s)
-{
-    const ech_step *step = &a->list->step.at[s];
-    if (!ech_step_has_bucket(step) || !a->list->access.n) return ECH_OK;
-    for (int i = 0; i < step->accesses; i++) {
-        int value = a->list->access.at[step->first_access + i].value;
-        if (value >= (int)a->plan->persistent.n || a->state_of[value] < 0) continue;
-        if (a->state_of[value] != step->index)
-            return ech_list_reject(a->plan, a->list, s, "accesses states of bucket %d",
-                                   a->state_of[value]);
-        a->updated[value] = s + 1;
-    }
-    for (int param = 0, state = 0, v; step->kind == ECH_STEP_UPDATE &&
-                                      (v = next_state(a->plan, step->index, &param, &state)) >= 0;)
-        if (a->updated[v] != s + 1)
-            return ech_list_reject(a->plan, a->list, s, "does not access all states of its bucket");
     return ECH_OK;
 }
 
@@ -335,8 +292,10 @@ static ech_status advance(audit *a, int s, bucket_state *b)
     if (lane != step->lane && a->known.step[step->lane][lane] < before)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
     if (is_of_gradients(next.stage)) ECH_TRY(expect_access(a, s, step->index));
+    const ech_step *read = &a->list->step.at[a->read];
     if (next.stage == ECH_BUCKET_HOST_UPDATE &&
-        a->known.step[step->lane][a->list->step.at[a->read].lane] < a->read)
+        (read->kind != ECH_STEP_READ_UPDATE || read->turn != step->turn ||
+         a->known.step[step->lane][read->lane] < a->read))
         return ech_list_reject(a->plan, a->list, s, "does not wait for the turn's scalars");
     b->at = next;
     b->step = s;
@@ -368,7 +327,6 @@ static ech_status check_steps(audit *a)
     for (int s = 0; s < (int)a->list->step.n; s++) {
         ech_known_learn(&a->known, a->list, &a->list->step.at[s]);
         if (a->list->step.at[s].kind == ECH_STEP_READ_UPDATE) a->read = s;
-        ECH_TRY(check_states(a, s));
         ECH_TRY(check_accesses(a, s));
         ECH_TRY(write_by_model(a, s));
         ECH_TRY(use_bucket(a, s));
@@ -384,24 +342,18 @@ static ech_status check_steps(audit *a)
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_params(plan));
-    size_t buckets = plan->bucket.n, values = plan->persistent.n,
-           micro_batches = (size_t)list->numbering.micro_batches;
+    size_t buckets = plan->bucket.n, micro_batches = (size_t)list->numbering.micro_batches;
     audit a = {.plan = plan,
                .list = list,
                .known = ech_known_begin(),
                .bucket = ech_calloc(buckets, sizeof *a.bucket),
-               .state_of = ech_calloc(values + 1, sizeof *a.state_of),
-               .updated = ech_calloc(values + 1, sizeof *a.updated),
                .instance = ech_calloc(buckets * micro_batches + 1, sizeof *a.instance)};
     for (size_t b = 0; b < buckets; b++) {
         a.bucket[b].way = way_of(plan, (int)b);
         a.bucket[b].of = &a.instance[b * micro_batches];
     }
-    find_states(&a);
     ech_status status = check_steps(&a);
     free(a.bucket);
-    free(a.state_of);
-    free(a.updated);
     free(a.instance);
     return status;
 }

@@ -111,8 +111,10 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
     if (ech_list_trains(list)) {
         ECH_TRY(ech_check_buckets(plan, list));
         ECH_TRY(ech_check_versions(plan, list));
+        ECH_TRY(ech_check_states(plan, list));
     }
     ECH_TRY(ech_check_races(plan, list));
+    ECH_TRY(ech_check_copies(plan, list));
     return ech_check_memory(plan, list);
 }
 

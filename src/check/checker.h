@@ -73,6 +73,10 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list);
 /* Of two steps that touch a value, one of which writes it, the later waits for the earlier; what is read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
+/* An update accesses all optimizer states of its bucket, and no step those of another one. */
+ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
+/* What is copied from space to space comes back as what has left, and updates on the host work on their bucket's. */
+ech_status ech_check_copies(const ech_plan *plan, const ech_list *list);
 /* Values that live at the same time do not overlap; all lie inside the arena. */
 ech_status ech_check_memory(const ech_plan *plan, const ech_list *list);
 

@@ -129,7 +129,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     for (size_t b = 0; b < plan->bucket.n; b++)
         for (int s = 0; s < plan->bucket.at[b].states; s++) {
             const ech_value *v = &plan->persistent.at[plan->bucket.at[b].state[s].value];
-            t->space = ech_memory_space(v->kind);
+            if (rank == 0) t->space = ech_memory_space(v->kind);
             t->states[rank] += v->bytes;
         }
     if (rank == 0) t->peaks = peaks_are_planned(exec, plan);

@@ -176,6 +176,12 @@ static const char *const shapes[] = {
     "parallel.zero=2 memory.recompute=full",
     "parallel.zero=2 parallel.tensor=2",
     "parallel.zero=1 memory.sequence_chunks=2",
+    "memory.offload_activations=host",
+    "memory.offload_activations=host parallel.zero=2 memory.recompute=full",
+    "memory.offload_activations=disk",
+    "parallel.zero=0 memory.offload_optimizer=host",
+    "parallel.zero=1 memory.offload_optimizer=host",
+    "parallel.zero=2 memory.offload_optimizer=host parallel.bucket_bytes=1",
     "parallel.zero=3",
     "parallel.zero=3 parallel.bucket_bytes=1",
     "parallel.zero=3 memory.recompute=full",
@@ -281,11 +287,16 @@ static void plan_memory(ech_plan *plan, ech_list *list)
     }
 }
 
+static bool is_copy(const ech_step *step)
+{
+    return step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT;
+}
+
 /* Nobody checks what is done with scalars alone. */
 static bool is_of_scalars(const ech_step *step)
 {
     return step->block < 0 && step->kind != ECH_STEP_LOAD && !ech_step_has_bucket(step) &&
-           step->lane != ECH_LANE_COPY_IN && step->lane != ECH_LANE_COPY_OUT;
+           !is_copy(step);
 }
 
 /* Steps on buckets and copies more often than others. */
@@ -295,8 +306,7 @@ static int draw_step(uint64_t *state, const ech_list *list)
     bool any = draw(state, 4) == 0;
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
-        bool fits = any || ech_step_has_bucket(step) || step->lane == ECH_LANE_COPY_IN ||
-                    step->lane == ECH_LANE_COPY_OUT;
+        bool fits = any || ech_step_has_bucket(step) || is_copy(step);
         if (fits && !is_of_scalars(step) && draw(state, ++n) == 0) chosen = s;
     }
     return chosen;
@@ -367,8 +377,8 @@ static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *lis
     ech_access *access = &list->access.at[step->first_access + draw(state, step->accesses)];
     int values = (int)(plan->persistent.n + list->value.n), n = 0, was = access->value;
     const ech_value *value = ech_plan_value(plan, list, was);
-    bool known = ech_step_has_bucket(step) || value->kind == ECH_MEMORY_PARAMETERS ||
-                 value->kind == ECH_MEMORY_GRADIENTS;
+    bool known = ech_step_has_bucket(step) || is_copy(step) ||
+                 value->kind == ECH_MEMORY_PARAMETERS || value->kind == ECH_MEMORY_GRADIENTS;
     if (!known || value->kind == ECH_MEMORY_SCRATCH) return;
     for (int v = 0; v < values; v++) {
         const ech_value *other = ech_plan_value(plan, list, v);
@@ -408,6 +418,7 @@ static const char *mutate(uint64_t *state, ech_plan *plan, ech_list *list)
 
 typedef struct tally {
     int broken, sound, refused_sound;
+    bool has[ECH_STEPS]; /* kinds of steps in the lists */
 } tally;
 
 static void try_mutant(uint64_t seed, uint64_t *state, ech_plan *plan, uint64_t sound, tally *t)
@@ -435,7 +446,9 @@ static void run_plan(uint64_t seed, tally *t)
     fixture f;
     if (!random_fixture(&state, &f)) return;
     ech_plan *plan = fixture_plan_rank(&f, draw(&state, f.ranks));
-    assert_true(is_free_of_races(plan, &plan->list[ECH_LIST_TRAIN], &sum));
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++) t->has[list->step.at[s].kind] = true;
+    assert_true(is_free_of_races(plan, list, &sum));
     for (int i = 0; i < MUTANTS; i++) try_mutant(seed, &state, plan, sum, t);
     ech_plan_destroy(plan);
     fixture_free(&f);
@@ -448,6 +461,10 @@ static void test_mutants(void **state)
     for (uint64_t seed = 0; seed < PLANS; seed++) run_plan(seed, &t);
     printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
            t.refused_sound);
+    static const ech_step_kind kinds[] = {ECH_STEP_SCATTER_GRADS, ECH_STEP_GATHER_WEIGHTS,
+                                          ECH_STEP_STASH,         ECH_STEP_UPDATE_ON_HOST,
+                                          ECH_STEP_FETCH,         ECH_STEP_OFFLOAD};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
 }

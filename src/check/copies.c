@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks copies between spaces, which steps of the lanes for that make in pairs: a value that is read, and one that is written.
+ * What a value holds is followed from copy to copy. So an update on the host works on what it is said to work on, and
+ * what comes back is what has left.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+
+typedef struct copy_check {
+    const ech_plan *plan;
+    const ech_list *list;
+    int *holds; /* [values] of which value a value is a copy, or it itself */
+    int *
+        left_as; /* [values] the value as which it comes back has left as this one; -1: it does not come back */
+    bool *left; /* [values] it comes back, and there is a copy elsewhere: so it stays as it is */
+    int *
+        updated; /* [buckets] the value with the weights that the last update on the host has made; -1: none yet */
+} copy_check;
+
+static const ech_access *access_at(const copy_check *c, const ech_step *step, int i)
+{
+    return &c->list->access.at[step->first_access + i];
+}
+
+static ech_status check_pair(copy_check *c, int s, const ech_access *from, const ech_access *to)
+{
+    const ech_step *step = &c->list->step.at[s];
+    int held = c->holds[from->value], persistent = (int)c->plan->persistent.n;
+    ech_memory_kind kind = ech_plan_value(c->plan, c->list, to->value)->kind;
+    bool weights = kind == ECH_MEMORY_PARAMETERS, states = step->kind == ECH_STEP_OFFLOAD_STATES;
+    if (from->write || !to->write)
+        return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
+    if ((weights && ech_step_has_bucket(step) && from->value != c->updated[step->index]) ||
+        (states && held != to->value) ||
+        (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
+        return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
+    if (to->value >= persistent) c->holds[to->value] = held;
+    if (from->value >= persistent && c->list->value.at[from->value - persistent].returned)
+        c->left[from->value] = true;
+    return ECH_OK;
+}
+
+/* What is updated on the host: gradients, weights and states of its bucket, in this order. */
+static ech_status check_update(copy_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
+    int weights = access_at(c, step, 1)->value, held = c->holds[weights];
+    const ech_value *of = ech_plan_value(c->plan, c->list, held);
+    bool right = c->holds[access_at(c, step, 0)->value] == bucket->value;
+    right &= ech_plan_has_masters(c->plan, bucket)
+                 ? held == weights && held >= (int)c->plan->persistent.n
+                 : of->kind == ECH_MEMORY_PARAMETERS;
+    right &= of->index == step->index;
+    for (int i = 0; i < bucket->states; i++)
+        right &= c->holds[access_at(c, step, 2 + i)->value] == bucket->state[i].value;
+    c->updated[step->index] = weights;
+    if (right) return ECH_OK;
+    return ech_list_reject(c->plan, c->list, s,
+                           "does not work on gradients, weights and states of bucket %d",
+                           step->index);
+}
+
+static ech_status check_step(copy_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    bool copies = step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT;
+    if (step->kind == ECH_STEP_UPDATE_ON_HOST) return check_update(c, s);
+    for (int i = 0; i + 1 < step->accesses && copies; i += 2)
+        ECH_TRY(check_pair(c, s, access_at(c, step, i), access_at(c, step, i + 1)));
+    for (int i = 0; i < step->accesses && !copies; i++)
+        if (access_at(c, step, i)->write && c->left[access_at(c, step, i)->value])
+            return ech_list_reject(c->plan, c->list, s, "writes what has been copied elsewhere");
+    return ECH_OK;
+}
+
+static void begin(copy_check *c)
+{
+    int persistent = (int)c->plan->persistent.n, values = persistent + (int)c->list->value.n;
+    for (int v = 0; v < values; v++) {
+        c->holds[v] = v;
+        c->left_as[v] = -1;
+    }
+    for (int v = persistent; v < values; v++) {
+        int returned = c->list->value.at[v - persistent].returned;
+        if (returned) c->left_as[returned] = v;
+    }
+    for (size_t b = 0; b < c->plan->bucket.n; b++) c->updated[b] = -1;
+}
+
+ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
+{
+    size_t values = plan->persistent.n + list->value.n;
+    copy_check c = {.plan = plan,
+                    .list = list,
+                    .holds = ech_calloc(values + 1, sizeof *c.holds),
+                    .left_as = ech_calloc(values + 1, sizeof *c.left_as),
+                    .left = ech_calloc(values + 1, sizeof *c.left),
+                    .updated = ech_calloc(plan->bucket.n + 1, sizeof *c.updated)};
+    ech_status status = ECH_OK;
+    begin(&c);
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK && list->access.n; s++)
+        status = check_step(&c, s);
+    free(c.holds);
+    free(c.left_as);
+    free(c.left);
+    free(c.updated);
+    return status;
+}

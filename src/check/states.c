@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks who works on optimizer states: a bucket's steps access its own alone, and its update all of them. Whose they are is
+ * asked of the parameters.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+
+typedef struct state_check {
+    const ech_plan *plan;
+    const ech_list *list;
+    int *state_of; /* [persistent values] the bucket whose state it is; -1: it is none */
+    int *updated;  /* [persistent values] states: the last step that accesses it, + 1 */
+} state_check;
+
+/* The next state of the bucket's parameters: its persistent value; -1: there is none. */
+static int next_state(const ech_plan *plan, int bucket, int *param, int *state)
+{
+    const ech_bucket *b = &plan->bucket.at[bucket];
+    for (; *param < b->params; ++*param, *state = 0) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[b->first_param + *param]];
+        if (*state < p->states) return plan->state.at[p->first_state + (*state)++].value;
+    }
+    return -1;
+}
+
+static void find_states(state_check *c)
+{
+    for (size_t v = 0; v < c->plan->persistent.n; v++) c->state_of[v] = -1;
+    for (int b = 0; b < (int)c->plan->bucket.n && c->plan->persistent.n; b++)
+        for (int param = 0, state = 0, v; (v = next_state(c->plan, b, &param, &state)) >= 0;)
+            c->state_of[v] = b;
+}
+
+/* A bucket's steps access its states alone, and its update all of them. */
+static ech_status check_states(state_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (!ech_step_has_bucket(step) || !c->list->access.n) return ECH_OK;
+    for (int i = 0; i < step->accesses; i++) {
+        int value = c->list->access.at[step->first_access + i].value;
+        if (value >= (int)c->plan->persistent.n || c->state_of[value] < 0) continue;
+        if (c->state_of[value] != step->index)
+            return ech_list_reject(c->plan, c->list, s, "accesses states of bucket %d",
+                                   c->state_of[value]);
+        c->updated[value] = s + 1;
+    }
+    for (int param = 0, state = 0, v; step->kind == ECH_STEP_UPDATE &&
+                                      (v = next_state(c->plan, step->index, &param, &state)) >= 0;)
+        if (c->updated[v] != s + 1)
+            return ech_list_reject(c->plan, c->list, s, "does not access all states of its bucket");
+    return ECH_OK;
+}
+
+ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
+{
+    size_t values = plan->persistent.n;
+    state_check c = {.plan = plan,
+                     .list = list,
+                     .state_of = ech_calloc(values + 1, sizeof *c.state_of),
+                     .updated = ech_calloc(values + 1, sizeof *c.updated)};
+    ech_status status = ECH_OK;
+    find_states(&c);
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_states(&c, s);
+    free(c.state_of);
+    free(c.updated);
+    return status;
+}
