@@ -73,14 +73,16 @@ ech_status ech_exec_watch_files(ech_exec *exec)
 {
     double now = ech_clock_now(), gap = ech_clock_take_gap(&exec->watched_at, now);
     double deadline = exec->config->parallel.deadline;
-    for (int lane = 0; lane < ECH_LANES && exec->disk && !exec->is_stuck; lane++) {
+    for (int lane = 0; lane < ECH_LANES && exec->disk; lane++) {
         ech_file_watch *watch = &exec->watch[lane];
+        if (watch->is_stuck) continue;
         unsigned moves = atomic_load(&watch->moves);
         watch->progress_at =
             moves != watch->seen || moves % 2 == 0 ? now : watch->progress_at + gap;
         watch->seen = moves;
         if (now - watch->progress_at <= deadline) continue;
-        exec->is_stuck = true;
+        watch->is_stuck = true;
+        exec->stuck += exec->device->is_immediate;
         ECH_FAIL(ECH_EIO,
                  "%s: rank %d has %s it for %g s and has not ended: does its disk stand still? If "
                  "it may "

@@ -302,15 +302,17 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
 
 void ech_exec_destroy(ech_exec *exec)
 {
-    if (!exec || exec->is_stuck) return; /* whose thread still needs all of it */
+    if (!exec) return;
     pthread_mutex_lock(&exec->lock);
     exec->quit = true;
     pthread_cond_broadcast(&exec->changed);
     pthread_mutex_unlock(&exec->lock);
     for (int i = 0; i < ECH_LANES; i++)
-        if (exec->engine[i].started) pthread_join(exec->engine[i].thread, NULL);
+        if (exec->engine[i].started && !(exec->stuck && exec->watch[i].is_stuck))
+            pthread_join(exec->engine[i].thread, NULL);
     ech_saver_free(&exec->saver);
-    if (!ech_queues_are_idle(exec)) return; /* a device that hangs keeps all of it */
+    /* a device or a disk that hangs keeps all of it */
+    if (exec->stuck || !ech_queues_are_idle(exec)) return;
     for (int i = 0; i < ECH_CHANNELS; i++)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
     ech_kernel_context_destroy(exec->context);
@@ -362,7 +364,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     ech_exec_wake(exec);
 
     pthread_mutex_lock(&exec->lock);
-    while (exec->busy > 0 && !exec->is_stuck) ech_exec_rest(exec);
+    while (exec->busy > exec->stuck) ech_exec_rest(exec);
     pthread_mutex_unlock(&exec->lock);
     if (!exec->device->is_immediate) ech_exec_fail(exec, ech_queues_end(exec));
     if (exec->records) exec->times.ended = ech_clock_now();

@@ -56,6 +56,7 @@ typedef struct ech_file_watch {
     _Atomic unsigned moves; /* begun and ended: odd while one is under way */
     unsigned seen;
     double progress_at; /* seconds of ech_clock_now */
+    bool is_stuck;      /* one is under way past the deadline */
 } ech_file_watch;
 
 /* Events of a device that is not immediate. Arrays end with NULL. */
@@ -141,8 +142,7 @@ struct ech_exec {
     int64_t copied[ECH_SPACES][ECH_SPACES]; /* ech_exec_copied; each by one lane */
     ech_file_watch watch[ECH_LANES];
     double watched_at; /* ech_clock_take_gap */
-    bool
-        is_stuck; /* a file is read or written past the deadline: its thread is left to it, with all memory */
+    int stuck;         /* lanes whose threads are: they are left to that, with all memory */
     double copy_began[ECH_LANES]; /* a throttled copy, in seconds of ech_clock_now */
     char *scalars;                /* on the device: a row for each turn */
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
