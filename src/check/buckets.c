@@ -217,7 +217,7 @@ static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, ech_buck
             if (s->round >= way->rounds) way->rounds = s->round + 1;
             way->folds_shards[s->round] |= way->sharded && s->over & 1u;
             for (int d = 0; d < shape->dims; d++)
-                way->folds[s->round] |= s->over >> d & 1u &&
+                way->folds[s->round] |= s->fold != ECH_SHARDS_OWNER && s->over >> d & 1u &&
                                         ech_axis_shards(shape->axis[d], plan->layout->sharding) > 1;
         }
     }

@@ -15,15 +15,17 @@ ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech
 
 /* ---- STATISTICS, UPDATE ---- */
 
-/* In the rounds that come after its own a gathered statistic is whole. */
+/* In the rounds that come after its own a gathered statistic is whole; what one rank makes is all of its shard then. */
 static ech_tensor statistic_view(const ech_exec *exec, const ech_plan_statistic *s, int round,
                                  char *statistics)
 {
-    bool whole = s->whole != s->at && round > s->is.round;
+    bool gathered = s->is.fold == ECH_SHARDS_GATHER && round > s->is.round;
+    bool made = s->is.fold == ECH_SHARDS_OWNER && round == s->is.round;
+    bool whole = gathered && s->whole != s->at;
     ech_sharding sharding = whole ? (ech_sharding){0} : exec->plan->layout->sharding;
     ech_tensor all =
         ech_exec_state_view(exec, &s->is.is, sharding, statistics + (whole ? s->whole : s->at));
-    return whole ? all : ech_exec_elements(&all, s->from, s->elements);
+    return gathered || made ? all : ech_exec_elements(&all, s->from, s->elements);
 }
 
 /* Those of the step's bucket; NULL: it has none. */
@@ -78,7 +80,7 @@ static void work_on(ech_exec *exec, const ech_step *step, const work *w, int ind
     const ech_plan_param *p = &plan->param[index];
     ech_tensor weights = ech_exec_own_param(exec, index, step->version);
     ech_tensor gradient = ech_exec_own_gradient(exec, index);
-    if (ech_tensor_count(&weights) == 0) return; /* others' shards have it all */
+    if (!ech_plan_takes_part(plan, index, w->round)) return;
     ech_tensor state[ECH_MAX_STATES];
     for (int i = 0; i < p->states; i++) {
         ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);
@@ -220,11 +222,28 @@ static void put_together(folding *f, const ech_plan_statistic *s)
     }
 }
 
+/* Of statistics that lie like the bucket each member has its shard, and gets the others', or the owners' parts of it. */
+static ech_status fold_flat(ech_exec *exec, const ech_step *step, const struct ech_folded *folded)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    ech_group *group = exec->channel[step->group][step->lane];
+    ech_dtype wide = exec->plan->types.wide;
+    size_t item = ech_dtype_bytes(wide);
+    char *data = ech_exec_address(exec, step, ech_list_statistics(exec->plan, exec->list, step));
+    data += folded->at;
+    char *own = data + (size_t)bucket->own * item;
+    if (folded->flat == ECH_SHARDS_GATHER)
+        return ech_group_all_gather(group, data, own, item, bucket->elements);
+    ech_tensor all = ech_tensor_1d(data, wide, bucket->elements);
+    return ech_group_reduce_scatter(group, &all, own, ech_exec_address(exec, step, step->scratch));
+}
+
 static ech_status fold(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     ech_fold_over over = ech_step_fold(plan, step);
     const struct ech_folded *folded = &plan->bucket.at[step->index].folded[step->count][over];
+    if (folded->flat) return fold_flat(exec, step, folded);
     ech_group *group = exec->channel[step->group][step->lane];
     char *gathered = ech_exec_address(exec, step, step->scratch);
     folding f = {.exec = exec,

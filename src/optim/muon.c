@@ -11,6 +11,9 @@
 
 extern const ech_optimizer ech_optimizer_row_adamw;
 
+/* Statistics, and the rounds that compute them: what the matrix would move along, and that orthogonalized. */
+enum { ALONG, DIRECTION };
+
 /* Iterations, and an iteration's polynomial a x + b x^3 + c x^5 of the singular values. */
 enum { ITERATIONS = 5 };
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
@@ -34,7 +37,8 @@ static void declare(const ech_config *config, const ech_param *param, ech_optimi
         return;
     }
     ech_optimizer_add_state(needs, "momentum_buffer", param, 0);
-    ech_optimizer_add_statistic(needs, 0, param, 0, 3, ECH_SHARDS_GATHER);
+    ech_optimizer_add_statistic(needs, ALONG, param, 0, 3, ECH_SHARDS_GATHER);
+    ech_optimizer_add_statistic(needs, DIRECTION, param, 0, 3, ECH_SHARDS_OWNER);
 }
 
 static void configure(const ech_config *config, ech_update *update)
@@ -141,27 +145,47 @@ static void orthogonalize(const ech_optimizer_work *w, const ech_tensor *x, char
 
 /* ---- rounds and update ---- */
 
-/* The statistic: what the matrix would move along. The buffer is a sum, as SGD's; its size does not matter. */
-static void compute(const ech_optimizer_work *w, int round)
+/* The buffer is a sum, as SGD's; its size does not matter. */
+static void follow(const ech_optimizer_work *w)
 {
-    const ech_tensor *momentum = &w->state[0], *along = &w->statistic[0];
     const ech_update *u = w->update;
-    ECH_ASSERT(round == 0);
-    w->kernels->scaled_sum(w->context, w->gradient, 1, u->momentum, 0, NULL, u, momentum);
-    if (u->nesterov) w->kernels->scaled_sum(w->context, w->gradient, 1, 0, 0, NULL, u, along);
-    w->kernels->scaled_sum(w->context, momentum, u->nesterov ? u->momentum : 1, u->nesterov ? 1 : 0,
-                           0, NULL, NULL, along);
+    ech_tensor gradient = ech_tensor_matrix(w->gradient), momentum = ech_tensor_matrix(w->state);
+    ech_tensor along = ech_tensor_matrix(&w->statistic[ALONG]);
+    w->kernels->scaled_sum(w->context, &gradient, 1, u->momentum, 0, NULL, u, &momentum);
+    if (u->nesterov) w->kernels->scaled_sum(w->context, &gradient, 1, 0, 0, NULL, u, &along);
+    w->kernels->scaled_sum(w->context, &momentum, u->nesterov ? u->momentum : 1,
+                           u->nesterov ? 1 : 0, 0, NULL, NULL, &along);
 }
 
-/* Of the unsharded `whole` this rank's shard, in other memory: only tables are padded, so boxes fill it. */
-static ech_tensor take_shard(const ech_optimizer_work *w, const ech_tensor *whole, void *memory)
+/* Of the whole matrix this rank's shard: only tables are padded, so boxes fill it. */
+static void take_shard(const ech_optimizer_work *w, const ech_tensor *whole, const ech_tensor *to)
 {
     for (int i = 0; i < w->boxes; i++) {
         ech_tensor from = ech_box_in_whole(2, whole->shape, &w->box[i], whole->data, whole->dtype);
-        ech_tensor to = ech_box_in_memory(2, &w->box[i], memory, whole->dtype);
-        w->kernels->wide->copy(w->context, &from, &to);
+        ech_tensor shard = ech_box_in_memory(2, &w->box[i], to->data, whole->dtype);
+        w->kernels->wide->copy(w->context, &from, &shard);
     }
-    return ech_tensor_view(memory, whole->dtype, 2, w->param->shape);
+}
+
+static void turn(const ech_optimizer_work *w)
+{
+    ech_kernel_context *context = w->context;
+    char *memory = context->scratch;
+    int64_t rest = places_of(w->kernels->wide, w->of).rest;
+    context->scratch = memory + rest;
+    context->scratch_bytes -= (size_t)rest;
+    orthogonalize(w, &w->statistic[ALONG], memory);
+    take_shard(w, &w->statistic[ALONG], &w->statistic[DIRECTION]);
+    context->scratch = memory;
+    context->scratch_bytes += (size_t)rest;
+}
+
+static void compute(const ech_optimizer_work *w, int round)
+{
+    if (round == ALONG)
+        follow(w);
+    else
+        turn(w);
 }
 
 static double adjustment(const ech_optimizer_work *w)
@@ -170,27 +194,18 @@ static double adjustment(const ech_optimizer_work *w)
     return w->update->match_adamw ? 0.2 * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
 }
 
-/* p -= rate (adjustment x shard + decay p), which is a step of SGD without momentum. A withheld update withholds it alone:
- * the iterations before it write to statistics and scratch, which nobody reads afterwards. */
+/* p -= rate (adjustment x direction + decay p), which is a step of SGD without momentum. A withheld update withholds it
+ * alone: the iterations before it write to statistics and scratch, which nobody reads afterwards. */
 static void apply_matrix(const ech_optimizer_work *w)
 {
-    ech_kernel_context *context = w->context;
-    char *memory = context->scratch;
-    int64_t rest = places_of(w->kernels->wide, w->of).rest;
     double factor = adjustment(w);
-    context->scratch = memory + rest;
-    context->scratch_bytes -= (size_t)rest;
-    orthogonalize(w, &w->statistic[0], memory);
-    ech_tensor shard = take_shard(w, &w->statistic[0], memory);
     ech_update step = {.learning_rate = w->update->learning_rate,
                        .rate = w->update->rate,
                        .adjust = factor,
                        .weight_decay = w->update->weight_decay / factor,
                        .grad_scale = 1,
                        .withheld = w->update->withheld};
-    w->kernels->sgd(context, w->param, &shard, NULL, &step, w->rounded);
-    context->scratch = memory;
-    context->scratch_bytes += (size_t)rest;
+    w->kernels->sgd(w->context, w->param, &w->statistic[DIRECTION], NULL, &step, w->rounded);
 }
 
 static void apply(const ech_optimizer_work *w)

@@ -36,7 +36,10 @@ typedef enum ech_fold_of_shards {
     ECH_SHARDS_NOTHING, /* it stays what the rank has computed of its shards */
     ECH_SHARDS_SUM,     /* added in the order of shards */
     ECH_SHARDS_MAXIMUM,
-    ECH_SHARDS_GATHER /* side by side: afterwards every rank has the unsharded tensor */
+    ECH_SHARDS_GATHER, /* side by side: afterwards every rank has the unsharded tensor */
+    /* Made whole, from gathered ones: of ranks that share the parameter out (parallel.zero) by one, whence each has its
+     * own part afterwards. */
+    ECH_SHARDS_OWNER
 } ech_fold_of_shards;
 
 /* What an optimizer computes before its update and does not keep. */
@@ -89,7 +92,7 @@ typedef struct ech_optimizer {
                       const int64_t *size);
     /* Which rule updates a parameter. NULL: all have the optimizer's own. */
     ech_optimizer_rule (*rule)(const ech_config *config, const ech_param *param);
-    /* FLOPs of the products of a parameter's update; a multiply-add is two. NULL: none. */
+    /* FLOPs of the products of a parameter's last round; a multiply-add is two. NULL: none. */
     double (*flops)(const ech_param *param);
     /* Computes the statistics of a round; may change states. NULL: none are declared. */
     void (*round)(const ech_optimizer_work *work, int round);

@@ -86,7 +86,7 @@ int ech_statistic_shards(const ech_statistic *statistic, const ech_param *param,
                          ech_sharding sharding)
 {
     int shards = 1;
-    if (statistic->fold == ECH_SHARDS_NOTHING) return 1;
+    if (statistic->fold == ECH_SHARDS_NOTHING || statistic->fold == ECH_SHARDS_OWNER) return 1;
     for (int d = 0; d < param->shape.dims; d++)
         if (statistic->over & 1u << d) shards *= ech_axis_shards(param->shape.axis[d], sharding);
     return shards;

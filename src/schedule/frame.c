@@ -254,16 +254,22 @@ static int add_stage(framing *f, int bucket, int before, ech_bucket_place at)
     return here;
 }
 
-/* Takes a bucket along its way up to a point of the turn. */
-static void advance(framing *f, int bucket, ech_bucket_point point)
+/* Takes a bucket to the next stage, if that comes by a point of the turn. */
+static bool advance_once(framing *f, int bucket, ech_bucket_point point)
 {
     on_way *on = &f->on[bucket];
     ech_bucket_place next = ech_bucket_next(&on->way, on->at);
-    while (next.stage < ECH_BUCKET_STAGES && ech_bucket_row_of(next.stage)->point <= point) {
-        on->step = add_stage(f, bucket, on->step, next);
-        on->at = next;
-        next = ech_bucket_next(&on->way, next);
-    }
+    if (next.stage == ECH_BUCKET_STAGES || ech_bucket_row_of(next.stage)->point > point)
+        return false;
+    on->step = add_stage(f, bucket, on->step, next);
+    on->at = next;
+    return true;
+}
+
+/* Takes it along its way up to there. */
+static void advance(framing *f, int bucket, ech_bucket_point point)
+{
+    while (advance_once(f, bucket, point)) continue;
 }
 
 /* How many instances of the bucket's gradients a turn has. */
@@ -293,15 +299,32 @@ static void complete(framing *f, int bucket, size_t writer)
     advance(f, bucket, ECH_POINT_COMPLETE);
 }
 
+/* The end of the buckets of the turn, from number i on, that are updated side by side: where members of their groups make
+ * something for each other, as many as have work for all of them. */
+static int end_together(const framing *f, int i)
+{
+    int members = 1;
+    for (int works = 0; i < f->ordered && works < members; i++) {
+        const ech_bucket *bucket = &f->plan->bucket.at[f->order[i]];
+        if (bucket->owned) members = (int)(bucket->elements / bucket->shard);
+        works += bucket->owned ? bucket->params : works == 0;
+    }
+    return i;
+}
+
 /* Updates, and ahead of each what the `prefetch` next ones need: the host has that of no more at once. */
 static void update_all(framing *f)
 {
     int brought = 0;
     f->room = -1;
-    for (int i = 0; i < f->ordered; i++) {
-        for (; brought < f->ordered && brought <= i + f->plan->prefetch; brought++)
+    for (int i = 0, end; i < f->ordered; i = end) {
+        end = end_together(f, i);
+        for (; brought < f->ordered && brought < end + f->plan->prefetch; brought++)
             advance(f, f->order[brought], ECH_POINT_BRINGS);
-        advance(f, f->order[i], ECH_POINT_UPDATES);
+        for (bool more = true; more;) {
+            more = false;
+            for (int k = i; k < end; k++) more |= advance_once(f, f->order[k], ECH_POINT_UPDATES);
+        }
         f->room = last_compute(f->list);
     }
 }

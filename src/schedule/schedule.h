@@ -156,6 +156,8 @@ typedef struct ech_bucket {
     int64_t shard;
     int64_t own;  /* where this rank's begins */
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
+    bool
+        owned; /* and what its optimizer makes of a parameter one member makes for all (ech_plan_param.owner) */
     /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
      * this rank's shard. Otherwise an instance is of a turn, and is what is summed. */
     bool each;
@@ -180,6 +182,9 @@ typedef struct ech_bucket {
     int64_t statistics_bytes;
     struct ech_folded {
         int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
+        /* GATHER, OWNER: they are of the wide type and lie like the bucket, so its shards meet by one collective. Otherwise
+         * each is folded by itself. */
+        ech_fold_of_shards flat;
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
     int statistics; /* value of the turn whose steps the access pass is at */
     /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket. */
@@ -213,6 +218,7 @@ typedef struct ech_plan_param {
     /* Elements behind it in its bucket, which are zero: the next parameter begins where plan.part says, in any type. So
      * what is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
     int64_t padding;
+    int owner; /* the member of its bucket's group that makes what one makes (ECH_SHARDS_OWNER) */
     int64_t norm_first; /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
 
@@ -381,6 +387,8 @@ struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *
 /* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */
 ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step);
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round);
+/* Whether this rank works on the parameter in that round, or in the update (ECH_MAX_ROUNDS). */
+bool ech_plan_takes_part(const ech_plan *plan, int param, int round);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
 /* The same of all parameters of a bucket: elements of its shard that are no padding. */

@@ -172,17 +172,44 @@ static int64_t take(const ech_plan *plan, ech_bucket *bucket, int64_t bytes)
     return at;
 }
 
+static bool is_flat(const ech_plan_statistic *s)
+{
+    return s->is.fold == ECH_SHARDS_GATHER || s->is.fold == ECH_SHARDS_OWNER;
+}
+
+/* Tensor ranks fold the statistic, or another of its round that lies like the bucket, as it does itself. */
+static bool folds_tensor(const ech_plan *plan, const ech_bucket *bucket,
+                         const ech_plan_statistic *s)
+{
+    bool folds = s->shards[ECH_FOLD_TENSOR] > 1;
+    for (int i = 0; is_flat(s) && i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        for (int k = 0; k < p->statistics; k++) {
+            const ech_plan_statistic *other = &plan->statistic.at[p->first_statistic + k];
+            folds |=
+                is_flat(other) && ech_plan_statistic_folds(other, ECH_FOLD_TENSOR, s->is.round);
+        }
+    }
+    return folds;
+}
+
 /* Places the statistics of a round that just these folds fold. */
 static void place(ech_plan *plan, ech_bucket *bucket, int round, bool shards, bool tensor)
 {
+    int64_t flat = -1, item = (int64_t)ech_dtype_bytes(plan->types.wide);
     for (int i = 0; i < bucket->params; i++) {
         const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
         for (int k = 0; k < p->statistics; k++) {
             ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
             if (s->is.round != round || (s->shards[ECH_FOLD_SHARDS] > 1) != shards ||
-                (s->shards[ECH_FOLD_TENSOR] > 1) != tensor)
+                folds_tensor(plan, bucket, s) != tensor)
                 continue;
-            s->at = s->whole = take(plan, bucket, ech_plan_state_bytes(plan, &s->is.is));
+            if (is_flat(s) && flat < 0) flat = take(plan, bucket, bucket->elements * item);
+            s->at = s->whole = is_flat(s)
+                                   ? flat + p->bucket_offset * item
+                                   : take(plan, bucket, ech_plan_state_bytes(plan, &s->is.is));
+            if (is_flat(s)) bucket->folded[round][ECH_FOLD_SHARDS].flat = s->is.fold;
+            bucket->owned |= bucket->sharded && s->is.fold == ECH_SHARDS_OWNER;
             if (round >= bucket->rounds) bucket->rounds = round + 1;
         }
     }
@@ -214,8 +241,42 @@ static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
     }
 }
 
+/* What one member makes is that one's who has least to do so far; all members find the same. */
+static void find_owners(ech_plan *plan)
+{
+    for (int group = 0; group < ECH_GROUPS && plan->optimizer->flops; group++) {
+        ech_membership m =
+            ech_layout_membership(plan->layout, plan->model, plan->rank, (ech_layout_group)group);
+        ECH_FREED double *load = ech_calloc((size_t)m.size + 1, sizeof *load);
+        for (size_t i = 0; i < plan->bucket_param.n; i++) {
+            int param = plan->bucket_param.at[i], least = 0;
+            ech_plan_param *p = &plan->param[param];
+            if ((int)plan->bucket.at[p->bucket].group != group) continue;
+            for (int k = 1; k < m.size; k++)
+                if (load[k] < load[least]) least = k;
+            load[least] += plan->optimizer->flops(&plan->model->param.at[param]);
+            p->owner = least;
+        }
+    }
+}
+
+bool ech_plan_takes_part(const ech_plan *plan, int param, int round)
+{
+    const ech_plan_param *p = &plan->param[param];
+    const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+    int64_t first;
+    if (!bucket->sharded) return true;
+    for (int k = 0; k < p->statistics; k++) {
+        const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
+        if (s->fold == ECH_SHARDS_OWNER && s->round == round)
+            return p->owner == (int)(bucket->own / bucket->shard);
+    }
+    return ech_plan_own(plan, param, &first) > 0;
+}
+
 void ech_pass_statistics(ech_plan *plan)
 {
+    find_owners(plan);
     for (size_t b = 0; b < plan->bucket.n; b++) {
         ech_bucket *bucket = &plan->bucket.at[b];
         bucket->statistics = -1;

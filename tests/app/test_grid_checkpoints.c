@@ -258,8 +258,9 @@ static void test_states_move(void **state)
         "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6",
         "optimizer.name=adafactor optimizer.momentum=0.9",
         "optimizer.name=sm3 optimizer.momentum=0.9",
+        "optimizer.name=muon optimizer.momentum=0.9 optimizer.eps=1e-6",
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         char words[200];
         snprintf(words, sizeof words, "model.num_key_value_heads=4 model.vocab_size=257 %s",
                  optimizers[i]);

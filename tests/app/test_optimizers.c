@@ -94,8 +94,43 @@ static void test_rounds_of_some(void **state)
                         !ech_shape_has(shape, ECH_AXIS_POSITION);
         }
         assert_int_equal(matrices, 2 * 4);
-        assert_int_equal(count_steps(&g, ECH_STEP_STATISTICS), matrices);
+        assert_int_equal(count_steps(&g, ECH_STEP_STATISTICS), 2 * matrices);
         assert_int_equal(count_steps(&g, ECH_STEP_FOLD), tensor > 1 ? matrices : 0);
+        grid_plans_free(&g);
+    }
+}
+
+/* With ZeRO one member of the group makes a matrix' direction, and none makes more than its share and one matrix: also of
+ * those that a tensor rank has, and of key/value heads that several have. All members know who. */
+static void test_owners(void **state)
+{
+    (void)state;
+    for (int tensor = 1; tensor <= 4; tensor *= 4) {
+        char words[200];
+        snprintf(words, sizeof words,
+                 MUON "parallel.data=2 parallel.zero=1 parallel.tensor=%d "
+                      "model.num_key_value_heads=2 parallel.bucket_bytes=8KiB",
+                 tensor);
+        grid_plans g = plans_of("llama", words);
+        const ech_model *model = g.design.model;
+        double flops[2][8] = {{0}},
+               most = 0; /* of matrices of the layers, and of keys and values */
+        for (int rank = 0; rank < 2 * tensor; rank++)
+            for (int p = 0; p < (int)model->param.n; p++) {
+                const ech_plan *plan = g.plan[rank], *first = g.plan[0];
+                double one = plan->optimizer->flops(&model->param.at[p]);
+                ech_layout_group group = plan->bucket.at[plan->param[p].bucket].group;
+                assert_int_equal(plan->param[p].owner, first->param[p].owner);
+                if (plan->param[p].statistics == 0) continue;
+                if (one > most) most = one;
+                if (ech_plan_takes_part(plan, p, 1))
+                    flops[group == ECH_GROUP_KEY_VALUE][rank] += one;
+            }
+        for (int kind = 0; kind < 2; kind++)
+            for (int rank = 0; rank < 2 * tensor; rank++)
+                for (int other = 0; other < 2 * tensor; other++)
+                    assert_true(flops[kind][rank] <= flops[kind][other] + most);
+        assert_true(flops[0][0] > 0 && flops[0][2 * tensor - 1] > 0);
         grid_plans_free(&g);
     }
 }
@@ -182,6 +217,7 @@ static void test_any_other_order(void **state)
     check_any_other_order("optimizer.name=adafactor parallel.tensor=2 parallel.data=2");
     check_any_other_order("optimizer.name=adafactor parallel.tensor=2 parallel.data=2 "
                           "parallel.zero=1");
+    check_any_other_order(MUON "parallel.tensor=2 parallel.data=2 parallel.zero=1");
 }
 
 /* Of a matrix n + m numbers over all shards, and those of an axis that is not cut on every rank. */
@@ -401,10 +437,10 @@ static void test_moves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_rounds_of_some),
-        cmocka_unit_test(test_checker),  cmocka_unit_test(test_any_other_order),
-        cmocka_unit_test(test_gathered), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_counters), cmocka_unit_test(test_withheld),
-        cmocka_unit_test(test_moves)};
+        cmocka_unit_test(test_rounds),          cmocka_unit_test(test_rounds_of_some),
+        cmocka_unit_test(test_owners),          cmocka_unit_test(test_checker),
+        cmocka_unit_test(test_any_other_order), cmocka_unit_test(test_gathered),
+        cmocka_unit_test(test_memory),          cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_withheld),        cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

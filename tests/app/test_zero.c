@@ -337,9 +337,10 @@ static void test_each_micro_batch(void **state)
     }
 }
 
-/* ---- optimizers that look at rows and columns ---- */
+/* ---- optimizers that look at rows and columns, or whole matrices ---- */
 
-/* Sums are in another order. Of a matrix' states ranks have those of their own rows, and of its columns. */
+/* Sums are in another order. Of a matrix' states ranks have those of their own rows, and of its columns. Of Muon's
+ * matrices one member makes the direction for all. */
 static void test_factored(void **state)
 {
     (void)state;
@@ -361,6 +362,12 @@ static void test_factored(void **state)
          "parallel.data=2 parallel.tensor=2 optimizer.name=sm3 optimizer.momentum=0.9 "
          "parallel.bucket_bytes=1"},
         {"gpt2", 4, "parallel.data=2 parallel.context=2 optimizer.name=sm3"},
+        {"gpt2", 3,
+         "parallel.data=3 training.global_batch_size=6 optimizer.name=muon "
+         "optimizer.momentum=0.95 optimizer.nesterov=true"},
+        {"llama", 8,
+         "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 parallel.bucket_bytes=1 "
+         "optimizer.name=muon optimizer.momentum=0.9"},
     };
     for (size_t c = 0; c < sizeof runs / sizeof *runs; c++) {
         char words[400];

@@ -39,8 +39,8 @@ static void test_declared(void **state)
     const struct {
         ech_shape shape;
         int states, statistics;
-    } of[] = {{ech_shape_2d(ECH_AXIS_FFN, LONG, ECH_AXIS_MODEL, SHORT), 1, 1},
-              {ech_shape_2d(ECH_AXIS_MODEL, SHORT, ECH_AXIS_QKV, 12), 1, 1},
+    } of[] = {{ech_shape_2d(ECH_AXIS_FFN, LONG, ECH_AXIS_MODEL, SHORT), 1, 2},
+              {ech_shape_2d(ECH_AXIS_MODEL, SHORT, ECH_AXIS_QKV, 12), 1, 2},
               {ech_shape_2d(ECH_AXIS_VOCAB, LONG, ECH_AXIS_MODEL, SHORT), 2, 0},
               {ech_shape_2d(ECH_AXIS_POSITION, LONG, ECH_AXIS_MODEL, SHORT), 2, 0},
               {ech_shape_1d(ECH_AXIS_MODEL, SHORT), 2, 0}};
@@ -50,10 +50,11 @@ static void test_declared(void **state)
         assert_int_equal(needs.states, of[i].states);
         assert_int_equal(needs.statistics, of[i].statistics);
         assert_string_equal(needs.state[0].name, needs.states == 1 ? "momentum_buffer" : "exp_avg");
-        for (int tensor = 1; tensor <= 4 && needs.statistics; tensor++)
-            assert_int_equal(
-                ech_statistic_shards(&needs.statistic[0], &param, (ech_sharding){.tensor = tensor}),
-                tensor);
+        for (int tensor = 1; tensor <= 4 && needs.statistics; tensor++) {
+            ech_sharding sharding = {.tensor = tensor};
+            assert_int_equal(ech_statistic_shards(&needs.statistic[0], &param, sharding), tensor);
+            assert_int_equal(ech_statistic_shards(&needs.statistic[1], &param, sharding), 1);
+        }
     }
     ech_config_destroy(config);
 }

@@ -217,11 +217,10 @@ static ech_work update_work(const ech_step_query *q)
     const ech_bucket *bucket = bucket_of(plan, q->step);
     double part = updated_part(bucket);
     int64_t item = (int64_t)ech_dtype_bytes(bucket->dtype);
-    double bytes = part * (double)((bucket->elements - bucket->padding) * item), flops = 0;
+    double bytes = part * (double)((bucket->elements - bucket->padding) * item);
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
-        if (plan->optimizer->flops) flops += plan->optimizer->flops(&plan->model->param.at[param]);
         bytes += part * (p->master < 0 ? 2 : 1) * (double)ech_plan_param_bytes(plan, param);
         for (int s = 0; s < p->states; s++) {
             const ech_plan_state *state = &plan->state.at[p->first_state + s];
@@ -229,7 +228,7 @@ static ech_work update_work(const ech_step_query *q)
                      (double)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
         }
     }
-    return (ech_work){.flops = flops, .bytes = bytes};
+    return (ech_work){.bytes = bytes};
 }
 
 static double update_seconds(const ech_step_query *q)
@@ -285,17 +284,28 @@ static void touch_round(ech_accessor *a)
     ech_access_scratch(a, scratch_of(a->plan, bucket_of(a->plan, a->step)));
 }
 
-static int64_t folded_bytes(const ech_plan *plan, const ech_step *step)
+static const struct ech_folded *folded_of(const ech_plan *plan, const ech_step *step)
 {
-    return bucket_of(plan, step)->folded[step->count][ech_step_fold(plan, step)].bytes;
+    return &bucket_of(plan, step)->folded[step->count][ech_step_fold(plan, step)];
+}
+
+/* By what members of the step's group meet. */
+static ech_collective collective_of(const ech_plan *plan, const ech_step *step)
+{
+    bool owned = folded_of(plan, step)->flat == ECH_SHARDS_OWNER;
+    return owned ? ECH_COLLECTIVE_REDUCE_SCATTER : ECH_COLLECTIVE_ALL_GATHER;
 }
 
 static void touch_fold(ech_accessor *a)
 {
-    int members =
-        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
+    const ech_plan *plan = a->plan;
+    int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, a->step->group);
+    const struct ech_folded *folded = folded_of(plan, a->step);
     touch_statistics(a);
-    ech_access_scratch(a, (size_t)(members * folded_bytes(a->plan, a->step)));
+    ech_access_scratch(
+        a, folded->flat ? ech_collective_scratch(collective_of(plan, a->step), plan->types.wide,
+                                                 bucket_of(plan, a->step)->elements, members)
+                        : (size_t)(members * folded->bytes));
 }
 
 static void print_round(const ech_step *step, ech_text *out)
@@ -313,7 +323,16 @@ static void print_fold(const ech_step *step, ech_text *out)
 /* Gradients are read, and at most as many weights. */
 static ech_work round_work(const ech_step_query *q)
 {
-    return (ech_work){.bytes = updated_part(bucket_of(q->plan, q->step)) * bytes_of(q)};
+    const ech_plan *plan = q->plan;
+    const ech_bucket *bucket = bucket_of(plan, q->step);
+    ech_work work = {.bytes = updated_part(bucket) * bytes_of(q)};
+    for (int i = 0; i < bucket->params && plan->optimizer->flops; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        if (q->step->count == bucket->rounds - 1 &&
+            ech_plan_takes_part(plan, param, q->step->count))
+            work.flops += plan->optimizer->flops(&plan->model->param.at[param]);
+    }
+    return work;
 }
 
 static double round_seconds(const ech_step_query *q)
@@ -321,33 +340,34 @@ static double round_seconds(const ech_step_query *q)
     return ech_cost_norm(&q->costs->rates, round_work(q).bytes);
 }
 
-static int64_t fold_sends(const ech_plan *plan, const ech_step *step, int members)
+static ech_flow fold_flow(const ech_plan *plan, const ech_step *step)
 {
-    return (members - 1) * folded_bytes(plan, step);
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
+    const struct ech_folded *folded = folded_of(plan, step);
+    if (!folded->flat) return (ech_flow){1, m.size - 1, (m.size - 1) * folded->bytes};
+    ech_collective_sends sends =
+        ech_collective_traffic(collective_of(plan, step), plan->types.wide,
+                               bucket_of(plan, step)->elements, m.size, m.index);
+    return (ech_flow){1, sends.messages, sends.bytes};
 }
 
 static ech_work fold_work(const ech_step_query *q)
 {
-    const ech_plan *plan = q->plan;
-    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, q->step->group);
-    return (ech_work){.bytes = (double)fold_sends(plan, q->step, m.size)};
+    return (ech_work){.bytes = (double)fold_flow(q->plan, q->step).bytes};
 }
 
 static double fold_seconds(const ech_step_query *q)
 {
     const ech_rates *rates = &q->costs->rates;
     return rates->latency * ech_cost_rounds(q->among.members) +
-           (double)fold_sends(q->plan, q->step, q->among.members) /
-               ech_rates_between(rates, q->among.first, q->among.last);
+           fold_work(q).bytes / ech_rates_between(rates, q->among.first, q->among.last);
 }
 
 static void count_fold(ech_traffic_count *c, const ech_step *step)
 {
-    int others = c->of[step->group].size - 1;
     bool tensor = ech_step_fold(c->plan, step) == ECH_FOLD_TENSOR;
     ech_traffic_add(&c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_DATA],
-                    ECH_COLLECTIVE_ALL_GATHER, step->group,
-                    (ech_flow){1, others, fold_sends(c->plan, step, others + 1)});
+                    collective_of(c->plan, step), step->group, fold_flow(c->plan, step));
 }
 
 const ech_step_methods ech_statistics_methods = {
