@@ -66,7 +66,8 @@ static ech_status check_update(copy_check *c, int s)
 static ech_status check_step(copy_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
-    bool copies = step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT;
+    bool copies = (step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT) &&
+                  step->kind != ECH_STEP_SNAPSHOT; /* which reads all, and then writes */
     if (step->kind == ECH_STEP_UPDATE_ON_HOST) return check_update(c, s);
     for (int i = 0; i + 1 < step->accesses && copies; i += 2)
         ECH_TRY(check_pair(c, s, access_at(c, step, i), access_at(c, step, i + 1)));
