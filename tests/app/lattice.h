@@ -114,8 +114,7 @@ static const char *const lattice_dropouts[] = {
 static const char *const lattice_vocabularies[] = {"264", "257"};
 static const char *const lattice_reductions[] = {"direct", "ring"};
 static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2",
-                                            " parallel.zero=3",
-                                            " parallel.zero=3 parallel.zero_keep=true"};
+                                            " parallel.zero=3"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true"};
 
