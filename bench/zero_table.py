@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZeRO's Table 1 (Rajbhandari et al. 2020, arXiv:1910.02054) as `echelon plan` says it: GB of model states on each of N devices.
 
-    python bench/zero_table.py [--program build/release/echelon] [--stages 1,2]
+    python bench/zero_table.py [--program build/release/echelon] [--stages 1,2,3]
 
 Each cell is one plan; none is run. Models have GPT-2's shape, weights and gradients bf16, masters and AdamW's moments fp32.
 tests/app/test_zero_table.c compares the cells with the paper's.
@@ -30,7 +30,7 @@ def states(program, run, devices, stage, layers, width, heads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", default="build/release/echelon", type=pathlib.Path)
-    parser.add_argument("--stages", default="1,2")
+    parser.add_argument("--stages", default="1,2,3")
     options = parser.parse_args()
     stages = options.stages.split(",")
     with tempfile.TemporaryDirectory() as name:

@@ -81,8 +81,8 @@ static bool fits(const costs *c, int i, int j, int first, int q)
     int64_t versions = p->versions;
     if (p->keeps_all || in_flight > n * p->turns) in_flight = p->keeps_all ? n : n * p->turns;
     if (versions == 0) versions = 1 + (in_flight - 1 + n - 1) / n;
-    double held = (double)versions / shared_by(p, 3, q) + p->gradients / shared_by(p, 2, q) +
-                  p->states / shared_by(p, 1, q);
+    double held = (double)versions / shared_by(p, 3, q) + (p->zero > 2 && p->zero_keep ? 1 : 0) +
+                  p->gradients / shared_by(p, 2, q) + p->states / shared_by(p, 1, q);
     return (double)in_flight * sums_of(c, i, j).activations + held * own_params(c, i, j) <=
            (double)p->memory;
 }
@@ -107,9 +107,10 @@ static double stage_cost(const costs *c, int i, int j, int first, int q)
     if (p->versions != 1) update += ech_cost_stash(&p->rates, bytes);
     double each = p->zero > 1 ? sum : 0;     /* beside each micro-batch's backward */
     double whole = p->zero > 2 ? gather : 0; /* beside each forward, and each backward */
-    double forward = fmax(own.forward, whole), backward = fmax(own.backward, each + whole);
-    double busy = (n - 1) * (forward + backward) + forward + fmax(own.backward, sum + whole) +
-                  update + gather - whole;
+    double again = p->zero_keep ? 0 : whole; /* but the first forward */
+    double forward = fmax(own.forward, again), backward = fmax(own.backward, each + again);
+    double busy = (n - 1) * (forward + backward) + fmax(own.forward, whole) +
+                  fmax(own.backward, sum + again) + update + gather - whole;
     /* Over both stages, when the first is done; the other stage counts as one rank. */
     if (tied > 0)
         busy +=

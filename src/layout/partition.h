@@ -58,6 +58,7 @@ typedef struct ech_partition_problem {
     double gradients; /* of the gradient */
     double states;    /* of the optimizer's states */
     int zero;         /* parallel.zero */
+    bool zero_keep;   /* at stage 3 weights are gathered once in a step, and kept */
     int versions; /* weight versions; 0: one, and one more for each update while its micro-batches are in flight */
 } ech_partition_problem;
 

@@ -194,6 +194,7 @@ static void pose(proposer *p, int64_t stages)
         .memory = limited ? config->memory.device_limit / p->chunks : 0,
         .keeps_all = p->needs->keeps_all,
         .zero = (int)config->parallel.zero,
+        .zero_keep = config->parallel.zero_keep == 1,
         .versions = p->needs->versions};
     find_states(p, &p->problem.gradients, &p->problem.states);
 }

@@ -261,6 +261,7 @@ static const struct {
     {"parallel.data=2 parallel.pipeline=2 parallel.zero=2 model.tie_word_embeddings=true "
      "precision.compute=bf16 precision.reduce=bf16",
      false, true, false},
+    {"parallel.data=2 parallel.tensor=2 parallel.zero=3", false, true, false},
     {"parallel.data=2 parallel.zero=1 memory.offload_optimizer=host", false, true, true},
     {"parallel.data=2 precision.compute=bf16 memory.offload_optimizer=host", true, false, true},
 };

@@ -81,7 +81,8 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         else if (p->zero == 2)
             busy = n * f + n * fmax(b, sum) + update + tied + gather;
         else
-            busy = n * fmax(f, gather) + n * fmax(b, sum + gather) + update + tied;
+            busy = p->zero_keep ? fmax(f, gather) + (n - 1) * f + n * fmax(b, sum) + update + tied
+                                : n * fmax(f, gather) + n * fmax(b, sum + gather) + update + tied;
         if (i > 0)
             links += p->rates.latency +
                      (double)p->block[i - 1].boundary_bytes / link_of(p, first - 1, last);
@@ -98,6 +99,7 @@ static bool time_shape(const ech_partition_problem *p, shape *one)
         if (p->keeps_all) in_flight = n;
         double versions = p->versions ? p->versions : 1 + ceil((in_flight - 1) / n);
         double held = p->states / shares[1] + p->gradients / shares[2] + versions / shares[3];
+        if (p->zero == 3 && p->zero_keep) held += 1;
         if (in_flight * a + held * w > (double)p->memory) return false;
     }
     one->seconds = (pass + most) / p->turns + p->rates.other_seconds;
@@ -259,6 +261,7 @@ static void test_brute_force(void **state)
             .gradients = draw(stream, 19, 2),
             .states = draw(stream, 15, 3),
             .zero = draw(stream, 20, 4),
+            .zero_keep = draw(stream, 21, 2) == 1,
             .versions = draw(stream, 16, 3)};
         /* A part of the first block's parameters. */
         problem.tied_bytes = draw(stream, 17, (int)block[0].param_bytes + 1);

@@ -94,6 +94,7 @@ static void test_work_and_waits_are_all(void **state)
         {2, "parallel.data=2 training.global_batch_size=4"},
         {2, "parallel.data=2 parallel.zero=1 training.global_batch_size=4"},
         {4, "parallel.data=2 parallel.pipeline=2 parallel.zero=2 training.global_batch_size=8"},
+        {2, "parallel.data=2 parallel.zero=3 training.global_batch_size=4"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         made_up m;
