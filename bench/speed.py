@@ -21,6 +21,7 @@ import common
 import growth
 import link
 import memory
+import offload
 import precision
 import ranks
 import recompute
@@ -41,6 +42,7 @@ PARTS = {
     "link": (link.run, "two ranks over a link of 1 Gbit"),
     "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
     "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
+    "offload": (offload.run, "updates on the host against memory's rate"),
     "growth": (growth.run, "micro-batches, layers, tokens"),
 }
 

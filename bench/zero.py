@@ -22,7 +22,9 @@ import train_step
 
 SHAPE, MICRO_BATCHES, RANKS = "gpt2-124m", 4, 2
 # Keys of each stage, and its wanted throughput over stage 0's.
-STAGES = {"1": (["parallel.zero=1"], 0.97), "2": (["parallel.zero=2"], 0.97)}
+STAGES = {"1": (["parallel.zero=1"], 0.97), "2": (["parallel.zero=2"], 0.97),
+          "3": (["parallel.zero=3"], 0.85),
+          "3, kept": (["parallel.zero=3", "parallel.zero_keep=true"], 0.95)}
 # Wanted: FSDP2's time over that of the stage that holds as much.
 OVER_FSDP = 1.3
 FSDP = {"FSDP2, weights kept": ("2", False), "FSDP2": ("3", True)}
