@@ -50,9 +50,12 @@ static ech_status check_update(copy_check *c, int s)
     int weights = access_at(c, step, 1)->value, held = c->holds[weights];
     const ech_value *of = ech_plan_value(c->plan, c->list, held);
     bool right = c->holds[access_at(c, step, 0)->value] == bucket->value;
-    right &= ech_plan_has_masters(c->plan, bucket)
-                 ? held == weights && held >= (int)c->plan->persistent.n
-                 : of->kind == ECH_MEMORY_PARAMETERS;
+    if (bucket->fetched) /* where they are kept */
+        right &= weights == bucket->weights;
+    else
+        right &= ech_plan_has_masters(c->plan, bucket)
+                     ? held == weights && held >= (int)c->plan->persistent.n
+                     : of->kind == ECH_MEMORY_PARAMETERS;
     right &= of->index == step->index;
     for (int i = 0; i < bucket->states; i++)
         right &= c->holds[access_at(c, step, 2 + i)->value] == bucket->state[i].value;
