@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon bench [--device NAME] [--threads N] [--ranks N] [--seconds S] [--json] [NAME ...]
+ * echelon bench [--device NAME] [--threads N] [--ranks N] [--seconds S] [--directory DIR] [--json] [NAME ...]
  */
 #include <stdlib.h>
 
@@ -18,8 +18,10 @@ static const char about[] =
     "every fast kernel beside the least time that its FLOPs and bytes take at those "
     "rates; collectives between ranks. On a GPU rates are those of its own products "
     "and sums. Times are medians."
-    "\vNAMEs choose tables (products, kernels, collectives) or rows (gelu_forward, up_768, "
-    "all_reduce). Ranks are threads; under mpirun or srun they are its processes, and "
+    "\vNAMEs choose tables (products, kernels, collectives, disk) or rows (gelu_forward, up_768, "
+    "all_reduce, disk_read). The disk is measured only if it is named: 256 MiB of --directory are "
+    "written and read, sequentially, as memory.offload_directory would be. Ranks are threads; "
+    "under mpirun or srun they are its processes, and "
     "only collectives are measured, beside MPI's own all-reduce.";
 
 enum { MOST_RANKS = 64, DEADLINE = 60 };
@@ -33,6 +35,8 @@ static const ech_option options[] = {
     ECH_INT(ech_bench_options, ranks, "ranks", 'n', "N", 1, MOST_RANKS,
             "ranks of the collectives (2)"),
     ECH_REAL(ech_bench_options, seconds, "seconds", 's', "S", "time to measure in all, about (20)"),
+    ECH_TEXT(ech_bench_options, directory, "directory", 'D', "DIR",
+             "folder of the disk that is measured (.)"),
     ECH_FLAG(ech_bench_options, json, "json", 'j', "as one JSON object"),
     {0}};
 
@@ -78,8 +82,11 @@ ech_status ech_command_bench(int argc, char **argv, int *code)
                                    .option = options,
                                    .take = take_name,
                                    .check = check};
-    ech_bench_options in = {
-        .device = "cpu", .threads = ech_device_find("cpu")->cores(), .ranks = 2, .seconds = 20};
+    ech_bench_options in = {.device = "cpu",
+                            .threads = ech_device_find("cpu")->cores(),
+                            .ranks = 2,
+                            .seconds = 20,
+                            .directory = "."};
     ech_command_line_parse(&line, argc, argv, &in);
     ech_status status = bench(&in);
     free(in.name.at);

@@ -12,6 +12,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/bench/bench.h"
 #include "app/bench/kernels.h"
@@ -290,6 +291,35 @@ static void names_that_cannot_be_measured_here(void **state)
     free(options.name.at);
 }
 
+/* A disk is written to only if it is named; nothing is left there. */
+static void a_disk_is_measured_if_it_is_named(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/echelon-bench-XXXXXX";
+    ech_bench_options options = small_options();
+    ech_bench bench;
+    assert_non_null(mkdtemp(folder));
+    options.directory = folder;
+    assert_int_equal(ech_bench_count_rows(&options, ECH_BENCH_DISK), 0);
+    ECH_PUSH(options.name, "disk");
+    assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_bench_check_names(&options, true), ECH_EUSAGE);
+    assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
+    assert_int_equal(bench.result.n, ECH_BENCH_BLOCKS * count_rows(ECH_BENCH_DISK));
+    for (size_t r = 0; r < bench.result.n; r++)
+        assert_true(bench.result.at[r].seconds > 0 && bench.result.at[r].bytes > 0);
+    free(bench.result.at);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK); /* it is made */
+    free(bench.result.at);
+    assert_int_equal(rmdir(folder), 0);
+    options.directory = "/proc";
+    assert_int_equal(ech_bench_measure(&options, &bench), ECH_EIO);
+    ech_log_set_quiet(false);
+    free(options.name.at);
+}
+
 /* One rank has nobody to talk to. */
 static void one_rank_has_no_collectives(void **state)
 {
@@ -318,6 +348,7 @@ int main(void)
         cmocka_unit_test(names_choose),
         cmocka_unit_test(names_that_cannot_be_measured_here),
         cmocka_unit_test(one_rank_has_no_collectives),
+        cmocka_unit_test(a_disk_is_measured_if_it_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

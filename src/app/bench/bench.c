@@ -10,7 +10,7 @@
 
 #include "app/bench/kernels.h"
 
-static const char *const group_names[] = {"products", "kernels", "collectives"};
+static const char *const group_names[] = {"products", "kernels", "collectives", "disk"};
 
 const char *ech_bench_group_name(ech_bench_group group)
 {
@@ -23,12 +23,13 @@ bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, co
         if (strcmp(options->name.at[i], group_names[group]) == 0 ||
             strcmp(options->name.at[i], row) == 0)
             return true;
-    return options->name.n == 0;
+    return options->name.n == 0 && group != ECH_BENCH_DISK;
 }
 
 const char *ech_bench_row_name(ech_bench_group group, int row)
 {
     if (group == ECH_BENCH_COLLECTIVES) return ech_bench_collective_name(row);
+    if (group == ECH_BENCH_DISK) return ech_bench_disk_name(row);
     for (int r = 0; r < ech_bench_kernel_count; r++)
         if (ech_bench_kernel_rows[r].group == group && row-- == 0)
             return ech_bench_kernel_rows[r].name;
@@ -69,8 +70,8 @@ static ech_status check_name(const char *name, const word_list *names)
         if (strcmp(name, names->at[i]) == 0) return ECH_OK;
     const char *nearest = ech_text_nearest(name, names->at, names->n);
     if (nearest) ECH_FAIL(ECH_EUSAGE, "bench knows no %s; did you mean %s?", name, nearest);
-    ECH_FAIL(ECH_EUSAGE, "bench knows no %s; a name is that of a row, or %s, %s or %s", name,
-             group_names[0], group_names[1], group_names[2]);
+    ECH_FAIL(ECH_EUSAGE, "bench knows no %s; a name is that of a row, or %s, %s, %s or %s", name,
+             group_names[0], group_names[1], group_names[2], group_names[3]);
 }
 
 ech_status ech_bench_check_names(const ech_bench_options *options, bool processes)
@@ -117,7 +118,9 @@ static double divide_time(const ech_bench_options *options)
 {
     double rows = 5;
     for (int g = 0; g < ECH_BENCH_GROUPS; g++)
-        rows += (g == ECH_BENCH_COLLECTIVES ? ECH_BENCH_SIZES : 1) *
+        rows += (g == ECH_BENCH_COLLECTIVES ? ECH_BENCH_SIZES
+                 : g == ECH_BENCH_DISK      ? ECH_BENCH_BLOCKS
+                                            : 1) *
                 ech_bench_count_rows(options, (ech_bench_group)g);
     return options->seconds / rows;
 }
@@ -146,6 +149,7 @@ ech_status ech_bench_measure(const ech_bench_options *options, ech_bench *out)
     if (status == ECH_OK) status = ech_bench_measure_kernels(&bench);
     if (status == ECH_OK) ech_bench_measure_memory(&bench);
     if (status == ECH_OK) status = ech_bench_measure_collectives(&bench);
+    if (status == ECH_OK) status = ech_bench_measure_disk(&bench);
     if (status == ECH_OK)
         *out = bench;
     else

@@ -2,8 +2,9 @@
  *
  * `echelon bench`: measures this machine and how close kernels, matrix products and collectives come to it.
  *
- * There are three tables (ech_bench_group): matrix products and kernels (rows in kernels.c), and collectives (rows in
- * collectives.c). A row of the first two gives one result, a collective one for each of ECH_BENCH_SIZES sizes. Products
+ * There are four tables (ech_bench_group): matrix products and kernels (rows in kernels.c), collectives (rows in
+ * collectives.c), and reads and writes of a disk (disk.c), which is measured only if it is named. A row of the first two gives
+ * one result, a collective one for each of ECH_BENCH_SIZES sizes, a row of the disk one for each of ECH_BENCH_BLOCKS blocks. Products
  * and kernels have a bound, a roofline: max(FLOPs / peak FLOP/s, bytes / memory bandwidth). Each is measured in fp32, and in bf16 if
  * the device has a row of its own for it; products of bf16 are bound by FLOPs of bf16. Kernels are measured on any device, between
  * events of its queue. Collectives are those of threads and processes, in the processor's memory.
@@ -19,7 +20,8 @@
 #include "device/device.h"
 #include "kernel/kernel.h"
 
-enum { ECH_BENCH_SIZES = 4 }; /* sizes of tensor for which each collective is measured */
+enum { ECH_BENCH_SIZES = 4 };  /* sizes of tensor for which each collective is measured */
+enum { ECH_BENCH_BLOCKS = 3 }; /* sizes of one read or write of a disk */
 
 /* The command's options. */
 typedef struct ech_bench_options {
@@ -27,6 +29,7 @@ typedef struct ech_bench_options {
     int threads;                 /* of kernels and products */
     int ranks;                   /* of collectives, as threads of this process */
     double seconds;              /* to spend on measuring, in all, roughly */
+    const char *directory;       /* of the disk, which is written to */
     bool json;                   /* print JSON instead of text */
     ECH_LIST(const char *) name; /* tables and rows to measure; empty: all */
     int64_t most; /* limit on sizes of kernels and elements of collectives, for tests; 0: none */
@@ -37,6 +40,7 @@ typedef enum ech_bench_group {
     ECH_BENCH_PRODUCTS,
     ECH_BENCH_KERNELS,
     ECH_BENCH_COLLECTIVES,
+    ECH_BENCH_DISK,
     ECH_BENCH_GROUPS
 } ech_bench_group;
 const char *ech_bench_group_name(ech_bench_group group);
@@ -47,9 +51,10 @@ typedef struct ech_bench_result {
     const char *name; /* of its row; static */
     ech_dtype dtype;  /* fp32 or bf16 */
     char shape[64];
-    double seconds; /* of one call, the median */
-    double flops;   /* number of FLOPs of one call; of collectives 0 */
-    double bytes;   /* read and written by one call; of collectives those of the unsharded tensor */
+    double
+        seconds; /* of one call, the median; of the disk's rows of the whole file, block by block */
+    double flops; /* number of FLOPs of one call; of collectives 0 */
+    double bytes; /* read and written by one call; of collectives those of the unsharded tensor */
     bool
         of_products; /* its FLOPs are those of products of matrices: of bf16 numbers, not of fp32 ones that they become */
     double library;  /* seconds of the library's or MPI's own call; 0: not measured */
@@ -72,10 +77,12 @@ typedef struct ech_bench {
     ECH_LIST(ech_bench_result) result;
     int ranks;      /* of collectives */
     bool processes; /* ranks are processes; else threads of this one */
+    bool is_direct; /* the disk was read and written past the page cache */
     double each;    /* seconds to spend on each result */
 } ech_bench;
 
-/* Whether a row is to be measured: options->name is empty, or has the table's or the row's name. */
+/* Whether a row is to be measured: options->name is empty and it is not the disk's, or it has the table's or the row's
+ * name. */
 bool ech_bench_wants(const ech_bench_options *options, ech_bench_group group, const char *row);
 /* Checks options->device. Errors, ECH_EUSAGE: an unknown one; this build or machine cannot compute with it; it is not the
  * processor and the ranks are processes, which measure collectives only. */
@@ -109,6 +116,11 @@ ech_status ech_bench_measure_collectives(ech_bench *bench);
 /* Measures collectives as one rank of `comm`; on rank 0 appends to bench->result. Collective. */
 ech_status ech_bench_measure_collectives_rank(ech_bench *bench, ech_comm *comm);
 const char *ech_bench_collective_name(int row); /* NULL past the last */
+
+/* Measures reads and writes of a file in options->directory, which is removed afterwards; appends to bench->result.
+ * Errors: those of ech_disk_create. */
+ech_status ech_bench_measure_disk(ech_bench *bench);
+const char *ech_bench_disk_name(int row); /* NULL past the last */
 
 /* Appends the results as tables. */
 void ech_bench_print_text(const ech_bench *bench, ech_text *out);

@@ -85,6 +85,13 @@ static void print_collective(const ech_bench *bench, const ech_bench_result *r, 
     print_column(1, r->library > 0 ? 1e6 * r->library : INFINITY, out);
 }
 
+static void print_disk(const ech_bench *bench, const ech_bench_result *r, ech_text *out)
+{
+    (void)bench;
+    print_column(1, 1e3 * r->seconds, out);
+    print_column(3, 1e-9 * r->bytes / r->seconds, out);
+}
+
 /* How a group's results are printed: its columns, what they mean, and the numbers of a line. */
 static const struct {
     const char *title, *columns, *note;
@@ -110,6 +117,10 @@ static const struct {
          "  collective          whole tensor               type        us      "
          "GB/s   MPI's us\n",
          "GB/s: bytes of the whole tensor by the time of a call\n", print_collective},
+    [ECH_BENCH_DISK] =
+        {"Disk: one file from its beginning to its end, a request at a time",
+         "  access              of blocks of               type        ms      GB/s\n",
+         "ms: of the whole file; what is offloaded to disk is read and written so\n", print_disk},
 };
 
 void ech_bench_print_text(const ech_bench *bench, ech_text *out)
@@ -124,6 +135,11 @@ void ech_bench_print_text(const ech_bench *bench, ech_text *out)
             if (!any && g == ECH_BENCH_COLLECTIVES)
                 ech_text_append(out, ", between %d ranks that are %s", bench->ranks,
                                 bench->processes ? "processes" : "threads");
+            if (!any && g == ECH_BENCH_DISK)
+                ech_text_append(out, ", %s in %s",
+                                bench->is_direct ? "past the page cache (O_DIRECT)"
+                                                 : "through the page cache (no O_DIRECT there)",
+                                bench->options->directory);
             if (!any) ech_text_append(out, "\n%s", styles[g].columns);
             any = true;
             ech_text_append(out, "  %-19s %-26s %s", result->name, result->shape,
@@ -154,7 +170,7 @@ static json_t *result_json(const ech_bench *bench, const ech_bench_result *r)
     json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f}", "name", r->name, "dtype",
                              ech_dtype_name(r->dtype), "shape", r->shape, "seconds", r->seconds,
                              "flops", r->flops, "bytes", r->bytes);
-    if (r->group != ECH_BENCH_COLLECTIVES)
+    if (r->group < ECH_BENCH_COLLECTIVES)
         json_object_set_new(json, "bound_seconds", json_real(bound_of(bench, r)));
     if (r->library > 0) json_object_set_new(json, "library_seconds", json_real(r->library));
     return json;
@@ -166,6 +182,8 @@ ech_status ech_bench_print_json(const ech_bench *bench, ech_text *out)
         json_pack("{s:i, s:i, s:i, s:s}", "version", VERSION, "threads", bench->options->threads,
                   "ranks", bench->ranks, "ranks_are", bench->processes ? "processes" : "threads");
     if (bench->machine.flops > 0) json_object_set_new(all, "machine", machine_json(bench));
+    if (ech_bench_count_rows(bench->options, ECH_BENCH_DISK))
+        json_object_set_new(all, "disk_is_direct", json_boolean(bench->is_direct));
     for (int g = 0; g < ECH_BENCH_GROUPS; g++) {
         json_t *list = json_array();
         for (size_t r = 0; r < bench->result.n; r++)
