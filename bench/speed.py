@@ -3,7 +3,7 @@
 run, and at the end which targets are met.
 
     cmake --build --preset release --target echelon bench_products
-    python bench/speed.py                       # all parts, about half an hour
+    python bench/speed.py                       # all parts, about 50 minutes
     python bench/speed.py --only step --shape gpt2-124m
     python bench/speed.py --only zero --only zero-link --rounds 1 --warmup 1 --steps 2   # 5 minutes
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
