@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -29,6 +30,7 @@ struct ech_disk {
     int fd;
     int64_t bytes;
     bool is_direct;
+    char *addresses; /* MAP_FAILED: none */
 };
 
 /* ---- names and locks ---- */
@@ -130,6 +132,11 @@ static ech_status make(const char *folder, ech_disk *disk)
     sweep(folder);
     ECH_TRY(lock_file(disk));
     ECH_TRY(reserve(disk));
+    disk->addresses = mmap(NULL, (size_t)disk->bytes, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (disk->addresses == MAP_FAILED)
+        ECH_FAIL(ECH_EIO, "%s: the system reserves no addresses for it: %s", disk->path,
+                 strerror(errno));
     if (!disk->is_direct)
         ech_log_info("%s: its file system has no direct I/O (O_DIRECT): what is offloaded there "
                      "passes through the page cache, which takes host memory",
@@ -142,7 +149,8 @@ ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk
     ech_disk *disk = ech_calloc(1, sizeof *disk);
     char name[40];
     snprintf(name, sizeof name, "rank-%d.offload", rank);
-    *disk = (ech_disk){.path = ech_file_join(folder, name), .fd = -1, .bytes = bytes};
+    *disk = (ech_disk){
+        .path = ech_file_join(folder, name), .fd = -1, .bytes = bytes, .addresses = MAP_FAILED};
     ech_status status = make(folder, disk);
     if (status == ECH_OK)
         *out = disk;
@@ -158,8 +166,22 @@ void ech_disk_destroy(ech_disk *disk)
         if (ech_file_is_same(disk->path, disk->fd)) unlink(disk->path);
         close(disk->fd);
     }
+    if (disk->addresses != MAP_FAILED) munmap(disk->addresses, (size_t)disk->bytes);
     free(disk->path);
     free(disk);
+}
+
+char *ech_disk_addresses(const ech_disk *disk)
+{
+    return disk->addresses;
+}
+
+bool ech_disk_has(const ech_disk *disk, const void *address, int64_t *offset)
+{
+    if (!disk) return false;
+    uintptr_t first = (uintptr_t)disk->addresses, at = (uintptr_t)address;
+    *offset = (int64_t)(at - first);
+    return at >= first && at - first < (uint64_t)disk->bytes;
 }
 
 const char *ech_disk_path(const ech_disk *disk)
@@ -178,9 +200,18 @@ static void check(const ech_disk *disk, int64_t offset, const void *data, size_t
     ECH_ASSERT(offset >= 0 && offset + (int64_t)bytes <= disk->bytes);
 }
 
+/* A write behind the file's end would leave a hole that reads as zeros. */
+static ech_status check_size(const ech_disk *disk)
+{
+    struct stat info;
+    if (fstat(disk->fd, &info) == 0 && info.st_size >= disk->bytes) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT, "%s: has been truncated, or cannot be looked at", disk->path);
+}
+
 ech_status ech_disk_write(const ech_disk *disk, int64_t offset, const void *data, size_t bytes)
 {
     check(disk, offset, data, bytes);
+    ECH_TRY(check_size(disk));
     return ech_file_write_at(disk->fd, disk->path, data, bytes, offset);
 }
 
@@ -188,4 +219,54 @@ ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_
 {
     check(disk, offset, data, bytes);
     return ech_file_read_at(disk->fd, disk->path, data, bytes, offset);
+}
+
+/* ---- any range ---- */
+
+enum { BUFFER = 1 << 18 };
+
+/* Blocks of the disk, into which a range falls, are read; what is written there, if anything, is written back. */
+static ech_status move(const ech_disk *disk, int64_t offset, char *out, const char *in,
+                       size_t bytes, char *buffer)
+{
+    ech_status status = ECH_OK;
+    while (bytes && status == ECH_OK) {
+        int64_t first = offset / ECH_DISK_ALIGNMENT * ECH_DISK_ALIGNMENT;
+        size_t skip = (size_t)(offset - first), n = BUFFER - skip < bytes ? BUFFER - skip : bytes;
+        size_t blocks = (skip + n + ECH_DISK_ALIGNMENT - 1) / ECH_DISK_ALIGNMENT;
+        size_t all = blocks * ECH_DISK_ALIGNMENT;
+        bool whole = in && skip == 0 && n == all;
+        if (!whole) status = ech_disk_read(disk, first, buffer, all);
+        if (in) {
+            memcpy(buffer + skip, in, n);
+            if (status == ECH_OK) status = ech_disk_write(disk, first, buffer, all);
+            in += n;
+        } else {
+            memcpy(out, buffer + skip, n);
+            out += n;
+        }
+        offset += (int64_t)n;
+        bytes -= n;
+    }
+    return status;
+}
+
+static ech_status move_by_buffer(const ech_disk *disk, int64_t offset, char *out, const char *in,
+                                 size_t bytes)
+{
+    char *memory = ech_calloc(1, BUFFER + ECH_DISK_ALIGNMENT);
+    char *buffer = memory + (-(uintptr_t)memory & (ECH_DISK_ALIGNMENT - 1));
+    ech_status status = move(disk, offset, out, in, bytes, buffer);
+    free(memory);
+    return status;
+}
+
+ech_status ech_disk_put(const ech_disk *disk, int64_t offset, const void *data, size_t bytes)
+{
+    return move_by_buffer(disk, offset, NULL, data, bytes);
+}
+
+ech_status ech_disk_get(const ech_disk *disk, int64_t offset, void *data, size_t bytes)
+{
+    return move_by_buffer(disk, offset, data, NULL, bytes);
 }

@@ -25,6 +25,11 @@ ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk
 void ech_disk_destroy(ech_disk *disk); /* accepts NULL */
 
 const char *ech_disk_path(const ech_disk *disk);
+/* An address that stands for the disk's first byte, so that a place there is told from one in memory. It is reserved, and cannot
+ * be read or written. */
+char *ech_disk_addresses(const ech_disk *disk);
+/* Whether an address stands for a byte of the disk; *offset: which. disk NULL: none. */
+bool ech_disk_has(const ech_disk *disk, const void *address, int64_t *offset);
 /* Whether it reads and writes past the page cache. */
 bool ech_disk_is_direct(const ech_disk *disk);
 
@@ -32,5 +37,9 @@ bool ech_disk_is_direct(const ech_disk *disk);
  * for ranges that do not overlap. Errors name the file: ECH_EIO; ECH_EINPUT, it has been truncated. */
 ech_status ech_disk_write(const ech_disk *disk, int64_t offset, const void *data, size_t bytes);
 ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_t bytes);
+
+/* The same of any range and address, by way of a buffer: for what is done seldom. */
+ech_status ech_disk_put(const ech_disk *disk, int64_t offset, const void *data, size_t bytes);
+ech_status ech_disk_get(const ech_disk *disk, int64_t offset, void *data, size_t bytes);
 
 #endif

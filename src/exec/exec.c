@@ -227,8 +227,10 @@ static ech_status take_disk(ech_exec *exec, int64_t bytes)
                                  ? ech_file_join(config->log.directory, "offload")
                                  : ech_strdup(config->memory.offload_directory);
     ECH_ASSERT(exec->plan->alignment[ECH_SPACE_DISK] % ECH_DISK_ALIGNMENT == 0);
-    return ech_disk_create(folder, exec->plan->rank, ech_align(bytes, ECH_DISK_ALIGNMENT),
-                           &exec->disk);
+    ECH_TRY(ech_disk_create(folder, exec->plan->rank, ech_align(bytes, ECH_DISK_ALIGNMENT),
+                            &exec->disk));
+    exec->arena[ECH_SPACE_DISK] = ech_disk_addresses(exec->disk);
+    return ECH_OK;
 }
 
 /* The host's is touched at once, so that the first snapshot does not wait until the system hands out its pages. */

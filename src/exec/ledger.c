@@ -16,6 +16,11 @@ enum { POISON = true };
 enum { POISON = false };
 #endif
 
+static bool is_memory(ech_space space)
+{
+    return space != ECH_SPACE_DISK;
+}
+
 static int by_tick(const void *a, const void *b)
 {
     const ech_dated *x = a, *y = b;
@@ -77,7 +82,7 @@ void ech_ledger_begin(ech_exec *exec)
     exec->tick = 0;
     ledger->working = 0;
     for (int space = 0; POISON && space < ECH_SPACES; space++)
-        if (exec->arena[space])
+        if (is_memory((ech_space)space))
             exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue,
                                exec->arena[space] + exec->plan->persistent_bytes[space], 0xff,
                                (size_t)exec->list->bytes[space]);
@@ -118,7 +123,7 @@ void ech_ledger_advance(ech_exec *exec, int tick)
         if (!lives->live[death.value]) continue;
         lives->live[death.value] = false;
         count(exec->plan, ledger, v, -1);
-        if (POISON && v->successor < 0 && exec->arena[ech_memory_space(v->kind)])
+        if (POISON && v->successor < 0 && is_memory(ech_memory_space(v->kind)))
             exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, v), 0xff,
                                (size_t)v->bytes);
     }

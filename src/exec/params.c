@@ -116,6 +116,7 @@ void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *o
 static void clear_value(ech_exec *exec, int persistent)
 {
     const ech_value *value = &exec->plan->persistent.at[persistent];
+    if (ech_memory_space(value->kind) == ECH_SPACE_DISK) return; /* its file is zero */
     exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, value), 0,
                        (size_t)value->bytes);
 }
@@ -146,17 +147,47 @@ static ech_tensor as_heads(const ech_tensor *x)
     return ech_tensor_view(x->data, x->dtype, 4, (int64_t[]){1, 1, rows.shape[0], rows.shape[1]});
 }
 
-void ech_exec_round_weights(ech_exec *exec, int param, int version)
+static void round_master(ech_exec *exec, int param, int version, const ech_tensor *master)
 {
-    const ech_plan_param *p = &exec->plan->param[param];
-    if (p->master < 0) return;
-    const ech_plan_state *master = &exec->plan->state.at[p->first_state + p->master];
-    if (master->elements == 0) return;
-    ech_tensor wide = ech_exec_state(exec, param, p->master);
+    if (ech_tensor_count(master) == 0) return;
     ech_tensor weights = ech_exec_own_param(exec, param, version);
-    ech_tensor from = as_heads(&wide), to = as_heads(&weights);
+    ech_tensor from = as_heads(master), to = as_heads(&weights);
     exec->plan->kernels->copy(exec->context, &from, &to);
 }
+
+void ech_exec_round_weights(ech_exec *exec, int param, int version)
+{
+    int master = exec->plan->param[param].master;
+    if (master < 0 || exec->plan->states == ECH_SPACE_DISK) return;
+    ech_tensor wide = ech_exec_state(exec, param, master);
+    round_master(exec, param, version, &wide);
+}
+
+/* ---- states on disk, for steps of the compute lane: by way of a buffer of the host, which the host waits for ---- */
+
+/* A state where the device reaches it: itself, or the buffer. */
+static ech_tensor state_in_reach(ech_exec *exec, const ech_step *step, int param, int state)
+{
+    ech_tensor view = ech_exec_state(exec, param, state);
+    if (exec->plan->states == ECH_SPACE_DISK) view.data = ech_exec_touch(exec, step->scratch);
+    return view;
+}
+
+/* Reads the buffer from the state, or writes it there. */
+static ech_status move_state(ech_exec *exec, const ech_step *step, int param, int state,
+                             bool writes)
+{
+    int64_t offset;
+    ech_tensor view = ech_exec_state(exec, param, state);
+    size_t bytes = (size_t)ech_tensor_bytes(&view);
+    if (!ech_disk_has(exec->disk, view.data, &offset) || bytes == 0) return ECH_OK;
+    void *buffer = ech_exec_touch(exec, step->scratch);
+    ECH_TRY(ech_device_settle(exec->device, ech_exec_queue(exec, step)));
+    return writes ? ech_disk_put(exec->disk, offset, buffer, bytes)
+                  : ech_disk_get(exec->disk, offset, buffer, bytes);
+}
+
+/* ---- INIT ---- */
 
 /* Run by run, each as a part of the whole. Padding is zero, and stays so: it has no gradient. */
 static void fill_normal(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
@@ -178,43 +209,48 @@ static void fill_normal(ech_exec *exec, int index, const ech_held *held, const e
     }
 }
 
-/* state -1: the weights. */
-static void init_tensor(ech_exec *exec, int index, int state)
+/* state -1: x is the weights. */
+static void init_tensor(ech_exec *exec, int index, int state, const ech_tensor *x)
 {
     const ech_param *param = &exec->plan->model->param.at[index];
     ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;
     ech_held held = ech_plan_held(exec->plan, exec->plan->rank, index, kind, state);
-    ech_tensor x = state < 0 ? ech_exec_param(exec, index) : ech_exec_state(exec, index, state);
-    if (ech_tensor_count(&x) == 0) return;
+    if (ech_tensor_count(x) == 0) return;
     if (param->initializer == ECH_INIT_NORMAL)
-        fill_normal(exec, index, &held, &x);
+        fill_normal(exec, index, &held, x);
     else
-        exec->plan->kernels->fill(exec->context, &x, param->initializer == ECH_INIT_ONE ? 1 : 0);
+        exec->plan->kernels->fill(exec->context, x, param->initializer == ECH_INIT_ONE ? 1 : 0);
 }
 
 /* As if whole, so that it is the same under every layout. */
-static void init_param(ech_exec *exec, int index)
+static ech_status init_param(ech_exec *exec, const ech_step *step, int index)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[index];
     for (int s = 0; s < p->states; s++) {
-        ech_tensor state = ech_exec_state(exec, index, s);
+        ech_tensor state = state_in_reach(exec, step, index, s);
         exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0,
                            ech_tensor_bytes(&state));
+        if (s == p->master) {
+            init_tensor(exec, index, s, &state);
+            round_master(exec, index, 0, &state);
+        }
+        ECH_TRY(move_state(exec, step, index, s, true));
     }
-    if (p->master >= 0) init_tensor(exec, index, p->master);
-    if (p->master < 0) init_tensor(exec, index, -1);
-    ech_exec_round_weights(exec, index, 0);
+    ech_tensor weights = ech_exec_param(exec, index);
+    if (p->master < 0) init_tensor(exec, index, -1, &weights);
     for (int v = 1; v < plan->versions; v++) ech_exec_copy_weights(exec, index, 0, v);
+    return ECH_OK;
 }
 
 ech_status ech_handle_INIT(ech_exec *exec, const ech_step *step)
 {
+    if (step->scratch >= 0) ech_exec_touch(exec, step->scratch);
     for (int b = 0; b < (int)exec->plan->bucket.n; b++)
         for (int v = 0; v < exec->plan->versions; v++)
             ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, b, v));
     for (int i = 0; i < (int)exec->plan->model->param.n; i++)
-        if (exec->plan->param[i].bucket >= 0) init_param(exec, i);
+        if (exec->plan->param[i].bucket >= 0) ECH_TRY(init_param(exec, step, i));
     exec->updates = 0;
     ech_scaler_begin(exec->config, &exec->scaler);
     return ECH_OK;
@@ -298,6 +334,7 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     ech_tensor sum = ech_tensor_view(&row->hash_sum, ECH_I64, 0, NULL);
     ech_tensor parts = ech_tensor_1d((double *)row + step->index, ECH_F64, ECH_HASH_SCALARS);
     exec->device->fill(ech_exec_queue(exec, step), sum.data, 0, sizeof row->hash_sum);
+    if (step->scratch >= 0) ech_exec_touch(exec, step->scratch);
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         int master = plan->param[i].master;
         if (plan->param[i].bucket < 0) continue;
@@ -307,7 +344,8 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
             add_hash(exec, &param, 2 * i, &sum);
         }
         if (master >= 0 && is_alike(exec, step, i, master)) {
-            ech_tensor state = ech_exec_state(exec, i, master);
+            ech_tensor state = state_in_reach(exec, step, i, master);
+            ECH_TRY(move_state(exec, step, i, master, false));
             add_hash(exec, &state, 2 * i + 1, &sum);
         }
     }

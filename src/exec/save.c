@@ -99,11 +99,12 @@ static int list_saved(const ech_exec *exec, int param, saved out[MOST_SAVED])
 
 /* ---- as tensors of a file ---- */
 
-/* NULL where the host touches device memory. */
+/* NULL where the host touches all that there is. */
 static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
 {
     const ech_device *device = exec->device;
-    return device->reach || !device->is_immediate ? &exec->copier[thread] : NULL;
+    bool sees = device->is_immediate && !device->reach && !exec->disk;
+    return sees ? NULL : &exec->copier[thread];
 }
 
 /* data: what this rank has; NULL: no boxes. */
@@ -183,16 +184,24 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
     return list;
 }
 
+/* What is on disk this thread reads: the disk has all of it when a list begins. */
+static ech_status copy_saved(ech_exec *exec, const ech_step *step, const saved *of)
+{
+    int64_t offset;
+    char *to = ech_exec_address(exec, step, of->snapshot), *from = training_data(exec, step, of);
+    if (ech_disk_has(exec->disk, from, &offset))
+        return ech_disk_get(exec->disk, offset, to, of->bytes);
+    exec->device->copy(ech_exec_queue(exec, step), to, from, of->bytes);
+    return ECH_OK;
+}
+
 ech_status ech_handle_SNAPSHOT(ech_exec *exec, const ech_step *step)
 {
     ECH_TRY(ech_saver_wait(exec));
     saved of[MOST_SAVED];
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++)
-            if (of[i].held.writes)
-                exec->device->copy(ech_exec_queue(exec, step),
-                                   ech_exec_address(exec, step, of[i].snapshot),
-                                   training_data(exec, step, &of[i]), of[i].bytes);
+            if (of[i].held.writes) ECH_TRY(copy_saved(exec, step, &of[i]));
     return ECH_OK;
 }
 
@@ -229,12 +238,14 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* Whole weights whose masters this rank has a shard of are rounded as they are read. name: of their masters. */
+/* Weights whose masters are on disk are rounded as they are read, and whole ones of whose masters this rank has a shard.
+ * name: of their masters. */
 static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
 {
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
-    if (p->master < 0 || !bucket->sharded || bucket->gathered) return;
+    bool in_memory = exec->plan->states != ECH_SPACE_DISK;
+    if (p->master < 0 || (in_memory && (!bucket->sharded || bucket->gathered))) return;
     saved weights = weights_at(exec, param, name, 0);
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
 }

@@ -137,7 +137,7 @@ struct ech_exec {
     const char *binding;             /* the outcome of parallel.pin */
     ech_core_set cores_before;       /* on which the rank's thread may run, before it is bound */
     bool is_bound;
-    char *arena[ECH_SPACES];                /* of the disk none */
+    char *arena[ECH_SPACES];                /* of the disk ech_disk_addresses */
     ech_disk *disk;                         /* NULL: nothing is placed there */
     int64_t copied[ECH_SPACES][ECH_SPACES]; /* ech_exec_copied; each by one lane */
     ech_file_watch watch[ECH_LANES];

@@ -7,17 +7,26 @@
 
 #include "exec/state.h"
 
+/* The side that is not the window may be on the device, on the host, or on disk. */
+static ech_status copy_now(const ech_exec *exec, ech_lane lane, void *to, const void *from,
+                           size_t bytes)
+{
+    int64_t offset;
+    if (ech_disk_has(exec->disk, from, &offset)) return ech_disk_get(exec->disk, offset, to, bytes);
+    if (ech_disk_has(exec->disk, to, &offset)) return ech_disk_put(exec->disk, offset, from, bytes);
+    return ech_device_copy_now(exec->device, exec->on[lane].queue, to, from, bytes);
+}
+
 static ech_status copy_for_rank(void *context, void *to, const void *from, size_t bytes)
 {
     ech_exec *exec = context;
     exec->host_waits++;
-    return ech_device_copy_now(exec->device, exec->on[ECH_LANE_COMPUTE].queue, to, from, bytes);
+    return copy_now(exec, ECH_LANE_COMPUTE, to, from, bytes);
 }
 
 static ech_status copy_for_saver(void *context, void *to, const void *from, size_t bytes)
 {
-    const ech_exec *exec = context;
-    return ech_device_copy_now(exec->device, exec->on[ECH_LANE_DISK].queue, to, from, bytes);
+    return copy_now(context, ECH_LANE_DISK, to, from, bytes);
 }
 
 void ech_window_create(ech_exec *exec)

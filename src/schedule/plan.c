@@ -309,8 +309,8 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
     /* what files are written from and read to is aligned as files are */
-    plan->alignment[ECH_SPACE_HOST] =
-        plan->kept == ECH_SPACE_DISK ? DISK_ALIGNMENT : HOST_ALIGNMENT;
+    bool files = plan->kept == ECH_SPACE_DISK || plan->states == ECH_SPACE_DISK;
+    plan->alignment[ECH_SPACE_HOST] = files ? DISK_ALIGNMENT : HOST_ALIGNMENT;
     plan->alignment[ECH_SPACE_DISK] = DISK_ALIGNMENT;
     ECH_ASSERT(is_power_of_two(request->alignment.value) && is_power_of_two(plan->part));
     plan->optimizer = ech_optimizer_of(request->config);

@@ -44,10 +44,13 @@ static uint64_t hash(uint64_t h, ech_exec *exec, const ech_tensor *x)
 
 static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
 {
-    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS];
+    static const ech_list_kind lists[] = {ECH_LIST_INIT, ECH_LIST_TRAIN, ECH_LIST_CHECK};
+    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS] = {0};
     ech_exec_peaks(exec, peak);
     for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        planned[kind] = plan->list[ECH_LIST_TRAIN].peak[kind];
+        for (int l = 0; l < 3; l++)
+            if (plan->list[lists[l]].peak[kind] > planned[kind])
+                planned[kind] = plan->list[lists[l]].peak[kind];
     for (size_t i = 0; i < plan->persistent.n; i++) {
         const ech_value *v = &plan->persistent.at[i];
         planned[v->kind] += ech_plan_align(plan, v->kind, v->bytes);
@@ -55,38 +58,24 @@ static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
     return memcmp(peak, planned, sizeof peak) == 0;
 }
 
-/* Of a list's steps, of which each makes one of these accesses. */
-static int64_t planned_bytes(const ech_plan *plan, ech_step_kind kind)
-{
-    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    int64_t bytes = 0;
-    for (size_t s = 0; s < list->step.n; s++)
-        for (int i = 0; list->step.at[s].kind == kind && i < list->step.at[s].accesses; i += 2)
-            for (int k = 0; k < 2; k++) {
-                int value = list->access.at[list->step.at[s].first_access + i + k].value;
-                const ech_value *v = ech_plan_value(plan, list, value);
-                if (v->kind == ECH_MEMORY_OPTIMIZER_ON_HOST) bytes += v->bytes;
-            }
-    return bytes;
-}
-
-/* Gradients once out, and weights once in; without masters also out. */
+/* A step: gradients once out, and weights once in, without masters also out; from disk each state in and out. */
 static void check_copies(const ech_exec *exec, const ech_plan *plan, int64_t lists)
 {
-    int64_t out = 0, in = 0;
+    int64_t out = 0, in = 0, states = 0, times = lists * plan->list[ECH_LIST_TRAIN].turns;
     for (size_t b = 0; b < plan->bucket.n && plan->states != ECH_SPACE_DEVICE; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        int64_t n =
-            (bucket->sharded ? bucket->shard : bucket->elements) * plan->list[ECH_LIST_TRAIN].turns;
+        int64_t first, n = ech_bucket_updated(bucket, &first);
         int64_t weights = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         out += n * (int64_t)ech_dtype_bytes(bucket->dtype);
         if (!ech_plan_has_masters(plan, bucket)) out += weights;
         in += weights;
+        for (int s = 0; s < bucket->states && plan->states == ECH_SPACE_DISK; s++)
+            states += n * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
     }
-    assert_int_equal(planned_bytes(plan, ECH_STEP_OFFLOAD_GRADS), out);
-    assert_int_equal(planned_bytes(plan, ECH_STEP_FETCH_WEIGHTS), in);
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DEVICE, ECH_SPACE_HOST), lists * out);
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE), lists * in);
+    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DEVICE, ECH_SPACE_HOST), times * out);
+    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE), times * in);
+    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DISK, ECH_SPACE_HOST), times * states);
+    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DISK), times * states);
 }
 
 static void hash_all(ech_exec *exec, const ech_plan *plan, uint64_t *bits)
@@ -184,25 +173,44 @@ static const struct {
      "parallel.zero=1 precision.compute=bf16 parallel.device=queued"},
 };
 
+static void compare(const trial *none, const trial *away, ech_space space)
+{
+    assert_memory_equal(none->loss, away->loss, sizeof none->loss);
+    assert_memory_equal(none->norm, away->norm, sizeof none->norm);
+    assert_memory_equal(none->clip, away->clip, sizeof none->clip);
+    assert_memory_equal(none->bits, away->bits, sizeof none->bits);
+    assert_memory_equal(none->states, away->states, sizeof none->states);
+    assert_int_equal(none->withheld, away->withheld);
+    assert_true(away->peaks);
+    if (away->states[0]) assert_int_equal(away->space, space);
+}
+
 static void test_same_bits(void **state)
 {
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        trial none, host;
+        trial none, away;
         run(cases[c].family, cases[c].ranks, cases[c].words, "", &none);
-        run(cases[c].family, cases[c].ranks, cases[c].words, "memory.offload_optimizer=host",
-            &host);
-        assert_memory_equal(none.loss, host.loss, sizeof none.loss);
-        assert_memory_equal(none.norm, host.norm, sizeof none.norm);
-        assert_memory_equal(none.clip, host.clip, sizeof none.clip);
-        assert_memory_equal(none.bits, host.bits, sizeof none.bits);
-        assert_memory_equal(none.states, host.states, sizeof none.states);
-        assert_int_equal(none.withheld, host.withheld);
         assert_true(none.loss[0] != none.loss[STEPS - 1] && none.clip[STEPS - 1] < 1);
-        assert_true(none.peaks && host.peaks);
-        assert_int_equal(none.space, ECH_SPACE_DEVICE);
-        if (host.states[0]) assert_int_equal(host.space, ECH_SPACE_HOST);
+        compare(&none, &none, ECH_SPACE_DEVICE);
+        run(cases[c].family, cases[c].ranks, cases[c].words, "memory.offload_optimizer=host",
+            &away);
+        compare(&none, &away, ECH_SPACE_HOST);
+        run(cases[c].family, cases[c].ranks, cases[c].words, "memory.offload_optimizer=disk",
+            &away);
+        compare(&none, &away, ECH_SPACE_DISK);
     }
+}
+
+/* With weights that are gathered for each use (stage 3). */
+static void test_gathered_weights(void **state)
+{
+    (void)state;
+    static const char words[] = "parallel.data=2 parallel.zero=3 precision.compute=bf16";
+    trial none, disk;
+    run("llama", 2, words, "", &none);
+    run("llama", 2, words, "memory.offload_optimizer=disk", &disk);
+    compare(&none, &disk, ECH_SPACE_DISK);
 }
 
 /* An overflow of the gradients withholds the update: the weights that come back are those that went. */
@@ -211,19 +219,20 @@ static void test_withheld(void **state)
     (void)state;
     static const char words[] = "precision.compute=fp16 precision.gradients=compute "
                                 "optimizer.learning_rate=100 training.on_nonfinite=skip";
-    trial none, host;
+    trial none, away;
     run("gpt2", 1, words, "", &none);
-    run("gpt2", 1, words, "memory.offload_optimizer=host", &host);
     assert_true(none.withheld > 0);
-    assert_int_equal(none.withheld, host.withheld);
-    assert_memory_equal(none.bits, host.bits, sizeof none.bits);
+    run("gpt2", 1, words, "memory.offload_optimizer=host", &away);
+    compare(&none, &away, ECH_SPACE_HOST);
+    run("gpt2", 1, words, "memory.offload_optimizer=disk", &away);
+    compare(&none, &away, ECH_SPACE_DISK);
 }
 
 /* ---- memory ---- */
 
-/* What passes through the host in a step, and the largest of it that is one bucket's; of the device its arena. */
+/* What passes through the host in a step, and the largest of it that is one bucket's; arenas; bytes of states. */
 typedef struct sizes {
-    int64_t passes, largest, device;
+    int64_t passes, largest, arena[ECH_SPACES], states;
 } sizes;
 
 static sizes plan_sizes(const char *words)
@@ -233,13 +242,18 @@ static sizes plan_sizes(const char *words)
     ech_plan *plan;
     assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
     assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
-    sizes of = {.passes = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_OPTIMIZER_ON_HOST],
-                .device = plan->arena_bytes[ECH_SPACE_DEVICE]};
+    sizes of = {.passes = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_OPTIMIZER_ON_HOST]};
+    memcpy(of.arena, plan->arena_bytes, sizeof of.arena);
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        int64_t item =
-            (int64_t)(ech_dtype_bytes(bucket->dtype) + ech_dtype_bytes(bucket->weight_dtype));
-        if (bucket->elements * item > of.largest) of.largest = bucket->elements * item;
+        size_t item = ech_dtype_bytes(bucket->dtype) + ech_dtype_bytes(bucket->weight_dtype);
+        for (int i = 0; i < bucket->states; i++) {
+            size_t each = ech_dtype_bytes(bucket->state[i].dtype);
+            of.states += bucket->elements * (int64_t)each;
+            if (plan->states == ECH_SPACE_DISK) item += each;
+        }
+        int64_t bytes = bucket->elements * (int64_t)item;
+        if (bytes > of.largest) of.largest = bytes;
     }
     ech_plan_destroy(plan);
     ech_design_destroy(&design);
@@ -247,23 +261,35 @@ static sizes plan_sizes(const char *words)
     return of;
 }
 
+/* Aligned to 4,096 bytes, five values, at most. */
+enum { GAPS = 5 * 4096 };
+
 static void test_passes_through_two_buffers(void **state)
 {
     (void)state;
-    sizes of[2][3]; /* prefetch, layers */
-    for (int prefetch = 0; prefetch < 2; prefetch++)
-        for (int i = 0; i < 3; i++) {
-            char words[300];
-            snprintf(words, sizeof words,
-                     "memory.offload_optimizer=host memory.prefetch=%d model.num_hidden_layers=%d "
-                     "precision.compute=bf16 precision.gradients=compute",
-                     prefetch, 4 << i);
-            of[prefetch][i] = plan_sizes(words);
-            assert_int_equal(of[prefetch][i].passes, of[prefetch][0].passes);
-            assert_true(of[prefetch][i].passes <= (prefetch + 1) * of[prefetch][i].largest);
-            if (i) assert_true(of[prefetch][i].device > of[prefetch][i - 1].device);
-        }
-    assert_true(of[0][0].passes < of[1][0].passes);
+    static const char *const spaces[] = {"host", "disk"};
+    for (int disk = 0; disk < 2; disk++) {
+        sizes of[2][3]; /* prefetch, layers */
+        for (int prefetch = 0; prefetch < 2; prefetch++)
+            for (int i = 0; i < 3; i++) {
+                char words[300];
+                snprintf(words, sizeof words,
+                         "memory.offload_optimizer=%s memory.prefetch=%d "
+                         "model.num_hidden_layers=%d model.hidden_size=32 precision.compute=bf16 "
+                         "precision.gradients=compute checkpoint.background=false",
+                         spaces[disk], prefetch, 4 << i);
+                sizes *now = &of[prefetch][i], *before = now - 1;
+                *now = plan_sizes(words);
+                assert_int_equal(now->passes, of[prefetch][0].passes);
+                assert_true(now->passes <= (prefetch + 1) * (now->largest + GAPS));
+                if (!i) continue;
+                assert_true(now->arena[ECH_SPACE_DEVICE] > before->arena[ECH_SPACE_DEVICE]);
+                int64_t more = now->arena[ECH_SPACE_HOST] - before->arena[ECH_SPACE_HOST];
+                assert_true(disk ? more < now->states / 64 : more > now->states / 4);
+                assert_true(!disk || now->arena[ECH_SPACE_DISK] >= now->states);
+            }
+        assert_true(of[0][0].passes < of[1][0].passes);
+    }
 }
 
 /* Below what states on the device need. */
@@ -277,7 +303,7 @@ static void test_limit(void **state)
     sizes host = plan_sizes("model.num_hidden_layers=6 precision.compute=bf16 "
                             "checkpoint.background=false memory.offload_optimizer=host "
                             "training.micro_batch_size=1 data.sequence_length=8");
-    snprintf(limited, sizeof limited, "%s%lld", words, (long long)host.device);
+    snprintf(limited, sizeof limited, "%s%lld", words, (long long)host.arena[ECH_SPACE_DEVICE]);
     snprintf(with, sizeof with, "%s memory.offload_optimizer=host", limited);
     ech_design design = {0};
     ech_plan *plan;
@@ -291,6 +317,110 @@ static void test_limit(void **state)
     ech_design_destroy(&design);
     ech_config_destroy(config);
     run("llama", 1, with, "", &t);
+}
+
+/* A small twin of GPT-2 1.5B on 24 GiB: states of more than 40 MiB pass through a host arena of 8 MiB. */
+static void test_twin(void **state)
+{
+    (void)state;
+    static const char words[] =
+        "model.hidden_size=160 model.num_hidden_layers=12 precision.compute=bf16 "
+        "precision.gradients=compute memory.recompute=full training.global_batch_size=2";
+    static const char limits[] = "memory.offload_optimizer=disk memory.device_limit=24MiB "
+                                 "memory.host_limit=8MiB";
+    char all[400];
+    snprintf(all, sizeof all, "%s %s checkpoint.background=false", words, limits);
+    sizes of = plan_sizes(all);
+    assert_true(of.states > 40 << 20 && of.arena[ECH_SPACE_DISK] >= of.states);
+    assert_true(of.arena[ECH_SPACE_HOST] <= 8 << 20);
+    trial none, disk;
+    run("llama", 1, words, "", &none);
+    run("llama", 1, words, limits, &disk);
+    compare(&none, &disk, ECH_SPACE_DISK);
+}
+
+/* ---- the file ---- */
+
+typedef struct fault {
+    void (*harm)(const char *path); /* the file of rank 1, after a step and a checkpoint */
+    bool ends;                      /* the next step fails */
+    ech_status of_rank[2];
+} fault;
+
+static void truncate_file(const char *path)
+{
+    assert_int_equal(truncate(path, 4096), 0);
+}
+
+static void remove_file(const char *path)
+{
+    assert_int_equal(unlink(path), 0);
+}
+
+static ech_status save(ech_exec *exec, const char *folder)
+{
+    char yaml[] = "none", json[] = "{}";
+    ech_checkpoint_info info = {.step = 1,
+                                .optimizer_count = ech_exec_updates(exec),
+                                .ranks = 2,
+                                .run_yaml = yaml,
+                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
+    ech_exec_set_save(exec, folder, &info, 0, -1);
+    return ech_exec_run(exec, ECH_LIST_SAVE, 1);
+}
+
+static ech_status be_harmed(ech_comm *comm, const ech_design *design, void *context)
+{
+    fault *f = context;
+    int rank = ech_comm_rank(comm);
+    char path[400], folder[400];
+    snprintf(path, sizeof path, "%s/away/rank-1.offload", fixture_folder);
+    snprintf(folder, sizeof folder, "%s/saved", fixture_folder);
+    ech_compared_run run = {.design = design};
+    ECH_TRY(ech_compared_run_open(&run, comm));
+    ech_exec *exec = run.session.exec;
+    ech_status status = ech_exec_run(exec, ECH_LIST_TRAIN, 0);
+    if (status == ECH_OK) status = save(exec, folder);
+    assert_int_equal(status, ECH_OK);
+    ECH_TRY(ech_group_barrier(ech_exec_world(exec)));
+    if (rank == 1) f->harm(path);
+    for (int step = 1; step < STEPS && status == ECH_OK; step++)
+        status = ech_exec_run(exec, ECH_LIST_TRAIN, step);
+    f->of_rank[rank] = status;
+    ech_compared_run_close(&run);
+    return status;
+}
+
+/* One that is truncated ends the run on all ranks; one that is removed is there until the run ends. */
+static void test_harmed_files(void **state)
+{
+    (void)state;
+    fault faults[] = {{.harm = truncate_file, .ends = true}, {.harm = remove_file}};
+    char words[600], path[400];
+    snprintf(words, sizeof words,
+             "parallel.data=2 parallel.zero=1 memory.offload_optimizer=disk "
+             "memory.offload_directory=%s/away training.micro_batch_size=1 "
+             "checkpoint.background=false data.sequence_length=8 training.check_every=0",
+             fixture_folder);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        fault *f = &faults[i];
+        ech_config *config = fixture_config("gpt2", words);
+        bool quiet = ech_log_set_quiet(true);
+        ech_status status = fixture_run(config, 2, be_harmed, f);
+        ech_log_set_quiet(quiet);
+        ech_config_destroy(config);
+        assert_int_equal(status != ECH_OK, f->ends);
+        for (int rank = 0; rank < 2; rank++) assert_int_equal(f->of_rank[rank] != ECH_OK, f->ends);
+        if (f->ends) assert_int_equal(f->of_rank[1], ECH_EINPUT);
+        ech_checkpoint *checkpoint;
+        snprintf(path, sizeof path, "%s/saved/step-00000001", fixture_folder);
+        assert_int_equal(ech_checkpoint_open(path, true, &checkpoint), ECH_OK);
+        ech_checkpoint_close(checkpoint);
+        snprintf(path, sizeof path, "%s/saved", fixture_folder);
+        assert_int_equal(ech_file_remove_all(path), ECH_OK);
+        snprintf(path, sizeof path, "%s/away/rank-1.offload", fixture_folder);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
 }
 
 /* ---- the checker ---- */
@@ -351,9 +481,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_gathered_weights),
         cmocka_unit_test(test_withheld),
         cmocka_unit_test(test_passes_through_two_buffers),
         cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_harmed_files),
         cmocka_unit_test(test_seeded_faults),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -8,8 +8,29 @@
 
 /* ---- INIT, HASH: all buckets ---- */
 
+/* Of states on disk: room on the host for any one of a parameter. */
+static void touch_buffer(ech_accessor *a)
+{
+    const ech_plan *plan = a->plan;
+    int64_t most = 0;
+    for (size_t s = 0; s < plan->state.n && plan->states == ECH_SPACE_DISK; s++) {
+        const ech_plan_state *state = &plan->state.at[s];
+        int64_t item = (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
+        if (state->elements * item > most) most = state->elements * item;
+    }
+    if (!most) return;
+    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_OPTIMIZER_ON_HOST,
+                                                     .block = -1,
+                                                     .local = -1,
+                                                     .micro = -1,
+                                                     .index = -1,
+                                                     .bytes = most});
+    ech_access_value(a, a->step->scratch, true);
+}
+
 static void touch_initial(ech_accessor *a)
 {
+    touch_buffer(a);
     for (int b = 0; b < (int)a->plan->bucket.n; b++) {
         for (int v = 0; v < a->plan->versions; v++) ech_access_weights(a, b, v, true);
         ech_access_states(a, b, true);
@@ -20,6 +41,7 @@ static void touch_initial(ech_accessor *a)
 static void touch_hashed(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
+    touch_buffer(a);
     for (int b = 0; b < (int)plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         const ech_plan_param *first = &plan->param[plan->bucket_param.at[bucket->first_param]];
