@@ -16,7 +16,7 @@
 #include "schedule/near.h"
 #include "simulate/simulate.h"
 
-enum { MOST_BLOCKS = 16 };
+enum { MOST_BLOCKS = 32 };
 
 typedef struct made_up {
     ech_profile profile;
@@ -154,12 +154,71 @@ static void test_first_message(void **state)
     fixture_free(&f);
 }
 
+/* ---- copies ---- */
+
+typedef struct copied {
+    double forward, backward, in,
+        out; /* time of compute, and of copies towards the device and away from it */
+    double waits, end;
+} copied;
+
+/* One rank whose forwards' values go to the host and come back, at so many bytes a second each way. */
+static copied copy(int prefetch, double rate)
+{
+    char more[200];
+    made_up m;
+    snprintf(more, sizeof more,
+             "training.global_batch_size=2 model.num_hidden_layers=24 "
+             "memory.offload_activations=host memory.prefetch=%d",
+             prefetch);
+    fixture f = plan(1, more);
+    make_up(&f, 0, 0, &m);
+    m.costs.rates.copy = rate;
+    ech_simulation s = simulate(&f, &m);
+    const ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
+    copied c = {.waits = s.waits[0][ECH_LANE_COPY_IN] + s.waits[0][ECH_LANE_COPY_OUT]};
+    double compute = work_of(&f, &s, 0, &c.end);
+    for (size_t i = 0; i < list->step.n; i++) {
+        double time = s.finish[0][i] - s.begin[0][i];
+        if (list->step.at[i].kind == ECH_STEP_FORWARD) c.forward += time;
+        if (list->step.at[i].lane == ECH_LANE_COPY_IN) c.in += time;
+        if (list->step.at[i].lane == ECH_LANE_COPY_OUT) c.out += time;
+    }
+    c.backward = compute - c.forward;
+    ech_simulation_free(&s);
+    fixture_free(&f);
+    return c;
+}
+
+/* What goes out hides behind forwards, what comes back behind backwards, as far as these reach, and to a tenth of the step:
+ * what leaves last comes back first (with 24 layers; a round trip of fewer is more of a step). Without prefetch all of both is waited for. */
+static void test_copies(void **state)
+{
+    (void)state;
+    copied fast = copy(1, 1e12);
+    double bytes = copy(1, 1).out, compute = fast.forward + fast.backward;
+    static const double shares[] = {0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 4};
+    assert_near(fast.end, compute, 1e-6);
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        double rate = bytes / (shares[i] * compute);
+        copied c = copy(1, rate), none = copy(0, rate);
+        assert_near(c.out, shares[i] * compute, 1e-6);
+        assert_near(c.in, c.out, 1e-6);
+        double seen = fmax(0, c.out - c.forward) + fmax(0, c.in - c.backward);
+        assert_true(c.waits <= seen + 0.1 * c.end);
+        assert_true(shares[i] > 0.25 || c.waits <= 0);
+        assert_near(none.waits, none.out + none.in, 1e-6);
+        assert_true(c.waits < none.waits);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_work_and_waits_are_all),
         cmocka_unit_test(test_gathers),
         cmocka_unit_test(test_first_message),
+        cmocka_unit_test(test_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
