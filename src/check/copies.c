@@ -28,6 +28,7 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
 {
     const ech_step *step = &c->list->step.at[s];
     int held = c->holds[from->value], persistent = (int)c->plan->persistent.n;
+    const ech_value *of = ech_plan_value(c->plan, c->list, held);
     ech_memory_kind kind = ech_plan_value(c->plan, c->list, to->value)->kind;
     bool weights = kind == ECH_MEMORY_PARAMETERS, states = step->kind == ECH_STEP_OFFLOAD_STATES;
     if (from->write || !to->write)
@@ -36,6 +37,9 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
         (states && held != to->value) ||
         (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
         return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
+    if (of->kind == ECH_MEMORY_PARAMETERS_ON_HOST && kind == ECH_MEMORY_PARAMETERS &&
+        of->index != ech_plan_value(c->plan, c->list, to->value)->index)
+        return ech_list_reject(c->plan, c->list, s, "brings weights of bucket %d", of->index);
     if (to->value >= persistent) c->holds[to->value] = held;
     if (from->value >= persistent && c->list->value.at[from->value - persistent].returned)
         c->left[from->value] = true;

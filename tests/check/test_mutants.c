@@ -183,6 +183,8 @@ static const char *const shapes[] = {
     "parallel.zero=1 memory.offload_optimizer=host",
     "parallel.zero=2 memory.offload_optimizer=host parallel.bucket_bytes=1",
     "parallel.zero=3",
+    "parallel.zero=3 memory.offload_parameters=host",
+    "parallel.zero=3 memory.offload_parameters=host memory.offload_optimizer=host",
     "parallel.zero=3 parallel.bucket_bytes=1",
     "parallel.zero=3 memory.recompute=full",
 };
