@@ -223,16 +223,29 @@ ech_status ech_disk_read(const ech_disk *disk, int64_t offset, void *data, size_
 
 /* ---- any range ---- */
 
-enum { BUFFER = 1 << 18 };
+/* Direct I/O of small blocks is slow: a block costs a round trip. */
+enum { MOST_AT_ONCE = 4 << 20 };
+
+/* How much of a range that begins `skip` bytes into a block is moved at once. Of what is written a block that has other
+ * bytes, too, is moved alone: only those are read first. */
+static size_t at_once(bool writes, size_t skip, size_t bytes, size_t room)
+{
+    size_t most = room - skip;
+    if (writes && (skip || bytes < ECH_DISK_ALIGNMENT))
+        most = ECH_DISK_ALIGNMENT - skip;
+    else if (writes && bytes <= most)
+        most = bytes / ECH_DISK_ALIGNMENT * ECH_DISK_ALIGNMENT;
+    return most < bytes ? most : bytes;
+}
 
 /* Blocks of the disk, into which a range falls, are read; what is written there, if anything, is written back. */
 static ech_status move(const ech_disk *disk, int64_t offset, char *out, const char *in,
-                       size_t bytes, char *buffer)
+                       size_t bytes, char *buffer, size_t room)
 {
     ech_status status = ECH_OK;
     while (bytes && status == ECH_OK) {
         int64_t first = offset / ECH_DISK_ALIGNMENT * ECH_DISK_ALIGNMENT;
-        size_t skip = (size_t)(offset - first), n = BUFFER - skip < bytes ? BUFFER - skip : bytes;
+        size_t skip = (size_t)(offset - first), n = at_once(in != NULL, skip, bytes, room);
         size_t blocks = (skip + n + ECH_DISK_ALIGNMENT - 1) / ECH_DISK_ALIGNMENT;
         size_t all = blocks * ECH_DISK_ALIGNMENT;
         bool whole = in && skip == 0 && n == all;
@@ -254,9 +267,11 @@ static ech_status move(const ech_disk *disk, int64_t offset, char *out, const ch
 static ech_status move_by_buffer(const ech_disk *disk, int64_t offset, char *out, const char *in,
                                  size_t bytes)
 {
-    char *memory = ech_calloc(1, BUFFER + ECH_DISK_ALIGNMENT);
+    size_t room = bytes < MOST_AT_ONCE ? bytes : MOST_AT_ONCE;
+    room = (room / ECH_DISK_ALIGNMENT + 2) * ECH_DISK_ALIGNMENT; /* blocks that it may fall into */
+    char *memory = ech_calloc(1, room + ECH_DISK_ALIGNMENT);
     char *buffer = memory + (-(uintptr_t)memory & (ECH_DISK_ALIGNMENT - 1));
-    ech_status status = move(disk, offset, out, in, bytes, buffer);
+    ech_status status = move(disk, offset, out, in, bytes, buffer, room);
     free(memory);
     return status;
 }

@@ -85,8 +85,7 @@ ech_status ech_exec_watch_files(ech_exec *exec)
         exec->stuck += exec->device->is_immediate;
         ECH_FAIL(ECH_EIO,
                  "%s: rank %d has %s it for %g s and has not ended: does its disk stand still? If "
-                 "it may "
-                 "take that long, raise parallel.deadline",
+                 "it may take that long, raise parallel.deadline",
                  ech_disk_path(exec->disk), exec->plan->rank,
                  lane == ECH_LANE_COPY_OUT ? "written" : "read", deadline);
     }

@@ -21,6 +21,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "device/disk.h"
 
 enum { PAGE = ECH_DISK_ALIGNMENT, PAGES = 64 };
@@ -115,6 +116,29 @@ static void bytes_come_back(void **state)
     assert_false(has("rank-4.offload"));
 }
 
+/* Ranges that begin and end anywhere, some in one block and some longer than what is moved at once, against an array. */
+static void any_range_is_written_and_read(void **state)
+{
+    (void)state;
+    enum { BYTES = 3000 * PAGE, TRIALS = 40 };
+    ech_disk *disk = make(folder, 0, BYTES);
+    unsigned char *data = calloc(1, BYTES), *back = malloc(BYTES);
+    ech_random_key key = {.seed = 18};
+    for (int t = 0; t < TRIALS; t++) {
+        uint64_t longest = t % 3 == 0 ? BYTES : t % 3 == 1 ? PAGE : 3 * PAGE;
+        size_t bytes = 1 + ech_random_word(key, (uint64_t)(2 * t)) % longest;
+        size_t at = ech_random_word(key, (uint64_t)(2 * t + 1)) % (BYTES - bytes + 1);
+        for (size_t i = at; i < at + bytes; i++) data[i] = (unsigned char)(i * 7 + (size_t)t * 31);
+        assert_int_equal(ech_disk_put(disk, (int64_t)at, data + at, bytes), ECH_OK);
+        size_t from = at / 2;
+        assert_int_equal(ech_disk_get(disk, (int64_t)from, back, BYTES - from), ECH_OK);
+        assert_memory_equal(back, data + from, BYTES - from);
+    }
+    free(data);
+    free(back);
+    ech_disk_destroy(disk);
+}
+
 static void what_is_left_over_is_removed(void **state)
 {
     (void)state;
@@ -182,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(bytes_come_back, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(any_range_is_written_and_read, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_left_over_is_removed, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(the_next_start_removes_a_killed_runs, open_folder,
                                         remove_folder),
