@@ -26,6 +26,8 @@ typedef ECH_LIST(ech_insertion) ech_insertion_list;
 /* Puts steps into a list that has no accesses yet; those behind one step in their order. */
 void ech_list_insert(ech_list *list, const ech_insertion_list *in);
 
+/* Makes the steps of the lists that run no blocks. */
+void ech_pass_other_lists(ech_plan *plan);
 /* Sets plan->segment. `order`: of training, with sequence chunks; may be empty. */
 void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order);
 /* Lowers an order to steps of blocks, with sends and receives where the neighbours are on other ranks. version[i]: the

@@ -162,47 +162,6 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
     free(order.at);
 }
 
-/* The hash of what a group's members all hold, compared: in scalars from `first` on. */
-static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group, int first)
-{
-    int hash = ech_list_add(list, ECH_STEP_HASH);
-    list->step.at[hash].group = group;
-    list->step.at[hash].index = first;
-    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, group) < 2) return;
-    int added = ech_list_add(list, ECH_STEP_REDUCE);
-    ech_step *reduce = &list->step.at[added];
-    reduce->index = first;
-    reduce->count = ECH_HASH_SCALARS;
-    reduce->group = group;
-    reduce->maximum = true;
-    ech_list_add_after(list, hash);
-}
-
-static void plan_check(ech_plan *plan, ech_list *list)
-{
-    static const ech_layout_group groups[] = {ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE,
-                                              ECH_GROUP_TIED};
-    int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
-    for (int i = 0; i < ECH_HASHES; i++) {
-        int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, groups[i]);
-        int least = groups[i] == ECH_GROUP_DATA        ? 1
-                    : groups[i] == ECH_GROUP_KEY_VALUE ? data + 1
-                                                       : 2;
-        if (size >= least)
-            check_group(plan, list, groups[i], (int)ECH_SCALAR_HASH + i * ECH_HASH_SCALARS);
-    }
-    int last = (int)list->step.n - 1;
-    ech_list_add(list, ECH_STEP_READ);
-    ech_list_add_after(list, last);
-}
-
-static void plan_save(ech_plan *plan, ech_list *list)
-{
-    int snapshot = plan->snapshots ? ech_list_add(list, ECH_STEP_SNAPSHOT) : -1;
-    ech_list_add(list, ECH_STEP_SAVE);
-    if (snapshot >= 0) ech_list_add_after(list, snapshot);
-}
-
 static void begin_lists(ech_plan *plan, const ech_config *config)
 {
     int64_t T = config->data.sequence_length;
@@ -220,28 +179,11 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_GENERATE, ECH_GENERATE, one, 1, 1);
 }
 
-/* Who has a shard of a master rounds that, into each slot. */
-static void plan_init(ech_plan *plan, ech_list *list)
-{
-    int init = ech_list_add(list, ECH_STEP_INIT);
-    for (int i = 0; i < (int)plan->bucket.n * plan->versions; i++) {
-        const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
-        if (!bucket->sharded || bucket->gathered) continue;
-        int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
-        list->step.at[gather].index = i / plan->versions;
-        list->step.at[gather].version = i % plan->versions;
-        list->step.at[gather].group = bucket->group;
-        ech_list_add_after(list, init);
-    }
-}
-
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
     if (!request->forward_only) plan_training(plan, train);
     if (request->outline && !request->forward_only) return;
-    plan_init(plan, &plan->list[ECH_LIST_INIT]);
-    plan_save(plan, &plan->list[ECH_LIST_SAVE]);
-    plan_check(plan, &plan->list[ECH_LIST_CHECK]);
+    ech_pass_other_lists(plan);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);
 }
