@@ -53,7 +53,7 @@ static void sweep_one(const char *path)
     close(fd);
 }
 
-static void sweep(const char *folder)
+void ech_disk_sweep(const char *folder)
 {
     DIR *listing = opendir(folder);
     if (!listing) return;
@@ -129,7 +129,7 @@ static ech_status make(const char *folder, ech_disk *disk)
     ech_log_set_quiet(quiet);
     if (made != ECH_OK)
         ECH_FAIL(ECH_EIO, "%s: name another memory.offload_directory", ech_last_error());
-    sweep(folder);
+    ech_disk_sweep(folder);
     ECH_TRY(lock_file(disk));
     ECH_TRY(reserve(disk));
     disk->addresses = mmap(NULL, (size_t)disk->bytes, PROT_NONE,

@@ -2,7 +2,7 @@
  *
  * A disk arena: one rank's part of the space disk, a file FOLDER/rank-R.offload of fixed size. Its bytes are reserved when
  * it is made, so that a full disk is found then. Its maker holds a lock (flock) on it and removes it at the end; one without
- * a lock is left over from a killed run, and the next disk arena that is made in that folder removes it.
+ * a lock is left over from a killed run, and the next run that has that folder removes it.
  */
 #ifndef ECH_DEVICE_DISK_H
 #define ECH_DEVICE_DISK_H
@@ -22,6 +22,8 @@ enum { ECH_DISK_ALIGNMENT = 4096 };
  * cannot be made or written; too little space; another run has the file. Where the file system does not read and write past
  * the page cache (O_DIRECT) a line says so. */
 ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk **out);
+/* Removes what killed runs have left over in the folder, if it is there: for a run that makes no arena. */
+void ech_disk_sweep(const char *folder);
 void ech_disk_destroy(ech_disk *disk); /* accepts NULL */
 
 const char *ech_disk_path(const ech_disk *disk);

@@ -152,6 +152,10 @@ static void what_is_left_over_is_removed(void **state)
     ech_disk_destroy(beside);
     ech_disk_destroy(disk);
     assert_false(has(left[1]));
+    put(left[0]);
+    ech_disk_sweep(folder); /* of a run that makes none */
+    assert_true(!has(left[0]) && has(others[0]));
+    ech_disk_sweep("/proc/echelon-offload"); /* not there */
 }
 
 /* A killed run's file stays, without a lock. */

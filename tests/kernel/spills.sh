@@ -10,7 +10,7 @@ types=BF16 targets="-gencode arch=compute_90,code=sm_90" files="attention_backwa
 if [ "${ECHELON_SPILLS:-}" = all ]; then
     types="F32 F64 BF16 F16"
     targets="-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]"
-    files=$(cd "$folder/kernel/cuda" && ls ./*.cu | sed 's,^\./,,; s,\.cu$,,')
+    files=$(cd "$folder/kernel/cuda" && ls ./*.cu | sed 's,^\./,,; s,\.cu$,,' | grep -vx composed) # which calls others' kernels
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
