@@ -293,13 +293,14 @@ if [ "$OMPI_COMM_WORLD_RANK" != "$victim" ]; then exec "$@"; fi
 LD_PRELOAD=$faults ECH_FAULTS="$PWD/run/checkpoints/step- hold 1" ECH_FAULTS_HOLD=$PWD/hold exec "$@"
 S
 chmod +x slow.sh
-: >hold
 export faults victim
 for victim in 0 1 2; do
     for signal in 0 STOP; do
         name="the disk of rank $victim stands still, and signal $signal"
+        : >hold
         begin 3 "$mpiexec" -n 3 ./slow.sh "$echelon" train run.yaml parallel.comm=mpi \
             parallel.pipeline=3 parallel.deadline=$deadline checkpoint.every=3
+        wait_until 60 test -s hold || complain "$name: it does not come to its disk"
         kill -$signal "${ranks[victim]}"
         ended "$name" any $deadline
         [ $code != 0 ] || complain "$name: exit code 0"

@@ -82,8 +82,12 @@ static bool is_below(const char *path)
     return n > 0 && strncmp(path, folder, n) == 0;
 }
 
+/* Who waits leaves a byte in the file. */
 static void wait_for_holder(void)
 {
+    int file = holder ? open(holder, O_WRONLY | O_APPEND) : -1;
+    if (file >= 0) (void)!write(file, "w", 1);
+    if (file >= 0) close(file);
     while (holder && access(holder, F_OK) == 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }

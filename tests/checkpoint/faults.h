@@ -3,8 +3,8 @@
  * Faults of a disk: a library that stands before the C library's calls that change files below a
  * folder, counts them, and at a number kills the process, fails, does less than was asked or waits.
  * Tests link it; other programs get it by LD_PRELOAD, with ECH_FAULTS="FOLDER KIND NUMBER" (kind: kill,
- * eio, enospc, full, short, hold, flip) and for hold ECH_FAULTS_HOLD, the file that holds them. FOLDER may be
- * the beginning of a path; open files have absolute ones.
+ * eio, enospc, full, short, hold, flip) and for hold ECH_FAULTS_HOLD, the file that holds them, in which
+ * each that waits leaves a byte. FOLDER may be the beginning of a path; open files have absolute ones.
  */
 #ifndef ECH_TESTS_CHECKPOINT_FAULTS_H
 #define ECH_TESTS_CHECKPOINT_FAULTS_H
