@@ -79,7 +79,7 @@ static void move_shards(const exchange *x, const ech_tensor *whole, bool by_head
 }
 
 /* From some tokens of all heads to all tokens of some heads, or (`back`) the other way. */
-static ech_status all_to_all(const exchange *x, bool back)
+static ech_status exchange_heads(const exchange *x, bool back)
 {
     size_t bytes = ech_tensor_bytes(&x->from);
     char *going = x->scratch, *coming = going + bytes;
@@ -88,6 +88,14 @@ static ech_status all_to_all(const exchange *x, bool back)
         ech_group_all_to_all(x->group, going, coming, bytes / (size_t)ech_group_size(x->group)));
     move_shards(x, &x->to, back, coming, false);
     return ECH_OK;
+}
+
+/* Block i of each member's goes to member i, as it lies in memory. */
+static ech_status exchange_blocks(const exchange *x)
+{
+    size_t members = (size_t)ech_group_size(x->group), bytes = ech_tensor_bytes(&x->from);
+    ECH_ASSERT(bytes == ech_tensor_bytes(&x->to) && bytes % members == 0);
+    return ech_group_all_to_all(x->group, x->from.data, x->to.data, bytes / members);
 }
 
 /* ---- the step ---- */
@@ -105,7 +113,7 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     case ECH_COLLECTIVE_REDUCE_SCATTER:
         return ech_group_reduce_scatter(x->group, &from, to.data, x->scratch);
     case ECH_COLLECTIVE_ALL_TO_ALL:
-        return all_to_all(x, does->distance < 0);
+        return does->distance ? exchange_heads(x, does->distance < 0) : exchange_blocks(x);
     case ECH_COLLECTIVE_SHIFT:
         return ech_group_shift(x->group, does->distance, from.data, to.data,
                                ech_tensor_bytes(&from));

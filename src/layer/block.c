@@ -199,6 +199,18 @@ int ech_node_out_like(ech_block *block, ech_node *node, int value)
     return out;
 }
 
+int ech_node_out_table(ech_block *block, ech_node *node, const char *name, ech_shape shape,
+                       ech_type type, ech_dtype fixed)
+{
+    int out = ech_node_out(block, node, name, shape);
+    ech_block_value *table = &block->value.at[out];
+    ECH_ASSERT(type != ECH_TYPE_COMPUTE);
+    table->role = ECH_ROLE_TABLE;
+    table->type = type;
+    table->dtype = fixed;
+    return out;
+}
+
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape)
 {
     ECH_ASSERT(node->keeps < ECH_MAX_PORTS);

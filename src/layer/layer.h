@@ -76,6 +76,7 @@ typedef enum ech_block_value_role {
     ECH_ROLE_ACTIVATION,
     ECH_ROLE_GRADIENT,
     ECH_ROLE_BATCH,
+    ECH_ROLE_TABLE,  /* indices, counts and statistics: kept and recomputed like an activation, without gradient */
     ECH_ROLE_SCRATCH /* shared by calls of one program; no other program reads it */
 } ech_block_value_role;
 
@@ -148,7 +149,9 @@ typedef struct ech_node {
 typedef struct ech_exchange {
     ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
     ech_mesh over;       /* among ranks that differ in these coordinates only */
-    int distance;        /* of SHIFT, in ranks of the group; see comm/comm.h */
+    /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0), back (< 0), or of equal
+     * blocks that follow each other in memory as they are (0), in values of any shape and type. */
+    int distance;
 } ech_exchange;
 
 /* Where a call finds an operand: in which array of ech_call. */
@@ -297,6 +300,10 @@ void ech_node_out_in_place(ech_node *node, int value);
 int ech_node_out(ech_block *block, ech_node *node, const char *name, ech_shape shape);
 /* An output of that value's shape and type. */
 int ech_node_out_like(ech_block *block, ech_node *node, int value);
+/* An output without gradient, of the wide type or with `fixed` of that one: a table. A node may have such outputs
+ * beside others; it has a B only if one of its outputs has a gradient. */
+int ech_node_out_table(ech_block *block, ech_node *node, const char *name, ech_shape shape,
+                       ech_type type, ech_dtype fixed);
 /* A value of ECH_ROLE_SCRATCH, which nodes write one after the other (ech_node_out_in_place). */
 int ech_block_scratch(ech_block *block, const char *name, ech_shape shape);
 int ech_node_keep(ech_block *block, ech_node *node, const char *name, ech_shape shape);

@@ -118,7 +118,7 @@ static bool is_kept(const ech_block *block, int value)
 {
     const ech_block_value *v = &block->value.at[value];
     bool all = makes_all(block), made = v->source == ECH_FROM_NODE;
-    if (v->role != ECH_ROLE_ACTIVATION || v->cached) return true;
+    if ((v->role != ECH_ROLE_ACTIVATION && v->role != ECH_ROLE_TABLE) || v->cached) return true;
     for (size_t n = 0; n < block->node.n && made; n++) {
         const ech_node *node = &block->node.at[n];
         if (makes(node, block, value))

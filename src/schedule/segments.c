@@ -102,7 +102,8 @@ void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
         read[ends[i]] = true;
     for (size_t v = 0; v < block->value.n; v++) {
         const ech_block_value *value = &block->value.at[v];
-        kept[v] = made[v] && read[v] && value->role == ECH_ROLE_ACTIVATION &&
+        bool from_forward = value->role == ECH_ROLE_ACTIVATION || value->role == ECH_ROLE_TABLE;
+        kept[v] = made[v] && read[v] && from_forward &&
                   !(continues && value->kept == ECH_KEPT_SHARDED);
     }
     join_inputs(plan, index, kept);

@@ -121,11 +121,11 @@ static inline void cut_all_reduce(const cut_group *g)
 
 static inline void cut_all_gather(const cut_group *g)
 {
-    int64_t own = ech_tensor_count(&g->from[0]);
-    ECH_ASSERT(ech_tensor_count(&g->to[0]) == own * g->n);
+    size_t own = ech_tensor_bytes(&g->from[0]);
+    ECH_ASSERT(ech_tensor_bytes(&g->to[0]) == own * (size_t)g->n);
     for (int m = 0; m < g->n; m++)
-        for (int64_t i = 0; i < own * g->n; i++)
-            ((double *)g->to[m].data)[i] = ((double *)g->from[i / own].data)[i % own];
+        for (int k = 0; k < g->n; k++)
+            memcpy((char *)g->to[m].data + own * (size_t)k, g->from[k].data, own);
 }
 
 static inline void cut_reduce_scatter(const cut_group *g)
@@ -173,6 +173,17 @@ static inline void cut_all_to_all(const cut_group *g, bool to_heads)
                 }
 }
 
+/* Block k of each member's goes to member k, as it lies in memory. */
+static inline void cut_exchange_blocks(const cut_group *g)
+{
+    size_t all = ech_tensor_bytes(&g->from[0]), block = all / (size_t)g->n;
+    ECH_ASSERT(all == ech_tensor_bytes(&g->to[0]) && all % (size_t)g->n == 0);
+    for (int m = 0; m < g->n; m++)
+        for (int k = 0; k < g->n; k++)
+            memcpy((char *)g->to[k].data + block * (size_t)m,
+                   (char *)g->from[m].data + block * (size_t)k, block);
+}
+
 static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
 {
     switch (does->kind) {
@@ -187,7 +198,10 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
         cut_reduce_scatter(g);
         break;
     case ECH_COLLECTIVE_ALL_TO_ALL:
-        cut_all_to_all(g, does->distance > 0);
+        if (does->distance)
+            cut_all_to_all(g, does->distance > 0);
+        else
+            cut_exchange_blocks(g);
         break;
     case ECH_COLLECTIVE_SHIFT:
         cut_shift(g, does->distance);

@@ -73,11 +73,8 @@ static inline int32_t runner_start(int64_t sample, int64_t position)
 }
 
 /* Memory for everything; inputs are drawn, ids count up, weights alternate 1 and 0.5. */
-static inline void runner_finish(runner *r)
+static inline void runner_finish_values(runner *r)
 {
-    ech_param params[RUNNER_PARAMS] = {{0}};
-    for (int p = 0; p < r->params; p++) params[p].shape = r->param_shape[p];
-    ech_block_finish(r->block, params);
     for (int v = 0; v < (int)r->block->value.n; v++) {
         const ech_block_value *value = &r->block->value.at[v];
         if (value->base >= 0) continue;
@@ -96,6 +93,14 @@ static inline void runner_finish(runner *r)
         }
     }
     r->scale = 0.25;
+}
+
+static inline void runner_finish(runner *r)
+{
+    ech_param params[RUNNER_PARAMS] = {{0}};
+    for (int p = 0; p < r->params; p++) params[p].shape = r->param_shape[p];
+    ech_block_finish(r->block, params);
+    runner_finish_values(r);
 }
 
 static inline void runner_close(runner *r)

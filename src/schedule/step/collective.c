@@ -4,13 +4,13 @@
  */
 #include "schedule/step/step.h"
 
-/* All to all packs what goes and what comes, shard by shard. */
-static size_t exchange_scratch(ech_collective collective, ech_dtype dtype, int64_t elements,
+/* All to all of heads and tokens packs what goes and what comes, shard by shard. */
+static size_t exchange_scratch(const ech_exchange *does, ech_dtype dtype, int64_t elements,
                                int members)
 {
     size_t packed = 2 * (size_t)elements * ech_dtype_bytes(dtype);
-    size_t own = ech_collective_scratch(collective, dtype, elements, members);
-    return collective == ECH_COLLECTIVE_ALL_TO_ALL ? packed : own;
+    bool packs = does->kind == ECH_COLLECTIVE_ALL_TO_ALL && does->distance != 0;
+    return packs ? packed : ech_collective_scratch(does->kind, dtype, elements, members);
 }
 
 static void touch(ech_accessor *a)
@@ -26,7 +26,8 @@ static void touch(ech_accessor *a)
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     ech_access_call(a, a->step->first_call);
-    ech_access_scratch(a, exchange_scratch(a->step->collective, dtype, elements, members));
+    const ech_exchange *does = ech_call_exchange(block, call, a->step->phase, a->list->purpose);
+    ech_access_scratch(a, exchange_scratch(does, dtype, elements, members));
 }
 
 static void print(const ech_step *step, ech_text *out)
