@@ -136,7 +136,7 @@ static ech_status start_engines(ech_exec *exec)
 static bool sums_gradients(ech_layout_group kind)
 {
     ech_mesh axes = ech_layout_group_axes(kind);
-    return axes & ECH_MESH_DATA && !(axes & ECH_MESH_STAGE);
+    return axes & ECH_MESH_DATA_OUTER && !(axes & ECH_MESH_STAGE);
 }
 
 /* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists, of the thread

@@ -210,9 +210,11 @@ static void put_together(folding *f, const ech_plan_statistic *s)
     const ech_plan *plan = f->exec->plan;
     const ech_shape *shape = &s->is.is.shape;
     ech_dtype dtype = ech_plan_state_dtype(plan, &s->is.is);
+    ech_shard_at at = ech_layout_shard_at(plan->layout, plan->rank);
     for (int m = 0; m < f->members; m++) {
         ech_box box[ECH_MOST_BOXES];
-        int n = ech_shape_boxes(shape, plan->layout->sharding, m, box);
+        at.tensor = m;
+        int n = ech_shape_boxes(shape, plan->layout->sharding, at, box);
         for (int b = 0; b < n; b++) {
             ech_tensor from = ech_box_in_memory(shape->dims, &box[b], part_of(f, s, m), dtype);
             ech_tensor to = ech_box_in_whole(shape->dims, shape->size, &box[b],

@@ -81,6 +81,7 @@ int ech_axis_shards(ech_axis axis, ech_sharding sharding)
     ech_mesh mesh = rules[axis].mesh;
     if (mesh == ECH_MESH_TENSOR) return at_least_one(sharding.tensor);
     if (mesh == ECH_MESH_KEY_VALUE) return at_least_one(sharding.key_value);
+    if (mesh == ECH_MESH_EXPERT) return at_least_one(sharding.expert);
     if (mesh == ECH_MESH_TENSOR_CONTEXT)
         return at_least_one(sharding.tensor) * at_least_one(sharding.context);
     return 1;
@@ -88,15 +89,18 @@ int ech_axis_shards(ech_axis axis, ech_sharding sharding)
 
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding)
 {
-    ech_cut cut = ech_axis_cut(axis, size, sharding, 0);
+    ech_cut cut = ech_axis_cut(axis, size, sharding, (ech_shard_at){0});
     return ech_cut_local(&cut);
 }
 
-ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, int index)
+ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, ech_shard_at at)
 {
     int shards = ech_axis_shards(axis, sharding);
     /* With fewer shards than ranks, neighbours have the same one. */
-    int shard = shards == 1 ? 0 : index * shards / at_least_one(sharding.tensor);
+    int shard = shards == 1 ? 0
+                : rules[axis].mesh == ECH_MESH_EXPERT
+                    ? at.expert
+                    : at.tensor * shards / at_least_one(sharding.tensor);
     return (ech_cut){.size = size, .parts = rules[axis].parts, .shards = shards, .shard = shard};
 }
 
@@ -138,24 +142,25 @@ int ech_shape_copies(const ech_shape *shape, ech_sharding sharding)
 {
     int shards = 1;
     for (int d = 0; d < shape->dims; d++) {
-        int of_axis = ech_axis_shards(shape->axis[d], sharding);
+        bool tensor = rules[shape->axis[d]].mesh & ECH_MESH_TENSOR;
+        int of_axis = tensor ? ech_axis_shards(shape->axis[d], sharding) : 1;
         if (of_axis > shards) shards = of_axis;
     }
     return at_least_one(sharding.tensor) / shards;
 }
 
-int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, ech_shard_at at,
                              int64_t first, int64_t n, ech_box out[ECH_MOST_BOXES])
 {
     ech_cut cut[ECH_MAX_DIMS];
     for (int d = 0; d < shape->dims; d++)
-        cut[d] = ech_axis_cut(shape->axis[d], shape->size[d], sharding, index);
+        cut[d] = ech_axis_cut(shape->axis[d], shape->size[d], sharding, at);
     return ech_box_cut(shape->dims, cut, first, n, out);
 }
 
-int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, ech_shard_at at,
                     ech_box out[ECH_MOST_BOXES])
 {
     int64_t all = ech_shape_count(shape, ech_extent_of_params(sharding));
-    return ech_shape_interval_boxes(shape, sharding, index, 0, all, out);
+    return ech_shape_interval_boxes(shape, sharding, at, 0, all, out);
 }

@@ -21,15 +21,23 @@ typedef enum ech_axis {
 
 /* Sets of axes of the device mesh; a rank has a coordinate along each. Where there are fewer key/value heads
  * than tensor ranks, the tensor axis is two: ranks along KEY_VALUE have different key/value heads; ranks along
- * QUERY have the same, and different queries that read them. */
+ * QUERY have the same, and different queries that read them. Data and context axes are two each: along the INNER ones ranks
+ * have different experts (an expert group), along the OUTER ones the same. */
 typedef enum ech_mesh {
     ECH_MESH_NONE = 0,
-    ECH_MESH_STAGE = 1 << 0,   /* stages of the pipeline */
-    ECH_MESH_TIED = 1 << 1,    /* the stages that hold a tied parameter */
-    ECH_MESH_DATA = 1 << 2,    /* replicas: each has some of the samples */
-    ECH_MESH_CONTEXT = 1 << 3, /* context ranks: each has some of the tokens of each sample */
-    ECH_MESH_KEY_VALUE = 1 << 4,
-    ECH_MESH_QUERY = 1 << 5,
+    ECH_MESH_STAGE = 1 << 0, /* stages of the pipeline */
+    ECH_MESH_TIED = 1 << 1,  /* the stages that hold a tied parameter */
+    ECH_MESH_DATA_OUTER = 1 << 2,
+    ECH_MESH_DATA_INNER = 1 << 3,
+    ECH_MESH_DATA = ECH_MESH_DATA_OUTER | ECH_MESH_DATA_INNER, /* replicas: each has some samples */
+    ECH_MESH_CONTEXT_OUTER = 1 << 4,
+    ECH_MESH_CONTEXT_INNER = 1 << 5,
+    /* context ranks: each has some of the tokens of each sample */
+    ECH_MESH_CONTEXT = ECH_MESH_CONTEXT_OUTER | ECH_MESH_CONTEXT_INNER,
+    ECH_MESH_EXPERT = ECH_MESH_DATA_INNER | ECH_MESH_CONTEXT_INNER,
+    ECH_MESH_EXPERT_DATA = ECH_MESH_DATA_OUTER | ECH_MESH_CONTEXT_OUTER,
+    ECH_MESH_KEY_VALUE = 1 << 6,
+    ECH_MESH_QUERY = 1 << 7,
     ECH_MESH_TENSOR = ECH_MESH_KEY_VALUE | ECH_MESH_QUERY,
     ECH_MESH_TENSOR_CONTEXT = ECH_MESH_TENSOR | ECH_MESH_CONTEXT,
     ECH_MESH_ROWS = ECH_MESH_DATA | ECH_MESH_CONTEXT | ECH_MESH_TENSOR
@@ -46,8 +54,14 @@ typedef struct ech_sharding {
     int tensor;    /* t */
     int key_value; /* shards of the key/value heads: min(t, G) */
     int context;   /* c */
+    int expert;    /* e: of the experts, over ranks of data x context */
     bool sequence; /* sequence parallelism: norms, dropout and residual sums have a row shard */
 } ech_sharding;
+
+/* Which shard a rank has of what is sharded over tensor ranks, and over an expert group. */
+typedef struct ech_shard_at {
+    int tensor, expert;
+} ech_shard_at;
 
 /* How much one call of a list of steps works on, on this rank. */
 typedef struct ech_extent {
@@ -80,8 +94,8 @@ ech_shape ech_shape_without(const ech_shape *shape, unsigned dims);
 ech_mesh ech_axis_mesh(ech_axis axis);
 /* The number of shards of a parameter's axis. */
 int ech_axis_shards(ech_axis axis, ech_sharding sharding);
-/* How tensor rank `index` has a parameter's axis cut, of `size` in all. */
-ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, int index);
+/* How a rank has a parameter's axis cut, of `size` in all. */
+ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, ech_shard_at at);
 /* The axis' size on a rank, with `size` in all. Uneven shards are padded to one size. */
 int64_t ech_axis_local(ech_axis axis, int64_t size, ech_sharding sharding);
 
@@ -92,11 +106,11 @@ int64_t ech_shape_count(const ech_shape *shape, ech_extent extent);
 /* Elements of the unsharded tensor. For shapes without axes of the extent: parameters. */
 int64_t ech_shape_whole(const ech_shape *shape);
 
-/* The boxes of a parameter, or of a tensor with its axes, that tensor rank `index` has, without padding. */
-int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+/* The boxes of a parameter, or of a tensor with its axes, that a rank has, without padding. */
+int ech_shape_boxes(const ech_shape *shape, ech_sharding sharding, ech_shard_at at,
                     ech_box out[ECH_MOST_BOXES]);
 /* The same of n of its elements, from `first` on; memory begins with that one. */
-int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, int index,
+int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, ech_shard_at at,
                              int64_t first, int64_t n, ech_box out[ECH_MOST_BOXES]);
 /* How many tensor ranks have the same boxes of it; they are neighbours. */
 int ech_shape_copies(const ech_shape *shape, ech_sharding sharding);

@@ -32,6 +32,20 @@ ech_layout_group ech_layout_group_over(ech_mesh axes)
 
 /* ---- coordinates ---- */
 
+ech_expert_span ech_layout_expert_span(const ech_layout *layout)
+{
+    int e = layout->sharding.expert > 1 ? layout->sharding.expert : 1, c = layout->context;
+    return (ech_expert_span){.data = e > c ? e / c : 1, .context = e > c ? c : e};
+}
+
+ech_shard_at ech_layout_shard_at(const ech_layout *layout, int rank)
+{
+    const ech_coordinates *here = &layout->coordinates[rank];
+    ech_expert_span in = ech_layout_expert_span(layout);
+    return (ech_shard_at){.tensor = here->tensor,
+                          .expert = here->data % in.data * in.context + here->context % in.context};
+}
+
 /* With fewer key/value heads than tensor ranks, neighbours have the same ones: how many. */
 static int ranks_alike(const ech_layout *layout)
 {
@@ -39,10 +53,12 @@ static int ranks_alike(const ech_layout *layout)
 }
 
 /* The members of a rank's group at a stage: `size` coordinates from `first` on along each axis, the nearest axis last.
- * The tensor coordinate is two: key/value heads, and the ranks that have the same ones. */
-enum { AXES = 4 };
-static const ech_mesh axis_of[AXES] = {ECH_MESH_DATA, ECH_MESH_CONTEXT, ECH_MESH_KEY_VALUE,
-                                       ECH_MESH_QUERY};
+ * The tensor coordinate is two: key/value heads, and the ranks that have the same ones. So are those of data and context: outside
+ * of an expert group, and inside. */
+enum { AXES = 6 };
+static const ech_mesh axis_of[AXES] = {ECH_MESH_DATA_OUTER,    ECH_MESH_DATA_INNER,
+                                       ECH_MESH_CONTEXT_OUTER, ECH_MESH_CONTEXT_INNER,
+                                       ECH_MESH_KEY_VALUE,     ECH_MESH_QUERY};
 typedef struct box {
     int first[AXES], size[AXES];
     int index; /* of the rank itself among the members, at its own stage */
@@ -53,8 +69,12 @@ static box box_of(const ech_layout *layout, int rank, ech_mesh axes, int stage)
 {
     const ech_coordinates *here = &layout->coordinates[rank];
     int alike = ranks_alike(layout);
-    const int own[AXES] = {here->data, here->context, here->tensor / alike, here->tensor % alike};
-    box b = {.size = {layout->replicas[stage], layout->context, layout->tensor / alike, alike},
+    ech_expert_span in = ech_layout_expert_span(layout);
+    const int own[AXES] = {here->data / in.data,       here->data % in.data,
+                           here->context / in.context, here->context % in.context,
+                           here->tensor / alike,       here->tensor % alike};
+    box b = {.size = {layout->replicas[stage] / in.data, in.data, layout->context / in.context,
+                      in.context, layout->tensor / alike, alike},
              .n = 1};
     for (int a = 0; a < AXES; a++) {
         if (!(axes & axis_of[a])) b.first[a] = own[a], b.size[a] = 1;
@@ -67,12 +87,14 @@ static box box_of(const ech_layout *layout, int rank, ech_mesh axes, int stage)
 /* The ranks of the members, ascending. */
 static void list_ranks(const ech_layout *layout, int stage, const box *b, int *ranks)
 {
+    ech_expert_span in = ech_layout_expert_span(layout);
     for (int m = 0; m < b->n; m++) {
         int at[AXES], rest = m;
         for (int a = AXES - 1; a >= 0; rest /= b->size[a--])
             at[a] = b->first[a] + rest % b->size[a];
         ranks[m] =
-            ech_layout_rank_at(layout, stage, at[0], at[1], at[2] * ranks_alike(layout) + at[3]);
+            ech_layout_rank_at(layout, stage, at[0] * in.data + at[1], at[2] * in.context + at[3],
+                               at[4] * ranks_alike(layout) + at[5]);
     }
 }
 
@@ -146,6 +168,7 @@ ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *m
     ech_mesh axes = model->param.at[param].addends, tensor = axes & ECH_MESH_TENSOR;
     bool alone = tensor == ECH_MESH_QUERY ? ranks_alike(layout) == 1 : layout->tensor == 1;
     if (alone) axes &= ~tensor;
+    if (layout->sharding.expert < 2 && axes & ECH_MESH_EXPERT_DATA) axes |= ECH_MESH_EXPERT;
     return ech_layout_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED
                                                                        : axes);
 }

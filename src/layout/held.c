@@ -17,18 +17,26 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
     const ech_shape *of = &model->param.at[param].shape;
     const ech_shape *shape = kind == ECH_HELD_STATE ? state : of;
     if (!ech_layout_stages_of_param(layout, param, here->stage, &first, &last)) return held;
-    held.boxes = ech_shape_boxes(shape, layout->sharding, here->tensor, held.box);
+    ech_shard_at at = ech_layout_shard_at(layout, rank);
+    held.boxes = ech_shape_boxes(shape, layout->sharding, at, held.box);
 
     int copies = ech_shape_copies(shape, layout->sharding), index = here->tensor % copies;
-    int replica = here->data * layout->context + here->context;
+    ech_expert_span in = ech_layout_expert_span(layout);
+    if (!ech_shape_has(of, ECH_AXIS_EXPERTS)) in = (ech_expert_span){1, 1}; /* all have copies */
+    int context = layout->context / in.context;
+    int replica = here->data / in.data * context + here->context / in.context;
+    int replicas = layout->replicas[here->stage] / in.data * context;
+    /* Of a state without the experts' axis the first of them. */
+    if (in.data * in.context > 1 && !ech_shape_has(shape, ECH_AXIS_EXPERTS))
+        index += at.expert * layout->tensor;
     /* The first ranks with a state's boxes as many as share a parameter's, so that one has its turn. These are all in one
      * addend group, or no two of them. */
     int sharers = ech_shape_copies(of, layout->sharding);
     ech_mesh addends = ech_layout_group_axes(ech_layout_addends(layout, model, param));
-    held.is_first = index == 0;
+    held.is_first = index == 0 && replica == 0;
     held.counts = index < (addends & ECH_MESH_TENSOR ? sharers : 1);
     int sharer = replica * sharers + here->tensor % sharers;
-    int turn = param % (layout->replicas[here->stage] * layout->context * sharers);
+    int turn = param % (replicas * sharers);
     held.writes =
         kind != ECH_HELD_GRADIENT && here->stage == first && sharer == turn && index < sharers;
     return held;

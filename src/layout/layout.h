@@ -13,6 +13,9 @@
  * A replica is c CONTEXT x t TENSOR ranks. The tokens of its samples are sharded over context ranks; heads,
  * feed-forward and vocabulary of the layers over tensor ranks. Ranks are numbered by stage, then replica, then
  * context rank, then tensor rank: tensor ranks, which communicate most, are neighbours.
+ *
+ * EXPERTS of a layer are sharded over e ranks of data x context that are as near as can be, an EXPERT GROUP: e of c context
+ * ranks, or all of several replicas. That adds no ranks.
  */
 #ifndef ECH_LAYOUT_LAYOUT_H
 #define ECH_LAYOUT_LAYOUT_H
@@ -98,6 +101,14 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
 
+/* How many neighbours of each coordinate are in one expert group; their product is e. */
+typedef struct ech_expert_span {
+    int data, context;
+} ech_expert_span;
+ech_expert_span ech_layout_expert_span(const ech_layout *layout);
+/* Which shards of parameters the rank has. */
+ech_shard_at ech_layout_shard_at(const ech_layout *layout, int rank);
+
 /* ---- virtual stages ---- */
 
 /* Moves virtual stage s to stage[s], from where the placement puts it. `stage` must have each stage v times; the model
@@ -137,7 +148,7 @@ typedef enum ech_held_kind {
  * ranks, such as the gradient norm, the members of one addend group count them: each its shard (ech_bucket.shard). */
 typedef struct ech_held {
     bool counts;   /* it is one of these members */
-    bool is_first; /* of its replica's tensor ranks that have the same boxes */
+    bool is_first; /* of its stage's ranks that have the same boxes */
     bool writes;   /* into checkpoints, not of gradients; they take turns, parameter by parameter */
     int boxes;     /* 0: the rank does not hold the parameter, or has only padding of it */
     ech_box box[ECH_MOST_BOXES];

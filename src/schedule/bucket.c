@@ -200,7 +200,7 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     from = first;
     if (is) n = ech_plan_state_part(plan, rank, param, state, &from);
     held.boxes = ech_shape_interval_boxes(
-        shape, plan->layout->sharding, plan->layout->coordinates[rank].tensor, from, n, held.box);
+        shape, plan->layout->sharding, ech_layout_shard_at(plan->layout, rank), from, n, held.box);
     held.writes = (is || weights) && held.counts && held.boxes > 0 && !(all && first > 0);
     return held;
 }

@@ -38,9 +38,11 @@ static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group, 
 static void plan_check(ech_plan *plan, ech_list *list)
 {
     static const ech_layout_group groups[] = {ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE,
-                                              ECH_GROUP_TIED};
+                                              ECH_GROUP_TIED, ECH_GROUP_EXPERT_DATA};
     int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
+    bool experts = plan->layout->sharding.expert > 1;
     for (int i = 0; i < ECH_HASHES; i++) {
+        if (groups[i] == ECH_GROUP_EXPERT_DATA && !experts) continue; /* they are those of DATA */
         int size = ech_layout_group_size(plan->layout, plan->model, plan->rank, groups[i]);
         int least = groups[i] == ECH_GROUP_DATA        ? 1
                     : groups[i] == ECH_GROUP_KEY_VALUE ? data + 1

@@ -37,7 +37,7 @@ typedef enum ech_list_kind {
 } ech_list_kind;
 
 /* Groups that ECH_LIST_CHECK compares, and numbers of a hash. */
-enum { ECH_HASHES = 4, ECH_HASH_SCALARS = 8 };
+enum { ECH_HASHES = 5, ECH_HASH_SCALARS = 8 };
 /* A turn's scalars, on the device. All are of 8 bytes. */
 typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;

@@ -102,8 +102,8 @@ static inline int64_t *cut_places(const cut_side *s, int rank, const ech_shape *
         if (held) at = ech_row_whole(&rows, i / inner) - CUT_FIRST_SAMPLE * s->extent.sequence;
         for (int d = first; d < shape->dims && at >= 0; d++) {
             width /= local[d];
-            ech_cut cut =
-                ech_axis_cut(shape->axis[d], shape->size[d], s->extent.sharding, rank % s->tensor);
+            ech_cut cut = ech_axis_cut(shape->axis[d], shape->size[d], s->extent.sharding,
+                                       (ech_shard_at){.tensor = rank % s->tensor});
             int64_t whole = cut_whole_index(&cut, left / width);
             at = whole < 0 ? -1 : at * shape->size[d] + whole;
             left %= width;

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "layer/cut_compare.h"
+#include "layer/program.h"
 
 enum { B = 2, T = 24, C = 16, H = 8, D = 2, F = 12, V = 13 };
 
@@ -404,6 +405,48 @@ static void test_addends(void **state)
         }
 }
 
+/* Two products of experts and a router: of rows that a rank's experts have received each expert's are whole, whoever sent
+ * them; a router sees a rank's own rows. */
+static void test_experts_addends(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 8, ROWS = 40, UP = 0, DOWN, ROUTER };
+    static const ech_layer layer = {.name = "experts"};
+    for (int sequence = 0; sequence < 2; sequence++) {
+        ech_block_options options = grid(2, 2, H, sequence, false);
+        options.sharding.expert = 2;
+        graph g = {.pool = ech_pool_create()};
+        g.block = ech_block_create(g.pool, "experts", 3, options);
+        ech_shape shape = {3, {ECH_AXIS_EXPERTS, ECH_AXIS_FFN, ECH_AXIS_MODEL}, {EXPERTS, F, C}};
+        assert_int_equal(param(&g, shape), UP);
+        shape = (ech_shape){3, {ECH_AXIS_EXPERTS, ECH_AXIS_MODEL, ECH_AXIS_FFN}, {EXPERTS, C, F}};
+        assert_int_equal(param(&g, shape), DOWN);
+        assert_int_equal(matrix(&g, ECH_AXIS_CHOICES, EXPERTS, ECH_AXIS_MODEL, C), ROUTER);
+        int x = input(&g);
+        int rows = ech_block_input(g.block, "rows",
+                                   ech_shape_2d(ECH_AXIS_RECEIVED, ROWS, ECH_AXIS_MODEL, C));
+        int counts = ech_block_input(g.block, "counts", ech_shape_1d(ECH_AXIS_EXPERTS, EXPERTS));
+        const ech_shape out[] = {ech_shape_2d(ECH_AXIS_RECEIVED, ROWS, ECH_AXIS_FFN, F),
+                                 ech_shape_2d(ECH_AXIS_RECEIVED, ROWS, ECH_AXIS_MODEL, C),
+                                 sequence
+                                     ? ech_shape_2d(ECH_AXIS_ROWS, 0, ECH_AXIS_CHOICES, EXPERTS)
+                                     : ech_shape_rows(ECH_AXIS_CHOICES, EXPERTS)};
+        for (int p = UP; p <= ROUTER; p++) {
+            ech_node *node = ech_block_node(g.block, &layer, NULL, 0);
+            ech_node_in(node, p == ROUTER ? x : rows);
+            if (p != ROUTER) ech_node_in(node, counts);
+            ech_node_param(node, p);
+            rows = ech_node_out(g.block, node, "out", out[p]);
+        }
+        ech_program_find_addends(g.block, g.param.at);
+        assert_int_equal(g.param.at[UP].addends, ECH_MESH_EXPERT_DATA);
+        assert_int_equal(g.param.at[DOWN].addends, ECH_MESH_EXPERT_DATA);
+        assert_int_equal(g.param.at[ROUTER].addends,
+                         TOKENS_ARE | (sequence ? ECH_MESH_TENSOR : ECH_MESH_NONE));
+        drop(&g);
+    }
+}
+
 /* Whether the program stops: it would get wrong gradients. */
 static bool is_refused(build builder, ech_block_options options)
 {
@@ -486,12 +529,12 @@ static void test_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),      cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_head),          cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ulysses),       cmocka_unit_test(test_sequence_chunks),
-        cmocka_unit_test(test_addends),       cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_products),       cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_head),           cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_grouped_heads),  cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_ulysses),        cmocka_unit_test(test_sequence_chunks),
+        cmocka_unit_test(test_addends),        cmocka_unit_test(test_experts_addends),
+        cmocka_unit_test(test_contradictions), cmocka_unit_test(test_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,23 +169,28 @@ static bool is_member(const sample *s, int of, ech_layout_group kind, int rank)
 
 typedef struct agreement {
     bool stage, data, context, tensor, heads;
-    bool ends; /* both are at the first or the last stage */
+    bool group, place; /* in one expert group; at the same place of theirs */
+    bool ends;         /* both are at the first or the last stage */
 } agreement;
 
 static agreement compare(const ech_layout *layout, int x, int y)
 {
     const ech_coordinates *a = &layout->coordinates[x], *b = &layout->coordinates[y];
     int last = layout->stages - 1, t = layout->tensor, shares = layout->sharding.key_value;
+    int e = layout->sharding.expert > 1 ? layout->sharding.expert : 1;
+    int i = a->data * layout->context + a->context, j = b->data * layout->context + b->context;
     return (agreement){.stage = a->stage == b->stage,
                        .data = a->data == b->data,
                        .context = a->context == b->context,
                        .tensor = a->tensor == b->tensor,
+                       .group = i / e == j / e,
+                       .place = i % e == j % e,
                        .heads = a->tensor * shares / t == b->tensor * shares / t,
                        .ends = (a->stage == 0 || a->stage == last) &&
                                (b->stage == 0 || b->stage == last)};
 }
 
-static void compare_groups(const sample *s, bool tied)
+static void compare_groups_of(const sample *s, bool tied)
 {
     bool shared = tied && s->layout->stages > 1;
     for (int x = 0; x < s->layout->world; x++)
@@ -200,10 +205,27 @@ static void compare_groups(const sample *s, bool tied)
                 [ECH_GROUP_KEY_VALUE] = a.stage && a.heads,
                 [ECH_GROUP_TENSOR] = replica && a.context,
                 [ECH_GROUP_CONTEXT] = replica && a.tensor,
+                [ECH_GROUP_EXPERT] = a.stage && a.tensor && a.group,
+                [ECH_GROUP_EXPERT_DATA] = a.stage && a.tensor && a.place,
             };
             for (int kind = 0; kind < ECH_GROUPS; kind++)
                 assert_int_equal(is_member(s, x, (ech_layout_group)kind, y), expected[kind]);
         }
+}
+
+/* With experts over each number of ranks that there can be; unequal stages have the same number everywhere. */
+static void compare_groups(const sample *s, bool tied)
+{
+    ech_layout *layout = s->layout;
+    int c = layout->context, r = layout->replicas[0];
+    for (int k = 0; k < layout->stages; k++)
+        if (layout->replicas[k] != r) r = 1;
+    for (int e = 1; e <= c * r; e++) {
+        if (e > c ? e % c || r % (e / c) : c % e) continue;
+        layout->sharding.expert = e;
+        compare_groups_of(s, tied);
+    }
+    layout->sharding.expert = 0;
 }
 
 static void test_groups(void **state)

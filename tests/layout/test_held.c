@@ -19,6 +19,11 @@ static int64_t whole_index(const sample *s, int rank, ech_axis axis, int64_t siz
 {
     int heads = (int)s->config->model.num_key_value_heads, tensor = s->layout->tensor;
     ech_mesh mesh = ech_axis_mesh(axis);
+    int data = s->layout->coordinates[rank].data, context = s->layout->coordinates[rank].context;
+    int experts = s->layout->sharding.expert;
+    if (mesh == ECH_MESH_EXPERT && experts > 1) /* the expert group's ranks are neighbours */
+        return (data * s->layout->context + context) % experts * (size / experts) + i;
+    if (mesh == ECH_MESH_EXPERT) mesh = ECH_MESH_NONE;
     int shards = mesh == ECH_MESH_NONE                          ? 1
                  : mesh == ECH_MESH_KEY_VALUE && heads < tensor ? heads
                                                                 : tensor;
@@ -73,7 +78,7 @@ static void check_boxes(const ech_shape *shape, const ech_held *held, const int6
 /* ---- who counts and writes ---- */
 
 typedef struct tally {
-    int *counted, *written, *replica; /* [elements] times; replica: of the tensor ranks so far */
+    int *counted, *written, *first; /* [elements] times; first: of the stage's ranks so far */
 } tally;
 
 static void add(int *times, const int64_t *place, int64_t n)
@@ -102,10 +107,10 @@ static void check_rank(const sample *s, int rank, int param, ech_held_kind kind,
     check_boxes(shape, &held, place, n);
     if (held.counts) add(t->counted, place, n);
     if (held.writes) add(t->written, place, n);
-    if (held.is_first) add(t->replica, place, n);
-    if (s->layout->coordinates[rank].tensor == s->layout->tensor - 1) {
-        all_are(t->replica, whole, 1);
-        memset(t->replica, 0, (size_t)whole * sizeof *t->replica);
+    if (held.is_first) add(t->first, place, n);
+    if (rank + 1 == s->layout->first_rank[s->layout->coordinates[rank].stage + 1]) {
+        all_are(t->first, whole, 1);
+        memset(t->first, 0, (size_t)whole * sizeof *t->first);
     }
     free(place);
 }
@@ -141,11 +146,36 @@ static void check_sample(const sample *s)
     }
 }
 
+/* Matrices of the feed-forward become those of experts, over each degree that there can be. Returns how many. */
+static int check_experts(sample *s)
+{
+    enum { EXPERTS = 24 };
+    int least = s->layout->replicas[0], c = s->layout->context, checked = 0;
+    bool even = true;
+    for (int k = 0; k < s->layout->stages; k++) even &= s->layout->replicas[k] == least;
+    for (int p = 0; p < (int)s->model->param.n; p++) {
+        ech_param *param = &s->model->param.at[p];
+        if (param->shape.dims < 2 || !ech_shape_has(&param->shape, ECH_AXIS_FFN)) continue;
+        param->shape =
+            (ech_shape){.dims = 3,
+                        .axis = {ECH_AXIS_EXPERTS, param->shape.axis[0], param->shape.axis[1]},
+                        .size = {EXPERTS, param->shape.size[0] / 4, param->shape.size[1] / 4}};
+        param->addends = ECH_MESH_EXPERT_DATA;
+    }
+    for (int e = 1; e <= c * least; e++) {
+        if (EXPERTS % e || (e > c ? e % c || !even || least % (e / c) : c % e)) continue;
+        s->layout->sharding.expert = e;
+        check_sample(s);
+        checked += e > 1;
+    }
+    return checked;
+}
+
 static void test_random_grids(void **state)
 {
     (void)state;
     drawing d = {.key = {.seed = 18}};
-    int checked = 0;
+    int checked = 0, experts = 0;
     for (int i = 0; i < 60; i++) {
         ech_config *config = sample_config(i % 2 ? "llama" : "gpt2");
         int ranks = draw_grid(&d, config);
@@ -153,11 +183,13 @@ static void test_random_grids(void **state)
         sample s = {.config = config};
         if (ranks <= 32 && sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s) == ECH_OK) {
             check_sample(&s);
+            experts += check_experts(&s);
             checked++;
         }
         sample_free(&s);
     }
     assert_in_range(checked, 20, 60);
+    assert_in_range(experts, 20, 200);
 }
 
 /* Ranks with the same boxes share the writing: of uncut parameters all ranks of a stage, tensor ranks included, of

@@ -99,7 +99,7 @@ static inline void optimized_step(optimized *o, double learning_rate, double cli
     o->context->scratch = scratch;
     o->context->scratch_bytes = bytes;
     ech_box box[ECH_MOST_BOXES];
-    int boxes = ech_shape_boxes(&o->of.shape, (ech_sharding){0}, 0, box);
+    int boxes = ech_shape_boxes(&o->of.shape, (ech_sharding){0}, (ech_shard_at){0}, box);
     ech_optimizer_work work = {.kernels = o->kernels,
                                .context = o->context,
                                .of = &o->of,

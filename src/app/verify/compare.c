@@ -54,7 +54,7 @@ static void put_boxes(const compared *x, const ech_held *held, const double *fro
     }
 }
 
-/* Whether the whole tensor is made of what that rank, and others, have: replica 0 of a stage, or of what is sharded over
+/* Whether the whole tensor is made of what that rank, and others, have: the first copies of a stage, or of what is sharded over
  * them all members of the parameter's addend group. */
 static bool is_part(const ech_verifier *v, const compared *x, int rank)
 {
@@ -66,7 +66,7 @@ static bool is_part(const ech_verifier *v, const compared *x, int rank)
     bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
     bool shared = x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0;
     if (shared) return held.counts;
-    return held.is_first && at->stage == x->copy->stage && at->data == 0 && at->context == 0;
+    return held.is_first && at->stage == x->copy->stage;
 }
 
 /* What this rank has, its memory beginning with it. */
