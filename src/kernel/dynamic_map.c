@@ -37,13 +37,16 @@ static void fill_values(ech_dynamic_map *map, bool is_signed)
     qsort(map->value, (size_t)n, sizeof *map->value, by_size);
 }
 
+/* The middles are the next floats: some middles are fractions like 5/32, which are exactly the ratio of two gradients that
+ * are a few units of rounding noise. Then the last bit of the factor of clipping, which a layout may change, would
+ * decide. */
 static void fill(ech_dynamic_map *map, bool is_signed)
 {
     fill_values(map, is_signed);
     map->middle[0] = -INFINITY;
     map->middle[ECH_MAP_CODES] = INFINITY;
     for (int i = 1; i < ECH_MAP_CODES; i++)
-        map->middle[i] = 0.5F * (map->value[i - 1] + map->value[i]);
+        map->middle[i] = nextafterf(0.5F * (map->value[i - 1] + map->value[i]), INFINITY);
 }
 
 static void fill_both(void)
