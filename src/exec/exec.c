@@ -199,17 +199,22 @@ static void name_positions(ech_exec *exec)
  * so there is room for all of a list. */
 static ech_status allot_records(ech_exec *exec)
 {
-    size_t steps = 0, ticks = 0, messages = 1;
+    size_t steps = 0, ticks = 0, messages = 1, requests = 1;
     for (int l = 0; l < ECH_LIST_KINDS; l++) {
         const ech_list *list = &exec->plan->list[l];
-        size_t n = 0;
-        for (size_t s = 0; s < list->step.n; s++)
-            n += engine_of(&list->step.at[s]) == ECH_LANE_SEND;
+        size_t n = 0, transfers = 0;
+        for (size_t s = 0; s < list->step.n; s++) {
+            if (engine_of(&list->step.at[s]) != ECH_LANE_SEND) continue;
+            n++;
+            transfers += (size_t)list->step.at[s].accesses;
+        }
         if (n > messages) messages = n;
+        if (transfers > requests) requests = transfers;
         if (list->step.n > steps) steps = list->step.n;
         if ((size_t)list->ticks > ticks) ticks = (size_t)list->ticks;
     }
-    exec->link_cursors = exec->device->is_immediate ? 2 : 2 * ((int)exec->plan->model->block.n + 1);
+    exec->link_cursors =
+        exec->device->is_immediate ? 2 : ech_queues_of(exec->plan->model->block.n) - ECH_LANES;
     exec->link_next =
         ech_pool_alloc(exec->pool, (size_t)exec->link_cursors * sizeof *exec->link_next);
     exec->done = ech_pool_alloc(exec->pool, steps * sizeof *exec->done);
@@ -217,6 +222,7 @@ static ech_status allot_records(ech_exec *exec)
     exec->times.ends = ech_pool_alloc(exec->pool, steps * sizeof *exec->times.ends);
     exec->times.marks = ech_pool_alloc(exec->pool, ticks * sizeof *exec->times.marks);
     exec->posted.at = ech_grow(NULL, &exec->posted.capacity, messages, sizeof *exec->posted.at);
+    exec->request = ech_pool_alloc(exec->pool, requests * sizeof *exec->request);
     return ech_queues_create(exec, steps, ticks);
 }
 
@@ -356,7 +362,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_lock(&exec->lock);
     exec->list = &exec->plan->list[kind];
     exec->step = step;
-    exec->posted.n = 0;
+    exec->posted.n = exec->requested = 0;
     memset(exec->begun_step, 0, sizeof exec->begun_step);
     atomic_store(&exec->awaited, -1);
     ech_ledger_begin(exec);

@@ -20,8 +20,8 @@ enum { FIRST_NAP_NS = 5000, LONGEST_NAP_NS = 50000, IDLE_NAP_NS = 500000 };
 /* Messages across one boundary in one direction keep their order; all others are told apart. */
 static int tag_of(const ech_step *step, int port)
 {
-    return (ech_step_boundary(step) * ECH_MAX_PORTS + port) * 2 +
-           ech_step_kind_is_gradient(step->kind);
+    return (ech_step_boundary(step) * ECH_MAX_PORTS + port) * ECH_MESSAGES +
+           (int)ech_step_kind_message(step->kind);
 }
 
 static void add_port(ech_message *message, const ech_step *step, int port, int local)
@@ -49,11 +49,14 @@ static ech_status post(ech_exec *exec, const ech_step *step)
 {
     const int *ports;
     size_t n = ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
-    ech_message message = {.exec = exec, .step = (int)(step - exec->list->step.at)};
+    ech_message message = {.exec = exec,
+                           .step = (int)(step - exec->list->step.at),
+                           .request = exec->request + exec->requested};
     ECH_ASSERT(n <= ECH_MAX_PORTS);
     if (ech_step_sends(step)) exec->messages.calls++;
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);
+    exec->requested += (size_t)message.requests;
     ECH_TRY(ech_comm_put(exec->comm, message.request, message.requests));
     ECH_PUSH(exec->posted, message);
     return ECH_OK;

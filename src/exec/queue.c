@@ -20,10 +20,9 @@ static const double report_seconds = 10e-3;
 
 /* ---- which queue ---- */
 
-/* Lanes, and behind them two for each boundary. */
 static int count_queues(const ech_exec *exec)
 {
-    return ECH_LANES + 2 * ((int)exec->plan->model->block.n + 1);
+    return ech_queues_of(exec->plan->model->block.n);
 }
 
 ech_queue *ech_exec_queue(const ech_exec *exec, const ech_step *step)
@@ -130,9 +129,8 @@ ech_status ech_queues_join(ech_exec *exec)
     ECH_FREED bool *met = ech_calloc((size_t)world, sizeof *met);
     for (int q = ECH_LANES; q < count_queues(exec); q++) {
         char name[64];
-        int which = q - ECH_LANES;
-        snprintf(name, sizeof name, "%s at block %d", which % 2 ? "gradients" : "activations",
-                 which / 2);
+        snprintf(name, sizeof name, "%s at block %d", ech_message_name(ech_queue_message(q)),
+                 ech_queue_boundary(q));
         if (exec->on[q].queue) find_met(exec, q, met);
         for (int peer = 0; peer < world && exec->on[q].queue; peer++) {
             int pair[] = {peer < rank ? peer : rank, peer < rank ? rank : peer};

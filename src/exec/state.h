@@ -46,9 +46,9 @@ typedef struct ech_view {
 /* A message under way. */
 typedef struct ech_message {
     ech_exec *exec;
-    int step;                           /* index in the list */
-    int requests;                       /* one for each tensor of the message */
-    ech_request request[ECH_MAX_PORTS]; /* [requests] */
+    int step;             /* index in the list */
+    int requests;         /* one for each tensor of the message */
+    ech_request *request; /* [requests] in exec->request */
 } ech_message;
 
 /* What the rank's thread has seen of a lane's reads and writes of files. */
@@ -179,6 +179,8 @@ struct ech_exec {
     ech_events events;
     ech_ledger ledger;
     ECH_LIST(ech_message) posted; /* the link lanes' messages under way */
+    ech_request *request;         /* of all messages of a list, in the order in which they began */
+    size_t requested;             /* how many of them have */
     int *link_next;               /* [link_cursors] the link loop's */
     int link_cursors;
     ech_comm_count messages;               /* ech_exec_message_count */

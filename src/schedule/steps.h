@@ -40,6 +40,15 @@ typedef enum __attribute__((packed)) ech_resource {
     ECH_RESOURCES
 } ech_resource;
 
+/* What messages have, in which those between two ranks across one boundary differ. */
+typedef enum ech_message_kind {
+#define X(name, ...) ECH_MESSAGE_##name,
+#include "schedule/messages.def"
+#undef X
+    ECH_MESSAGES
+} ech_message_kind;
+
+const char *ech_message_name(ech_message_kind kind);
 const char *ech_space_name(ech_space space);
 const char *ech_lane_name(ech_lane lane);
 /* Whether its steps are collective: all members of step->group must run theirs. */
@@ -130,18 +139,33 @@ ech_reduction_part ech_step_reduction_part(const ech_step *step);
 /* Whether it is one of these. */
 bool ech_step_is_sum(const ech_step *step);
 /* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
- * direction. Among messages of one kind (activations or gradients) from one rank to another across one boundary, the
+ * direction. Among messages of one kind (ech_message_kind) from one rank to another across one boundary, the
  * n-th send meets the n-th receive. */
 int ech_step_boundary(const ech_step *step);
 /* The number of the queue on which the step's work is put: its lane; of messages one behind all lanes, of its boundary
- * and kind (activations or gradients), since they wait for no others. */
+ * and kind, since they wait for no others. */
 int ech_step_queue(const ech_step *step);
+/* How many queues there are of a model of so many blocks. Of one behind all lanes: what its messages have, and the boundary. */
+static inline int ech_queues_of(size_t blocks)
+{
+    return ECH_LANES + ECH_MESSAGES * ((int)blocks + 1);
+}
+static inline ech_message_kind ech_queue_message(int queue)
+{
+    return (ech_message_kind)((queue - ECH_LANES) % ECH_MESSAGES);
+}
+static inline int ech_queue_boundary(int queue)
+{
+    return (queue - ECH_LANES) / ECH_MESSAGES;
+}
 bool ech_step_sends(const ech_step *step);
 bool ech_step_receives(const ech_step *step);
 /* The same for a kind of step. */
 bool ech_step_kind_sends(ech_step_kind kind);
 bool ech_step_kind_receives(ech_step_kind kind);
-/* Whether messages of this kind have gradients, not activations. */
+/* What messages of this kind of step have. */
+ech_message_kind ech_step_kind_message(ech_step_kind kind);
+/* Whether that is gradients. */
 bool ech_step_kind_is_gradient(ech_step_kind kind);
 /* Whether messages of this kind cross the boundary at their block's outputs, not at its inputs. */
 bool ech_step_kind_is_at_output(ech_step_kind kind);

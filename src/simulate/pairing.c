@@ -39,7 +39,7 @@ static void collect(const ech_list *list, int rank, int ranks, ends *sent, ends 
         if ((!sends && !ech_step_receives(step)) || peer < 0 || peer >= ranks) continue;
         end here = {.from = sends ? rank : peer,
                     .to = sends ? peer : rank,
-                    .kind = ech_step_kind_is_gradient(step->kind),
+                    .kind = (int)ech_step_kind_message(step->kind),
                     .boundary = ech_step_boundary(step),
                     .step = s};
         if (sends)

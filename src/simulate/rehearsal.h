@@ -19,7 +19,7 @@
 #include "schedule/schedule.h"
 #include "simulate/simulate.h"
 
-/* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (activations or gradients) from
+/* Sends and their receives, over all ranks' lists of a kind. Among messages of one kind (ech_message_kind) from
  * one rank to another across one boundary, the n-th send meets the n-th receive. */
 typedef struct ech_pairing {
     int **partner; /* [ranks][steps]: the step of the peer's list that the step meets; -1: none */

@@ -26,15 +26,15 @@ struct ech_trace_events {
     ech_comm_clock_offset clock;
     int64_t free[ECH_LANES][ECH_TRACE_THREADS]; /* nanosecond from which on the thread is free */
     int used[ECH_LANES];                        /* threads */
-    uint32_t *messages; /* so far: [ranks][blocks + 1][gradients, or not][sends, or receives] */
+    uint32_t *messages; /* so far: [ranks][blocks + 1][ech_message_kind][sends, or receives] */
 };
 
 ech_trace_events *ech_trace_events_create(const ech_plan *plan, ech_comm_clock_offset clock)
 {
     ech_trace_events *events = ech_calloc(1, sizeof *events);
-    size_t rows = (size_t)plan->layout->world * (plan->model->block.n + 1);
+    size_t rows = (size_t)plan->layout->world * (plan->model->block.n + 1) * ECH_MESSAGES;
     *events = (ech_trace_events){
-        .plan = plan, .clock = clock, .messages = ech_calloc(rows * 4, sizeof *events->messages)};
+        .plan = plan, .clock = clock, .messages = ech_calloc(rows * 2, sizeof *events->messages)};
     return events;
 }
 
@@ -134,11 +134,11 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 static int64_t number_message(ech_trace_events *events, const ech_step *step)
 {
     bool sends = ech_step_sends(step);
-    bool gradient = ech_step_kind_is_gradient(step->kind);
+    size_t kind = (size_t)ech_step_kind_message(step->kind);
     size_t boundaries = events->plan->model->block.n + 1,
            boundary = (size_t)ech_step_boundary(step);
-    size_t row = (((size_t)step->peer * boundaries + boundary) * 2 + gradient) * 2 + sends;
-    uint64_t hash = mix(boundary, gradient);
+    size_t row = (((size_t)step->peer * boundaries + boundary) * ECH_MESSAGES + kind) * 2 + sends;
+    uint64_t hash = mix(boundary, kind);
     hash = mix(hash, (uint64_t)(sends ? events->plan->rank : step->peer));
     hash = mix(hash, (uint64_t)(sends ? step->peer : events->plan->rank));
     return (int64_t)(mix(hash, events->messages[row]++) >> 11);

@@ -4,9 +4,25 @@
  */
 #include "schedule/step/step.h"
 
+const char *ech_message_name(ech_message_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+#include "schedule/messages.def"
+#undef X
+    };
+    return names[kind];
+}
+
+ech_message_kind ech_step_kind_message(ech_step_kind kind)
+{
+    bool backward = ech_step_row_of(kind)->phase == ECH_BACKWARD_INPUT;
+    return backward ? ECH_MESSAGE_GRADIENTS : ECH_MESSAGE_ACTIVATIONS;
+}
+
 bool ech_step_kind_is_gradient(ech_step_kind kind)
 {
-    return ech_step_row_of(kind)->phase == ECH_BACKWARD_INPUT;
+    return ech_step_kind_message(kind) == ECH_MESSAGE_GRADIENTS;
 }
 
 bool ech_step_kind_is_at_output(ech_step_kind kind)
@@ -22,7 +38,8 @@ int ech_step_boundary(const ech_step *step)
 int ech_step_queue(const ech_step *step)
 {
     if (step->lane != ECH_LANE_SEND && step->lane != ECH_LANE_RECEIVE) return step->lane;
-    return ECH_LANES + 2 * ech_step_boundary(step) + ech_step_kind_is_gradient(step->kind);
+    return ECH_LANES + ECH_MESSAGES * ech_step_boundary(step) +
+           (int)ech_step_kind_message(step->kind);
 }
 
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports)
