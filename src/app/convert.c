@@ -155,16 +155,16 @@ static ech_status write_tensors(const ech_conversion *c, int fd, const char *pat
 
 static ech_status write_weights(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
-    ECH_FREED ech_saved_tensor *tensors = ech_initial_tensors(c->model);
-    for (size_t i = 0; i < c->model->param.n; i++) {
-        tensors[i].dtype = ECH_F64;
-        tensors[i].narrowed = true;
-        tensors[i].narrow = dtype;
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = ech_initial_tensors(c->model);
+    for (size_t i = 0; i < all.tensor.n; i++) {
+        all.tensor.at[i].dtype = ECH_F64;
+        all.tensor.at[i].narrowed = true;
+        all.tensor.at[i].narrow = dtype;
     }
     ECH_CLEANUP(ech_stored_free) ech_stored stored = {0};
     ECH_FREED char *path = ech_file_join(folder, "model.safetensors");
     int fd;
-    ECH_TRY(ech_stored_plan(tensors, (int)c->model->param.n, false, &stored));
+    ECH_TRY(ech_stored_plan(all.tensor.at, (int)all.tensor.n, false, &stored));
     ECH_TRY(ech_stored_begin(&stored, path, &fd));
     return ech_stored_finish(fd, path, write_tensors(c, fd, path, &stored));
 }

@@ -56,6 +56,21 @@ ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
  * ech_saved_add(&tensor, (int64_t[]){0, C + first}, &part) with the part ech_tensor_narrow(&local, 1, n, n). */
 void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_tensor *part);
 
+/* Tensors of files, as a rank has them. */
+typedef struct ech_saved_list {
+    const ech_saved_copier *copier; /* of all tensors; NULL: of the host's memory */
+    ech_pool *pool;                 /* of names; NULL: none was made */
+    ECH_LIST(ech_saved_tensor) tensor;
+} ech_saved_list;
+/* Appends a parameter, or with `suffix` ("exp_avg") a state of it. `whole`: all but its name and copier. A parameter that is
+ * stacked of experts (ech_param.name), and its states, are one tensor each, without the experts' dimension; of each this
+ * rank has the part of its boxes. */
+void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
+                        const ech_saved_tensor *whole);
+/* The name of the first of these tensors; it lives as long as the pool. */
+const char *ech_saved_name(ech_pool *pool, const ech_param *param, const char *suffix);
+void ech_saved_list_free(ech_saved_list *list);
+
 /* The files of a checkpoint besides its manifest: two of tensors, then texts. */
 typedef enum ech_checkpoint_file {
     ECH_FILE_MODEL,

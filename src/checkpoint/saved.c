@@ -5,6 +5,7 @@
 #include "checkpoint/saved.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor)
@@ -25,6 +26,70 @@ void ech_saved_add(ech_saved_tensor *tensor, const int64_t *begin, const ech_ten
     memcpy(box->size, part->shape, bytes);
     memcpy(box->stride, part->stride, bytes);
 }
+
+/* ---- lists ---- */
+
+/* The parameter's name with the number for "%d", and the suffix. */
+static const char *name_of(ech_pool *pool, const ech_param *param, int64_t number,
+                           const char *suffix)
+{
+    const char *place = strstr(param->name, "%d"), *rest = place ? place + strlen("%d") : "";
+    ECH_FREED_TEXT name = {0};
+    int before = (int)(place ? place - param->name : (ptrdiff_t)strlen(param->name));
+    ech_text_append(&name, "%.*s", before, param->name);
+    if (place) ech_text_append(&name, "%" PRId64 "%s", number, rest);
+    if (suffix) ech_text_append(&name, ".%s", suffix);
+    return ech_pool_format(pool, "%s", name.at);
+}
+
+/* Index `number` of the first dimension of a stack. */
+static ech_saved_tensor one_of(const ech_saved_tensor *stack, int64_t number)
+{
+    ech_saved_tensor one = *stack;
+    one.dims--;
+    memmove(one.shape, one.shape + 1, (size_t)one.dims * sizeof *one.shape);
+    one.boxes = 0;
+    for (int b = 0; b < stack->boxes; b++) {
+        ech_box box = stack->box[b];
+        int64_t after = number - box.begin[0];
+        if (after < 0 || after >= box.size[0]) continue;
+        box.at += after * box.stride[0];
+        memmove(box.begin, box.begin + 1, (size_t)one.dims * sizeof *box.begin);
+        memmove(box.size, box.size + 1, (size_t)one.dims * sizeof *box.size);
+        memmove(box.stride, box.stride + 1, (size_t)one.dims * sizeof *box.stride);
+        one.box[one.boxes++] = box;
+    }
+    return one;
+}
+
+const char *ech_saved_name(ech_pool *pool, const ech_param *param, const char *suffix)
+{
+    return name_of(pool, param, 0, suffix);
+}
+
+void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
+                        const ech_saved_tensor *whole)
+{
+    bool stacked = param->shape.axis[0] == ECH_AXIS_EXPERTS;
+    ECH_ASSERT(stacked == (strstr(param->name, "%d") != NULL));
+    ECH_ASSERT(!stacked || (whole->dims > 1 && whole->shape[0] == param->shape.size[0]));
+    if (!list->pool) list->pool = ech_pool_create();
+    for (int64_t i = 0; i < (stacked ? whole->shape[0] : 1); i++) {
+        ech_saved_tensor tensor = stacked ? one_of(whole, i) : *whole;
+        tensor.name = name_of(list->pool, param, i, suffix);
+        tensor.copier = list->copier;
+        ECH_PUSH(list->tensor, tensor);
+    }
+}
+
+void ech_saved_list_free(ech_saved_list *list)
+{
+    free(list->tensor.at);
+    ech_pool_destroy(list->pool);
+    *list = (ech_saved_list){0};
+}
+
+/* ---- shapes ---- */
 
 static void print_shape(int dims, const int64_t *shape, ech_text *out)
 {

@@ -107,33 +107,29 @@ static const ech_saved_copier *copier_of(const ech_exec *exec, int thread)
     return sees ? NULL : &exec->copier[thread];
 }
 
-/* data: what this rank has; NULL: no boxes. */
-static ech_saved_tensor *add_tensor(const ech_exec *exec, ech_saved_list *list, int param,
-                                    const saved *of, void *data)
+/* data: what this rank has; NULL: no boxes. in_file: the type there. */
+static void add_tensor_as(const ech_exec *exec, ech_saved_list *list, int param, const saved *of,
+                          void *data, ech_dtype in_file)
 {
     const ech_param *p = &exec->plan->model->param.at[param];
-    ech_saved_tensor tensor = {.name = p->name,
-                               .is_state = of->name != NULL,
+    ech_saved_tensor tensor = {.is_state = of->name != NULL,
                                .dtype = of->dtype,
-                               .dims = of->shape.dims,
-                               .copier = list->copier};
-    if (!list->pool) list->pool = ech_pool_create();
-    if (of->name) tensor.name = ech_pool_format(list->pool, "%s.%s", p->name, of->name);
+                               .narrowed = in_file != of->dtype,
+                               .narrow = in_file,
+                               .dims = of->shape.dims};
     for (int d = 0; d < of->shape.dims; d++) tensor.shape[d] = of->shape.size[d];
     if (data) {
         tensor.data = data;
         tensor.boxes = of->held.boxes;
         memcpy(tensor.box, of->held.box, sizeof tensor.box);
     }
-    ECH_PUSH(list->tensor, tensor);
-    return &list->tensor.at[list->tensor.n - 1];
+    ech_saved_list_add(list, p, of->name, &tensor);
 }
 
-void ech_saved_list_free(ech_saved_list *list)
+static void add_tensor(const ech_exec *exec, ech_saved_list *list, int param, const saved *of,
+                       void *data)
 {
-    free(list->tensor.at);
-    ech_pool_destroy(list->pool);
-    *list = (ech_saved_list){0};
+    add_tensor_as(exec, list, param, of, data, of->dtype);
 }
 
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
@@ -151,10 +147,9 @@ ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
 /* The weights, into model/ and where they are rounded there also in full. */
 static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, saved of, void *data)
 {
-    ech_saved_tensor *tensor = add_tensor(exec, list, param, &of, data);
-    tensor->narrow = ech_exec_saved_dtype(exec);
-    tensor->narrowed = tensor->narrow != of.dtype;
-    if (!tensor->narrowed) return;
+    ech_dtype in_file = ech_exec_saved_dtype(exec);
+    add_tensor_as(exec, list, param, &of, data, in_file);
+    if (in_file == of.dtype) return;
     of.name = master_name;
     add_tensor(exec, list, param, &of, data);
 }
@@ -216,10 +211,12 @@ static bool has_param(const ech_exec *exec, int param)
 /* The state that training goes on from instead of the weights in model/; NULL: from those. */
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
-    char name[512];
     if (!trains(exec)) return NULL;
-    snprintf(name, sizeof name, "%s.%s", exec->plan->model->param.at[param].name, master_name);
-    return ech_checkpoint_has_state(checkpoint, name) ? master_name : NULL;
+    ech_pool *pool = ech_pool_create();
+    const char *name = ech_saved_name(pool, &exec->plan->model->param.at[param], master_name);
+    bool has = ech_checkpoint_has_state(checkpoint, name);
+    ech_pool_destroy(pool);
+    return has ? master_name : NULL;
 }
 
 /* Where the checkpoint has none, saved by another schedule, the newest weights stand for those before,

@@ -93,13 +93,6 @@ typedef struct ech_save_request {
     ech_checkpoint_info info;
 } ech_save_request;
 
-/* Tensors of a checkpoint. */
-typedef struct ech_saved_list {
-    const ech_saved_copier *copier; /* of all tensors; NULL: of the host's memory */
-    ech_pool *pool;                 /* of the names */
-    ECH_LIST(ech_saved_tensor) tensor;
-} ech_saved_list;
-
 /* The thread that writes a checkpoint, and the last checkpoint that was written. */
 typedef struct ech_saver {
     bool under_way; /* its thread has not been joined */
@@ -343,7 +336,6 @@ void ech_threads_touch(ech_exec *exec);
 /* All tensors of a checkpoint, the same on all ranks, each with the boxes that this rank writes. Their memory is that
  * of the snapshot, or without one that of the weights and states. `step`: the step of the list that reads them. */
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step);
-void ech_saved_list_free(ech_saved_list *list);
 /* For steps: waits for the checkpoint before, whose thread reads what they will change; returns its status. */
 ech_status ech_saver_wait(ech_exec *exec);
 /* Whether the last thread has ended with an error. Never waits. */

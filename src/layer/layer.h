@@ -41,7 +41,9 @@ enum { ECH_MAX_PORTS = 6 };
 typedef enum ech_initializer { ECH_INIT_ZERO, ECH_INIT_ONE, ECH_INIT_NORMAL } ech_initializer;
 
 typedef struct ech_param {
-    const char *name; /* as on disk in Hugging Face checkpoints */
+    /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first axis, "%d" stands for the
+     * number of one: each is a tensor of its own there. */
+    const char *name;
     ech_shape shape;  /* whole, with named axes */
     ech_type type;    /* matrices are compute, gains and biases wide */
     ech_initializer initializer;

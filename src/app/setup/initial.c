@@ -32,21 +32,22 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
     return ech_shards_open(folder, ech_family_of(config), tied, verify, out);
 }
 
-ech_saved_tensor *ech_initial_tensors(const ech_model *model)
+ech_saved_list ech_initial_tensors(const ech_model *model)
 {
-    ech_saved_tensor *all = ech_calloc(model->param.n, sizeof *all);
+    ech_saved_list all = {0};
     for (size_t i = 0; i < model->param.n; i++) {
         const ech_shape *shape = &model->param.at[i].shape;
-        all[i] = (ech_saved_tensor){.name = model->param.at[i].name, .dims = shape->dims};
-        for (int d = 0; d < shape->dims; d++) all[i].shape[d] = shape->size[d];
+        ech_saved_tensor whole = {.dims = shape->dims};
+        for (int d = 0; d < shape->dims; d++) whole.shape[d] = shape->size[d];
+        ech_saved_list_add(&all, &model->param.at[i], NULL, &whole);
     }
     return all;
 }
 
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
 {
-    ECH_FREED ech_saved_tensor *all = ech_initial_tensors(model);
-    return ech_shards_check(weights, all, (int)model->param.n);
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = ech_initial_tensors(model);
+    return ech_shards_check(weights, all.tensor.at, (int)all.tensor.n);
 }
 
 ech_status ech_initial_check_shapes(const ech_config *config, const char *folder)
