@@ -29,6 +29,15 @@ int64_t ech_collective_shard_first(int64_t n, int N, int member)
     return n / N * member + (member < longer ? member : longer);
 }
 
+int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int64_t piece,
+                            int size, int index)
+{
+    if (collective != ECH_COLLECTIVE_EXCHANGE_ROWS)
+        return ech_collective_traffic(collective, dtype, n, size, index).bytes;
+    int64_t room = (size - 1) * piece, most = n < room ? n : room;
+    return most * (int64_t)ech_dtype_bytes(dtype);
+}
+
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)
 {
     if (collective != ECH_COLLECTIVE_ALL_REDUCE && collective != ECH_COLLECTIVE_REDUCE_SCATTER)
@@ -72,6 +81,8 @@ ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype
         return (ech_collective_sends){others, (n - own) * item};
     case ECH_COLLECTIVE_SHIFT:
         return (ech_collective_sends){1, n * item};
+    case ECH_COLLECTIVE_EXCHANGE_ROWS:
+        return (ech_collective_sends){others, (n - n / size) * item};
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:
         break;

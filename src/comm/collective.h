@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Collectives as plans need them: names, shards, scratch, and how many messages and bytes a member sends.
- * First the collectives of tensor, sequence and context parallelism, each with one algorithm; then the algorithms
+ * First the collectives of tensor, sequence, context and expert parallelism, each with one algorithm; then the algorithms
  * that the all-reduce of gradients can be done with (parallel.reduction). These functions send nothing, cannot fail,
  * and depend on their arguments alone.
  */
@@ -13,7 +13,7 @@
 
 #include "tensor/tensor.h"
 
-/* Rows of collective.def: NONE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SHIFT. */
+/* Rows of collective.def: NONE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SHIFT, EXCHANGE_ROWS. */
 typedef enum __attribute__((packed)) ech_collective {
 #define X(name, text, help) ECH_COLLECTIVE_##name,
 #include "comm/collective.def"
@@ -31,18 +31,25 @@ int64_t ech_collective_shard_count(int64_t n, int N, int member);
 /* In ech_collective_scratch and ech_collective_traffic `size` is the number of members, and n is a number of elements:
  *   ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER   of the unsharded tensor
  *   ALL_TO_ALL                               of a member's send buffer: a multiple of `size`
- *   SHIFT                                    of a member's send buffer */
+ *   SHIFT                                    of a member's send buffer
+ *   EXCHANGE_ROWS                            that a member sends, to itself included: of how many the buffer has room for, tables
+ *                                            say in each call how many there are */
 
 /* Bytes of scratch that the collective needs; 0 for those that sum nothing. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
 /* What member `index` sends in one call: as much as ech_group_count counts. A SHIFT by a multiple of `size` sends
- * nothing; here SHIFT is by another distance. */
+ * nothing; here SHIFT is by another distance. Of EXCHANGE_ROWS what is expected, where all members get equally many. */
 typedef struct ech_collective_sends {
     int64_t messages;
     int64_t bytes; /* of payload */
 } ech_collective_sends;
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
                                             int size, int index);
+
+/* The largest number of bytes that a member may send in one call: of EXCHANGE_ROWS, whose pieces have room for `piece`
+ * elements, where the others get all; of the others ech_collective_traffic's. */
+int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int64_t piece,
+                            int size, int index);
 
 /* ---- all-reduce of gradients ---- */
 

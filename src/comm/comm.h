@@ -297,7 +297,7 @@ ech_status ech_group_barrier(ech_group *group);
 /* Copies member `root`'s data to all members. */
 ech_status ech_group_broadcast(ech_group *group, int root, void *data, size_t bytes);
 
-/* ---- collectives of tensor, sequence and context parallelism (comm/collective.h) ----
+/* ---- collectives of tensor, sequence, context and expert parallelism (comm/collective.h) ----
  *
  * Shards are those of ech_collective_shard_first; they may be uneven or empty. Buffers must not overlap
  * unless said. `scratch`: ech_collective_scratch bytes. */
@@ -316,6 +316,13 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
 /* Both buffers hold N blocks of `bytes` bytes: block i of `to` goes to member i, block i of `from` comes
  * from member i. */
 ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes);
+/* Rows by counts. Both buffers hold N pieces of `room` rows of `bytes` bytes each: the first sends[i] rows of piece i of `to`
+ * go to member i, and the first receives[i] of piece i of `from` come from it. Rows behind are neither read nor written, and a
+ * piece without rows is no message. Both counts are in host memory, and receives[i] is what member i sends here: members
+ * have told each other. Errors: a count that is none of 0 .. room, or another one than the peer's, where both are not 0:
+ * ECH_EINTERNAL, which names both ranks; nothing is sent then. */
+ech_status ech_group_exchange_rows(ech_group *group, const void *to, const int64_t *sends,
+                                   void *from, const int64_t *receives, int64_t room, size_t bytes);
 /* Ring shift: sends `bytes` bytes to member (index + distance) mod N and receives as many from member
  * (index - distance) mod N. If distance is a multiple of N, copies. */
 ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,

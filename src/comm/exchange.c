@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All-to-all, ring shift, barrier, broadcast, gather, and the all-reduce of scalars (fold).
+ * All-to-all, of equal blocks and of rows by counts, ring shift, barrier, broadcast, gather, and the all-reduce of scalars (fold).
  */
 #include <math.h>
 
@@ -24,6 +24,61 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
     }
     ECH_TRY(ech_comm_batch_put(group, batch));
     ech_group_copy(group, in + index * bytes, out + index * bytes, bytes);
+    return ech_comm_batch_wait(group, batch);
+}
+
+/* ---- rows by counts ---- */
+
+static ech_status check_counts(const ech_group *group, const int64_t *sends,
+                               const int64_t *receives, int64_t room)
+{
+    int own = group->of->ranks[group->index];
+    for (int i = 0; i < group->size; i++) {
+        int peer = group->of->ranks[i];
+        if (receives[i] < 0 || receives[i] > room)
+            ECH_FAIL(ECH_EINTERNAL,
+                     "%s over group %s: rank %d says that it sends %lld rows to rank %d, which has "
+                     "room for %lld of each",
+                     ech_comm_call_name(group->call), group->of->name, peer, (long long)receives[i],
+                     own, (long long)room);
+        if (sends[i] < 0 || sends[i] > room)
+            ECH_FAIL(
+                ECH_EINTERNAL,
+                "%s over group %s: rank %d would send %lld rows to rank %d, which has room for "
+                "%lld of each",
+                ech_comm_call_name(group->call), group->of->name, own, (long long)sends[i], peer,
+                (long long)room);
+    }
+    if (sends[group->index] == receives[group->index]) return ECH_OK;
+    ECH_FAIL(ECH_EINTERNAL, "%s over group %s: rank %d sends itself %lld rows and receives %lld",
+             ech_comm_call_name(group->call), group->of->name, own, (long long)sends[group->index],
+             (long long)receives[group->index]);
+}
+
+ech_status ech_group_exchange_rows(ech_group *group, const void *to, const int64_t *sends,
+                                   void *from, const int64_t *receives, int64_t room, size_t bytes)
+{
+    ech_comm_batch *batch = &group->batch[0];
+    const char *out = to;
+    char *in = from;
+    size_t piece = (size_t)room * bytes;
+    int N = group->size, index = group->index;
+    ech_group_begin(group, ECH_CALL_EXCHANGE_ROWS);
+    ECH_TRY(check_counts(group, sends, receives, room));
+    for (int k = 1; k < N; k++) {
+        int source = (index + N - k) % N;
+        ech_comm_batch_receive(group, batch, source, in + (size_t)source * piece,
+                               (size_t)receives[source] * bytes);
+    }
+    for (int k = 1; k < N; k++) { /* not all to member 0 first */
+        int destination = (index + k) % N;
+        ech_comm_batch_send(group, batch, destination, out + (size_t)destination * piece,
+                            (size_t)sends[destination] * bytes);
+    }
+    ECH_TRY(ech_comm_batch_put(group, batch));
+    if (sends[index])
+        ech_group_copy(group, in + (size_t)index * piece, out + (size_t)index * piece,
+                       (size_t)sends[index] * bytes);
     return ech_comm_batch_wait(group, batch);
 }
 

@@ -117,6 +117,7 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     case ECH_COLLECTIVE_SHIFT:
         return ech_group_shift(x->group, does->distance, from.data, to.data,
                                ech_tensor_bytes(&from));
+    case ECH_COLLECTIVE_EXCHANGE_ROWS: /* no layer has it */
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:
         break;

@@ -7,6 +7,8 @@
 #ifndef ECH_TESTS_COMM_CHECKS_COLLECTIVE_H
 #define ECH_TESTS_COMM_CHECKS_COLLECTIVE_H
 
+#include <stdatomic.h>
+
 #include "comm/checks_threads.h"
 
 /* ---- buffers with canaries ---- */
@@ -189,6 +191,62 @@ static inline ech_status checks_all_to_all(ech_group *group, ech_dtype dtype, in
     return checks_counted(group, ECH_COLLECTIVE_ALL_TO_ALL, dtype, n * N, &before);
 }
 
+/* Rows from member `from` to member `to`, by a pattern: equally many; odd numbers, none among them; all to member 0; all to the
+ * next one; none at all. */
+enum { CHECKS_PATTERNS = 5 };
+static inline int64_t checks_rows(int pattern, int from, int to, int N, int64_t room)
+{
+    if (pattern == 0) return room / 2;
+    if (pattern == 1)
+        return (from * 5 + to * 3 + 1) % 4 == 0 ? 0 : (from * 7 + to * 11) % (room + 1);
+    if (pattern == 2) return to == 0 ? room : 0;
+    return pattern == 3 && to == (from + 1) % N ? room : 0;
+}
+
+/* Pieces of `room` rows; what is behind their rows stays as it was. Counters are the sums of the counts. */
+static inline ech_status checks_exchange_rows(ech_group *group, int64_t room, size_t bytes,
+                                              int pattern)
+{
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
+    int N = ech_group_size(group), index = ech_group_index(group);
+    size_t piece = (size_t)room * bytes;
+    int64_t sends[RANKS_MOST], receives[RANKS_MOST], sent = 0, messages = 0;
+    checks_buffer to = checks_buffer_new((size_t)N * piece);
+    checks_buffer from = checks_buffer_new((size_t)N * piece);
+    for (int m = 0; m < N; m++) {
+        sends[m] = checks_rows(pattern, index, m, N, room);
+        receives[m] = checks_rows(pattern, m, index, N, room);
+        sent += m == index ? 0 : sends[m] * (int64_t)bytes;
+        messages += m != index && sends[m] > 0;
+        for (size_t i = 0; i < piece; i++) to.at[(size_t)m * piece + i] = checks_byte(index, m, i);
+    }
+    ech_status st = ech_group_exchange_rows(group, to.at, sends, from.at, receives, room, bytes);
+    bool right = true;
+    for (int m = 0; m < N; m++)
+        for (size_t i = 0; i < piece; i++) {
+            bool used = i < (size_t)receives[m] * bytes;
+            right &= from.at[(size_t)m * piece + i] == (used ? checks_byte(m, index, i) : 0x5a);
+        }
+    bool intact = checks_buffer_end(&to);
+    intact &= checks_buffer_end(&from);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    ech_comm_count now = ech_group_count(group, ECH_COMM_COLLECTIVES);
+    RANKS_CHECK(now.calls == before.calls + 1 && now.messages == before.messages + messages);
+    RANKS_CHECK(now.bytes == before.bytes + sent);
+    return ECH_OK;
+}
+
+static inline ech_status checks_exchanges(ech_group *group)
+{
+    static const int64_t rooms[] = {0, 1, 3, 64, 5000};
+    ech_status st = ECH_OK;
+    for (int i = 0; i < 5 * CHECKS_PATTERNS && st == ECH_OK; i++)
+        st = checks_exchange_rows(group, rooms[i / CHECKS_PATTERNS], i % 2 ? 7 : 64,
+                                  i % CHECKS_PATTERNS);
+    return st;
+}
+
 static inline ech_status checks_shift(ech_group *group, ech_dtype dtype, int64_t n, int distance)
 {
     ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
@@ -239,6 +297,7 @@ static inline ech_status checks_collectives(ech_comm *comm)
     /* Bytes move too. */
     if (st == ECH_OK) st = checks_all_gather(group, ECH_U8, 1001, false);
     if (st == ECH_OK) st = checks_all_to_all(group, ECH_U8, 17);
+    if (st == ECH_OK) st = checks_exchanges(group);
     ech_group_destroy(group);
     return st;
 }
@@ -270,6 +329,36 @@ static inline ech_status checks_use_collectives(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
+/* Rows again and again, in a number that differs from member to member and from turn to turn. */
+static inline ech_status checks_use_exchanges(ech_comm *comm, void *context)
+{
+    (void)comm;
+    for (int turn = 0; turn < 8; turn++) ECH_TRY(checks_exchanges(context));
+    return ECH_OK;
+}
+
+/* Exchanges inside of blocks and sums between them, on two threads. Every second rank begins its exchanges when its sums have
+ * ended, while the others wait in theirs: whoever is late with one holds up no sum. */
+typedef struct checks_late {
+    ech_group *exchanges, *sums;
+    atomic_bool *summed; /* this rank's sums have ended */
+} checks_late;
+
+static inline ech_status checks_late_exchanges(ech_comm *comm, void *context)
+{
+    checks_late *late = context;
+    while (ech_comm_rank(comm) % 2 && !atomic_load(late->summed)) sched_yield();
+    return checks_use_exchanges(comm, late->exchanges);
+}
+
+static inline ech_status checks_own_sums(ech_comm *comm, void *context)
+{
+    checks_late *late = context;
+    ech_status st = checks_use_group(comm, late->sums);
+    atomic_store(late->summed, true);
+    return st;
+}
+
 /* Two groups with collectives, then one beside messages, then beside gradient reductions. */
 static inline ech_status checks_threads_collectives(ech_comm *comm)
 {
@@ -282,6 +371,11 @@ static inline ech_status checks_threads_collectives(ech_comm *comm)
         st = checks_both(comm, checks_use_collectives, one, checks_use_messages, NULL);
     if (st == ECH_OK)
         st = checks_both(comm, checks_use_collectives, one, checks_use_group, gradients);
+    if (st == ECH_OK)
+        st = checks_both(comm, checks_use_exchanges, one, checks_use_group, gradients);
+    atomic_bool summed = false;
+    checks_late late = {one, gradients, &summed};
+    if (st == ECH_OK) st = checks_both(comm, checks_late_exchanges, &late, checks_own_sums, &late);
     ech_group_destroy(gradients);
     ech_group_destroy(other);
     ech_group_destroy(one);

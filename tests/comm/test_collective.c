@@ -48,7 +48,8 @@ static void test_names(void **state)
     assert_string_equal(ech_collective_name(ECH_COLLECTIVE_NONE), "none");
     assert_string_equal(ech_collective_name(ECH_COLLECTIVE_ALL_REDUCE), "all_reduce");
     assert_string_equal(ech_collective_name(ECH_COLLECTIVE_SHIFT), "shift");
-    assert_int_equal(ECH_COLLECTIVES, 6);
+    assert_string_equal(ech_collective_name(ECH_COLLECTIVE_EXCHANGE_ROWS), "exchange_rows");
+    assert_int_equal(ECH_COLLECTIVES, 7);
 }
 
 static int64_t total_bytes(ech_collective collective, int64_t n, int N)
@@ -69,6 +70,14 @@ static void test_formulas(void **state)
         assert_int_equal(total_bytes(ECH_COLLECTIVE_REDUCE_SCATTER, n, N), (N - 1) * n * 4);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_TO_ALL, whole, N), (N - 1) * whole * 4);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_SHIFT, n, N), N > 1 ? N * n * 4 : 0);
+        assert_int_equal(total_bytes(ECH_COLLECTIVE_EXCHANGE_ROWS, whole, N), (N - 1) * whole * 4);
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, n, N, 0),
+                         N > 1 ? n * 4 : 0);
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, 10, N, 0),
+                         (N - 1) * 10 * 4);
+        assert_int_equal(
+            ech_collective_most(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, 0, N, 0),
+            ech_collective_traffic(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, N, 0).bytes);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_NONE, n, N), 0);
         for (int c = 0; c < ECH_COLLECTIVES; c++)
             assert_true(ech_collective_scratch((ech_collective)c, ECH_F32, n, N) <= 64 << 20);
@@ -170,6 +179,7 @@ static ech_status call(ech_group *group, ech_collective collective, int64_t n)
     float *out = calloc(ELEMENTS * RANKS_MOST, sizeof *out);
     float *scratch = calloc(ELEMENTS * RANKS_MOST, sizeof *scratch);
     ech_tensor x = ech_tensor_1d(in, ECH_F32, n);
+    int64_t counts[RANKS_MOST];
     ech_status st = ECH_EINTERNAL;
     switch (collective) {
     case ECH_COLLECTIVE_ALL_REDUCE:
@@ -183,6 +193,10 @@ static ech_status call(ech_group *group, ech_collective collective, int64_t n)
         break;
     case ECH_COLLECTIVE_ALL_TO_ALL:
         st = ech_group_all_to_all(group, in, out, (size_t)n * sizeof *in);
+        break;
+    case ECH_COLLECTIVE_EXCHANGE_ROWS:
+        for (int i = 0; i < RANKS_MOST; i++) counts[i] = n;
+        st = ech_group_exchange_rows(group, in, counts, out, counts, ELEMENTS, sizeof *in);
         break;
     case ECH_COLLECTIVE_SHIFT:
         st = ech_group_shift(group, 1, in, out, (size_t)n * sizeof *in);
@@ -257,6 +271,52 @@ static void test_other_collectives(void **state)
     }
 }
 
+typedef struct wrong_counts {
+    int64_t sends, receives; /* of rank 1, to and from rank 2 */
+    char error[3][256];      /* each rank's */
+} wrong_counts;
+
+static ech_status exchange_wrongly(ech_comm *comm, void *context)
+{
+    enum { ROOM = 8 };
+    wrong_counts *w = context;
+    int rank = ech_comm_rank(comm);
+    int64_t sends[] = {2, 2, 2}, receives[] = {2, 2, 2};
+    char to[3 * ROOM] = {0}, from[3 * ROOM];
+    ech_log_set_quiet(true);
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    if (rank == 1) sends[2] = w->sends, receives[2] = w->receives;
+    ech_status st = ech_group_exchange_rows(group, to, sends, from, receives, ROOM, 1);
+    snprintf(w->error[rank], sizeof w->error[rank], "%s", ech_last_error());
+    ech_group_destroy(group);
+    return st;
+}
+
+/* Counts that do not fit, or not the peer's: one rank says so, and names both. */
+static void test_wrong_counts(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t sends, receives;
+        const char *said;
+    } cases[] = {{9, 2, "rank 1 would send 9 rows to rank 2"},
+                 {-1, 2, "rank 1 would send -1 rows to rank 2"},
+                 {2, 9, "rank 2 says that it sends 9 rows to rank 1"},
+                 {2, -4, "rank 2 says that it sends -4 rows to rank 1"},
+                 {3, 2, "rank 1 sends 3 bytes to rank 2"},
+                 {2, 3, "rank 2 sends 2 bytes to rank 1"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wrong_counts w = {.sends = cases[i].sends, .receives = cases[i].receives};
+        ech_status results[3];
+        bool said = false;
+        assert_int_equal(ranks_run(3, deadline, exchange_wrongly, &w, results), ECH_EINTERNAL);
+        for (int r = 0; r < 3; r++)
+            said |= results[r] == ECH_EINTERNAL && strstr(w.error[r], cases[i].said);
+        if (!said) fail_msg("\"%s\" is not said", cases[i].said);
+    }
+}
+
 /* A member that fails: all others come out of the collective. */
 static void test_abort(void **state)
 {
@@ -285,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_threads_at_once),
         cmocka_unit_test(test_other_sizes),
         cmocka_unit_test(test_other_collectives),
+        cmocka_unit_test(test_wrong_counts),
         cmocka_unit_test(test_abort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

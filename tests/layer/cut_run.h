@@ -206,6 +206,7 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
     case ECH_COLLECTIVE_SHIFT:
         cut_shift(g, does->distance);
         break;
+    case ECH_COLLECTIVE_EXCHANGE_ROWS: /* no layer has it */
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:
         ECH_ASSERT(false);
