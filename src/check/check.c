@@ -51,12 +51,12 @@ ech_status ech_list_reject(const ech_plan *plan, const ech_list *list, int marke
 
 bool ech_list_trains(const ech_list *list)
 {
-    return list->kind == ECH_LIST_TRAIN && list->step.n > 0;
+    return ech_list_kind_trains(list->kind) && list->step.n > 0;
 }
 
 bool ech_list_has_blocks(const ech_list *list)
 {
-    return list->step.n > 0 && (list->kind == ECH_LIST_TRAIN || list->kind == ECH_LIST_VALIDATE ||
+    return list->step.n > 0 && (ech_list_kind_trains(list->kind) || list->kind == ECH_LIST_VALIDATE ||
                                 list->kind == ECH_LIST_GENERATE);
 }
 

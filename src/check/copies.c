@@ -53,7 +53,7 @@ static ech_status check_update(copy_check *c, int s)
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     int weights = access_at(c, step, 1)->value, held = c->holds[weights];
     const ech_value *of = ech_plan_value(c->plan, c->list, held);
-    bool right = c->holds[access_at(c, step, 0)->value] == bucket->value;
+    bool right = c->holds[access_at(c, step, 0)->value] == c->list->summed[step->index];
     if (bucket->fetched) /* where they are kept */
         right &= weights == bucket->weights;
     else

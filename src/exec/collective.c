@@ -200,7 +200,7 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     if (ech_step_brings_weights(step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
-        own = ech_exec_address(exec, step, bucket->value);
+        own = ech_exec_address(exec, step, exec->list->summed[step->index]);
     if (part == ECH_REDUCTION_SCATTER)
         return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own, step->adds, scratch,
                                      out);

@@ -82,18 +82,19 @@ void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
 {
     ech_tensor view;
-    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
-    ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN && !bucket->each);
-    ech_exec_set_gradient(exec, param, ech_exec_look(exec, bucket->value), &view);
+    int bucket = exec->plan->param[param].bucket;
+    ECH_ASSERT(ech_list_kind_trains(exec->list->kind) && !exec->plan->bucket.at[bucket].each);
+    ech_exec_set_gradient(exec, param, ech_exec_look(exec, exec->list->summed[bucket]), &view);
     return view;
 }
 
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param)
 {
-    const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
-    ECH_ASSERT(exec->list->kind == ECH_LIST_TRAIN);
+    int index = exec->plan->param[param].bucket;
+    const ech_bucket *bucket = &exec->plan->bucket.at[index];
+    ECH_ASSERT(ech_list_kind_trains(exec->list->kind));
     if (!bucket->sharded) return ech_exec_gradient(exec, param);
-    return own_part(exec, param, bucket->dtype, ech_exec_look(exec, bucket->value),
+    return own_part(exec, param, bucket->dtype, ech_exec_look(exec, exec->list->summed[index]),
                     bucket->each ? bucket->own : 0);
 }
 
@@ -269,7 +270,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     double *partials = ech_exec_touch(exec, plan->partials);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    ech_exec_touch(exec, plan->bucket.at[step->index].value);
+    ech_exec_touch(exec, exec->list->summed[step->index]);
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);

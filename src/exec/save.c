@@ -34,7 +34,7 @@ static bool trains(const ech_exec *exec)
 
 static bool keeps_previous(const ech_exec *exec)
 {
-    return trains(exec) && exec->plan->schedule->weights == ECH_WEIGHTS_BUFFERED;
+    return trains(exec) && ech_weights_keep_previous(exec->plan->schedule->weights);
 }
 
 static saved weights_at(const ech_exec *exec, int param, const char *name, int version)

@@ -34,7 +34,7 @@ static ech_scalar_row *staged_row(const ech_exec *exec, int turn)
 
 static bool is_asynchronous(const ech_exec *exec)
 {
-    return exec->plan->schedule->weights != ECH_WEIGHTS_FLUSHED;
+    return !ech_weights_are_synchronous(exec->plan->schedule->weights);
 }
 
 /* The updates of an asynchronous list are numbered before it runs, since one that is withheld counts, too. */
@@ -65,7 +65,7 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     row->stop = exec->ask_stop;
     row->save_now = exec->ask_save;
     row->save_failed = ech_saver_has_failed(&exec->saver);
-    if (exec->list->kind == ECH_LIST_TRAIN) stage_update(exec, step->turn, row);
+    if (ech_list_kind_trains(exec->list->kind)) stage_update(exec, step->turn, row);
     return ECH_OK;
 }
 
@@ -244,7 +244,7 @@ static void read_turn(ech_exec *exec, int turn)
     r->loss_sum = ech_unsigned_nan(s->loss);
     r->tokens = s->loss_weight;
     r->loss = r->tokens > 0 ? r->loss_sum / r->tokens : 0;
-    if (exec->list->kind == ECH_LIST_TRAIN) read_update(exec, s, r);
+    if (ech_list_kind_trains(exec->list->kind)) read_update(exec, s, r);
 }
 
 static void read_hashes(const ech_exec *exec, ech_readings *r)

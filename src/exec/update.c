@@ -108,7 +108,7 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *sta
 
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 {
-    ech_exec_touch(exec, exec->plan->bucket.at[step->index].value);
+    ech_exec_touch(exec, exec->list->summed[step->index]);
     char *statistics = statistics_of(exec, step);
     return work_on_bucket(exec, step, statistics, ECH_MAX_ROUNDS);
 }
@@ -169,7 +169,7 @@ ech_status ech_handle_ROOM(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_exec_touch(exec, bucket->value);
+    ech_exec_touch(exec, exec->list->summed[step->index]);
     char *statistics = statistics_of(exec, step);
     const struct ech_folded *first = bucket->folded[step->count], *last = &first[ECH_FOLD_TENSOR];
     exec->device->fill(ech_exec_queue(exec, step), statistics + first->at, 0,

@@ -231,10 +231,11 @@ int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t ele
 /* Those of a turn are one value for all turns of the list. */
 static int make_gradients(ech_accessor *a, int index)
 {
-    ech_bucket *bucket = &a->plan->bucket.at[index];
+    const ech_bucket *bucket = &a->plan->bucket.at[index];
+    int *summed = &a->list->summed[index];
     if (bucket->each) return ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-    if (bucket->value < 0) bucket->value = ech_access_new_gradients(a, index, -1, bucket->elements);
-    return bucket->value;
+    if (*summed < 0) *summed = ech_access_new_gradients(a, index, -1, bucket->elements);
+    return *summed;
 }
 
 static void touch_gradient(ech_accessor *a, int param, int call)
@@ -314,12 +315,14 @@ static void make_slots(const ech_plan *plan, ech_list *list)
     for (size_t i = 0; i < slots; i++) list->value_of[i] = -1;
     for (int i = 0; i < ECH_BATCH_SLOTS; i++) list->batch[i] = -1;
     list->logits = -1;
-    size_t instances = list->kind == ECH_LIST_TRAIN ? (size_t)list->instances : 0;
+    size_t instances = ech_list_kind_trains(list->kind) ? (size_t)list->instances : 0;
     size_t writers = plan->model->param.n * instances, gradients = plan->bucket.n * instances;
     list->first_writer = ech_calloc(writers + 1, sizeof *list->first_writer);
     for (size_t i = 0; i < writers; i++) list->first_writer[i].step = -1;
     list->gradients = ech_calloc(gradients + 1, sizeof *list->gradients);
     for (size_t i = 0; i < gradients; i++) list->gradients[i] = -1;
+    list->summed = ech_calloc(plan->bucket.n + 1, sizeof *list->summed);
+    for (size_t i = 0; i < plan->bucket.n; i++) list->summed[i] = -1;
 }
 
 void ech_pass_access(ech_plan *plan, ech_list *list)

@@ -69,8 +69,7 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .weight_dtype = ech_plan_param_dtype(plan, param),
                        .dtype = dtype,
                        .wire = ech_layout_wire(config, dtype),
-                       .group = ech_layout_addends(plan->layout, plan->model, param),
-                       .value = -1};
+                       .group = ech_layout_addends(plan->layout, plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
     for (int i = 0; i < needs.states; i++)

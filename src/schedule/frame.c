@@ -97,7 +97,7 @@ static int last_compute(const ech_list *list)
 
 static bool is_synchronous(const framing *f)
 {
-    return f->plan->schedule->weights == ECH_WEIGHTS_FLUSHED;
+    return ech_weights_are_synchronous(f->plan->schedule->weights);
 }
 
 static bool loads_for(const ech_block *block, ech_purpose purpose)

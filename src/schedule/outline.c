@@ -17,13 +17,14 @@ static void forget_values(ech_list *list)
     free(list->first_local);
     free(list->first_writer);
     free(list->gradients);
+    free(list->summed);
     list->access.at = NULL;
     list->access.n = list->access.capacity = 0;
     list->value.at = NULL;
     list->value.n = list->value.capacity = 0;
     list->value_of = list->first_local = NULL;
     list->first_writer = NULL;
-    list->gradients = NULL;
+    list->gradients = list->summed = NULL;
 }
 
 void ech_plan_forget_values(ech_plan *plan)

@@ -169,7 +169,7 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
     schedule->vertical_sync = config->parallel.vertical_sync == 1;
     ech_status status = choice->is_written ? take_orders(config, choice, layout, schedule)
                                            : take_generator(config, choice, layout, schedule);
-    bool asynchronous = schedule->weights != ECH_WEIGHTS_FLUSHED;
+    bool asynchronous = !ech_weights_are_synchronous(schedule->weights);
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (asynchronous && status == ECH_OK) status = resolve_flush(config, layout, schedule);
     if (status == ECH_OK) resolve_check(config, 1);
@@ -239,7 +239,7 @@ bool ech_schedule_accepts(void *context, const ech_layout_shape *shape)
     ech_text why = {0};
     bool accepts = generator && ech_generator_accepts(generator, &pipeline, &why);
     ech_text_free(&why);
-    return accepts && (generator->weights == ECH_WEIGHTS_FLUSHED || shape->divides);
+    return accepts && (ech_weights_are_synchronous(generator->weights) || shape->divides);
 }
 
 /* ---- orders ---- */

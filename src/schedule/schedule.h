@@ -58,6 +58,9 @@ typedef struct ech_list {
     int *first_local; /* [blocks]: see value_of; -1: the rank does not have the block */
     int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket.each) micro-batches over all turns */
     int *gradients; /* [instances * buckets]: value; -1: none. Ask ech_list_gradients. */
+    /* [buckets]: value that steps of a bucket work on: its gradients, of all turns one, or (ech_bucket.each) this rank's
+     * shard; -1: none */
+    int *summed;
     /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
     ech_writer *first_writer;
     int batch[ECH_BATCH_SLOTS]; /* first value (ech_list_batch); -1: not loaded by this rank */
@@ -169,7 +172,6 @@ typedef struct ech_bucket {
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
     ech_layout_group group; /* over which it is reduced */
-    int value;              /* in the train list: its gradients, or (`each`) this rank's shard */
     int weights; /* persistent value of slot 0; slot i is weights + i (plan.versions). `gathered`: a shard */
     int states; /* that are element-wise; each of its parameters has them */
     struct ech_flat_state {
@@ -274,7 +276,7 @@ typedef struct ech_plan {
      * in slot k mod versions. */
     int versions;
     /* What this rank writes into checkpoints is copied first: of each parameter the newest weights, the states, and
-     * with ECH_WEIGHTS_BUFFERED the version before the newest. False: no copies, training waits for the write. */
+     * where it is kept (ech_weights_keep_previous) the version before. False: no copies, training waits for the write. */
     bool snapshots;
     /* [blocks] The block whose input is kept for the recomputation of this one: itself, or the first of its segment.
      * -1: the block is not recomputed, or is not this rank's. */

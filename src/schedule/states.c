@@ -130,14 +130,14 @@ void ech_plan_snapshot(ech_plan *plan, int index)
         if (written)
             state->snapshot = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, written);
     }
-    if (bytes && plan->schedule->weights == ECH_WEIGHTS_BUFFERED)
+    if (bytes && ech_weights_keep_previous(plan->schedule->weights))
         p->previous = ech_plan_add_persistent(plan, ECH_MEMORY_SNAPSHOT, index, bytes);
 }
 
 static int64_t snapshot_bytes(const ech_plan *plan, int rank, int index)
 {
     const ech_plan_param *p = &plan->param[index];
-    int64_t copies = (p->master < 0) + (plan->schedule->weights == ECH_WEIGHTS_BUFFERED);
+    int64_t copies = (p->master < 0) + (ech_weights_keep_previous(plan->schedule->weights));
     int64_t bytes =
         copies * ech_plan_align(plan, ECH_MEMORY_SNAPSHOT, written_bytes(plan, rank, index, -1));
     for (int s = 0; s < p->states; s++)

@@ -61,6 +61,11 @@ const char *ech_memory_name(ech_memory_kind kind);
 /* Whether its size depends on the tokens under way: activations and their gradients, logits, scratch. */
 bool ech_memory_is_working(ech_memory_kind kind);
 const char *ech_list_name(ech_list_kind kind);
+/* Whether such a list updates weights. */
+static inline bool ech_list_kind_trains(ech_list_kind kind)
+{
+    return kind == ECH_LIST_TRAIN;
+}
 /* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
 const char *ech_scalar_name(int scalar);
 

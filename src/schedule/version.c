@@ -118,5 +118,5 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
     int kept = count_kept(order, version, turn_ends);
     free(forward);
     free(turn_ends);
-    return schedule->weights == ECH_WEIGHTS_BUFFERED ? 2 : kept;
+    return ech_weights_keep_previous(schedule->weights) ? 2 : kept;
 }

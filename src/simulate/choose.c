@@ -221,7 +221,7 @@ static ech_partition_needs needs_of(const chooser *c)
     if (!generator) return needs;
     int chunks = generator->chunks ? generator->chunks : (int)config->parallel.virtual_stages;
     needs.keeps_all = keeps_all(generator, chunks);
-    needs.divides = generator->weights != ECH_WEIGHTS_FLUSHED;
+    needs.divides = !ech_weights_are_synchronous(generator->weights);
     if (needs.divides)
         needs.turns =
             config->parallel.flush_every == ECH_AUTO ? SPAN : (int)config->parallel.flush_every;

@@ -29,8 +29,7 @@ static inline void lists_buckets(const lists *all, ech_plan *plan)
                                                 .params = 1,
                                                 .elements = p->elements,
                                                 .shard = (p->elements + members - 1) / members,
-                                                .group = ECH_GROUP_DATA,
-                                                .value = -1});
+                                                .group = ECH_GROUP_DATA});
             ECH_PUSH(plan->bucket_param, b);
         }
     }

@@ -48,14 +48,14 @@ static void test_one_rank_runs_a_schedule_too(void **state)
 }
 
 /* The last of the blocks' steps that writes the bucket. */
-static int last_writer(const ech_plan *plan, const ech_list *list, int bucket)
+static int last_writer(const ech_list *list, int bucket)
 {
     int last = -1;
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         for (int i = 0; i < step->accesses && step->block >= 0; i++) {
             const ech_access *access = &list->access.at[step->first_access + i];
-            if (access->write && access->value == plan->bucket.at[bucket].value) last = s;
+            if (access->write && access->value == list->summed[bucket]) last = s;
         }
     }
     return last;
@@ -92,7 +92,7 @@ static void test_buckets(void **state)
         if (step->kind != ECH_STEP_REDUCE_GRADS) continue;
         int after = list->after.at[step->first_after];
         assert_int_equal(list->step.at[after].micro, list->micro_batches - 1);
-        assert_int_equal(after, last_writer(plan, list, step->index));
+        assert_int_equal(after, last_writer(list, step->index));
         /* It stands right behind it, but for reductions that the same step made ready. */
         for (size_t between = (size_t)after + 1; between < s; between++)
             assert_int_equal(list->step.at[between].kind, ECH_STEP_REDUCE_GRADS);
@@ -387,15 +387,15 @@ static void test_checker_finds_faults(void **state)
     ech_access *summed = &list->access.at[list->step.at[second].first_access];
     list->step.at[second].index = bucket;
     expect_rejected(plan, "accesses gradients of bucket");
-    summed->value = plan->bucket.at[bucket].value;
+    summed->value = list->summed[bucket];
     expect_rejected(plan, "comes where its bucket's norm is next");
-    summed->value = plan->bucket.at[bucket - 1].value;
+    summed->value = list->summed[bucket - 1];
     list->step.at[second].index = bucket - 1;
 
     ech_access *normed = &list->access.at[list->step.at[norm].first_access];
     normed->value = plan->scalars;
     expect_rejected(plan, "does not access the gradients of bucket");
-    normed->value = plan->bucket.at[bucket].value;
+    normed->value = list->summed[bucket];
 
     int *after = &list->after.at[list->step.at[norm].first_after], was = *after;
     *after = norm + 3;

@@ -81,7 +81,7 @@ static int newest_at_forward(const ech_layout *layout, int turn, int64_t q, int 
 int ech_replay_version(const ech_layout *layout, const ech_schedule *schedule, int turn, int64_t q,
                        int stage, bool backward)
 {
-    if (schedule->weights == ECH_WEIGHTS_BUFFERED) return turn - 1; /* W(t - 1) */
+    if (ech_weights_keep_previous(schedule->weights)) return turn - 1; /* W(t - 1) */
     if (backward && !schedule->stashing) return turn; /* all steps before it have ended */
     return newest_at_forward(layout, turn, q, schedule->vertical_sync ? 0 : stage);
 }

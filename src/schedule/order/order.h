@@ -47,6 +47,18 @@ typedef enum ech_weights {
     ECH_WEIGHTS_BUFFERED,
 } ech_weights;
 
+/* Whether losses, flags and squares of all ranks are folded before a training step's update. */
+static inline bool ech_weights_are_synchronous(ech_weights weights)
+{
+    return weights == ECH_WEIGHTS_FLUSHED;
+}
+
+/* Whether a list reads the version before the one that is the newest when it begins: so that is saved, too. */
+static inline bool ech_weights_keep_previous(ech_weights weights)
+{
+    return weights == ECH_WEIGHTS_BUFFERED;
+}
+
 /* What a generator needs to know of a run to accept or refuse it. */
 typedef struct ech_pipeline_shape {
     int stages;

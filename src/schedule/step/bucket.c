@@ -73,7 +73,7 @@ static void print(const ech_step *step, ech_text *out)
 
 static void read_gradients(ech_accessor *a)
 {
-    ech_access_value(a, bucket_of(a->plan, a->step)->value, false);
+    ech_access_value(a, a->list->summed[a->step->index], false);
 }
 
 /* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which is of weights ---- */
@@ -112,12 +112,12 @@ static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
 /* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. */
 static void touch_gradients(ech_accessor *a)
 {
-    ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    int *summed = &a->list->summed[a->step->index];
     ech_access_value(a, ech_list_gradients(a->plan, a->list, a->step->index, a->step), true);
     if (!bucket->each) return;
-    if (bucket->value < 0)
-        bucket->value = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
-    ech_access_value(a, bucket->value, true);
+    if (*summed < 0) *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
+    ech_access_value(a, *summed, true);
 }
 
 /* Reads what this rank keeps, or has fetched of it, and writes an instance, in this order. */

@@ -48,7 +48,7 @@ static void offload_grads(ech_accessor *a)
     ech_bucket *bucket = bucket_of(a);
     bucket->on_host.gradients = make(a, bucket->dtype);
     bucket->on_host.weights = bucket->fetched ? bucket->weights : make(a, bucket->weight_dtype);
-    ech_access_pair(a, bucket->value, bucket->on_host.gradients);
+    ech_access_pair(a, a->list->summed[a->step->index], bucket->on_host.gradients);
     if (ech_plan_has_masters(a->plan, bucket) || bucket->fetched) return;
     ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
                     bucket->on_host.weights);
