@@ -20,8 +20,10 @@ typedef enum ech_bucket_point {
     ECH_POINT_MICRO_BATCH, /* an instance of the bucket's gradients is complete */
     ECH_POINT_COMPLETE,    /* the last of them is */
     ECH_POINT_NORMS,       /* those of all buckets are */
-    ECH_POINT_BRINGS,      /* there is room on the host for what the update needs there */
-    ECH_POINT_UPDATES      /* the clip factor is there */
+    ECH_POINT_LEAVES,      /* gradients go to the host, where there is room */
+    ECH_POINT_BRINGS,      /* what else the update needs there comes */
+    ECH_POINT_UPDATES,     /* the clip factor is there */
+    ECH_POINT_ROOM         /* the compute lane waits for an update on the host */
 } ech_bucket_point;
 
 /* A row of bucket_stages.def. */

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The frame pass at work. Private to frame.c, which makes the list, and frame_buckets.c, which takes buckets along their
+ * way (schedule/bucket_way.h).
+ */
+#ifndef ECH_SCHEDULE_FRAMING_H
+#define ECH_SCHEDULE_FRAMING_H
+
+#include "schedule/bucket_way.h"
+#include "schedule/passes.h"
+
+/* How far a bucket has come in its turn. */
+typedef struct ech_on_way {
+    ech_bucket_way way;
+    ech_bucket_place at;
+    int step; /* of that place */
+    int left; /* instances of its gradients that are not complete in this turn */
+} ech_on_way;
+
+/* What is done bucket by bucket in a turn. */
+typedef struct ech_turn_buckets {
+    int turn;
+    int *order; /* [ordered] the turn's buckets, as they become complete */
+    int ordered;
+    ech_on_way *on; /* [buckets] */
+    /* In `order`: the first that is not updated, the end of those that are updated side by side now, the first of which
+     * nothing is brought. */
+    int next, end, brought;
+    int scalars; /* the step that brings the host the turn's scalars, where it updates */
+    int room; /* the step behind which the host has room for what is brought next; -1: the turn's beginning */
+} ech_turn_buckets;
+
+typedef struct ech_framing {
+    ech_plan *plan;
+    ech_list *list;
+    ech_step *from; /* the lowered steps, their waits, and where they are now */
+    int *from_after, *now;
+    size_t n;
+    /* Instances of gradients by the lowered step that completes them, as instance * buckets + bucket: the step's first,
+     * the next of the same step, descending; -1: none. */
+    int *first_ready, *next_ready; /* [n], [instances * buckets] */
+    bool *begins;                  /* [n] the lowered step is the first to write a micro-batch's */
+    /* Of those: the last scatter of the lowered step that completed some last, and of the one before it; -1: none. */
+    int scatter, settled;
+    int *
+        gathered; /* [buckets * versions] the last step that makes what lies in a slot whole; -1: none in this list */
+    int known;                /* the last of these that the compute lane has waited for */
+    int *last_ready;          /* [turns]: the last such step */
+    ech_turn_buckets buckets; /* of the turn whose steps are being added */
+    bool loads;               /* some block of the rank has values that LOAD writes */
+    int loaded;               /* micro-batches that are loaded, over all turns */
+} ech_framing;
+
+/* Adds a step of a turn, behind `after` (-1: none), and returns it. */
+int ech_frame_add(ech_framing *f, ech_step_kind kind, int turn, int index, int after);
+/* The last step of the compute lane so far; -1: none. */
+int ech_frame_last_compute(const ech_list *list);
+/* Whether the group has other members. */
+bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group);
+
+/* Begins the ways of all buckets. */
+void ech_frame_begin_buckets(ech_framing *f);
+void ech_frame_end_buckets(ech_framing *f);
+/* The lowered step, which has been added, has been the last to write an instance of the bucket's gradients. */
+void ech_frame_complete(ech_framing *f, int bucket, size_t writer);
+/* Norms of all buckets of the turn, and when the clip factor is there their updates. */
+void ech_frame_norms(ech_framing *f);
+void ech_frame_updates(ech_framing *f);
+/* The lowered step is being added: it waits for the gathers of the weights that it reads. */
+void ech_frame_await_weights(ech_framing *f, const ech_step *step);
+
+#endif
