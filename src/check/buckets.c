@@ -19,12 +19,20 @@ typedef struct instance {
     bool summed;
 } instance;
 
+/* How far a bucket has come in a turn. */
+typedef struct course {
+    ech_bucket_place at;
+    int step; /* the last that has brought it there */
+    int turn;
+} course;
+
 typedef struct bucket_state {
-    ech_bucket_way way;  /* counted here, from layout and model */
-    ech_bucket_place at; /* how far it has come in its turn; `written` false: nowhere */
+    ech_bucket_way way; /* counted here, from layout and model */
+    course now;         /* `written` false: of its gradients there are none yet */
     bool written;
-    int step;     /* the last that has brought it there */
-    int turn;     /* that it is in: updates so far */
+    /* Gradients that have left for the host: the next turn's may be written while the update is under way. */
+    course away;
+    bool is_away;
     int accessed; /* the last step that accesses its gradients, but for those of one micro-batch, + 1 */
     instance *of; /* [micro-batches] of the turn */
     int summed;   /* of these */
@@ -103,18 +111,18 @@ static ech_status write_bucket(audit *a, int s, int bucket)
     bucket_state *b = &a->bucket[bucket];
     instance *of = instance_of(a, s, bucket);
     int turn = a->list->step.at[s].turn;
-    if (of ? of->summed : b->written && b->at.stage != ECH_BUCKET_WRITE)
+    if (of ? of->summed : b->written && b->now.at.stage != ECH_BUCKET_WRITE)
         return ech_list_reject(a->plan, a->list, s, "writes a gradient after its %s",
-                               text_of(b->at));
-    if (turn != b->turn)
+                               text_of(b->now.at));
+    if (turn != b->now.turn)
         return ech_list_reject(
             a->plan, a->list, s,
             "writes a gradient of bucket %d in turn %d; the bucket is in turn %d", bucket, turn,
-            b->turn);
+            b->now.turn);
     if (of) of->step = s + 1;
-    if (!b->summed) b->at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    if (!b->summed) b->now.at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
     b->written = true;
-    b->step = s;
+    b->now.step = s;
     return ECH_OK;
 }
 
@@ -272,18 +280,27 @@ static bool is_of_gradients(ech_bucket_stage stage)
            stage == ECH_BUCKET_STATISTICS || stage == ECH_BUCKET_UPDATE;
 }
 
+/* The gradients' way is over: they have left for the host, or the turn has ended. */
+static void end_turn(const audit *a, bucket_state *b)
+{
+    memset(b->of, 0, (size_t)a->list->numbering.micro_batches * sizeof *b->of);
+    b->summed = 0;
+    b->written = false;
+    b->now.turn++;
+}
+
 /* The step brings its bucket to the next place, and knows that the place before is behind it. */
-static ech_status advance(audit *a, int s, bucket_state *b)
+static ech_status advance(audit *a, int s, bucket_state *b, course *on)
 {
     const ech_step *step = &a->list->step.at[s];
-    bool again = b->summed && b->summed < a->list->numbering.micro_batches;
-    ech_bucket_place next = again ? b->at : ech_bucket_next(&b->way, b->at);
+    bool again = on == &b->now && b->summed && b->summed < a->list->numbering.micro_batches;
+    ech_bucket_place next = again ? on->at : ech_bucket_next(&b->way, on->at);
     const ech_bucket_row *row = ech_bucket_row_of(next.stage);
     if (step->kind != row->kind || step->count != next.round || !is_over(a, step, row))
         return ech_list_reject(a->plan, a->list, s, "comes where its bucket's %s is next, round %d",
                                row->text, next.round);
-    int before = b->step;
-    ech_bucket_place behind = b->at;
+    int before = on->step;
+    ech_bucket_place behind = on->at;
     if (row->point == ECH_POINT_MICRO_BATCH) {
         behind = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
         ECH_TRY(sum_instance(a, s, b, &before));
@@ -297,13 +314,16 @@ static ech_status advance(audit *a, int s, bucket_state *b)
         (read->kind != ECH_STEP_READ_UPDATE || read->turn != step->turn ||
          a->known.step[step->lane][read->lane] < a->read))
         return ech_list_reject(a->plan, a->list, s, "does not wait for the turn's scalars");
-    b->at = next;
-    b->step = s;
-    if (ech_bucket_next(&b->way, next).stage < ECH_BUCKET_STAGES) return ECH_OK;
-    memset(b->of, 0, (size_t)a->list->numbering.micro_batches * sizeof *b->of);
-    b->summed = 0;
-    b->written = false;
-    b->turn++;
+    on->at = next;
+    on->step = s;
+    bool leaves = next.stage == ECH_BUCKET_GRADIENTS_OUT;
+    bool ends = ech_bucket_next(&b->way, next).stage == ECH_BUCKET_STAGES;
+    if (leaves && b->is_away)
+        return ech_list_reject(a->plan, a->list, s, "comes before the update of turn %d has ended",
+                               b->away.turn);
+    if (leaves) b->away = b->now;
+    if (leaves || ends) b->is_away = leaves;
+    if (on == &b->now && (leaves || ends)) end_turn(a, b);
     return ECH_OK;
 }
 
@@ -314,12 +334,13 @@ static ech_status use_bucket(audit *a, int s)
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];
-    if (step->turn != b->turn)
+    if (b->is_away && step->turn == b->away.turn) return advance(a, s, b, &b->away);
+    if (step->turn != b->now.turn)
         return ech_list_reject(a->plan, a->list, s, "is of turn %d; its bucket is in turn %d",
-                               step->turn, b->turn);
+                               step->turn, b->now.turn);
     if (!b->written)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that nothing has written");
-    return advance(a, s, b);
+    return advance(a, s, b, &b->now);
 }
 
 static ech_status check_steps(audit *a)
@@ -332,10 +353,10 @@ static ech_status check_steps(audit *a)
         ECH_TRY(use_bucket(a, s));
     }
     for (size_t b = 0; b < a->plan->bucket.n; b++)
-        if (a->bucket[b].turn != a->list->turns || a->bucket[b].written)
+        if (a->bucket[b].now.turn != a->list->turns || a->bucket[b].written || a->bucket[b].is_away)
             return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
                                    "ends a list without every update: bucket %zu had %d of %d", b,
-                                   a->bucket[b].turn, a->list->turns);
+                                   a->bucket[b].now.turn - a->bucket[b].is_away, a->list->turns);
     return ECH_OK;
 }
 

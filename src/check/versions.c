@@ -61,9 +61,9 @@ static ech_status check_promise(shelf *v, int s)
     int newest = v->plan->bucket.n ? v->newest[0] : step->version;
     int *read = &v->read[step->chunk * v->list->micro_batches + step->micro], wanted;
     bool first = step->kind == ECH_STEP_FORWARD && *read == NOTHING;
-    if (schedule->weights == ECH_WEIGHTS_FLUSHED)
+    if (schedule->weights == ECH_WEIGHTS_FLUSHED || v->list->kind == ECH_LIST_UNDELAYED)
         wanted = 0;
-    else if (schedule->weights == ECH_WEIGHTS_BUFFERED)
+    else if (ech_weights_keep_previous(schedule->weights))
         wanted = step->turn - 1;
     else if (first && schedule->vertical_sync) /* all ranks together: check/plans.c */
         wanted = step->version;

@@ -37,7 +37,7 @@ static bool is_asynchronous(const ech_exec *exec)
     return !ech_weights_are_synchronous(exec->plan->schedule->weights);
 }
 
-/* The updates of an asynchronous list are numbered before it runs, since one that is withheld counts, too. */
+/* The updates of a span are numbered before it runs, since one that is withheld counts, too. */
 static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
 {
     row->loss_scale = exec->scaler.scale;
@@ -218,13 +218,19 @@ static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
     return overflow;
 }
 
-/* A withheld step advances neither the optimizer's count nor the curve; under asynchronous schedules,
- * where stages withhold each for itself, it does, so that the count is the same everywhere. A scan repeats
+/* In a span the host hears of a withheld step at the end alone. */
+static bool is_span(const ech_exec *exec)
+{
+    return is_asynchronous(exec) || ech_list_is_delayed(exec->plan, exec->list);
+}
+
+/* A withheld step advances neither the optimizer's count nor the curve; in a span it does: under asynchronous schedules
+ * stages withhold each for itself, and the count is the same everywhere. A scan repeats
  * a step that was withheld, and leaves it so even if nothing is wrong the second time. */
 static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r)
 {
     bool withheld = s->withheld > 0;
-    if (!withheld || is_asynchronous(exec)) exec->updates = s->updates;
+    if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     r->learning_rate = withheld ? 0 : s->learning_rate;
     r->loss_scale = s->loss_scale;

@@ -43,7 +43,8 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
         return is_multiple(step, calendar->check_every) || (last && step > 0);
     case ECH_LIST_SAVE:
         return last || is_multiple(step, calendar->save_every);
-    case ECH_LIST_INIT: /* run by who begins, not by step */
+    case ECH_LIST_UNDELAYED: /* in TRAIN's place: ech_schedule_list */
+    case ECH_LIST_INIT:      /* run by who begins, not by step */
     case ECH_LIST_GENERATE:
     case ECH_LIST_KINDS:
         break;

@@ -111,6 +111,8 @@ static void end(ech_framing *f)
     free(f->first_ready);
     free(f->next_ready);
     free(f->begins);
+    free(f->first_begun);
+    free(f->next_begun);
     free(f->last_ready);
     ech_frame_end_buckets(f);
 }
@@ -121,6 +123,7 @@ static void copy_step(ech_framing *f, size_t s)
     /* So instances under way are those being written, and of those being scattered the last step's. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
     ech_frame_await_weights(f, &f->from[s]);
+    ech_frame_await_leave(f, s);
     f->now[s] = here;
 }
 
@@ -179,6 +182,7 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
     if (f->last_ready[turn] != (int)s) return;
     for (int b = 0; b < buckets; b++)
         if (f->plan->bucket.at[b].group == ECH_GROUP_TIED) ech_frame_complete(f, b, s);
+    ech_frame_catch_up(f);
     add_update(f);
     f->list->updates++;
 }
@@ -189,9 +193,11 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
     f->first_ready = ech_calloc(f->n + 1, sizeof *f->first_ready);
     f->next_ready = ech_calloc(all + 1, sizeof *f->next_ready);
     f->begins = ech_calloc(f->n + 1, sizeof *f->begins);
+    f->first_begun = ech_calloc(f->n + 1, sizeof *f->first_begun);
+    f->next_begun = ech_calloc(all + 1, sizeof *f->next_begun);
     f->last_ready = ech_calloc((size_t)f->list->turns, sizeof *f->last_ready);
     ech_frame_begin_buckets(f);
-    for (size_t s = 0; s < f->n; s++) f->first_ready[s] = -1;
+    for (size_t s = 0; s < f->n; s++) f->first_ready[s] = f->first_begun[s] = -1;
     for (size_t i = 0; i < all; i++) {
         if (last[i] < 0) continue; /* an instance of a turn, where others are of micro-batches */
         int *last_ready = &f->last_ready[f->from[last[i]].turn];
@@ -199,6 +205,8 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
         if (f->plan->bucket.at[i % buckets].each) f->begins[first[i]] = true;
         f->next_ready[i] = f->first_ready[last[i]];
         f->first_ready[last[i]] = (int)i;
+        f->next_begun[i] = f->first_begun[first[i]];
+        f->first_begun[first[i]] = (int)i;
     }
 }
 
@@ -214,6 +222,7 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
         copy_step(&f, s);
+        ech_frame_follow(&f, &f.from[s]);
         reduce_ready(&f, f.from[s].turn, s);
     }
     int folded = -1;

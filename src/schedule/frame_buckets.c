@@ -35,6 +35,14 @@ void ech_frame_await_weights(ech_framing *f, const ech_step *step)
     await_gather(f, last);
 }
 
+void ech_frame_await_leave(ech_framing *f, size_t s)
+{
+    for (int i = f->delays ? f->first_begun[s] : -1; i >= 0; i = f->next_begun[i]) {
+        int away = f->away[i % (int)f->plan->bucket.n];
+        if (away >= 0) ech_list_add_after(f->list, away);
+    }
+}
+
 /* ---- the way ---- */
 
 static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
@@ -160,8 +168,10 @@ static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_
 static void begin_updates(ech_framing *f, ech_turn_buckets *of)
 {
     int end = of->end = end_together(f, of, of->next);
-    for (; of->brought < of->ordered && of->brought < end + f->plan->prefetch; of->brought++)
+    for (; of->brought < of->ordered && of->brought < end + f->plan->prefetch; of->brought++) {
         advance(f, of, of->order[of->brought], ECH_POINT_BRINGS);
+        of->elements += (double)f->plan->bucket.at[of->order[of->brought]].elements;
+    }
     advance_together(f, of, end, ECH_POINT_UPDATES);
 }
 
@@ -173,26 +183,82 @@ static void end_updates(ech_framing *f, ech_turn_buckets *of)
     of->next = of->end;
 }
 
+/* Those of one turn end, and the next ones begin. */
+static void go_on(ech_framing *f, ech_turn_buckets *of)
+{
+    end_updates(f, of);
+    if (of->next < of->ordered) begin_updates(f, of);
+}
+
+static void finish(ech_framing *f, ech_turn_buckets *of)
+{
+    while (of->next < of->ordered) go_on(f, of);
+    of->ordered = of->next = 0;
+}
+
+/* FLOPs of a block's calls. */
+static double work_of(const ech_framing *f, const ech_step *step)
+{
+    double multiplies = 0;
+    if (step->lane != ECH_LANE_COMPUTE || step->block < 0) return 0;
+    const ech_block *block = f->plan->model->block.at[step->block];
+    for (int c = step->first_call; c < step->first_call + step->calls; c++)
+        multiplies += ech_call_multiplies(block, &block->program[step->phase].at[c], step->phase,
+                                          f->list->extent);
+    return 2 * multiplies;
+}
+
+/* All gradients leave now, so that the next turn can make its own. */
+static void leave(ech_framing *f, ech_turn_buckets *of)
+{
+    for (int i = 0; i < of->ordered; i++) {
+        int bucket = of->order[i];
+        advance(f, of, bucket, ECH_POINT_LEAVES);
+        f->away[bucket] = of->on[bucket].step;
+    }
+}
+
 void ech_frame_updates(ech_framing *f)
 {
     ech_turn_buckets *of = &f->buckets;
+    bool delayed = f->delays && of->turn + 1 < f->list->turns;
     of->next = of->brought = 0;
+    of->elements = 0;
     of->room = -1;
-    while (of->next < of->ordered) {
-        begin_updates(f, of);
-        end_updates(f, of);
+    if (delayed) leave(f, of);
+    if (of->ordered) begin_updates(f, of);
+    if (!delayed) {
+        finish(f, of);
+        return;
     }
-    of->ordered = 0;
+    ech_turn_buckets under_way = *of;
+    *of = f->before;
+    f->before = under_way;
+    f->done = 0;
+}
+
+/* The compute lane waits for an update when it has done the share of its turn that the buckets which are brought by then
+ * have of all. So what needs room gets it at the pace at which the compute goes on, and a host that is as fast as that is
+ * not waited for; the last ones are waited for at the turn's end. */
+void ech_frame_follow(ech_framing *f, const ech_step *step)
+{
+    ech_turn_buckets *of = &f->before;
+    if (!f->delays || of->next >= of->ordered) return;
+    f->done += work_of(f, step);
+    while (of->brought < of->ordered && f->done * f->elements >= of->elements * f->work)
+        go_on(f, of);
+}
+
+void ech_frame_catch_up(ech_framing *f)
+{
+    finish(f, &f->before);
 }
 
 /* ---- the whole ---- */
 
-void ech_frame_begin_buckets(ech_framing *f)
+static void begin_turn(const ech_framing *f, ech_turn_buckets *of)
 {
     size_t buckets = f->plan->bucket.n;
-    ech_turn_buckets *of = &f->buckets;
-    f->gathered = ech_calloc(buckets * (size_t)f->plan->versions + 1, sizeof *f->gathered);
-    for (size_t i = 0; i < buckets * (size_t)f->plan->versions; i++) f->gathered[i] = -1;
     of->order = ech_calloc(buckets + 1, sizeof *of->order);
     of->on = ech_calloc(buckets + 1, sizeof *of->on);
     for (size_t b = 0; b < buckets; b++) {
@@ -201,9 +267,30 @@ void ech_frame_begin_buckets(ech_framing *f)
     }
 }
 
+void ech_frame_begin_buckets(ech_framing *f)
+{
+    size_t buckets = f->plan->bucket.n;
+    f->gathered = ech_calloc(buckets * (size_t)f->plan->versions + 1, sizeof *f->gathered);
+    for (size_t i = 0; i < buckets * (size_t)f->plan->versions; i++) f->gathered[i] = -1;
+    f->delays = ech_list_is_delayed(f->plan, f->list);
+    f->away = ech_calloc(buckets + 1, sizeof *f->away);
+    for (size_t b = 0; b < buckets; b++) {
+        f->away[b] = -1;
+        f->elements += (double)f->plan->bucket.at[b].elements;
+    }
+    begin_turn(f, &f->buckets);
+    if (f->delays) begin_turn(f, &f->before);
+    for (size_t s = 0; s < f->n && f->delays; s++)
+        f->work += work_of(f, &f->from[s]) / f->list->turns;
+}
+
 void ech_frame_end_buckets(ech_framing *f)
 {
+    ech_turn_buckets *both[] = {&f->buckets, &f->before};
+    for (int i = 0; i < 2; i++) {
+        free(both[i]->order);
+        free(both[i]->on);
+    }
     free(f->gathered);
-    free(f->buckets.order);
-    free(f->buckets.on);
+    free(f->away);
 }

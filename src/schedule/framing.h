@@ -26,7 +26,8 @@ typedef struct ech_turn_buckets {
     /* In `order`: the first that is not updated, the end of those that are updated side by side now, the first of which
      * nothing is brought. */
     int next, end, brought;
-    int scalars; /* the step that brings the host the turn's scalars, where it updates */
+    int scalars;     /* the step that brings the host the turn's scalars, where it updates */
+    double elements; /* of those of which something is brought */
     int room; /* the step behind which the host has room for what is brought next; -1: the turn's beginning */
 } ech_turn_buckets;
 
@@ -47,8 +48,16 @@ typedef struct ech_framing {
     int known;                /* the last of these that the compute lane has waited for */
     int *last_ready;          /* [turns]: the last such step */
     ech_turn_buckets buckets; /* of the turn whose steps are being added */
-    bool loads;               /* some block of the rank has values that LOAD writes */
-    int loaded;               /* micro-batches that are loaded, over all turns */
+    /* Of a list whose updates are delayed: */
+    bool delays;
+    ech_turn_buckets before; /* of the turn before: updates that are under way */
+    int *away; /* [buckets] the step that takes the last turn's gradients to the host; -1: none */
+    int *first_begun,
+        *next_begun;   /* as first_ready, by the lowered step that is the first to write */
+    double done, work; /* FLOPs of the turn's steps so far, and of all of a turn's */
+    double elements;   /* of all buckets */
+    bool loads;        /* some block of the rank has values that LOAD writes */
+    int loaded;        /* micro-batches that are loaded, over all turns */
 } ech_framing;
 
 /* Adds a step of a turn, behind `after` (-1: none), and returns it. */
@@ -66,7 +75,13 @@ void ech_frame_complete(ech_framing *f, int bucket, size_t writer);
 /* Norms of all buckets of the turn, and when the clip factor is there their updates. */
 void ech_frame_norms(ech_framing *f);
 void ech_frame_updates(ech_framing *f);
-/* The lowered step is being added: it waits for the gathers of the weights that it reads. */
+/* A lowered step has been added: delayed updates come along, by as much as the compute has. */
+void ech_frame_follow(ech_framing *f, const ech_step *step);
+/* Delayed updates end: those of the turn come next. */
+void ech_frame_catch_up(ech_framing *f);
+/* A lowered step is being added: it waits for the gathers of the weights that it reads, and until gradients that it is the
+ * first to write have left. */
 void ech_frame_await_weights(ech_framing *f, const ech_step *step);
+void ech_frame_await_leave(ech_framing *f, size_t s);
 
 #endif

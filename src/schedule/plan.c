@@ -136,9 +136,8 @@ typedef struct ordered {
     int *version;
 } ordered;
 
-static void plan_training(ech_plan *plan, const ordered *train)
+static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
 {
-    ech_list *list = &plan->list[ECH_LIST_TRAIN];
     list->instances = list->turns;
     for (size_t b = 0; b < plan->bucket.n; b++)
         if (plan->bucket.at[b].each) list->instances = list->turns * list->numbering.micro_batches;
@@ -146,6 +145,17 @@ static void plan_training(ech_plan *plan, const ordered *train)
     ech_pass_offload(plan, list);
     ech_pass_resident(plan, list);
     ech_pass_frame_training(plan, list);
+}
+
+/* As where updates are not delayed, in a plan that keeps two versions. */
+static void plan_undelayed(ech_plan *plan)
+{
+    ech_list *list = &plan->list[ECH_LIST_UNDELAYED];
+    ordered train = {0};
+    ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, false, &train.order);
+    ech_order_expand_sequence_chunks(plan->schedule, &train.order, list->numbering, NULL);
+    plan_training(plan, list, &train);
+    free(train.order.at);
 }
 
 static void plan_forwards(ech_plan *plan, ech_list *list)
@@ -173,6 +183,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     ECH_ASSERT(rows == 0 || rows == extent.batch * extent.tokens);
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, m);
+    begin(plan, ECH_LIST_UNDELAYED, ECH_TRAIN, extent, 1, m);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
@@ -181,8 +192,10 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
 
 static void plan_lists(ech_plan *plan, const ech_plan_request *request, const ordered *train)
 {
-    if (!request->forward_only) plan_training(plan, train);
+    if (!request->forward_only) plan_training(plan, &plan->list[ECH_LIST_TRAIN], train);
     if (request->outline && !request->forward_only) return;
+    if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
+        plan_undelayed(plan);
     ech_pass_other_lists(plan);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);

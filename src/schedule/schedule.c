@@ -69,16 +69,19 @@ static ech_status take_orders(const ech_config *config, ech_schedule_choice *cho
                            schedule->written);
 }
 
-/* ---- asynchronous schedules ---- */
+/* ---- spans ---- */
 
 static ech_status check_cadence(const ech_config *config, const char *key, int64_t every)
 {
     int64_t flush = config->parallel.flush_every;
     if (every % flush == 0) return ECH_OK;
     return ech_config_complain(config, key,
-                               "no multiple of parallel.flush_every = %lld, at whose end an "
-                               "asynchronous schedule can do that; %lld would be",
-                               (long long)flush, (long long)((every / flush + 1) * flush));
+                               "no multiple of parallel.flush_every = %lld, at whose end %s can do "
+                               "that; %lld would be",
+                               (long long)flush,
+                               config->memory.offload_delayed_from > 0 ? "a span of delayed updates"
+                                                                       : "an asynchronous schedule",
+                               (long long)((every / flush + 1) * flush));
 }
 
 /* So many training steps of the busiest rank a plan can hold. */
@@ -94,6 +97,20 @@ static void resolve_check(ech_config *config, int64_t flush)
         config->training.check_every = (CHECK_EVERY + flush - 1) / flush * flush;
 }
 
+/* Within a span of one step nothing could be delayed. all: what the calendar's numbers have in common. */
+static ech_status check_delays(const ech_config *config, int64_t all)
+{
+    if (!config->memory.offload_delayed_from || config->parallel.flush_every > 1) return ECH_OK;
+    if (all == 1)
+        return ech_config_complain(config, "memory.offload_delayed_from",
+                                   "delayed updates need spans of two steps or more, and this, "
+                                   "training.steps, validate_every, check_every and "
+                                   "checkpoint.every have no divisor in common; even numbers have");
+    return ech_config_complain(config, "parallel.flush_every",
+                               "delayed updates need spans of two steps or more; %lld would do",
+                               (long long)(all ? all : 2));
+}
+
 static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
                                 ech_schedule *schedule)
 {
@@ -102,6 +119,7 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
     if (config->training.check_every != ECH_AUTO)
         all = ech_common_divisor(all, config->training.check_every);
     all = ech_common_divisor(all, config->checkpoint.every);
+    all = ech_common_divisor(all, config->memory.offload_delayed_from);
     int64_t most = most_turns(config, layout);
     if (config->parallel.flush_every == ECH_AUTO) {
         int64_t flush = most < MOST_TURNS ? most : MOST_TURNS;
@@ -113,11 +131,14 @@ static ech_status resolve_flush(ech_config *config, const ech_layout *layout,
         return ech_config_complain(
             config, "parallel.flush_every", "%s make a list too long to plan; at most %lld",
             ECH_COUNT(config->parallel.flush_every, "step"), (long long)most);
+    ECH_TRY(check_delays(config, all));
     resolve_check(config, config->parallel.flush_every);
     ECH_TRY(check_cadence(config, "training.steps", steps));
     ECH_TRY(check_cadence(config, "training.validate_every", config->training.validate_every));
     ECH_TRY(check_cadence(config, "training.check_every", config->training.check_every));
     ECH_TRY(check_cadence(config, "checkpoint.every", config->checkpoint.every));
+    ECH_TRY(
+        check_cadence(config, "memory.offload_delayed_from", config->memory.offload_delayed_from));
     schedule->turns = (int)config->parallel.flush_every;
     return ECH_OK;
 }
@@ -170,8 +191,13 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
     ech_status status = choice->is_written ? take_orders(config, choice, layout, schedule)
                                            : take_generator(config, choice, layout, schedule);
     bool asynchronous = !ech_weights_are_synchronous(schedule->weights);
+    if (config->memory.offload_delayed_from > 0) {
+        schedule->weights = ECH_WEIGHTS_DELAYED;
+        schedule->delayed_from = config->memory.offload_delayed_from;
+    }
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
-    if (asynchronous && status == ECH_OK) status = resolve_flush(config, layout, schedule);
+    if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)
+        status = resolve_flush(config, layout, schedule);
     if (status == ECH_OK) resolve_check(config, 1);
     if (status == ECH_OK)
         *out = schedule;
@@ -186,6 +212,13 @@ void ech_schedule_destroy(ech_schedule *schedule)
     for (int s = 0; schedule->written && s < schedule->stages; s++) free(schedule->written[s].at);
     free(schedule->written);
     free(schedule);
+}
+
+ech_list_kind ech_schedule_list(const ech_schedule *schedule, int64_t step, int *turns)
+{
+    bool undelayed = step < schedule->delayed_from;
+    *turns = undelayed ? 1 : schedule->turns;
+    return undelayed ? ECH_LIST_UNDELAYED : ECH_LIST_TRAIN;
 }
 
 /* ---- before there is a layout ---- */
@@ -251,7 +284,8 @@ static int depth_of(const ech_layout *layout, int stage)
     return (later + own - 1) / own;
 }
 
-void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
+/* Of a number of training steps that the generator takes as one. */
+static void order_turns(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
                         bool forwards, ech_order *order)
 {
     int stage = layout->coordinates[rank].stage;
@@ -267,4 +301,16 @@ void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, 
     else
         for (size_t i = 0; i < schedule->written[stage].n; i++)
             ECH_PUSH(*order, schedule->written[stage].at[i]);
+}
+
+void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
+                        bool forwards, ech_order *order)
+{
+    bool apart = ech_weights_are_synchronous(schedule->weights); /* one after the other */
+    for (int turn = 0; turn < (apart ? turns : 1); turn++) {
+        size_t first = order->n;
+        order_turns(schedule, layout, rank, apart ? 1 : turns, forwards, order);
+        for (size_t i = first; i < order->n; i++)
+            order->at[i].micro += turn * ech_layout_micro_batches(layout, rank);
+    }
 }

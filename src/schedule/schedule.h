@@ -16,7 +16,8 @@
  * many messages under way. A rank's plan is made without making those of other ranks.
  *
  * The train list is one training step or, with an asynchronous schedule, a SPAN of several: fill, steady state,
- * drain. Training steps within a list are called turns, 0 .. turns - 1.
+ * drain. With delayed updates (memory.offload_delayed_from) it is a span of synchronous steps, each but the last with its
+ * update under the next one's compute; another list has the steps before. Training steps within a list are called turns, 0 .. turns - 1.
  *
  * What a plan tells of itself: peaks of memory (schedule/peaks.h), what it sends (schedule/traffic.h).
  *
@@ -95,6 +96,8 @@ typedef struct ech_schedule {
     bool stashing;      /* ECH_WEIGHTS_STASHED: a backward reads the version of its forward */
     bool vertical_sync; /* ECH_WEIGHTS_STASHED: all stages read the version that the first read */
     int turns;          /* training steps of a span; 1: synchronous */
+    int64_t
+        delayed_from; /* ECH_WEIGHTS_DELAYED: the training step with which the first span begins; else 0 */
 } ech_schedule;
 
 /* What parallel.schedule names, looked up once, by ech_schedule_find. No errors: ech_schedule_create has them. */
@@ -119,13 +122,16 @@ ech_placement ech_schedule_placement(const ech_schedule_choice *choice);
 /* Fills parallel.virtual_stages if it is "auto": as many as the schedule needs, or 1. */
 void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice);
 
-/* Makes the schedule; the caller destroys it. Fills training.check_every, and for an asynchronous schedule
- * parallel.flush_every (the training steps of a span), where they are "auto". The configuration must break no rule
+/* Makes the schedule; the caller destroys it. Fills training.check_every, and for an asynchronous schedule or delayed
+ * updates parallel.flush_every (the training steps of a span), where they are "auto". The configuration must break no rule
  * (config/rules.h). Errors: an unknown name; an order file that does not fit; numbers of micro-batches that the
- * generator refuses; training.steps, validate_every, check_every or checkpoint.every that is no multiple of a span. */
+ * generator refuses; training.steps, validate_every, check_every, checkpoint.every or memory.offload_delayed_from that is
+ * no multiple of a span. */
 ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
+/* The list that trains from a training step on, at which one begins. *turns: its training steps. */
+ech_list_kind ech_schedule_list(const ech_schedule *schedule, int64_t step, int *turns);
 
 /* Appends the order of a rank over `turns` training steps, of whole micro-batches (not of sequence chunks).
  * forwards: without backwards. */
@@ -317,6 +323,12 @@ typedef struct ech_plan_request {
         outline; /* only steps, without values and memory, of the train list, or with forward_only of
                           all others: to check, simulate and draw thousands of ranks. Cannot be run */
 } ech_plan_request;
+
+/* Whether the list's updates run under the compute of the next turn. */
+static inline bool ech_list_is_delayed(const ech_plan *plan, const ech_list *list)
+{
+    return plan->schedule->weights == ECH_WEIGHTS_DELAYED && list->kind == ECH_LIST_TRAIN;
+}
 
 /* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows model, layout, schedule
  * and kernels, not the configuration. */

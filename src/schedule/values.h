@@ -64,7 +64,7 @@ const char *ech_list_name(ech_list_kind kind);
 /* Whether such a list updates weights. */
 static inline bool ech_list_kind_trains(ech_list_kind kind)
 {
-    return kind == ECH_LIST_TRAIN;
+    return kind == ECH_LIST_TRAIN || kind == ECH_LIST_UNDELAYED;
 }
 /* Of the scalar, or of the array, that has this place in a row; "squares" from ECH_SCALARS on. */
 const char *ech_scalar_name(int scalar);

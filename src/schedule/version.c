@@ -6,6 +6,7 @@
  *     STASHED    a forward reads the newest version, and its backward the same (Narayanan et al. 2019,
  *                §3.3); with vertical sync, on every stage the one that the first stage's forward read;
  *                without stashing (the ablation), the backward reads the newest of its own time
+ *     DELAYED    as BUFFERED, in an order that is synchronous (Ren et al. 2021, arXiv:2101.06840, §5.2)
  *     BUFFERED   forward and backward of training step t read version t - 1: the one before the newest
  *                that is sure to be there (Narayanan et al. 2021, arXiv:2006.09503, §3.1)
  */
@@ -108,7 +109,7 @@ int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout
         newest_at_forward(order, own, forward);
     for (size_t i = 0; i < order->n; i++) {
         const ech_order_item *item = &order->at[i];
-        if (schedule->weights == ECH_WEIGHTS_BUFFERED)
+        if (ech_weights_keep_previous(schedule->weights))
             version[i] = ech_micro_at(own, item->micro).turn - 1;
         else
             version[i] =

@@ -218,6 +218,7 @@ static ech_partition_needs needs_of(const chooser *c)
                                  .versions = 1,
                                  .placement = ech_schedule_placement(c->choice),
                                  .filter = &c->filter};
+    if (config->memory.offload_delayed_from > 0) needs.versions = 2;
     if (!generator) return needs;
     int chunks = generator->chunks ? generator->chunks : (int)config->parallel.virtual_stages;
     needs.keeps_all = keeps_all(generator, chunks);

@@ -67,7 +67,7 @@ static void test_papers(void **state)
     table_free(&u);
 }
 
-/* W(t - 1): arXiv:2006.09503, section 3.1. */
+/* W(t - 1): arXiv:2006.09503, section 3.1, and the delayed update of arXiv:2101.06840, section 5.2. */
 static void test_double_buffering(void **state)
 {
     (void)state;
@@ -77,6 +77,13 @@ static void test_double_buffering(void **state)
         for (int q = 0; q < 3; q++)
             for (int stage = 0; stage < 2; stage++)
                 assert_int_equal(replayed(&t, turn, q, stage, q % 2), turn - 1);
+    table_free(&t);
+    t = make(2, "parallel.pipeline=2 parallel.schedule=1f1b training.steps=4 "
+                "training.global_batch_size=3 training.micro_batch_size=1 "
+                "memory.offload_optimizer=host memory.offload_delayed_from=4");
+    for (int turn = 0; turn < 4; turn++)
+        for (int stage = 0; stage < 2; stage++)
+            assert_int_equal(replayed(&t, turn, 0, stage, stage), turn - 1);
     table_free(&t);
 }
 
@@ -125,6 +132,12 @@ static void test_schedules_agree(void **state)
                 for (int rank = 0; rank < t.ranks; rank++) compare_rank(&t, more, rank);
                 table_free(&t);
             }
+    static const char delayed[] = "parallel.stage_replicas=[2,1] training.steps=6 "
+                                  "training.micro_batch_size=1 training.global_batch_size=4 "
+                                  "memory.offload_optimizer=host memory.offload_delayed_from=6";
+    table t = make(3, delayed);
+    for (int rank = 0; rank < t.ranks; rank++) compare_rank(&t, delayed, rank);
+    table_free(&t);
 }
 
 int main(void)

@@ -173,7 +173,10 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     int64_t zero = chance(&d, 40) ? from_to(&d, 1, 3) : 0;
     add_number(&r, "parallel.zero", zero);
     if (zero == 3 && chance(&d, 30)) add(&r, "parallel.zero_keep", "true");
-    if (chance(&d, 30)) add(&r, "memory.offload_optimizer", chance(&d, 50) ? "host" : "disk");
+    if (chance(&d, 30)) {
+        add(&r, "memory.offload_optimizer", chance(&d, 50) ? "host" : "disk");
+        if (chance(&d, 30)) add_number(&r, "memory.offload_delayed_from", from_to(&d, 1, 4));
+    }
     if (chance(&d, 15)) add(&r, "memory.offload_parameters", "host");
     if (chance(&d, 30)) add(&r, "memory.offload_activations", chance(&d, 50) ? "host" : "disk");
     add_number(&r, "memory.prefetch", from_to(&d, 0, 2));

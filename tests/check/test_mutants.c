@@ -182,6 +182,10 @@ static const char *const shapes[] = {
     "parallel.zero=0 memory.offload_optimizer=host",
     "parallel.zero=1 memory.offload_optimizer=host",
     "parallel.zero=2 memory.offload_optimizer=host parallel.bucket_bytes=1",
+    "parallel.zero=1 memory.offload_optimizer=host memory.offload_delayed_from=3 "
+    "training.steps=6 parallel.flush_every=3",
+    "parallel.zero=0 memory.offload_optimizer=disk memory.offload_delayed_from=3 "
+    "training.steps=6 parallel.flush_every=3 parallel.bucket_bytes=1",
     "parallel.zero=3",
     "parallel.zero=3 memory.offload_parameters=host",
     "parallel.zero=3 memory.offload_parameters=host memory.offload_optimizer=host",

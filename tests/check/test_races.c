@@ -125,6 +125,13 @@ static void test_asynchronous(void **state)
         (fixture_shape){.schedule = "pipedream-2bw", .stages = 3, .micro_batches = 3, .turns = 3});
     check((fixture_shape){
         .schedule = "pipedream", .stages = 2, .replicas = "[2,1]", .micro_batches = 4, .turns = 3});
+    check((fixture_shape){.schedule = "1f1b",
+                          .stages = 2,
+                          .data = 2,
+                          .micro_batches = 3,
+                          .turns = 3,
+                          .more = "memory.offload_optimizer=disk memory.offload_delayed_from=3 "
+                                  "parallel.zero=1 memory.prefetch=2"});
 }
 
 static void test_replicas(void **state)

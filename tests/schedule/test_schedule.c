@@ -116,6 +116,39 @@ static void test_cadence(void **state)
     refuse(shape, "checkpoint.every = 5|flush_every = 4|8 would be");
 }
 
+static void expect_turns(const char *schedule, const char *more, int turns);
+
+/* Before the first span lists have one step; where it begins is a cadence like the others. */
+static void test_delayed_cadence(void **state)
+{
+    (void)state;
+    fixture_shape shape = {.schedule = "1f1b", .stages = 2, .micro_batches = 2};
+#define DELAYED "memory.offload_optimizer=host training.steps=12 memory.offload_delayed_from="
+    shape.more = DELAYED "6 parallel.flush_every=4";
+    refuse(shape, "memory.offload_delayed_from = 6|no multiple of parallel.flush_every = 4|"
+                  "a span of delayed updates|8 would be");
+    shape.more = DELAYED "8 checkpoint.every=6 parallel.flush_every=4";
+    refuse(shape, "checkpoint.every = 6|parallel.flush_every = 4|8 would be");
+    shape.more = DELAYED "8 parallel.flush_every=1";
+    refuse(shape, "parallel.flush_every = 1|spans of two steps or more|4 would do");
+    shape.more = DELAYED "7";
+    refuse(shape, "memory.offload_delayed_from = 7|no divisor in common|even numbers have");
+    expect_turns("gpipe", DELAYED "8", 4);
+    expect_turns("1f1b", DELAYED "24 checkpoint.every=6", 6);
+    expect_turns("zero-bubble", DELAYED "4 training.check_every=2", 2);
+
+    shape.more = DELAYED "8";
+    fixture f;
+    int turns;
+    assert_int_equal(fixture_try(fixture_shape_config(&shape), 2, &f), ECH_OK);
+    for (int step = 0; step < 12; step += turns) {
+        assert_int_equal(ech_schedule_list(f.schedule, step, &turns),
+                         step < 8 ? ECH_LIST_UNDELAYED : ECH_LIST_TRAIN);
+        assert_int_equal(turns, step < 8 ? 1 : 4);
+    }
+    fixture_free(&f);
+}
+
 static void expect_turns(const char *schedule, const char *more, int turns)
 {
     fixture_shape shape = {.schedule = schedule, .stages = 2, .micro_batches = 2, .more = more};
@@ -235,11 +268,11 @@ static void test_order_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_cadence),     cmocka_unit_test(test_flush),
-        cmocka_unit_test(test_checks),      cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_order_files),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_options),         cmocka_unit_test(test_asynchronous),
+        cmocka_unit_test(test_cadence),         cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_delayed_cadence), cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_flags),           cmocka_unit_test(test_order_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

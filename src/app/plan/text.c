@@ -277,7 +277,11 @@ static void print_schedule(const ech_plan_report *report, ech_text *out)
     ech_text_append(out, "schedule    %s", config->parallel.schedule);
     if (layout->stages > 1) ech_text_append(out, ", %d stages", layout->stages);
     if (layout->chunks > 1) ech_text_append(out, " of %d chunks", layout->chunks);
-    if (turns > 1) ech_text_append(out, ", drained every %d steps", turns);
+    if (report->design->schedule->delayed_from)
+        ech_text_append(out, "; from step %lld on updates are delayed, in spans of %d steps",
+                        (long long)report->design->schedule->delayed_from + 1, turns);
+    else if (turns > 1)
+        ech_text_append(out, ", drained every %d steps", turns);
     ech_text_append(out, "\n");
     if (layout->stages > 1 && report->checked)
         print_grid(report, out);

@@ -192,6 +192,7 @@ void ech_setup_alone(ech_config *config)
     config->memory.recompute_blocks = ECH_AUTO;
     config->memory.invert = 0;
     config->memory.offload_activations = ECH_OFFLOAD_NONE;
+    config->memory.offload_delayed_from = 0;
     config->parallel.vertical_sync = 0;
     config->checkpoint.background = 0;
     config->parallel.weight_stashing = 1;

@@ -54,7 +54,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
     int64_t step = ech_checkpoint_get_info(checkpoint)->step;
     int turns = t->design->schedule->turns;
-    if (step % turns)
+    if (step >= t->design->schedule->delayed_from && step % turns)
         return ech_config_complain(t->config, "parallel.flush_every",
                                    "%s is of step %lld, within a span of %d steps; use a number "
                                    "that divides it",
@@ -257,6 +257,13 @@ static ech_status begin_progress(ech_trainer *t)
     return ECH_OK;
 }
 
+/* Recordings are of the train list. */
+static int64_t first_traced(const ech_trainer *t)
+{
+    int64_t from = t->design->schedule->delayed_from;
+    return t->step < from ? from : t->step;
+}
+
 ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
@@ -271,7 +278,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
     ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
     if (t->config->log.trace == 1)
-        ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, t->step, &t->trace));
+        ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, first_traced(t), &t->trace));
     ECH_TRY(ech_session_read(&t->session, t->design, t->train, ECH_TRAIN, t->step, INT64_MAX,
                              &t->loader));
     if (!t->calendar.validates) return ECH_OK;

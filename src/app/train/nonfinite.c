@@ -30,24 +30,26 @@ static ech_status refuse_more(const ech_trainer *t, const char *what)
              (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
 }
 
-/* In an asynchronous schedule later steps have begun by then, so the step cannot be repeated. */
+/* In an asynchronous schedule, and with delayed updates, later steps have begun by then, so the step cannot be repeated. */
 static ech_status explain_asynchronous(ech_trainer *t)
 {
     bool first = ech_trainer_is_first(t);
     bool goes_on = skips(t) && !is_beyond(t);
     if (!first) return goes_on ? ECH_OK : ECH_EABORTED;
+    bool delayed = t->design->schedule->weights == ECH_WEIGHTS_DELAYED;
     if (goes_on) {
-        ech_progress_say(t->progress,
-                         "step %lld: NaN or infinity; stages where it showed skipped their update",
-                         (long long)t->step + 1);
+        ech_progress_say(t->progress, "step %lld: NaN or infinity; %s", (long long)t->step + 1,
+                         delayed ? "update skipped"
+                                 : "stages where it showed skipped their update");
         return ECH_OK;
     }
     if (skips(t)) return refuse_more(t, "in the loss or in gradients");
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity in the loss or in gradients; lower "
-             "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with a "
-             "synchronous schedule, such as parallel.schedule=1f1b",
-             (long long)t->step + 1);
+             "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with %s",
+             (long long)t->step + 1,
+             delayed ? "memory.offload_delayed_from=0"
+                     : "a synchronous schedule, such as parallel.schedule=1f1b");
 }
 
 static void describe(const ech_trainer *t, const ech_finding *finding, ech_text *out)

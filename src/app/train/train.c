@@ -212,20 +212,22 @@ static void take_times(ech_trainer *t)
     ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
-/* The train list: one step, or a span of them. */
+/* One step, or a span of them. Recorded, and profiled, is the train list. */
 static ech_status train_list(ech_trainer *t)
 {
     ech_exec *exec = t->session.exec;
-    int turns = t->design->schedule->turns;
+    ech_list_kind list = ech_schedule_list(t->design->schedule, t->step, &t->turns);
+    int turns = t->turns;
+    bool shown = list == ECH_LIST_TRAIN;
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
     ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
-    ech_exec_record(exec, t->step_profile || ech_trace_wants(t->trace, t->step));
-    switch_to(t, ECH_ACTIVITY_STEPS);
-    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, t->step));
+    ech_exec_record(exec, shown && (t->step_profile || ech_trace_wants(t->trace, t->step)));
+    if (shown) switch_to(t, ECH_ACTIVITY_STEPS);
+    ECH_TRY(ech_exec_run(exec, list, t->step));
     double seconds = (ech_clock_now() - start) / turns;
-    take_times(t);
-    ech_trace_take(t->trace, exec, t->step);
+    if (shown) take_times(t);
+    if (shown) ech_trace_take(t->trace, exec, t->step);
     sent = (ech_exec_sent_bytes(exec) - sent) / turns;
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
@@ -234,7 +236,7 @@ static ech_status train_list(ech_trainer *t)
 
 static const ech_readings *last_readings(const ech_trainer *t)
 {
-    return &ech_exec_readings(t->session.exec)[t->design->schedule->turns - 1];
+    return &ech_exec_readings(t->session.exec)[t->turns - 1];
 }
 
 static ech_status check_ranks(ech_trainer *t)
@@ -298,6 +300,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_trainer t = {.comm = comm,
                      .design = design,
                      .config = design->config,
+                     .turns = design->schedule->turns,
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);

@@ -26,6 +26,7 @@ typedef struct ech_trainer {
     int lock[2];        /* rank 0: locked descriptors of log and checkpoint directory, or -1 */
     bool told_moved;    /* the saving thread has warned that the run directory was moved */
     int64_t step;       /* steps done since the run began */
+    int turns;          /* steps of the list that was the last to run */
     int64_t saved_step; /* step of this run's newest checkpoint, complete or not; -1: none */
     /* saved_step when an update was finite last; -1: none. ech_checkpoint_prune spares this checkpoint. */
     int64_t proven;

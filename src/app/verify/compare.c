@@ -104,7 +104,7 @@ const ech_param *ech_verifier_param(const ech_verifier *v, int param)
     return &v->layout.design->model->param.at[param];
 }
 
-bool ech_verifier_is_asynchronous(const ech_verifier *v)
+bool ech_verifier_is_replayed(const ech_verifier *v)
 {
     return v->layout.design->schedule->weights != ECH_WEIGHTS_FLUSHED;
 }

@@ -21,6 +21,7 @@ struct ech_replay {
     size_t *first;       /* [params + 1] bytes: where each begins in a whole copy */
     history past;        /* past.at[v]: all weights of version v of the run */
     int64_t base;        /* the run's version that is version 0 of the span */
+    bool reads_newest;   /* the layout's list does */
     int turn, loaded[2]; /* the micro-batch whose weights are loaded, and for what: F 0, B 1 */
 };
 
@@ -113,7 +114,7 @@ void ech_replay_prepare(ech_replay *r, const ech_step *next)
 {
     int phase = ech_step_kind_phase(next->kind);
     bool backward = phase > ECH_FORWARD;
-    if (phase < 0) return;
+    if (phase < 0 || r->reads_newest) return;
     if (r->loaded[0] != next->micro || r->loaded[1] != (int)backward)
         put_weights(r, next->micro, backward);
 }
@@ -140,7 +141,7 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
 
 void ech_replay_finish(ech_replay *r, ech_exec *exec)
 {
-    clip_stages(r, exec);
+    if (r->clip_norm > 0) clip_stages(r, exec);
     for (int p = 0; p < (int)r->alone->design->model->param.n; p++)
         copy_weights(r, weights_now(r, p), recall(r, (int64_t)r->past.n - 1, p), p);
 }
@@ -183,10 +184,11 @@ static void begin_span(ech_replay *r)
     }
 }
 
-void ech_replay_begin(ech_replay *r, int turn)
+void ech_replay_begin(ech_replay *r, ech_list_kind list, int turn)
 {
     store(r, r->past.at[r->past.n - 1]);
     if (turn == 0) begin_span(r);
     r->turn = turn;
+    r->reads_newest = list == ECH_LIST_UNDELAYED;
     r->loaded[0] = -1;
 }

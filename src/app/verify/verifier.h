@@ -22,7 +22,7 @@ typedef struct ech_verifier {
     ech_config *config[2]; /* of the layout and the single rank; NULL: not made yet */
     ech_design compared;   /* of the layout; borrows from the run's design */
     ech_design reference;  /* of the single rank */
-    ech_replay *replay;    /* NULL: the schedule is synchronous */
+    ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
     ECH_LIST(ech_copy) copy;
     double *mine; /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
     double *
@@ -31,14 +31,18 @@ typedef struct ech_verifier {
     int64_t *own; /* [params + 1] offset of each of this rank's parameters in a row of `mine` */
     double *gradients; /* on rank 0: of all copies, unsharded, of one training step */
     int64_t *first;    /* [params + 1] offset of each parameter in the unsharded model */
-    int turn;          /* the training step of the train list that is compared */
-    bool taken;        /* the single rank has the layout's gradients of that training step */
-    int64_t step;      /* number of that training step in the run, from 0 */
+    ech_schedule
+        schedule; /* which list comes when: a delay is verified from the second training step on */
+    ech_list_kind list; /* that the layout has run */
+    int turn;           /* the training step of the train list that is compared */
+    bool taken;         /* the single rank has the layout's gradients of that training step */
+    int64_t step;       /* number of that training step in the run, from 0 */
 } ech_verifier;
 
 int ech_verifier_params(const ech_verifier *v); /* number of parameter tensors of the model */
 const ech_param *ech_verifier_param(const ech_verifier *v, int param);
-bool ech_verifier_is_asynchronous(const ech_verifier *v);
+/* Whether steps read other weights than the newest. */
+bool ech_verifier_is_replayed(const ech_verifier *v);
 /* Lists the copies and allocates memory for gradients. */
 void ech_verifier_prepare(ech_verifier *v);
 void ech_verifier_free(ech_verifier *v);

@@ -66,7 +66,7 @@ static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 static ech_status follow(ech_verifier *v)
 {
     v->taken = false;
-    if (v->replay) ech_replay_begin(v->replay, v->turn);
+    if (v->replay) ech_replay_begin(v->replay, v->list, v->turn);
     ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
     ECH_ASSERT(v->taken);
     if (v->replay) ech_replay_remember(v->replay);
@@ -76,22 +76,24 @@ static ech_status follow(ech_verifier *v)
     return ECH_OK;
 }
 
-/* Runs and compares the train list that begins at training step `done`. */
-static ech_status verify_list(ech_verifier *v, int64_t done)
+/* Runs and compares the list that begins at training step *done. */
+static ech_status verify_list(ech_verifier *v, int64_t *done)
 {
-    int turns = v->layout.design->schedule->turns;
-    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, done));
-    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, done));
+    int turns;
+    v->list = ech_schedule_list(&v->schedule, *done, &turns);
+    ECH_TRY(ech_exec_run(v->layout.session.exec, v->list, *done));
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, *done));
     if (ech_exec_readings(v->layout.session.exec)->hash_differs)
         ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks",
-                 (long long)done + turns);
+                 (long long)*done + turns);
     for (v->turn = 0; v->turn < turns; v->turn++) {
         if (v->turn > 0)
             ECH_TRY(ech_verifier_exchange_weights(v, v->turn)); /* names the step before */
-        v->step = done + v->turn;
+        v->step = *done + v->turn;
         ECH_TRY(ech_verifier_gather_gradients(v));
         if (v->result) ECH_TRY(follow(v));
     }
+    *done += turns;
     return ech_verifier_exchange_weights(v, 0);
 }
 
@@ -134,7 +136,9 @@ static ech_status open_single(ech_verifier *v)
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */
     config->memory.offload_optimizer = ECH_OFFLOAD_NONE;
     config->memory.offload_parameters = ECH_OFFLOAD_NONE;
-    if (ech_verifier_is_asynchronous(v)) config->optimizer.clip_norm = 0;
+    config->memory.offload_delayed_from = 0;
+    bool asynchronous = !ech_weights_are_synchronous(v->schedule.weights);
+    if (asynchronous) config->optimizer.clip_norm = 0;
     if (!v->layout.design->schedule->stashing) { /* the replay's backwards see other weights, too */
         config->parallel.weight_stashing = 0;
         config->parallel.flush_every = 1;
@@ -144,8 +148,8 @@ static ech_status open_single(ech_verifier *v)
     ECH_TRY(ech_design_create_alone(&v->compared, config, &v->reference));
     v->single.design = &v->reference;
     ECH_TRY(ech_compared_run_open(&v->single, v->alone));
-    if (ech_verifier_is_asynchronous(v))
-        v->replay = ech_replay_create(&v->layout, &v->single, clip_norm);
+    if (ech_verifier_is_replayed(v))
+        v->replay = ech_replay_create(&v->layout, &v->single, asynchronous ? clip_norm : 0);
     ech_exec_observe(v->single.session.exec, observe_single, v);
     return ECH_OK;
 }
@@ -183,18 +187,19 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
         v->compared.in_fp64 = design->config->precision.compute != ECH_COMPUTE_FP64;
     }
     v->layout.design = &v->compared;
+    v->schedule = *design->schedule;
+    if (v->schedule.delayed_from) v->schedule.delayed_from = 1; /* soon, to be seen */
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
     ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
-        v->result->replayed = ech_verifier_is_asynchronous(v);
+        v->result->replayed = ech_verifier_is_replayed(v);
         v->result->exact = is_exact(design);
         v->result->precision = ech_dtype_name(v->layout.session.plan->types.compute);
         describe_layout(v);
         ECH_TRY(open_single(v));
     }
-    int turns = v->layout.design->schedule->turns;
-    for (int64_t done = 0; done < request->steps; done += turns) ECH_TRY(verify_list(v, done));
+    for (int64_t done = 0; done < request->steps;) ECH_TRY(verify_list(v, &done));
     ECH_TRY(validate(v));
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }

@@ -45,18 +45,21 @@ typedef enum ech_weights {
     ECH_WEIGHTS_STASHED,
     /* PipeDream-2BW: update likewise; training step t reads version t - 1, the one before the newest. */
     ECH_WEIGHTS_BUFFERED,
+    /* An order that is synchronous, of spans whose updates run under the compute of the next training step (ZeRO-Offload):
+     * training step t reads version t - 1. */
+    ECH_WEIGHTS_DELAYED,
 } ech_weights;
 
 /* Whether losses, flags and squares of all ranks are folded before a training step's update. */
 static inline bool ech_weights_are_synchronous(ech_weights weights)
 {
-    return weights == ECH_WEIGHTS_FLUSHED;
+    return weights == ECH_WEIGHTS_FLUSHED || weights == ECH_WEIGHTS_DELAYED;
 }
 
 /* Whether a list reads the version before the one that is the newest when it begins: so that is saved, too. */
 static inline bool ech_weights_keep_previous(ech_weights weights)
 {
-    return weights == ECH_WEIGHTS_BUFFERED;
+    return weights == ECH_WEIGHTS_BUFFERED || weights == ECH_WEIGHTS_DELAYED;
 }
 
 /* What a generator needs to know of a run to accept or refuse it. */
