@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lanes that gather. Collective: of tensor and context ranks inside of blocks, COLLECTIVE. Reduce: sums over ranks
+ * The lanes that gather. Collective: of tensor and context ranks and expert groups inside of blocks, COLLECTIVE. Reduce: sums over ranks
  * between blocks, REDUCE_GRADS (REDUCE: scalars.c). And counts of what a rank has sent so far.
  */
 #include "exec/state.h"
@@ -26,6 +26,8 @@ static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
 /* Those of steps; the rank's own thread and its saver talk of host memory. */
 ech_status ech_collectives_create(ech_exec *exec)
 {
+    size_t members = (size_t)exec->plan->layout->sharding.expert + 1;
+    exec->exchange_rows = ech_pool_alloc(exec->pool, 2 * members * sizeof *exec->exchange_rows);
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
         ech_comm_queue *on = &exec->on[lane];
         if (!ech_lane_gathers(lane)) continue;
@@ -47,6 +49,7 @@ typedef struct exchange {
     ech_group *group;
     void *scratch;
     ech_tensor from, to;
+    ech_tensor table[2]; /* of EXCHANGE_ROWS: its second and third input */
 } exchange;
 
 /* `like`: whose geometry the value has. */
@@ -98,6 +101,62 @@ static ech_status exchange_blocks(const exchange *x)
     return ech_group_all_to_all(x->group, x->from.data, x->to.data, bytes / members);
 }
 
+/* ---- rows by counts ---- */
+
+/* What a table says of each member: the sum of its piece. `from`: where it is; `to`: host memory for it. */
+static void sum_pieces(const ech_tensor *table, const int32_t *at, int64_t members, int64_t *sums)
+{
+    int64_t piece = ech_tensor_count(table) / members;
+    for (int64_t m = 0; m < members; m++) {
+        sums[m] = 0;
+        for (int64_t i = 0; i < piece; i++) sums[m] += at[m * piece + i];
+    }
+}
+
+/* The host must know how many rows there are before it can put messages: this thread waits until the lane's queue, which
+ * waits for the tables, has fetched them. */
+static ech_status fetch_counts(const exchange *x, int64_t *sends, int64_t *receives, bool back)
+{
+    ech_exec *exec = x->exec;
+    int64_t *sums[] = {back ? receives : sends, back ? sends : receives};
+    int32_t *at = ech_exec_look(exec, exec->plan->counts), *fetched[2];
+    for (int i = 0; i < 2; i++) {
+        ECH_ASSERT(x->table[i].dtype == ECH_I32);
+        fetched[i] = at;
+        exec->device->copy(ech_exec_queue(exec, x->step), at, x->table[i].data,
+                           ech_tensor_bytes(&x->table[i]));
+        at += ech_tensor_count(&x->table[i]);
+    }
+    ECH_TRY(ech_queue_wait(exec, x->step));
+    for (int i = 0; i < 2; i++)
+        sum_pieces(&x->table[i], fetched[i], ech_group_size(x->group), sums[i]);
+    return ECH_OK;
+}
+
+/* What the channel is to count of it. */
+static void count_rows(const exchange *x, const int64_t *sends, int64_t row_bytes)
+{
+    ech_comm_count *sum = &x->exec->exchanged;
+    sum->calls++;
+    for (int m = 0; m < ech_group_size(x->group); m++) {
+        if (m == ech_group_index(x->group) || sends[m] == 0) continue;
+        sum->messages++;
+        sum->bytes += sends[m] * row_bytes;
+    }
+}
+
+static ech_status exchange_rows(const exchange *x, bool back)
+{
+    int64_t members = ech_group_size(x->group), rows = x->from.shape[0];
+    int64_t *sends = x->exec->exchange_rows, *receives = sends + members;
+    size_t row_bytes = rows ? ech_tensor_bytes(&x->from) / (size_t)rows : 0;
+    ECH_ASSERT(rows % members == 0 && ech_tensor_bytes(&x->to) == ech_tensor_bytes(&x->from));
+    ECH_TRY(fetch_counts(x, sends, receives, back));
+    count_rows(x, sends, (int64_t)row_bytes);
+    return ech_group_exchange_rows(x->group, x->from.data, sends, x->to.data, receives,
+                                   rows / members, row_bytes);
+}
+
 /* ---- the step ---- */
 
 static ech_status run(const exchange *x, const ech_exchange *does)
@@ -117,7 +176,8 @@ static ech_status run(const exchange *x, const ech_exchange *does)
     case ECH_COLLECTIVE_SHIFT:
         return ech_group_shift(x->group, does->distance, from.data, to.data,
                                ech_tensor_bytes(&from));
-    case ECH_COLLECTIVE_EXCHANGE_ROWS: /* no layer has it */
+    case ECH_COLLECTIVE_EXCHANGE_ROWS:
+        return exchange_rows(x, does->distance < 0);
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:
         break;
@@ -141,6 +201,12 @@ static ech_status make_whole(exchange *x)
     return ECH_OK;
 }
 
+static ech_tensor *operand_of(exchange *x, const ech_operand *o)
+{
+    if (o->port == ECH_PORT_IN && o->index > 0) return &x->table[o->index - 1];
+    return o->mode == ECH_READ ? &x->from : &x->to;
+}
+
 static ech_status collect(ech_exec *exec, const ech_step *step)
 {
     exchange x = {.exec = exec,
@@ -152,7 +218,7 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
     if (!step->calls) return make_whole(&x);
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
-        *(o->mode == ECH_READ ? &x.from : &x.to) = tensor_of(&x, o->value, o->like);
+        *operand_of(&x, o) = tensor_of(&x, o->value, o->like);
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }
 
@@ -279,6 +345,11 @@ int64_t ech_exec_sums_ahead(const ech_exec *exec)
     int64_t all = 0;
     for (int lane = 0; lane < ECH_LANES; lane++) all += exec->sums_ahead[lane];
     return all;
+}
+
+ech_comm_count ech_exec_exchanged(const ech_exec *exec)
+{
+    return exec->exchanged;
 }
 
 ech_comm_count ech_exec_message_count(const ech_exec *exec)

@@ -180,6 +180,9 @@ int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to);
 /* What this rank has sent to other stages so far; .calls: steps that sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 
+/* What this rank was to send so far of rows by counts, by the tables: the channels have counted the same, and exchanges of the
+ * tables themselves. */
+ech_comm_count ech_exec_exchanged(const ech_exec *exec);
 /* What this rank has sent so far over one channel by calls of that kind; zeros: it has no such channel. */
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
                                       ech_comm_counted kind);

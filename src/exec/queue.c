@@ -283,6 +283,31 @@ static ech_status wait_for(ech_exec *exec, ech_event *event)
     return ech_comm_check(exec->comm);
 }
 
+/* The other lanes' threads have peers of their own. */
+static ech_status report_stalled(const ech_exec *exec, const ech_step *step, double seconds)
+{
+    ECH_FREED int *peers = ech_calloc((size_t)exec->plan->layout->world, sizeof *peers);
+    return ech_comm_stalled(exec->comm, peers, find_peers(exec, step, peers), seconds);
+}
+
+/* The step's event is recorded again behind all of it. */
+ech_status ech_queue_wait(ech_exec *exec, const ech_step *step)
+{
+    ech_event *event = exec->events.ends ? exec->events.ends[step - exec->list->step.at] : NULL;
+    if (exec->device->is_immediate) return ECH_OK;
+    double began = ech_clock_now(), looked_at = began;
+    exec->device->record(event, ech_exec_queue(exec, step));
+    for (bool reached = false;;) {
+        if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
+        if (reached) return ech_comm_check(exec->comm);
+        if (ech_exec_has_failed(exec)) return ECH_EABORTED;
+        double now = ech_clock_now();
+        began += ech_clock_take_gap(&looked_at, now);
+        if (now - began > report_seconds) ECH_TRY(report_stalled(exec, step, now - began));
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
 /* The list's times, from events. */
 static void take_times(ech_exec *exec)
 {

@@ -176,8 +176,10 @@ struct ech_exec {
     size_t requested;             /* how many of them have */
     int *link_next;               /* [link_cursors] the link loop's */
     int link_cursors;
-    ech_comm_count messages;               /* ech_exec_message_count */
-    ech_sum begun[ECH_LANES];              /* the sum that a lane has begun ahead of its step */
+    ech_comm_count messages;  /* ech_exec_message_count */
+    ech_comm_count exchanged; /* ech_exec_exchanged; by the lane COLLECTIVE */
+    int64_t *exchange_rows;   /* [2][e] of the exchange under way: rows to and from each */
+    ech_sum begun[ECH_LANES]; /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */
     int64_t sums_ahead[ECH_LANES];         /* ech_exec_sums_ahead; each by its lane */
     bool records;                          /* `times` are recorded */
@@ -296,6 +298,9 @@ ech_status ech_queues_end(ech_exec *exec);
 bool ech_queues_are_idle(const ech_exec *exec);
 /* Whether a step may begin for which ech_exec_may_begin holds, without a wait of its queue. */
 bool ech_queue_is_free(const ech_exec *exec, const ech_step *step);
+/* Waits, on the thread of the step's lane, until its queue has done what the step has put there so far. Errors: as of waits at
+ * the list's end; another thread's. */
+ech_status ech_queue_wait(ech_exec *exec, const ech_step *step);
 /* The step's queue waits for what the step comes after, all of which is complete. Does nothing where that is the end. */
 void ech_queue_await(ech_exec *exec, const ech_step *step);
 /* On a device that is not immediate: the step's beginning or end is recorded; the end of the compute lane's call at this

@@ -28,6 +28,8 @@ COLLECTIVE(unshift, SHIFT, NONE, CONTEXT, -1, false);
 COLLECTIVE(gather_kept, ALL_GATHER, NONE, TENSOR, 0, false);
 COLLECTIVE(to_heads, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, 1, false);
 COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
+COLLECTIVE(exchange_counts, ALL_TO_ALL, NONE, EXPERT, 0, false);
+COLLECTIVE(exchange_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, 1, false);
 
 /* The numbers are sharded as messages between stages are: evenly, whatever their shape. */
 static void keep_shard(const ech_call *call)
@@ -87,6 +89,36 @@ int ech_block_whole(ech_block *block, int x, bool kept)
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis)
 {
     return ech_block_is_sharded(block, axis) && !block->options.sharding.sequence;
+}
+
+int ech_block_exchange_counts(ech_block *block, int counts)
+{
+    if (block->options.sharding.expert < 2) return counts;
+    const ech_block_value *table = &block->value.at[counts];
+    ech_shape shape = table->shape;
+    ech_dtype dtype = table->dtype;
+    ECH_ASSERT(table->role == ECH_ROLE_TABLE && table->type == ECH_TYPE_FIXED);
+    ech_node *node = ech_block_node(block, &ech_layer_row_exchange_counts, NULL, 0);
+    ech_node_in(node, counts);
+    return ech_node_out_table(block, node, "received", shape, ECH_TYPE_FIXED, dtype);
+}
+
+int ech_block_exchange_rows(ech_block *block, int rows, int sends, int receives, int64_t slots,
+                            ech_axis axis)
+{
+    if (block->options.sharding.expert < 2) return rows;
+    ech_shape shape = block->value.at[rows].shape;
+    ech_type type = block->value.at[rows].type;
+    shape.axis[0] = axis;
+    ech_exchange_rows options = {slots};
+    ech_node *node = ech_block_node(block, &ech_layer_row_exchange_rows, &options, sizeof options);
+    ech_node_in(node, rows);
+    ech_node_in(node, sends);
+    ech_node_in(node, receives);
+    node->b.in = 6;
+    int out = ech_node_out(block, node, "rows", shape);
+    block->value.at[out].type = type;
+    return out;
 }
 
 int ech_block_sum(ech_block *block, int y)

@@ -44,8 +44,8 @@ typedef struct ech_param {
     /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first axis, "%d" stands for the
      * number of one: each is a tensor of its own there. */
     const char *name;
-    ech_shape shape;  /* whole, with named axes */
-    ech_type type;    /* matrices are compute, gains and biases wide */
+    ech_shape shape; /* whole, with named axes */
+    ech_type type;   /* matrices are compute, gains and biases wide */
     ech_initializer initializer;
     double std;  /* of ECH_INIT_NORMAL */
     bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
@@ -78,7 +78,7 @@ typedef enum ech_block_value_role {
     ECH_ROLE_ACTIVATION,
     ECH_ROLE_GRADIENT,
     ECH_ROLE_BATCH,
-    ECH_ROLE_TABLE,  /* indices, counts and statistics: kept and recomputed like an activation, without gradient */
+    ECH_ROLE_TABLE, /* indices, counts and statistics: kept and recomputed like an activation, without gradient */
     ECH_ROLE_SCRATCH /* shared by calls of one program; no other program reads it */
 } ech_block_value_role;
 
@@ -152,7 +152,8 @@ typedef struct ech_exchange {
     ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
     ech_mesh over;       /* among ranks that differ in these coordinates only */
     /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0), back (< 0), or of equal
-     * blocks that follow each other in memory as they are (0), in values of any shape and type. */
+     * blocks that follow each other in memory as they are (0), in values of any shape and type. Of EXCHANGE_ROWS, whether the
+     * node's second input says how many rows are sent and the third how many come (> 0), or the other way around (< 0). */
     int distance;
 } ech_exchange;
 
@@ -279,6 +280,18 @@ bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
 /* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g); under sequence
  * parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
+/* Options of a node that exchanges rows by counts. */
+typedef struct ech_exchange_rows {
+    int64_t
+        slots; /* how many of a buffer's places are in use, a row of the rank, if no place is left out */
+} ech_exchange_rows;
+/* For builders of experts; over an expert group, without one they return what they are given. The first returns the table of what
+ * the others have said: `counts` has a piece for each member. The second returns the rows that they send: `rows` (places, ...) has
+ * a piece for each member, of whose places the tables say how many are in use (sums over all axes but the first); what is behind
+ * them is undefined in the result, whose first axis is `axis`. */
+int ech_block_exchange_counts(ech_block *block, int counts);
+int ech_block_exchange_rows(ech_block *block, int rows, int sends, int receives, int64_t slots,
+                            ech_axis axis);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`, right before it
  * does. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);

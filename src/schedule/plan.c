@@ -83,6 +83,25 @@ static bool samples(const ech_plan_request *request)
     return request->forward_only && request->layout->world == 1;
 }
 
+/* Bytes of the tables that one exchange of rows goes by, at most. */
+static int64_t largest_counts(const ech_plan *plan)
+{
+    ech_extent extent = ech_extent_of_params(plan->layout->sharding);
+    int64_t most = 0;
+    for (size_t b = 0; b < plan->model->block.n; b++) {
+        const ech_block *block = plan->model->block.at[b];
+        for (size_t n = 0; n < block->node.n; n++) {
+            const ech_node *node = &block->node.at[n];
+            int64_t bytes = 0;
+            if (node->layer->exchange.kind != ECH_COLLECTIVE_EXCHANGE_ROWS) continue;
+            for (int i = 1; i < node->ins; i++)
+                bytes += (int64_t)ech_block_value_bytes(block, node->in[i], extent, plan->types);
+            if (bytes > most) most = bytes;
+        }
+    }
+    return most;
+}
+
 /* What the host puts and fetches, but for batches. */
 static void plan_staging(ech_plan *plan, const ech_plan_request *request)
 {
@@ -90,7 +109,9 @@ static void plan_staging(ech_plan *plan, const ech_plan_request *request)
     int64_t logits = plan->model->vocabulary * (int64_t)sizeof(double);
     plan->staged = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 0, rows);
     plan->window = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 1, ECH_WINDOW_BYTES);
-    plan->logits = -1;
+    plan->logits = plan->counts = -1;
+    int64_t counts = largest_counts(plan);
+    if (counts) plan->counts = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 4, counts);
     if (!samples(request)) return;
     plan->logits = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 2, logits);
     ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 3, logits); /* no type is wider */

@@ -291,6 +291,7 @@ typedef struct ech_plan {
     int staged; /* persistent value of the host: the same rows, as COUNT puts and READ fetches them */
     /* Two persistent values of the host, of ECH_LIST_GENERATE: a row of logits in fp64, and as the device has it. -1: none. */
     int logits;
+    int counts; /* persistent value of the host: tables of counts that the lane COLLECTIVE reads there; -1: it reads none */
     int window; /* persistent value of the host, of ECH_WINDOW_BYTES, by way of which it sees the device's */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];

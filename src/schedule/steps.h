@@ -88,10 +88,11 @@ typedef struct ech_step {
     /* The weight version that F, B, W, R, STASH and GATHER_WEIGHTS of a block read, or that UPDATE (with its STATISTICS)
      * writes. 0: the newest when the list begins; k: after k more updates; -1: the one before version 0 (ECH_WEIGHTS_BUFFERED reads it). */
     int version;
-    int peer;      /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
-    int64_t bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends */
-    int index;     /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
-    int count;     /* scalars of REDUCE; round of STATISTICS and FOLD */
+    int peer; /* rank at the other end of a message (ech_list_peer); -1 elsewhere */
+    int64_t
+        bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends, is expected to if tables say it */
+    int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
+    int count; /* scalars of REDUCE; round of STATISTICS and FOLD */
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of
      * this stage, each of which received a shard. */
@@ -180,9 +181,10 @@ bool ech_step_brings_weights(const ech_step *step);
  * is no value. They are borrowed from the block. Returns how many. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
-/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and their type. */
+/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h (*room: those that its buffer has,
+ * more where tables say how many are in use; NULL: not wanted); and their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
-                                   ech_extent extent);
+                                   ech_extent extent, int64_t *room);
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
                                   ech_types types);
 

@@ -32,7 +32,7 @@ void ech_traffic_add_copy(ech_traffic_count *c, ech_space from, ech_space to, in
     for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
         if (axes[axis].from == from && axes[axis].to == to)
             ech_traffic_add(&c->traffic[axis], ECH_COLLECTIVE_NONE, ECH_GROUP_WORLD,
-                            (ech_flow){1, -1, bytes});
+                            (ech_flow){.calls = 1, .messages = -1, .bytes = bytes});
 }
 
 static void add(ech_flow *sum, const ech_flow *one)
@@ -41,6 +41,7 @@ static void add(ech_flow *sum, const ech_flow *one)
     sum->calls += one->calls;
     sum->messages = known ? sum->messages + one->messages : -1;
     sum->bytes += one->bytes;
+    sum->more += one->more;
 }
 
 void ech_traffic_add(ech_traffic *traffic, ech_collective kind, ech_layout_group group,

@@ -24,8 +24,9 @@ bool ech_traffic_copies(ech_traffic_axis axis, ech_space *from, ech_space *to);
 typedef struct ech_flow {
     int64_t calls;
     int64_t
-        messages; /* -1: unknown, where another algorithm than `direct` reduces gradients; of copies, too */
-    int64_t bytes;
+        messages; /* -1: unknown, where another algorithm than `direct` reduces gradients; of copies, and of rows by counts */
+    int64_t bytes; /* of rows by counts what is expected: as many to each expert */
+    int64_t more;  /* of these, by how much at most it may be more */
 } ech_flow;
 
 /* All that goes along an axis. */

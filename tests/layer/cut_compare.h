@@ -38,7 +38,9 @@ static inline bool cut_add_up(const cut_side *s, int x, int y, ech_mesh addends)
 {
     int copies = s->tensor / cut_at_least_one(s->extent.sharding.key_value);
     int a = x % s->tensor, b = y % s->tensor;
-    return (addends & ECH_MESH_CONTEXT || x / s->tensor == y / s->tensor) &&
+    int e = cut_at_least_one(s->extent.sharding.expert), c = x / s->tensor, d = y / s->tensor;
+    return (addends & ECH_MESH_CONTEXT_OUTER || c / e == d / e) &&
+           (addends & ECH_MESH_CONTEXT_INNER || c % e == d % e) &&
            (addends & ECH_MESH_KEY_VALUE || a / copies == b / copies) &&
            (addends & ECH_MESH_QUERY || a % copies == b % copies);
 }
@@ -47,7 +49,7 @@ static inline bool cut_add_up(const cut_side *s, int x, int y, ech_mesh addends)
 static inline void cut_compare_param(const cut_side *whole, const cut_side *s, int p)
 {
     const ech_param *param = &s->param[p];
-    assert_true(param->addends & ECH_MESH_DATA);
+    assert_true(param->addends & ECH_MESH_DATA_OUTER);
     for (int rank = 0; rank < s->ranks; rank++) {
         int64_t n, *place = cut_places(s, rank, &param->shape, &n);
         assert_true(s->rank[rank].written[p]);

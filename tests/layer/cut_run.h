@@ -107,6 +107,7 @@ static inline void cut_meet(cut_side *s, int rank, const ech_block_call *c)
 typedef struct cut_group {
     int n;
     ech_tensor from[CUT_MOST_RANKS], to[CUT_MOST_RANKS];
+    ech_tensor table[2][CUT_MOST_RANKS]; /* of rows by counts: second and third input */
 } cut_group;
 
 static inline void cut_all_reduce(const cut_group *g)
@@ -184,6 +185,29 @@ static inline void cut_exchange_blocks(const cut_group *g)
                    (char *)g->from[m].data + block * (size_t)k, block);
 }
 
+/* The sum of a table's piece for member k. */
+static inline int64_t cut_count(const cut_group *g, const ech_tensor *table, int k)
+{
+    int64_t sum = 0, piece = ech_tensor_count(table) / g->n;
+    for (int64_t i = 0; i < piece; i++) sum += ((const int32_t *)table->data)[k * piece + i];
+    return sum;
+}
+
+/* What is behind the rows that are sent is no number. */
+static inline void cut_exchange_rows(const cut_group *g, bool back)
+{
+    int64_t room = g->from[0].shape[0] / g->n;
+    size_t row = ech_tensor_bytes(&g->from[0]) / (size_t)g->from[0].shape[0];
+    for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
+    for (int m = 0; m < g->n; m++)
+        for (int k = 0; k < g->n; k++) {
+            int64_t n = cut_count(g, &g->table[back][m], k);
+            ECH_ASSERT(n >= 0 && n <= room && n == cut_count(g, &g->table[!back][k], m));
+            memcpy((char *)g->to[k].data + row * (size_t)(m * room),
+                   (char *)g->from[m].data + row * (size_t)(k * room), row * (size_t)n);
+        }
+}
+
 static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
 {
     switch (does->kind) {
@@ -203,10 +227,12 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
         else
             cut_exchange_blocks(g);
         break;
+    case ECH_COLLECTIVE_EXCHANGE_ROWS:
+        cut_exchange_rows(g, does->distance < 0);
+        break;
     case ECH_COLLECTIVE_SHIFT:
         cut_shift(g, does->distance);
         break;
-    case ECH_COLLECTIVE_EXCHANGE_ROWS: /* no layer has it */
     case ECH_COLLECTIVE_NONE:
     case ECH_COLLECTIVES:
         ECH_ASSERT(false);
@@ -216,15 +242,17 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
 static inline void cut_collective(cut_side *s, ech_phase phase, const ech_block_call *c,
                                   const ech_exchange *does)
 {
-    bool tensor = does->over == ECH_MESH_TENSOR;
-    int groups = tensor ? s->context : s->tensor, n = tensor ? s->tensor : s->context;
-    for (int k = 0; k < groups; k++) {
+    bool tensor = does->over == ECH_MESH_TENSOR, experts = does->over == ECH_MESH_EXPERT;
+    int t = s->tensor, n = tensor ? t : experts ? s->extent.sharding.expert : s->context;
+    for (int k = 0; k < s->ranks / n; k++) {
         cut_group g = {.n = n};
         for (int m = 0; m < n; m++) {
-            int rank = tensor ? k * s->tensor + m : m * s->tensor + k;
-            for (const ech_operand *o = NULL; (o = ech_call_next(s->block, c, s->purpose, o));)
-                *(o->mode == ECH_READ ? &g.from[m] : &g.to[m]) =
-                    cut_tensor(s, rank, o->value, o->like);
+            int rank = tensor ? k * t + m : (k / t * n + m) * t + k % t;
+            for (const ech_operand *o = NULL; (o = ech_call_next(s->block, c, s->purpose, o));) {
+                ech_tensor *is = o->mode == ECH_READ ? &g.from[m] : &g.to[m];
+                if (o->port == ECH_PORT_IN && o->index > 0) is = &g.table[o->index - 1][m];
+                *is = cut_tensor(s, rank, o->value, o->like);
+            }
         }
         cut_group_does(&g, does);
     }

@@ -76,6 +76,13 @@ static inline int cut_row_dims(const ech_shape *shape)
     return shape->axis[0] == ECH_AXIS_BATCH ? 2 : 0;
 }
 
+/* Expert groups are of neighbouring context ranks. */
+static inline ech_shard_at cut_shard_at(const cut_side *s, int rank)
+{
+    int e = cut_at_least_one(s->extent.sharding.expert);
+    return (ech_shard_at){.tensor = rank % s->tensor, .expert = rank / s->tensor % e};
+}
+
 /* Index i of the rank's along a dimension, in the uncut tensor; -1: it is padding. */
 static inline int64_t cut_whole_index(const ech_cut *cut, int64_t i)
 {
@@ -103,7 +110,7 @@ static inline int64_t *cut_places(const cut_side *s, int rank, const ech_shape *
         for (int d = first; d < shape->dims && at >= 0; d++) {
             width /= local[d];
             ech_cut cut = ech_axis_cut(shape->axis[d], shape->size[d], s->extent.sharding,
-                                       (ech_shard_at){.tensor = rank % s->tensor});
+                                       cut_shard_at(s, rank));
             int64_t whole = cut_whole_index(&cut, left / width);
             at = whole < 0 ? -1 : at * shape->size[d] + whole;
             left %= width;

@@ -476,10 +476,15 @@ static void check_call(bench *b)
 
 /* ---- all calls ---- */
 
-/* Of a collective: from one value to another, or in place. */
+/* Of a collective: from one value to another, or in place; rows by counts read two tables besides. */
 static void check_collective(const bench *b)
 {
     const ech_operand *from = ech_call_next(b->block, b->call, b->purpose, NULL), *to, *end;
+    const ech_layer *layer = b->block->node.at[b->call->node].layer;
+    for (int i = 0; i < 2 && layer->exchange.kind == ECH_COLLECTIVE_EXCHANGE_ROWS; i++) {
+        assert_int_equal(from->mode, ECH_READ);
+        from = ech_call_next(b->block, b->call, b->purpose, from);
+    }
     to = ech_call_next(b->block, b->call, b->purpose, from);
     end = ech_call_next(b->block, b->call, b->purpose, to);
     assert_true(from && to && !end);

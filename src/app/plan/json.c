@@ -230,11 +230,12 @@ static json_t *flows_json(const ech_traffic *t)
             const ech_flow *flow = &t->of[group][kind];
             if (flow->calls)
                 json_array_append_new(
-                    flows, json_pack("{s:s, s:s, s:I, s:o, s:I}", "collective",
+                    flows, json_pack("{s:s, s:s, s:I, s:o, s:I, s:I}", "collective",
                                      ech_collective_name((ech_collective)kind), "group",
                                      ech_layout_group_name((ech_layout_group)group), "calls",
                                      (json_int_t)flow->calls, "messages", messages_json(flow),
-                                     "bytes", (json_int_t)flow->bytes));
+                                     "bytes", (json_int_t)flow->bytes, "most_bytes",
+                                     (json_int_t)(flow->bytes + flow->more)));
         }
     return flows;
 }
@@ -261,9 +262,11 @@ static json_t *traffic_json(const ech_traffic traffic[ECH_TRAFFIC_AXES])
                                     json_integer(n));
         }
         json_object_set_new(axes, ech_traffic_axis_name((ech_traffic_axis)axis),
-                            json_pack("{s:I, s:o, s:o, s:o, s:o}", "bytes", (json_int_t)all.bytes,
-                                      "messages", messages_json(&all), "collectives", calls,
-                                      "groups", groups, "flows", flows_json(t)));
+                            json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "bytes",
+                                      (json_int_t)all.bytes, "most_bytes",
+                                      (json_int_t)(all.bytes + all.more), "messages",
+                                      messages_json(&all), "collectives", calls, "groups", groups,
+                                      "flows", flows_json(t)));
     }
     return axes;
 }

@@ -263,6 +263,8 @@ static bool print_axis(const sender *s, ech_traffic_axis axis, bool first, ech_t
             ech_text_append(out, ECH_PLAN_INDENT "%4s", rank);
             print_flow(name, flow, out);
             print_over(axis, (ech_collective)kind, (ech_layout_group)group, out);
+            if (flow->more)
+                ech_text_append(out, ", expected; at most %s", ECH_BYTES(flow->bytes + flow->more));
             end_row(first ? s->ranks : 1, out);
             name = "";
             first = false;
@@ -329,5 +331,6 @@ void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC
                 flow->calls /= turns;
                 if (flow->messages > 0) flow->messages /= turns;
                 flow->bytes /= turns;
+                flow->more /= turns;
             }
 }

@@ -366,11 +366,13 @@ static ech_flow fold_flow(const ech_plan *plan, const ech_step *step)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, step->group);
     const struct ech_folded *folded = folded_of(plan, step);
-    if (!folded->flat) return (ech_flow){1, m.size - 1, (m.size - 1) * folded->bytes};
+    if (!folded->flat)
+        return (ech_flow){
+            .calls = 1, .messages = m.size - 1, .bytes = (m.size - 1) * folded->bytes};
     ech_collective_sends sends =
         ech_collective_traffic(collective_of(plan, step), plan->types.wide,
                                bucket_of(plan, step)->elements, m.size, m.index);
-    return (ech_flow){1, sends.messages, sends.bytes};
+    return (ech_flow){.calls = 1, .messages = sends.messages, .bytes = sends.bytes};
 }
 
 static ech_work fold_work(const ech_step_query *q)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives of tensor or context ranks inside of a block: COLLECTIVE. Scalars that ranks fold: REDUCE.
+ * Collectives of tensor or context ranks, or of an expert group, inside of a block: COLLECTIVE. Scalars that ranks fold: REDUCE.
  */
 #include "schedule/step/step.h"
 
@@ -21,7 +21,7 @@ static void touch(ech_accessor *a)
         return;
     }
     const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
-    int64_t elements = ech_step_exchange_elements(block, call, a->list->extent);
+    int64_t elements = ech_step_exchange_elements(block, call, a->list->extent, NULL);
     ech_dtype dtype = ech_step_exchange_dtype(block, call, a->plan->types);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
@@ -83,18 +83,26 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
 {
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
-    int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
-    return (ech_flow){.calls = 1, .messages = messages_of(c, step, dtype, elements)};
+    int64_t room, elements = ech_step_exchange_elements(block, call, c->list->extent, &room);
+    const ech_membership *m = &c->of[step->group];
+    bool counted = step->collective == ECH_COLLECTIVE_EXCHANGE_ROWS;
+    int64_t most =
+        ech_collective_most(step->collective, dtype, elements, room / m->size, m->size, m->index);
+    return (ech_flow){.calls = 1,
+                      .messages = counted ? -1 : messages_of(c, step, dtype, elements),
+                      .more = most - step->bytes};
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)
 {
     const ech_block *block = c->plan->model->block.at[step->block];
-    bool tensor = ech_layout_group_axes(step->group) & ECH_MESH_TENSOR;
+    ech_mesh axes = ech_layout_group_axes(step->group);
+    ech_traffic_axis along = axes & ECH_MESH_TENSOR     ? ECH_TRAFFIC_TENSOR
+                             : axes == ECH_MESH_CONTEXT ? ECH_TRAFFIC_CONTEXT
+                                                        : ECH_TRAFFIC_EXPERT;
     ech_flow flow = step->calls ? call_flow(c, step, block) : whole_flow(c, step, block);
     flow.bytes = step->bytes;
-    ech_traffic_add(&c->traffic[tensor ? ECH_TRAFFIC_TENSOR : ECH_TRAFFIC_CONTEXT],
-                    step->collective, step->group, flow);
+    ech_traffic_add(&c->traffic[along], step->collective, step->group, flow);
 }
 
 const ech_step_methods ech_collective_methods = {touch, print, work, seconds, count};
