@@ -310,7 +310,7 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
     if (is_of_gradients(next.stage)) ECH_TRY(expect_access(a, s, step->index));
     const ech_step *read = &a->list->step.at[a->read];
-    if (next.stage == ECH_BUCKET_HOST_UPDATE &&
+    if (step->lane == ECH_LANE_HOST &&
         (read->kind != ECH_STEP_READ_UPDATE || read->turn != step->turn ||
          a->known.step[step->lane][read->lane] < a->read))
         return ech_list_reject(a->plan, a->list, s, "does not wait for the turn's scalars");

@@ -30,11 +30,12 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     int held = c->holds[from->value], persistent = (int)c->plan->persistent.n;
     const ech_value *of = ech_plan_value(c->plan, c->list, held);
     ech_memory_kind kind = ech_plan_value(c->plan, c->list, to->value)->kind;
-    bool weights = kind == ECH_MEMORY_PARAMETERS, states = step->kind == ECH_STEP_OFFLOAD_STATES;
+    bool weights = kind == ECH_MEMORY_PARAMETERS; /* the next go where they have come from: */
+    bool home = step->kind == ECH_STEP_OFFLOAD_STATES || step->kind == ECH_STEP_OFFLOAD_STATISTICS;
     if (from->write || !to->write)
         return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
     if ((weights && ech_step_has_bucket(step) && from->value != c->updated[step->index]) ||
-        (states && held != to->value) ||
+        (home && held != to->value) ||
         (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
         return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
     if (of->kind == ECH_MEMORY_PARAMETERS_ON_HOST && kind == ECH_MEMORY_PARAMETERS &&
@@ -46,24 +47,30 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     return ECH_OK;
 }
 
-/* What is updated on the host: gradients, weights and states of its bucket, in this order. */
+/* Where they are kept; or what the update makes of masters; or a copy. */
+static bool are_weights(const copy_check *c, const ech_bucket *bucket, int index, int value)
+{
+    int held = c->holds[value];
+    const ech_value *of = ech_plan_value(c->plan, c->list, held);
+    if (bucket->fetched) return value == bucket->weights;
+    if (of->index != index) return false;
+    return ech_plan_has_masters(c->plan, bucket)
+               ? held == value && held >= (int)c->plan->persistent.n
+               : of->kind == ECH_MEMORY_PARAMETERS;
+}
+
+/* What is updated on the host, or what statistics are of: gradients, weights and states of its bucket. */
 static ech_status check_update(copy_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
-    int weights = access_at(c, step, 1)->value, held = c->holds[weights];
-    const ech_value *of = ech_plan_value(c->plan, c->list, held);
-    bool right = c->holds[access_at(c, step, 0)->value] == c->list->summed[step->index];
-    if (bucket->fetched) /* where they are kept */
-        right &= weights == bucket->weights;
-    else
-        right &= ech_plan_has_masters(c->plan, bucket)
-                     ? held == weights && held >= (int)c->plan->persistent.n
-                     : of->kind == ECH_MEMORY_PARAMETERS;
-    right &= of->index == step->index;
-    for (int i = 0; i < bucket->states; i++)
-        right &= c->holds[access_at(c, step, 2 + i)->value] == bucket->state[i].value;
-    c->updated[step->index] = weights;
+    struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
+    bool right = c->holds[on_host.gradients] == c->list->summed[step->index];
+    if (on_host.weights >= 0) right &= are_weights(c, bucket, step->index, on_host.weights);
+    for (int i = 0; i < bucket->state_values; i++)
+        right &= c->holds[c->list->access.at[on_host.first_state + i].value] ==
+                 c->plan->state_value.at[bucket->first_state_value + i].value;
+    if (step->kind == ECH_STEP_UPDATE_ON_HOST) c->updated[step->index] = on_host.weights;
     if (right) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
                            "does not work on gradients, weights and states of bucket %d",
@@ -75,7 +82,8 @@ static ech_status check_step(copy_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     bool copies = (step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT) &&
                   step->kind != ECH_STEP_SNAPSHOT; /* which reads all, and then writes */
-    if (step->kind == ECH_STEP_UPDATE_ON_HOST) return check_update(c, s);
+    if (step->kind == ECH_STEP_UPDATE_ON_HOST || step->kind == ECH_STEP_STATISTICS_ON_HOST)
+        return check_update(c, s);
     for (int i = 0; i + 1 < step->accesses && copies; i += 2)
         ECH_TRY(check_pair(c, s, access_at(c, step, i), access_at(c, step, i + 1)));
     for (int i = 0; i < step->accesses && !copies; i++)

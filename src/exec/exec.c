@@ -267,10 +267,9 @@ static ech_status setup_exec(ech_exec *exec)
     ech_kernel_context_defer(exec->context, exec->device, exec->on[ECH_LANE_COMPUTE].queue);
     exec->context->tf32 = exec->config->precision.tf32 == 1;
     for (int lane = 0; lane < ECH_LANES; lane++) {
-        exec->lane_context[lane].threads = 1;
+        exec->lane_context[lane].threads = lane == ECH_LANE_HOST ? plan->host_threads : 1;
         ech_kernel_context_defer(&exec->lane_context[lane], exec->device, exec->on[lane].queue);
     }
-    exec->host_context.threads = ech_exec_host_threads(exec);
     ECH_TRY(ech_collectives_create(exec));
     ECH_TRY(ech_queues_join(exec));
     ECH_TRY(ech_threads_bind(exec));

@@ -50,6 +50,27 @@ static ech_tensor own_part(const ech_exec *exec, int param, ech_dtype dtype, cha
     return ech_exec_part(&all, first, n, data);
 }
 
+/* What this rank updates of a parameter, in memory with that of its bucket. */
+static ech_tensor updated_part(const ech_exec *exec, int param, ech_dtype dtype, char *memory)
+{
+    const ech_plan_param *p = &exec->plan->param[param];
+    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    ech_tensor all;
+    if (bucket->sharded) return own_part(exec, param, dtype, memory, bucket->own);
+    set_view(exec, param, dtype, memory + (size_t)p->bucket_offset * ech_dtype_bytes(dtype), &all);
+    return all;
+}
+
+ech_tensor ech_exec_updated_param(const ech_exec *exec, int param, char *weights)
+{
+    return updated_part(exec, param, ech_plan_param_dtype(exec->plan, param), weights);
+}
+
+ech_tensor ech_exec_updated_gradient(const ech_exec *exec, int param, char *gradients)
+{
+    return updated_part(exec, param, ech_plan_gradient_dtype(exec->plan, param), gradients);
+}
+
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
 {
     ech_tensor view;

@@ -126,9 +126,8 @@ struct ech_exec {
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
     ech_kernel_context *context;
     ech_kernel_context lane_context[ECH_LANES]; /* of lanes other than compute: on one thread */
-    ech_kernel_context host_context; /* of updates on the host, by the processor's kernels */
-    const char *binding;             /* the outcome of parallel.pin */
-    ech_core_set cores_before;       /* on which the rank's thread may run, before it is bound */
+    const char *binding;                        /* the outcome of parallel.pin */
+    ech_core_set cores_before; /* on which the rank's thread may run, before it is bound */
     bool is_bound;
     char *arena[ECH_SPACES];                /* of the disk ech_disk_addresses */
     ech_disk *disk;                         /* NULL: nothing is placed there */
@@ -250,6 +249,9 @@ int ech_exec_weight_slot(const ech_exec *exec, int version);
  * written into *out. That is faster: a tensor that is returned and copied at once waits for its own stores. */
 void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
+/* What this rank updates of a parameter, and of its gradient, in memory with that of its bucket. */
+ech_tensor ech_exec_updated_param(const ech_exec *exec, int param, char *weights);
+ech_tensor ech_exec_updated_gradient(const ech_exec *exec, int param, char *gradients);
 /* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
 /* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes there. */
@@ -330,8 +332,6 @@ void ech_exec_rest(ech_exec *exec);
 /* Wakes all threads that wait in a run; they then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 
-/* Threads of updates on the host; 0: there are none. */
-int ech_exec_host_threads(const ech_exec *exec);
 /* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective over all ranks. */
 ech_status ech_threads_bind(ech_exec *exec);
 void ech_threads_unbind(ech_exec *exec);

@@ -73,18 +73,11 @@ static void *pass(void *hold)
     return NULL;
 }
 
-int ech_exec_host_threads(const ech_exec *exec)
-{
-    int64_t threads = exec->config->memory.offload_threads;
-    if (exec->plan->states == ECH_SPACE_DEVICE) return 0;
-    return (int)(threads == ECH_AUTO ? exec->config->parallel.threads : threads);
-}
-
 /* OpenMP ends the process where it cannot start its threads. So as many are started here first, to be
  * there at once. */
 static ech_status try_threads(const ech_exec *exec)
 {
-    int most = (int)exec->config->parallel.threads - 1 + ech_exec_host_threads(exec), n = 0;
+    int most = (int)exec->config->parallel.threads - 1 + exec->plan->host_threads, n = 0;
     ECH_FREED pthread_t *threads = ech_calloc((size_t)most + 1, sizeof *threads);
     pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&hold);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimizer: STATISTICS and UPDATE hand it each parameter of a bucket, FOLD makes what ranks have computed of their
+ * The optimizer: STATISTICS and UPDATE, and the same on the host, hand it each parameter of a bucket, FOLD makes what ranks have computed of their
  * shards the statistics of the whole.
  */
+#include <string.h>
+
 #include "exec/state.h"
 
 ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
@@ -113,41 +115,96 @@ ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
     return work_on_bucket(exec, step, statistics, ECH_MAX_ROUNDS);
 }
 
-static ech_tensor numbers_at(char *values, ech_dtype dtype, int64_t first, int64_t n)
+/* What ranks fold after the step's round. */
+static char *folded_of(const ech_exec *exec, const ech_step *step, char *statistics, size_t *bytes)
 {
-    return ech_tensor_1d(values + (size_t)first * ech_dtype_bytes(dtype), dtype, n);
+    const struct ech_folded *first = exec->plan->bucket.at[step->index].folded[step->count];
+    const struct ech_folded *last = &first[ECH_FOLD_TENSOR];
+    *bytes = (size_t)(last->at + last->bytes - first->at);
+    return statistics + first->at;
 }
 
-/* What the host has of a bucket is what this rank updates of it; element-wise optimizers need no shapes. */
-static ech_status update_on_host(ech_exec *exec, const ech_step *step)
+/* Of a withheld step zeros are folded: ranks meet all the same. */
+ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
+{
+    ech_exec_touch(exec, exec->list->summed[step->index]);
+    size_t bytes;
+    char *statistics = statistics_of(exec, step);
+    char *folded = folded_of(exec, step, statistics, &bytes);
+    exec->device->fill(ech_exec_queue(exec, step), folded, 0, bytes);
+    return work_on_bucket(exec, step, statistics, step->count);
+}
+
+/* ---- on the host: STATISTICS_ON_HOST, UPDATE_ON_HOST ---- */
+
+/* A state of a parameter, in what the host has of it. */
+static ech_tensor state_on_host(const ech_exec *exec, const ech_step *step, int first, int param,
+                                int index)
+{
+    const ech_plan_state *state =
+        &exec->plan->state.at[exec->plan->param[param].first_state + index];
+    ech_tensor view = ech_exec_state(exec, param, index);
+    int value = exec->list->access.at[first + state->number].value;
+    view.data = (char *)ech_exec_address(exec, step, value) +
+                (size_t)state->first * ech_dtype_bytes(view.dtype);
+    return view;
+}
+
+/* What the host has of a bucket is what this rank updates of it. */
+static void work_on_host(ech_exec *exec, const ech_step *step, const work *w, int index,
+                         struct ech_on_host on_host)
+{
+    const ech_plan_param *p = &exec->plan->param[index];
+    ech_tensor weights, state[ECH_MAX_STATES];
+    ech_tensor gradient =
+        ech_exec_updated_gradient(exec, index, ech_exec_address(exec, step, on_host.gradients));
+    if (on_host.weights >= 0)
+        weights =
+            ech_exec_updated_param(exec, index, ech_exec_address(exec, step, on_host.weights));
+    if (!ech_plan_takes_part(exec->plan, index, w->round)) return;
+    for (int s = 0; s < p->states; s++)
+        state[s] = state_on_host(exec, step, on_host.first_state, index, s);
+    work_on_tensors(exec, w, index, on_host.weights < 0 ? NULL : &weights, &gradient, state);
+}
+
+static void work_on_bucket_on_host(ech_exec *exec, const ech_step *step, int round)
 {
     const ech_plan *plan = exec->plan;
-    const ech_bucket *bucket = &plan->bucket.at[step->index];
     struct ech_on_host on_host = ech_list_update_values(plan, exec->list, step);
-    char *weights = ech_exec_address(exec, step, on_host.weights);
-    char *gradients = ech_exec_address(exec, step, on_host.gradients);
-    work w = {ech_kernels_fast(plan->kernels->dtype), &exec->host_context, NULL, ECH_MAX_ROUNDS,
-              ech_scalars_update_on_host(exec, step->turn)};
+    work w = {ech_kernels_fast(plan->kernels->dtype), exec->lane_context[step->lane].inner, NULL,
+              round, ech_scalars_update_on_host(exec, step->turn)};
+    if (on_host.statistics >= 0) w.statistics = ech_exec_address(exec, step, on_host.statistics);
+    if (step->scratch >= 0) {
+        w.context->scratch = ech_exec_address(exec, step, step->scratch);
+        w.context->scratch_bytes = (size_t)ech_plan_value(plan, exec->list, step->scratch)->bytes;
+    }
     plan->optimizer->configure(exec->config, &w.update);
     ech_kernel_context_enter(w.context);
     int n;
-    int64_t begin;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    ech_bucket_updated(bucket, &begin);
-    for (int i = 0; i < n; i++) {
-        const ech_plan_param *p = &plan->param[params[i]];
-        int64_t first = 0, own = p->elements;
-        if (bucket->sharded) own = ech_plan_own(plan, params[i], &first);
-        if (own == 0) continue;
-        int64_t at = p->bucket_offset + first - begin;
-        ech_tensor of_weights = numbers_at(weights, bucket->weight_dtype, at, own);
-        ech_tensor gradient = numbers_at(gradients, bucket->dtype, at, own);
-        ech_tensor state[ECH_MAX_STATES];
-        for (int s = 0; s < bucket->states; s++)
-            state[s] = numbers_at(ech_exec_address(exec, step, on_host.state[s]),
-                                  bucket->state[s].dtype, at, own);
-        work_on_tensors(exec, &w, params[i], &of_weights, &gradient, state);
+    if (round < ECH_MAX_ROUNDS) {
+        size_t bytes;
+        char *folded = folded_of(exec, step, w.statistics, &bytes);
+        memset(folded, 0, bytes);
     }
+    for (int i = 0; i < n; i++) work_on_host(exec, step, &w, params[i], on_host);
+}
+
+static ech_status update_on_host(ech_exec *exec, const ech_step *step)
+{
+    work_on_bucket_on_host(exec, step, ECH_MAX_ROUNDS);
+    return ECH_OK;
+}
+
+static ech_status statistics_on_host(ech_exec *exec, const ech_step *step)
+{
+    work_on_bucket_on_host(exec, step, step->count);
+    return ECH_OK;
+}
+
+ech_status ech_handle_STATISTICS_ON_HOST(ech_exec *exec, const ech_step *step)
+{
+    ech_exec_put(exec, step, statistics_on_host);
     return ECH_OK;
 }
 
@@ -163,18 +220,6 @@ ech_status ech_handle_ROOM(ech_exec *exec, const ech_step *step)
     (void)exec;
     (void)step;
     return ECH_OK;
-}
-
-/* Of a withheld step zeros are folded: ranks meet all the same. */
-ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
-{
-    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_exec_touch(exec, exec->list->summed[step->index]);
-    char *statistics = statistics_of(exec, step);
-    const struct ech_folded *first = bucket->folded[step->count], *last = &first[ECH_FOLD_TENSOR];
-    exec->device->fill(ech_exec_queue(exec, step), statistics + first->at, 0,
-                       (size_t)(last->at + last->bytes - first->at));
-    return work_on_bucket(exec, step, statistics, step->count);
 }
 
 /* ---- FOLD ---- */

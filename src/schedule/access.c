@@ -44,17 +44,8 @@ void ech_access_states(ech_accessor *a, int index, bool write)
 {
     const ech_plan *plan = a->plan;
     const ech_bucket *bucket = &plan->bucket.at[index];
-    for (int s = 0; s < bucket->states; s++) ech_access_value(a, bucket->state[s].value, write);
-    for (int i = 0; i < bucket->params; i++) {
-        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
-        for (int s = 0, flat = 0; s < p->states; s++) {
-            int value = plan->state.at[p->first_state + s].value;
-            if (flat < bucket->states && value == bucket->state[flat].value)
-                flat++;
-            else
-                ech_access_value(a, value, write);
-        }
-    }
+    for (int s = 0; s < bucket->state_values; s++)
+        ech_access_value(a, plan->state_value.at[bucket->first_state_value + s].value, write);
 }
 
 int ech_access_weights_of(const ech_accessor *a, int bucket)

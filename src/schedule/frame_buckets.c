@@ -76,7 +76,7 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
     bool needs_room = row->point == ECH_POINT_LEAVES || row->point == ECH_POINT_BRINGS;
     if (needs_room && of->room >= 0) ech_list_add_after(f->list, of->room);
-    if (at.stage == ECH_BUCKET_HOST_UPDATE) ech_list_add_after(f->list, of->scalars);
+    if (step->lane == ECH_LANE_HOST) ech_list_add_after(f->list, of->scalars);
     if (row->point < ECH_POINT_UPDATES) return here;
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_GATHER)

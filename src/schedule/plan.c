@@ -282,6 +282,10 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
         plan->kept = space_of(request->config->memory.offload_activations);
         plan->states = space_of(request->config->memory.offload_optimizer);
     }
+    if (plan->states != ECH_SPACE_DEVICE) {
+        int64_t threads = request->config->memory.offload_threads;
+        plan->host_threads = threads == ECH_AUTO ? request->threads : (int)threads;
+    }
     plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
     /* what files are written from and read to is aligned as files are */
@@ -316,6 +320,7 @@ void ech_plan_destroy(ech_plan *plan)
     free(plan->persistent.at);
     free(plan->param);
     free(plan->state.at);
+    free(plan->state_value.at);
     free(plan->statistic.at);
     free(plan->bucket.at);
     free(plan->bucket_param.at);

@@ -185,6 +185,9 @@ typedef struct ech_bucket {
         ech_dtype dtype;
         int value;           /* persistent value */
     } state[ECH_MAX_STATES]; /* [states] */
+    /* Values of all its states, in plan.state_value: the element-wise ones, and then those of parameters. None in plans of
+     * forwards alone. */
+    int first_state_value, state_values;
     /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies side by side. */
     int rounds;
     int64_t statistics_bytes;
@@ -194,10 +197,11 @@ typedef struct ech_bucket {
          * each is folded by itself. */
         ech_fold_of_shards flat;
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
-    int statistics; /* value of the turn whose steps the access pass is at */
+    int statistics; /* value of the turn whose steps the access pass is at, on the device */
     /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket. */
     struct ech_on_host {
-        int gradients, weights, state[ECH_MAX_STATES];
+        int gradients, weights, statistics; /* -1: none */
+        int first_state; /* access of the step: its states, as the bucket's state_values */
     } on_host;
 } ech_bucket;
 
@@ -234,11 +238,18 @@ typedef struct ech_plan_param {
 typedef struct ech_plan_state {
     ech_state is;
     int value;     /* persistent value: its own, or if it is element-wise its bucket's */
+    int number;    /* of that value among its bucket's state_values */
     int64_t first; /* elements from the value's beginning */
     int64_t from,
         elements; /* which of this rank's shard of the state are there: all, or of a sharded bucket some */
     int snapshot; /* persistent value: the copy that SAVE writes; -1: none */
 } ech_plan_state;
+
+/* A value with states. */
+typedef struct ech_plan_state_value {
+    int value; /* persistent value */
+    int on_host; /* in the turn whose steps the access pass is at: itself, or as what it has come from disk */
+} ech_plan_state_value;
 
 /* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. */
 typedef struct ech_plan_statistic {
@@ -262,6 +273,7 @@ typedef struct ech_plan {
     const ech_kernels *kernels;
     ech_types types;         /* `compute` is that of the kernels */
     int threads;             /* of the compute lane */
+    int host_threads;        /* of updates on the host; 0: there are none */
     ech_reduction reduction; /* the algorithm of REDUCE_GRADS and its halves */
     int zero;                /* parallel.zero; in plans of forwards alone 0, or 3 */
     bool keeps;              /* parallel.zero_keep: what is gathered stays to its last use */
@@ -274,10 +286,11 @@ typedef struct ech_plan {
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
-    ECH_LIST(ech_plan_statistic) statistic; /* likewise */
-    ECH_LIST(ech_bucket) bucket;            /* of what this rank holds, in the model's order */
-    ECH_LIST(int) bucket_param;             /* parameters, bucket by bucket */
-    int64_t norm_partials;                  /* partial sums of squares of this rank's gradients */
+    ECH_LIST(ech_plan_state_value) state_value; /* bucket by bucket */
+    ECH_LIST(ech_plan_statistic) statistic;     /* likewise */
+    ECH_LIST(ech_bucket) bucket;                /* of what this rank holds, in the model's order */
+    ECH_LIST(int) bucket_param;                 /* parameters, bucket by bucket */
+    int64_t norm_partials; /* partial sums of squares of this rank's gradients */
     /* Weight versions that are held, each in a slot: version k, in updates since the training began or was resumed, is
      * in slot k mod versions. */
     int versions;
@@ -394,9 +407,9 @@ int ech_plan_row(const ech_plan *plan);
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
-/* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE; -1: its optimizer has none. */
+/* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE on the device; -1: its optimizer has none. */
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* Of an UPDATE_ON_HOST. */
+/* Of an UPDATE_ON_HOST, or its STATISTICS_ON_HOST. */
 struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
                                           const ech_step *step);
 /* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */

@@ -54,6 +54,13 @@ static ech_memory_kind kind_of_states(const ech_plan *plan)
     return kinds[plan->states];
 }
 
+/* Returns its number. */
+static int add_value(ech_plan *plan, int bucket, int value)
+{
+    ECH_PUSH(plan->state_value, (ech_plan_state_value){.value = value, .on_host = value});
+    return plan->bucket.at[bucket].state_values++;
+}
+
 /* The element-wise ones are the bucket's, in the order in which each of its parameters declares them. */
 static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
 {
@@ -64,11 +71,14 @@ static void plan_values(ech_plan *plan, const ech_bucket *bucket, int param)
         ech_plan_state *state = &plan->state.at[p->first_state + s];
         state->elements = ech_plan_state_part(plan, plan->rank, param, s, &state->from);
         if (ech_state_is_element_wise(&state->is)) {
+            state->number = flat;
             state->value = bucket->state[flat++].value;
             if (state->elements) state->first = p->bucket_offset + state->from - begin;
-        } else
+        } else {
             state->value = ech_plan_add_persistent(plan, kind_of_states(plan), param,
                                                    state->elements * item_of(plan, &state->is));
+            state->number = add_value(plan, plan->param[param].bucket, state->value);
+        }
     }
 }
 
@@ -76,10 +86,13 @@ void ech_plan_state_values(ech_plan *plan, int index)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
     int64_t first, elements = ech_bucket_updated(bucket, &first);
-    for (int s = 0; s < bucket->states; s++)
+    bucket->first_state_value = (int)plan->state_value.n;
+    for (int s = 0; s < bucket->states; s++) {
         bucket->state[s].value =
             ech_plan_add_persistent(plan, kind_of_states(plan), index,
                                     elements * (int64_t)ech_dtype_bytes(bucket->state[s].dtype));
+        add_value(plan, index, bucket->state[s].value);
+    }
     for (int i = 0; i < bucket->params; i++)
         plan_values(plan, bucket, plan->bucket_param.at[bucket->first_param + i]);
 }
@@ -114,8 +127,7 @@ static int64_t written_bytes(const ech_plan *plan, int rank, int param, int stat
         return ech_plan_state_part(plan, rank, param, state, &from) *
                item_of(plan, &plan->state.at[p->first_state + state].is);
     if (!bucket->gathered) return ech_plan_param_bytes(plan, param);
-    return ech_plan_part(plan, rank, param, &from) *
-           (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    return ech_plan_part(plan, rank, param, &from) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 
 void ech_plan_snapshot(ech_plan *plan, int index)

@@ -2,7 +2,7 @@
  *
  * Optimizer states on the host (ZeRO-Offload): losses, norms, weights and states have the bits of those on the device, with
  * clipping at work and in steps that are withheld, on every device of the processor, under every stage of ZeRO and
- * asynchronous schedules; each byte goes out once and comes back once a step; of what an update has on the host beside the
+ * asynchronous schedules, and by every optimizer; each byte goes out once and comes back once a step; of what an update has on the host beside the
  * states no more lives at once than that of 1 + memory.prefetch buckets; and a model trains in a device limit in which it
  * does not without.
  */
@@ -58,7 +58,36 @@ static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
     return memcmp(peak, planned, sizeof peak) == 0;
 }
 
-/* A step: gradients once out, and weights once in, without masters also out; from disk each state in and out. */
+/* Bytes that pass between host and device, each way, since ranks fold statistics there. */
+static int64_t bytes_of_folds(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int folds = 0;
+    for (int round = 0; round < bucket->rounds; round++)
+        folds += bucket->folded[round][ECH_FOLD_SHARDS].bytes > 0 ||
+                 bucket->folded[round][ECH_FOLD_TENSOR].bytes > 0;
+    assert_true(plan->layout->world > 1 || folds == 0);
+    return folds * bucket->statistics_bytes;
+}
+
+/* What the rank has of states of the bucket's parameters, asked of these, and what aligns the element-wise ones. */
+static int64_t bytes_of_states(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t first, n = ech_bucket_updated(bucket, &first), bytes = 0;
+    for (int s = 0; s < bucket->states; s++)
+        bytes += n * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
+        for (int s = 0; s < p->states; s++) {
+            const ech_plan_state *state = &plan->state.at[p->first_state + s];
+            int64_t item = (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
+            if (!ech_state_is_element_wise(&state->is)) bytes += state->elements * item;
+        }
+    }
+    return bytes;
+}
+
+/* A step: gradients once out, and weights once in, without masters also out; what is folded in and out; from disk each
+ * state in and out. */
 static void check_copies(const ech_exec *exec, const ech_plan *plan, int64_t lists)
 {
     int64_t out = 0, in = 0, states = 0, times = lists * plan->list[ECH_LIST_TRAIN].turns;
@@ -68,9 +97,9 @@ static void check_copies(const ech_exec *exec, const ech_plan *plan, int64_t lis
         int64_t weights = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         out += n * (int64_t)ech_dtype_bytes(bucket->dtype);
         if (!ech_plan_has_masters(plan, bucket)) out += weights;
-        in += weights;
-        for (int s = 0; s < bucket->states && plan->states == ECH_SPACE_DISK; s++)
-            states += n * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
+        in += weights + bytes_of_folds(plan, bucket);
+        out += bytes_of_folds(plan, bucket);
+        if (plan->states == ECH_SPACE_DISK) states += bytes_of_states(plan, bucket);
     }
     assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DEVICE, ECH_SPACE_HOST), times * out);
     assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE), times * in);
@@ -171,6 +200,27 @@ static const struct {
     {"llama", 4,
      "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw parallel.flush_every=4 "
      "parallel.zero=1 precision.compute=bf16 parallel.device=queued"},
+    {"gpt2", 1, "optimizer.name=adamw8 optimizer.block=16 parallel.device=walled"},
+    {"llama", 2,
+     "optimizer.name=adamw8 optimizer.block=8 parallel.data=2 parallel.zero=3 "
+     "precision.compute=bf16"},
+    {"gpt2", 4,
+     "optimizer.name=adafactor optimizer.momentum=0.9 parallel.tensor=2 parallel.data=2 "
+     "parallel.zero=1 parallel.device=queued"},
+    {"llama", 2,
+     "optimizer.name=adafactor parallel.tensor=2 precision.compute=bf16 parallel.device=walled"},
+    {"llama", 3,
+     "optimizer.name=sm3 optimizer.momentum=0.9 parallel.data=3 training.global_batch_size=3 "
+     "parallel.zero=2 precision.compute=bf16 parallel.bucket_bytes=1"},
+    {"gpt2", 2, "optimizer.name=sm3 parallel.tensor=2 memory.prefetch=0"},
+    {"gpt2", 4,
+     "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true parallel.tensor=2 "
+     "parallel.data=2 parallel.zero=2 parallel.device=queued"},
+    {"llama", 2,
+     "optimizer.name=muon optimizer.momentum=0.95 parallel.data=2 parallel.zero=3 "
+     "precision.compute=bf16 parallel.device=walled"},
+    {"llama", 2,
+     "optimizer.name=muon optimizer.momentum=0.9 parallel.tensor=2 memory.offload_threads=2"},
 };
 
 static void compare(const trial *none, const trial *away, ech_space space)
@@ -443,51 +493,79 @@ static void expect_refused(const ech_plan *plan, const char *why)
     if (!strstr(ech_last_error(), why)) fail_msg("%s, not %s", ech_last_error(), why);
 }
 
-static void test_seeded_faults(void **state)
+/* A step that waits for nothing. */
+typedef struct seeded {
+    ech_step_kind kind;
+    const char *why;
+} seeded;
+
+static ech_plan *plan_of(const char *words, int ranks, ech_design *design)
 {
-    (void)state;
-    static const struct {
-        ech_step_kind kind;
-        const char *why;
-    } faults[] = {{ECH_STEP_UPDATE_ON_HOST, "does not wait for the offload of gradients"},
-                  {ECH_STEP_FETCH_WEIGHTS, "does not wait for the update on the host"},
-                  {ECH_STEP_ROOM, "does not wait for the fetch of weights"}};
-    ech_config *config = fixture_config("gpt2", "memory.offload_optimizer=host");
-    ech_design design = {0};
     ech_plan *plan;
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
-    assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
+    ech_config *config = fixture_config("gpt2", words);
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, design), ECH_OK);
+    assert_int_equal(ech_design_plan(design, 0, false, &plan), ECH_OK);
     assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_OK);
-    int first = plan->list[ECH_LIST_TRAIN].step.n ? -1 : 0;
-    for (size_t s = 0; first < 0; s++)
-        if (plan->list[ECH_LIST_TRAIN].step.at[s].kind == ECH_STEP_UPDATE_ON_HOST)
-            first = plan->list[ECH_LIST_TRAIN].step.at[s].index;
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        ech_step *step = step_of(plan, faults[i].kind, first), was = *step;
+    ech_config_destroy(config);
+    return plan;
+}
+
+static void expect_faults(ech_plan *plan, const seeded *faults, size_t n)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int bucket = -1;
+    for (size_t s = 0; s < list->step.n && bucket < 0; s++)
+        if (list->step.at[s].kind == faults[1].kind) bucket = list->step.at[s].index;
+    for (size_t i = 0; i < n; i++) {
+        ech_step *step = step_of(plan, faults[i].kind, bucket), was = *step;
         step->afters = 0;
         expect_refused(plan, faults[i].why);
         *step = was;
     }
+}
+
+static void test_seeded_faults(void **state)
+{
+    (void)state;
+    static const seeded faults[] = {
+        {ECH_STEP_UPDATE_ON_HOST, "does not wait for the offload of gradients"},
+        {ECH_STEP_FETCH_WEIGHTS, "does not wait for the update on the host"},
+        {ECH_STEP_ROOM, "does not wait for the fetch of weights"}};
+    static const seeded folded[] = {
+        {ECH_STEP_STATISTICS_ON_HOST, "does not wait for the offload of gradients"},
+        {ECH_STEP_FETCH_STATISTICS, "does not wait for the statistics on the host"},
+        {ECH_STEP_FOLD, "does not wait for the fetch of statistics"},
+        {ECH_STEP_OFFLOAD_STATISTICS, "does not wait for the fold"},
+        {ECH_STEP_UPDATE_ON_HOST, "does not wait for the offload of statistics"}};
+    ech_design design = {0};
+    ech_plan *plan = plan_of("memory.offload_optimizer=host", 1, &design);
+    expect_faults(plan, faults, sizeof faults / sizeof *faults);
+    int first = plan->list[ECH_LIST_TRAIN].step.n ? -1 : 0;
+    for (size_t s = 0; first < 0; s++)
+        if (plan->list[ECH_LIST_TRAIN].step.at[s].kind == ECH_STEP_UPDATE_ON_HOST)
+            first = plan->list[ECH_LIST_TRAIN].step.at[s].index;
     ech_step *read = step_of(plan, ECH_STEP_READ_UPDATE, -1);
     read->lane = ECH_LANE_DISK; /* where the gradients' way does not lead past it */
     step_of(plan, ECH_STEP_UPDATE_ON_HOST, first)->afters--;
     expect_refused(plan, "does not wait for the turn's scalars");
     ech_plan_destroy(plan);
     ech_design_destroy(&design);
-    ech_config_destroy(config);
+
+    design = (ech_design){0};
+    plan = plan_of("memory.offload_optimizer=host optimizer.name=adafactor parallel.tensor=2", 2,
+                   &design);
+    expect_faults(plan, folded, sizeof folded / sizeof *folded);
+    ech_plan_destroy(plan);
+    ech_design_destroy(&design);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_gathered_weights),
-        cmocka_unit_test(test_withheld),
-        cmocka_unit_test(test_passes_through_two_buffers),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_twin),
-        cmocka_unit_test(test_harmed_files),
-        cmocka_unit_test(test_seeded_faults),
+        cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_gathered_weights),
+        cmocka_unit_test(test_withheld),     cmocka_unit_test(test_passes_through_two_buffers),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_harmed_files), cmocka_unit_test(test_seeded_faults),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -139,9 +139,6 @@ static const trial trials[ECH_RULES] = {
                                             "precision.compute=fp16 precision.gradients=compute"},
     [ECH_RULE_zero_without_halves] = {"parallel.zero=1 parallel.reduction=naive",
                                       "parallel.reduction=naive", "parallel.zero=1"},
-    [ECH_RULE_offloads_optimizer_not_element_wise] =
-        {"memory.offload_optimizer=host optimizer.name=muon optimizer.momentum=0.9",
-         "optimizer.name=muon optimizer.momentum=0.9", "memory.offload_optimizer=host"},
     [ECH_RULE_zero_gradients_asynchronous] = {"parallel.zero=2 " SCHEDULE "pipedream",
                                               "parallel.zero=1 " SCHEDULE "pipedream",
                                               "parallel.zero=2"},

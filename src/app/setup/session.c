@@ -154,8 +154,7 @@ static void log_memory(const ech_plan *plan)
 static bool may_offload(const ech_design *design, const ech_plan *plan)
 {
     return plan->list[ECH_LIST_TRAIN].step.n && plan->states == ECH_SPACE_DEVICE &&
-           !shares_limit(design) &&
-           !ech_feature_is_on(design->config, ECH_FEATURE_not_element_wise);
+           !shares_limit(design);
 }
 
 /* What makes a plan need less, a comma behind each. */

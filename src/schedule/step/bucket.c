@@ -261,18 +261,23 @@ static double update_seconds(const ech_step_query *q)
 
 /* ---- STATISTICS, FOLD ---- */
 
+int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind)
+{
+    return ech_access_new(
+        a, (ech_value){.kind = kind,
+                       .block = -1,
+                       .local = -1,
+                       .micro = -1,
+                       .index = a->step->index,
+                       .bytes = a->plan->bucket.at[a->step->index].statistics_bytes});
+}
+
 /* A turn's statistics are born in its first round. They are what a step touches first (ech_list_statistics). */
 static void touch_statistics(ech_accessor *a)
 {
     ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
     bool first = a->step->kind == ECH_STEP_STATISTICS && a->step->count == 0;
-    if (first)
-        bucket->statistics = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STATISTICS,
-                                                           .block = -1,
-                                                           .local = -1,
-                                                           .micro = -1,
-                                                           .index = a->step->index,
-                                                           .bytes = bucket->statistics_bytes});
+    if (first) bucket->statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS);
     if (bucket->rounds) ech_access_value(a, bucket->statistics, true);
 }
 
@@ -281,7 +286,8 @@ int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_st
     return bucket_of(plan, step)->rounds ? list->access.at[step->first_access].value : -1;
 }
 
-static size_t scratch_of(const ech_plan *plan, const ech_bucket *bucket)
+size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,
+                          const ech_kernels *kernels, int threads)
 {
     size_t most = 0;
     for (int i = 0; i < bucket->params && plan->optimizer->scratch; i++) {
@@ -289,7 +295,7 @@ static size_t scratch_of(const ech_plan *plan, const ech_bucket *bucket)
             &plan->model->param.at[plan->bucket_param.at[bucket->first_param + i]];
         int64_t size[ECH_MAX_DIMS];
         ech_shape_resolve(&param->shape, ech_extent_of_params(plan->layout->sharding), size);
-        size_t bytes = plan->optimizer->scratch(plan->kernels, plan->threads, param, size);
+        size_t bytes = plan->optimizer->scratch(kernels, threads, param, size);
         if (bytes > most) most = bytes;
     }
     return most;
@@ -303,7 +309,8 @@ static void touch_round(ech_accessor *a)
     read_gradients(a);
     ech_access_weights(a, a->step->index, a->step->version, updates);
     ech_access_states(a, a->step->index, true);
-    ech_access_scratch(a, scratch_of(a->plan, bucket_of(a->plan, a->step)));
+    ech_access_scratch(a, ech_update_scratch(a->plan, bucket_of(a->plan, a->step), a->plan->kernels,
+                                             a->plan->threads));
 }
 
 static const struct ech_folded *folded_of(const ech_plan *plan, const ech_step *step)

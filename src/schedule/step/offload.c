@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bucket's update on the host: FETCH_STATES, OFFLOAD_GRADS, UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_STATES, ROOM; and
- * READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where that goes.
+ * A bucket's update on the host: FETCH_STATES, OFFLOAD_GRADS, STATISTICS_ON_HOST, FETCH_STATISTICS, OFFLOAD_STATISTICS,
+ * UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_STATES, ROOM; and READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where that goes.
  */
 #include "schedule/step/step.h"
 
@@ -13,6 +13,12 @@ static ech_bucket *bucket_of(const ech_accessor *a)
 static void print(const ech_step *step, ech_text *out)
 {
     ech_text_append(out, " bucket %d", step->index);
+}
+
+static void print_round(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, ", round %d", step->count);
 }
 
 /* A value of as many numbers as the rank updates of the bucket. */
@@ -33,12 +39,17 @@ static void touch_scalars(ech_accessor *a)
     ech_access_pair(a, a->plan->scalars, a->plan->staged);
 }
 
+static ech_plan_state_value *states_of(const ech_accessor *a)
+{
+    return &a->plan->state_value.at[bucket_of(a)->first_state_value];
+}
+
 static void fetch_states(ech_accessor *a)
 {
-    ech_bucket *bucket = bucket_of(a);
-    for (int s = 0; s < bucket->states; s++) {
-        bucket->on_host.state[s] = make(a, bucket->state[s].dtype);
-        ech_access_pair(a, bucket->state[s].value, bucket->on_host.state[s]);
+    ech_plan_state_value *state = states_of(a);
+    for (int s = 0; s < bucket_of(a)->state_values; s++) {
+        state[s].on_host = ech_access_twin(a, state[s].value, ECH_MEMORY_OPTIMIZER_ON_HOST);
+        ech_access_pair(a, state[s].value, state[s].on_host);
     }
 }
 
@@ -54,29 +65,62 @@ static void offload_grads(ech_accessor *a)
                     bucket->on_host.weights);
 }
 
-static int state_on_host(const ech_accessor *a, int s)
+/* Rounds read no weights that are roundings of masters: the update makes those. */
+static bool reads_weights(const ech_plan *plan, const ech_step *step)
 {
-    const ech_bucket *bucket = bucket_of(a);
-    return a->plan->states == ECH_SPACE_DISK ? bucket->on_host.state[s] : bucket->state[s].value;
+    return step->kind == ECH_STEP_UPDATE_ON_HOST ||
+           !ech_plan_has_masters(plan, &plan->bucket.at[step->index]);
 }
 
-/* In this order, which ech_list_update_values knows. */
+/* In this order, which ech_list_update_values knows. Rounds change states, too. */
 static void update_on_host(ech_accessor *a)
 {
-    const ech_bucket *bucket = bucket_of(a);
+    const ech_plan *plan = a->plan;
+    ech_bucket *bucket = bucket_of(a);
+    bool round = a->step->kind == ECH_STEP_STATISTICS_ON_HOST;
     ech_access_value(a, bucket->on_host.gradients, false);
-    ech_access_value(a, bucket->on_host.weights, true);
-    for (int s = 0; s < bucket->states; s++) ech_access_value(a, state_on_host(a, s), true);
-    ech_access_value(a, a->plan->staged, false);
+    if (reads_weights(plan, a->step)) ech_access_value(a, bucket->on_host.weights, !round);
+    if (round && a->step->count == 0)
+        bucket->on_host.statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS_ON_HOST);
+    if (bucket->rounds) ech_access_value(a, bucket->on_host.statistics, true);
+    for (int s = 0; s < bucket->state_values; s++)
+        ech_access_value(a, states_of(a)[s].on_host, true);
+    ech_access_value(a, plan->staged, false);
+    size_t bytes = ech_update_scratch(plan, bucket, ech_kernels_fast(plan->kernels->dtype),
+                                      plan->host_threads);
+    if (!bytes) return;
+    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STATISTICS_ON_HOST,
+                                                     .block = -1,
+                                                     .local = -1,
+                                                     .micro = -1,
+                                                     .index = a->step->index,
+                                                     .bytes = (int64_t)bytes});
+    ech_access_value(a, a->step->scratch, true);
 }
 
 struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
                                           const ech_step *step)
 {
-    const ech_access *access = &list->access.at[step->first_access];
-    struct ech_on_host of = {.gradients = access[0].value, .weights = access[1].value};
-    for (int s = 0; s < plan->bucket.at[step->index].states; s++) of.state[s] = access[2 + s].value;
+    int next = step->first_access;
+    struct ech_on_host of = {.weights = -1, .statistics = -1};
+    of.gradients = list->access.at[next++].value;
+    if (reads_weights(plan, step)) of.weights = list->access.at[next++].value;
+    if (plan->bucket.at[step->index].rounds) of.statistics = list->access.at[next++].value;
+    of.first_state = next;
     return of;
+}
+
+/* What ranks fold they fold on the device. */
+static void fetch_statistics(ech_accessor *a)
+{
+    ech_bucket *bucket = bucket_of(a);
+    bucket->statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS);
+    ech_access_pair(a, bucket->on_host.statistics, bucket->statistics);
+}
+
+static void offload_statistics(ech_accessor *a)
+{
+    ech_access_pair(a, bucket_of(a)->statistics, bucket_of(a)->on_host.statistics);
 }
 
 static void fetch_weights(ech_accessor *a)
@@ -87,9 +131,8 @@ static void fetch_weights(ech_accessor *a)
 
 static void offload_states(ech_accessor *a)
 {
-    const ech_bucket *bucket = bucket_of(a);
-    for (int s = 0; s < bucket->states; s++)
-        ech_access_pair(a, bucket->on_host.state[s], bucket->state[s].value);
+    for (int s = 0; s < bucket_of(a)->state_values; s++)
+        ech_access_pair(a, states_of(a)[s].on_host, states_of(a)[s].value);
 }
 
 static ech_work update_work(const ech_step_query *q)
@@ -102,20 +145,63 @@ static double update_seconds(const ech_step_query *q)
     return ech_update_methods.seconds(q);
 }
 
-/* ---- copies: bytes of what the rank updates ---- */
+static ech_work round_work(const ech_step_query *q)
+{
+    return ech_statistics_methods.work(q);
+}
+
+static double round_seconds(const ech_step_query *q)
+{
+    return ech_statistics_methods.seconds(q);
+}
+
+/* ---- copies ---- */
+
+static int64_t bytes_of_states(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t bytes = 0;
+    for (int s = 0; s < bucket->state_values; s++)
+        bytes +=
+            plan->persistent.at[plan->state_value.at[bucket->first_state_value + s].value].bytes;
+    return bytes;
+}
+
+static int64_t bytes_of_statistics(const ech_plan *plan, const ech_bucket *bucket)
+{
+    (void)plan;
+    return bucket->statistics_bytes;
+}
+
+/* Of what the rank updates. */
+static int64_t bytes_of_weights(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t first;
+    (void)plan;
+    return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+}
+
+static int64_t bytes_of_gradients(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t first;
+    bool alone = ech_plan_has_masters(plan, bucket) || bucket->fetched;
+    return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->dtype) +
+           (alone ? 0 : bytes_of_weights(plan, bucket));
+}
+
+static const struct {
+    ech_space from, to;
+    int64_t (*bytes)(const ech_plan *plan, const ech_bucket *bucket);
+} copies[ECH_STEPS] = {
+    [ECH_STEP_FETCH_STATES] = {ECH_SPACE_DISK, ECH_SPACE_HOST, bytes_of_states},
+    [ECH_STEP_OFFLOAD_GRADS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_gradients},
+    [ECH_STEP_FETCH_STATISTICS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE, bytes_of_statistics},
+    [ECH_STEP_OFFLOAD_STATISTICS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_statistics},
+    [ECH_STEP_FETCH_WEIGHTS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE, bytes_of_weights},
+    [ECH_STEP_OFFLOAD_STATES] = {ECH_SPACE_HOST, ECH_SPACE_DISK, bytes_of_states}};
 
 static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
 {
-    const ech_bucket *bucket = &plan->bucket.at[step->index];
-    ech_step_kind kind = step->kind;
-    bool grads = kind == ECH_STEP_OFFLOAD_GRADS, states = !grads && kind != ECH_STEP_FETCH_WEIGHTS;
-    size_t each = grads ? ech_dtype_bytes(bucket->dtype) : 0;
-    if (!states && !(grads && (ech_plan_has_masters(plan, bucket) || bucket->fetched)))
-        each += ech_dtype_bytes(bucket->weight_dtype);
-    for (int s = 0; s < bucket->states && states; s++)
-        each += ech_dtype_bytes(bucket->state[s].dtype);
-    int64_t first;
-    return ech_bucket_updated(bucket, &first) * (int64_t)each;
+    return copies[step->kind].bytes(plan, &plan->bucket.at[step->index]);
 }
 
 static ech_work copy_work(const ech_step_query *q)
@@ -130,25 +216,24 @@ static double copy_seconds(const ech_step_query *q)
 
 static void count_copy(ech_traffic_count *c, const ech_step *step)
 {
-    static const struct {
-        ech_space from, to;
-    } ways[ECH_STEPS] = {[ECH_STEP_FETCH_STATES] = {ECH_SPACE_DISK, ECH_SPACE_HOST},
-                         [ECH_STEP_OFFLOAD_GRADS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST},
-                         [ECH_STEP_FETCH_WEIGHTS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE},
-                         [ECH_STEP_OFFLOAD_STATES] = {ECH_SPACE_HOST, ECH_SPACE_DISK}};
-    ech_traffic_add_copy(c, ways[step->kind].from, ways[step->kind].to, bytes_of(c->plan, step));
+    ech_traffic_add_copy(c, copies[step->kind].from, copies[step->kind].to,
+                         bytes_of(c->plan, step));
 }
 
-#define COPY(touches)                                                                              \
+#define COPY(touches, prints)                                                                      \
     {                                                                                              \
-        .touch = touches, .print = print, .work = copy_work, .seconds = copy_seconds,              \
+        .touch = touches, .print = prints, .work = copy_work, .seconds = copy_seconds,             \
         .count = count_copy                                                                        \
     }
 const ech_step_methods ech_read_update_methods = {.touch = touch_scalars};
-const ech_step_methods ech_fetch_states_methods = COPY(fetch_states);
-const ech_step_methods ech_offload_grads_methods = COPY(offload_grads);
+const ech_step_methods ech_fetch_states_methods = COPY(fetch_states, print);
+const ech_step_methods ech_offload_grads_methods = COPY(offload_grads, print);
+const ech_step_methods ech_statistics_on_host_methods = {
+    .touch = update_on_host, .print = print_round, .work = round_work, .seconds = round_seconds};
+const ech_step_methods ech_fetch_statistics_methods = COPY(fetch_statistics, print_round);
+const ech_step_methods ech_offload_statistics_methods = COPY(offload_statistics, print_round);
 const ech_step_methods ech_update_on_host_methods = {
     .touch = update_on_host, .print = print, .work = update_work, .seconds = update_seconds};
-const ech_step_methods ech_fetch_weights_methods = COPY(fetch_weights);
-const ech_step_methods ech_offload_states_methods = COPY(offload_states);
+const ech_step_methods ech_fetch_weights_methods = COPY(fetch_weights, print);
+const ech_step_methods ech_offload_states_methods = COPY(offload_states, print);
 const ech_step_methods ech_room_methods = {.print = print};

@@ -72,6 +72,11 @@ typedef struct ech_step_row {
 
 const ech_step_row *ech_step_row_of(ech_step_kind kind);
 
+/* A value for the statistics of the step's bucket. */
+int ech_access_new_statistics(ech_accessor *a, ech_memory_kind kind);
+/* Scratch bytes of the optimizer's kernels for any parameter of the bucket. */
+size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,
+                          const ech_kernels *kernels, int threads);
 /* Touches the values of a message, or those that a COLLECTIVE gathers from its shards in place. */
 void ech_message_touch(ech_accessor *a);
 /* "[4-9]", "[4]". */
