@@ -33,6 +33,8 @@ typedef struct bucket_state {
     /* Gradients that have left for the host: the next turn's may be written while the update is under way. */
     course away;
     bool is_away;
+    /* Of layer states: [turns] the last step that writes partials of that turn, + 1; otherwise NULL. */
+    int *written_in;
     int accessed; /* the last step that accesses its gradients, but for those of one micro-batch, + 1 */
     instance *of; /* [micro-batches] of the turn */
     int summed;   /* of these */
@@ -111,6 +113,10 @@ static ech_status write_bucket(audit *a, int s, int bucket)
     bucket_state *b = &a->bucket[bucket];
     instance *of = instance_of(a, s, bucket);
     int turn = a->list->step.at[s].turn;
+    if (b->written_in && turn > b->now.turn) {
+        b->written_in[turn] = s + 1;
+        return ECH_OK;
+    }
     if (of ? of->summed : b->written && b->now.at.stage != ECH_BUCKET_WRITE)
         return ech_list_reject(a->plan, a->list, s, "writes a gradient after its %s",
                                text_of(b->now.at));
@@ -193,7 +199,7 @@ static ech_status write_by_model(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
     int phase = ech_step_kind_phase(step->kind), at = 0;
-    if (phase <= ECH_FORWARD) return ECH_OK;
+    if (phase < 0) return ECH_OK;
     const ech_block *block = a->plan->model->block.at[step->block];
     for (int c = step->first_call; c < step->first_call + step->calls; c++) {
         const ech_block_call *call = &block->program[phase].at[c];
@@ -231,17 +237,27 @@ static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, ech_buck
     }
 }
 
+/* Whether its parameters are layer states, as the model says. */
+static bool is_of_states(const ech_plan *plan, int index)
+{
+    int first = plan->bucket_param.at[plan->bucket.at[index].first_param];
+    return plan->model->param.at[first].commit != NULL;
+}
+
 static ech_bucket_way way_of(const ech_plan *plan, int index)
 {
     ech_layout_group group = plan->bucket.at[index].group;
     ech_bucket_way way = {
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
         .stashes = plan->versions > 1,
+        .commits = is_of_states(plan, index),
         .states = plan->states};
-    way.sharded = way.shared && plan->zero > 0;
+    if (way.commits) way.states = ECH_SPACE_DEVICE;
+    way.sharded = way.shared && plan->zero > 0 && !way.commits;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
     way.gathered = way.each && plan->zero > 2;
-    way.fetched = plan->weights != ECH_SPACE_DEVICE && (way.gathered || !way.sharded);
+    way.fetched =
+        plan->weights != ECH_SPACE_DEVICE && !way.commits && (way.gathered || !way.sharded);
     find_rounds(plan, &plan->bucket.at[index], &way);
     return way;
 }
@@ -287,6 +303,10 @@ static void end_turn(const audit *a, bucket_state *b)
     b->summed = 0;
     b->written = false;
     b->now.turn++;
+    if (!b->written_in || b->now.turn >= a->list->turns || !b->written_in[b->now.turn]) return;
+    b->now.at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    b->written = true;
+    b->now.step = b->written_in[b->now.turn] - 1;
 }
 
 /* The step brings its bucket to the next place, and knows that the place before is behind it. */
@@ -369,8 +389,11 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
                .known = ech_known_begin(),
                .bucket = ech_calloc(buckets, sizeof *a.bucket),
                .instance = ech_calloc(buckets * micro_batches + 1, sizeof *a.instance)};
+    size_t turns = (size_t)list->turns;
+    ECH_FREED int *written_in = ech_calloc(buckets * turns + 1, sizeof *written_in);
     for (size_t b = 0; b < buckets; b++) {
         a.bucket[b].way = way_of(plan, (int)b);
+        if (a.bucket[b].way.commits) a.bucket[b].written_in = &written_in[b * turns];
         a.bucket[b].of = &a.instance[b * micro_batches];
     }
     ech_status status = check_steps(&a);

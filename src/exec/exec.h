@@ -142,10 +142,12 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
 /* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if the plan has it. */
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
-/* A gradient, multiplied by the turn's loss scale; only in ECH_LIST_TRAIN's observer. */
+/* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0; only in ECH_LIST_TRAIN's
+ * observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
-/* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone, then of one dimension. */
-ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param);
+/* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone, then of one dimension. Of
+ * layer states that turn's. */
+ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn);
 /* What of ech_exec_param_at this rank updates: in a sharded bucket likewise its part alone. */
 ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version);
 /* Optimizer state number `state`. */

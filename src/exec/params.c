@@ -100,21 +100,27 @@ void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech
              gradients + (size_t)p->bucket_offset * ech_dtype_bytes(bucket->dtype), out);
 }
 
-ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
+static ech_tensor whole_gradient(const ech_exec *exec, int param, int turn)
 {
     ech_tensor view;
     int bucket = exec->plan->param[param].bucket;
     ECH_ASSERT(ech_list_kind_trains(exec->list->kind) && !exec->plan->bucket.at[bucket].each);
-    ech_exec_set_gradient(exec, param, ech_exec_look(exec, exec->list->summed[bucket]), &view);
+    int value = ech_list_summed(exec->plan, exec->list, bucket, turn);
+    ech_exec_set_gradient(exec, param, ech_exec_look(exec, value), &view);
     return view;
 }
 
-ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param)
+ech_tensor ech_exec_gradient(const ech_exec *exec, int param)
+{
+    return whole_gradient(exec, param, 0);
+}
+
+ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn)
 {
     int index = exec->plan->param[param].bucket;
     const ech_bucket *bucket = &exec->plan->bucket.at[index];
     ECH_ASSERT(ech_list_kind_trains(exec->list->kind));
-    if (!bucket->sharded) return ech_exec_gradient(exec, param);
+    if (!bucket->sharded) return whole_gradient(exec, param, turn);
     return own_part(exec, param, bucket->dtype, ech_exec_look(exec, exec->list->summed[index]),
                     bucket->each ? bucket->own : 0);
 }
@@ -296,7 +302,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);
         bool sharded = plan->bucket.at[step->index].sharded;
-        ech_tensor gradient = ech_exec_own_gradient(exec, params[i]);
+        ech_tensor gradient = ech_exec_own_gradient(exec, params[i], step->turn);
         ech_tensor part = ech_exec_elements(&gradient, sharded ? 0 : first, own);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
                                         (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);

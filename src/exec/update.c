@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The optimizer: STATISTICS and UPDATE, and the same on the host, hand it each parameter of a bucket, FOLD makes what ranks have computed of their
+ * The optimizer: STATISTICS and UPDATE, and the same on the host, hand it each parameter of a bucket (layer states commit
+ * themselves), FOLD makes what ranks have computed of their
  * shards the statistics of the whole.
  */
 #include <string.h>
@@ -53,6 +54,10 @@ static void work_on_tensors(const ech_exec *exec, const work *w, int index,
     const ech_plan_param *p = &exec->plan->param[index];
     const ech_param *of = &exec->plan->model->param.at[index];
     ech_tensor statistic[ECH_MAX_STATISTICS];
+    if (of->commit) {
+        of->commit(&(ech_commit){of, w->kernels, w->context, weights, gradient, &w->update});
+        return;
+    }
     for (int i = 0; i < p->statistics; i++)
         statistic[i] = statistic_view(exec, &exec->plan->statistic.at[p->first_statistic + i],
                                       w->round, w->statistics);
@@ -81,7 +86,7 @@ static void work_on(ech_exec *exec, const ech_step *step, const work *w, int ind
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[index];
     ech_tensor weights = ech_exec_own_param(exec, index, step->version);
-    ech_tensor gradient = ech_exec_own_gradient(exec, index);
+    ech_tensor gradient = ech_exec_own_gradient(exec, index, step->turn);
     if (!ech_plan_takes_part(plan, index, w->round)) return;
     ech_tensor state[ECH_MAX_STATES];
     for (int i = 0; i < p->states; i++) {
@@ -110,7 +115,7 @@ static ech_status work_on_bucket(ech_exec *exec, const ech_step *step, char *sta
 
 ech_status ech_handle_UPDATE(ech_exec *exec, const ech_step *step)
 {
-    ech_exec_touch(exec, exec->list->summed[step->index]);
+    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
     char *statistics = statistics_of(exec, step);
     return work_on_bucket(exec, step, statistics, ECH_MAX_ROUNDS);
 }

@@ -2,7 +2,7 @@
  *
  * Over which ranks a parameter's gradient is summed. The gradient is a sum over the axes that the node's inputs and
  * outputs have and the parameter lacks. Where such an axis is sharded, each rank has a partial sum: rows for gains and
- * biases, heads for a norm inside of heads.
+ * biases, heads for a norm inside of heads. So it is with a layer state's partials, of the node that writes them.
  *
  * Ranks with the same key/value heads have different queries (fewer such heads than ranks). Each has only its queries'
  * part of the gradient of these heads, so gradients of parameters that make them are partial sums over these ranks,
@@ -60,6 +60,7 @@ void ech_program_find_addends(const ech_block *block, ech_param *params)
         const ech_node *node = &block->node.at[n];
         for (int i = 0; i < node->params; i++) {
             ech_param *param = &params[node->param[i]];
+            if (param->commit && !node->layer->writes_partials) continue;
             ech_mesh addends = find_addends(block, node, i, &param->shape);
             ECH_ASSERT(param->addends == ECH_MESH_NONE || param->addends == addends);
             param->addends = addends;

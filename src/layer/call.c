@@ -108,8 +108,10 @@ static void list_forward(lister *l, const ech_node *node)
         if (!is_gradient(l, kept))
             add_value(l, ECH_PORT_KEEP, i, kept, kept, cached ? fills : mode);
     }
+    bool partials = node->layer->writes_partials;
     for (int i = 0; i < node->params; i++)
-        add_operand(l, ECH_PORT_PARAM, i, node->param[i], ECH_READ);
+        add_operand(l, partials ? ECH_PORT_DPARAM : ECH_PORT_PARAM, i, node->param[i],
+                    partials ? ECH_ADD : ECH_READ);
 }
 
 /* The gradient of input i may take over the memory of what is read of that input, if neither is a view and nothing is

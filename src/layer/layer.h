@@ -40,6 +40,19 @@ enum { ECH_MAX_PORTS = 6 };
 
 typedef enum ech_initializer { ECH_INIT_ZERO, ECH_INIT_ONE, ECH_INIT_NORMAL } ech_initializer;
 
+struct ech_param;
+
+/* What the commit of a layer state works on: this rank's shard, as the turn's micro-batches and all ranks that have others'
+ * rows have left their partials of it. */
+typedef struct ech_commit {
+    const struct ech_param *of;
+    const ech_kernels *kernels;
+    ech_kernel_context *context;
+    const ech_tensor *state;  /* changed in place; not where the update is withheld */
+    const ech_tensor *sum;    /* of the partials, fp64, of the state's shape */
+    const ech_update *update; /* has `withheld`, a number on the device */
+} ech_commit;
+
 typedef struct ech_param {
     /* As on disk in Hugging Face checkpoints. Of a parameter that is stacked of experts, its first axis, "%d" stands for the
      * number of one: each is a tensor of its own there. */
@@ -50,6 +63,10 @@ typedef struct ech_param {
     double std;  /* of ECH_INIT_NORMAL */
     bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
     double rate; /* factor of the learning rate (optimizer.rates) */
+    /* A layer state, which no optimizer knows: forwards write partials of it where others write gradients, and once a turn
+     * this makes the state's next version of their sum. NULL: a parameter that is trained. */
+    void (*commit)(const ech_commit *commit);
+    double commit_rate; /* of the layer's own */
     /* The axes of the device mesh along which its gradient is summed: ranks that differ only in these coordinates each
      * have a partial sum. Ranks that differ in another coordinate have another shard, or the same gradient. */
     ech_mesh addends;
@@ -434,6 +451,9 @@ struct ech_layer {
      * has no outputs, and turns its input 0 into the gradient of that. */
     bool joined;
     bool finishes_in_b; /* B, not W, writes the parameters' gradients */
+    /* F writes partials of its parameters, which are layer states, as others write gradients; R and lists other than training
+     * do not. It has no outputs and no backward. */
+    bool writes_partials;
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool core;     /* of attention: selective recomputation makes its outputs again */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */

@@ -214,7 +214,7 @@ static void emit_backward(ech_block *block, gradients *g)
         const ech_node *node = &block->node.at[i];
         if (node->layer->joined) i = emit_chunks(block, g, i);
         if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN) ||
-            node->layer == &ech_layer_row_keep_shard)
+            node->layer == &ech_layer_row_keep_shard || node->layer->writes_partials)
             continue;
         emit_backward_weight(block, g, i);
         pass_gradient(block, g, i, node->passes);

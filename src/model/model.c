@@ -250,7 +250,8 @@ void ech_model_destroy(ech_model *model)
 int64_t ech_model_params(const ech_model *model)
 {
     int64_t count = 0;
-    for (size_t i = 0; i < model->param.n; i++) count += ech_shape_whole(&model->param.at[i].shape);
+    for (size_t i = 0; i < model->param.n; i++)
+        if (!model->param.at[i].commit) count += ech_shape_whole(&model->param.at[i].shape);
     return count;
 }
 
@@ -273,7 +274,8 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
     ECH_FREED bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
     find_multiplied(model, multiplied);
     for (size_t i = 0; i < model->param.n; i++)
-        if (multiplied[i]) N += (double)ech_shape_whole(&model->param.at[i].shape);
+        if (multiplied[i] && !model->param.at[i].commit)
+            N += (double)ech_shape_whole(&model->param.at[i].shape);
     double attention = (double)model->layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }
@@ -310,6 +312,18 @@ int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_a
                                  .shape = ech_shape_1d(axis, size),
                                  .type = ECH_TYPE_WIDE,
                                  .initializer = initializer});
+}
+
+int ech_model_state(ech_model *model, ech_block *block, const char *name, ech_shape shape,
+                    void (*commit)(const ech_commit *), double rate)
+{
+    return add_param(model, block,
+                     (ech_param){.name = name,
+                                 .shape = shape,
+                                 .type = ECH_TYPE_WIDE,
+                                 .initializer = ECH_INIT_ZERO,
+                                 .commit = commit,
+                                 .commit_rate = rate});
 }
 
 ech_block *ech_model_block(ech_model *model, const char *name)

@@ -103,16 +103,19 @@ ech_status ech_model_create_whole(const ech_config *config, ech_model **out);
 void ech_model_destroy(ech_model *model); /* accepts NULL */
 ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
-int64_t ech_model_params(const ech_model *model); /* elements of all parameters */
+int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
  * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021). */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
-/* For families. The first two add a parameter to the block and return its index. */
+/* For families. The first three add a parameter to the block and return its index. */
 int ech_model_matrix(ech_model *model, ech_block *block, const char *name, ech_shape shape,
                      double std);
 int ech_model_vector(ech_model *model, ech_block *block, const char *name, ech_axis axis,
                      int64_t size, ech_initializer initializer);
+/* Adds a layer state (ech_param.commit), which begins as zeros; of the wide type. */
+int ech_model_state(ech_model *model, ech_block *block, const char *name, ech_shape shape,
+                    void (*commit)(const ech_commit *), double rate);
 ech_block *ech_model_block(ech_model *model, const char *name);
 
 #endif

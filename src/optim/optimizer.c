@@ -40,6 +40,7 @@ const char *ech_optimizer_names(void)
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param)
 {
     ech_optimizer_needs needs = {.master = -1};
+    if (param->commit) return needs;
     bool narrow = config->precision.compute == ECH_COMPUTE_BF16 ||
                   config->precision.compute == ECH_COMPUTE_FP16;
     ech_optimizer_of(config)->declare(config, param, &needs);

@@ -28,7 +28,7 @@ static ech_status set_matched(const patterns *p, const char *pattern, const doub
     size_t matched = 0;
     for (size_t i = 0; i < p->n; i++) {
         ech_param *param = &p->params[i];
-        if (fnmatch(pattern, param->name, 0) != 0) continue;
+        if (param->commit || fnmatch(pattern, param->name, 0) != 0) continue;
         matched++;
         if (!factor) {
             param->decay = false;

@@ -219,14 +219,17 @@ int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t ele
                                          .bytes = elements * item});
 }
 
-/* Those of a turn are one value for all turns of the list. */
+/* Those of a turn are one value for all turns of the list, but for partials of layer states. */
 static int make_gradients(ech_accessor *a, int index)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
-    int *summed = &a->list->summed[index];
+    int *summed = &a->list->summed[index], values = bucket->commits ? a->list->turns : 1;
     if (bucket->each) return ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-    if (*summed < 0) *summed = ech_access_new_gradients(a, index, -1, bucket->elements);
-    return *summed;
+    for (int i = 0, first = *summed; first < 0 && i < values; i++) {
+        int value = ech_access_new_gradients(a, index, -1, bucket->elements);
+        if (i == 0) *summed = value;
+    }
+    return ech_list_summed(a->plan, a->list, index, a->step->turn);
 }
 
 static void touch_gradient(ech_accessor *a, int param, int call)

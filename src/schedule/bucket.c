@@ -32,7 +32,7 @@ void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, in
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         int phase = ech_step_kind_phase(step->kind);
-        if (phase <= ECH_FORWARD) continue;
+        if (phase < 0) continue;
         const ech_block *block = plan->model->block.at[step->block];
         for (int c = step->first_call; c < step->first_call + step->calls; c++) {
             const ech_block_call *call = &block->program[phase].at[c];
@@ -68,7 +68,8 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
     ech_bucket kind = {.block = of->block,
                        .weight_dtype = ech_plan_param_dtype(plan, param),
                        .dtype = dtype,
-                       .wire = ech_layout_wire(config, dtype),
+                       .wire = of->commit ? dtype : ech_layout_wire(config, dtype),
+                       .commits = of->commit != NULL,
                        .group = ech_layout_addends(plan->layout, plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
@@ -83,7 +84,7 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
 {
     bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
                 bucket->group == kind->group && bucket->unit == kind->unit &&
-                bucket->states == kind->states;
+                bucket->states == kind->states && bucket->commits == kind->commits;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&
                strcmp(bucket->state[i].name, kind->state[i].name) == 0;
@@ -125,11 +126,12 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
     bucket->shard = round_up((bucket->elements + m.size - 1) / m.size, bucket->unit);
     bucket->own = m.index * bucket->shard;
-    bucket->sharded = plan->zero > 0 && m.size > 1;
+    bucket->sharded = plan->zero > 0 && m.size > 1 && !bucket->commits;
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
     bucket->each = bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED;
     bucket->gathered = bucket->each && plan->zero > 2;
-    bucket->fetched = plan->weights != ECH_SPACE_DEVICE && (bucket->gathered || !bucket->sharded);
+    bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits &&
+                      (bucket->gathered || !bucket->sharded);
     int64_t more = m.size * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;

@@ -45,6 +45,7 @@ typedef struct ech_bucket_way {
     bool gathered;    /* and of whose weights it keeps no more */
     bool fetched;     /* its weights lie on the host */
     bool stashes;     /* several versions of its weights are kept */
+    bool commits;     /* its parameters are layer states, which have no norm */
     ech_space states; /* where its optimizer's states are; if not on the device the host updates */
     int rounds;       /* of its optimizer's statistics */
     /* [rounds] members, and tensor ranks, fold what that round makes */

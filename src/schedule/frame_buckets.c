@@ -53,7 +53,8 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .gathered = bucket->gathered,
                           .fetched = bucket->fetched,
                           .stashes = plan->versions > 1,
-                          .states = plan->states,
+                          .commits = bucket->commits,
+                          .states = bucket->commits ? ECH_SPACE_DEVICE : plan->states,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) {
         way.folds_shards[i] = bucket->folded[i][ECH_FOLD_SHARDS].bytes > 0;

@@ -347,6 +347,7 @@ ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param)
 
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param)
 {
+    if (plan->model->param.at[param].commit) return ECH_F64;
     return type_of(plan, param) == ECH_TYPE_COMPUTE ? plan->types.gradient : plan->types.wide;
 }
 

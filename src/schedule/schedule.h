@@ -60,7 +60,7 @@ typedef struct ech_list {
     int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket.each) micro-batches over all turns */
     int *gradients; /* [instances * buckets]: value; -1: none. Ask ech_list_gradients. */
     /* [buckets]: value that steps of a bucket work on: its gradients, of all turns one, or (ech_bucket.each) this rank's
-     * shard; -1: none */
+     * shard, or (ech_bucket.commits) turn 0's; -1: none. Ask ech_list_summed. */
     int *summed;
     /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
     ech_writer *first_writer;
@@ -164,6 +164,9 @@ typedef struct ech_bucket {
      * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
     int64_t shard;
     int64_t own;  /* where this rank's begins */
+    /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are their partials, one value for
+     * each turn, since forwards of the next turn may write before this one's update. */
+    bool commits;
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
     bool
         owned; /* and what its optimizer makes of a parameter one member makes for all (ech_plan_param.owner) */
@@ -390,6 +393,11 @@ int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int b
 /* The value of that instance, as the access pass has made it. */
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket,
                        const ech_step *step);
+/* The value that a turn's steps of the bucket work on. */
+static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, int bucket, int turn)
+{
+    return list->summed[bucket] + (plan->bucket.at[bucket].commits ? turn : 0);
+}
 /* Whether that call is the first to write the parameter's gradient in its instance; later ones add to it. */
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param);

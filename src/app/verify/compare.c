@@ -224,7 +224,7 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     int params = ech_verifier_params(v);
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].bucket < 0) continue;
-        ech_tensor gradient = ech_exec_own_gradient(exec, i);
+        ech_tensor gradient = ech_exec_own_gradient(exec, i, step->turn);
         double *to = v->mine + step->turn * v->own[params] + v->own[i];
         if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
         if (step->turn == 0) continue;
@@ -238,10 +238,16 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     }
 }
 
-static double rms_of(const double *x, int64_t n)
+/* Of the whole gradient x; partials of layer states are none. */
+static double rms_of_gradients(const ech_verifier *v, const double *x)
 {
     double squares = 0;
-    for (int64_t i = 0; i < n; i++) squares += x[i] * x[i];
+    int64_t n = 0;
+    for (int p = 0; p < ech_verifier_params(v); p++) {
+        if (ech_verifier_param(v, p)->commit) continue;
+        for (int64_t i = v->first[p]; i < v->first[p + 1]; i++) squares += x[i] * x[i];
+        n += v->first[p + 1] - v->first[p];
+    }
     return sqrt(squares / (double)n);
 }
 
@@ -253,13 +259,14 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
         ech_tensor gradient = ech_exec_gradient(exec, p);
         ech_exec_read(exec, &gradient, reference + v->first[p]);
     }
-    double floor_ = 1e-3 * rms_of(reference, v->first[params]);
+    double floor_ = 1e-3 * rms_of_gradients(v, reference);
     for (size_t i = 0; i < v->copy.n; i++) {
         int p = v->copy.at[i].param;
         ech_tensor gradient = ech_exec_gradient(exec, p);
-        note(v, "gradient of", p,
+        bool is_state = ech_verifier_param(v, p)->commit != NULL;
+        note(v, is_state ? "partials of" : "gradient of", p,
              error_of(v->gradients + v->copy.at[i].at, reference + v->first[p],
-                      v->first[p + 1] - v->first[p], floor_),
+                      v->first[p + 1] - v->first[p], is_state ? smallest(v) : floor_),
              &v->result->worst_gradient);
         ech_exec_write(exec, &gradient, v->gradients + v->copy.at[i].at);
         v->result->compared += v->first[p + 1] - v->first[p];

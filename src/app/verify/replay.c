@@ -126,6 +126,7 @@ static void clip_stages(ech_replay *r, ech_exec *exec)
         ech_calloc((size_t)r->layout->design->layout->stages, sizeof *squares);
     for (int pass = 0; pass < 2; pass++) /* the norms, then the gradients */
         for (int p = 0; p < (int)r->alone->design->model->param.n; p++) {
+            if (r->alone->design->model->param.at[p].commit) continue;
             ech_tensor g = ech_exec_gradient(exec, p);
             int64_t n = ech_tensor_count(&g);
             ECH_FREED double *x = ech_calloc((size_t)n, sizeof *x);

@@ -73,7 +73,7 @@ static void print(const ech_step *step, ech_text *out)
 
 static void read_gradients(ech_accessor *a)
 {
-    ech_access_value(a, a->list->summed[a->step->index], false);
+    ech_access_value(a, ech_list_summed(a->plan, a->list, a->step->index, a->step->turn), false);
 }
 
 /* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which is of weights ---- */
