@@ -115,6 +115,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
     }
     ECH_TRY(ech_check_races(plan, list));
     ECH_TRY(ech_check_copies(plan, list));
+    ECH_TRY(ech_check_held(plan, list));
     return ech_check_memory(plan, list);
 }
 

@@ -77,6 +77,9 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_states(const ech_plan *plan, const ech_list *list);
 /* What is copied from space to space comes back as what has left, and updates on the host work on their bucket's. */
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list);
+/* What a rank keeps and its peer holds meanwhile: each block's of a sequence chunk goes at most once and comes back as often,
+ * value by value, from and to the rank of the mirrored stage; what has gone nobody writes any more. */
+ech_status ech_check_held(const ech_plan *plan, const ech_list *list);
 /* Values that live at the same time do not overlap; all lie inside the arena. */
 ech_status ech_check_memory(const ech_plan *plan, const ech_list *list);
 

@@ -313,7 +313,9 @@ static ech_status check_step(const checking *c, int s)
     const ech_step *step = &c->list->step.at[s];
     if (step->kind == ECH_STEP_COLLECTIVE) return check_collective(c, s);
     if (ech_step_kind_phase(step->kind) >= 0) return check_calls(c, s);
-    return ech_step_sends(step) || ech_step_receives(step) ? check_message(c, s) : ECH_OK;
+    bool message =
+        (ech_step_sends(step) || ech_step_receives(step)) && !ech_step_kind_is_held(step->kind);
+    return message ? check_message(c, s) : ECH_OK;
 }
 
 /* ---- all of them ---- */

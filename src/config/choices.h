@@ -48,6 +48,7 @@
 /* Where what is offloaded is. */
 #define ECH_OFFLOADS_TO_HOST(X) X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host")
 #define ECH_OFFLOADS(X)         ECH_OFFLOADS_TO_HOST(X) X(ECH_OFFLOAD_DISK, "disk")
+#define ECH_OFFLOADS_TO_PEER(X) ECH_OFFLOADS(X) X(ECH_OFFLOAD_PEER, "peer")
 
 /* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
@@ -66,7 +67,7 @@ enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
 enum { ECH_RECOMPUTES(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
-enum { ECH_OFFLOADS(ECH_CHOICE) };
+enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 #undef ECH_CHOICE

@@ -354,7 +354,17 @@ ech_comm_count ech_exec_exchanged(const ech_exec *exec)
 
 ech_comm_count ech_exec_message_count(const ech_exec *exec)
 {
-    return exec->messages;
+    ech_comm_count forth = exec->messages[ECH_MESSAGE_ACTIVATIONS];
+    const ech_comm_count *back = &exec->messages[ECH_MESSAGE_GRADIENTS];
+    forth.calls += back->calls;
+    forth.messages += back->messages;
+    forth.bytes += back->bytes;
+    return forth;
+}
+
+ech_comm_count ech_exec_held_count(const ech_exec *exec, bool back)
+{
+    return exec->messages[back ? ECH_MESSAGE_BACK : ECH_MESSAGE_KEPT];
 }
 
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
@@ -366,7 +376,8 @@ ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group gro
 
 int64_t ech_exec_sent_bytes(const ech_exec *exec)
 {
-    int64_t bytes = exec->messages.bytes;
+    int64_t bytes = 0;
+    for (int kind = 0; kind < ECH_MESSAGES; kind++) bytes += exec->messages[kind].bytes;
     for (ech_comm_counted kind = 0; kind < ECH_COMM_COUNTS; kind++)
         bytes += add_counts(exec, kind).bytes;
     return bytes;

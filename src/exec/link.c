@@ -24,6 +24,18 @@ static int tag_of(const ech_step *step, int port)
            (int)ech_step_kind_message(step->kind);
 }
 
+static void add_transfer(ech_message *message, const ech_step *step, ech_request request)
+{
+    ech_comm_count *count = &message->exec->messages[ech_step_kind_message(step->kind)];
+    request.on = &message->exec->on[ech_step_queue(step)];
+    request.peer = step->peer;
+    request.sends = ech_step_sends(step);
+    message->request[message->requests++] = request;
+    if (!request.sends) return;
+    count->messages++;
+    count->bytes += (int64_t)request.bytes;
+}
+
 static void add_port(ech_message *message, const ech_step *step, int port, int local)
 {
     ech_exec *exec = message->exec;
@@ -33,27 +45,37 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
     void *data = ech_exec_address(exec, step, value);
     int64_t first;
     size_t bytes = (size_t)ech_plan_message_shard(exec->plan, exec->list, block, local, &first);
-    message->request[message->requests++] = (ech_request){.on = &exec->on[ech_step_queue(step)],
-                                                          .data = (char *)data + first,
-                                                          .peer = step->peer,
-                                                          .tag = tag_of(step, port),
-                                                          .bytes = bytes,
-                                                          .sends = ech_step_sends(step)};
-    if (!ech_step_sends(step)) return;
-    exec->messages.messages++;
-    exec->messages.bytes += (int64_t)bytes;
+    add_transfer(
+        message, step,
+        (ech_request){.data = (char *)data + first, .tag = tag_of(step, port), .bytes = bytes});
+}
+
+/* Values that are held are as many as a block keeps: those of one message keep their order, too. */
+static void add_held(ech_message *message, const ech_step *step)
+{
+    ech_exec *exec = message->exec;
+    for (int i = 0; i < step->accesses; i++) {
+        int value = exec->list->access.at[step->first_access + i].value;
+        add_transfer(
+            message, step,
+            (ech_request){.data = ech_exec_address(exec, step, value),
+                          .tag = tag_of(step, 0),
+                          .bytes = (size_t)ech_plan_value(exec->plan, exec->list, value)->bytes});
+    }
 }
 
 /* A message is a transfer for each of its tensors, begun here and ended by the loop. */
 static ech_status post(ech_exec *exec, const ech_step *step)
 {
+    bool held = ech_step_kind_is_held(step->kind);
     const int *ports;
-    size_t n = ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
+    size_t n = held ? 0 : ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
     ech_message message = {.exec = exec,
                            .step = (int)(step - exec->list->step.at),
                            .request = exec->request + exec->requested};
     ECH_ASSERT(n <= ECH_MAX_PORTS);
-    if (ech_step_sends(step)) exec->messages.calls++;
+    if (ech_step_sends(step)) exec->messages[ech_step_kind_message(step->kind)].calls++;
+    if (held) add_held(&message, step);
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);
     exec->requested += (size_t)message.requests;
@@ -66,6 +88,10 @@ ECH_HANDLE_BY(SEND_ACT, post)
 ECH_HANDLE_BY(RECV_ACT, post)
 ECH_HANDLE_BY(SEND_GRAD, post)
 ECH_HANDLE_BY(RECV_GRAD, post)
+ECH_HANDLE_BY(SEND_KEPT, post)
+ECH_HANDLE_BY(RECV_KEPT, post)
+ECH_HANDLE_BY(SEND_BACK, post)
+ECH_HANDLE_BY(RECV_BACK, post)
 
 /* ---- the loop ---- */
 

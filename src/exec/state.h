@@ -175,8 +175,8 @@ struct ech_exec {
     size_t requested;             /* how many of them have */
     int *link_next;               /* [link_cursors] the link loop's */
     int link_cursors;
-    ech_comm_count messages;  /* ech_exec_message_count */
-    ech_comm_count exchanged; /* ech_exec_exchanged; by the lane COLLECTIVE */
+    ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
+    ech_comm_count exchanged;              /* ech_exec_exchanged; by the lane COLLECTIVE */
     int64_t *exchange_rows;   /* [2][e] of the exchange under way: rows to and from each */
     ech_sum begun[ECH_LANES]; /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */

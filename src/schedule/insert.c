@@ -42,6 +42,16 @@ static int add(ech_list *list, const ech_insertion *in, const int *now, const in
     return added;
 }
 
+/* Behind which step it comes. */
+static int place_of(const ech_list *old, const ech_insertion *in)
+{
+    int place = in->after;
+    while (in->yields && place + 1 < (int)old->step.n && place >= 0 &&
+           ech_step_sends(&old->step.at[place + 1]))
+        place++;
+    return place;
+}
+
 void ech_list_insert(ech_list *list, const ech_insertion_list *in)
 {
     ech_list old = *list;
@@ -58,7 +68,7 @@ void ech_list_insert(ech_list *list, const ech_insertion_list *in)
         before[k].next = before[k].first + steps + 1;
     }
     for (size_t i = in->n; i-- > 0;) {
-        link_to(&come, in->at[i].after + 1, i);
+        link_to(&come, place_of(&old, &in->at[i]) + 1, i);
         for (int k = 0; k < 2; k++)
             if (in->at[i].before[k] >= 0) link_to(&before[k], in->at[i].before[k], i);
     }

@@ -5,7 +5,7 @@
 #ifndef ECH_SCHEDULE_PASSES_H
 #define ECH_SCHEDULE_PASSES_H
 
-#include "schedule/schedule.h"
+#include "schedule/balance.h"
 
 /* A step of that kind, in the kind's lane; and the same appended to a list: returns its index. */
 ech_step ech_step_make(ech_step_kind kind);
@@ -21,6 +21,7 @@ int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, c
 typedef struct ech_insertion {
     ech_step step;
     int after, before[2], behind;
+    bool yields; /* it comes behind messages that are sent right behind `after` */
 } ech_insertion;
 typedef ECH_LIST(ech_insertion) ech_insertion_list;
 /* Puts steps into a list that has no accesses yet; those behind one step in their order. */
@@ -81,6 +82,8 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
 void ech_pass_bucket(ech_plan *plan, const ech_config *config);
 /* memory.offload_activations: what blocks of a lowered train list keep leaves the device after their forward, and comes back. */
 void ech_pass_offload(const ech_plan *plan, ech_list *list);
+/* The same with a peer's memory: the messages of the evictor or acceptor that the rank is. */
+void ech_pass_hold(const ech_plan *plan, ech_list *list, const ech_balance *balance);
 /* Adds COUNT and LOAD before and between the blocks' steps, and reductions, norms and updates between and after. */
 void ech_pass_frame_training(ech_plan *plan, ech_list *list);
 void ech_pass_frame_validation(const ech_plan *plan, ech_list *list);

@@ -151,10 +151,11 @@ static void begin(ech_plan *plan, ech_list_kind kind, ech_purpose purpose, ech_e
     list->micro_batches = turns * micro_batches * list->numbering.sequence_chunks;
 }
 
-/* The order of the train list, and the version of the weights that each item reads. */
+/* The order of the train list, and the version of the weights that each item reads; what is held for whom. */
 typedef struct ordered {
     ech_order order;
     int *version;
+    ech_balance balance;
 } ordered;
 
 static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
@@ -164,6 +165,7 @@ static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
         if (plan->bucket.at[b].each) list->instances = list->turns * list->numbering.micro_batches;
     ech_pass_lower(plan, list, &train->order, train->version);
     ech_pass_offload(plan, list);
+    ech_pass_hold(plan, list, &train->balance);
     ech_pass_resident(plan, list);
     ech_pass_frame_training(plan, list);
 }
@@ -255,8 +257,17 @@ static ech_space space_of(int64_t offload)
 {
     static const ech_space spaces[] = {[ECH_OFFLOAD_NONE] = ECH_SPACE_DEVICE,
                                        [ECH_OFFLOAD_HOST] = ECH_SPACE_HOST,
-                                       [ECH_OFFLOAD_DISK] = ECH_SPACE_DISK};
+                                       [ECH_OFFLOAD_DISK] = ECH_SPACE_DISK,
+                                       [ECH_OFFLOAD_PEER] = ECH_SPACE_DEVICE};
     return spaces[offload];
+}
+
+static void find_balance(ech_plan *plan, ech_balance *balance)
+{
+    ech_balance_find(plan->schedule, plan->model, plan->layout, plan->rank,
+                     plan->list[ECH_LIST_TRAIN].numbering.sequence_chunks, plan->prefetch, balance);
+    if (balance->hold.n)
+        plan->peer = plan->rank == balance->evictor ? balance->acceptor : balance->evictor;
 }
 
 static bool is_power_of_two(int64_t n)
@@ -300,8 +311,11 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
     plan->keeps = request->config->parallel.zero_keep == 1;
     ordered train = {0};
+    bool holds = request->config->memory.offload_activations == ECH_OFFLOAD_PEER;
+    plan->peer = -1;
     begin_lists(plan, request->config);
     if (!request->forward_only) order_training(plan, &train);
+    if (holds && !request->forward_only) find_balance(plan, &train.balance);
     ech_pass_segments(plan, request->config, &train.order);
     plan->snapshots = takes_snapshots(request);
     plan_persistent(plan, request);
@@ -309,6 +323,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan_lists(plan, request, &train);
     free(train.order.at);
     free(train.version);
+    ech_balance_free(&train.balance);
     if (!request->outline) finish_lists(plan);
     return plan;
 }

@@ -4,7 +4,7 @@
  * plain data that can be printed, checked, simulated and drawn without running anything.
  *
  *     generator (order of F, B, W)  ->  version (of the weights that each reads)
- *         ->  lower (to steps per block, with sends and receives)  ->  offload (of what blocks keep)
+ *         ->  lower (to steps per block, with sends and receives)  ->  offload (of what blocks keep)  ->  hold (by a peer)
  *         ->  resident (weights that are gathered)
  *         ->  frame (adds load, reduce, update)  ->  access (which values each step touches)  ->  lifetime
  *         ->  inherit (successors: values at the offset of one that they replace)  ->  place (offsets)
@@ -142,6 +142,9 @@ void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, 
 int ech_schedule_versions(const ech_schedule *schedule, const ech_layout *layout, int rank,
                           const ech_order *order, int *version);
 
+/* Errors: memory.offload_activations is peer, and nobody has anything to hold. */
+ech_status ech_balance_check(const ech_config *config, const ech_model *model,
+                             const ech_layout *layout, const ech_schedule *schedule);
 /* Errors: memory.recompute_blocks is more than the layers of any (virtual) stage. */
 ech_status ech_segments_check(const ech_config *config, const ech_model *model,
                               const ech_layout *layout);
@@ -280,12 +283,15 @@ typedef struct ech_plan {
     ech_reduction reduction; /* the algorithm of REDUCE_GRADS and its halves */
     int zero;                /* parallel.zero; in plans of forwards alone 0, or 3 */
     bool keeps;              /* parallel.zero_keep: what is gathered stays to its last use */
-    ech_space kept;    /* where what forwards keep is meanwhile (memory.offload_activations) */
-    ech_space states;  /* where the optimizer's states are (memory.offload_optimizer) */
-    ech_space weights; /* where weights are (memory.offload_parameters) */
-    int prefetch;      /* memory.prefetch */
-    int64_t alignment[ECH_SPACES];  /* bytes at whose multiples values begin; a power of two */
-    int64_t part;                   /* the same of gradients in their bucket, and of its shards */
+    ech_space kept; /* where what forwards keep is meanwhile (memory.offload_activations) */
+    /* memory.offload_activations = peer: the rank that holds some of what this one's forwards keep, or for which this one
+     * does (schedule/balance.h); -1: none. */
+    int peer;
+    ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
+    ech_space weights;             /* where weights are (memory.offload_parameters) */
+    int prefetch;                  /* memory.prefetch */
+    int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
+    int64_t part;                  /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
     ech_plan_param *param;          /* [model.param.n] */
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
@@ -301,7 +307,7 @@ typedef struct ech_plan {
      * where it is kept (ech_weights_keep_previous) the version before. False: no copies, training waits for the write. */
     bool snapshots;
     /* [blocks] The block whose input is kept for the recomputation of this one: itself, or the first of its segment.
-     * -1: the block is not recomputed, or is not this rank's. */
+     * -1: the block is not recomputed, or is neither this rank's nor its peer's. */
     int *segment;
     int scalars; /* persistent value: an ech_scalar_row for each turn */
     int staged; /* persistent value of the host: the same rows, as COUNT puts and READ fetches them */
@@ -370,6 +376,8 @@ int64_t ech_plan_kept_bytes(const ech_plan *plan, int block);
 /* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this rank, by how they
  * are kept. */
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);
+/* Whether a block's forward keeps anything but a KV cache, if it begins a segment. */
+bool ech_segments_keep(const ech_block *block);
 /* Sets kept[values of the block] of those that its forward reads or makes, and its R, B or W reads; a KV cache, too. */
 void ech_plan_find_kept(const ech_plan *plan, int block, bool *kept);
 /* Which calls of a block's program are run in the list: those of ech_program_calls. But within a segment F keeps no

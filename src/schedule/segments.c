@@ -75,7 +75,9 @@ static int64_t input_bytes(const ech_plan *plan, const ech_block *block, ech_ext
 static void join_inputs(const ech_plan *plan, int index, bool *kept)
 {
     const ech_block *block = plan->model->block.at[index];
-    if (index == 0 || !ech_layout_has_block(plan->layout, plan->rank, index - 1)) return;
+    bool own = ech_layout_has_block(plan->layout, plan->rank, index);
+    if (index == 0 || !ech_layout_has_block(plan->layout, own ? plan->rank : plan->peer, index - 1))
+        return;
     const ech_block *before = plan->model->block.at[index - 1];
     for (size_t i = 1; i < block->input.n; i++)
         for (size_t j = 0; j < i; j++)
@@ -85,9 +87,9 @@ static void join_inputs(const ech_plan *plan, int index, bool *kept)
             }
 }
 
-void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
+/* continues: the block's input, or where R inverts it its output, is made again with a neighbour's. */
+static void find_kept(const ech_block *block, bool continues, bool *kept)
 {
-    const ech_block *block = plan->model->block.at[index];
     ECH_FREED bool *made = ech_calloc(block->value.n, sizeof *made);
     ECH_FREED bool *read = ech_calloc(block->value.n, sizeof *read);
     mark_operands(block, ECH_FORWARD, (int)block->program[ECH_FORWARD].n, true, made);
@@ -95,9 +97,7 @@ void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
     for (int phase = ECH_BACKWARD_INPUT; phase <= ECH_BACKWARD_WEIGHT; phase++)
         mark_operands(block, (ech_phase)phase, (int)block->program[phase].n, false, read);
     for (size_t i = 0; i < block->input.n; i++) made[block->input.at[i]] = true;
-    bool inverts = block->options.invert;
-    bool continues = ech_plan_continues_segment(plan, inverts ? index + 1 : index);
-    const int *ends = inverts ? block->output.at : block->input.at;
+    const int *ends = block->options.invert ? block->output.at : block->input.at;
     for (size_t i = 0; !continues && !block->sharded && i < block->rinput.n; i++)
         read[ends[i]] = true;
     for (size_t v = 0; v < block->value.n; v++) {
@@ -106,7 +106,23 @@ void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
         kept[v] = made[v] && read[v] && from_forward &&
                   !(continues && value->kept == ECH_KEPT_SHARDED);
     }
+}
+
+void ech_plan_find_kept(const ech_plan *plan, int index, bool *kept)
+{
+    const ech_block *block = plan->model->block.at[index];
+    find_kept(block, ech_plan_continues_segment(plan, block->options.invert ? index + 1 : index),
+              kept);
     join_inputs(plan, index, kept);
+}
+
+bool ech_segments_keep(const ech_block *block)
+{
+    ECH_FREED bool *kept = ech_calloc(block->value.n, sizeof *kept);
+    bool some = false;
+    find_kept(block, false, kept);
+    for (size_t v = 0; v < block->value.n; v++) some |= kept[v] && !block->value.at[v].cached;
+    return some;
 }
 
 int64_t ech_plan_kept_bytes(const ech_plan *plan, int index)
@@ -184,14 +200,13 @@ static int count_layers(const ech_model *model, int first, int end)
     return n;
 }
 
-void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order)
+static void fill_segments(ech_plan *plan, const ech_config *config, int rank,
+                          const ech_order *order)
 {
     const ech_model *model = plan->model;
-    int blocks = (int)model->block.n, first, end;
-    plan->segment = ech_calloc((size_t)blocks, sizeof *plan->segment);
-    for (int b = 0; b < blocks; b++) plan->segment[b] = -1;
+    int first, end;
     for (int chunk = 0; chunk < plan->layout->chunks; chunk++) {
-        ech_layout_blocks(plan->layout, plan->rank, chunk, &first, &end);
+        ech_layout_blocks(plan->layout, rank, chunk, &first, &end);
         int n = count_layers(model, first, end), N = (int)config->memory.recompute_blocks, at = 0;
         for (int b = first; b < end; b++) {
             const ech_block *block = model->block.at[b];
@@ -203,6 +218,23 @@ void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order
             at++;
         }
     }
+}
+
+/* The peer's as well: what it keeps, this rank may hold. */
+void ech_pass_segments(ech_plan *plan, const ech_config *config, const ech_order *order)
+{
+    int blocks = (int)plan->model->block.n;
+    ech_order theirs = {0};
+    plan->segment = ech_calloc((size_t)blocks, sizeof *plan->segment);
+    for (int b = 0; b < blocks; b++) plan->segment[b] = -1;
+    fill_segments(plan, config, plan->rank, order);
+    if (plan->peer < 0) return;
+    ech_schedule_order(plan->schedule, plan->layout, plan->peer, plan->schedule->turns, false,
+                       &theirs);
+    ech_order_expand_sequence_chunks(plan->schedule, &theirs, plan->list[ECH_LIST_TRAIN].numbering,
+                                     NULL);
+    fill_segments(plan, config, plan->peer, &theirs);
+    free(theirs.at);
 }
 
 ech_status ech_segments_check(const ech_config *config, const ech_model *model,

@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-#include "app/fixture.h"
+#include "app/kept_run.h"
 #include "base/log.h"
 #include "device/disk.h"
 
@@ -24,42 +24,6 @@ typedef struct trial {
     int64_t copied[ECH_SPACES][ECH_SPACES]; /* by all ranks, planned and counted alike */
     int64_t device[MOST_RANKS];             /* planned peak of activations there */
 } trial;
-
-static void add_digest(uint64_t *digest, const ech_device *device, const ech_tensor *x)
-{
-    const unsigned char *at = ech_device_reach(device, x->data);
-    for (size_t i = 0; i < ech_tensor_bytes(x); i++)
-        *digest = (*digest ^ at[i]) * UINT64_C(0x100000001b3);
-}
-
-static uint64_t digest_of(const ech_session *s, const ech_device *device)
-{
-    uint64_t digest = 0;
-    for (int p = 0; p < (int)s->plan->model->param.n; p++) {
-        if (s->plan->param[p].bucket < 0) continue;
-        ech_tensor weights = ech_exec_param(s->exec, p);
-        add_digest(&digest, device, &weights);
-    }
-    return digest;
-}
-
-static void compare_peaks(const ech_session *s)
-{
-    int64_t planned[ECH_MEMORY_KINDS] = {0}, measured[ECH_MEMORY_KINDS];
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        for (int l = 0; l <= ECH_LIST_TRAIN; l++)
-            if (s->plan->list[l].peak[kind] > planned[kind])
-                planned[kind] = s->plan->list[l].peak[kind];
-    for (size_t i = 0; i < s->plan->persistent.n; i++) {
-        const ech_value *v = &s->plan->persistent.at[i];
-        planned[v->kind] += ech_plan_align(s->plan, v->kind, v->bytes);
-    }
-    ech_exec_peaks(s->exec, measured);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        if (measured[kind] != planned[kind])
-            fail_msg("%s: %lld bytes, planned are %lld", ech_memory_name((ech_memory_kind)kind),
-                     (long long)measured[kind], (long long)planned[kind]);
-}
 
 /* What copies move of each block and sequence chunk is as much on each way, and moved once. */
 static void count_copies(const ech_session *s, trial *t)
@@ -118,9 +82,9 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     for (int64_t step = 0; step < STEPS && status == ECH_OK; step++)
         status = ech_exec_run(s.exec, ECH_LIST_TRAIN, step);
     if (status == ECH_OK) {
-        t->digest[rank] = digest_of(&s, setup.device);
+        t->digest[rank] = kept_run_digest(&s, setup.device);
         t->device[rank] = s.plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_ACTIVATIONS];
-        compare_peaks(&s);
+        kept_run_compare_peaks(&s);
         count_copies(&s, t);
     }
     ech_session_destroy(&s);

@@ -42,6 +42,7 @@ typedef struct interpreter {
     cell *cell;       /* [values * PARTS] */
     touches *touched; /* likewise */
     uint64_t sum;     /* of what the steps have met */
+    uint64_t copied;  /* what the step has read last */
 } interpreter;
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -85,6 +86,13 @@ static bool adds_up(const ech_step *step, const ech_value *value)
             (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0 && value->micro < 0));
 }
 
+/* What is kept is the same in every space: so it may come back from any copy. */
+static bool copies_kept(const ech_step *step)
+{
+    return (step->kind == ECH_STEP_FETCH || step->kind == ECH_STEP_OFFLOAD) &&
+           step->resource == ECH_RESOURCE_KEPT;
+}
+
 static void meet(interpreter *x, const ech_step *step, const ech_access *access, int part,
                  uint64_t *met)
 {
@@ -98,6 +106,11 @@ static void meet(interpreter *x, const ech_step *step, const ech_access *access,
         *c = (cell){(begins ? 0 : c->content) + mix(*met, 3), step->turn};
         return;
     }
+    if (access->write && copies_kept(step)) {
+        c->content = x->copied;
+        return;
+    }
+    x->copied = c->content;
     *met = mix(*met, c->content);
     if (access->write) c->content = mix(*met, 5);
 }
@@ -179,6 +192,9 @@ static const char *const shapes[] = {
     "memory.offload_activations=host",
     "memory.offload_activations=host parallel.zero=2 memory.recompute=full",
     "memory.offload_activations=disk",
+    "memory.offload_activations=peer",
+    "memory.offload_activations=peer memory.sequence_chunks=2 parallel.zero=1",
+    "memory.offload_activations=peer memory.recompute=full memory.prefetch=0",
     "parallel.zero=0 memory.offload_optimizer=host",
     "parallel.zero=1 memory.offload_optimizer=host",
     "parallel.zero=2 memory.offload_optimizer=host parallel.bucket_bytes=1",
@@ -201,13 +217,13 @@ static bool random_fixture(uint64_t *state, fixture *f)
 {
     const char *schedule = schedules[draw(state, SCHEDULES)];
     const char *more = shapes[draw(state, SHAPES)];
-    bool asynchronous = fixture_is_asynchronous(schedule);
+    bool asynchronous = fixture_is_asynchronous(schedule), held = strstr(more, "peer") != NULL;
     fixture_shape shape = {.schedule = schedule,
                            .architecture = draw(state, 2) ? "gpt2" : "llama",
-                           .stages = 1 + draw(state, 2),
+                           .stages = held ? 4 : 1 + draw(state, 2),
                            .chunks = fixture_chunks(schedule),
                            .data = 2,
-                           .micro_batches = 2,
+                           .micro_batches = held ? 4 : 2,
                            .turns = asynchronous ? 3 : 0,
                            .more = more};
     int ranks = fixture_world(&shape) * (strstr(more, "tensor=2") ? 2 : 1);
@@ -295,7 +311,9 @@ static void plan_memory(ech_plan *plan, ech_list *list)
 
 static bool is_copy(const ech_step *step)
 {
-    return step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT;
+    bool message = ech_step_sends(step) || ech_step_receives(step);
+    return step->lane == ECH_LANE_COPY_IN || step->lane == ECH_LANE_COPY_OUT ||
+           (message && ech_step_kind_is_held(step->kind));
 }
 
 /* Nobody checks what is done with scalars alone. */
@@ -396,9 +414,9 @@ static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *lis
 
 static const char *mutate(uint64_t *state, ech_plan *plan, ech_list *list)
 {
-    static const ech_lane lanes[] = {ECH_LANE_COMPUTE, ECH_LANE_REDUCE,    ECH_LANE_GATHER,
-                                     ECH_LANE_RECEIVE, ECH_LANE_COPY_IN,   ECH_LANE_COPY_OUT,
-                                     ECH_LANE_REDUCE,  ECH_LANE_COLLECTIVE};
+    static const ech_lane lanes[] = {ECH_LANE_COMPUTE, ECH_LANE_REDUCE,     ECH_LANE_GATHER,
+                                     ECH_LANE_RECEIVE, ECH_LANE_COPY_IN,    ECH_LANE_COPY_OUT,
+                                     ECH_LANE_REDUCE,  ECH_LANE_COLLECTIVE, ECH_LANE_SEND};
     int s = draw_step(state, list);
     switch (draw(state, 8)) {
     case 0:
@@ -469,7 +487,9 @@ static void test_mutants(void **state)
            t.refused_sound);
     static const ech_step_kind kinds[] = {ECH_STEP_SCATTER_GRADS, ECH_STEP_GATHER_WEIGHTS,
                                           ECH_STEP_STASH,         ECH_STEP_UPDATE_ON_HOST,
-                                          ECH_STEP_FETCH,         ECH_STEP_OFFLOAD};
+                                          ECH_STEP_FETCH,         ECH_STEP_OFFLOAD,
+                                          ECH_STEP_SEND_KEPT,     ECH_STEP_RECV_KEPT,
+                                          ECH_STEP_SEND_BACK,     ECH_STEP_RECV_BACK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */

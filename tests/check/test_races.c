@@ -170,6 +170,11 @@ static void test_offload(void **state)
                           .turns = 3,
                           .layers = 5,
                           .more = away[1]});
+    check((fixture_shape){.schedule = "1f1b",
+                          .stages = 4,
+                          .micro_batches = 8,
+                          .layers = 6,
+                          .more = "memory.offload_activations=peer"});
 }
 
 /* Who reads what has come back waits for that, and who needs the room waits until it is there. */

@@ -168,6 +168,11 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_dynamic_scale_delayed] = {DELAYED " precision.loss_scale=auto",
                                         DELAYED " precision.loss_scale=64",
                                         "precision.loss_scale=auto"},
+    [ECH_RULE_kept_at_peer_balanced] = {"memory.offload_activations=peer " SCHEDULE "gpipe",
+                                        SCHEDULE "gpipe", "memory.offload_activations=peer"},
+    [ECH_RULE_kept_at_peer_unequal_replicas] =
+        {"memory.offload_activations=peer " UNEQUAL,
+         UNEQUAL, "memory.offload_activations=peer"},
     [ECH_RULE_zero_keep_whole_weights] = {"parallel.zero_keep=true parallel.zero=2",
                                           "parallel.zero=2",
                                           "parallel.zero_keep=true parallel.zero=3"},

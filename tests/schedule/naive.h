@@ -61,9 +61,16 @@ static inline bool naive_begin(naive *n, int rank, int s)
     return true;
 }
 
-static inline bool naive_is_gradient(const ech_step *step)
+/* What the message has, told by both ends' kinds. */
+static inline int naive_class(const ech_step *step)
 {
-    return step->kind == ECH_STEP_SEND_GRAD || step->kind == ECH_STEP_RECV_GRAD;
+    static const ech_step_kind ends[][2] = {{ECH_STEP_SEND_ACT, ECH_STEP_RECV_ACT},
+                                            {ECH_STEP_SEND_GRAD, ECH_STEP_RECV_GRAD},
+                                            {ECH_STEP_SEND_KEPT, ECH_STEP_RECV_KEPT},
+                                            {ECH_STEP_SEND_BACK, ECH_STEP_RECV_BACK}};
+    int i = 0;
+    while (ends[i][0] != step->kind && ends[i][1] != step->kind) i++;
+    return i;
 }
 
 /* The first message in the queue of a send at the other end, or -1. */
@@ -74,7 +81,7 @@ static inline int naive_front(const naive *n, int from, int to, const ech_step *
     for (int s = 0; s < (int)list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         if ((sends ? ech_step_sends(step) : ech_step_receives(step)) && step->peer == peer &&
-            naive_is_gradient(step) == naive_is_gradient(like) &&
+            naive_class(step) == naive_class(like) &&
             ech_step_boundary(step) == ech_step_boundary(like) && n->begun[rank][s] >= 0 &&
             n->ended[rank][s] < 0)
             return s;

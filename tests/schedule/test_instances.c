@@ -22,6 +22,8 @@ static void instances_of_steps(void **state)
         ech_phase phase;
         ech_instance instance;
     } steps[] = {{ECH_STEP_FORWARD, ECH_FORWARD, ECH_INSTANCE_FORWARD},
+                 {ECH_STEP_SEND_KEPT, ECH_FORWARD, ECH_INSTANCE_FORWARD},
+                 {ECH_STEP_RECV_BACK, ECH_FORWARD, ECH_INSTANCE_BACKWARD},
                  {ECH_STEP_SEND_ACT, ECH_FORWARD, ECH_INSTANCE_FORWARD},
                  {ECH_STEP_RECV_ACT, ECH_FORWARD, ECH_INSTANCE_FORWARD},
                  {ECH_STEP_COLLECTIVE, ECH_FORWARD, ECH_INSTANCE_FORWARD},

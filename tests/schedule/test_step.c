@@ -35,14 +35,14 @@ static void rows_are_whole(void **state)
 static void phases_fit_lanes(void **state)
 {
     (void)state;
-    int sends[2] = {0}, receives[2] = {0}, runs[ECH_PHASES] = {0};
+    int sends[ECH_MESSAGES] = {0}, receives[ECH_MESSAGES] = {0}, runs[ECH_PHASES] = {0};
     for (ech_step_kind kind = 0; kind < ECH_STEPS; kind++) {
         const ech_step_row *row = ech_step_row_of(kind);
         bool sent = ech_step_kind_sends(kind), received = ech_step_kind_receives(kind);
         int phase = ech_step_kind_phase(kind);
         if (sent || received) {
             assert_true(row->phase == ECH_FORWARD || row->phase == ECH_BACKWARD_INPUT);
-            (sent ? sends : receives)[ech_step_kind_is_gradient(kind)]++;
+            (sent ? sends : receives)[ech_step_kind_message(kind)]++;
             assert_int_equal(phase, -1);
         } else {
             assert_int_equal(row->phase, phase);
@@ -50,7 +50,7 @@ static void phases_fit_lanes(void **state)
         assert_int_equal(row->params == ECH_PARAMS_READ, phase >= 0);
         if (phase >= 0) runs[phase]++;
     }
-    for (int i = 0; i < 2; i++) assert_true(sends[i] == 1 && receives[i] == 1);
+    for (int i = 0; i < ECH_MESSAGES; i++) assert_true(sends[i] == 1 && receives[i] == 1);
     for (int i = 0; i < ECH_PHASES; i++) assert_int_equal(runs[i], 1);
 }
 
@@ -65,6 +65,9 @@ static void both_ends_name_one_boundary(void **state)
         assert_int_equal(ech_step_boundary(&(ech_step){.kind = pairs[i][0], .block = 3}), 4);
         assert_int_equal(ech_step_boundary(&(ech_step){.kind = pairs[i][1], .block = 4}), 4);
     }
+    for (ech_step_kind kind = 0; kind < ECH_STEPS; kind++) /* of what is held the block's number */
+        if (ech_step_kind_is_held(kind))
+            assert_int_equal(ech_step_boundary(&(ech_step){.kind = kind, .block = 3}), 3);
 }
 
 /* Plans of 64 ranks have ten millions: each byte more is ten MB. */
@@ -93,6 +96,10 @@ static void steps_have_words(void **state)
         {{.kind = ECH_STEP_SEND_GRAD, .micro = 2, .block = 7, .peer = 1},
          "send_grad 0.2/7 to rank 1"},
         {{.kind = ECH_STEP_RECV_ACT, .block = 7, .peer = 1}, "recv_act 0.0/7 from rank 1"},
+        {{.kind = ECH_STEP_SEND_KEPT, .micro = 2, .block = 1, .peer = 3},
+         "send_kept 0.2/1 to rank 3"},
+        {{.kind = ECH_STEP_RECV_BACK, .micro = 2, .block = 1, .peer = 3},
+         "recv_back 0.2/1 from rank 3"},
         {{.kind = ECH_STEP_REDUCE_GRADS,
           .micro = -1,
           .block = -1,

@@ -8,6 +8,7 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
+#include "schedule/balance.h"
 #include "schedule/calendar.h"
 
 enum {
@@ -314,6 +315,31 @@ static void print_recomputation(const ech_plan_report *report, ech_text *out)
     ech_text_append(out, "\n");
 }
 
+/* Which stages hold what others keep, and how much these keep at most. */
+static void print_peers(const ech_plan_report *report, ech_text *out)
+{
+    const ech_design *design = report->design;
+    int64_t chunks = design->config->memory.sequence_chunks;
+    bool first = true;
+    if (design->config->memory.offload_activations != ECH_OFFLOAD_PEER) return;
+    for (int stage = 0; stage < design->layout->stages / 2; stage++) {
+        ech_balance b;
+        ech_balance_find(design->schedule, design->model, design->layout,
+                         ech_layout_rank_at(design->layout, stage, 0, 0, 0),
+                         chunks > 1 ? (int)chunks : 1, (int)design->config->memory.prefetch, &b);
+        if (b.hold.n) {
+            const ech_coordinates *at = design->layout->coordinates;
+            ech_text_append(out, "%s stage %d keeps at most %d of %d", first ? "peers      " : ";",
+                            at[b.evictor].stage, b.limit, b.kept);
+            ech_text_append(out, "%s at once, stage %d holds the others",
+                            first ? " micro-batches" : "", at[b.acceptor].stage);
+            first = false;
+        }
+        ech_balance_free(&b);
+    }
+    if (!first) ech_text_append(out, "\n");
+}
+
 /* ---- calendar ---- */
 
 static void print_every(const char *what, int64_t every, ech_text *out)
@@ -352,6 +378,7 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     print_layout(report, out);
     print_schedule(report, out);
     print_recomputation(report, out);
+    print_peers(report, out);
     if (report->options.simulate) ech_plan_print_simulation(report, out);
     ech_plan_print_memory(report, out);
     ech_plan_print_traffic(report, out);

@@ -233,7 +233,8 @@ static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_des
         ECH_TRY(ech_optimizer_check_shards(config, &design->model->param.at[i],
                                            design->layout->sharding));
     ECH_TRY(ech_segments_check(config, design->model, design->layout));
-    return ech_schedule_create(config, choice, design->layout, &design->schedule);
+    ECH_TRY(ech_schedule_create(config, choice, design->layout, &design->schedule));
+    return ech_balance_check(config, design->model, design->layout, design->schedule);
 }
 
 static void unbuild(ech_design *design)

@@ -16,7 +16,9 @@ const char *ech_message_name(ech_message_kind kind)
 
 ech_message_kind ech_step_kind_message(ech_step_kind kind)
 {
-    bool backward = ech_step_row_of(kind)->phase == ECH_BACKWARD_INPUT;
+    const ech_step_row *row = ech_step_row_of(kind);
+    bool backward = row->phase == ECH_BACKWARD_INPUT, kept = row->methods == &ech_kept_methods;
+    if (kept) return backward ? ECH_MESSAGE_BACK : ECH_MESSAGE_KEPT;
     return backward ? ECH_MESSAGE_GRADIENTS : ECH_MESSAGE_ACTIVATIONS;
 }
 
@@ -30,8 +32,14 @@ bool ech_step_kind_is_at_output(ech_step_kind kind)
     return ech_step_kind_sends(kind) != ech_step_kind_is_gradient(kind);
 }
 
+bool ech_step_kind_is_held(ech_step_kind kind)
+{
+    return ech_step_kind_message(kind) >= ECH_MESSAGE_KEPT;
+}
+
 int ech_step_boundary(const ech_step *step)
 {
+    if (ech_step_kind_is_held(step->kind)) return step->block;
     return step->block + ech_step_kind_is_at_output(step->kind);
 }
 
