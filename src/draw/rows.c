@@ -109,7 +109,8 @@ static ech_row_part part_of(ech_bar_kind kind)
 {
     return kind < ECH_BAR_COLLECTIVE    ? ECH_ROW_WORK
            : kind == ECH_BAR_COLLECTIVE ? ECH_ROW_WAITS
-                                        : ECH_ROW_SUMS;
+           : kind == ECH_BAR_REDUCTION  ? ECH_ROW_SUMS
+                                        : ECH_ROW_HOST;
 }
 
 void ech_rectangles_make(const ech_timeline_bar *bar, size_t n, ech_row_part part, double from,
@@ -245,14 +246,16 @@ static void append_numbers(ech_panel *panel, const ech_rectangles *boxes, ech_te
     }
 }
 
-/* ---- strips: waits at the foot of the row, sums at its head ---- */
+/* ---- strips: waits at the foot of the row, sums at its head, updates on the host below them ---- */
 
 /* Of several bars the height shows their fraction of the time. */
 static void append_part(const ech_panel *panel, const ech_rectangle *box, ech_bar_kind kind,
                         colour_layer *layer)
 {
     double height = strip * panel->row_height * (box->bar ? 1 : box->fraction[kind]);
-    double top = kind == ECH_BAR_COLLECTIVE ? panel->row_height - height : 0;
+    double top = kind == ECH_BAR_COLLECTIVE ? panel->row_height - height
+                 : kind == ECH_BAR_HOST     ? strip * panel->row_height
+                                            : 0;
     if (box->bar && box->width >= narrow)
         append_box(panel, box, top, height, &layer->boxes);
     else
@@ -293,6 +296,7 @@ static void append_row(ech_panel *panel, const ech_timeline_row *row, double lef
     ech_text_append(out, "</g>\n");
     append_strip(panel, &boxes[ECH_ROW_WAITS], ECH_BAR_COLLECTIVE, out);
     append_strip(panel, &boxes[ECH_ROW_SUMS], ECH_BAR_REDUCTION, out);
+    append_strip(panel, &boxes[ECH_ROW_HOST], ECH_BAR_HOST, out);
     ECH_SVG(out, "<g font-size=\"@\" text-anchor=\"middle\" pointer-events=\"none\">\n",
             panel->font_size);
     append_numbers(panel, &boxes[ECH_ROW_WORK], out);

@@ -37,8 +37,15 @@ char *ech_panel_colour(ech_bar_kind kind, int chunk, int chunks, char *buffer);
 
 /* ---- boxes ---- */
 
-/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce lane. */
-typedef enum ech_row_part { ECH_ROW_WORK, ECH_ROW_WAITS, ECH_ROW_SUMS, ECH_ROW_PARTS } ech_row_part;
+/* The bars of a row that are drawn together: F, B and W; waits for collectives; sums of the reduce lane; updates on the
+ * host. */
+typedef enum ech_row_part {
+    ECH_ROW_WORK,
+    ECH_ROW_WAITS,
+    ECH_ROW_SUMS,
+    ECH_ROW_HOST,
+    ECH_ROW_PARTS
+} ech_row_part;
 
 typedef struct ech_rectangle {
     const ech_timeline_bar *bar;    /* NULL: several */

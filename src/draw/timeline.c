@@ -174,7 +174,8 @@ void ech_timeline_add_list(ech_timeline *timeline, int rank, const ech_list *lis
                                 .end = end[s]};
         bool works = bar.end > bar.begin;
         if (bar.kind == ECH_BAR_WEIGHT) bar.weight = bar.end - bar.begin;
-        if (bar.kind == ECH_BAR_REDUCTION && works) ECH_PUSH(timeline->bar, bar);
+        bool beside = bar.kind == ECH_BAR_REDUCTION || bar.kind == ECH_BAR_HOST;
+        if (beside && works) ECH_PUSH(timeline->bar, bar);
         if (step->lane == ECH_LANE_COLLECTIVE) timeline->collective += end[s] - begin[s];
         if (step->lane != ECH_LANE_COMPUTE) continue;
         bool within = last != SIZE_MAX && continues(&timeline->bar.at[last], &bar);

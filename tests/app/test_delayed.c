@@ -325,7 +325,25 @@ typedef struct timed {
     double end;      /* of a training step */
     double host;     /* in which the host updates, in a step */
     double together; /* of that, in which some F, B or W of a block runs */
+    bool drawn;
 } timed;
+
+/* Drawn, too: some bar of the host begins and ends within a forward. */
+static bool is_drawn(const ech_simulation *s, const ech_plan *const *plans)
+{
+    ech_timeline timeline;
+    bool drawn = false;
+    ech_simulation_timeline(s, plans, ECH_LIST_TRAIN, &timeline);
+    ech_timeline_finish(&timeline);
+    for (size_t a = 0; a < timeline.bar.n; a++)
+        for (size_t b = 0; b < timeline.bar.n; b++) {
+            const ech_timeline_bar *host = &timeline.bar.at[a], *over = &timeline.bar.at[b];
+            drawn |= host->kind == ECH_BAR_HOST && over->kind == ECH_BAR_FORWARD &&
+                     over->begin <= host->begin && host->end <= over->end;
+        }
+    ech_timeline_free(&timeline);
+    return drawn;
+}
 
 static double overlap(const ech_simulation *s, const ech_list *list)
 {
@@ -374,7 +392,7 @@ static timed simulate(const char *more, double update_seconds)
     const ech_plan *const plans[] = {plan};
     assert_int_equal(ech_simulate(plans, 1, ECH_LIST_TRAIN, &costs, &simulation), ECH_OK);
     timed of = {simulation.end / list->turns, host_time(&simulation, list) / list->turns,
-                overlap(&simulation, list) / list->turns};
+                overlap(&simulation, list) / list->turns, is_drawn(&simulation, plans)};
     ech_simulation_free(&simulation);
     ech_plan_destroy(plan);
     ech_profile_destroy(profile);
@@ -404,6 +422,7 @@ static void test_virtual_time(void **state)
             fail_msg("update %g of compute: %g, not %g", shares[i], delayed.end, expected);
         assert_true(delayed.end < prompt.end - 0.8 * fmin(compute, update));
         assert_true(delayed.together > 0.8 * fmin(compute, update));
+        assert_true(delayed.drawn && !prompt.drawn);
     }
 }
 

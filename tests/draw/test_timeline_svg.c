@@ -193,6 +193,39 @@ static void sums_and_weights_are_parts_of_rows(void **state)
     ech_timeline_free(&timeline);
 }
 
+/* Below where sums are. */
+static void updates_on_the_host_are_strips(void **state)
+{
+    (void)state;
+    ech_timeline timeline = {.ranks = 1, .chunks = 1};
+    add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 8);
+    add(&timeline, 0, ECH_BAR_REDUCTION, -1, 1, 4);
+    add(&timeline, 0, ECH_BAR_HOST, -1, 2, 8);
+    ech_timeline_finish(&timeline);
+    ech_text out = draw(&timeline, "host");
+    const char *sum = strstr(out.at, "<g fill=\"#d55e00\">");
+    const char *host = strstr(out.at, "<g fill=\"#000000\">");
+    double x, y, width, height, above;
+    assert_non_null(sum);
+    assert_non_null(host);
+    assert_int_equal(sscanf(sum,
+                            "<g fill=\"#d55e00\">\n<rect x=\"%lf\" width=\"%lf\" height=\"%lf\"",
+                            &x, &width, &above),
+                     3);
+    assert_int_equal(sscanf(host,
+                            "<g fill=\"#000000\">\n<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" "
+                            "height=\"%lf\"",
+                            &x, &y, &width, &height),
+                     4);
+    assert_near(y, above, 0.011);
+    assert_near(height, above, 0.011);
+    assert_near(width, 3 * x, 0.011);
+    assert_int_equal(markup_count(out.at, ">updates on the host under way</text>"), 1);
+    assert_near(timeline.bubble, 0, 1e-12);
+    ech_text_free(&out);
+    ech_timeline_free(&timeline);
+}
+
 /* What is too wide for its numbers goes on below: every box has one, and time goes on. */
 static void wide_pictures_break(void **state)
 {
@@ -385,6 +418,7 @@ int main(void)
         cmocka_unit_test(pairs_share_a_scale),
         cmocka_unit_test(waits_are_a_strip),
         cmocka_unit_test(sums_and_weights_are_parts_of_rows),
+        cmocka_unit_test(updates_on_the_host_are_strips),
         cmocka_unit_test(wide_pictures_break),
         cmocka_unit_test(pieces_have_numbers),
         cmocka_unit_test(narrow_waits_are_drawn_together),
