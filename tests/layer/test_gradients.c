@@ -391,14 +391,14 @@ static void test_round_trip(void **state)
 }
 
 /* Every row of the table has occurred above; or it does nothing where nothing is cut, and test_cut.c has
- * it on several ranks, or model/test_recompute.c. */
+ * it on several ranks, test_exchange.c, or model/test_recompute.c. */
 static void test_every_layer_is_here(void **state)
 {
     (void)state;
     const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
                          "dropout residual residual_wide difference head_logits head_loss copy";
     const char *cut = "sum spread gather scatter keep_shard gather_kept shift unshift to_heads "
-                      "to_tokens pack attend head_gather";
+                      "to_tokens pack attend head_gather exchange_counts exchange_rows";
     const char *sampled = "head_next";
     const char *fused = /* test_fused.c */
         "linear_residual linear_gelu residual_layernorm residual_rmsnorm gelu_bias";
