@@ -242,11 +242,26 @@ static void scan_call(const frame *f, const ech_block_call *c, const ech_call *c
     }
 }
 
+/* Where the node's report lies in the turn's row, if it is a forward's call and counts on this rank. */
+static double *report_of(const frame *f, const ech_node *node)
+{
+    const ech_plan *plan = f->exec->plan;
+    double *at = &ech_exec_row(f->exec, f->step->turn)->squares[plan->model->param.n];
+    if (!node || node->report < 0 || f->phase != ECH_FORWARD) return NULL;
+    const ech_reported *of = &f->block->report.at[node->report];
+    bool counts = of->over & ECH_MESH_TENSOR || plan->layout->coordinates[plan->rank].tensor == 0;
+    if (!counts || f->exec->list->purpose != ECH_TRAIN) return NULL;
+    at += f->block->first_report;
+    for (int i = 0; i < node->report; i++) at += f->block->report.at[i].numbers;
+    return at;
+}
+
 /* Without a node it is where two gradients of one value meet. */
 static void run_call(frame *f, const ech_block_call *c, ech_call *call)
 {
     if (!(c->purposes & 1u << f->exec->list->purpose)) return;
     prepare(f, c, call);
+    call->reported = report_of(f, call->node);
     if (!call->node)
         call->kernels->add(call->context, &call->add[0], &call->dout[0], &call->din[0]);
     else if (f->phase == ECH_FORWARD || c->recompute)

@@ -99,6 +99,7 @@ typedef struct ech_readings {
     int64_t updates;      /* ech_exec_updates after this turn */
     bool withheld;        /* no update was made, because of a NaN or infinity */
     bool overflow; /* withheld because gradients overflowed under a dynamic loss scale above 1 */
+    const double *reports; /* [model.reports], over all ranks; borrowed, until the next run */
     bool stop, save_now; /* ech_exec_ask asked for it on some rank */
     bool save_failed;    /* a checkpoint was not written: ech_exec_finish_save returns why */
     bool hash_differs;   /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */

@@ -234,6 +234,7 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     r->learning_rate = withheld ? 0 : s->learning_rate;
     r->loss_scale = s->loss_scale;
+    r->reports = &s->squares[exec->plan->model->param.n];
     r->clip = s->clip * s->loss_scale;
     r->updates = exec->updates;
     r->withheld = !isfinite(r->grad_norm) || !isfinite(r->loss);

@@ -26,6 +26,7 @@ static int find_taking_part(const ech_node *node, int i, int *value)
     int n = 0;
     for (int k = 0; k < node->outs; k++) value[n++] = node->out[k];
     for (int k = 0; k < node->ins && !(node->added & 1u << i); k++) value[n++] = node->in[k];
+    if (node->rows_of >= 0) value[n++] = node->rows_of;
     return n;
 }
 
@@ -44,7 +45,7 @@ static void check_axes(const ech_block *block, const ech_node *node, const ech_s
 static ech_mesh find_addends(const ech_block *block, const ech_node *node, int i,
                              const ech_shape *param)
 {
-    int value[2 * ECH_MAX_PORTS], values = find_taking_part(node, i, value);
+    int value[2 * ECH_MAX_PORTS + 1], values = find_taking_part(node, i, value);
     ech_mesh addends = ECH_MESH_NONE;
     for (int k = 0; k < values; k++) {
         const ech_shape *shape = &block->value.at[value[k]].shape;

@@ -35,6 +35,7 @@ void ech_block_destroy(ech_block *block)
     free(block->node.at);
     for (int i = 0; i < ECH_PHASES; i++) free(block->program[i].at);
     free(block->operand.at);
+    free(block->report.at);
     free(block->input.at);
     free(block->output.at);
     free(block->dinput.at);
@@ -138,7 +139,8 @@ int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape)
 ech_node *ech_block_node(ech_block *block, const ech_layer *layer, const void *options,
                          size_t options_bytes)
 {
-    ech_node node = {.layer = layer, .purposes = ~0u, .place = (int)block->node.n};
+    ech_node node = {
+        .layer = layer, .purposes = ~0u, .place = (int)block->node.n, .rows_of = -1, .report = -1};
     if (options) {
         void *copy = ech_pool_alloc(block->pool, options_bytes);
         memcpy(copy, options, options_bytes);
@@ -158,6 +160,19 @@ int ech_block_add(ech_block *block, const ech_layer *layer, int x, int y, unsign
     int made = ech_node_out(block, node, "out", out);
     block->value.at[made].type = block->value.at[x].type;
     return made;
+}
+
+void ech_block_report(ech_block *block, ech_node *node, const char *kind, const char *name,
+                      int64_t numbers)
+{
+    ECH_ASSERT(node->report < 0 && (node->rows_of >= 0 || node->ins > 0));
+    int of = node->rows_of >= 0 ? node->rows_of : node->in[0];
+    const ech_shape *rows = &block->value.at[of].shape;
+    ech_reported report = {
+        .kind = kind, .name = ech_pool_format(block->pool, "%s", name), .numbers = numbers};
+    for (int d = 0; d < rows->dims; d++) report.over |= ech_axis_mesh(rows->axis[d]);
+    node->report = (int)block->report.n;
+    ECH_PUSH(block->report, report);
 }
 
 void ech_node_in(ech_node *node, int value)

@@ -153,6 +153,10 @@ typedef struct ech_node {
     unsigned cached; /* inputs that F copies to a cache: R, which finds them there, has -1 */
     unsigned passes; /* inputs whose gradient is the output's, unchanged */
     uint32_t site;   /* which dropout of the block: its random stream */
+    /* The value over whose rows its inputs are sums, where these have none: it says whose partial sums and reports are added.
+     * -1: they have rows. */
+    int rows_of;
+    int report; /* whose numbers F adds to: of the block; -1: none */
     int place; /* its index among the block's nodes; of copies and of fused calls' nodes that of whose place they take */
     bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
@@ -173,6 +177,15 @@ typedef struct ech_exchange {
      * node's second input says how many rows are sent and the third how many come (> 0), or the other way around (< 0). */
     int distance;
 } ech_exchange;
+
+/* Numbers that a node reports of each training step: each forward adds to them, over micro-batches and all ranks they are
+ * summed, and the host reads them with the loss. R and lists other than training report nothing. */
+typedef struct ech_reported {
+    const char *kind; /* says what the numbers are */
+    const char *name; /* of the layer: "model.layers.3.mlp" */
+    int64_t numbers;
+    ech_mesh over; /* along these axes ranks have other rows or columns; of tensor ranks that have the same the first counts */
+} ech_reported;
 
 /* Where a call finds an operand: in which array of ech_call. */
 typedef enum ech_port {
@@ -253,6 +266,9 @@ typedef struct ech_block {
     ECH_LIST(ech_node) node;
     ech_program program[ECH_PHASES];
     ECH_LIST(ech_operand) operand;
+    ECH_LIST(ech_reported) report;
+    /* Where its reports' numbers begin, one report after the other, among the model's. */
+    int64_t first_report;
     ECH_LIST(int) input, output;   /* values that cross the block's boundary */
     ECH_LIST(int) dinput, doutput; /* their gradients, in the same order; dinput -1: not needed */
     /* With a program R that makes all of the block again: the values that it reads for the inputs, and its outputs, in
@@ -281,6 +297,9 @@ void ech_block_output(ech_block *block, int value);
 /* A view: columns of `value` from `first` on, as many as `shape` has, read as `shape`. A value with views is read
  * through them only, each view by one layer. */
 int ech_block_view(ech_block *block, int value, int64_t first, ech_shape shape);
+/* The node reports so many numbers. After its inputs, or `rows_of`, are set. */
+void ech_block_report(ech_block *block, ech_node *node, const char *kind, const char *name,
+                      int64_t numbers);
 /* Derives the programs, the operands of their calls, and the addends of the parameters that its nodes use.
  * `params`: all of the model's (NULL: there are none). Nodes that share a parameter must agree on its addends. */
 void ech_block_finish(ech_block *block, ech_param *params);
@@ -418,6 +437,8 @@ typedef struct ech_call {
     int tensor_index, tensor_size;    /* coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
     double *loss_sums;   /* ECH_LOSS_SUMS in fp64, added to */
+    /* The numbers of the node's report in fp64, on the device, to be added to; NULL: they do not count here. */
+    double *reported;
     double *loss_factor; /* of the loss's gradient: loss scale / global token count */
 } ech_call;
 

@@ -219,8 +219,12 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->std = config->model.initializer_range;
     model->options = options;
     build(config, model);
-    for (size_t i = 0; i < model->block.n; i++)
-        ech_block_finish(model->block.at[i], model->param.at);
+    for (size_t i = 0; i < model->block.n; i++) {
+        ech_block *block = model->block.at[i];
+        ech_block_finish(block, model->param.at);
+        block->first_report = model->reports;
+        for (size_t k = 0; k < block->report.n; k++) model->reports += block->report.at[k].numbers;
+    }
     *out = model;
     return ECH_OK;
 }

@@ -19,6 +19,7 @@ typedef struct ech_model {
     ech_pool *pool;
     ECH_LIST(ech_block *) block;
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
+    int64_t reports;           /* numbers that its blocks report of a training step (ech_reported) */
     int logits;                /* the last block's value that has the logits in ECH_GENERATE */
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */

@@ -20,7 +20,7 @@ bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group)
 
 int ech_plan_row(const ech_plan *plan)
 {
-    return (int)ECH_SCALARS + (int)plan->model->param.n;
+    return (int)ECH_SCALARS + (int)plan->model->param.n + (int)plan->model->reports;
 }
 
 int ech_frame_add(ech_framing *f, ech_step_kind kind, int turn, int index, int after)

@@ -417,7 +417,7 @@ const ech_step *ech_list_step_at(const ech_list *list, int tick);
  * samples one for all chunks of a micro-batch. */
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
-/* Numbers in a row of scalars, squares included. */
+/* Numbers in a row of scalars, squares and reports included. */
 int ech_plan_row(const ech_plan *plan);
 /* The types of a parameter, and of its gradient; and of an optimizer's state. */
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);

@@ -43,7 +43,8 @@ typedef struct ech_scalar_row {
 #define X(name, field, type, dimensions, meaning) type field dimensions;
 #include "schedule/scalars.def"
 #undef X
-    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own) */
+    /* [model.param.n] of each parameter's gradient: what this rank counts of it (ech_plan_own). Behind them the model's reports:
+     * what this rank counts of them, then all ranks'. */
     double squares[];
 } ech_scalar_row;
 

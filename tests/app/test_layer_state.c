@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layer states: what a layer keeps that no optimizer trains. A GPT-2 whose GELU has two layers behind it that exist here
+ * Layer states, what a layer keeps that no optimizer trains, and what layers report of a step. A GPT-2 whose GELU has two layers behind it that exist here
  * alone: one adds a number to each column, another counts where columns are positive, and the commit moves each number
  * towards columns that are positive as often as not. So it is what a router's bias is, and every layout has counts of its own.
  */
@@ -26,6 +26,7 @@ static int balanced_gelu(ech_model *model, ech_block *block, const char *name, i
 #undef ech_layer_gelu
 
 enum { TOKENS = 4 * 24 }; /* of a step */
+enum { POSITIVES, ELEMENTS, TALLIED };
 
 static atomic_int tallies, commits;
 
@@ -68,10 +69,24 @@ static void tally_forward(const ech_call *call)
     ECH_ASSERT(partial->dtype == ECH_F64 && call->purpose == ECH_TRAIN);
     for (int64_t c = 0; c < F && !call->accumulate[0]; c++) counts[c] = 0;
     for (int64_t i = 0; i < n; i++) counts[i % F] += number_at(x, i) > 0;
+    for (int64_t i = 0; i < n; i++) call->reported[POSITIVES] += number_at(x, i) > 0;
+    call->reported[ELEMENTS] += (double)n;
     tallies++;
 }
 
 static const ech_layer tally = {.name = "tally", .forward = tally_forward, .writes_partials = true};
+
+/* Of what may be alike on tensor ranks, or a shard of rows on each: a rank that need not count is not asked to. */
+static void census_forward(const ech_call *call)
+{
+    bool shards = call->tensor_size > 1 && call->options->sharding.sequence;
+    int64_t all = call->extent.batch * call->extent.tokens;
+    ECH_ASSERT((call->reported != NULL) == (shards || call->tensor_index == 0));
+    if (call->reported) *call->reported += (double)(all / (shards ? call->tensor_size : 1));
+}
+
+static const ech_layer census = {
+    .name = "census", .forward = census_forward, .writes_partials = true};
 
 static void commit(const ech_commit *c)
 {
@@ -99,6 +114,11 @@ static int balanced_gelu(ech_model *model, ech_block *block, const char *name, i
     ech_node_in(node, y);
     ech_node_param(node, state);
     node->purposes = 1u << ECH_TRAIN;
+    ech_block_report(block, node, "tally", name, TALLIED);
+    node = ech_block_node(block, &census, NULL, 0);
+    node->purposes = 1u << ECH_TRAIN;
+    node->rows_of = block->input.at[0];
+    ech_block_report(block, node, "census", name, 1);
     return y;
 }
 
@@ -276,6 +296,49 @@ static void withheld_steps_commit_nothing(void **state)
     check_history(&h);
 }
 
+/* ---- reports ---- */
+
+typedef struct told {
+    double positives[2][LAYERS]; /* [turns] that rank 0 has read */
+} told;
+
+/* The model's reports are those of its blocks, in order. */
+static void check_reports(told *t, int rank, int turn, const double *reports)
+{
+    for (int l = 0; l < LAYERS; l++, reports += TALLIED + 1) {
+        if (rank == 0) t->positives[turn][l] = reports[POSITIVES];
+        assert_true(reports[POSITIVES] > 0 && reports[POSITIVES] < TOKENS * WIDTH);
+        assert_true(reports[ELEMENTS] == TOKENS * WIDTH && reports[TALLIED] == TOKENS);
+    }
+}
+
+static ech_status read_reports(void *context, int rank, ech_compared_run *run)
+{
+    ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0));
+    for (int turn = 0; turn < run->design->schedule->turns && turn < 2; turn++)
+        check_reports(context, rank, turn, ech_exec_readings(run->session.exec)[turn].reports);
+    return ECH_OK;
+}
+
+/* Every rank reads the sums over all, whichever layout; and the first turn's are one rank's. */
+static void reports_are_of_all_ranks(void **state)
+{
+    (void)state;
+    told alone = {0};
+    grid_run("gpt2", "training.steps=4 model.tie_word_embeddings=false", read_reports, &alone);
+    for (int i = 0; i < LAYOUTS; i++) {
+        char words[500];
+        told t = {0};
+        snprintf(words, sizeof words, "%s model.tie_word_embeddings=false training.steps=8",
+                 layouts[i]);
+        grid_run("gpt2", words, read_reports, &t);
+        for (int l = 0; l < LAYERS && !strstr(words, "bf16") && !strstr(words, "reversible"); l++)
+            assert_true(t.positives[0][l] == alone.positives[0][l]);
+    }
+}
+
+/* ---- what they are not ---- */
+
 /* No number that counts parameters or FLOPs has them, nor any norm. */
 static void states_are_no_parameters(void **state)
 {
@@ -305,6 +368,7 @@ int main(void)
         cmocka_unit_test(states_are_no_parameters),
         cmocka_unit_test(commits_are_one_a_step),
         cmocka_unit_test(withheld_steps_commit_nothing),
+        cmocka_unit_test(reports_are_of_all_ranks),
         cmocka_unit_test(layouts_agree),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

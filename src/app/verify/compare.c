@@ -380,3 +380,21 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
 {
     note(v, what, -1, error_of(&layout, &single, 1, 0), worst);
 }
+
+void ech_verifier_compare_reports(ech_verifier *v, const double *layout, const double *single)
+{
+    const ech_model *model = v->single.design->model;
+    v->result->reports = model->reports;
+    for (size_t b = 0; b < model->block.n; b++) {
+        const ech_block *block = model->block.at[b];
+        int64_t at = block->first_report;
+        for (size_t k = 0; k < block->report.n; k++) {
+            const ech_reported *report = &block->report.at[k];
+            char what[200];
+            snprintf(what, sizeof what, "the %s of %s", report->kind, report->name);
+            for (int64_t end = at + report->numbers; at < end; at++)
+                note(v, what, -1, error_of(&layout[at], &single[at], 1, smallest(v)),
+                     &v->result->worst_report);
+        }
+    }
+}

@@ -57,6 +57,8 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
 /* On rank 0: compares two losses. `what` names them; if their error is above *worst, it is stored there. */
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
                                  double *worst);
+/* On rank 0: compares what blocks have reported of a training step, number by number. */
+void ech_verifier_compare_reports(ech_verifier *v, const double *layout, const double *single);
 /* Gathers the layout's gradients of the current training step on rank 0. Collective. */
 ech_status ech_verifier_gather_gradients(ech_verifier *v);
 /* Compares the layout's weights and optimizer states with the single rank's and copies them to it: turn 0: the newest;

@@ -73,6 +73,8 @@ static ech_status follow(ech_verifier *v)
     ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)[v->turn].loss,
                                 ech_exec_readings(v->single.session.exec)->loss,
                                 &v->result->worst_loss);
+    ech_verifier_compare_reports(v, ech_exec_readings(v->layout.session.exec)[v->turn].reports,
+                                 ech_exec_readings(v->single.session.exec)->reports);
     return ECH_OK;
 }
 

@@ -41,6 +41,8 @@ typedef struct ech_verification {
     char worst_at[256];  /* where the largest error was: "step 2, gradient of model.layers.1...." */
     char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
     double worst_loss, worst_gradient, worst_weight, worst_state, worst_validation; /* errors */
+    double worst_report; /* of what layers report, if they do: `reports` numbers of a step */
+    int64_t reports;
     int64_t compared; /* number of elements of gradients, weights and states */
 } ech_verification;
 
