@@ -137,10 +137,6 @@ static ech_status make(const char *folder, ech_disk *disk)
     if (disk->addresses == MAP_FAILED)
         ECH_FAIL(ECH_EIO, "%s: the system reserves no addresses for it: %s", disk->path,
                  strerror(errno));
-    if (!disk->is_direct)
-        ech_log_info("%s: its file system has no direct I/O (O_DIRECT): what is offloaded there "
-                     "passes through the page cache, which takes host memory",
-                     folder);
     return ECH_OK;
 }
 

@@ -19,8 +19,7 @@ typedef struct ech_disk ech_disk;
 enum { ECH_DISK_ALIGNMENT = 4096 };
 
 /* Makes the folder and the file, bytes > 0. Not collective. Errors (ECH_EIO) name memory.offload_directory: the folder
- * cannot be made or written; too little space; another run has the file. Where the file system does not read and write past
- * the page cache (O_DIRECT) a line says so. */
+ * cannot be made or written; too little space; another run has the file. */
 ech_status ech_disk_create(const char *folder, int rank, int64_t bytes, ech_disk **out);
 /* Removes what killed runs have left over in the folder, if it is there: for a run that makes no arena. */
 void ech_disk_sweep(const char *folder);

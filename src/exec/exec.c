@@ -226,24 +226,6 @@ static ech_status allot_records(ech_exec *exec)
     return ech_queues_create(exec, steps, ticks);
 }
 
-/* Without values on disk what a killed run has left there goes all the same. */
-static ech_status take_disk(ech_exec *exec, int64_t bytes)
-{
-    const ech_config *config = exec->config;
-    ECH_FREED char *folder = ech_config_is_auto(config->memory.offload_directory)
-                                 ? ech_file_join(config->log.directory, "offload")
-                                 : ech_strdup(config->memory.offload_directory);
-    if (bytes == 0) {
-        ech_disk_sweep(folder);
-        return ECH_OK;
-    }
-    ECH_ASSERT(exec->plan->alignment[ECH_SPACE_DISK] % ECH_DISK_ALIGNMENT == 0);
-    ECH_TRY(ech_disk_create(folder, exec->plan->rank, ech_align(bytes, ECH_DISK_ALIGNMENT),
-                            &exec->disk));
-    exec->arena[ECH_SPACE_DISK] = ech_disk_addresses(exec->disk);
-    return ECH_OK;
-}
-
 /* The host's is touched at once, so that the first snapshot does not wait until the system hands out its pages. */
 static ech_status take_arenas(ech_exec *exec)
 {
@@ -254,7 +236,7 @@ static ech_status take_arenas(ech_exec *exec)
     ECH_TRY(exec->device->alloc_host((size_t)bytes[ECH_SPACE_HOST], &host));
     exec->arena[ECH_SPACE_HOST] = host;
     memset(host, 0, (size_t)bytes[ECH_SPACE_HOST]);
-    return take_disk(exec, bytes[ECH_SPACE_DISK]);
+    return ech_exec_take_disk(exec);
 }
 
 static ech_status setup_exec(ech_exec *exec)

@@ -367,6 +367,9 @@ void *ech_exec_look(const ech_exec *exec, int value);
 /* Copies a parameter's version `from` to version `to`; versions as in ech_exec_param_at. */
 void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
 
+/* Makes the rank's arena on disk, if it has values there. Collective over all ranks. Errors are said once. */
+ech_status ech_exec_take_disk(ech_exec *exec);
+
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_begin(ech_exec *exec); /* when a run begins: no value is live */
 /* When the compute lane reaches a tick: values whose last tick is before it die. */

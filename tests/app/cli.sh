@@ -185,6 +185,8 @@ expect_once 2 "nesterov = true: not with optimizer.momentum = 0: .*for example 0
     optimizer.name=sgd optimizer.nesterov=true
 expect_once 2 "run.yaml:12:.*does not divide by parallel.data = 3" "$echelon" train run.yaml --ranks 3
 expect_once 2 "does not divide" "$echelon" plan run.yaml --ranks 3
+expect_once 1 "rank 0: error: .*cannot be a folder.*memory.offload_directory" "$echelon" train run.yaml --ranks 2 \
+    memory.offload_optimizer=disk memory.offload_directory=run.yaml/away
 expect_once 2 "parallel.data = 4.*--ranks 4" "$echelon" plan run.yaml --ranks 2 parallel.data=4
 expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.train=nix
 expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.valid=nix
