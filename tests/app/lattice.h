@@ -45,6 +45,7 @@ enum lattice_axis {
 };
 
 enum { LATTICE_RANKS = 8, LATTICE_LAYERS = 2 };
+enum { LATTICE_PEER = 3 }; /* KEPT_AT: takes four stages, and has the most micro-batches */
 
 /* The words of each level; the first is the simplest. Degrees and micro-batches are numbers. */
 static const char *const lattice_models[] = {
@@ -60,8 +61,8 @@ static const char *const lattice_models[] = {
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };
 static const char *const lattice_schedules[] = {
-    "gpipe",
     "1f1b",
+    "gpipe",
     "naive",
     "interleaved parallel.virtual_stages=2",
     "zero-bubble",
@@ -111,7 +112,8 @@ static const char *const lattice_optimizers_at[] = {
     " memory.offload_optimizer=host memory.offload_delayed_from=2",
     " memory.offload_optimizer=disk memory.offload_delayed_from=2"};
 static const char *const lattice_kept_at[] = {"", " memory.offload_activations=host",
-                                              " memory.offload_activations=disk memory.prefetch=0"};
+                                              " memory.offload_activations=disk memory.prefetch=0",
+                                              " memory.offload_activations=peer"};
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
@@ -156,7 +158,7 @@ static const int lattice_levels[LATTICE_AXES] = {
 static inline int lattice_needs(int axis, int level)
 {
     if (axis == METHOD) return CONTEXT;
-    if (axis == SCHEDULE) return PIPELINE;
+    if (axis == SCHEDULE || (axis == KEPT_AT && level == LATTICE_PEER)) return PIPELINE;
     if (axis == SEQUENCE && level > 0) return TENSOR;
     if (axis == ZERO && level > 0) return DATA;
     if ((axis == PARTITION && level > 0) || (axis == DATA && level == UNEQUAL)) return PIPELINE;
@@ -276,7 +278,9 @@ static inline void lattice_print_partition(const cover_case *c, ech_text *out)
 static inline void lattice_print_data(const cover_case *c, ech_text *out)
 {
     int data = c->level[DATA], stages = lattice_stages(c);
-    const int *micro = lattice_micro_batches[c->level[MICRO_BATCHES]];
+    int most = LATTICE_LEVELS(lattice_micro_batches) - 1;
+    const int *micro =
+        lattice_micro_batches[c->level[KEPT_AT] == LATTICE_PEER ? most : c->level[MICRO_BATCHES]];
     if (data == UNEQUAL) {
         ech_text_append(out, " parallel.stage_replicas=[2");
         for (int s = 1; s < stages; s++) ech_text_append(out, ",1");

@@ -104,9 +104,8 @@ static void count(ech_traffic_count *c, const ech_step *step)
 {
     if (!ech_step_sends(step)) return;
     bool back = ech_step_kind_message(step->kind) == ECH_MESSAGE_BACK;
-    ech_flow flow = {.calls = 1,
-                     .messages = each_kept(c->plan, step->block, NULL, NULL),
-                     .bytes = step->bytes};
+    ech_flow flow = {
+        .calls = 1, .messages = each_kept(c->plan, step->block, NULL, NULL), .bytes = step->bytes};
     ech_traffic_add(&c->traffic[back ? ECH_TRAFFIC_BACK : ECH_TRAFFIC_KEPT], ECH_COLLECTIVE_NONE,
                     ECH_GROUP_WORLD, flow);
 }
