@@ -217,8 +217,8 @@ static ech_status move_state(ech_exec *exec, const ech_step *step, int param, in
 
 /* ---- INIT ---- */
 
-/* Run by run, each as a part of the whole. Padding is zero, and stays so: it has no gradient. */
-static void fill_normal(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
+/* Normals, run by run, each as a part of the whole. Padding is zero, and stays so: it has no gradient. */
+static void fill_normals(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
 {
     const ech_plan *plan = exec->plan;
     const ech_param *param = &plan->model->param.at[index];
@@ -232,7 +232,10 @@ static void fill_normal(ech_exec *exec, int index, const ech_held *held, const e
             ech_box_offset at = ech_box_run_at(&runs, i);
             char *data = (char *)x->data + (size_t)at.in_memory * ech_dtype_bytes(x->dtype);
             ech_tensor run = ech_tensor_1d(data, x->dtype, runs.length);
-            plan->kernels->fill_normal(exec->context, &run, key, at.in_whole, 0, param->std);
+            if (param->initializer == ECH_INIT_TRUNCATED)
+                plan->kernels->fill_truncated(exec->context, &run, key, at.in_whole, 0, param->std);
+            else
+                plan->kernels->fill_normal(exec->context, &run, key, at.in_whole, 0, param->std);
         }
     }
 }
@@ -244,8 +247,8 @@ static void init_tensor(ech_exec *exec, int index, int state, const ech_tensor *
     ech_held_kind kind = state < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE;
     ech_held held = ech_plan_held(exec->plan, exec->plan->rank, index, kind, state);
     if (ech_tensor_count(x) == 0) return;
-    if (param->initializer == ECH_INIT_NORMAL)
-        fill_normal(exec, index, &held, x);
+    if (param->initializer == ECH_INIT_NORMAL || param->initializer == ECH_INIT_TRUNCATED)
+        fill_normals(exec, index, &held, x);
     else
         exec->plan->kernels->fill(exec->context, x, param->initializer == ECH_INIT_ONE ? 1 : 0);
 }

@@ -61,6 +61,11 @@ static void reach_ech_dropout(const ech_call_memory *memory, ech_dropout *x)
     REACH(x->step, sizeof *x->step);
 }
 
+static void reach_ech_gate(const ech_call_memory *memory, ech_gate *x)
+{
+    REACH(x->step, sizeof *x->step);
+}
+
 static void reach_ech_update(const ech_call_memory *memory, ech_update *x)
 {
     REACH(x->rate, sizeof *x->rate);

@@ -23,6 +23,7 @@
 #include "base/inline.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "kernel/gate.h"
 #include "kernel/isa.h"
 #include "kernel/rope.h"
 #include "tensor/tensor.h"
@@ -35,7 +36,7 @@ struct ech_kernel_context {
     void *library; /* oneDNN's objects (cpu/library.h), made at first use; the context owns them */
     void *scratch; /* set by the caller before each call */
     size_t scratch_bytes; /* at least what the row's scratch function returned */
-    bool tf32; /* set by the caller: products of fp32 may round their operands to TF32 */
+    bool tf32;            /* set by the caller: products of fp32 may round their operands to TF32 */
     /* For calls of deferred tables; NULL until ech_kernel_context_defer. */
     const struct ech_device *device;
     struct ech_queue *queue;
@@ -98,6 +99,32 @@ ECH_EVERYWHERE int64_t ech_row_position(const ech_rows *rows, int64_t row)
     return ech_rows_token_position(rows, (rows->first + row) % rows->tokens);
 }
 
+/* The rows of samples from first_sample on that context rank `index` of `context` has, each with `tokens` of `whole`
+ * tokens. zigzag: a sample's rows are two runs, one from its front and one from its back, so that causal work is balanced;
+ * else one run. */
+ECH_EVERYWHERE ech_rows ech_rows_context(int64_t first_sample, int64_t whole, int64_t tokens,
+                                         int64_t context, int64_t index, bool zigzag)
+{
+    int64_t half = tokens / 2;
+    ech_rows rows = {first_sample, whole, tokens, 0, tokens, {index * tokens, 0}, 0};
+    if (!zigzag) return rows;
+    rows.split = half;
+    rows.start[0] = index * half;
+    rows.start[1] = (2 * context - 1 - index) * half;
+    return rows;
+}
+
+/* The inverse: which rank has a position, and as which of its tokens. */
+ECH_EVERYWHERE int64_t ech_rows_context_of(int64_t position, int64_t tokens, int64_t context,
+                                           bool zigzag, int64_t *token)
+{
+    int64_t half = tokens / 2, run = zigzag ? position / half : position / tokens;
+    *token = position - run * (zigzag ? half : tokens);
+    if (!zigzag || run < context) return run;
+    *token += half;
+    return 2 * context - 1 - run;
+}
+
 /* The index of a view's row among the whole tensor's rows (samples x T). */
 ECH_EVERYWHERE int64_t ech_row_whole(const ech_rows *rows, int64_t row)
 {
@@ -107,14 +134,15 @@ ECH_EVERYWHERE int64_t ech_row_whole(const ech_rows *rows, int64_t row)
 
 /* The position at which the document of a position begins; `starts` as in kernel.def; `sample` is the sample's index
  * in the view. */
-ECH_EVERYWHERE int64_t ech_document_start(const ech_tensor *starts, int64_t sample, int64_t position)
+ECH_EVERYWHERE int64_t ech_document_start(const ech_tensor *starts, int64_t sample,
+                                          int64_t position)
 {
     return starts ? ((const int32_t *)starts->data)[sample * starts->shape[1] + position] : 0;
 }
 
 /* The position within its document of a view's row. */
 ECH_EVERYWHERE int64_t ech_row_in_document(const ech_rows *rows, const ech_tensor *starts,
-                                          int64_t row)
+                                           int64_t row)
 {
     int64_t position = ech_row_position(rows, row);
     return position - ech_document_start(starts, (rows->first + row) / rows->tokens, position);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 128, MOST_LETTERS = 8 };
+enum { TEXT_BYTES = 128, MOST_LETTERS = 10 };
 
 _Static_assert(ECH_LOSS_STATS == 3 && ECH_LOSS_SUMS == 2, "kernel.def has these sizes");
 static const char *const row_shapes[ECH_OPS] = {

@@ -38,6 +38,11 @@ void ech_rows_check(const char *file, int line, const ech_rows *rows, const ech_
     const ech_rows rows_now = ech_rows_now(rows);                                                  \
     (rows) = &rows_now
 
+/* Checks what gate_forward is given (kernel.def) against the gate: sizes of all members' rows and groups. */
+void ech_gate_check(const ech_gate *gate, const ech_tensor *logits, const ech_tensor *noise,
+                    const ech_tensor *all, const ech_tensor *all_noise, const ech_rows *rows,
+                    const ech_tensor *statistics, const ech_tensor *partial);
+
 /* The context's scratch. Checks that it holds `bytes`. */
 void *ech_scratch(const ech_kernel_context *context, size_t bytes);
 

@@ -65,11 +65,25 @@ static size_t scratch_adamw8(ech_dtype dtype, int threads, const int64_t *dims)
     return 2 * (size_t)dims[1] * sizeof(double);
 }
 
+/* A row's arrays, a group's sums, and the choices of all rows. */
+static size_t scratch_gate_forward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    int64_t N = dims[0], L = dims[1], K = dims[2];
+    return (size_t)(ech_gate_room(L, K) + 5 * L + N * K) * sizeof(double);
+}
+
+static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return (size_t)(ech_gate_room(dims[1], dims[2]) + 5 * dims[1]) * sizeof(double);
+}
+
 #define REF(type, wide_type)                                                                       \
     .name = "ref", .dtype = type, .wide = &ref[wide_type], .multiply_adds = multiply_adds,         \
     .triad = triad,                                                                                \
     .scratch = {[ECH_OP_bias_backward] = scratch_bias_backward,                                    \
                 [ECH_OP_gelu_backward_bias] = scratch_bias_backward,                               \
+                [ECH_OP_gate_forward] = scratch_gate_forward,                                      \
+                [ECH_OP_gate_backward] = scratch_gate_backward,                                    \
                 [ECH_OP_adamw8] = scratch_adamw8,                                                  \
                                                                                                    \
                 [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                          \

@@ -24,19 +24,9 @@ ech_dropout ech_call_dropout(const ech_call *call, double p, uint32_t site)
 ech_rows ech_context_rows(const ech_block_options *options, ech_extent extent, int64_t first_sample,
                           int index)
 {
-    ech_rows rows = {.first_sample = first_sample,
-                     .whole = extent.sequence,
-                     .tokens = extent.tokens,
-                     .split = extent.tokens};
-    int64_t half = extent.tokens / 2, parts = 2 * (int64_t)options->sharding.context;
-    if (options->sharding.context < 2 || options->ulysses) {
-        rows.start[0] = index * extent.tokens;
-        return rows;
-    }
-    rows.split = half;
-    rows.start[0] = index * half;
-    rows.start[1] = (parts - 1 - index) * half;
-    return rows;
+    int context = options->sharding.context;
+    return ech_rows_context(first_sample, extent.sequence, extent.tokens, context, index,
+                            context > 1 && !options->ulysses);
 }
 
 size_t ech_query_matmul(const ech_scratch_query *query, int64_t M, int64_t N, int64_t K,

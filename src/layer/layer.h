@@ -38,7 +38,12 @@ enum { ECH_MAX_PORTS = 6 };
 
 /* ---- parameters ---- */
 
-typedef enum ech_initializer { ECH_INIT_ZERO, ECH_INIT_ONE, ECH_INIT_NORMAL } ech_initializer;
+typedef enum ech_initializer {
+    ECH_INIT_ZERO,
+    ECH_INIT_ONE,
+    ECH_INIT_NORMAL,
+    ECH_INIT_TRUNCATED /* normals within two standard deviations (kernel.def: fill_truncated) */
+} ech_initializer;
 
 struct ech_param;
 
@@ -60,7 +65,7 @@ typedef struct ech_param {
     ech_shape shape; /* whole, with named axes */
     ech_type type;   /* matrices are compute, gains and biases wide */
     ech_initializer initializer;
-    double std;  /* of ECH_INIT_NORMAL */
+    double std;  /* of ECH_INIT_NORMAL and ECH_INIT_TRUNCATED, before it is truncated */
     bool decay;  /* takes part in weight decay: matrices do, norms and biases do not */
     double rate; /* factor of the learning rate (optimizer.rates) */
     /* A layer state, which no optimizer knows: forwards write partials of it where others write gradients, and once a turn

@@ -129,6 +129,41 @@ static void normals_do_not_depend_on_cuts(void **state)
     ech_kernel_context_destroy(context);
 }
 
+/* Within two deviations; the first draw where that is; a deviation of 0.88; a cut gets what the whole has. */
+static void truncated_normals(void **state)
+{
+    (void)state;
+    enum { N = 40000, CUT = 12345 };
+    const double mean = 0.5, std = sqrt(0.1 / 64);
+    const ech_random_key key = {.seed = 9, .stream = 0x281};
+    ech_kernel_context *context = make_context();
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = all_tables().of[k];
+        double tolerance = kernels->dtype == ECH_F64 ? 1e-14 : 1e-7, sum = 0, squares = 0;
+        int64_t again = 0;
+        ech_tensor x = make_tensor(kernels->dtype, 1, N), plain = make_tensor(kernels->dtype, 1, N);
+        ech_tensor first = ech_tensor_narrow(&x, x.dims - 1, 0, CUT);
+        ech_tensor rest = ech_tensor_narrow(&x, x.dims - 1, CUT, N - CUT);
+        kernels->fill_normal(context, &plain, key, 0, mean, std);
+        kernels->fill_truncated(context, &first, key, 0, mean, std);
+        kernels->fill_truncated(context, &rest, key, CUT, mean, std);
+        for (int64_t i = 0; i < N; i++) {
+            double value = (trial_get(&x, i) - mean) / std, drawn = trial_get(&plain, i);
+            assert_true(fabs(value) <= 2 + 2 * tolerance / std);
+            if (fabs(drawn - mean) < 1.9999 * std)
+                assert_true(fabs(trial_get(&x, i) - drawn) <= tolerance);
+            again += fabs(drawn - mean) > 2 * std;
+            sum += value / N;
+            squares += value * value / N;
+        }
+        assert_true(fabs((double)again / N - 0.0455) < 0.0035); /* 3 sigma */
+        assert_true(fabs(sum) < 0.015 && fabs(sqrt(squares) - 0.8796) < 0.01);
+        free(x.data);
+        free(plain.data);
+    }
+    ech_kernel_context_destroy(context);
+}
+
 static void lanes_draw_the_same_words(void **state)
 {
     (void)state;
@@ -179,13 +214,10 @@ static void exponential_is_close(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_dropout),
-        cmocka_unit_test(dropout_by_element),
-        cmocka_unit_test(golden_normals),
-        cmocka_unit_test(normals_do_not_depend_on_cuts),
-        cmocka_unit_test(lanes_draw_the_same_words),
-        cmocka_unit_test(thresholds_are_exact),
-        cmocka_unit_test(exponential_is_close),
+        cmocka_unit_test(golden_dropout),       cmocka_unit_test(dropout_by_element),
+        cmocka_unit_test(golden_normals),       cmocka_unit_test(normals_do_not_depend_on_cuts),
+        cmocka_unit_test(truncated_normals),    cmocka_unit_test(lanes_draw_the_same_words),
+        cmocka_unit_test(thresholds_are_exact), cmocka_unit_test(exponential_is_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

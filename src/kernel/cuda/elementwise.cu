@@ -143,3 +143,33 @@ void ECH_CUDA(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech
     ech_launch(context, fill_normals, ech_blocks(n / 4 + 2, ECH_BLOCK), ECH_BLOCK, 0,
                ech_numbers(x), key, (uint64_t)first_element, (uint64_t)n, mean, std);
 }
+
+static __global__ void fill_truncated_normals(ech_numbers x, ech_random_key key, uint64_t first,
+                                              uint64_t n, double mean, double std)
+{
+    uint64_t step = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t at = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += step) {
+        uint64_t i = first + at;
+        double normal;
+        key.step = 0;
+        do {
+            uint32_t words[4];
+            ech_philox(key, i / 4, words);
+            double r = sqrt(-2.0 * log(ech_random_unit(i & 2 ? words[2] : words[0])));
+            double angle = 6.28318530717958647692 * ech_random_unit(i & 2 ? words[3] : words[1]);
+            normal = r * (i & 1 ? sin(angle) : cos(angle));
+            key.step++;
+        } while (fabs(normal) > 2);
+        x.put((int64_t)at, (wide)(mean + std * normal));
+    }
+}
+
+void ECH_CUDA(fill_truncated)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                              int64_t first_element, double mean, double std)
+{
+    ech_cuda_check(ECH_OP_fill_truncated, ECH_REAL, x);
+    ECH_ASSERT(first_element >= 0 && key.step == 0);
+    int64_t n = ech_tensor_count(x);
+    ech_launch(context, fill_truncated_normals, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0,
+               ech_numbers(x), key, (uint64_t)first_element, (uint64_t)n, mean, std);
+}

@@ -31,6 +31,37 @@ static inline int64_t ech_cuda_row_parts(int64_t R)
     return R < ECH_CUDA_ROW_PARTS ? R : (int64_t)ECH_CUDA_ROW_PARTS;
 }
 
+/* A gate's rows are chosen for a thread each, by blocks of so many, of which there are so many at most. */
+enum { ECH_CUDA_GATE_CHUNK = 32, ECH_CUDA_GATE_BLOCKS = 64 };
+
+/* Scratch of rows of a gate that are under way. */
+static inline size_t ech_cuda_gate_room(int64_t L, int64_t K)
+{
+    return ech_cuda_align(
+        (size_t)(ECH_CUDA_GATE_BLOCKS * ECH_CUDA_GATE_CHUNK * ech_gate_room(L, K)) *
+        sizeof(double));
+}
+
+/* Where gate_forward's scratch has what: rows under way, and from these bytes on choices, entropies, parts of sums over
+ * chunks, sums of groups and their losses. dims: N, L, K, groups. */
+typedef struct ech_cuda_gate_scratch {
+    size_t chosen, entropy, parts, sums, losses, bytes;
+} ech_cuda_gate_scratch;
+
+static inline ech_cuda_gate_scratch ech_cuda_gate_scratch_of(const int64_t *dims)
+{
+    int64_t N = dims[0], L = dims[1], K = dims[2], groups = dims[3];
+    int64_t chunks = groups + N / ECH_CUDA_GATE_CHUNK;
+    ech_cuda_gate_scratch at;
+    at.chosen = ech_cuda_gate_room(L, K);
+    at.entropy = at.chosen + ech_cuda_align((size_t)(N * K) * sizeof(int32_t));
+    at.parts = at.entropy + ech_cuda_align((size_t)N * sizeof(double));
+    at.sums = at.parts + ech_cuda_align((size_t)(chunks * (2 * L + 1)) * sizeof(double));
+    at.losses = at.sums + ech_cuda_align((size_t)(groups * 4 * L) * sizeof(double));
+    at.bytes = at.losses + ech_cuda_align((size_t)(groups * 3) * sizeof(double));
+    return at;
+}
+
 #ifdef ECH_EMULATED
 #define ECH_CUDA_TABLE          ech_kernels_emulated
 #define ECH_CUDA_NAME(op, type) ech_emulated_##op##_##type

@@ -62,6 +62,18 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
     return ech_cuda_align((size_t)dims[0] * sizeof(double));
 }
 
+static size_t scratch_gate_forward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype, (void)threads;
+    return ech_cuda_gate_scratch_of(dims).bytes;
+}
+
+static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype, (void)threads;
+    return ech_cuda_gate_room(dims[1], dims[2]);
+}
+
 /* What all types have. */
 #define COMMON(type, wide_type)                                                                    \
     .name = "cuda", .architecture = "sm_80", .dtype = type, .wide = &tables[wide_type],            \
@@ -74,6 +86,8 @@ static size_t scratch_squares(ech_dtype dtype, int threads, const int64_t *dims)
         [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
         [ECH_OP_embedding_backward] = scratch_embedding_backward,                                  \
+        [ECH_OP_gate_forward] = scratch_gate_forward,                                              \
+        [ECH_OP_gate_backward] = scratch_gate_backward,                                            \
         [ECH_OP_adafactor_sums] = scratch_sums_and_squares,                                        \
         [ECH_OP_adafactor_squares] = scratch_squares,                                              \
         [ECH_OP_sm3_maxima] = scratch_sums_of_rows,                                                \

@@ -2,6 +2,8 @@
  *
  * Dropout, sums of two tensors, copies and fills.
  */
+#include <math.h>
+
 #include "kernel/ref/real.h"
 
 void ECH_REF(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
@@ -93,6 +95,25 @@ void ECH_REF(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     for (uint64_t i = first; i < first + n; i++) {
         if (i == first || i % 4 == 0) ech_random_normals(key, i / 4, normals);
         ech_store(x, (int64_t)(i - first), mean + std * normals[i % 4]);
+    }
+}
+
+/* Elements are drawn one by one: few are drawn again. */
+void ECH_REF(fill_truncated)(ech_kernel_context *context, const ech_tensor *x, ech_random_key key,
+                             int64_t first_element, double mean, double std)
+{
+    ECH_SHAPES(fill_truncated, ECH_REAL, x);
+    ECH_ASSERT(first_element >= 0 && key.step == 0);
+    double normals[4], normal;
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
+        uint64_t element = (uint64_t)(first_element + i);
+        key.step = 0;
+        do {
+            ech_random_normals(key, element / 4, normals);
+            normal = normals[element % 4];
+            key.step++;
+        } while (fabs(normal) > 2);
+        ech_store(x, i, mean + std * normal);
     }
 }
 

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Noisy top-k gating (Shazeer et al. 2017, arXiv:1701.06538) over n logits of a row: with l and m the logits of router and
+ * noise, H = l + normal softplus(m), and gates are the softmax of the k largest H. The load of i is the probability that it
+ * is among them if its own noise is drawn again: Phi((l - the k-th largest H of the others) / softplus(m)); 1 if all are
+ * chosen. Without noise, which is drawn in training alone, it is 1 of those that are chosen.
+ */
+#ifndef ECH_KERNEL_GATE_NOISY_H
+#define ECH_KERNEL_GATE_NOISY_H
+
+#include "kernel/gate/row.h"
+
+ECH_GATE_CODE double ech_gate_softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+ECH_GATE_CODE double ech_gate_sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+ECH_GATE_CODE bool ech_gate_is_noisy(const ech_gate_row *row)
+{
+    return row->gate->draws && row->has_noise;
+}
+
+/* room[0] = H, room[1] = the normals. */
+ECH_GATE_CODE void ech_gate_add_noise(ech_gate_row *row)
+{
+    int64_t L = ech_gate_logits(row->gate);
+    for (int64_t l = 0; l < L; l++) {
+        bool noisy = ech_gate_is_noisy(row);
+        double normal = noisy ? ech_gate_normal(row->key, (uint64_t)(row->whole * L + l)) : 0;
+        row->room[1][l] = normal;
+        row->room[0][l] = row->logits[l] + (noisy ? normal * ech_gate_softplus(row->noise[l]) : 0);
+    }
+}
+
+/* What i has to beat, of logits of which the largest have been chosen, `last` the last of them and `next` behind it. */
+ECH_GATE_CODE int32_t ech_gate_rival(const double *H, int32_t last, int32_t next, int32_t i)
+{
+    bool chosen = H[i] > H[last] || (H[i] == H[last] && i <= last);
+    return chosen ? next : last;
+}
+
+/* Of logits [first, first + n): order = the k largest, gates = their softmax, load. */
+ECH_GATE_CODE void ech_gate_noisy_choose(ech_gate_row *row, int64_t first, int64_t n, int64_t k,
+                                         int32_t *order, double *gates)
+{
+    const double *H = row->room[0] + first;
+    double *load = row->load + first;
+    ech_gate_top(H, n, k, order);
+    for (int64_t j = 0; j < k; j++) gates[j] = H[order[j]];
+    ech_gate_softmax(gates, k, gates);
+    int32_t last = order[k - 1], next = k < n ? ech_gate_next(H, n, last) : -1;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t rival = ech_gate_rival(H, last, next, i);
+        double spread = ech_gate_is_noisy(row) ? ech_gate_softplus(row->noise[first + i]) : 0;
+        if (rival < 0 || spread == 0)
+            load[i] = rival == next;
+        else
+            load[i] = 0.5 * erfc((H[rival] - row->logits[first + i]) / (spread * sqrt(2.0)));
+    }
+}
+
+/* From dgates of those and dload. */
+ECH_GATE_CODE void ech_gate_noisy_differentiate(ech_gate_row *row, int64_t first, int64_t n,
+                                                int64_t k, const int32_t *order,
+                                                const double *gates, const double *dgates)
+{
+    const double *H = row->room[0] + first, *l = row->logits + first, *m = row->noise + first;
+    double *dl = row->dlogits + first, *dm = row->dnoise + first, *dH = row->room[2], mean = 0;
+    int32_t last = order[k - 1], next = k < n ? ech_gate_next(H, n, last) : -1;
+    bool noisy = ech_gate_is_noisy(row);
+    for (int64_t i = 0; i < n; i++) dH[i] = 0;
+    for (int64_t j = 0; j < k; j++) mean += dgates[j] * gates[j];
+    for (int64_t j = 0; j < k; j++) dH[order[j]] += gates[j] * (dgates[j] - mean);
+    for (int32_t i = 0; noisy && next >= 0 && i < n; i++) {
+        int32_t rival = ech_gate_rival(H, last, next, i);
+        double spread = ech_gate_softplus(m[i]), z = (l[i] - H[rival]) / spread;
+        double density = exp(-z * z / 2) / sqrt(6.28318530717958647692);
+        if (density == 0) continue;
+        double d = row->dload[first + i] * density / spread;
+        dl[i] += d;
+        dH[rival] -= d;
+        dm[i] -= d * z * ech_gate_sigmoid(m[i]);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        dl[i] += dH[i];
+        if (noisy) dm[i] += dH[i] * row->room[1][first + i] * ech_gate_sigmoid(m[i]);
+    }
+}
+
+#endif
