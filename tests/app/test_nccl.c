@@ -30,7 +30,7 @@ typedef struct tally {
 static int count_communicators(const ech_plan *plan)
 {
     bool channel[ECH_CHANNELS] = {false};
-    int members[RANKS], n = 0, queues = ECH_LANES + 2 * (int)(plan->model->block.n + 1);
+    int members[RANKS], n = 0, queues = ech_queues_of(plan->model->block.n);
     bool *met = ech_calloc((size_t)queues * RANKS, sizeof *met);
     for (int l = 0; l < ECH_LIST_KINDS; l++)
         for (size_t s = 0; s < plan->list[l].step.n; s++) {
