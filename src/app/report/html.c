@@ -98,6 +98,11 @@ static void append_charts(const ech_report_page *page, ech_text *out)
         ech_report_chart_svg(&page->charts.at[i], out);
         ech_text_append(out, "</div>\n");
     }
+    if (page->loads && page->loads->step.n) {
+        ech_text_append(out, "<div class=\"card\">\n");
+        ech_report_heatmap_svg(page->loads, out);
+        ech_text_append(out, "</div>\n");
+    }
     ech_text_append(out, "</div>\n");
 }
 

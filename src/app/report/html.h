@@ -33,6 +33,13 @@ typedef struct ech_report_chart {
     bool logarithmic;             /* the y axis is, if all values are above 0 */
 } ech_report_chart;
 
+/* Of a model with experts: how many rows chose each expert, over their mean. */
+typedef struct ech_report_loads {
+    int experts;            /* 0: none */
+    ECH_LIST(int64_t) step; /* ascending */
+    ECH_LIST(float) value;  /* [steps][experts]; NaN: not known */
+} ech_report_loads;
+
 typedef struct ech_report_memory {
     int ranks, kinds;
     const char *const *name; /* [kinds], segments of a bar from the left */
@@ -47,6 +54,7 @@ typedef struct ech_report_page {
     ECH_LIST(ech_report_fact) facts;
     const ech_timeline *predicted, *measured; /* after ech_timeline_finish; on one scale of time */
     ECH_LIST(ech_report_chart) charts;
+    const ech_report_loads *loads;
     ech_report_memory memory;
     const char *run_file; /* text of the run file */
 } ech_report_page;
@@ -57,6 +65,8 @@ void ech_report_html(const ech_report_page *page, ech_text *out);
 /* ---- pictures of the page: each appends one SVG element ---- */
 
 void ech_report_chart_svg(const ech_report_chart *chart, ech_text *out);
+/* A picture with a row per expert; with many steps each column is a mean. There must be steps. */
+void ech_report_heatmap_svg(const ech_report_loads *loads, ech_text *out);
 /* A stacked bar per rank, with a segment per kind; for more than ECH_TIMELINE_ROWS ranks only evenly spaced ones. */
 void ech_report_memory_svg(const ech_report_memory *memory, ech_text *out);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "app/experts.h"
 #include "app/metrics.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -45,6 +46,20 @@ static bool take_start(const json_t *object, int64_t step, ech_metrics_series *o
     return true;
 }
 
+/* Experts are as many in all lines of a run: those of the first line that has some. */
+static void take_loads(const json_t *object, int64_t step, ech_report_loads *loads)
+{
+    const json_t *values = json_object_get(object, "expert_load");
+    size_t n = json_array_size(values);
+    if (n == 0 || n > ECH_MOST_LOADS || (loads->experts && n != (size_t)loads->experts)) return;
+    loads->experts = (int)n;
+    ECH_PUSH(loads->step, step);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = json_array_get(values, i);
+        ECH_PUSH(loads->value, json_is_number(value) ? (float)json_number_value(value) : NAN);
+    }
+}
+
 /* Whether the object belongs into the series. */
 static bool take(const json_t *object, ech_metrics_series *out)
 {
@@ -63,6 +78,7 @@ static bool take(const json_t *object, ech_metrics_series *out)
     for (int i = 0; i < 5; i++)
         if (!is_number(object, keys[i])) return false;
     for (int i = 0; i < 5; i++) add(object, keys[i], step, &out->all[i]);
+    take_loads(object, step, &out->loads);
     out->steps = step;
     return true;
 }
@@ -94,5 +110,7 @@ ech_status ech_metrics_series_read(const char *path, ech_metrics_series *out)
 void ech_metrics_series_free(ech_metrics_series *series)
 {
     for (size_t i = 0; i < sizeof series->all / sizeof *series->all; i++) free(series->all[i].at);
+    free(series->loads.step.at);
+    free(series->loads.value.at);
     *series = (ech_metrics_series){0};
 }

@@ -155,6 +155,7 @@ static ech_status read_metrics(ech_report *report)
         {.title = "learning rate", .training = m->learning_rate}};
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
         ECH_PUSH(report->page.charts, charts[i]);
+    report->page.loads = &report->metrics.loads;
     return ECH_OK;
 }
 

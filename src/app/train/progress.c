@@ -134,6 +134,7 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
         ech_metrics_int(&json, "overflows", m->overflows);
         ech_metrics_real(&json, "next_loss_scale", m->next_scale);
     }
+    ech_expert_metrics_json(&m->experts, &json);
     if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
     add_json(p, &json);
 }
@@ -168,6 +169,18 @@ static void show_step(ech_progress *p, const ech_note *note)
     add_scalars(p, note->wall_time, m->step, scalars, is_scaled(m) ? n : n - 1);
 }
 
+static void show_experts(ech_progress *p, const ech_note *note)
+{
+    const ech_expert_metrics *m = &note->step.experts;
+    const ech_event_scalar scalars[] = {
+        {"experts/load_most", m->most},         {"experts/dropped", m->dropped},
+        {"experts/router_entropy", m->entropy}, {"loss/auxiliary", m->auxiliary},
+        {"loss/importance", m->importance},     {"loss/load", m->load},
+    };
+    if (m->experts)
+        add_scalars(p, note->wall_time, note->step.step, scalars, sizeof scalars / sizeof *scalars);
+}
+
 static int64_t whole_number(double value)
 {
     return value >= 0 && value < 1e15 ? llround(value) : 0;
@@ -197,6 +210,7 @@ static void write_step_note(ech_progress *p, const ech_note *note)
     double spike = ech_spikes_take(&p->spikes, m->loss, &begins);
     write_step(p, m, spike);
     show_step(p, note);
+    show_experts(p, note);
     if (p->step_seconds < 0) p->step_seconds = m->step_seconds;
     p->step_seconds += newest * (m->step_seconds - p->step_seconds);
     format_step(p, m, &text);

@@ -9,6 +9,7 @@
 #ifndef ECH_APP_TRAIN_PROGRESS_H
 #define ECH_APP_TRAIN_PROGRESS_H
 
+#include "app/experts.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -42,6 +43,7 @@ typedef struct ech_step_metrics {
     bool overflow;     /* skipped for an overflow under a dynamic loss scale */
     int64_t overflows; /* since the run began */
     double next_scale; /* the next step's; JSON key "next_loss_scale" */
+    ech_expert_metrics experts;
 } ech_step_metrics;
 
 typedef struct ech_validation_metrics {

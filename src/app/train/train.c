@@ -149,25 +149,26 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
     int64_t G = t->config->training.global_batch_size, T = t->config->data.sequence_length;
     if (!ech_trainer_is_first(t)) return;
     ech_scaler scaler = ech_exec_scaler(t->session.exec);
-    const ech_note note = {.kind = ECH_NOTE_STEP,
-                           .step = {.step = t->step,
-                                    .loss = r->loss,
-                                    .learning_rate = r->learning_rate,
-                                    .grad_norm = r->grad_norm,
-                                    .tokens = t->tokens,
-                                    .samples = t->step * G,
-                                    .step_seconds = seconds,
-                                    .tokens_per_second = (double)(G * T) / seconds,
-                                    .flops_per_second = t->flops / seconds,
-                                    .bytes_sent = sent,
-                                    .peak_bytes = t->session.plan->arena_bytes[ECH_SPACE_DEVICE],
-                                    .host_bytes = t->session.plan->arena_bytes[ECH_SPACE_HOST],
-                                    .loss_scale = r->loss_scale,
-                                    .overflow = r->overflow,
-                                    .overflows = (int64_t)scaler.overflows,
-                                    .next_scale = scaler.scale,
-                                    .skipped = r->withheld}};
+    ech_note note = {.kind = ECH_NOTE_STEP,
+                     .step = {.step = t->step,
+                              .loss = r->loss,
+                              .learning_rate = r->learning_rate,
+                              .grad_norm = r->grad_norm,
+                              .tokens = t->tokens,
+                              .samples = t->step * G,
+                              .step_seconds = seconds,
+                              .tokens_per_second = (double)(G * T) / seconds,
+                              .flops_per_second = t->flops / seconds,
+                              .bytes_sent = sent,
+                              .peak_bytes = t->session.plan->arena_bytes[ECH_SPACE_DEVICE],
+                              .host_bytes = t->session.plan->arena_bytes[ECH_SPACE_HOST],
+                              .loss_scale = r->loss_scale,
+                              .overflow = r->overflow,
+                              .overflows = (int64_t)scaler.overflows,
+                              .next_scale = scaler.scale,
+                              .skipped = r->withheld}};
     switch_to(t, ECH_ACTIVITY_METRICS);
+    ech_expert_metrics_take(t->design->model, r->reports, &note.step.experts);
     ech_progress_submit(t->progress, &note);
     switch_to(t, ECH_ACTIVITY_OTHER);
 }

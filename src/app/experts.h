@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the gates of mixtures of experts report of a training step, as numbers for people.
+ */
+#ifndef ECH_APP_EXPERTS_H
+#define ECH_APP_EXPERTS_H
+
+#include "base/text.h"
+#include "model/model.h"
+
+/* Reports of this kind have for each expert of a layer the rows that chose it, then for each, of these the ones that its
+ * capacity dropped, then these sums. Of whole balance groups one rank adds. */
+#define ECH_EXPERTS_REPORT "gate"
+enum {
+    ECH_EXPERTS_ENTROPY,   /* of rows' probabilities, in nats */
+    ECH_EXPERTS_ROWS,      /* without padding */
+    ECH_EXPERTS_UNSENT,    /* choices that were drawn not to be sent */
+    ECH_EXPERTS_GROUPS,    /* balance groups */
+    ECH_EXPERTS_AUXILIARY, /* the groups' losses, times their coefficients */
+    ECH_EXPERTS_IMPORTANCE,
+    ECH_EXPERTS_LOAD,
+    ECH_EXPERTS_SPARE, /* 0 */
+    ECH_EXPERTS_SUMS
+};
+
+enum { ECH_MOST_LOADS = 256 };
+
+typedef struct ech_expert_metrics {
+    int64_t experts; /* of a layer, the most; 0: the model has none, and nothing else is set */
+    double
+        most; /* rows of a layer's fullest expert over their mean; of the layer in which that is most */
+    double
+        dropped; /* share of choices that capacity did not take, or that were drawn not to be sent */
+    double entropy; /* of a row's probabilities, in nats; mean over rows and layers */
+    double auxiliary, importance,
+        load;  /* losses with their coefficients: mean over balance groups, summed over layers */
+    int loads; /* of these: experts, or if there are more than ECH_MOST_LOADS 0 */
+    float of
+        [ECH_MOST_LOADS]; /* rows that chose expert i of any layer, over their mean: 1 is balance */
+} ech_expert_metrics;
+
+/* Of ech_readings.reports. */
+void ech_expert_metrics_take(const ech_model *model, const double *reports,
+                             ech_expert_metrics *out);
+/* Appends the keys of a line of metrics.jsonl; nothing if there are no experts. */
+void ech_expert_metrics_json(const ech_expert_metrics *metrics, ech_text *json);
+
+#endif
