@@ -192,6 +192,7 @@ expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.train=nix
 expect_once 2 "nix.idx" "$echelon" train run.yaml --ranks 2 data.valid=nix
 expect_once 2 "log.directory.*empty" "$echelon" train run.yaml log.directory=
 expect_once 2 "checkpoint.directory.*empty" "$echelon" train run.yaml checkpoint.directory=
+expect_once 2 "memory.offload_directory.*empty" "$echelon" train run.yaml --ranks 2 memory.offload_directory=
 expect_once 2 "its plan can hold; use training.micro_batch_size = 31250, or more ranks" "$echelon" plan run.yaml \
     training.global_batch_size=1000000000
 expect 0 "checked" timeout 60 "$echelon" plan run.yaml model.num_hidden_layers=1000 \

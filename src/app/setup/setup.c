@@ -99,6 +99,9 @@ static ech_status check_directories(const ech_config *config)
     if (!config->checkpoint.directory[0])
         ECH_ALSO(&status, ech_config_complain(config, "checkpoint.directory",
                                               "empty; leave it out for log.directory/checkpoints"));
+    if (!config->memory.offload_directory[0])
+        ECH_ALSO(&status, ech_config_complain(config, "memory.offload_directory",
+                                              "empty; leave it out for log.directory/offload"));
     if (!config->checkpoint.resume[0])
         ECH_ALSO(&status, ech_config_complain(config, "checkpoint.resume",
                                               "empty; auto, never, or the path of a checkpoint"));
