@@ -251,13 +251,12 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
         .stashes = plan->versions > 1,
         .commits = is_of_states(plan, index),
+        .weights = plan->weights,
         .states = plan->states};
-    if (way.commits) way.states = ECH_SPACE_DEVICE;
+    if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
     way.sharded = way.shared && plan->zero > 0 && !way.commits;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
     way.gathered = way.each && plan->zero > 2;
-    way.fetched =
-        plan->weights != ECH_SPACE_DEVICE && !way.commits && (way.gathered || !way.sharded);
     find_rounds(plan, &plan->bucket.at[index], &way);
     return way;
 }

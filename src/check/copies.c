@@ -16,12 +16,29 @@ typedef struct copy_check {
         left_as; /* [values] the value as which it comes back has left as this one; -1: it does not come back */
     bool *left; /* [values] it comes back, and there is a copy elsewhere: so it stays as it is */
     int *
+        copied; /* [values] the value to which the host has it copied last, for an update; it itself: none yet */
+    int *
+        brought; /* [buckets] the value with the weights that the host has for the update; -1: none yet */
+    int *
         updated; /* [buckets] the value with the weights that the last update on the host has made; -1: none yet */
 } copy_check;
 
 static const ech_access *access_at(const copy_check *c, const ech_step *step, int i)
 {
     return &c->list->access.at[step->first_access + i];
+}
+
+static bool is_of_weights(ech_memory_kind kind)
+{
+    return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_PARAMETERS_ON_HOST ||
+           kind == ECH_MEMORY_PARAMETERS_ON_DISK;
+}
+
+/* Whether what goes to a value has come from there, or is what the update has made of the weights that lie there. */
+static bool is_home(const copy_check *c, const ech_step *step, int from, int to)
+{
+    bool weights = to == c->plan->bucket.at[step->index].weights;
+    return weights ? from == c->updated[step->index] : c->holds[from] == to;
 }
 
 static ech_status check_pair(copy_check *c, int s, const ech_access *from, const ech_access *to)
@@ -35,13 +52,18 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     if (from->write || !to->write)
         return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
     if ((weights && ech_step_has_bucket(step) && from->value != c->updated[step->index]) ||
-        (home && held != to->value) ||
+        (home && !is_home(c, step, from->value, to->value)) ||
+        (step->kind == ECH_STEP_OFFLOAD_WEIGHTS && to->value != c->updated[step->index]) ||
         (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
         return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
-    if (of->kind == ECH_MEMORY_PARAMETERS_ON_HOST && kind == ECH_MEMORY_PARAMETERS &&
+    if (is_of_weights(of->kind) && is_of_weights(kind) &&
         of->index != ech_plan_value(c->plan, c->list, to->value)->index)
         return ech_list_reject(c->plan, c->list, s, "brings weights of bucket %d", of->index);
     if (to->value >= persistent) c->holds[to->value] = held;
+    bool for_update = ech_step_has_bucket(step) && step->kind != ECH_STEP_OFFLOAD_WEIGHTS &&
+                      ech_memory_space(kind) == ECH_SPACE_HOST;
+    if (for_update) c->copied[held] = to->value;
+    if (for_update && is_of_weights(of->kind)) c->brought[step->index] = to->value;
     if (from->value >= persistent && c->list->value.at[from->value - persistent].returned)
         c->left[from->value] = true;
     return ECH_OK;
@@ -52,11 +74,11 @@ static bool are_weights(const copy_check *c, const ech_bucket *bucket, int index
 {
     int held = c->holds[value];
     const ech_value *of = ech_plan_value(c->plan, c->list, held);
-    if (bucket->fetched) return value == bucket->weights;
+    if (c->plan->weights == ECH_SPACE_HOST) return value == bucket->weights;
     if (of->index != index) return false;
     return ech_plan_has_masters(c->plan, bucket)
                ? held == value && held >= (int)c->plan->persistent.n
-               : of->kind == ECH_MEMORY_PARAMETERS;
+               : value == c->brought[index];
 }
 
 /* What is updated on the host, or what statistics are of: gradients, weights and states of its bucket. */
@@ -65,11 +87,11 @@ static ech_status check_update(copy_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
-    bool right = c->holds[on_host.gradients] == c->list->summed[step->index];
+    bool right = on_host.gradients == c->copied[c->list->summed[step->index]];
     if (on_host.weights >= 0) right &= are_weights(c, bucket, step->index, on_host.weights);
     for (int i = 0; i < bucket->state_values; i++)
-        right &= c->holds[c->list->access.at[on_host.first_state + i].value] ==
-                 c->plan->state_value.at[bucket->first_state_value + i].value;
+        right &= c->list->access.at[on_host.first_state + i].value ==
+                 c->copied[c->plan->state_value.at[bucket->first_state_value + i].value];
     if (step->kind == ECH_STEP_UPDATE_ON_HOST) c->updated[step->index] = on_host.weights;
     if (right) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
@@ -96,14 +118,14 @@ static void begin(copy_check *c)
 {
     int persistent = (int)c->plan->persistent.n, values = persistent + (int)c->list->value.n;
     for (int v = 0; v < values; v++) {
-        c->holds[v] = v;
+        c->holds[v] = c->copied[v] = v;
         c->left_as[v] = -1;
     }
     for (int v = persistent; v < values; v++) {
         int returned = c->list->value.at[v - persistent].returned;
         if (returned) c->left_as[returned] = v;
     }
-    for (size_t b = 0; b < c->plan->bucket.n; b++) c->updated[b] = -1;
+    for (size_t b = 0; b < c->plan->bucket.n; b++) c->updated[b] = c->brought[b] = -1;
 }
 
 ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
@@ -114,6 +136,8 @@ ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
                     .holds = ech_calloc(values + 1, sizeof *c.holds),
                     .left_as = ech_calloc(values + 1, sizeof *c.left_as),
                     .left = ech_calloc(values + 1, sizeof *c.left),
+                    .copied = ech_calloc(values + 1, sizeof *c.copied),
+                    .brought = ech_calloc(plan->bucket.n + 1, sizeof *c.brought),
                     .updated = ech_calloc(plan->bucket.n + 1, sizeof *c.updated)};
     ech_status status = ECH_OK;
     begin(&c);
@@ -123,5 +147,7 @@ ech_status ech_check_copies(const ech_plan *plan, const ech_list *list)
     free(c.left_as);
     free(c.left);
     free(c.updated);
+    free(c.brought);
+    free(c.copied);
     return status;
 }

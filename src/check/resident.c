@@ -35,7 +35,8 @@ static ech_status check_access(gathers *g, int s, const ech_access *access)
     if (own < 0 || value->kind != ECH_MEMORY_PARAMETERS) return ECH_OK;
     const ech_bucket *bucket = &g->plan->bucket.at[value->index];
     int64_t whole = bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-    if (ech_step_brings_weights(step)) return check_bring(g, s, access, value);
+    if (ech_step_brings_weights(step) || ech_step_has_bucket(step))
+        return check_bring(g, s, access, value);
     if (ech_step_kind_phase(step->kind) < 0 || access->write || value->block != step->block ||
         value->bytes != whole)
         return ech_list_reject(g->plan, g->list, s, "accesses weights that are brought to block %d",
@@ -83,7 +84,7 @@ static ech_status check_together(const ech_plan *plan, const ech_list *list)
     for (int i = 0; i < (int)list->value.n;
          i++) { /* of a tick what has died comes before what is born */
         const ech_value *v = &list->value.at[i];
-        if (v->kind != ECH_MEMORY_PARAMETERS) continue;
+        if (v->kind != ECH_MEMORY_PARAMETERS || v->block < 0) continue;
         int *born = &first[2 * v->born + 1], *dead = &first[2 * (v->dies + 1)];
         next[2 * i] = *born;
         *born = 2 * i + 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks who works on optimizer states: a bucket's steps access its own alone, and its update all of them. Whose they are is
- * asked of the parameters.
+ * Checks who works on optimizer states and statistics: a bucket's steps access its own states alone, and its update all of them;
+ * and its turn's statistics, which the first round, or a fetch, begins. Whose states are is asked of the parameters.
  */
 #include <stdlib.h>
 
@@ -10,8 +10,9 @@
 typedef struct state_check {
     const ech_plan *plan;
     const ech_list *list;
-    int *state_of; /* [persistent values] the bucket whose state it is; -1: it is none */
-    int *updated;  /* [persistent values] states: the last step that accesses it, + 1 */
+    int *state_of;   /* [persistent values] the bucket whose state it is; -1: it is none */
+    int *updated;    /* [persistent values] states: the last step that accesses it, + 1 */
+    int *statistics; /* [buckets * spaces] of the turn: value; 0: none yet */
 } state_check;
 
 /* The next state of the bucket's parameters: its persistent value; -1: there is none. */
@@ -31,6 +32,33 @@ static void find_states(state_check *c)
     for (int b = 0; b < (int)c->plan->bucket.n && c->plan->persistent.n; b++)
         for (int param = 0, state = 0, v; (v = next_state(c->plan, b, &param, &state)) >= 0;)
             c->state_of[v] = b;
+}
+
+/* Whether a step's access to statistics is the first of a turn, in its space. */
+static bool begins(const ech_step *step, const ech_value *value)
+{
+    if (value->kind == ECH_MEMORY_STATISTICS_ON_HOST)
+        return step->kind == ECH_STEP_STATISTICS_ON_HOST && step->count == 0;
+    return step->kind == ECH_STEP_FETCH_STATISTICS ||
+           (step->kind == ECH_STEP_STATISTICS && step->count == 0);
+}
+
+static ech_status check_statistics(state_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    for (int i = 0; i < step->accesses && ech_step_has_bucket(step); i++) {
+        int value = c->list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(c->plan, c->list, value);
+        if (v->kind != ECH_MEMORY_STATISTICS && v->kind != ECH_MEMORY_STATISTICS_ON_HOST) continue;
+        int *of = &c->statistics[step->index * ECH_SPACES + (int)ech_memory_space(v->kind)];
+        bool new = begins(step, v) && value > *of;
+        if (new) *of = value;
+        if (v->index != step->index || *of != value || (begins(step, v) && !new))
+            return ech_list_reject(c->plan, c->list, s,
+                                   "accesses statistics that are not its turn's of bucket %d",
+                                   step->index);
+    }
+    return ECH_OK;
 }
 
 /* A bucket's steps access its states alone, and its update all of them. */
@@ -58,12 +86,18 @@ ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
     size_t values = plan->persistent.n;
     state_check c = {.plan = plan,
                      .list = list,
+                     .statistics =
+                         ech_calloc(plan->bucket.n * ECH_SPACES + 1, sizeof *c.statistics),
                      .state_of = ech_calloc(values + 1, sizeof *c.state_of),
                      .updated = ech_calloc(values + 1, sizeof *c.updated)};
     ech_status status = ECH_OK;
     find_states(&c);
-    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_states(&c, s);
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+        status = check_states(&c, s);
+        if (status == ECH_OK && list->access.n) status = check_statistics(&c, s);
+    }
     free(c.state_of);
     free(c.updated);
+    free(c.statistics);
     return status;
 }

@@ -46,8 +46,8 @@
     X(ECH_SAVED_AUTO, "auto") X(ECH_SAVED_FP32, "fp32") X(ECH_SAVED_BF16, "bf16")
 
 /* Where what is offloaded is. */
-#define ECH_OFFLOADS_TO_HOST(X) X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host")
-#define ECH_OFFLOADS(X)         ECH_OFFLOADS_TO_HOST(X) X(ECH_OFFLOAD_DISK, "disk")
+#define ECH_OFFLOADS(X)                                                                            \
+    X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host") X(ECH_OFFLOAD_DISK, "disk")
 #define ECH_OFFLOADS_TO_PEER(X) ECH_OFFLOADS(X) X(ECH_OFFLOAD_PEER, "peer")
 
 /* The words that a LIST key may have instead of a list. */

@@ -235,7 +235,14 @@ static void *kept_weights(const ech_exec *exec, const ech_step *step)
     return ech_exec_look(exec, plan->bucket.at[step->index].weights + slot);
 }
 
-/* What a GATHER_WEIGHTS for a block reads (access 0), and writes (1). */
+/* Whether the step, a GATHER_WEIGHTS, writes an instance. */
+static bool brings(const ech_exec *exec, const ech_step *step)
+{
+    return ech_step_reduction_part(step) == ECH_REDUCTION_GATHER &&
+           ech_bucket_is_brought(&exec->plan->bucket.at[step->index]);
+}
+
+/* What it then reads (access 0), and writes (1). */
 static void *brought(const ech_exec *exec, const ech_step *step, int access)
 {
     return ech_exec_address(exec, step, exec->list->access.at[step->first_access + access].value);
@@ -248,7 +255,7 @@ static void *summed(const ech_exec *exec, const ech_step *step)
     if (ech_step_reduction_part(step) != ECH_REDUCTION_GATHER)
         return ech_exec_address(exec, step,
                                 ech_list_gradients(plan, exec->list, step->index, step));
-    if (ech_step_brings_weights(step)) return brought(exec, step, 1);
+    if (brings(exec, step)) return brought(exec, step, 1);
     return kept_weights(exec, step);
 }
 
@@ -263,7 +270,7 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
         summed(exec, step), gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
     char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
-    if (ech_step_brings_weights(step)) own = brought(exec, step, 0);
+    if (brings(exec, step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
         own = ech_exec_address(exec, step, exec->list->summed[step->index]);

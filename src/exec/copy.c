@@ -136,6 +136,7 @@ ECH_HANDLE_BY(OFFLOAD_GRADS, copy_step)
 ECH_HANDLE_BY(FETCH_STATISTICS, copy_step)
 ECH_HANDLE_BY(OFFLOAD_STATISTICS, copy_step)
 ECH_HANDLE_BY(FETCH_WEIGHTS, copy_step)
+ECH_HANDLE_BY(OFFLOAD_WEIGHTS, copy_step)
 ECH_HANDLE_BY(OFFLOAD_STATES, copy_step)
 
 int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to)

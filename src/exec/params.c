@@ -175,41 +175,51 @@ static ech_tensor as_heads(const ech_tensor *x)
     return ech_tensor_view(x->data, x->dtype, 4, (int64_t[]){1, 1, rows.shape[0], rows.shape[1]});
 }
 
-static void round_master(ech_exec *exec, int param, int version, const ech_tensor *master)
+static void round_into(ech_exec *exec, const ech_tensor *wide, const ech_tensor *weights)
 {
-    if (ech_tensor_count(master) == 0) return;
-    ech_tensor weights = ech_exec_own_param(exec, param, version);
-    ech_tensor from = as_heads(master), to = as_heads(&weights);
+    if (ech_tensor_count(wide) == 0) return;
+    ech_tensor from = as_heads(wide), to = as_heads(weights);
     exec->plan->kernels->copy(exec->context, &from, &to);
 }
 
 void ech_exec_round_weights(ech_exec *exec, int param, int version)
 {
     int master = exec->plan->param[param].master;
-    if (master < 0 || exec->plan->states == ECH_SPACE_DISK) return;
+    const ech_plan *plan = exec->plan;
+    if (master < 0 || plan->states == ECH_SPACE_DISK || plan->weights == ECH_SPACE_DISK) return;
     ech_tensor wide = ech_exec_state(exec, param, master);
-    round_master(exec, param, version, &wide);
+    ech_tensor weights = ech_exec_own_param(exec, param, version);
+    round_into(exec, &wide, &weights);
 }
 
-/* ---- states on disk, for steps of the compute lane: by way of a buffer of the host, which the host waits for ---- */
+/* ---- what is on disk, for steps of the compute lane: by way of buffers of the host, which the host waits for ---- */
 
-/* A state where the device reaches it: itself, or the buffer. */
-static ech_tensor state_in_reach(ech_exec *exec, const ech_step *step, int param, int state)
+static char *weights_buffer(ech_exec *exec, const ech_step *step)
 {
-    ech_tensor view = ech_exec_state(exec, param, state);
-    if (exec->plan->states == ECH_SPACE_DISK) view.data = ech_exec_touch(exec, step->scratch);
+    return ech_exec_touch(exec, step->scratch);
+}
+
+static char *state_buffer(ech_exec *exec, const ech_step *step)
+{
+    return weights_buffer(exec, step) + ech_plan_weights_room(exec->plan);
+}
+
+/* A state, or weights, where the device reaches it: itself, or the buffer. */
+static ech_tensor in_reach(ech_exec *exec, const ech_tensor *x, char *buffer)
+{
+    int64_t offset;
+    ech_tensor view = *x;
+    if (ech_disk_has(exec->disk, x->data, &offset)) view.data = buffer;
     return view;
 }
 
-/* Reads the buffer from the state, or writes it there. */
-static ech_status move_state(ech_exec *exec, const ech_step *step, int param, int state,
-                             bool writes)
+/* Reads the buffer from there, or writes it there. */
+static ech_status move(ech_exec *exec, const ech_step *step, const ech_tensor *x, char *buffer,
+                       bool writes)
 {
     int64_t offset;
-    ech_tensor view = ech_exec_state(exec, param, state);
-    size_t bytes = (size_t)ech_tensor_bytes(&view);
-    if (!ech_disk_has(exec->disk, view.data, &offset) || bytes == 0) return ECH_OK;
-    void *buffer = ech_exec_touch(exec, step->scratch);
+    size_t bytes = (size_t)ech_tensor_bytes(x);
+    if (!ech_disk_has(exec->disk, x->data, &offset) || bytes == 0) return ECH_OK;
     ECH_TRY(ech_device_settle(exec->device, ech_exec_queue(exec, step)));
     return writes ? ech_disk_put(exec->disk, offset, buffer, bytes)
                   : ech_disk_get(exec->disk, offset, buffer, bytes);
@@ -253,23 +263,45 @@ static void init_tensor(ech_exec *exec, int index, int state, const ech_tensor *
         exec->plan->kernels->fill(exec->context, x, param->initializer == ECH_INIT_ONE ? 1 : 0);
 }
 
+static ech_status init_state(ech_exec *exec, const ech_step *step, int index, int s,
+                             const ech_tensor *weights)
+{
+    const ech_plan_param *p = &exec->plan->param[index];
+    ech_tensor own = ech_exec_state(exec, index, s), state = own;
+    char *buffer = step->scratch < 0 ? NULL : state_buffer(exec, step);
+    state = in_reach(exec, &own, buffer);
+    exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0, ech_tensor_bytes(&state));
+    if (s == p->master) {
+        init_tensor(exec, index, s, &state);
+        if (!ech_plan_draws_whole(exec->plan, index)) round_into(exec, &state, weights);
+    }
+    return move(exec, step, &own, buffer, true);
+}
+
+/* Weights that have masters, whole. */
+static void draw_whole(ech_exec *exec, const ech_step *step, int index, const ech_tensor *weights)
+{
+    ech_tensor wide = *weights;
+    wide.dtype = exec->plan->types.wide;
+    wide.data = state_buffer(exec, step);
+    init_tensor(exec, index, -1, &wide);
+    round_into(exec, &wide, weights);
+}
+
 /* As if whole, so that it is the same under every layout. */
 static ech_status init_param(ech_exec *exec, const ech_step *step, int index)
 {
     const ech_plan *plan = exec->plan;
     const ech_plan_param *p = &plan->param[index];
-    for (int s = 0; s < p->states; s++) {
-        ech_tensor state = state_in_reach(exec, step, index, s);
-        exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0,
-                           ech_tensor_bytes(&state));
-        if (s == p->master) {
-            init_tensor(exec, index, s, &state);
-            round_master(exec, index, 0, &state);
-        }
-        ECH_TRY(move_state(exec, step, index, s, true));
-    }
-    ech_tensor weights = ech_exec_param(exec, index);
-    if (p->master < 0) init_tensor(exec, index, -1, &weights);
+    char *buffer = step->scratch < 0 ? NULL : weights_buffer(exec, step);
+    ech_tensor kept = ech_exec_param(exec, index), own = ech_exec_own_param(exec, index, 0);
+    ech_tensor weights = in_reach(exec, &kept, buffer), rounded = in_reach(exec, &own, buffer);
+    for (int s = 0; s < p->states; s++) ECH_TRY(init_state(exec, step, index, s, &rounded));
+    if (p->master < 0)
+        init_tensor(exec, index, -1, &weights);
+    else if (ech_plan_draws_whole(plan, index))
+        draw_whole(exec, step, index, &weights);
+    ECH_TRY(move(exec, step, &kept, buffer, true));
     for (int v = 1; v < plan->versions; v++) ech_exec_copy_weights(exec, index, 0, v);
     return ECH_OK;
 }
@@ -365,18 +397,20 @@ ech_status ech_handle_HASH(ech_exec *exec, const ech_step *step)
     ech_tensor sum = ech_tensor_view(&row->hash_sum, ECH_I64, 0, NULL);
     ech_tensor parts = ech_tensor_1d((double *)row + step->index, ECH_F64, ECH_HASH_SCALARS);
     exec->device->fill(ech_exec_queue(exec, step), sum.data, 0, sizeof row->hash_sum);
-    if (step->scratch >= 0) ech_exec_touch(exec, step->scratch);
+    char *weights = step->scratch < 0 ? NULL : weights_buffer(exec, step);
+    char *states = step->scratch < 0 ? NULL : state_buffer(exec, step);
     for (int i = 0; i < (int)plan->model->param.n; i++) {
         int master = plan->param[i].master;
         if (plan->param[i].bucket < 0) continue;
         if (is_alike(exec, step, i, -1)) {
-            ech_tensor param = ech_exec_param(exec, i);
+            ech_tensor kept = ech_exec_param(exec, i), param = in_reach(exec, &kept, weights);
             ech_ledger_expect(exec, step, ech_plan_weights(plan, plan->param[i].bucket, 0));
+            ECH_TRY(move(exec, step, &kept, weights, false));
             add_hash(exec, &param, 2 * i, &sum);
         }
         if (master >= 0 && is_alike(exec, step, i, master)) {
-            ech_tensor state = state_in_reach(exec, step, i, master);
-            ECH_TRY(move_state(exec, step, i, master, false));
+            ech_tensor own = ech_exec_state(exec, i, master), state = in_reach(exec, &own, states);
+            ECH_TRY(move(exec, step, &own, states, false));
             add_hash(exec, &state, 2 * i + 1, &sum);
         }
     }

@@ -235,13 +235,13 @@ static ech_status restore_previous(ech_exec *exec, const ech_checkpoint *checkpo
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* Weights whose masters are on disk are rounded as they are read, and whole ones of whose masters this rank has a shard.
+/* Weights that are on disk, or whose masters are, are rounded as they are read, and whole ones of whose masters this rank has a shard.
  * name: of their masters. */
 static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, const char *name)
 {
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
-    bool in_memory = exec->plan->states != ECH_SPACE_DISK;
+    bool in_memory = exec->plan->states != ECH_SPACE_DISK && exec->plan->weights != ECH_SPACE_DISK;
     if (p->master < 0 || (in_memory && (!bucket->sharded || bucket->gathered))) return;
     saved weights = weights_at(exec, param, name, 0);
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));

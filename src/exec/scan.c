@@ -8,11 +8,31 @@
 
 #include "exec/state.h"
 
+/* The same of what is on disk, a piece at a time. */
+static int64_t find_on_disk(ech_exec *exec, const ech_tensor *x, double *value)
+{
+    enum { PIECE = 1 << 14 };
+    double number[PIECE];
+    for (int64_t at = 0, n, all = ech_tensor_count(x); at < all; at += n) {
+        n = all - at < PIECE ? all - at : PIECE;
+        ech_tensor piece =
+            ech_tensor_1d((char *)x->data + (size_t)at * ech_dtype_bytes(x->dtype), x->dtype, n);
+        ech_exec_read(exec, &piece, number);
+        for (int64_t i = 0; i < n; i++) {
+            *value = number[i];
+            if (!isfinite(number[i])) return at + i;
+        }
+    }
+    return -1;
+}
+
 /* The first element, row-major, that is not finite; -1: all are. Views are looked at row by row. */
 static int64_t find_first(ech_exec *exec, const ech_tensor *x, double *value)
 {
     int64_t rows = 1, width = 1;
     ech_tensor found = ech_tensor_view(&ech_exec_row(exec, 0)->found, ECH_F64, 0, NULL);
+    int64_t offset_on_disk;
+    if (ech_disk_has(exec->disk, x->data, &offset_on_disk)) return find_on_disk(exec, x, value);
     bool whole = ech_tensor_is_contiguous(x);
     for (int d = 0; d < x->dims; d++) *(d < 2 && !whole ? &rows : &width) *= x->shape[d];
     for (int64_t row = 0; row < rows; row++) {

@@ -155,6 +155,15 @@ static ech_tensor state_on_host(const ech_exec *exec, const ech_step *step, int 
     return view;
 }
 
+/* Where what the rank updates begins: weights that are offloaded may be more. */
+static char *updated_weights(const ech_exec *exec, const ech_step *step, int value)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    char *weights = ech_exec_address(exec, step, value);
+    if (!ech_bucket_meets(bucket)) return weights;
+    return weights + (size_t)bucket->own * ech_dtype_bytes(bucket->weight_dtype);
+}
+
 /* What the host has of a bucket is what this rank updates of it. */
 static void work_on_host(ech_exec *exec, const ech_step *step, const work *w, int index,
                          struct ech_on_host on_host)
@@ -164,8 +173,7 @@ static void work_on_host(ech_exec *exec, const ech_step *step, const work *w, in
     ech_tensor gradient =
         ech_exec_updated_gradient(exec, index, ech_exec_address(exec, step, on_host.gradients));
     if (on_host.weights >= 0)
-        weights =
-            ech_exec_updated_param(exec, index, ech_exec_address(exec, step, on_host.weights));
+        weights = ech_exec_updated_param(exec, index, updated_weights(exec, step, on_host.weights));
     if (!ech_plan_takes_part(exec->plan, index, w->round)) return;
     for (int s = 0; s < p->states; s++)
         state[s] = state_on_host(exec, step, on_host.first_state, index, s);

@@ -73,13 +73,14 @@ void ech_access_reads(ech_accessor *a)
     }
 }
 
-int ech_access_new_weights(ech_accessor *a, int index, int64_t elements)
+int ech_access_new_weights(ech_accessor *a, int index, ech_space space, int64_t elements)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
     ech_instances *of = &a->brought[index];
     size_t i = 0;
     int value = ech_access_new(
-        a, (ech_value){.kind = ECH_MEMORY_PARAMETERS,
+        a, (ech_value){.kind = space == ECH_SPACE_HOST ? ECH_MEMORY_PARAMETERS_ON_HOST
+                                                       : ECH_MEMORY_PARAMETERS,
                        .block = a->step->block,
                        .local = -1,
                        .micro = -1,

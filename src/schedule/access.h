@@ -38,8 +38,8 @@ int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* Records that the step touches a version of a bucket's weights. */
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
-/* Adds an instance of so many of a bucket's weights, for the step's block, to the list. */
-int ech_access_new_weights(ech_accessor *a, int bucket, int64_t elements);
+/* Adds an instance of so many of a bucket's weights, on the device or the host, for the step's block, to the list. */
+int ech_access_new_weights(ech_accessor *a, int bucket, ech_space space, int64_t elements);
 /* The weights of a bucket that steps of the step's block read now: of what is brought the instance that was added last. */
 int ech_access_weights_of(const ech_accessor *a, int bucket);
 /* Records that the step reads its version of the weights of its calls, or the block's instance of them: each bucket's

@@ -130,8 +130,7 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
     bucket->each = bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED;
     bucket->gathered = bucket->each && plan->zero > 2;
-    bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits &&
-                      (bucket->gathered || !bucket->sharded);
+    bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits;
     int64_t more = m.size * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;

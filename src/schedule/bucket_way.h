@@ -39,15 +39,15 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 
 /* What decides in which stages a bucket takes part. */
 typedef struct ech_bucket_way {
-    bool shared;      /* its addend group has other members */
-    bool sharded;     /* and each member updates its own shard */
-    bool each;        /* to which each micro-batch's gradients are added by themselves */
-    bool gathered;    /* and of whose weights it keeps no more */
-    bool fetched;     /* its weights lie on the host */
-    bool stashes;     /* several versions of its weights are kept */
-    bool commits;     /* its parameters are layer states, which have no norm */
-    ech_space states; /* where its optimizer's states are; if not on the device the host updates */
-    int rounds;       /* of its optimizer's statistics */
+    bool shared;       /* its addend group has other members */
+    bool sharded;      /* and each member updates its own shard */
+    bool each;         /* to which each micro-batch's gradients are added by themselves */
+    bool gathered;     /* and of whose weights it keeps no more */
+    bool stashes;      /* several versions of its weights are kept */
+    bool commits;      /* its parameters are layer states, which have no norm */
+    ech_space weights; /* where its weights are */
+    ech_space states;  /* where its optimizer's states are; if not on the device the host updates */
+    int rounds;        /* of its optimizer's statistics */
     /* [rounds] members, and tensor ranks, fold what that round makes */
     bool folds_shards[ECH_MAX_ROUNDS], folds[ECH_MAX_ROUNDS];
 } ech_bucket_way;

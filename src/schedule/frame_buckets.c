@@ -51,9 +51,9 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .sharded = bucket->sharded,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
-                          .fetched = bucket->fetched,
                           .stashes = plan->versions > 1,
                           .commits = bucket->commits,
+                          .weights = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE,
                           .states = bucket->commits ? ECH_SPACE_DEVICE : plan->states,
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) {

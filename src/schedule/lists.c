@@ -4,13 +4,13 @@
  */
 #include "schedule/passes.h"
 
-/* Who has a shard of a master rounds that, into each slot. */
+/* Who has a shard of a master rounds that, into each slot. Whole weights that are offloaded each draws for itself. */
 static void plan_init(ech_plan *plan, ech_list *list)
 {
     int init = ech_list_add(list, ECH_STEP_INIT);
     for (int i = 0; i < (int)plan->bucket.n * plan->versions; i++) {
         const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
-        if (!bucket->sharded || bucket->gathered) continue;
+        if (!bucket->sharded || ech_bucket_is_brought(bucket)) continue;
         int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
         list->step.at[gather].index = i / plan->versions;
         list->step.at[gather].version = i % plan->versions;

@@ -44,13 +44,15 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
 static void plan_bucket(ech_plan *plan, int index, bool forward_only)
 {
     ech_bucket *bucket = &plan->bucket.at[index];
-    int64_t bytes = (bucket->gathered ? bucket->shard : bucket->elements) *
-                    (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    static const ech_memory_kind kinds[ECH_SPACES] = {
+        [ECH_SPACE_DEVICE] = ECH_MEMORY_PARAMETERS,
+        [ECH_SPACE_HOST] = ECH_MEMORY_PARAMETERS_ON_HOST,
+        [ECH_SPACE_DISK] = ECH_MEMORY_PARAMETERS_ON_DISK};
+    int64_t bytes = ech_bucket_kept(bucket) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
-        ech_plan_add_persistent(
-            plan, bucket->fetched ? ECH_MEMORY_PARAMETERS_ON_HOST : ECH_MEMORY_PARAMETERS, index,
-            bytes);
+        ech_plan_add_persistent(plan, kinds[bucket->fetched ? plan->weights : ECH_SPACE_DEVICE],
+                                index, bytes);
     if (!forward_only) ech_plan_state_values(plan, index);
 }
 
@@ -300,7 +302,8 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
     /* what files are written from and read to is aligned as files are */
-    bool files = plan->kept == ECH_SPACE_DISK || plan->states == ECH_SPACE_DISK;
+    bool files = plan->kept == ECH_SPACE_DISK || plan->states == ECH_SPACE_DISK ||
+                 plan->weights == ECH_SPACE_DISK;
     plan->alignment[ECH_SPACE_HOST] = files ? DISK_ALIGNMENT : HOST_ALIGNMENT;
     plan->alignment[ECH_SPACE_DISK] = DISK_ALIGNMENT;
     ECH_ASSERT(is_power_of_two(request->alignment.value) && is_power_of_two(plan->part));

@@ -90,33 +90,47 @@ static void find_needs(visits *v)
     }
 }
 
-/* A FETCH of what lies on the host, a GATHER_WEIGHTS of what is kept in shards, or one after the other. */
+/* What is brought comes in hops, each behind the one before; the reader waits for the last. */
+static void add_hop(const visits *v, const need *of, ech_insertion *hop, bool last,
+                    ech_insertion_list *brings)
+{
+    const ech_step *reader = &v->list->step.at[of->reader];
+    hop->step.block = reader->block;
+    hop->step.index = of->bucket;
+    hop->step.turn = reader->turn;
+    hop->step.version = reader->version;
+    hop->before[0] = last ? of->reader : -1;
+    ECH_PUSH(*brings, *hop);
+    hop->behind = (int)brings->n - 1;
+}
+
+static void add_fetch(const visits *v, const need *of, ech_insertion *hop, ech_space from,
+                      ech_space to, ech_insertion_list *brings)
+{
+    const ech_bucket *bucket = &v->plan->bucket.at[of->bucket];
+    hop->step = ech_step_make(ECH_STEP_FETCH);
+    hop->step.resource = ECH_RESOURCE_WEIGHTS;
+    hop->step.from = from;
+    hop->step.to = to;
+    hop->step.bytes = v->plan->persistent.at[bucket->weights].bytes;
+    add_hop(v, of, hop, to == ECH_SPACE_DEVICE && !bucket->gathered, brings);
+}
+
+/* A FETCH of what lies elsewhere, from disk by way of the host; a GATHER_WEIGHTS of what is kept in shards; or one after
+ * the other. */
 static void add_steps(const visits *v, const ech_stay *stay, const need *of,
                       ech_insertion_list *brings)
 {
-    const ech_step *reader = &v->list->step.at[of->reader];
     const ech_bucket *bucket = &v->plan->bucket.at[of->bucket];
-    int after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
-    for (int gathers = !bucket->fetched; gathers <= (int)bucket->gathered; gathers++) {
-        ech_step step = ech_step_make(gathers ? ECH_STEP_GATHER_WEIGHTS : ECH_STEP_FETCH);
-        step.block = reader->block;
-        step.index = of->bucket;
-        step.turn = reader->turn;
-        step.version = reader->version;
-        step.group = gathers ? bucket->group : (ech_layout_group)0;
-        if (!gathers) {
-            step.resource = ECH_RESOURCE_WEIGHTS;
-            step.from = ECH_SPACE_HOST;
-            step.to = ECH_SPACE_DEVICE;
-            step.bytes = v->plan->persistent.at[bucket->weights].bytes;
-        }
-        bool last = gathers == (int)bucket->gathered;
-        int behind = gathers && bucket->fetched ? (int)brings->n - 1 : -1;
-        ECH_PUSH(*brings, (ech_insertion){.step = step,
-                                          .after = after,
-                                          .before = {last ? of->reader : -1, -1},
-                                          .behind = behind});
-    }
+    ech_insertion hop = {.before = {-1, -1}, .behind = -1};
+    hop.after = stay->room_after < 0 ? -1 : v->last.at[stay->room_after];
+    if (bucket->fetched && v->plan->weights == ECH_SPACE_DISK)
+        add_fetch(v, of, &hop, ECH_SPACE_DISK, ECH_SPACE_HOST, brings);
+    if (bucket->fetched) add_fetch(v, of, &hop, ECH_SPACE_HOST, ECH_SPACE_DEVICE, brings);
+    if (!bucket->gathered) return;
+    hop.step = ech_step_make(ECH_STEP_GATHER_WEIGHTS);
+    hop.step.group = bucket->group;
+    add_hop(v, of, &hop, true, brings);
 }
 
 void ech_pass_resident(const ech_plan *plan, ech_list *list)

@@ -166,7 +166,7 @@ typedef struct ech_bucket {
     /* The elements are cut into equal shards, one for each member of `group`, which counts its own in norms. Shards are
      * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
     int64_t shard;
-    int64_t own;  /* where this rank's begins */
+    int64_t own; /* where this rank's begins */
     /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are their partials, one value for
      * each turn, since forwards of the next turn may write before this one's update. */
     bool commits;
@@ -178,8 +178,8 @@ typedef struct ech_bucket {
     bool each;
     /* This rank keeps the weights of its own shard, too: steps of blocks read instances that are gathered for them. */
     bool gathered;
-    bool
-        fetched; /* its weights lie on the host: steps of blocks read instances that are fetched, or then gathered */
+    /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
+    bool fetched;
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -204,7 +204,8 @@ typedef struct ech_bucket {
         ech_fold_of_shards flat;
     } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
     int statistics; /* value of the turn whose steps the access pass is at, on the device */
-    /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket. */
+    /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket.
+     * Weights that are offloaded are as many as the rank keeps. */
     struct ech_on_host {
         int gradients, weights, statistics; /* -1: none */
         int first_state; /* access of the step: its states, as the bucket's state_values */
@@ -215,6 +216,18 @@ typedef struct ech_bucket {
 static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
 {
     return bucket->gathered || bucket->fetched;
+}
+
+/* Elements of its weights that this rank keeps. */
+static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
+{
+    return bucket->gathered ? bucket->shard : bucket->elements;
+}
+
+/* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the device. */
+static inline bool ech_bucket_meets(const ech_bucket *bucket)
+{
+    return bucket->fetched && bucket->sharded && !bucket->gathered;
 }
 
 /* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
@@ -459,6 +472,11 @@ static inline int ech_plan_slot(const ech_plan *plan, int version)
 /* Whether the bucket's weights are the roundings of masters: UPDATE writes all of the next version, and STASH copies
  * nothing. */
 bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);
+/* Whether this rank keeps the parameter's weights whole, not on the device, and of their masters a shard: INIT draws them in full. */
+bool ech_plan_draws_whole(const ech_plan *plan, int param);
+/* Bytes of the scratch of INIT and HASH that are for one parameter's weights, where these are on disk; behind them one state is,
+ * or weights in full. */
+int64_t ech_plan_weights_room(const ech_plan *plan);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);

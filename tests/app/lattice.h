@@ -108,9 +108,14 @@ static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.bac
 static const char *const lattice_devices[] = {"", " parallel.device=queued",
                                               " parallel.device=walled"};
 static const char *const lattice_optimizers_at[] = {
-    "", " memory.offload_optimizer=host", " memory.offload_optimizer=disk",
+    "",
+    " memory.offload_optimizer=host",
+    " memory.offload_optimizer=disk",
     " memory.offload_optimizer=host memory.offload_delayed_from=2",
-    " memory.offload_optimizer=disk memory.offload_delayed_from=2"};
+    " memory.offload_optimizer=disk memory.offload_delayed_from=2",
+    " memory.offload_optimizer=host memory.offload_parameters=host",
+    " memory.offload_optimizer=host memory.offload_parameters=disk",
+    " memory.offload_optimizer=disk memory.offload_parameters=disk"};
 static const char *const lattice_kept_at[] = {"", " memory.offload_activations=host",
                                               " memory.offload_activations=disk memory.prefetch=0",
                                               " memory.offload_activations=peer"};

@@ -24,12 +24,14 @@ static const char *const grids[] = {
     "parallel.pipeline=3 parallel.schedule=zero-bubble",
     "parallel.pipeline=2 parallel.tensor=2 parallel.schedule=zero-bubble-v",
     "parallel.tensor=2",
-    "parallel.tensor=4 parallel.sequence=true parallel.data=2 parallel.zero=1",
+    "parallel.tensor=4 parallel.sequence=true parallel.data=2 parallel.zero=1 "
+    "memory.offload_optimizer=host memory.offload_parameters=disk",
     "parallel.tensor=8 parallel.bucket_bytes=1",
     "parallel.context=4 memory.offload_optimizer=disk",
     ("parallel.pipeline=2 parallel.tensor=2 parallel.schedule=interleaved "
      "parallel.virtual_stages=2"),
-    "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.zero=2",
+    "parallel.pipeline=2 parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.zero=2 "
+    "memory.offload_optimizer=disk memory.offload_parameters=host",
     "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses "
     "parallel.zero=3 memory.offload_optimizer=host memory.offload_parameters=host",
 };

@@ -177,7 +177,7 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
         add(&r, "memory.offload_optimizer", chance(&d, 50) ? "host" : "disk");
         if (chance(&d, 30)) add_number(&r, "memory.offload_delayed_from", from_to(&d, 1, 4));
     }
-    if (chance(&d, 15)) add(&r, "memory.offload_parameters", "host");
+    if (chance(&d, 15)) add(&r, "memory.offload_parameters", chance(&d, 50) ? "host" : "disk");
     if (chance(&d, 30)) add(&r, "memory.offload_activations", chance(&d, 50) ? "host" : "disk");
     add_number(&r, "memory.prefetch", from_to(&d, 0, 2));
     return r;

@@ -21,6 +21,17 @@
 
 enum { MOST = 8, STEPS = 3, BLOCKS = 16 };
 
+enum { COPIES = 4 };
+static const struct {
+    ech_traffic_axis axis;
+    ech_space from, to;
+} copies[COPIES] = {
+    {ECH_TRAFFIC_FROM_HOST, ECH_SPACE_HOST, ECH_SPACE_DEVICE},
+    {ECH_TRAFFIC_TO_HOST, ECH_SPACE_DEVICE, ECH_SPACE_HOST},
+    {ECH_TRAFFIC_FROM_DISK, ECH_SPACE_DISK, ECH_SPACE_HOST},
+    {ECH_TRAFFIC_TO_DISK, ECH_SPACE_HOST, ECH_SPACE_DISK},
+};
+
 typedef struct trial {
     double loss[STEPS], norm[STEPS], clip[STEPS], validation;
     uint64_t bits[MOST]; /* of what each rank updates of the weights, after the last step */
@@ -36,10 +47,10 @@ typedef struct trial {
     int64_t weights[MOST],
         together[MOST]; /* the most bytes of weights; of shards and of two blocks' buckets */
     int64_t all[MOST];  /* bytes of shards and of all buckets */
-    int64_t fetched[MOST], planned_fetched[MOST]; /* bytes from the host to the device in a step */
-    int micro_batches;                            /* of rank 0 in a step */
-    bool peaks;                                   /* the ledger's are the plan's */
-    bool differs[MOST];                           /* what ranks hold alike */
+    int64_t copied[MOST][COPIES], planned_copied[MOST][COPIES]; /* bytes in a step, by direction */
+    int micro_batches;                                          /* of rank 0 in a step */
+    bool peaks;                                                 /* the ledger's are the plan's */
+    bool differs[MOST];                                         /* what ranks hold alike */
 } trial;
 
 static bool some_differs(const trial *t)
@@ -93,7 +104,8 @@ static void count_plan(const ech_plan *plan, int rank, trial *t)
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     if (rank == 0) t->micro_batches = list->numbering.micro_batches;
     t->planned[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
-    t->planned_fetched[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_FROM_HOST).bytes;
+    for (int i = 0; i < COPIES; i++)
+        t->planned_copied[rank][i] = ech_plan_traffic_along(plan, copies[i].axis).bytes;
     for (size_t b = 0; b < plan->bucket.n; b++) count_bucket(plan, rank, &plan->bucket.at[b], t);
     t->together[rank] = t->all[rank];
     for (int block = 0; block < (int)plan->model->block.n; block++)
@@ -140,10 +152,12 @@ static ech_status train(ech_compared_run *run, int rank, trial *t)
     ech_exec *exec = run->session.exec;
     for (int step = 0; step < STEPS; step++) {
         int64_t before = ech_exec_reduce_count(exec).bytes;
-        int64_t fetched = ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE);
+        for (int i = 0; i < COPIES; i++)
+            t->copied[rank][i] = -ech_exec_copied(exec, copies[i].from, copies[i].to);
         ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
         t->sent[rank] = ech_exec_reduce_count(exec).bytes - before;
-        t->fetched[rank] = ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE) - fetched;
+        for (int i = 0; i < COPIES; i++)
+            t->copied[rank][i] += ech_exec_copied(exec, copies[i].from, copies[i].to);
         if (rank > 0) continue;
         t->loss[step] = ech_exec_readings(exec)->loss;
         t->norm[step] = ech_exec_readings(exec)->grad_norm;
@@ -349,13 +363,22 @@ static void test_fetched(void **state)
          "parallel.zero=3 parallel.zero_keep=true"},
         {2, "parallel.tensor=2 memory.offload_activations=host memory.prefetch=0",
          "parallel.zero=0"},
+        {2, "parallel.data=2 parallel.device=walled precision.compute=bf16", "parallel.zero=1"},
+        {3, "parallel.data=3 training.global_batch_size=6 parallel.bucket_bytes=1",
+         "parallel.zero=2"},
+        {4,
+         "parallel.pipeline=2 parallel.data=2 model.tie_word_embeddings=true "
+         "parallel.device=queued precision.compute=bf16 optimizer.name=adafactor",
+         "parallel.zero=2"},
     };
-    for (size_t r = 0; r < sizeof runs / sizeof *runs; r++) {
+    static const char *const spaces[][2] = {{"host", "host"}, {"host", "disk"}, {"disk", "disk"}};
+    for (size_t i = 0; i < 3 * sizeof runs / sizeof *runs; i++) {
+        size_t r = i / 3;
         trial here, there;
         char words[400], zero[300];
         snprintf(words, sizeof words, "model.tie_word_embeddings=false %s", runs[r].words);
-        snprintf(zero, sizeof zero,
-                 "%s memory.offload_optimizer=host memory.offload_parameters=host", runs[r].zero);
+        snprintf(zero, sizeof zero, "%s memory.offload_optimizer=%s memory.offload_parameters=%s",
+                 runs[r].zero, spaces[i % 3][0], spaces[i % 3][1]);
         run("gpt2", runs[r].ranks, words, runs[r].zero, &here);
         run("gpt2", runs[r].ranks, words, zero, &there);
         assert_memory_equal(here.loss, there.loss, sizeof here.loss);
@@ -363,11 +386,41 @@ static void test_fetched(void **state)
         assert_memory_equal(here.bits, there.bits, sizeof here.bits);
         assert_true(here.validation == there.validation && there.peaks && !some_differs(&there));
         for (int rank = 0; rank < runs[r].ranks; rank++) {
-            assert_true(there.fetched[rank] > 0);
-            assert_int_equal(there.fetched[rank], there.planned_fetched[rank]);
+            assert_true(there.copied[rank][0] > 0);
+            assert_true((there.copied[rank][2] > 0) == (i % 3 > 0));
+            assert_memory_equal(there.copied[rank], there.planned_copied[rank],
+                                sizeof there.copied[rank]);
             assert_true(r > 1 || there.weights[rank] < here.weights[rank]);
         }
     }
+}
+
+static ech_status poison(ech_comm *comm, const ech_design *design, void *context)
+{
+    ech_compared_run run = {.design = design};
+    ECH_TRY(ech_compared_run_open(&run, comm));
+    ech_exec *exec = run.session.exec;
+    ech_tensor weights = ech_exec_param(exec, 0);
+    weights = ech_tensor_1d((float *)weights.data + 7, ECH_F32, 1);
+    ech_exec_write(exec, &weights, &(double){INFINITY});
+    ech_status status = ech_exec_find_nonfinite(exec, 0, context);
+    ech_compared_run_close(&run);
+    return status;
+}
+
+/* Where weights are on disk the search after one that is not finite reads them there. */
+static void test_names_weights_on_disk(void **state)
+{
+    (void)state;
+    ech_finding finding = {.rank = -1};
+    ech_config *config = fixture_config(
+        "gpt2", "training.steps=2 training.micro_batch_size=1 data.sequence_length=8 "
+                "memory.offload_optimizer=host memory.offload_parameters=disk");
+    assert_int_equal(fixture_run(config, 1, poison, &finding), ECH_OK);
+    ech_config_destroy(config);
+    assert_int_equal(finding.rank, 0);
+    assert_non_null(strstr(finding.what, "parameter"));
+    assert_non_null(strstr(finding.what, "element 7 is inf"));
 }
 
 /* ---- the checker ---- */
@@ -452,9 +505,8 @@ static void test_seeded_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_numbers),
-        cmocka_unit_test(test_sent),
-        cmocka_unit_test(test_fetched),
+        cmocka_unit_test(test_same_numbers),  cmocka_unit_test(test_sent),
+        cmocka_unit_test(test_fetched),       cmocka_unit_test(test_names_weights_on_disk),
         cmocka_unit_test(test_seeded_faults),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

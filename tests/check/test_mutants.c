@@ -74,6 +74,7 @@ static bool has_part(const interpreter *x, const ech_step *step, const ech_value
                    x->plan->bucket.at[value->index].sharded;
     if (!sharded) return part == 0;
     if (step->kind == ECH_STEP_GATHER_WEIGHTS) return part == write;
+    if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS) return true;
     return part == 0 || !ech_step_has_bucket(step);
 }
 
@@ -93,13 +94,18 @@ static bool copies_kept(const ech_step *step)
            step->resource == ECH_RESOURCE_KEPT;
 }
 
+static bool is_scratch(const ech_value *value)
+{
+    return value->kind == ECH_MEMORY_SCRATCH || value->kind == ECH_MEMORY_SCRATCH_ON_HOST;
+}
+
 static void meet(interpreter *x, const ech_step *step, const ech_access *access, int part,
                  uint64_t *met)
 {
     const ech_value *value = ech_plan_value(x->plan, x->list, access->value);
     size_t at = (size_t)access->value * PARTS + (size_t)part;
     cell *c = &x->cell[at];
-    if (value->kind == ECH_MEMORY_SCRATCH) return; /* a step's own */
+    if (is_scratch(value)) return; /* a step's own */
     ECH_PUSH(x->touched[at], (touch){(int)(step - x->list->step.at), access->write});
     if (access->write && adds_up(step, value)) {
         bool begins = step->kind == ECH_STEP_SCATTER_GRADS ? !step->adds : c->turn != step->turn;
@@ -205,6 +211,12 @@ static const char *const shapes[] = {
     "parallel.zero=3",
     "parallel.zero=3 memory.offload_parameters=host",
     "parallel.zero=3 memory.offload_parameters=host memory.offload_optimizer=host",
+    "parallel.zero=3 memory.offload_parameters=disk memory.offload_optimizer=disk",
+    "parallel.zero=0 memory.offload_parameters=disk memory.offload_optimizer=host",
+    "parallel.zero=1 memory.offload_parameters=host memory.offload_optimizer=host",
+    "parallel.zero=2 memory.offload_parameters=disk memory.offload_optimizer=disk",
+    "memory.offload_optimizer=host optimizer.name=adafactor parallel.tensor=2",
+    "parallel.zero=1 memory.offload_optimizer=disk optimizer.name=sm3",
     "parallel.zero=3 parallel.bucket_bytes=1",
     "parallel.zero=3 memory.recompute=full",
 };
@@ -403,7 +415,7 @@ static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *lis
     const ech_value *value = ech_plan_value(plan, list, was);
     bool known = ech_step_has_bucket(step) || is_copy(step) ||
                  value->kind == ECH_MEMORY_PARAMETERS || value->kind == ECH_MEMORY_GRADIENTS;
-    if (!known || value->kind == ECH_MEMORY_SCRATCH) return;
+    if (!known || is_scratch(value)) return;
     for (int v = 0; v < values; v++) {
         const ech_value *other = ech_plan_value(plan, list, v);
         if (other->kind == value->kind && other->bytes == value->bytes && v != was &&
@@ -485,11 +497,18 @@ static void test_mutants(void **state)
     for (uint64_t seed = 0; seed < PLANS; seed++) run_plan(seed, &t);
     printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
            t.refused_sound);
-    static const ech_step_kind kinds[] = {ECH_STEP_SCATTER_GRADS, ECH_STEP_GATHER_WEIGHTS,
-                                          ECH_STEP_STASH,         ECH_STEP_UPDATE_ON_HOST,
-                                          ECH_STEP_FETCH,         ECH_STEP_OFFLOAD,
-                                          ECH_STEP_SEND_KEPT,     ECH_STEP_RECV_KEPT,
-                                          ECH_STEP_SEND_BACK,     ECH_STEP_RECV_BACK};
+    static const ech_step_kind kinds[] = {ECH_STEP_SCATTER_GRADS,
+                                          ECH_STEP_GATHER_WEIGHTS,
+                                          ECH_STEP_STASH,
+                                          ECH_STEP_UPDATE_ON_HOST,
+                                          ECH_STEP_FETCH,
+                                          ECH_STEP_OFFLOAD,
+                                          ECH_STEP_SEND_KEPT,
+                                          ECH_STEP_RECV_KEPT,
+                                          ECH_STEP_SEND_BACK,
+                                          ECH_STEP_RECV_BACK,
+                                          ECH_STEP_FETCH_STATISTICS,
+                                          ECH_STEP_OFFLOAD_WEIGHTS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */

@@ -150,10 +150,6 @@ static const trial trials[ECH_RULES] = {
         {"memory.offload_parameters=host memory.offload_optimizer=host " SCHEDULE "pipedream",
          "memory.offload_optimizer=host " SCHEDULE "pipedream",
          "memory.offload_parameters=host memory.offload_optimizer=host"},
-    [ECH_RULE_offloads_parameters_some_zero] =
-        {"memory.offload_parameters=host memory.offload_optimizer=host parallel.zero=1",
-         "memory.offload_optimizer=host parallel.zero=1",
-         "memory.offload_parameters=host memory.offload_optimizer=host parallel.zero=3"},
 #define DELAYED "memory.offload_delayed_from=4 memory.offload_optimizer=host"
     [ECH_RULE_delayed_updates_on_device] = {"memory.offload_delayed_from=4", "", DELAYED},
     [ECH_RULE_delayed_asynchronous] = {DELAYED " " SCHEDULE "pipedream-2bw",

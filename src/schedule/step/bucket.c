@@ -8,29 +8,66 @@
 
 /* ---- INIT, HASH: all buckets ---- */
 
-/* Of states on disk: room on the host for any one of a parameter. */
-static void touch_buffer(ech_accessor *a)
+/* Room on the host: of states on disk for any one of a parameter, and of whole weights of whose masters this rank has a shard for
+ * any parameter in full; before it, of weights on disk, for any parameter's. */
+static int64_t most_of_states(const ech_plan *plan)
 {
-    const ech_plan *plan = a->plan;
     int64_t most = 0;
     for (size_t s = 0; s < plan->state.n && plan->states == ECH_SPACE_DISK; s++) {
         const ech_plan_state *state = &plan->state.at[s];
         int64_t item = (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
         if (state->elements * item > most) most = state->elements * item;
     }
-    if (!most) return;
+    return most;
+}
+
+static int64_t most_in_full(const ech_plan *plan)
+{
+    int64_t most = 0, item = (int64_t)ech_dtype_bytes(plan->types.wide);
+    for (int i = 0; i < (int)plan->model->param.n; i++)
+        if (ech_plan_draws_whole(plan, i) && plan->param[i].elements * item > most)
+            most = plan->param[i].elements * item;
+    return most;
+}
+
+bool ech_plan_draws_whole(const ech_plan *plan, int param)
+{
+    const ech_plan_param *p = &plan->param[param];
+    return p->bucket >= 0 && p->master >= 0 && ech_bucket_meets(&plan->bucket.at[p->bucket]);
+}
+
+int64_t ech_plan_weights_room(const ech_plan *plan)
+{
+    int64_t most = 0, first;
+    for (int i = 0; i < (int)plan->model->param.n && plan->weights == ECH_SPACE_DISK; i++) {
+        const ech_plan_param *p = &plan->param[i];
+        if (p->bucket < 0 || !plan->bucket.at[p->bucket].fetched) continue;
+        const ech_bucket *bucket = &plan->bucket.at[p->bucket];
+        int64_t n = bucket->gathered ? ech_plan_own(plan, i, &first) : p->elements;
+        int64_t bytes = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+        if (bytes > most) most = bytes;
+    }
+    return ech_align(most, plan->alignment[ECH_SPACE_HOST]);
+}
+
+static void touch_buffer(ech_accessor *a, bool draws)
+{
+    const ech_plan *plan = a->plan;
+    int64_t most = most_of_states(plan), full = draws ? most_in_full(plan) : 0;
+    int64_t bytes = ech_plan_weights_room(plan) + (full > most ? full : most);
+    if (!bytes) return;
     a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_OPTIMIZER_ON_HOST,
                                                      .block = -1,
                                                      .local = -1,
                                                      .micro = -1,
                                                      .index = -1,
-                                                     .bytes = most});
+                                                     .bytes = bytes});
     ech_access_value(a, a->step->scratch, true);
 }
 
 static void touch_initial(ech_accessor *a)
 {
-    touch_buffer(a);
+    touch_buffer(a, true);
     for (int b = 0; b < (int)a->plan->bucket.n; b++) {
         for (int v = 0; v < a->plan->versions; v++) ech_access_weights(a, b, v, true);
         ech_access_states(a, b, true);
@@ -41,7 +78,7 @@ static void touch_initial(ech_accessor *a)
 static void touch_hashed(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
-    touch_buffer(a);
+    touch_buffer(a, false);
     for (int b = 0; b < (int)plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         const ech_plan_param *first = &plan->param[plan->bucket_param.at[bucket->first_param]];
@@ -126,7 +163,8 @@ static void touch_brought(ech_accessor *a)
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int kept = ech_plan_weights(a->plan, a->step->index, a->step->version);
     ech_access_value(a, bucket->fetched ? ech_access_weights_of(a, a->step->index) : kept, false);
-    ech_access_value(a, ech_access_new_weights(a, a->step->index, bucket->elements), true);
+    ech_access_value(
+        a, ech_access_new_weights(a, a->step->index, ECH_SPACE_DEVICE, bucket->elements), true);
 }
 
 static void touch_sum(ech_accessor *a)
@@ -136,7 +174,7 @@ static void touch_sum(ech_accessor *a)
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     if (!is_of_weights(a->step))
         touch_gradients(a);
-    else if (!bucket->gathered)
+    else if (!ech_bucket_is_brought(bucket))
         ech_access_weights(a, a->step->index, a->step->version, true);
     else
         touch_brought(a);

@@ -51,10 +51,11 @@ const ech_step_methods ech_copy_methods = {touch, print, work, seconds, count};
 
 void ech_touch_fetched_weights(ech_accessor *a)
 {
-    const ech_bucket *bucket = &a->plan->bucket.at[a->step->index];
-    int64_t elements = bucket->gathered ? bucket->shard : bucket->elements;
-    ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
-                    ech_access_new_weights(a, a->step->index, elements));
+    int64_t elements = ech_bucket_kept(&a->plan->bucket.at[a->step->index]);
+    int from = a->step->from == a->plan->weights
+                   ? ech_plan_weights(a->plan, a->step->index, a->step->version)
+                   : ech_access_weights_of(a, a->step->index);
+    ech_access_pair(a, from, ech_access_new_weights(a, a->step->index, a->step->to, elements));
 }
 
 /* ---- what a block keeps of a sequence chunk ---- */
@@ -93,8 +94,8 @@ void ech_touch_kept(ech_accessor *a)
     ech_plan_find_kept(a->plan, a->step->block, kept);
     for (int local = 0; local < (int)block->value.n; local++) {
         if (!kept[local] || block->value.at[local].cached) continue;
-        int value = ech_list_value_of(a->plan, a->list, block, local, a->step->micro,
-                                      ECH_INSTANCE_FORWARD);
+        int value =
+            ech_list_value_of(a->plan, a->list, block, local, a->step->micro, ECH_INSTANCE_FORWARD);
         ECH_ASSERT(value >= (int)a->plan->persistent.n);
         touch_value(a, value);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A bucket's update on the host: FETCH_STATES, OFFLOAD_GRADS, STATISTICS_ON_HOST, FETCH_STATISTICS, OFFLOAD_STATISTICS,
- * UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_STATES, ROOM; and READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where that goes.
+ * UPDATE_ON_HOST, FETCH_WEIGHTS, OFFLOAD_WEIGHTS, OFFLOAD_STATES, ROOM; and READ_UPDATE before them. A step that copies accesses pairs of values: what it reads, and where that goes.
  */
 #include "schedule/step/step.h"
 
@@ -44,25 +44,46 @@ static ech_plan_state_value *states_of(const ech_accessor *a)
     return &a->plan->state_value.at[bucket_of(a)->first_state_value];
 }
 
+/* Without masters the update works on the weights themselves. */
+static bool fetches_weights(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return plan->weights == ECH_SPACE_DISK && !ech_plan_has_masters(plan, bucket);
+}
+
+/* Of weights on disk. */
+static int twin_of_weights(ech_accessor *a)
+{
+    return ech_access_twin(a, bucket_of(a)->weights, ECH_MEMORY_PARAMETERS_ON_HOST);
+}
+
 static void fetch_states(ech_accessor *a)
 {
+    ech_bucket *bucket = bucket_of(a);
     ech_plan_state_value *state = states_of(a);
-    for (int s = 0; s < bucket_of(a)->state_values; s++) {
+    if (fetches_weights(a->plan, bucket)) {
+        bucket->on_host.weights = twin_of_weights(a);
+        ech_access_pair(a, bucket->weights, bucket->on_host.weights);
+    }
+    for (int s = 0; s < bucket->state_values && a->plan->states == ECH_SPACE_DISK; s++) {
         state[s].on_host = ech_access_twin(a, state[s].value, ECH_MEMORY_OPTIMIZER_ON_HOST);
         ech_access_pair(a, state[s].value, state[s].on_host);
     }
 }
 
-/* Without masters the update works on the weights themselves. */
+/* Weights that UPDATE_ON_HOST makes of masters are a value, too. */
 static void offload_grads(ech_accessor *a)
 {
+    const ech_plan *plan = a->plan;
     ech_bucket *bucket = bucket_of(a);
+    int *weights = &bucket->on_host.weights;
     bucket->on_host.gradients = make(a, bucket->dtype);
-    bucket->on_host.weights = bucket->fetched ? bucket->weights : make(a, bucket->weight_dtype);
     ech_access_pair(a, a->list->summed[a->step->index], bucket->on_host.gradients);
-    if (ech_plan_has_masters(a->plan, bucket) || bucket->fetched) return;
-    ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
-                    bucket->on_host.weights);
+    if (plan->weights == ECH_SPACE_DEVICE) *weights = make(a, bucket->weight_dtype);
+    if (plan->weights == ECH_SPACE_HOST) *weights = bucket->weights;
+    if (plan->weights == ECH_SPACE_DISK && ech_plan_has_masters(plan, bucket))
+        *weights = twin_of_weights(a);
+    if (plan->weights != ECH_SPACE_DEVICE || ech_plan_has_masters(plan, bucket)) return;
+    ech_access_pair(a, ech_plan_weights(plan, a->step->index, a->step->version), *weights);
 }
 
 /* Rounds read no weights that are roundings of masters: the update makes those. */
@@ -89,7 +110,7 @@ static void update_on_host(ech_accessor *a)
     size_t bytes = ech_update_scratch(plan, bucket, ech_kernels_fast(plan->kernels->dtype),
                                       plan->host_threads);
     if (!bytes) return;
-    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STATISTICS_ON_HOST,
+    a->step->scratch = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_SCRATCH_ON_HOST,
                                                      .block = -1,
                                                      .local = -1,
                                                      .micro = -1,
@@ -125,13 +146,24 @@ static void offload_statistics(ech_accessor *a)
 
 static void fetch_weights(ech_accessor *a)
 {
-    ech_access_pair(a, bucket_of(a)->on_host.weights,
-                    ech_plan_weights(a->plan, a->step->index, a->step->version));
+    const ech_bucket *bucket = bucket_of(a);
+    int to = ech_bucket_meets(bucket)
+                 ? ech_access_new_weights(a, a->step->index, ECH_SPACE_DEVICE, bucket->shard)
+                 : ech_plan_weights(a->plan, a->step->index, a->step->version);
+    ech_access_pair(a, bucket->on_host.weights, to);
+}
+
+static void offload_weights(ech_accessor *a)
+{
+    ech_access_pair(a, ech_access_weights_of(a, a->step->index), bucket_of(a)->on_host.weights);
 }
 
 static void offload_states(ech_accessor *a)
 {
-    for (int s = 0; s < bucket_of(a)->state_values; s++)
+    const ech_bucket *bucket = bucket_of(a);
+    if (a->plan->weights == ECH_SPACE_DISK)
+        ech_access_pair(a, bucket->on_host.weights, bucket->weights);
+    for (int s = 0; s < bucket->state_values && a->plan->states == ECH_SPACE_DISK; s++)
         ech_access_pair(a, states_of(a)[s].on_host, states_of(a)[s].value);
 }
 
@@ -160,10 +192,34 @@ static double round_seconds(const ech_step_query *q)
 static int64_t bytes_of_states(const ech_plan *plan, const ech_bucket *bucket)
 {
     int64_t bytes = 0;
-    for (int s = 0; s < bucket->state_values; s++)
+    for (int s = 0; s < bucket->state_values && plan->states == ECH_SPACE_DISK; s++)
         bytes +=
             plan->persistent.at[plan->state_value.at[bucket->first_state_value + s].value].bytes;
     return bytes;
+}
+
+static int64_t bytes_kept(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return plan->persistent.at[bucket->weights].bytes;
+}
+
+static int64_t bytes_from_disk(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return bytes_of_states(plan, bucket) +
+           (fetches_weights(plan, bucket) ? bytes_kept(plan, bucket) : 0);
+}
+
+static int64_t bytes_to_disk(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return bytes_of_states(plan, bucket) +
+           (plan->weights == ECH_SPACE_DISK ? bytes_kept(plan, bucket) : 0);
+}
+
+/* Made whole on the device. */
+static int64_t bytes_of_whole(const ech_plan *plan, const ech_bucket *bucket)
+{
+    (void)plan;
+    return bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 
 static int64_t bytes_of_statistics(const ech_plan *plan, const ech_bucket *bucket)
@@ -192,12 +248,13 @@ static const struct {
     ech_space from, to;
     int64_t (*bytes)(const ech_plan *plan, const ech_bucket *bucket);
 } copies[ECH_STEPS] = {
-    [ECH_STEP_FETCH_STATES] = {ECH_SPACE_DISK, ECH_SPACE_HOST, bytes_of_states},
+    [ECH_STEP_FETCH_STATES] = {ECH_SPACE_DISK, ECH_SPACE_HOST, bytes_from_disk},
     [ECH_STEP_OFFLOAD_GRADS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_gradients},
     [ECH_STEP_FETCH_STATISTICS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE, bytes_of_statistics},
     [ECH_STEP_OFFLOAD_STATISTICS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_statistics},
     [ECH_STEP_FETCH_WEIGHTS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE, bytes_of_weights},
-    [ECH_STEP_OFFLOAD_STATES] = {ECH_SPACE_HOST, ECH_SPACE_DISK, bytes_of_states}};
+    [ECH_STEP_OFFLOAD_WEIGHTS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_whole},
+    [ECH_STEP_OFFLOAD_STATES] = {ECH_SPACE_HOST, ECH_SPACE_DISK, bytes_to_disk}};
 
 static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
 {
@@ -235,5 +292,6 @@ const ech_step_methods ech_offload_statistics_methods = COPY(offload_statistics,
 const ech_step_methods ech_update_on_host_methods = {
     .touch = update_on_host, .print = print, .work = update_work, .seconds = update_seconds};
 const ech_step_methods ech_fetch_weights_methods = COPY(fetch_weights, print);
+const ech_step_methods ech_offload_weights_methods = COPY(offload_weights, print);
 const ech_step_methods ech_offload_states_methods = COPY(offload_states, print);
 const ech_step_methods ech_room_methods = {.print = print};
