@@ -2,91 +2,26 @@
  *
  * Matrix products: by cuBLASLt, or of any strides and types by tiles: 16-bit types on tensor cores, others by multiply-adds.
  */
-#include "kernel/cuda/product.cuh"
+#include "kernel/cuda/tiles.cuh"
 
 extern "C" {
 #include "kernel/cuda/library.h"
 }
 
-enum {
-    TILE = 64,
-    DEPTH = 32,
-    THREADS = 128,
-    ROW = DEPTH + ECH_TILE_PAD,
-    WIDE_ROW = TILE + ECH_TILE_PAD
-};
-
-struct product_call {
-    const real *a, *b;
-    int64_t M, N, K, a_stride, b_stride, add_stride, c_stride;
-    bool a_transposed;
-    ech_numbers bias, add, c;
-};
-
-/* Rows [first, first + rows) of a matrix (R, C), columns [column, column + columns), 0 outside; rows of `width` elements in
- * shared memory. */
-template <int ROWS, int COLUMNS>
-static __device__ void load_tile(real *tile, const real *from, int64_t stride, int64_t first,
-                                 int64_t R, int64_t column, int64_t C)
-{
-    enum { CHUNK = sizeof(ech_chunk) / sizeof(real), CHUNKS = COLUMNS / CHUNK };
-    for (int i = (int)threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
-        int64_t r = first + i / CHUNKS, c = column + i % CHUNKS * CHUNK;
-        const real *at = from + r * stride + c;
-        real *to = tile + i / CHUNKS * (COLUMNS + ECH_TILE_PAD) + i % CHUNKS * CHUNK;
-        if (r < R && c + CHUNK <= C && ech_is_aligned(at)) {
-            *reinterpret_cast<ech_chunk *>(to) = *reinterpret_cast<const ech_chunk *>(at);
-            continue;
-        }
-        for (int k = 0; k < CHUNK; k++) to[k] = r < R && c + k < C ? at[k] : real{};
-    }
-}
-
-/* The transpose of DEPTH rows of a (K, M): (TILE, DEPTH). */
-static __device__ void load_transposed(real *tile, const product_call &at, int64_t m, int64_t k)
-{
-    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
-        int r = i / TILE, c = i % TILE;
-        bool is_there = k + r < at.K && m + c < at.M;
-        tile[c * ROW + r] = is_there ? at.a[(k + r) * at.a_stride + m + c] : real{};
-    }
-}
-
 template <bool Transposed>
-static __global__ void __launch_bounds__(THREADS, 1) multiply(const product_call at)
+static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1) multiply(const ech_tile_product at)
 {
-    ECH_SHARED(ech_chunk, a_room, TILE * ROW * sizeof(real) / sizeof(ech_chunk));
-    ECH_SHARED(ech_chunk, b_room, TILE * ROW * sizeof(real) / sizeof(ech_chunk));
-    real *a = reinterpret_cast<real *>(a_room), *b = reinterpret_cast<real *>(b_room);
-    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
-    int64_t m = (int64_t)blockIdx.y * TILE, n = (int64_t)blockIdx.x * TILE;
-    ech_sums<TILE> sum;
+    int64_t m = (int64_t)blockIdx.y * ECH_TILE, n = (int64_t)blockIdx.x * ECH_TILE;
+    ECH_SHARED(ech_chunk, a, ECH_TILE_ROOM);
+    ECH_SHARED(ech_chunk, b, ECH_TILE_ROOM);
+    ech_sums<ECH_TILE> sum;
     ech_clear(sum);
-    for (int64_t k = 0; k < at.K; k += DEPTH) {
-        __syncthreads();
-        if (at.a_transposed)
-            load_transposed(a, at, m, k);
-        else
-            load_tile<TILE, DEPTH>(a, at.a, at.a_stride, m, at.M, k, at.K);
-        if (Transposed)
-            load_tile<TILE, DEPTH>(b, at.b, at.b_stride, n, at.N, k, at.K);
-        else
-            load_tile<DEPTH, TILE>(b, at.b, at.b_stride, k, at.K, n, at.N);
-        __syncthreads();
-        ech_product<Transposed, TILE, DEPTH, ROW, Transposed ? ROW : WIDE_ROW>(sum, a + warp * ROW,
-                                                                               b);
-    }
-    ech_each_sum(sum, [&](int which, int column, wide x) {
-        int64_t row = m + warp + ech_lane_row(which), c = n + column;
-        if (row >= at.M || c >= at.N) return;
-        if (at.bias.is_here()) x += at.bias.get(c);
-        if (at.add.is_here()) x += at.add.get(row * at.add_stride + c);
-        at.c.put(row * at.c_stride + c, x);
-    });
+    ech_add_tile<Transposed>(at, m, n, a, b, sum);
+    ech_store_tile(at, m, n, sum);
 }
 
 /* False: not one of the library's. */
-static bool multiply_by_library(const ech_kernel_context *context, const product_call &at,
+static bool multiply_by_library(const ech_kernel_context *context, const ech_tile_product &at,
                                 bool b_transposed, const ech_tensor *bias, const ech_tensor *add,
                                 const ech_tensor *c)
 {
@@ -136,20 +71,21 @@ void ECH_CUDA(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_t
     const ech_tensor op_b = ech_shape_transposed(b, b_transposed);
     ech_cuda_check(ECH_OP_matmul, ECH_REAL, &op_a, &op_b, bias, add, c);
     int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
-    const product_call at = {static_cast<const real *>(a->data),
-                             static_cast<const real *>(b->data),
-                             M,
-                             N,
-                             K,
-                             a->stride[0],
-                             b->stride[0],
-                             add ? add->stride[0] : 0,
-                             c->stride[0],
-                             a_transposed,
-                             bias,
-                             add,
-                             c};
+    const ech_tile_product at = {static_cast<const real *>(a->data),
+                                 static_cast<const real *>(b->data),
+                                 M,
+                                 N,
+                                 K,
+                                 a->stride[0],
+                                 b->stride[0],
+                                 add ? add->stride[0] : 0,
+                                 c->stride[0],
+                                 a_transposed,
+                                 bias,
+                                 add,
+                                 c};
     if (multiply_by_library(context, at, b_transposed, bias, add, c)) return;
     ech_launch(context, b_transposed ? multiply<true> : multiply<false>,
-               dim3((unsigned)ech_ceil(N, TILE), (unsigned)ech_ceil(M, TILE)), THREADS, 0, at);
+               dim3((unsigned)ech_ceil(N, ECH_TILE), (unsigned)ech_ceil(M, ECH_TILE)),
+               ECH_TILE_THREADS, 0, at);
 }

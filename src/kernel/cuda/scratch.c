@@ -48,6 +48,13 @@ static size_t scratch_embedding_backward(ech_dtype dtype, int threads, const int
     return 4 * ech_cuda_align((size_t)dims[0] * sizeof(int32_t));
 }
 
+/* Sums over S rows of each of the E x C elements. */
+static size_t scratch_router_backward_weight(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype, (void)threads;
+    return sums_of_rows(dims[0], dims[1] * dims[2]);
+}
+
 /* Sums of columns, and a number a row: of squares. */
 static size_t scratch_sums_and_squares(ech_dtype dtype, int threads, const int64_t *dims)
 {
@@ -86,6 +93,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
         [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
         [ECH_OP_embedding_backward] = scratch_embedding_backward,                                  \
+        [ECH_OP_router_backward_weight] = scratch_router_backward_weight,                          \
         [ECH_OP_gate_forward] = scratch_gate_forward,                                              \
         [ECH_OP_gate_backward] = scratch_gate_backward,                                            \
         [ECH_OP_adafactor_sums] = scratch_sums_and_squares,                                        \

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Experts: the router's product, where rows go, and their way there and back.
+ */
+#include "kernel/cuda/random.cuh"
+#include "kernel/cuda/reduce.cuh"
+
+extern "C" {
+#include "kernel/experts.h"
+}
+
+namespace
+{
+/* Jitter, or dropout, of elements of the whole tensor. */
+struct drawn_factor {
+    ech_dropout how;
+    ech_rows rows;
+
+    __device__ int64_t whole(int64_t row) const
+    {
+        const ech_rows now = ech_rows_now(&rows);
+        return ech_row_whole(&now, row);
+    }
+    __device__ double jitter(int64_t i, ech_drawn *drawn) const
+    {
+        if (how.p == 0) return 1;
+        return ech_jitter_factor(how.p, ech_draw(ech_dropout_key(&how), (uint64_t)i, drawn));
+    }
+    /* 0: dropped. */
+    __device__ double kept(int64_t i, ech_drawn *drawn) const
+    {
+        if (how.p == 0) return 1;
+        return ech_drops(how.p, ech_dropout_key(&how), (uint64_t)i, drawn) ? 0 : 1 / (1 - how.p);
+    }
+};
+} // namespace
+
+static drawn_factor factor_of(const ech_dropout *how, const ech_rows *rows, int64_t count)
+{
+    ech_rows_check(__FILE__, __LINE__, rows, NULL, count);
+    return {*how, *rows};
+}
+
+void ECH_CUDA(router_forward)(ech_kernel_context *context, const ech_tensor *x,
+                              const ech_tensor *weight, const ech_dropout *jitter,
+                              const ech_rows *rows, const ech_tensor *logits)
+{
+    int64_t S = x->shape[0], C = x->shape[1], E = weight->shape[0];
+    ech_cuda_check(ECH_OP_router_forward, ECH_REAL, x, weight, logits);
+    const drawn_factor factor = factor_of(jitter, rows, S);
+    const ech_numbers from = x, by = weight, to = logits;
+    ech_fold_rows(
+        context, S * E, C, ech_plus(),
+        [=] __device__(int64_t i, int64_t c) {
+            ech_drawn drawn;
+            int64_t s = i / E, e = i % E;
+            double f = factor.jitter(factor.whole(s) * C + c, &drawn);
+            return (double)(from.get(s * C + c) * by.get(e * C + c)) * f;
+        },
+        [=] __device__(int64_t i, double sum) { to.put(i, (wide)sum); });
+}
+
+void ECH_CUDA(router_backward_input)(ech_kernel_context *context, const ech_tensor *dlogits,
+                                     const ech_tensor *weight, const ech_dropout *jitter,
+                                     const ech_rows *rows, const ech_tensor *add,
+                                     const ech_tensor *dx)
+{
+    int64_t S = dx->shape[0], C = dx->shape[1], E = weight->shape[0];
+    ech_cuda_check(ECH_OP_router_backward_input, ECH_REAL, dlogits, weight, add, dx);
+    const drawn_factor factor = factor_of(jitter, rows, S);
+    const ech_numbers from = dlogits, by = weight, more = add, to = dx;
+    ech_each(context, S * C, [=] __device__(int64_t i, int n) {
+        ech_drawn drawn;
+        for (int k = 0; k < n; k++) {
+            int64_t s = (i + k) / C, c = (i + k) % C;
+            double sum = 0;
+            for (int64_t e = 0; e < E; e++)
+                sum += (double)from.get(s * E + e) * (double)by.get(e * C + c);
+            sum *= factor.jitter(factor.whole(s) * C + c, &drawn);
+            if (more.is_here()) sum += (double)more.get(i + k);
+            to.put(i + k, (wide)sum);
+        }
+    });
+}
+
+void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_tensor *dlogits,
+                                      const ech_tensor *x, const ech_dropout *jitter,
+                                      const ech_rows *rows, bool accumulate,
+                                      const ech_tensor *dweight)
+{
+    int64_t S = x->shape[0], C = x->shape[1], E = dweight->shape[0];
+    ech_cuda_check(ECH_OP_router_backward_weight, ECH_REAL, dlogits, x, dweight);
+    const drawn_factor factor = factor_of(jitter, rows, S);
+    const ech_numbers from = dlogits, by = x, to = dweight;
+    ech_columns<1>(
+        context, S, E * C, ech_plus(),
+        [=] __device__(int64_t s, int64_t i, wide * value) {
+            ech_drawn drawn;
+            double f = factor.jitter(factor.whole(s) * C + i % C, &drawn);
+            value[0] = (wide)((double)from.get(s * E + i / C) * (double)by.get(s * C + i % C) * f);
+        },
+        [=] __device__(int, int64_t i, double sum) {
+            if (accumulate) sum += (double)to.get(i);
+            to.put(i, (wide)sum);
+        });
+}
+
+/* One block, a thread an expert: it counts, and when all have, it knows where its rows go. */
+static __global__ void route_choices(const int32_t *choice, int64_t n, int64_t bound, int64_t X,
+                                     int64_t E, int32_t *slot, int32_t *counts)
+{
+    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
+        int32_t count = 0;
+        for (int64_t i = 0; i < n; i++) count += choice[i] == e;
+        counts[e] = count;
+    }
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        if (choice[i] < 0) slot[i] = -1;
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
+        int64_t at = e / X * bound + ech_rows_before(counts, X, e / X, e % X);
+        for (int64_t i = 0; i < n; i++)
+            if (choice[i] == e) slot[i] = (int32_t)at++;
+    }
+}
+
+void ECH_CUDA(route)(ech_kernel_context *context, const ech_tensor *choice, int64_t bound,
+                     const ech_tensor *slot, const ech_tensor *counts)
+{
+    int64_t X = counts->shape[1], E = counts->shape[0] * X;
+    ech_cuda_check(ECH_OP_route, ECH_REAL, choice, slot, counts);
+    ECH_ASSERT(bound >= 0 && counts->shape[0] * bound <= INT32_MAX);
+    ech_launch(context, route_choices, dim3(1), ECH_BLOCK, 0,
+               static_cast<const int32_t *>(choice->data), ech_tensor_count(choice), bound, X, E,
+               static_cast<int32_t *>(slot->data), static_cast<int32_t *>(counts->data));
+}
+
+/* Calls f(row, column, count) for the parts of R rows of C elements. */
+template <typename F> static __global__ void each_row_part(int64_t parts, int64_t C, int64_t n, F f)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        int64_t c = i % parts * ECH_PART;
+        f(i / parts, c, ech_part_count(C - c));
+    }
+}
+
+template <typename F>
+static void each_row(const ech_kernel_context *context, int64_t R, int64_t C, F f)
+{
+    int64_t parts = ech_ceil(C, ECH_PART), n = R * parts;
+    ech_launch(context, each_row_part<F>, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, parts, C, n, f);
+}
+
+static const int32_t *slots_of(const ech_tensor *slot)
+{
+    return static_cast<const int32_t *>(slot->data);
+}
+
+void ECH_CUDA(dispatch_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                const ech_tensor *slot, const ech_tensor *sent)
+{
+    int64_t C = x->shape[1], k = slot->shape[1];
+    ech_cuda_check(ECH_OP_dispatch_forward, ECH_REAL, x, slot, sent);
+    const ech_numbers from = x, to = sent;
+    const int32_t *at = slots_of(slot);
+    each_row(context, x->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+        wide v[ECH_PART];
+        from.load(s * C + c, n, v);
+        for (int64_t j = 0; j < k; j++)
+            if (at[s * k + j] >= 0) to.store(at[s * k + j] * C + c, n, v);
+    });
+}
+
+void ECH_CUDA(dispatch_backward)(ech_kernel_context *context, const ech_tensor *dsent,
+                                 const ech_tensor *slot, const ech_tensor *add,
+                                 const ech_tensor *dx)
+{
+    int64_t C = dx->shape[1], k = slot->shape[1];
+    ech_cuda_check(ECH_OP_dispatch_backward, ECH_REAL, dsent, slot, add, dx);
+    const ech_numbers from = dsent, more = add, to = dx;
+    const int32_t *at = slots_of(slot);
+    each_row(context, dx->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+        wide sum[ECH_PART] = {}, v[ECH_PART];
+        if (more.is_here()) more.load(s * C + c, n, sum);
+        for (int64_t j = 0; j < k; j++) {
+            if (at[s * k + j] < 0) continue;
+            from.load(at[s * k + j] * C + c, n, v);
+            for (int i = 0; i < ECH_PART; i++) sum[i] += v[i];
+        }
+        to.store(s * C + c, n, sum);
+    });
+}
+
+void ECH_CUDA(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
+                               const ech_tensor *gates, const ech_tensor *slot,
+                               const ech_dropout *dropout, const ech_rows *rows,
+                               const ech_tensor *out)
+{
+    int64_t C = out->shape[1], k = slot->shape[1];
+    ech_cuda_check(ECH_OP_combine_forward, ECH_REAL, y, gates, slot, out);
+    const drawn_factor factor = factor_of(dropout, rows, out->shape[0]);
+    const ech_numbers from = y, by = gates, to = out;
+    const int32_t *at = slots_of(slot);
+    each_row(context, out->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+        wide sum[ECH_PART] = {}, v[ECH_PART];
+        for (int64_t j = 0; j < k; j++) {
+            ech_drawn drawn;
+            if (at[s * k + j] < 0) continue;
+            wide gate = by.get(s * k + j);
+            from.load(at[s * k + j] * C + c, n, v);
+            for (int i = 0; i < n; i++) {
+                double kept = factor.kept((factor.whole(s) * k + j) * C + c + i, &drawn);
+                if (kept != 0) sum[i] += gate * (wide)kept * v[i];
+            }
+        }
+        to.store(s * C + c, n, sum);
+    });
+}
+
+/* dgates first: dy may be y. */
+void ECH_CUDA(combine_backward)(ech_kernel_context *context, const ech_tensor *dout,
+                                const ech_tensor *y, const ech_tensor *gates,
+                                const ech_tensor *slot, const ech_dropout *dropout,
+                                const ech_rows *rows, const ech_tensor *dy,
+                                const ech_tensor *dgates)
+{
+    int64_t S = dout->shape[0], C = dout->shape[1], k = slot->shape[1];
+    ech_cuda_check(ECH_OP_combine_backward, ECH_REAL, dout, y, gates, slot, dy, dgates);
+    const drawn_factor factor = factor_of(dropout, rows, S);
+    const ech_numbers d = dout, from = y, by = gates, to = dy, to_gates = dgates;
+    const int32_t *at = slots_of(slot);
+    ech_fold_rows(
+        context, S * k, C, ech_plus(),
+        [=] __device__(int64_t i, int64_t c) {
+            ech_drawn drawn;
+            int64_t s = i / k, j = i % k;
+            if (at[i] < 0) return 0.0;
+            double kept = factor.kept((factor.whole(s) * k + j) * C + c, &drawn);
+            if (kept == 0) return 0.0;
+            return kept * (double)d.get(s * C + c) * (double)from.get(at[i] * C + c);
+        },
+        [=] __device__(int64_t i, double sum) { to_gates.put(i, (wide)sum); });
+    each_row(context, S, C, [=] __device__(int64_t s, int64_t c, int n) {
+        wide v[ECH_PART], own[ECH_PART];
+        d.load(s * C + c, n, v);
+        for (int64_t j = 0; j < k; j++) {
+            ech_drawn drawn;
+            if (at[s * k + j] < 0) continue;
+            wide gate = by.get(s * k + j);
+            for (int i = 0; i < n; i++) {
+                double kept = factor.kept((factor.whole(s) * k + j) * C + c + i, &drawn);
+                own[i] = kept == 0 ? 0 : gate * (wide)kept * v[i];
+            }
+            to.store(at[s * k + j] * C + c, n, own);
+        }
+    });
+}

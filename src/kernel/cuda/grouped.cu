@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products and activations of rows by expert. The host does not know the counts: so there are blocks for as many rows as a
+ * piece may have of each expert, and those without rows end at once.
+ */
+#include "kernel/cuda/activation.cuh"
+#include "kernel/cuda/tiles.cuh"
+
+extern "C" {
+#include "kernel/experts.h"
+}
+
+namespace
+{
+struct groups {
+    const int32_t *counts;
+    int64_t P, X, Q;
+
+    groups(const ech_tensor *counts_, const ech_tensor *buffer)
+        : counts(static_cast<const int32_t *>(counts_->data)), P(counts_->shape[0]),
+          X(counts_->shape[1]), Q(buffer->shape[0] / counts_->shape[0])
+    {
+        ECH_ASSERT(buffer->shape[0] % P == 0);
+    }
+    __device__ int64_t first(int64_t piece, int64_t expert) const
+    {
+        return piece * Q + ech_rows_before(counts, X, piece, expert);
+    }
+    __device__ int64_t rows(int64_t piece, int64_t expert) const
+    {
+        return counts[piece * X + expert];
+    }
+};
+} // namespace
+
+/* `at` is of the whole buffers; b of expert 0. */
+template <bool Transposed>
+static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
+    multiply_group(ech_tile_product at, groups of, bool accumulate)
+{
+    ECH_SHARED(ech_chunk, a, ECH_TILE_ROOM);
+    ECH_SHARED(ech_chunk, b, ECH_TILE_ROOM);
+    int64_t piece = blockIdx.z / of.X, expert = blockIdx.z % of.X;
+    int64_t m = (int64_t)blockIdx.y * ECH_TILE, n = (int64_t)blockIdx.x * ECH_TILE;
+    int64_t first = of.first(piece, expert);
+    at.M = of.rows(piece, expert);
+    if (m >= at.M) return;
+    ech_sums<ECH_TILE> sum;
+    ech_clear(sum);
+    at.a += first * at.a_stride;
+    at.b += expert * at.K * at.N;
+    ech_add_tile<Transposed>(at, m, n, a, b, sum);
+    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
+    ech_each_sum(sum, [&](int which, int column, wide x) {
+        int64_t row = m + warp + ech_lane_row(which), i = (first + row) * at.N + n + column;
+        if (row >= at.M || n + column >= at.N) return;
+        at.c.put(i, accumulate ? x + at.c.get(i) : x);
+    });
+}
+
+void ECH_CUDA(grouped_matmul)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                              bool b_transposed, const ech_tensor *counts, bool accumulate,
+                              const ech_tensor *c)
+{
+    int64_t N = c->shape[1], K = a->shape[1];
+    ech_tensor op_b = *b;
+    op_b.shape[1] = b->shape[b_transposed ? 2 : 1];
+    op_b.shape[2] = b->shape[b_transposed ? 1 : 2];
+    op_b.stride[1] = op_b.shape[2];
+    op_b.stride[0] = op_b.shape[1] * op_b.shape[2];
+    ech_cuda_check(ECH_OP_grouped_matmul, ECH_REAL, a, &op_b, counts, c);
+    const groups of(counts, a);
+    const ech_tile_product at = {static_cast<const real *>(a->data),
+                                 static_cast<const real *>(b->data),
+                                 0,
+                                 N,
+                                 K,
+                                 K,
+                                 b_transposed ? K : N,
+                                 0,
+                                 N,
+                                 false,
+                                 NULL,
+                                 NULL,
+                                 c};
+    const dim3 blocks((unsigned)ech_ceil(N, ECH_TILE), (unsigned)ech_ceil(of.Q, ECH_TILE),
+                      (unsigned)(of.P * of.X));
+    ech_launch(context, b_transposed ? multiply_group<true> : multiply_group<false>, blocks,
+               ECH_TILE_THREADS, 0, at, of, accumulate);
+}
+
+static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
+    multiply_weight(ech_tile_product whole, groups of, bool accumulate)
+{
+    ECH_SHARED(ech_chunk, a, ECH_TILE_ROOM);
+    ECH_SHARED(ech_chunk, b, ECH_TILE_ROOM);
+    int64_t expert = blockIdx.z;
+    int64_t m = (int64_t)blockIdx.y * ECH_TILE, n = (int64_t)blockIdx.x * ECH_TILE;
+    ech_sums<ECH_TILE> sum;
+    ech_clear(sum);
+    for (int64_t piece = 0; piece < of.P; piece++) {
+        ech_tile_product at = whole;
+        int64_t first = of.first(piece, expert);
+        at.K = of.rows(piece, expert);
+        at.a += first * at.M;
+        at.b += first * at.N;
+        ech_add_tile<false>(at, m, n, a, b, sum);
+    }
+    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
+    ech_each_sum(sum, [&](int which, int column, wide x) {
+        int64_t row = m + warp + ech_lane_row(which);
+        int64_t i = (expert * whole.M + row) * whole.N + n + column;
+        if (row >= whole.M || n + column >= whole.N) return;
+        whole.c.put(i, accumulate ? x + whole.c.get(i) : x);
+    });
+}
+
+void ECH_CUDA(grouped_matmul_weight)(ech_kernel_context *context, const ech_tensor *a,
+                                     const ech_tensor *b, const ech_tensor *counts, bool accumulate,
+                                     const ech_tensor *c)
+{
+    int64_t M = c->shape[1], N = c->shape[2];
+    ech_cuda_check(ECH_OP_grouped_matmul_weight, ECH_REAL, a, b, counts, c);
+    const groups of(counts, a);
+    const ech_tile_product at = {static_cast<const real *>(a->data),
+                                 static_cast<const real *>(b->data),
+                                 M,
+                                 N,
+                                 0,
+                                 M,
+                                 N,
+                                 0,
+                                 N,
+                                 true,
+                                 NULL,
+                                 NULL,
+                                 c};
+    const dim3 blocks((unsigned)ech_ceil(N, ECH_TILE), (unsigned)ech_ceil(M, ECH_TILE),
+                      (unsigned)of.X);
+    ech_launch(context, multiply_weight, blocks, ECH_TILE_THREADS, 0, at, of, accumulate);
+}
+
+/* Calls f(i, count) for the elements of used rows of F elements, in parts. */
+template <typename Call> static __global__ void each_used_kernel(groups of, int64_t F, Call f)
+{
+    int64_t piece = blockIdx.y, step = (int64_t)gridDim.x * blockDim.x * ECH_PART;
+    int64_t first = piece * of.Q * F, n = ech_rows_before(of.counts, of.X, piece, of.X) * F;
+    for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * ECH_PART; i < n; i += step)
+        f(first + i, ech_part_count(n - i));
+}
+
+template <typename Call>
+static void each_used(const ech_kernel_context *context, const ech_tensor *buffer,
+                      const ech_tensor *counts, Call f)
+{
+    const groups of(counts, buffer);
+    int64_t F = buffer->shape[1];
+    dim3 blocks = ech_blocks(ech_ceil(of.Q * F, ECH_PART), ECH_BLOCK);
+    blocks.y = (unsigned)of.P;
+    ech_launch(context, each_used_kernel<Call>, blocks, ECH_BLOCK, 0, of, F, f);
+}
+
+/* y = f(x), number by number. */
+template <typename Call>
+static void each_number(const ech_kernel_context *context, const ech_tensor *x,
+                        const ech_tensor *counts, const ech_tensor *y, Call f)
+{
+    const ech_numbers from = x, to = y;
+    each_used(context, x, counts, [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART];
+        from.load(i, n, v);
+        for (int k = 0; k < ECH_PART; k++) v[k] = f(v[k]);
+        to.store(i, n, v);
+    });
+}
+
+/* y = f(a, b), likewise. */
+template <typename Call>
+static void each_pair(const ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                      const ech_tensor *counts, const ech_tensor *y, Call f)
+{
+    const ech_numbers from = a, more = b, to = y;
+    each_used(context, a, counts, [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART], w[ECH_PART];
+        from.load(i, n, v);
+        more.load(i, n, w);
+        for (int k = 0; k < ECH_PART; k++) v[k] = f(v[k], w[k]);
+        to.store(i, n, v);
+    });
+}
+
+void ECH_CUDA(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                    const ech_tensor *counts, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_grouped_relu_forward, ECH_REAL, x, counts, y);
+    each_number(context, x, counts, y, [] __device__(wide v) { return v < 0 ? 0 : v; });
+}
+
+void ECH_CUDA(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                     const ech_tensor *x, const ech_tensor *counts,
+                                     const ech_tensor *dx)
+{
+    ech_cuda_check(ECH_OP_grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
+    each_pair(context, dy, x, counts, dx, [] __device__(wide d, wide v) { return v > 0 ? d : 0; });
+}
+
+void ECH_CUDA(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                    const ech_tensor *counts, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_grouped_gelu_forward, ECH_REAL, x, counts, y);
+    each_number(context, x, counts, y, ech_gelu());
+}
+
+void ECH_CUDA(grouped_gelu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                     const ech_tensor *x, const ech_tensor *counts,
+                                     const ech_tensor *dx)
+{
+    ech_cuda_check(ECH_OP_grouped_gelu_backward, ECH_REAL, dy, x, counts, dx);
+    each_pair(context, dy, x, counts, dx, ech_gelu_gradient());
+}
+
+void ECH_CUDA(grouped_swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
+                                      const ech_tensor *up, const ech_tensor *counts,
+                                      const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_grouped_swiglu_forward, ECH_REAL, gate, up, counts, y);
+    each_pair(context, gate, up, counts, y, ech_swiglu());
+}
+
+void ECH_CUDA(grouped_swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                       const ech_tensor *gate, const ech_tensor *up,
+                                       const ech_tensor *counts, const ech_tensor *dgate,
+                                       const ech_tensor *dup)
+{
+    ech_cuda_check(ECH_OP_grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
+    const ech_numbers gradient = dy, gates = gate, ups = up, to_gate = dgate, to_up = dup;
+    each_used(context, gate, counts, [=] __device__(int64_t i, int n) {
+        wide d[ECH_PART], v[ECH_PART], w[ECH_PART];
+        gradient.load(i, n, d);
+        gates.load(i, n, v);
+        ups.load(i, n, w);
+        for (int k = 0; k < ECH_PART; k++) ech_swiglu_gradient(d[k], &v[k], &w[k]);
+        to_gate.store(i, n, v);
+        to_up.store(i, n, w);
+    });
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Buffers of rows by expert: P pieces of Q rows each, of which counts (P,X) says how many expert i has in a piece. These
+ * follow each other from the piece's first row on, by expert; rows behind them are neither read nor written.
+ */
+#ifndef ECH_KERNEL_EXPERTS_H
+#define ECH_KERNEL_EXPERTS_H
+
+#include <stdint.h>
+
+#include "base/inline.h"
+#include "base/random.h"
+
+/* The rows of the first n experts of a piece. */
+ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t piece, int64_t n)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++) rows += counts[piece * X + i];
+    return rows;
+}
+
+/* The factor by which jitter of strength p multiplies an element: uniform in (1 - p, 1 + p). */
+ECH_EVERYWHERE double ech_jitter_factor(double p, uint32_t word)
+{
+    return 1 + p * (2 * ech_random_unit(word) - 1);
+}
+
+#endif

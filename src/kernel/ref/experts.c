@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Experts: the router's product, where rows go, and their way there and back.
+ */
+#include "kernel/experts.h"
+#include "kernel/ref/real.h"
+
+/* Jitter of the elements of view row s, of C columns. */
+typedef struct jitter_row {
+    double p;
+    ech_random_key key;
+    uint64_t first;
+} jitter_row;
+
+static jitter_row jitter_of(const ech_dropout *jitter, const ech_rows *rows, int64_t s, int64_t C)
+{
+    uint64_t first = jitter->p > 0 ? (uint64_t)(ech_row_whole(rows, s) * C) : 0;
+    return (jitter_row){jitter->p, ech_dropout_key(jitter), first};
+}
+
+static double jittered(const jitter_row *row, double x, int64_t c)
+{
+    if (row->p == 0) return x;
+    return x * ech_jitter_factor(row->p, ech_random_word(row->key, row->first + (uint64_t)c));
+}
+
+void ECH_REF(router_forward)(ech_kernel_context *context, const ech_tensor *x,
+                             const ech_tensor *weight, const ech_dropout *jitter,
+                             const ech_rows *rows, const ech_tensor *logits)
+{
+    ECH_ROWS_NOW(rows);
+    int64_t S = x->shape[0], C = x->shape[1], E = weight->shape[0];
+    ECH_SHAPES(router_forward, ECH_REAL, x, weight, logits);
+    ECH_ROWS(rows, NULL, S);
+    for (int64_t s = 0; s < S; s++) {
+        const jitter_row row = jitter_of(jitter, rows, s, C);
+        for (int64_t e = 0; e < E; e++) {
+            double sum = 0;
+            for (int64_t c = 0; c < C; c++)
+                sum += jittered(&row, ech_value(x, s * C + c), c) * ech_value(weight, e * C + c);
+            ech_store(logits, s * E + e, sum);
+        }
+    }
+}
+
+void ECH_REF(router_backward_input)(ech_kernel_context *context, const ech_tensor *dlogits,
+                                    const ech_tensor *weight, const ech_dropout *jitter,
+                                    const ech_rows *rows, const ech_tensor *add,
+                                    const ech_tensor *dx)
+{
+    ECH_ROWS_NOW(rows);
+    int64_t S = dx->shape[0], C = dx->shape[1], E = weight->shape[0];
+    ECH_SHAPES(router_backward_input, ECH_REAL, dlogits, weight, add, dx);
+    ECH_ROWS(rows, NULL, S);
+    for (int64_t s = 0; s < S; s++) {
+        const jitter_row row = jitter_of(jitter, rows, s, C);
+        for (int64_t c = 0; c < C; c++) {
+            double sum = 0;
+            for (int64_t e = 0; e < E; e++)
+                sum += ech_value(dlogits, s * E + e) * ech_value(weight, e * C + c);
+            sum = jittered(&row, sum, c);
+            ech_store(dx, s * C + c, sum + (add ? ech_value(add, s * C + c) : 0));
+        }
+    }
+}
+
+void ECH_REF(router_backward_weight)(ech_kernel_context *context, const ech_tensor *dlogits,
+                                     const ech_tensor *x, const ech_dropout *jitter,
+                                     const ech_rows *rows, bool accumulate,
+                                     const ech_tensor *dweight)
+{
+    ECH_ROWS_NOW(rows);
+    int64_t S = x->shape[0], C = x->shape[1], E = dweight->shape[0];
+    ECH_SHAPES(router_backward_weight, ECH_REAL, dlogits, x, dweight);
+    ECH_ROWS(rows, NULL, S);
+    for (int64_t e = 0; e < E; e++)
+        for (int64_t c = 0; c < C; c++) {
+            double sum = accumulate ? ech_value(dweight, e * C + c) : 0;
+            for (int64_t s = 0; s < S; s++) {
+                const jitter_row row = jitter_of(jitter, rows, s, C);
+                sum += ech_value(dlogits, s * E + e) * jittered(&row, ech_value(x, s * C + c), c);
+            }
+            ech_store(dweight, e * C + c, sum);
+        }
+}
+
+/* First `slot` is a choice's number among those of its expert. */
+void ECH_REF(route)(ech_kernel_context *context, const ech_tensor *choice, int64_t bound,
+                    const ech_tensor *slot, const ech_tensor *counts)
+{
+    int64_t n = ech_tensor_count(choice), X = counts->shape[1], E = counts->shape[0] * X;
+    const int32_t *expert = choice->data;
+    int32_t *place = slot->data, *count = counts->data;
+    ECH_SHAPES(route, ECH_REAL, choice, slot, counts);
+    ECH_ASSERT(bound >= 0 && counts->shape[0] * bound <= INT32_MAX);
+    for (int64_t e = 0; e < E; e++) count[e] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        ECH_ASSERT(expert[i] >= -1 && expert[i] < E);
+        place[i] = expert[i] < 0 ? -1 : count[expert[i]]++;
+    }
+    for (int64_t piece = 0; piece < counts->shape[0]; piece++)
+        ECH_ASSERT(ech_rows_before(count, X, piece, X) <= bound);
+    for (int64_t i = 0; i < n; i++) {
+        if (expert[i] < 0) continue;
+        int64_t piece = expert[i] / X;
+        place[i] +=
+            (int32_t)(piece * bound + ech_rows_before(count, X, piece, expert[i] - piece * X));
+    }
+}
+
+static int64_t slot_at(const ech_tensor *slot, int64_t i)
+{
+    return ((const int32_t *)slot->data)[i];
+}
+
+void ECH_REF(dispatch_forward)(ech_kernel_context *context, const ech_tensor *x,
+                               const ech_tensor *slot, const ech_tensor *sent)
+{
+    int64_t C = x->shape[1], k = slot->shape[1];
+    ECH_SHAPES(dispatch_forward, ECH_REAL, x, slot, sent);
+    for (int64_t i = 0; i < ech_tensor_count(slot); i++) {
+        int64_t to = slot_at(slot, i);
+        ECH_ASSERT(to < sent->shape[0]);
+        for (int64_t c = 0; c < C && to >= 0; c++)
+            ech_store(sent, to * C + c, ech_value(x, i / k * C + c));
+    }
+}
+
+void ECH_REF(dispatch_backward)(ech_kernel_context *context, const ech_tensor *dsent,
+                                const ech_tensor *slot, const ech_tensor *add, const ech_tensor *dx)
+{
+    int64_t S = dx->shape[0], C = dx->shape[1], k = slot->shape[1];
+    ECH_SHAPES(dispatch_backward, ECH_REAL, dsent, slot, add, dx);
+    for (int64_t i = 0; i < S * C; i++) {
+        double sum = add ? ech_value(add, i) : 0;
+        for (int64_t j = 0; j < k; j++) {
+            int64_t from = slot_at(slot, i / C * k + j);
+            if (from >= 0) sum += ech_value(dsent, from * C + i % C);
+        }
+        ech_store(dx, i, sum);
+    }
+}
+
+/* By what dropout multiplies column c of the choice that is the i-th of all: 0, or 1 / (1 - p). */
+static double kept(const ech_dropout *dropout, ech_random_key key, int64_t i, int64_t C, int64_t c)
+{
+    if (dropout->p == 0) return 1;
+    uint32_t word = ech_random_word(key, (uint64_t)(i * C + c));
+    return ech_random_unit(word) < dropout->p ? 0 : 1 / (1 - dropout->p);
+}
+
+void ECH_REF(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
+                              const ech_tensor *gates, const ech_tensor *slot,
+                              const ech_dropout *dropout, const ech_rows *rows,
+                              const ech_tensor *out)
+{
+    ECH_ROWS_NOW(rows);
+    const ech_random_key key = ech_dropout_key(dropout);
+    int64_t S = out->shape[0], C = out->shape[1], k = slot->shape[1];
+    ECH_SHAPES(combine_forward, ECH_REAL, y, gates, slot, out);
+    ECH_ROWS(rows, NULL, S);
+    for (int64_t s = 0; s < S; s++)
+        for (int64_t c = 0; c < C; c++) {
+            double sum = 0;
+            for (int64_t j = 0; j < k; j++) {
+                int64_t from = slot_at(slot, s * k + j), whole = ech_row_whole(rows, s) * k + j;
+                if (from < 0) continue;
+                double factor = kept(dropout, key, whole, C, c);
+                if (factor == 0) continue;
+                sum += ech_value(gates, s * k + j) * factor * ech_value(y, from * C + c);
+            }
+            ech_store(out, s * C + c, sum);
+        }
+}
+
+void ECH_REF(combine_backward)(ech_kernel_context *context, const ech_tensor *dout,
+                               const ech_tensor *y, const ech_tensor *gates, const ech_tensor *slot,
+                               const ech_dropout *dropout, const ech_rows *rows,
+                               const ech_tensor *dy, const ech_tensor *dgates)
+{
+    ECH_ROWS_NOW(rows);
+    const ech_random_key key = ech_dropout_key(dropout);
+    int64_t S = dout->shape[0], C = dout->shape[1], k = slot->shape[1];
+    ECH_SHAPES(combine_backward, ECH_REAL, dout, y, gates, slot, dy, dgates);
+    ECH_ROWS(rows, NULL, S);
+    for (int64_t i = 0; i < S * k; i++) {
+        int64_t s = i / k, at = slot_at(slot, i), whole = ech_row_whole(rows, s) * k + i % k;
+        double gate = ech_value(gates, i), sum = 0;
+        for (int64_t c = 0; c < C && at >= 0; c++) {
+            double factor = kept(dropout, key, whole, C, c), d = ech_value(dout, s * C + c);
+            if (factor != 0) sum += factor * d * ech_value(y, at * C + c);
+            ech_store(dy, at * C + c, factor != 0 ? gate * factor * d : 0);
+        }
+        ech_store(dgates, i, sum);
+    }
+}

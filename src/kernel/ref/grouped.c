@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products and activations of rows by expert.
+ */
+#include "kernel/experts.h"
+#include "kernel/ref/real.h"
+
+/* The rows of one piece. Checks that there is room for what counts says. */
+static int64_t piece_rows(const ech_tensor *buffer, const ech_tensor *counts)
+{
+    int64_t R = buffer->shape[0], P = counts->shape[0], X = counts->shape[1];
+    ECH_ASSERT(P > 0 && R % P == 0);
+    for (int64_t i = 0; i < P * X; i++) ECH_ASSERT(((const int32_t *)counts->data)[i] >= 0);
+    for (int64_t p = 0; p < P; p++) ECH_ASSERT(ech_rows_before(counts->data, X, p, X) <= R / P);
+    return R / P;
+}
+
+/* A view of expert i's rows in piece p. */
+static ech_tensor rows_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p, int64_t i)
+{
+    int64_t X = counts->shape[1], Q = buffer->shape[0] / counts->shape[0];
+    return ech_tensor_rows(buffer, p * Q + ech_rows_before(counts->data, X, p, i),
+                           ((const int32_t *)counts->data)[p * X + i]);
+}
+
+/* Its matrix. */
+static ech_tensor matrix_of(const ech_tensor *all, int64_t i)
+{
+    int64_t rows = all->shape[1], columns = all->shape[2];
+    char *data = all->data;
+    return ech_tensor_2d(data + (size_t)(i * rows * columns) * ech_dtype_bytes(all->dtype),
+                         all->dtype, rows, columns);
+}
+
+void ECH_REF(grouped_matmul)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                             bool b_transposed, const ech_tensor *counts, bool accumulate,
+                             const ech_tensor *c)
+{
+    ech_tensor op_b = *b;
+    op_b.shape[1] = b->shape[b_transposed ? 2 : 1];
+    op_b.shape[2] = b->shape[b_transposed ? 1 : 2];
+    op_b.stride[1] = op_b.shape[2];
+    op_b.stride[0] = op_b.shape[1] * op_b.shape[2];
+    ECH_SHAPES(grouped_matmul, ECH_REAL, a, &op_b, counts, c);
+    piece_rows(a, counts);
+    for (int64_t p = 0; p < counts->shape[0]; p++)
+        for (int64_t i = 0; i < counts->shape[1]; i++) {
+            const ech_tensor own_a = rows_of(a, counts, p, i), own_b = matrix_of(b, i);
+            const ech_tensor own_c = rows_of(c, counts, p, i);
+            ECH_REF(matmul)
+            (context, &own_a, false, &own_b, b_transposed, NULL, accumulate ? &own_c : NULL,
+             &own_c);
+        }
+}
+
+void ECH_REF(grouped_matmul_weight)(ech_kernel_context *context, const ech_tensor *a,
+                                    const ech_tensor *b, const ech_tensor *counts, bool accumulate,
+                                    const ech_tensor *c)
+{
+    int64_t M = c->shape[1], N = c->shape[2];
+    ECH_SHAPES(grouped_matmul_weight, ECH_REAL, a, b, counts, c);
+    piece_rows(a, counts);
+    for (int64_t at = 0; at < ech_tensor_count(c); at++) {
+        int64_t i = at / (M * N), m = at / N % M, n = at % N;
+        double sum = accumulate ? ech_value(c, at) : 0;
+        for (int64_t p = 0; p < counts->shape[0]; p++) {
+            const ech_tensor own_a = rows_of(a, counts, p, i), own_b = rows_of(b, counts, p, i);
+            for (int64_t r = 0; r < own_a.shape[0]; r++)
+                sum += ech_value(&own_a, r * M + m) * ech_value(&own_b, r * N + n);
+        }
+        ech_store(c, at, sum);
+    }
+}
+
+/* A view of all rows that piece p has. */
+static ech_tensor piece_of(const ech_tensor *buffer, const ech_tensor *counts, int64_t p)
+{
+    int64_t X = counts->shape[1], Q = piece_rows(buffer, counts);
+    return ech_tensor_rows(buffer, p * Q, ech_rows_before(counts->data, X, p, X));
+}
+
+void ECH_REF(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                   const ech_tensor *counts, const ech_tensor *y)
+{
+    ECH_SHAPES(grouped_relu_forward, ECH_REAL, x, counts, y);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);
+        for (int64_t i = 0; i < ech_tensor_count(&from); i++) {
+            double v = ech_value(&from, i);
+            ech_store(&to, i, v < 0 ? 0 : v);
+        }
+    }
+}
+
+void ECH_REF(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                    const ech_tensor *x, const ech_tensor *counts,
+                                    const ech_tensor *dx)
+{
+    ECH_SHAPES(grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor d = piece_of(dy, counts, p), from = piece_of(x, counts, p),
+                         to = piece_of(dx, counts, p);
+        for (int64_t i = 0; i < ech_tensor_count(&from); i++)
+            ech_store(&to, i, ech_value(&from, i) > 0 ? ech_value(&d, i) : 0);
+    }
+}
+
+void ECH_REF(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                   const ech_tensor *counts, const ech_tensor *y)
+{
+    ECH_SHAPES(grouped_gelu_forward, ECH_REAL, x, counts, y);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);
+        ECH_REF(gelu_forward)(context, &from, &to);
+    }
+}
+
+void ECH_REF(grouped_gelu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                    const ech_tensor *x, const ech_tensor *counts,
+                                    const ech_tensor *dx)
+{
+    ECH_SHAPES(grouped_gelu_backward, ECH_REAL, dy, x, counts, dx);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor d = piece_of(dy, counts, p), from = piece_of(x, counts, p),
+                         to = piece_of(dx, counts, p);
+        ECH_REF(gelu_backward)(context, &d, &from, &to);
+    }
+}
+
+void ECH_REF(grouped_swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
+                                     const ech_tensor *up, const ech_tensor *counts,
+                                     const ech_tensor *y)
+{
+    ECH_SHAPES(grouped_swiglu_forward, ECH_REAL, gate, up, counts, y);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor own_gate = piece_of(gate, counts, p), own_up = piece_of(up, counts, p),
+                         to = piece_of(y, counts, p);
+        ECH_REF(swiglu_forward)(context, &own_gate, &own_up, &to);
+    }
+}
+
+void ECH_REF(grouped_swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                      const ech_tensor *gate, const ech_tensor *up,
+                                      const ech_tensor *counts, const ech_tensor *dgate,
+                                      const ech_tensor *dup)
+{
+    ECH_SHAPES(grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor d = piece_of(dy, counts, p), own_gate = piece_of(gate, counts, p),
+                         own_up = piece_of(up, counts, p), to_gate = piece_of(dgate, counts, p),
+                         to_up = piece_of(dup, counts, p);
+        ECH_REF(swiglu_backward)(context, &d, &own_gate, &own_up, &to_gate, &to_up);
+    }
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The router's product, where rows go, and their way to experts and back: of choices that are even, that are all one, and
+ * that are none. Buffers' rows that nobody has are NaN before each call, and untouched after it.
+ */
+#include "kernel/places.h"
+#include "kernel/trial.h"
+
+/* S rows of C numbers choose k of E experts, e pieces of `bound` rows. */
+typedef struct shape {
+    int64_t S, k, e, X, C, bound;
+    enum { EVEN, ALL_ONE, NONE, SOME } choices;
+    ech_rows rows;
+    ech_dropout drawn;
+    bool accumulate;
+    unsigned buffers; /* bit i: tensor i is a buffer of e·bound rows */
+} shape;
+
+static int64_t experts(const shape *s)
+{
+    return s->e * s->X;
+}
+
+static int32_t chosen(const shape *s, int64_t i)
+{
+    uint32_t word = ech_random_word((ech_random_key){.seed = 3}, (uint64_t)i);
+    if (s->choices == NONE || (s->choices == SOME && word % 3 == 0)) return -1;
+    if (s->choices == ALL_ONE) return (int32_t)experts(s) - 1;
+    return (int32_t)(word / 3 % (uint32_t)experts(s));
+}
+
+/* The slot of choice i, by looking at every other one. */
+static int32_t slot_of(const shape *s, int64_t i)
+{
+    int32_t own = chosen(s, i), before = 0;
+    if (own < 0) return -1;
+    for (int64_t j = 0; j < s->S * s->k; j++) {
+        int32_t other = chosen(s, j);
+        if (other < 0 || other / s->X != own / s->X) continue;
+        before += other < own || (other == own && j < i);
+    }
+    return (int32_t)(own / s->X * s->bound) + before;
+}
+
+static void put_slots(const shape *s, const ech_tensor *slot)
+{
+    for (int64_t i = 0; i < s->S * s->k; i++) ((int32_t *)slot->data)[i] = slot_of(s, i);
+}
+
+/* Makes the rows of buffers that no slot names NaN; or, after the call, checks that they are, and makes them 0. */
+static void poison(const shape *s, const ech_tensor *const *t, bool after)
+{
+    for (int i = 0; i < TRIAL_TENSORS; i++) {
+        if (!(s->buffers >> i & 1)) continue;
+        int64_t R = s->e * s->bound;
+        bool *is_used = ech_calloc((size_t)R + 1, sizeof *is_used);
+        for (int64_t j = 0; j < s->S * s->k; j++)
+            if (slot_of(s, j) >= 0) is_used[slot_of(s, j)] = true;
+        for (int64_t e = 0; e < R * s->C; e++) {
+            if (is_used[e / s->C]) continue;
+            if (after) assert_true(isnan(trial_get(t[i], e)));
+            trial_set(t[i], e, after ? 0 : (double)NAN);
+        }
+        free(is_used);
+    }
+}
+
+/* `slot`: the tensor of slots, which are put there; NULL: there is none. */
+#define CALL(op, slot, ...)                                                                        \
+    static void call_##op(const ech_kernels *kernels, ech_kernel_context *context,                 \
+                          const ech_tensor *const *t, const void *options)                         \
+    {                                                                                              \
+        const shape *s = options;                                                                  \
+        const ech_tensor *slots = slot;                                                            \
+        if (slots) put_slots(s, slots);                                                            \
+        poison(s, t, false);                                                                       \
+        kernels->op(context, __VA_ARGS__);                                                         \
+        poison(s, t, true);                                                                        \
+    }
+CALL(router_forward, NULL, t[0], t[1], &s->drawn, &s->rows, t[2])
+CALL(router_backward_input, NULL, t[0], t[1], &s->drawn, &s->rows, t[2], t[3])
+CALL(router_backward_weight, NULL, t[0], t[1], &s->drawn, &s->rows, s->accumulate, t[2])
+CALL(dispatch_forward, t[1], t[0], t[1], t[2])
+CALL(dispatch_backward, t[1], t[0], t[1], t[2], t[3])
+CALL(combine_forward, t[2], t[0], t[1], t[2], &s->drawn, &s->rows, t[3])
+CALL(combine_backward, t[3], t[0], t[1], t[2], t[3], &s->drawn, &s->rows, t[4], t[5])
+
+#define ROWS(kind, s, of)   kind(TRIAL_2D((s)->S, (s)->C), .type = TRIAL_##of)
+#define LOGITS(kind, s)     kind(TRIAL_2D((s)->S, experts(s)), .type = TRIAL_WIDE)
+#define WEIGHT(kind, s, of) kind(TRIAL_2D(experts(s), (s)->C), .type = TRIAL_##of)
+#define BUFFER(kind, s, of) kind(TRIAL_2D((s)->e *(s)->bound, (s)->C), .type = TRIAL_##of)
+#define GATES(kind, s)      kind(TRIAL_2D((s)->S, (s)->k), .type = TRIAL_WIDE)
+#define SLOTS(s)            TRIAL_RESULT(TRIAL_2D((s)->S, (s)->k), .type = TRIAL_FIXED, .dtype = ECH_I32)
+
+static void check_one(trial t, shape s, unsigned buffers)
+{
+    s.buffers = buffers;
+    t.options = &s;
+    t.tolerance = 4e-6;
+    t.halves = true;
+    t.large = 1e9;
+    t.spreads = true; /* a sum of all rows, times a 0 */
+    trial_check(&t);
+}
+
+static void check_router(shape s)
+{
+    const trial trials[] = {
+        {.name = "router",
+         .op = ECH_OP_router_forward,
+         .call = call_router_forward,
+         .dims = {s.S, experts(&s), s.C},
+         .tensor = {ROWS(TRIAL_INPUT, &s, REAL), WEIGHT(TRIAL_INPUT, &s, WIDE),
+                    LOGITS(TRIAL_RESULT, &s)}},
+        {.name = "router, added",
+         .op = ECH_OP_router_backward_input,
+         .call = call_router_backward_input,
+         .dims = {s.S, experts(&s), s.C},
+         .tensor = {LOGITS(TRIAL_INPUT, &s), WEIGHT(TRIAL_INPUT, &s, WIDE),
+                    ROWS(TRIAL_INPUT, &s, EITHER), ROWS(TRIAL_RESULT, &s, EITHER)}},
+        {.name = "router",
+         .op = ECH_OP_router_backward_input,
+         .call = call_router_backward_input,
+         .dims = {s.S, experts(&s), s.C},
+         .tensor = {LOGITS(TRIAL_INPUT, &s),
+                    WEIGHT(TRIAL_INPUT, &s, WIDE),
+                    {0},
+                    ROWS(TRIAL_RESULT, &s, EITHER)}},
+        {.name = "router",
+         .op = ECH_OP_router_backward_weight,
+         .call = call_router_backward_weight,
+         .dims = {s.S, experts(&s), s.C},
+         .tensor = {LOGITS(TRIAL_INPUT, &s),
+                    ROWS(TRIAL_INPUT, &s, REAL),
+                    {.role = s.accumulate ? TRIAL_IN_OUT : TRIAL_OUT,
+                     TRIAL_2D(experts(&s), s.C),
+                     .type = TRIAL_EITHER,
+                     .low = -1,
+                     .high = 1}}},
+    };
+    for (size_t i = 0; i < TRIAL_COUNT(trials); i++) check_one(trials[i], s, 0);
+}
+
+static void check_ways(shape s)
+{
+    const trial trials[] = {
+        {.name = "dispatch",
+         .op = ECH_OP_dispatch_forward,
+         .call = call_dispatch_forward,
+         .tensor = {ROWS(TRIAL_INPUT, &s, REAL), SLOTS(&s), BUFFER(TRIAL_RESULT, &s, REAL)}},
+        {.name = "dispatch",
+         .op = ECH_OP_dispatch_backward,
+         .call = call_dispatch_backward,
+         .tensor = {BUFFER(TRIAL_INPUT, &s, REAL), SLOTS(&s), {0}, ROWS(TRIAL_RESULT, &s, EITHER)}},
+        {.name = "dispatch, added",
+         .op = ECH_OP_dispatch_backward,
+         .call = call_dispatch_backward,
+         .tensor = {BUFFER(TRIAL_INPUT, &s, REAL), SLOTS(&s), ROWS(TRIAL_INPUT, &s, EITHER),
+                    ROWS(TRIAL_RESULT, &s, EITHER)}},
+        {.name = "combine",
+         .op = ECH_OP_combine_forward,
+         .call = call_combine_forward,
+         .tensor = {BUFFER(TRIAL_INPUT, &s, REAL), GATES(TRIAL_INPUT, &s), SLOTS(&s),
+                    ROWS(TRIAL_RESULT, &s, EITHER)}},
+        {.name = "combine",
+         .op = ECH_OP_combine_backward,
+         .call = call_combine_backward,
+         .tensor = {ROWS(TRIAL_INPUT, &s, EITHER), BUFFER(TRIAL_INPUT, &s, REAL),
+                    GATES(TRIAL_INPUT, &s), SLOTS(&s), BUFFER(TRIAL_RESULT, &s, REAL),
+                    GATES(TRIAL_RESULT, &s)}},
+        {.name = "combine in place",
+         .op = ECH_OP_combine_backward,
+         .call = call_combine_backward,
+         .tensor = {ROWS(TRIAL_INPUT, &s, EITHER),
+                    BUFFER(TRIAL_CHANGED, &s, REAL),
+                    GATES(TRIAL_INPUT, &s),
+                    SLOTS(&s),
+                    {.role = TRIAL_IN_OUT,
+                     TRIAL_2D(s.e * s.bound, s.C),
+                     .low = -1,
+                     .high = 1,
+                     .alias = 2},
+                    GATES(TRIAL_RESULT, &s)}},
+    };
+    static const unsigned buffers[] = {1 << 2, 1 << 0, 1 << 0, 1 << 0, 1 << 1 | 1 << 4, 1 << 1};
+    for (size_t i = 0; i < TRIAL_COUNT(trials); i++) check_one(trials[i], s, buffers[i]);
+}
+
+static const ech_dropout nothing, drawn = {.p = 0.3, .key = {.seed = 11, .step = 4, .stream = 9}};
+
+static void routers_agree(void **state)
+{
+    (void)state;
+    check_router((shape){.S = 1, .e = 1, .X = 1, .C = 1, .rows = rows_uncut(0, 1)});
+    check_router(
+        (shape){.S = 6, .e = 1, .X = 5, .C = 33, .rows = rows_uncut(2, 3), .drawn = drawn});
+    check_router((shape){
+        .S = 40, .e = 1, .X = 8, .C = 130, .rows = rows_piece(1, 41, 7, 20), .accumulate = true});
+    check_router((shape){.S = 70,
+                         .e = 1,
+                         .X = 19,
+                         .C = 260,
+                         .rows = rows_pair(0, 99, 7, 11, 70, 24),
+                         .drawn = drawn,
+                         .accumulate = true});
+}
+
+static void ways_agree(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][6] = {
+        {1, 1, 1, 1, 1, 1}, {9, 2, 2, 3, 7, 18}, {40, 3, 1, 8, 133, 120}, {60, 2, 4, 2, 200, 130}};
+    for (size_t i = 0; i < 4 * TRIAL_COUNT(sizes); i++) {
+        const int64_t *of = sizes[i / 4];
+        check_ways((shape){.S = of[0],
+                           .k = of[1],
+                           .e = of[2],
+                           .X = of[3],
+                           .C = of[4],
+                           .bound = of[5],
+                           .choices = i % 4,
+                           .rows = i < 8 ? rows_uncut(1, 3) : rows_pair(3, 99, 7, 11, 70, 9),
+                           .drawn = i / 4 % 2 ? drawn : nothing});
+    }
+}
+
+/* Of every table, against slots by looking at all others. */
+static void routes_are_by_expert(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {
+        {.S = 1, .k = 1, .e = 1, .X = 1, .bound = 1},
+        {.S = 5, .k = 2, .e = 1, .X = 4, .bound = 10},
+        {.S = 17, .k = 3, .e = 3, .X = 2, .bound = 51},
+        {.S = 300, .k = 2, .e = 4, .X = 16, .bound = 600},
+        {.S = 64, .k = 1, .e = 2, .X = 150, .bound = 64},
+        {.S = 0, .k = 2, .e = 2, .X = 2, .bound = 3},
+    };
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    for (size_t i = 0; i < 4 * TRIAL_COUNT(shapes); i++) {
+        shape s = shapes[i / 4];
+        s.choices = i % 4;
+        const int64_t n = s.S * s.k, of_counts[] = {s.e, s.X}, of_slots[] = {s.S, s.k};
+        int32_t *choice = ech_calloc((size_t)n + 1, sizeof *choice);
+        int32_t *slot = ech_calloc((size_t)n + 1, sizeof *slot);
+        int32_t *counts = ech_calloc((size_t)experts(&s), sizeof *counts);
+        for (int64_t j = 0; j < n; j++) choice[j] = chosen(&s, j);
+        for (int64_t e = 0; e < experts(&s); e++) counts[e] = 77;
+        const ech_tensor from = ech_tensor_view(choice, ECH_I32, 2, of_slots);
+        const ech_tensor to = ech_tensor_view(slot, ECH_I32, 2, of_slots);
+        const ech_tensor counted = ech_tensor_view(counts, ECH_I32, 2, of_counts);
+        ech_kernels_fast(ECH_F32)->route(context, &from, s.bound, &to, &counted);
+        for (int64_t j = 0; j < n; j++) {
+            assert_int_equal(slot[j], slot_of(&s, j));
+            if (choice[j] >= 0) counts[choice[j]]--;
+        }
+        for (int64_t e = 0; e < experts(&s); e++) assert_int_equal(counts[e], 0);
+        free(choice);
+        free(slot);
+        free(counts);
+    }
+    ech_kernel_context_destroy(context);
+}
+
+/* ---- all of them, against a sum over experts that knows no buffer ---- */
+
+enum { S = 7, CHOICES = 2, E = 6, C = 5 };
+
+static void expect(double x, double y)
+{
+    assert_true(fabs(x - y) <= 1e-12);
+}
+
+static double kept(int64_t i)
+{
+    return ech_random_unit(ech_random_word(drawn.key, (uint64_t)i)) < drawn.p ? 0
+                                                                              : 1 / (1 - drawn.p);
+}
+
+/* out = sum over j of gate (x W of its expert), each expert a matrix (C,C); and the gradients of x and gates for dout. Then
+ * the router's, of jittered rows. */
+static void ways_are_a_sum_over_experts(void **state)
+{
+    (void)state;
+    enum { PIECES = 2, BOUND = S * CHOICES, R = PIECES * BOUND };
+    static const shape of = {.S = S,
+                             .k = CHOICES,
+                             .e = PIECES,
+                             .X = E / PIECES,
+                             .C = C,
+                             .bound = BOUND,
+                             .choices = SOME};
+    static const int64_t of_slots[] = {S, CHOICES}, of_counts[] = {PIECES, E / PIECES};
+    const ech_kernels *ref = ech_kernels_ref(ECH_F64);
+    const ech_rows rows = rows_piece(4, 30, 11, S);
+    int32_t choice[S * CHOICES], slot[S * CHOICES], counts[E];
+    double x[S * C], gates[S * CHOICES], weight[E * C * C], sent[R * C], y[R * C], out[S * C],
+        dout[S * C], dy[R * C], dgates[S * CHOICES], dsent[R * C], dx[S * C];
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int i = 0; i < S * C; i++) x[i] = value_at(1, i, -1, 1), dout[i] = value_at(2, i, -1, 1);
+    for (int i = 0; i < S * CHOICES; i++)
+        gates[i] = value_at(3, i, 0, 1), choice[i] = chosen(&of, i);
+    for (int i = 0; i < E * C * C; i++) weight[i] = value_at(4, i, -1, 1);
+    const ech_tensor t_choice = ech_tensor_view(choice, ECH_I32, 2, of_slots),
+                     t_slot = ech_tensor_view(slot, ECH_I32, 2, of_slots),
+                     t_counts = ech_tensor_view(counts, ECH_I32, 2, of_counts);
+    const ech_tensor t_x = ech_tensor_2d(x, ECH_F64, S, C),
+                     t_sent = ech_tensor_2d(sent, ECH_F64, R, C),
+                     t_y = ech_tensor_2d(y, ECH_F64, R, C),
+                     t_out = ech_tensor_2d(out, ECH_F64, S, C),
+                     t_dout = ech_tensor_2d(dout, ECH_F64, S, C),
+                     t_dy = ech_tensor_2d(dy, ECH_F64, R, C),
+                     t_dsent = ech_tensor_2d(dsent, ECH_F64, R, C),
+                     t_dx = ech_tensor_2d(dx, ECH_F64, S, C),
+                     t_gates = ech_tensor_2d(gates, ECH_F64, S, CHOICES),
+                     t_dgates = ech_tensor_2d(dgates, ECH_F64, S, CHOICES);
+    ref->route(context, &t_choice, BOUND, &t_slot, &t_counts);
+    ref->dispatch_forward(context, &t_x, &t_slot, &t_sent);
+    for (int p = 0; p < PIECES;
+         p++) { /* a piece's experts are this rank's: one call a rank, as they would make it */
+        const int64_t one[] = {1, E / PIECES}, matrices[] = {E / PIECES, C, C};
+        const ech_tensor own_counts = ech_tensor_view(counts + p * (E / PIECES), ECH_I32, 2, one);
+        const ech_tensor own_weight =
+            ech_tensor_view(weight + p * (E / PIECES) * C * C, ECH_F64, 3, matrices);
+        const ech_tensor own_sent = ech_tensor_rows(&t_sent, p * BOUND, BOUND),
+                         own_y = ech_tensor_rows(&t_y, p * BOUND, BOUND);
+        ref->grouped_matmul(context, &own_sent, &own_weight, false, &own_counts, false, &own_y);
+    }
+    ref->combine_forward(context, &t_y, &t_gates, &t_slot, &drawn, &rows, &t_out);
+    ref->combine_backward(context, &t_dout, &t_y, &t_gates, &t_slot, &drawn, &rows, &t_dy,
+                          &t_dgates);
+    for (int p = 0; p < PIECES; p++) {
+        const int64_t one[] = {1, E / PIECES}, matrices[] = {E / PIECES, C, C};
+        const ech_tensor own_counts = ech_tensor_view(counts + p * (E / PIECES), ECH_I32, 2, one);
+        const ech_tensor own_weight =
+            ech_tensor_view(weight + p * (E / PIECES) * C * C, ECH_F64, 3, matrices);
+        const ech_tensor own_dy = ech_tensor_rows(&t_dy, p * BOUND, BOUND),
+                         own_dsent = ech_tensor_rows(&t_dsent, p * BOUND, BOUND);
+        ref->grouped_matmul(context, &own_dy, &own_weight, true, &own_counts, false, &own_dsent);
+    }
+    ref->dispatch_backward(context, &t_dsent, &t_slot, NULL, &t_dx);
+    for (int s = 0; s < S; s++) {
+        double sum[C] = {0}, gradient[C] = {0};
+        for (int j = 0; j < CHOICES; j++) {
+            int i = s * CHOICES + j;
+            double of_gate = 0;
+            for (int c = 0; choice[i] >= 0 && c < C; c++) {
+                double own = 0, factor = kept((ech_row_whole(&rows, s) * CHOICES + j) * C + c);
+                for (int n = 0; n < C; n++) {
+                    double w = weight[(choice[i] * C + n) * C + c];
+                    own += x[s * C + n] * w;
+                    gradient[n] += gates[i] * factor * dout[s * C + c] * w;
+                }
+                sum[c] += gates[i] * factor * own;
+                of_gate += factor * own * dout[s * C + c];
+            }
+            expect(dgates[i], of_gate);
+        }
+        for (int c = 0; c < C; c++) {
+            expect(out[s * C + c], sum[c]);
+            expect(dx[s * C + c], gradient[c]);
+        }
+    }
+    ech_kernel_context_destroy(context);
+}
+
+static void router_is_a_product_of_jittered_rows(void **state)
+{
+    (void)state;
+    const ech_kernels *ref = ech_kernels_ref(ECH_F64);
+    const ech_rows rows = rows_piece(4, 30, 11, S);
+    double x[S * C], weight[E * C], logits[S * E], dlogits[S * E], dx[S * C], dweight[E * C],
+        jittered[S * C];
+    const ech_tensor t_x = ech_tensor_2d(x, ECH_F64, S, C),
+                     t_weight = ech_tensor_2d(weight, ECH_F64, E, C),
+                     t_logits = ech_tensor_2d(logits, ECH_F64, S, E),
+                     t_dlogits = ech_tensor_2d(dlogits, ECH_F64, S, E),
+                     t_dx = ech_tensor_2d(dx, ECH_F64, S, C),
+                     t_dweight = ech_tensor_2d(dweight, ECH_F64, E, C);
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int i = 0; i < S * C; i++) {
+        uint64_t element = (uint64_t)(ech_row_whole(&rows, i / C) * C + i % C);
+        x[i] = value_at(1, i, -1, 1);
+        jittered[i] = 0.7 + 0.6 * ech_random_unit(ech_random_word(drawn.key, element));
+    }
+    for (int i = 0; i < E * C; i++) weight[i] = value_at(2, i, -1, 1);
+    for (int i = 0; i < S * E; i++) dlogits[i] = value_at(3, i, -1, 1);
+    ref->router_forward(context, &t_x, &t_weight, &drawn, &rows, &t_logits);
+    ref->router_backward_input(context, &t_dlogits, &t_weight, &drawn, &rows, NULL, &t_dx);
+    ref->router_backward_weight(context, &t_dlogits, &t_x, &drawn, &rows, false, &t_dweight);
+    for (int s = 0; s < S; s++)
+        for (int e = 0; e < E; e++) {
+            double sum = 0;
+            for (int c = 0; c < C; c++)
+                sum += x[s * C + c] * jittered[s * C + c] * weight[e * C + c];
+            expect(logits[s * E + e], sum);
+        }
+    for (int s = 0; s < S; s++)
+        for (int c = 0; c < C; c++) {
+            double sum = 0;
+            for (int e = 0; e < E; e++) sum += dlogits[s * E + e] * weight[e * C + c];
+            expect(dx[s * C + c], sum * jittered[s * C + c]);
+        }
+    for (int e = 0; e < E; e++)
+        for (int c = 0; c < C; c++) {
+            double sum = 0;
+            for (int s = 0; s < S; s++)
+                sum += dlogits[s * E + e] * x[s * C + c] * jittered[s * C + c];
+            expect(dweight[e * C + c], sum);
+        }
+    ech_kernel_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(router_is_a_product_of_jittered_rows),
+        cmocka_unit_test(ways_are_a_sum_over_experts),
+        cmocka_unit_test(routes_are_by_expert),
+        cmocka_unit_test(routers_agree),
+        cmocka_unit_test(ways_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
