@@ -256,6 +256,7 @@ typedef struct ech_batch {
     /* (m, b, T): index in the sample at which each token's document begins (0: at or before the sample's first
      * token); NULL without document_mask */
     int32_t *starts;
+    int32_t *lengths; /* (m, b): tokens of each sample that are of the stream; the rest is padding */
 } ech_batch;
 
 typedef struct ech_loader ech_loader;

@@ -123,14 +123,15 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* One allocation: the ids, then tokens, targets, weights and perhaps starts of every slot. */
+/* One allocation: the ids, then tokens, targets, weights, lengths and perhaps starts of every slot. */
 static ech_status create_arrays(ech_loader *loader, int64_t rows)
 {
-    int64_t T = loader->options.sequence_length, items, bytes;
+    int64_t T = loader->options.sequence_length, row, items, bytes;
     int64_t arrays = loader->options.document_mask ? 4 : 3;
     _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
-    if (__builtin_mul_overflow(rows, arrays * loader->slots, &items) ||
-        __builtin_mul_overflow(items, T, &items) || __builtin_add_overflow(items, T + 1, &items) ||
+    if (__builtin_mul_overflow(T, arrays, &row) || __builtin_add_overflow(row, 1, &row) ||
+        __builtin_mul_overflow(rows, loader->slots, &items) ||
+        __builtin_mul_overflow(items, row, &items) || __builtin_add_overflow(items, T + 1, &items) ||
         __builtin_mul_overflow(items, (int64_t)sizeof(int32_t), &bytes))
         bytes = INT64_MAX;
     loader->memory = bytes < INT64_MAX / 2 ? malloc((size_t)bytes) : NULL;
@@ -141,11 +142,12 @@ static ech_status create_arrays(ech_loader *loader, int64_t rows)
                  (long long)loader->slots, (long long)rows, (long long)T);
     loader->ids = loader->memory;
     int32_t *at = loader->ids + T + 1;
-    for (int64_t i = 0; i < loader->slots; i++, at += arrays * rows * T) {
+    for (int64_t i = 0; i < loader->slots; i++, at += rows * row) {
         loader->slot[i].tokens = at;
         loader->slot[i].targets = at + rows * T;
         loader->slot[i].weights = (float *)(void *)(at + 2 * rows * T);
-        if (loader->options.document_mask) loader->slot[i].starts = at + 3 * rows * T;
+        loader->slot[i].lengths = at + 3 * rows * T;
+        if (loader->options.document_mask) loader->slot[i].starts = at + 3 * rows * T + rows;
     }
     return ECH_OK;
 }

@@ -121,6 +121,7 @@ ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options 
     memcpy(batch->tokens + at, ids, (size_t)T * sizeof *ids);
     memcpy(batch->targets + at, ids + 1, (size_t)T * sizeof *ids);
     for (int64_t t = 0; t < T; t++) batch->weights[at + t] = t < count ? 1.0f : 0.0f;
+    batch->lengths[row] = (int32_t)(n < T ? n : T);
     mark_runs(&file->runs, options, s, count, batch->starts ? batch->starts + at : NULL,
               batch->weights + at);
     return ECH_OK;
@@ -132,5 +133,6 @@ void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch,
     memset(batch->tokens + at, 0, T * sizeof *batch->tokens);
     memset(batch->targets + at, 0, T * sizeof *batch->targets);
     memset(batch->weights + at, 0, T * sizeof *batch->weights);
+    batch->lengths[row] = 0;
     if (batch->starts) memset(batch->starts + at, 0, T * sizeof *batch->starts);
 }

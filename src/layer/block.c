@@ -88,12 +88,14 @@ static const struct {
     [ECH_TARGETS] = {"targets", ECH_I32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
     [ECH_WEIGHTS] = {"weights", ECH_F32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
     [ECH_STARTS] = {"starts", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
+    [ECH_LENGTHS] = {"lengths", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
 };
 
 int ech_block_batch(ech_block *block, ech_slot slot)
 {
     ech_shape shape = ech_shape_tokens();
     if (batch_slots[slot].whole) shape.axis[1] = ECH_AXIS_SEQUENCE;
+    if (slot == ECH_LENGTHS) shape.dims = 1;
     return add_value(block, (ech_block_value){.name = batch_slots[slot].name,
                                               .shape = shape,
                                               .source = ECH_FROM_BATCH,

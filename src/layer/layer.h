@@ -87,12 +87,13 @@ typedef enum ech_block_value_source {
     ECH_FROM_BATCH  /* LOAD writes it */
 } ech_block_value_source;
 
-/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents. */
+/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents, lengths. */
 typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
     ECH_STARTS, /* per position of the whole sample, on every rank: where its document begins */
+    ECH_LENGTHS, /* per sample, on every rank: tokens of the stream; those behind them are padding */
     ECH_BATCH_SLOTS
 } ech_slot;
 

@@ -43,9 +43,13 @@ static void read_tokens(const ech_token_file *file)
 static void read_samples(const ech_token_file *file)
 {
     enum { LENGTH = 5 };
-    int32_t ids[LENGTH + 1], tokens[LENGTH], targets[LENGTH], starts[LENGTH];
+    int32_t ids[LENGTH + 1], tokens[LENGTH], targets[LENGTH], starts[LENGTH], length;
     float weights[LENGTH];
-    ech_batch batch = {.tokens = tokens, .targets = targets, .weights = weights, .starts = starts};
+    ech_batch batch = {.tokens = tokens,
+                       .targets = targets,
+                       .weights = weights,
+                       .starts = starts,
+                       .lengths = &length};
     ech_loader_options options = {
         .sequence_length = LENGTH, .vocabulary = VOCABULARY, .document_mask = true};
     int64_t samples = ech_data_samples(file->runs.tokens, LENGTH);

@@ -133,7 +133,8 @@ static void write_marked_tokens(marked_tokens *out)
 static int64_t check_marks(const marked_tokens *is, const ech_loader_options *options,
                            const ech_batch *batch, int64_t row, int64_t s)
 {
-    int64_t length = options->sequence_length, counted = 0;
+    int64_t length = options->sequence_length, counted = 0, left = is->tokens - s * length;
+    assert_int_equal(batch->lengths[row], left < length ? left : length);
     for (int64_t t = 0; t < length; t++) {
         int64_t at = row * length + t, p = s * length + t, q = p + 1;
         bool counts = q < is->tokens && !is->silent[q];
@@ -192,7 +193,10 @@ static void test_document_mask_of_the_golden_file(void **state)
     assert_memory_equal(batch->starts, starts, sizeof starts);
     assert_memory_equal(batch->weights, weights, sizeof weights);
     assert_true(batch->step_tokens == 3);
-    assert_memory_equal(next(loader, 1)->starts, none, sizeof none); /* padding */
+    assert_int_equal(batch->lengths[0], T);
+    batch = next(loader, 1); /* padding */
+    assert_memory_equal(batch->starts, none, sizeof none);
+    assert_int_equal(batch->lengths[0], 0);
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
 }
