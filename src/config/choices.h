@@ -8,6 +8,9 @@
 
 #define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
 
+/* Rows of kernel/gates.def. */
+#define ECH_MOE_GATES(X) X(ECH_MOE_GATE_TOPK, "topk") X(ECH_MOE_GATE_DENSE, "dense")
+
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
 
@@ -56,6 +59,7 @@
 
 #define ECH_CHOICE(enumerator, name) enumerator,
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
+enum { ECH_MOE_GATES(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };
 enum { ECH_GRADIENT_TYPES(ECH_CHOICE) };

@@ -42,6 +42,20 @@ int ech_layer_swiglu(ech_block *block, int gate, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
 int ech_layer_residual(ech_block *block, int x, int y);
 
+/* A layer of experts, of which each row of x goes to some. */
+typedef struct ech_experts {
+    ech_gate gate;     /* what says which; numbers of a call are filled in there */
+    int64_t width;     /* F of each expert */
+    int router;        /* (E,C), wide */
+    int gate_proj, up; /* (E,F,C) each */
+    int down;          /* (E,C,F) */
+    double jitter;     /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
+    double dropout;    /* of what an expert makes */
+} ech_experts;
+
+/* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS: down (silu(gate x) up x) of each expert of a row, summed by its gates. */
+int ech_layer_experts(ech_block *block, int x, const ech_experts *experts);
+
 /* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
  * weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of size T·V lives.
  * Returns the value of the next token's logits, (B,V), which exists in ECH_GENERATE only. */

@@ -5,6 +5,8 @@
  *
  * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width and RMSNorm of
  * queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has LayerNorm there).
+ *
+ * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer.
  */
 #include <string.h>
 
@@ -118,6 +120,45 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
+/* PREFIX.block_sparse_moe.experts.N.NAME.weight of all experts, (E,out,in); %d: N. */
+static int stack(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
+                 const char *name, ech_axis axis, int64_t out, ech_axis in_axis, int64_t in,
+                 double std)
+{
+    char *weight = ech_pool_format(model->pool, "%s.experts.%%d.%s.weight", prefix, name);
+    ech_shape shape = {.dims = 3,
+                       .axis = {ECH_AXIS_EXPERTS, axis, in_axis},
+                       .size = {config->model.num_local_experts, out, in}};
+    return ech_model_matrix(model, block, weight, shape, std);
+}
+
+static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
+                   int x, double std)
+{
+    int64_t C = config->model.hidden_size, F = config->model.intermediate_size;
+    int64_t E = config->model.num_local_experts;
+    char *at = ech_pool_format(model->pool, "%s.block_sparse_moe", prefix);
+    char *router = ech_pool_format(model->pool, "%s.gate.weight", at);
+    ech_experts is = {.gate = {.experts = E,
+                               .chosen = config->model.num_experts_per_tok,
+                               .normalized = true,
+                               .samples = 1},
+                      .width = F,
+                      .jitter = config->model.router_jitter_noise,
+                      .dropout = config->model.moe_dropout};
+    ECH_ASSERT(ech_gate_find(ech_config_name(config, "model.moe_gate"), &is.gate.kind));
+    is.router = ech_model_matrix(model, block, router,
+                                 ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C), model->std);
+    model->param.at[is.router].type = ECH_TYPE_WIDE;
+    is.gate_proj = stack(config, model, block, at, "w1", ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C,
+                         model->std);
+    is.down = stack(config, model, block, at, "w2", ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
+    is.up = stack(config, model, block, at, "w3", ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
+    model->experts_used = (double)is.gate.chosen / (double)E;
+    int y = ech_layer_experts(block, x, &is);
+    return ech_layer_dropout(block, y, config->model.resid_pdrop);
+}
+
 #define SCALING_KEYS                                                                               \
     "model.rope_scaling_factor model.rope_scaling_low_freq_factor "                                \
     "model.rope_scaling_high_freq_factor model.rope_scaling_original_max_position_embeddings"
@@ -155,6 +196,29 @@ static const ech_decoder decoder = {.embedding = embedding,
                                     .attention = attention,
                                     .mlp = mlp};
 
+static const ech_decoder sparse_decoder = {.embedding = embedding,
+                                           .layers = "model.layers",
+                                           .first_norm = "input_layernorm",
+                                           .second_norm = "post_attention_layernorm",
+                                           .last_norm = "model.norm",
+                                           .norm = norm,
+                                           .attention = attention,
+                                           .mlp = experts};
+
+static ech_status check_experts(const ech_config *config)
+{
+    int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
+    if (k > E)
+        return ech_config_complain(config, "model.num_experts_per_tok",
+                                   "above model.num_local_experts = %lld; use at most that",
+                                   (long long)E);
+    if (config->model.moe_gate == ECH_MOE_GATE_DENSE && k != E)
+        return ech_config_complain(config, "model.num_experts_per_tok",
+                                   "model.moe_gate = dense goes to all experts; use %lld",
+                                   (long long)E);
+    return ECH_OK;
+}
+
 /* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
 static ech_status check(const ech_config *config)
 {
@@ -163,6 +227,7 @@ static ech_status check(const ech_config *config)
         return ech_config_complain(config, "model.num_attention_heads",
                                    "does not divide model.hidden_size = %lld; use qwen3 for that",
                                    (long long)config->model.hidden_size);
+    if (ech_family_of(config) == &ech_family_row_mixtral) ECH_TRY(check_experts(config));
     ECH_TRY(check_head_width(config));
     return check_scaling(config);
 }
@@ -186,16 +251,27 @@ static const ech_family_row rows[] = {
     {"intermediate_size", "model.intermediate_size", .initial = NULL},
     {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},
     {"num_attention_heads", "model.num_attention_heads", .initial = NULL},
-    {"num_key_value_heads", "model.num_key_value_heads", .derived = heads},
+    {"num_key_value_heads", "model.num_key_value_heads", .derived = heads, .family = "llama"},
+    {"num_key_value_heads", "model.num_key_value_heads", .derived = heads, .family = "qwen3"},
+    {"num_key_value_heads", "model.num_key_value_heads", "8", .family = "mixtral"},
     {"head_dim", "model.head_dim", .derived = head_dim, .family = "llama"},
+    {"head_dim", "model.head_dim", .derived = head_dim, .family = "mixtral"},
     {"head_dim", "model.head_dim", "128", .family = "qwen3"},
     {"max_position_embeddings", "model.max_position_embeddings", "2048", .family = "llama"},
     {"max_position_embeddings", "model.max_position_embeddings", "32768", .family = "qwen3"},
+    {"max_position_embeddings", "model.max_position_embeddings", "131072", .family = "mixtral"},
     {"hidden_act", .initial = "silu swish"},
     {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},
     {"rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD},
-    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6"},
-    {"attention_bias", .initial = "false"},
+    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6", .family = "llama"},
+    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6", .family = "qwen3"},
+    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-5", .family = "mixtral"},
+    {"num_local_experts", "model.num_local_experts", "8", .family = "mixtral"},
+    {"num_experts_per_tok", "model.num_experts_per_tok", "2", .family = "mixtral"},
+    {"router_jitter_noise", "model.router_jitter_noise", "0", .family = "mixtral",
+     .use = ECH_ROW_MAY_DIFFER | ECH_ROW_UNWRITTEN},
+    {"attention_bias", .initial = "false", .family = "llama"},
+    {"attention_bias", .initial = "false", .family = "qwen3"},
     {"mlp_bias", .initial = "false", .family = "llama"},
     {"use_sliding_window", .initial = "false", .family = "qwen3"},
     {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},
@@ -203,6 +279,7 @@ static const ech_family_row rows[] = {
     {"tie_word_embeddings", "model.tie_word_embeddings", .initial = "false"},
     {"partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN},
     {"sliding_window", .initial = "null", .family = "llama", .use = ECH_ROW_UNWRITTEN},
+    {"sliding_window", .initial = "null", .family = "mixtral"},
     {"layer_types", .initial = "full_attention", .family = "qwen3",
      .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST},
     {.name = NULL}};
@@ -229,7 +306,9 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
 {
     const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
     const bool has = ech_family_import_get(inner, ORIGINAL) != NULL;
-    const ech_family_row theta = {"rope_theta", "model.rope_theta", .initial = "10000"},
+    bool mixtral = ech_family_of(in->config) == &ech_family_row_mixtral;
+    const ech_family_row theta = {"rope_theta", "model.rope_theta",
+                                  .initial = mixtral ? "1000000" : "10000"},
                          part = {"partial_rotary_factor", .initial = "1"},
                          type = {key, .initial = "default llama3"},
                          original = {has ? ORIGINAL : "max_position_embeddings",
@@ -257,15 +336,15 @@ static ech_status import_rope(const ech_family_import *in)
     return import_rope_from(in, &(ech_family_import){in->config, path.at, rope});
 }
 
-#define FAMILY(NAME, ARCHITECTURE)                                                                 \
+#define FAMILY(NAME, ARCHITECTURE, DECODER, MORE_KEYS)                                             \
     const ech_family ech_family_row_##NAME = {                                                     \
         .name = #NAME,                                                                             \
         .reads = "model.rope_theta model.rope_scaling " SCALING_KEYS                               \
                  " model.rms_norm_eps model.embd_pdrop model.resid_pdrop model.attn_pdrop "        \
-                 "model.num_key_value_heads model.head_dim",                                       \
+                 "model.num_key_value_heads model.head_dim" MORE_KEYS,                             \
         .resolve = resolve,                                                                        \
         .check = check,                                                                            \
-        .decoder = &decoder,                                                                       \
+        .decoder = &DECODER,                                                                       \
         .architecture = ARCHITECTURE,                                                              \
         .rows = rows,                                                                              \
         .import_more = import_rope,                                                                \
@@ -275,5 +354,8 @@ static ech_status import_rope(const ech_family_import *in)
         .table = "model.embed_tokens.weight",                                                      \
         .buffers = ".rotary_emb.inv_freq"}
 
-FAMILY(llama, "LlamaForCausalLM");
-FAMILY(qwen3, "Qwen3ForCausalLM");
+FAMILY(llama, "LlamaForCausalLM", decoder, "");
+FAMILY(qwen3, "Qwen3ForCausalLM", decoder, "");
+FAMILY(mixtral, "MixtralForCausalLM", sparse_decoder,
+       " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "
+       "model.router_jitter_noise");

@@ -277,9 +277,12 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
     double N = 0;
     ECH_FREED bool *multiplied = ech_calloc(model->param.n + 1, sizeof *multiplied);
     find_multiplied(model, multiplied);
-    for (size_t i = 0; i < model->param.n; i++)
+    for (size_t i = 0; i < model->param.n; i++) {
+        const ech_shape *shape = &model->param.at[i].shape;
+        double used = ech_shape_has(shape, ECH_AXIS_EXPERTS) ? model->experts_used : 1;
         if (multiplied[i] && !model->param.at[i].commit)
-            N += (double)ech_shape_whole(&model->param.at[i].shape);
+            N += used * (double)ech_shape_whole(shape);
+    }
     double attention = (double)model->layers * (double)T * (double)model->width;
     return 6 * (N + attention) * (double)tokens;
 }

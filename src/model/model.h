@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3) is an ech_family and a row of
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral) is an ech_family and a row of
  * models.def. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
@@ -24,6 +24,7 @@ typedef struct ech_model {
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */
     double std;                /* of initial weights */
+    double experts_used;       /* of stacked experts: the share that a token goes to */
     ech_block_options options; /* how layers are sharded, and more that changes blocks */
 } ech_model;
 
@@ -106,7 +107,8 @@ ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
- * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021). */
+ * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of experts those that a
+ * token goes to. */
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T);
 
 /* For families. The first three add a parameter to the block and return its index. */

@@ -42,6 +42,8 @@ LLAMA = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
          "rope_theta": 700.0, "bos_token_id": 256, "eos_token_id": 256}
 QWEN3 = LLAMA | {"hidden_size": 28, "num_key_value_heads": 2, "head_dim": 12,
                  "use_sliding_window": False}
+MIXTRAL = LLAMA | {"num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 3,
+                   "sliding_window": None}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 CASES = {
@@ -56,6 +58,8 @@ CASES = {
     "llama bf16": (LLAMA | {"num_key_value_heads": 1, "tie_word_embeddings": True},
                    {"dtype": torch.bfloat16, "max_shard_size": "10KB"}),
     "llama wide": (LLAMA | {"head_dim": 10}, {}),
+    "mixtral": (MIXTRAL, {}),
+    "mixtral v4": (MIXTRAL, {"v4": True, "max_shard_size": "25KB"}),
     "qwen3": (QWEN3, {"max_shard_size": "15KB"}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
@@ -100,15 +104,17 @@ def spell_as_v4(folder):
 
 
 def load(folder):
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32).double().eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.config._experts_implementation = "eager"  # the others know no fp64
+    return model.double().eval()
 
 
 def save(folder, options, how):
     """A model whose weights are large enough to matter; as loaded again, computing in fp64."""
     torch.manual_seed(7)
     kind = "n_embd" in options and transformers.GPT2Config or (
-        "use_sliding_window" in options and transformers.Qwen3Config or transformers.LlamaConfig)
+        "use_sliding_window" in options and transformers.Qwen3Config or
+        "num_local_experts" in options and transformers.MixtralConfig or transformers.LlamaConfig)
     model = transformers.AutoModelForCausalLM.from_config(kind(vocab_size=VOCABULARY, **options))
     for name, x in model.named_parameters():
         x.data.normal_(1.0 if x.dim() == 1 and "bias" not in name else 0.0, 0.25)
@@ -157,7 +163,10 @@ def check_layout(folder, layout, model, tokens):
     assert abs(loss - loss_of(model, tokens)) < TOLERANCE, (layout, loss)
     saved = directory / "checkpoints" / "step-00000000" / "model"
     stored = safetensors.torch.load_file(saved / "model.safetensors")
-    known = dict(model.named_parameters())
+    known = {}  # by their names in files
+    model.save_pretrained(directory / "theirs")
+    for part in (directory / "theirs").glob("*.safetensors"):
+        known |= safetensors.torch.load_file(part)
     assert set(stored) == set(known), (layout, set(stored) ^ set(known))
     for name, x in stored.items():
         assert torch.equal(x.double(), known[name]), (layout, name)
@@ -183,7 +192,7 @@ def check(name, folder):
     run(sys.argv[1], "plan", folder / "run.yaml")
     layouts = {"gpt2": ["alone", "tensor", "pipeline", "all"], "llama 3.1": LAYOUTS,
                "qwen3": LAYOUTS}.get(
-        name, ["tensor"])
+        name, ["alone", "pipeline"] if "mixtral" in name else ["tensor"])
     for layout in layouts:
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))

@@ -30,6 +30,7 @@ GPT2 = {"architecture": "gpt2", "hidden_size": 32, "num_hidden_layers": 2, "num_
 LLAMA = {"architecture": "llama", "hidden_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
          "rope_theta": 300, "rms_norm_eps": 0.01}
+MIXTRAL = LLAMA | {"architecture": "mixtral", "num_local_experts": 5, "num_experts_per_tok": 3}
 QWEN3 = LLAMA | {"architecture": "qwen3", "head_dim": 12}
 CASES = {
     "gpt2": (GPT2, "auto"),
@@ -42,6 +43,8 @@ CASES = {
     "gpt2 trained in fp16": (GPT2, "auto", "fp16"),
     "llama with wide heads": (LLAMA | {"head_dim": 6}, "auto"),
     "qwen3": (QWEN3, "auto"),
+    "mixtral": (MIXTRAL, "auto"),
+    "mixtral in bf16": (MIXTRAL, "bf16"),
     "qwen3 tied": (QWEN3 | {"hidden_size": 30, "tie_word_embeddings": "true"}, "auto"),
 }
 # how far a loss and a logit may be from those of transformers in fp64
@@ -88,7 +91,10 @@ def load(folder, dtype):
         folder, output_loading_info=True, dtype=torch.float32)
     for problem, names in info.items():
         assert not names, (problem, names)
-    assert set(stored) == {name for name, _ in model.named_parameters()}, list(stored)
+    model.save_pretrained(folder.parent / "theirs")
+    theirs = set(safetensors.torch.load_file(folder.parent / "theirs" / "model.safetensors"))
+    assert set(stored) == theirs, set(stored) ^ theirs
+    model.config._experts_implementation = "eager"  # the others know no fp64
     return model.double().eval()
 
 

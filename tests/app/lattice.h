@@ -57,6 +57,8 @@ static const char *const lattice_models[] = {
     "model.architecture=qwen3 model.num_key_value_heads=2 model.head_dim=6",
     "model.architecture=qwen3 model.num_key_value_heads=4 model.head_dim=2 "
     "model.tie_word_embeddings=true",
+    "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=5 "
+    "model.num_experts_per_tok=3 model.moe_dropout=0.1 model.router_jitter_noise=0.1",
     "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };
@@ -87,7 +89,7 @@ static const char *const lattice_optimizers[] = {
     "optimizer.eps=1e-6",
     "optimizer.name=sgd optimizer.momentum=0.9",
     "optimizer.name=sgd optimizer.momentum=0.9 optimizer.nesterov=true "
-    "optimizer.rates=*mlp*=0.5 optimizer.no_decay=*mlp*",
+    "optimizer.rates=*.1.*=0.5 optimizer.no_decay=*.1.*",
     "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6",
     "optimizer.name=adafactor",
     "optimizer.name=sm3",

@@ -176,6 +176,13 @@ static const trial trials[ECH_RULES] = {
         {"parallel.zero=2 parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.zero=2 parallel.stage_replicas=[3,3]"},
+#define EXPERTS "model.architecture=mixtral"
+    [ECH_RULE_tensor_experts] = {"parallel.tensor=2 " EXPERTS, EXPERTS, "parallel.tensor=2"},
+    [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
+                                 "model.reversible=true memory.invert=false " EXPERTS,
+                                 "model.reversible=true"},
+    [ECH_RULE_of_matrices_experts] = {"optimizer.name=sm3 " EXPERTS, EXPERTS,
+                                           "optimizer.name=sm3"},
     [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",
@@ -192,7 +199,7 @@ static ech_config *make(const char *assignments)
 {
     ech_config *config;
     const ech_config_names names[] = {
-        {"models", "gpt2 llama"},       {"optimizers", "adamw sgd muon"},
+        {"models", "gpt2 llama mixtral"}, {"optimizers", "adamw sgd muon sm3"},
         {"curves", "cosine"},           {"comms", "local mpi nccl"},
         {"devices", "cpu cuda queued"}, {"reductions", "direct ring naive library"}};
     char *words = ech_strdup(assignments), *rest = NULL;

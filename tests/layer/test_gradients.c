@@ -236,6 +236,36 @@ static void test_meeting(void **state)
 }
 
 /* A wide stream, whose gradient a branch gets rounded to its own type. */
+static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
+{
+    return runner_param(r, (ech_shape){.dims = 3,
+                                       .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_FFN, ECH_AXIS_MODEL},
+                                       .size = {experts, a, b}});
+}
+
+/* Rows of one sample are padding in part (runner_finish), and go to no expert. Choices are the same on both sides of a
+ * difference: no two logits are as near as that. */
+static void test_experts(void **state)
+{
+    (void)state;
+    enum { E = 5, F = 3 };
+    for (int k = 1; k <= E; k += 2) {
+        runner r = runner_open(B, T);
+        int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
+        ech_experts experts = {
+            .gate = {.experts = E, .chosen = k, .normalized = k > 1, .samples = 1},
+            .width = F,
+            .router = matrix(&r, E, C),
+            .gate_proj = stack(&r, E, F, C),
+            .up = stack(&r, E, F, C),
+            .down = stack(&r, E, C, F)};
+        assert_true(ech_gate_find(k == E ? "dense" : "topk", &experts.gate.kind));
+        int y = ech_layer_experts(r.block, x, &experts);
+        ech_block_output(r.block, ech_layer_residual(r.block, y, x));
+        check_block(&r);
+    }
+}
+
 static void test_wide_stream(void **state)
 {
     (void)state;
@@ -396,7 +426,8 @@ static void test_every_layer_is_here(void **state)
 {
     (void)state;
     const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
-                         "dropout residual residual_wide difference head_logits head_loss copy";
+                         "dropout residual residual_wide difference head_logits head_loss copy "
+                         "router gate route dispatch expert_linear expert_swiglu combine";
     const char *cut = "sum spread gather scatter keep_shard gather_kept shift unshift to_heads "
                       "to_tokens pack attend head_gather exchange_counts exchange_rows";
     const char *sampled = "head_next";
@@ -422,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_views),
         cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_wide_stream),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_weights_apart),

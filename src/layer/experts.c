@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Experts: rows are copied to a buffer where those of one expert follow each other, experts work on these by grouped
+ * products, and each row gets the sum of what its experts made of it, weighted by its gates (Shazeer et al. 2017,
+ * arXiv:1701.06538; products over sorted rows: Gale et al. 2022, arXiv:2211.15841). Which row goes where is in tables that
+ * gate.c makes. Kernels run over the rows in use, whatever the size of the buffer: what is behind them is undefined.
+ */
+#include "base/status.h"
+#include "layer/experts.h"
+
+/* ---- dispatch: rows to the buffer ---- */
+
+static void dispatch_forward(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->in[1]);
+    call->kernels->dispatch_forward(call->context, &x, &slot, &call->out[0]);
+}
+
+static void dispatch_backward(const ech_call *call)
+{
+    ech_tensor slot = ech_tensor_matrix(&call->in[1]), dx = ech_tensor_matrix(&call->din[0]);
+    ech_tensor add = call->add[0];
+    if (add.data) add = ech_tensor_matrix(&add);
+    call->kernels->dispatch_backward(call->context, &call->dout[0], &slot, ech_optional(&add), &dx);
+}
+
+const ech_layer ech_layer_row_dispatch = {.name = "dispatch",
+                                          .forward = dispatch_forward,
+                                          .backward_input = dispatch_backward,
+                                          .fuses_add = true};
+
+static int dispatch(ech_block *block, int x, const ech_routed *to)
+{
+    ech_shape shape =
+        ech_shape_2d(ECH_AXIS_SLOTS, to->width, ECH_AXIS_MODEL, ech_columns(block, x));
+    ech_node *node = ech_block_node(block, &ech_layer_row_dispatch, NULL, 0);
+    ech_node_in(node, x);
+    ech_node_in(node, to->slot);
+    node->b.in = 1u << 1;
+    return ech_node_out(block, node, "sent", shape);
+}
+
+/* ---- combine: of each row, the sum over its experts ---- */
+
+typedef struct combine_options {
+    double p; /* of the dropout of what an expert makes */
+} combine_options;
+
+static ech_dropout dropout_of(const ech_call *call)
+{
+    const combine_options *options = call->node->options;
+    return ech_call_dropout(call, options->p, call->node->site);
+}
+
+static void combine_forward(const ech_call *call)
+{
+    ech_dropout dropout = dropout_of(call);
+    ech_tensor gates = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->in[1]);
+    ech_tensor out = ech_tensor_matrix(&call->out[0]);
+    call->kernels->combine_forward(call->context, &call->in[2], &gates, &slot, &dropout,
+                                   ech_call_rows(call), &out);
+}
+
+static void combine_backward(const ech_call *call)
+{
+    ech_dropout dropout = dropout_of(call);
+    ech_tensor gates = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->in[1]);
+    ech_tensor dout = ech_tensor_matrix(&call->dout[0]), dgates = ech_tensor_matrix(&call->din[0]);
+    call->kernels->combine_backward(call->context, &dout, &call->in[2], &gates, &slot, &dropout,
+                                    ech_call_rows(call), &call->din[2], &dgates);
+}
+
+const ech_layer ech_layer_row_combine = {.name = "combine",
+                                         .forward = combine_forward,
+                                         .backward_input = combine_backward,
+                                         .overwrites = 1u << 2};
+
+/* like: a value of the shape of the result. */
+static int combine(ech_block *block, int y, const ech_routed *to, double p, int like)
+{
+    combine_options options = {p};
+    ech_node *node = ech_block_node(block, &ech_layer_row_combine, &options, sizeof options);
+    ech_node_in(node, to->gates);
+    ech_node_in(node, to->slot);
+    ech_node_in(node, y);
+    node->b.in = 7;
+    if (p > 0) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
+    return ech_node_out(block, node, "out", block->value.at[like].shape);
+}
+
+/* ---- the products of experts ---- */
+
+typedef struct expert_options {
+    ech_axis in_axis, out_axis;
+    int64_t in, out; /* whole */
+    int64_t pieces, experts;
+    double expected; /* rows in use, as a share of the buffer */
+} expert_options;
+
+static void product_forward(const ech_call *call)
+{
+    call->kernels->grouped_matmul(call->context, &call->in[0], &call->param[0], true, &call->in[1],
+                                  false, &call->out[0]);
+}
+
+/* What is added has been written to the gradient by another reader of the same rows. */
+static void product_backward(const ech_call *call)
+{
+    bool adds = call->add[0].data != NULL;
+    ECH_ASSERT(!adds || call->add[0].data == call->din[0].data);
+    call->kernels->grouped_matmul(call->context, &call->dout[0], &call->param[0], false,
+                                  &call->in[1], adds, &call->din[0]);
+}
+
+static void product_backward_weight(const ech_call *call)
+{
+    call->kernels->grouped_matmul_weight(call->context, &call->dout[0], &call->in[0], &call->in[1],
+                                         call->accumulate[0], &call->dparam[0]);
+}
+
+static int64_t product_rows(const ech_block *block, const ech_node *node, ech_extent extent)
+{
+    int64_t sizes[ECH_MAX_DIMS];
+    ech_shape_resolve(&block->value.at[node->in[0]].shape, extent, sizes);
+    return sizes[0];
+}
+
+static size_t product_scratch(const ech_scratch_query *query)
+{
+    const expert_options *o = query->node->options;
+    int64_t R = product_rows(query->block, query->node, query->extent);
+    int64_t in = ech_axis_local(o->in_axis, o->in, query->extent.sharding);
+    int64_t out = ech_axis_local(o->out_axis, o->out, query->extent.sharding);
+    bool forward = query->phase == ECH_FORWARD;
+    int64_t dims[] = {R, forward ? out : in, forward ? in : out, o->pieces, o->experts, forward};
+    int64_t weight[] = {R, out, in, o->pieces, o->experts};
+    if (query->phase == ECH_BACKWARD_WEIGHT)
+        return ech_kernel_scratch(query->kernels, ECH_OP_grouped_matmul_weight, query->threads,
+                                  weight);
+    return ech_kernel_scratch(query->kernels, ECH_OP_grouped_matmul, query->threads, dims);
+}
+
+static double product_multiplies(const ech_block *block, const ech_node *node, ech_extent extent,
+                                 ech_phase phase)
+{
+    const expert_options *o = node->options;
+    (void)phase;
+    return o->expected * (double)product_rows(block, node, extent) *
+           (double)ech_axis_local(o->in_axis, o->in, extent.sharding) *
+           (double)ech_axis_local(o->out_axis, o->out, extent.sharding);
+}
+
+const ech_layer ech_layer_row_expert_linear = {.name = "expert_linear",
+                                               .forward = product_forward,
+                                               .backward_input = product_backward,
+                                               .backward_weight = product_backward_weight,
+                                               .scratch = product_scratch,
+                                               .multiplies = product_multiplies,
+                                               .fuses_add = true};
+
+/* rows (R,in) -> (R,out); weight (experts, out, in). */
+static int product(ech_block *block, int rows, int counts, int weight, ech_axis axis, int64_t out)
+{
+    const ech_shape *in = &block->value.at[rows].shape, *table = &block->value.at[counts].shape;
+    expert_options options = {.in_axis = in->axis[1],
+                              .out_axis = axis,
+                              .in = in->size[1],
+                              .out = out,
+                              .pieces = table->size[0],
+                              .experts = table->size[1],
+                              .expected = 1 / (double)table->size[0]};
+    ech_shape shape = ech_shape_2d(in->axis[0], in->size[0], axis, out);
+    ech_node *node =
+        ech_block_node(block, &ech_layer_row_expert_linear, &options, sizeof options);
+    ech_node_in(node, rows);
+    ech_node_in(node, counts);
+    ech_node_param(node, weight);
+    node->b = (ech_reads){.in = 1u << 1, .param = 1};
+    node->w.in = 3;
+    return ech_node_out(block, node, "out", shape);
+}
+
+/* ---- what is between them ---- */
+
+static void swiglu_forward(const ech_call *call)
+{
+    call->kernels->grouped_swiglu_forward(call->context, &call->in[0], &call->in[1], &call->in[2],
+                                          &call->out[0]);
+}
+
+static void swiglu_backward(const ech_call *call)
+{
+    call->kernels->grouped_swiglu_backward(call->context, &call->dout[0], &call->in[0],
+                                           &call->in[1], &call->in[2], &call->din[0],
+                                           &call->din[1]);
+}
+
+const ech_layer ech_layer_row_expert_swiglu = {.name = "expert_swiglu",
+                                               .forward = swiglu_forward,
+                                               .backward_input = swiglu_backward,
+                                               .overwrites = 3,
+                                               .cheap = true};
+
+/* Of rows without an up (-1), whose activation is of one operand. */
+static int activation(ech_block *block, const ech_layer *layer, int gate, int up, int counts)
+{
+    ech_node *node = ech_block_node(block, layer, NULL, 0);
+    ech_node_in(node, gate);
+    if (up >= 0) ech_node_in(node, up);
+    ech_node_in(node, counts);
+    node->b.in = (1u << node->ins) - 1;
+    return ech_node_out_like(block, node, gate);
+}
+
+int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
+{
+    ech_routed to = ech_block_route(block, x, experts);
+    int64_t C = ech_columns(block, x), F = experts->width;
+    int rows = dispatch(block, x, &to);
+    int gate = product(block, rows, to.counts, experts->gate_proj, ECH_AXIS_FFN, F);
+    int up = product(block, rows, to.counts, experts->up, ECH_AXIS_FFN, F);
+    int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, to.counts);
+    y = product(block, y, to.counts, experts->down, ECH_AXIS_MODEL, C);
+    return combine(block, y, &to, experts->dropout, x);
+}
