@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app/metrics.h"
+#include "kernel/kernel.h"
 
 /* Sums over layers. */
 typedef struct gathered {
@@ -23,7 +24,7 @@ static double per(double sum, double n)
 static void take_layer(const double *numbers, int64_t E, gathered *all, ech_expert_metrics *out)
 {
     const double *dropped = numbers + E, *sums = dropped + E;
-    double chosen = 0, most = 0, groups = sums[ECH_EXPERTS_GROUPS];
+    double chosen = 0, most = 0, groups = sums[ECH_GATE_GROUPS];
     for (int64_t i = 0; i < E; i++) {
         chosen += numbers[i];
         if (numbers[i] > most) most = numbers[i];
@@ -35,12 +36,12 @@ static void take_layer(const double *numbers, int64_t E, gathered *all, ech_expe
     if (E > out->experts) out->experts = E;
     all->layers++;
     all->chosen += chosen;
-    all->dropped += sums[ECH_EXPERTS_UNSENT];
-    all->entropy += sums[ECH_EXPERTS_ENTROPY];
-    all->rows += sums[ECH_EXPERTS_ROWS];
-    out->auxiliary += per(sums[ECH_EXPERTS_AUXILIARY], groups);
-    out->importance += per(sums[ECH_EXPERTS_IMPORTANCE], groups);
-    out->load += per(sums[ECH_EXPERTS_LOAD], groups);
+    all->dropped += sums[ECH_GATE_UNSENT];
+    all->entropy += sums[ECH_GATE_ENTROPY];
+    all->rows += sums[ECH_GATE_ROWS];
+    out->auxiliary += per(sums[ECH_GATE_AUXILIARY], groups);
+    out->importance += per(sums[ECH_GATE_IMPORTANCE], groups);
+    out->load += per(sums[ECH_GATE_LOAD], groups);
 }
 
 void ech_expert_metrics_take(const ech_model *model, const double *reports, ech_expert_metrics *out)
@@ -52,7 +53,7 @@ void ech_expert_metrics_take(const ech_model *model, const double *reports, ech_
         const double *at = reports + block->first_report;
         for (size_t k = 0; k < block->report.n; at += block->report.at[k++].numbers)
             if (strcmp(block->report.at[k].kind, ECH_EXPERTS_REPORT) == 0)
-                take_layer(at, (block->report.at[k].numbers - ECH_EXPERTS_SUMS) / 2, &all, out);
+                take_layer(at, (block->report.at[k].numbers - ECH_GATE_SUMS) / 2, &all, out);
     }
     out->dropped = per(all.dropped, all.chosen);
     out->entropy = per(all.entropy, all.rows);

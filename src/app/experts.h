@@ -8,20 +8,8 @@
 #include "base/text.h"
 #include "model/model.h"
 
-/* Reports of this kind have for each expert of a layer the rows that chose it, then for each, of these the ones that its
- * capacity dropped, then these sums. Of whole balance groups one rank adds. */
+/* The kind of reports that have the numbers of ech_gate_partial (kernel/gate.h). */
 #define ECH_EXPERTS_REPORT "gate"
-enum {
-    ECH_EXPERTS_ENTROPY,   /* of rows' probabilities, in nats */
-    ECH_EXPERTS_ROWS,      /* without padding */
-    ECH_EXPERTS_UNSENT,    /* choices that were drawn not to be sent */
-    ECH_EXPERTS_GROUPS,    /* balance groups */
-    ECH_EXPERTS_AUXILIARY, /* the groups' losses, times their coefficients */
-    ECH_EXPERTS_IMPORTANCE,
-    ECH_EXPERTS_LOAD,
-    ECH_EXPERTS_SPARE, /* 0 */
-    ECH_EXPERTS_SUMS
-};
 
 enum { ECH_MOST_LOADS = 256 };
 

@@ -15,31 +15,32 @@
 #include "app/fixture.h"
 #include "app/report/parts.h"
 #include "app/train/progress.h"
+#include "kernel/kernel.h"
 
 enum { E = 4, LAYERS = 2, OTHER = 3, STEPS = 300 };
 
 /* Layer 0 is in balance, layer 1 has all rows at expert 2; between them is a report of another kind. */
 static ech_expert_metrics take(void)
 {
-    int64_t n = 2 * E + ECH_EXPERTS_SUMS;
+    int64_t n = ech_gate_partial(E);
     ech_reported gate = {.kind = ECH_EXPERTS_REPORT, .name = "layer", .numbers = n};
     ech_reported other = {.kind = "another", .name = "layer", .numbers = OTHER};
     ech_block blocks[LAYERS] = {{.index = 0}, {.index = 1}};
-    double reports[2 * (2 * E + ECH_EXPERTS_SUMS) + OTHER] = {0};
+    double reports[2 * (2 * E + ECH_GATE_SUMS) + OTHER] = {0};
     double *second = reports + n + OTHER;
     ech_model model = {.reports = 2 * n + OTHER};
     ech_expert_metrics m;
     for (int i = 0; i < OTHER; i++) reports[n + i] = 1e9;
     for (int e = 0; e < E; e++) reports[e] = 10;
-    reports[2 * E + ECH_EXPERTS_ENTROPY] = 40 * log(4);
-    reports[2 * E + ECH_EXPERTS_ROWS] = second[2 * E + ECH_EXPERTS_ROWS] = 40;
-    reports[2 * E + ECH_EXPERTS_GROUPS] = second[2 * E + ECH_EXPERTS_GROUPS] = 8;
-    reports[2 * E + ECH_EXPERTS_AUXILIARY] = 8 * 0.01;
+    reports[2 * E + ECH_GATE_ENTROPY] = 40 * log(4);
+    reports[2 * E + ECH_GATE_ROWS] = second[2 * E + ECH_GATE_ROWS] = 40;
+    reports[2 * E + ECH_GATE_GROUPS] = second[2 * E + ECH_GATE_GROUPS] = 8;
+    reports[2 * E + ECH_GATE_AUXILIARY] = 8 * 0.01;
     second[2] = 40;
     second[E + 2] = 15;
-    second[2 * E + ECH_EXPERTS_UNSENT] = 5;
-    second[2 * E + ECH_EXPERTS_AUXILIARY] = 8 * 0.04;
-    second[2 * E + ECH_EXPERTS_IMPORTANCE] = 8 * 0.5;
+    second[2 * E + ECH_GATE_UNSENT] = 5;
+    second[2 * E + ECH_GATE_AUXILIARY] = 8 * 0.04;
+    second[2 * E + ECH_GATE_IMPORTANCE] = 8 * 0.5;
     ECH_PUSH(blocks[0].report, gate);
     ECH_PUSH(blocks[0].report, other);
     ECH_PUSH(blocks[1].report, gate);
