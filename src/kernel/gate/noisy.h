@@ -15,9 +15,10 @@ ECH_GATE_CODE double ech_gate_softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-ECH_GATE_CODE double ech_gate_sigmoid(double x)
+/* Its derivative, from its value: sigmoid(x) = 1 - exp(-softplus(x)). */
+ECH_GATE_CODE double ech_gate_softplus_slope(double softplus)
 {
-    return 1 / (1 + exp(-x));
+    return -expm1(-softplus);
 }
 
 ECH_GATE_CODE bool ech_gate_is_noisy(const ech_gate_row *row)
@@ -25,15 +26,20 @@ ECH_GATE_CODE bool ech_gate_is_noisy(const ech_gate_row *row)
     return row->gate->draws && row->has_noise;
 }
 
-/* room[0] = H, room[1] = the normals. */
+/* room[0] = H, room[1] = the normals; noise becomes its softplus. */
 ECH_GATE_CODE void ech_gate_add_noise(ech_gate_row *row)
 {
     int64_t L = ech_gate_logits(row->gate);
+    bool noisy = ech_gate_is_noisy(row);
+    double four[4];
     for (int64_t l = 0; l < L; l++) {
-        bool noisy = ech_gate_is_noisy(row);
-        double normal = noisy ? ech_gate_normal(row->key, (uint64_t)(row->whole * L + l)) : 0;
-        row->room[1][l] = normal;
-        row->room[0][l] = row->logits[l] + (noisy ? normal * ech_gate_softplus(row->noise[l]) : 0);
+        uint64_t element = (uint64_t)(row->whole * L + l);
+        if (noisy && (l == 0 || element % 4 == 0)) ech_gate_normals(row->key, element / 4, four);
+        row->room[1][l] = noisy ? four[element % 4] : 0;
+        row->room[0][l] = row->logits[l];
+        if (!noisy) continue;
+        row->noise[l] = ech_gate_softplus(row->noise[l]);
+        row->room[0][l] += four[element % 4] * row->noise[l];
     }
 }
 
@@ -56,7 +62,7 @@ ECH_GATE_CODE void ech_gate_noisy_choose(ech_gate_row *row, int64_t first, int64
     int32_t last = order[k - 1], next = k < n ? ech_gate_next(H, n, last) : -1;
     for (int32_t i = 0; i < n; i++) {
         int32_t rival = ech_gate_rival(H, last, next, i);
-        double spread = ech_gate_is_noisy(row) ? ech_gate_softplus(row->noise[first + i]) : 0;
+        double spread = ech_gate_is_noisy(row) ? row->noise[first + i] : 0;
         if (rival < 0 || spread == 0)
             load[i] = rival == next;
         else
@@ -69,7 +75,7 @@ ECH_GATE_CODE void ech_gate_noisy_differentiate(ech_gate_row *row, int64_t first
                                                 int64_t k, const int32_t *order,
                                                 const double *gates, const double *dgates)
 {
-    const double *H = row->room[0] + first, *l = row->logits + first, *m = row->noise + first;
+    const double *H = row->room[0] + first, *l = row->logits + first, *spread = row->noise + first;
     double *dl = row->dlogits + first, *dm = row->dnoise + first, *dH = row->room[2], mean = 0;
     int32_t last = order[k - 1], next = k < n ? ech_gate_next(H, n, last) : -1;
     bool noisy = ech_gate_is_noisy(row);
@@ -78,17 +84,17 @@ ECH_GATE_CODE void ech_gate_noisy_differentiate(ech_gate_row *row, int64_t first
     for (int64_t j = 0; j < k; j++) dH[order[j]] += gates[j] * (dgates[j] - mean);
     for (int32_t i = 0; noisy && next >= 0 && i < n; i++) {
         int32_t rival = ech_gate_rival(H, last, next, i);
-        double spread = ech_gate_softplus(m[i]), z = (l[i] - H[rival]) / spread;
+        double z = (l[i] - H[rival]) / spread[i];
         double density = exp(-z * z / 2) / sqrt(6.28318530717958647692);
         if (density == 0) continue;
-        double d = row->dload[first + i] * density / spread;
+        double d = row->dload[first + i] * density / spread[i];
         dl[i] += d;
         dH[rival] -= d;
-        dm[i] -= d * z * ech_gate_sigmoid(m[i]);
+        dm[i] -= d * z * ech_gate_softplus_slope(spread[i]);
     }
     for (int64_t i = 0; i < n; i++) {
         dl[i] += dH[i];
-        if (noisy) dm[i] += dH[i] * row->room[1][first + i] * ech_gate_sigmoid(m[i]);
+        if (noisy) dm[i] += dH[i] * row->room[1][first + i] * ech_gate_softplus_slope(spread[i]);
     }
 }
 

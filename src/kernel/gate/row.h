@@ -89,15 +89,18 @@ ECH_GATE_CODE void ech_gate_softmax_backward(const double *p, const double *dp, 
     for (int64_t i = 0; i < n; i++) dx[i] += p[i] * (dp[i] - sum);
 }
 
-/* A standard normal: element i of the key, by Box and Muller as base/random.h has it. */
-ECH_GATE_CODE double ech_gate_normal(ech_random_key key, uint64_t i)
+/* The standard normals of elements 4 quad to 4 quad + 3, by Box and Muller as base/random.h has them. */
+ECH_GATE_CODE void ech_gate_normals(ech_random_key key, uint64_t quad, double *normals)
 {
     const double turn = 6.28318530717958647692;
     uint32_t words[4];
-    ECH_GATE_WORDS(key, i / 4, words);
-    double r = sqrt(-2 * log(ech_random_unit(words[i & 2])));
-    double angle = turn * ech_random_unit(words[(i & 2) + 1]);
-    return r * (i & 1 ? sin(angle) : cos(angle));
+    ECH_GATE_WORDS(key, quad, words);
+    for (int i = 0; i < 4; i += 2) {
+        double r = sqrt(-2 * log(ech_random_unit(words[i])));
+        double angle = turn * ech_random_unit(words[i + 1]);
+        normals[i] = r * cos(angle);
+        normals[i + 1] = r * sin(angle);
+    }
 }
 
 /* A NaN is smaller than everything: some expert is chosen, and its gate is NaN. */
