@@ -162,16 +162,16 @@ const ech_layer ech_layer_row_expert_linear = {.name = "expert_linear",
 static int product(ech_block *block, int rows, int counts, int weight, ech_axis axis, int64_t out)
 {
     const ech_shape *in = &block->value.at[rows].shape, *table = &block->value.at[counts].shape;
-    expert_options options = {.in_axis = in->axis[1],
-                              .out_axis = axis,
-                              .in = in->size[1],
-                              .out = out,
-                              .pieces = table->size[0],
-                              .experts = table->size[1],
-                              .expected = 1 / (double)table->size[0]};
+    expert_options options = {
+        .in_axis = in->axis[1],
+        .out_axis = axis,
+        .in = in->size[1],
+        .out = out,
+        .pieces = table->size[0],
+        .experts = ech_axis_local(table->axis[1], table->size[1], block->options.sharding),
+        .expected = 1 / (double)table->size[0]};
     ech_shape shape = ech_shape_2d(in->axis[0], in->size[0], axis, out);
-    ech_node *node =
-        ech_block_node(block, &ech_layer_row_expert_linear, &options, sizeof options);
+    ech_node *node = ech_block_node(block, &ech_layer_row_expert_linear, &options, sizeof options);
     ech_node_in(node, rows);
     ech_node_in(node, counts);
     ech_node_param(node, weight);
@@ -216,10 +216,14 @@ int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
 {
     ech_routed to = ech_block_route(block, x, experts);
     int64_t C = ech_columns(block, x), F = experts->width;
+    int64_t k = experts->gate.chosen;
+    int counts = ech_block_exchange_counts(block, to.counts);
     int rows = dispatch(block, x, &to);
-    int gate = product(block, rows, to.counts, experts->gate_proj, ECH_AXIS_FFN, F);
-    int up = product(block, rows, to.counts, experts->up, ECH_AXIS_FFN, F);
-    int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, to.counts);
-    y = product(block, y, to.counts, experts->down, ECH_AXIS_MODEL, C);
+    rows = ech_block_exchange_rows(block, rows, to.counts, counts, k, ECH_AXIS_RECEIVED);
+    int gate = product(block, rows, counts, experts->gate_proj, ECH_AXIS_FFN, F);
+    int up = product(block, rows, counts, experts->up, ECH_AXIS_FFN, F);
+    int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, counts);
+    y = product(block, y, counts, experts->down, ECH_AXIS_MODEL, C);
+    y = ech_block_exchange_rows(block, y, counts, to.counts, k, ECH_AXIS_SLOTS);
     return combine(block, y, &to, experts->dropout, x);
 }

@@ -182,11 +182,12 @@ const ech_layer ech_layer_row_route = {.name = "route", .forward = route_forward
 ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
 {
     const ech_gate *is = &experts->gate;
-    ech_routed to = {.width = is->chosen};
+    int e = block->options.sharding.expert > 1 ? block->options.sharding.expert : 1;
+    ech_routed to = {.width = e * is->chosen};
     int logits = router(block, x, experts->router, is->experts, experts->jitter);
     int choice = gate(block, logits, is, &to.gates);
-    route_options options = {ech_shape_1d(ECH_AXIS_SLOTS, to.width), 1};
-    ech_shape counts = ech_shape_2d(ECH_AXIS_NONE, 1, ECH_AXIS_NONE, is->experts);
+    route_options options = {ech_shape_1d(ECH_AXIS_SLOTS, to.width), e};
+    ech_shape counts = ech_shape_2d(ECH_AXIS_NONE, e, ECH_AXIS_EXPERTS, is->experts);
     ech_node *node = ech_block_node(block, &ech_layer_row_route, &options, sizeof options);
     ech_node_in(node, choice);
     to.slot = ech_node_out_table(block, node, "slot", block->value.at[choice].shape,

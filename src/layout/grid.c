@@ -273,6 +273,40 @@ static bool rule_stages(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
                   ECH_COUNT(most > 1 ? most : 1, is_virtual ? "virtual stage" : "stage"));
 }
 
+/* ---- experts ---- */
+
+/* Whether an expert group of e ranks is e of a replica's context ranks, or all those of several replicas. */
+static bool has_groups(const ech_grid *g, int64_t e)
+{
+    if (e <= g->context) return g->context % e == 0;
+    return g->data != ECH_GRID_LISTED && e % g->context == 0 && g->data % (e / g->context) == 0;
+}
+
+static bool rule_experts(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    const char *key = "parallel.expert";
+    number e = p->config->parallel.expert, experts = p->config->model.num_local_experts, fits = e;
+    if (e == 1) return true;
+    while (!has_groups(g, fits) || experts % fits) fits--;
+    if (experts % e)
+        return refuse(refusal, key, "%lld expert ranks do not divide %s; %lld would", e,
+                      ECH_COUNT(experts, "expert"), fits);
+    if (fits == e) return true;
+    if (e > g->context && g->data == ECH_GRID_LISTED)
+        return refuse(refusal, key,
+                      "%lld expert ranks are more than the %lld context ranks of a replica, and "
+                      "replicas of parallel.stage_replicas run other micro-batches; use %lld",
+                      e, (number)g->context, fits);
+    if (e <= g->context)
+        return refuse(refusal, key,
+                      "%lld expert ranks do not divide %lld context ranks; %lld would", e,
+                      (number)g->context, fits);
+    return refuse(refusal, key,
+                  "%lld expert ranks are not all context ranks of several replicas (data %lld x "
+                  "context %lld); %lld would be",
+                  e, (number)g->data, (number)g->context, fits);
+}
+
 static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
     int64_t v = p->config->parallel.virtual_stages;

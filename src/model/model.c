@@ -89,6 +89,7 @@ ech_sharding ech_model_sharding(const ech_config *config)
     return (ech_sharding){.tensor = (int)tensor,
                           .key_value = (int)(tensor < heads ? tensor : heads),
                           .context = (int)config->parallel.context,
+                          .expert = (int)config->parallel.expert,
                           .sequence =
                               tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }

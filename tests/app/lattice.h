@@ -59,6 +59,8 @@ static const char *const lattice_models[] = {
     "model.tie_word_embeddings=true",
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=5 "
     "model.num_experts_per_tok=3 model.moe_dropout=0.1 model.router_jitter_noise=0.1",
+    "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
+    "model.moe_dropout=0.1 parallel.expert=2",
     "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };

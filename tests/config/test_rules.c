@@ -177,6 +177,8 @@ static const trial trials[ECH_RULES] = {
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.zero=2 parallel.stage_replicas=[3,3]"},
 #define EXPERTS "model.architecture=mixtral"
+    [ECH_RULE_expert_parallel_no_experts] = {"parallel.expert=2", "",
+                                             "parallel.expert=2 " EXPERTS},
     [ECH_RULE_tensor_experts] = {"parallel.tensor=2 " EXPERTS, EXPERTS, "parallel.tensor=2"},
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
                                  "model.reversible=true memory.invert=false " EXPERTS,

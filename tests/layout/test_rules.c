@@ -211,6 +211,34 @@ static void test_ranks(void **state)
     assert_true(sample_error_has("50000 context ranks do not divide 4 ranks"));
 }
 
+/* An expert group is some of a replica's context ranks, or all of several replicas; an error says which number would do. */
+static void test_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *said;
+        int ranks;
+    } refused[] = {
+        {"parallel.data=4 parallel.expert=3", "3 expert ranks do not divide 8 experts; 2 would", 4},
+        {"parallel.context=4 parallel.expert=16",
+         "16 expert ranks do not divide 8 experts; 4 would", 4},
+        {"parallel.data=2 parallel.context=3 data.sequence_length=24 parallel.expert=2",
+         "2 expert ranks do not divide 3 context ranks; 1 would", 6},
+        {"parallel.data=6 parallel.expert=4",
+         "4 expert ranks are not all context ranks of several replicas", 6},
+        {"parallel.stage_replicas=[2,2] parallel.expert=2",
+         "2 expert ranks are more than the 1 context ranks of a replica", 4},
+    };
+    accept("mixtral", "parallel.data=4 parallel.expert=2", 4);
+    accept("mixtral", "parallel.data=2 parallel.context=2 parallel.expert=4", 4);
+    accept("mixtral", "parallel.data=2 parallel.context=4 parallel.expert=2", 8);
+    accept("mixtral", "parallel.stage_replicas=[1,2] parallel.context=2 parallel.expert=2", 6);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(try_keys("mixtral", refused[i].keys, refused[i].ranks), ECH_EUSAGE);
+        assert_true(sample_error_has(refused[i].said));
+    }
+}
+
 /* Nothing helps but another batch or partition. */
 static void test_no_grid(void **state)
 {
@@ -344,7 +372,8 @@ int main(void)
         cmocka_unit_test(test_runs),       cmocka_unit_test(test_tensor),
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_context),
         cmocka_unit_test(test_sequences),  cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_no_grid),    cmocka_unit_test(test_offers),
+        cmocka_unit_test(test_no_grid),    cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_offers),
     };
     return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

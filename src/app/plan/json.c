@@ -37,10 +37,10 @@ static json_t *grid_json(const ech_design *design)
     for (int s = 0; s < layout->stages; s++)
         json_array_append_new(replicas, json_integer(layout->replicas[s]));
     return json_pack(
-        "{s:i, s:i, s:o, s:i, s:s, s:i, s:s, s:i, s:s, s:b}", "stages", layout->stages, "chunks",
+        "{s:i, s:i, s:o, s:i, s:s, s:i, s:i, s:s, s:i, s:s, s:b}", "stages", layout->stages, "chunks",
         layout->chunks, "replicas", replicas, "context", layout->context, "context_method",
         ech_config_name(design->config, "parallel.context_method"), "tensor", layout->tensor,
-        "sequence", ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
+        "expert", (int)design->config->parallel.expert, "sequence", ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
         options->sequence_chunks > 1 ? options->sequence_chunks : 1, "recompute",
         ech_config_name(design->config, "memory.recompute"), "invert", options->invert);
 }

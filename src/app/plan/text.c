@@ -50,6 +50,8 @@ void ech_print_axes(const ech_design *design, ech_text *out)
                         ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1) ech_text_append(&axes, " x %d tensor", layout->tensor);
     if (layout->sharding.sequence) ech_text_append(&axes, ", sequence parallel");
+    if (layout->sharding.expert > 1)
+        ech_text_append(&axes, ", experts over %d", layout->sharding.expert);
     if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);
     /* What separates the first from none before it is left out. */
     if (axes.n) ech_text_append(out, "%s", axes.at + strspn(axes.at, " x,"));

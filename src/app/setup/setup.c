@@ -189,7 +189,7 @@ int64_t ech_setup_ranks(const ech_config *config)
 void ech_setup_alone(ech_config *config)
 {
     config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
-    config->parallel.context = config->parallel.tensor = 1;
+    config->parallel.context = config->parallel.tensor = config->parallel.expert = 1;
     config->memory.sequence_chunks = 1;
     config->memory.recompute = ECH_RECOMPUTE_NONE;
     config->memory.recompute_blocks = ECH_AUTO;

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Experts over ranks: what exchanges of rows and of counts send is what the tables say, within what plans promise, in as many
+ * calls a layer as there must be; and what one expert degree saves any other loads and saves again, byte for byte.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <math.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "schedule/traffic.h"
+
+enum { RANKS = 8, RUNS = 3, STEP = 2, L = 2, E = 8, K = 2, C = 32, T = 24, B = 2, M = 2 };
+
+static const char sizes[] =
+    "model.num_key_value_heads=4 model.num_local_experts=8 model.num_experts_per_tok=2 "
+    "training.micro_batch_size=2 training.steps=4 optimizer.warmup_steps=1";
+
+static void print_words(const char *more, char *words, size_t n)
+{
+    const char *data = strstr(more, "parallel.data=");
+    int replicas = data ? atoi(data + strlen("parallel.data=")) : 1;
+    snprintf(words, n, "%s training.global_batch_size=%d %s", sizes, B * M * replicas, more);
+}
+
+/* ---- counters ---- */
+
+typedef struct counted {
+    ech_comm_count sent[RANKS], exchanged[RANKS];
+    ech_flow rows[RANKS], counts[RANKS];
+} counted;
+
+static ech_status count_rank(void *context, int rank, ech_compared_run *c)
+{
+    counted *n = context;
+    const ech_exec *exec = c->session.exec;
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    for (int run = 0; run < RUNS; run++)
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run));
+    ech_plan_traffic(c->session.plan, traffic);
+    n->sent[rank] =
+        ech_exec_channel_count(exec, ECH_GROUP_EXPERT, ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES);
+    n->exchanged[rank] = ech_exec_exchanged(exec);
+    n->rows[rank] = ech_traffic_of(&traffic[ECH_TRAFFIC_EXPERT], ECH_COLLECTIVE_EXCHANGE_ROWS,
+                                   ECH_GROUP_EXPERT);
+    n->counts[rank] =
+        ech_traffic_of(&traffic[ECH_TRAFFIC_EXPERT], ECH_COLLECTIVE_ALL_TO_ALL, ECH_GROUP_EXPERT);
+    return ECH_OK;
+}
+
+static const struct {
+    const char *words;
+    int ranks, context, expert;
+    bool again; /* forwards run twice */
+} grids[] = {
+    {"parallel.data=2 parallel.expert=2", 2, 1, 2, false},
+    {"parallel.data=4 parallel.expert=2 parallel.zero=3", 4, 1, 2, false},
+    {"parallel.context=2 parallel.expert=2 parallel.device=queued", 2, 2, 2, false},
+    {"parallel.context=2 parallel.data=2 parallel.expert=4 parallel.device=walled", 4, 2, 4, false},
+    {"parallel.data=8 parallel.expert=8 memory.recompute=full", 8, 1, 8, true},
+};
+
+/* A step has M micro-batches of L layers: 2 exchanges of rows forward, 2 backward, one of counts. Where the forward runs again
+ * so do those. */
+static void test_counters_equal_tables(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        char words[600];
+        counted n = {0};
+        bool uneven = false;
+        int64_t e = grids[i].expert, item = sizeof(double), forwards = grids[i].again ? 2 : 1;
+        int64_t assignments = (int64_t)B * T / grids[i].context * K, row = C * item;
+        print_words(grids[i].words, words, sizeof words);
+        grid_run("mixtral", words, count_rank, &n);
+        for (int r = 0; r < grids[i].ranks; r++) {
+            int64_t calls = M * L, counts = forwards * calls * (e - 1) * (E / e) * 4;
+            assert_in_range(n.rows[r].calls, 4 * calls, 4 * calls + (forwards - 1) * 2 * calls);
+            assert_int_equal(n.counts[r].calls, forwards * calls);
+            assert_int_equal(n.counts[r].bytes, counts);
+            assert_int_equal(n.rows[r].bytes,
+                             n.rows[r].calls * (assignments - assignments / e) * row);
+            assert_int_equal(n.rows[r].more, n.rows[r].calls * assignments * row - n.rows[r].bytes);
+            assert_int_equal(n.exchanged[r].calls, RUNS * n.rows[r].calls);
+            assert_int_equal(n.sent[r].calls, RUNS * (n.rows[r].calls + n.counts[r].calls));
+            assert_int_equal(n.sent[r].bytes, n.exchanged[r].bytes + RUNS * counts);
+            assert_int_equal(n.sent[r].messages,
+                             n.exchanged[r].messages + RUNS * n.counts[r].messages);
+            assert_in_range(n.exchanged[r].bytes, 1, RUNS * (n.rows[r].bytes + n.rows[r].more));
+            uneven |= n.exchanged[r].bytes != RUNS * n.rows[r].bytes;
+        }
+        assert_true(uneven); /* data say how many, not the plan */
+    }
+}
+
+/* ---- checkpoints ---- */
+
+typedef struct part {
+    const char *from, *folder; /* from: a checkpoint; NULL: the beginning */
+    double loss;               /* of the step behind the checkpoint */
+} part;
+
+static ech_status save(const part *p, ech_compared_run *c)
+{
+    char yaml[] = "none", json[] = "{}";
+    ech_checkpoint_info info = {.step = STEP,
+                                .optimizer_count = ech_exec_updates(c->session.exec),
+                                .ranks = c->design->world,
+                                .run_yaml = yaml,
+                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
+    ech_exec_set_save(c->session.exec, p->folder, &info, 0, -1);
+    return ech_exec_run(c->session.exec, ECH_LIST_SAVE, STEP);
+}
+
+static ech_status restore(const part *p, int rank, ech_compared_run *c, ech_loader **loader)
+{
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *checkpoint = NULL;
+    ech_loader_options options = ech_design_reads(c->design, rank, true, INT64_MAX);
+    ECH_TRY(ech_checkpoint_open(p->from, true, &checkpoint));
+    ECH_TRY(ech_exec_restore(c->session.exec, checkpoint));
+    ECH_TRY(ech_loader_create(c->data, &options, STEP, loader));
+    ech_exec_set_loader(c->session.exec, ECH_TRAIN, *loader);
+    return ECH_OK;
+}
+
+static ech_status run_part(void *context, int rank, ech_compared_run *c)
+{
+    part *p = context;
+    ech_loader *loader = NULL;
+    ech_status status = p->from ? restore(p, rank, c, &loader) : ECH_OK;
+    for (int step = 0; step < STEP && !p->from && status == ECH_OK; step++)
+        status = ech_exec_run(c->session.exec, ECH_LIST_TRAIN, step);
+    if (status == ECH_OK) status = save(p, c);
+    if (status == ECH_OK) status = ech_exec_run(c->session.exec, ECH_LIST_TRAIN, STEP);
+    if (rank == 0) p->loss = ech_exec_readings(c->session.exec)->loss;
+    ech_loader_destroy(loader);
+    return status;
+}
+
+static double run(const char *more, const char *from, const char *to)
+{
+    char words[600], checkpoint[400], folder[400];
+    snprintf(words, sizeof words, "%s training.global_batch_size=16 model.moe_dropout=0.1 %s",
+             sizes, more);
+    snprintf(checkpoint, sizeof checkpoint, "%s/%s/step-%08d", fixture_folder, from ? from : "",
+             STEP);
+    snprintf(folder, sizeof folder, "%s/%s", fixture_folder, to);
+    part p = {.from = from ? checkpoint : NULL, .folder = folder};
+    grid_run("mixtral", words, run_part, &p);
+    return p.loss;
+}
+
+static void assert_same_files(const char *what)
+{
+    static const char *const files[] = {"model/model.safetensors", "state/state.safetensors"};
+    static const char *const names[] = {"first", "moved"};
+    for (int file = 0; file < 2; file++) {
+        char path[500], *bytes[2];
+        size_t n[2];
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "%s/%s/step-%08d/%s", fixture_folder, names[i], STEP,
+                     files[file]);
+            assert_int_equal(ech_file_read(path, 1 << 26, &bytes[i], &n[i]), ECH_OK);
+        }
+        if (n[0] != n[1] || memcmp(bytes[0], bytes[1], n[0]) != 0)
+            fail_msg("%s: %s is not what was loaded", what, files[file]);
+        free(bytes[0]);
+        free(bytes[1]);
+    }
+}
+
+static void test_checkpoints_move(void **state)
+{
+    (void)state;
+    static const char *const moves[] = {
+        "",
+        "parallel.data=2 parallel.expert=2",
+        "parallel.context=2 parallel.data=2 parallel.expert=4 parallel.zero=1",
+        "parallel.data=8 parallel.expert=8",
+        "parallel.data=4 parallel.expert=2 parallel.zero=3 memory.offload_optimizer=host",
+        "parallel.pipeline=2 parallel.context=4 parallel.expert=2",
+    };
+    enum { MOVES = sizeof moves / sizeof *moves };
+    for (int from = 0; from < MOVES; from++) {
+        double wanted = run(moves[from], NULL, "first");
+        for (int away = 1; away < 3; away++) {
+            int to = (from + away) % MOVES;
+            double loss = run(moves[to], "first", "moved");
+            assert_same_files(moves[to]);
+            if (!(fabs(loss - wanted) <= 1e-10 * wanted))
+                fail_msg("from [%s] to [%s]: the loss is %.17g, it was to be %.17g", moves[from],
+                         moves[to], loss, wanted);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counters_equal_tables),
+        cmocka_unit_test(test_checkpoints_move),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
