@@ -47,6 +47,10 @@ static void texts_are_read(void **state)
     const bool reads[] = {true, true, true, false, true, true};
     for (int i = 0; i < 6; i++) assert_true(o.reads[i] == reads[i]);
     assert_true(o.bytes == 2 * 1050 + 2 * 4 * 150 + 8 * 450 + 8 + 4 * 7);
+    sizes = ech_bench_parse_sizes("S=6 N=4097", 0);
+    assert_int_equal(ech_bench_size(&sizes, 'S'), 6);
+    o = ech_bench_parse_operands("<nS >cN", &sizes, ECH_F32);
+    assert_true(o.table[0] == 'n' && o.table[1] == 'c' && o.tensor[0].dtype == ECH_I32);
     sizes = ech_bench_parse_sizes("B=3 T=50 C=7", 5);
     assert_int_equal(ech_bench_size(&sizes, 'R'), 15);
     assert_int_equal(ech_bench_size(&sizes, 'C'), 5);

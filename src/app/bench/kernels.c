@@ -21,6 +21,8 @@
 #define LOGITS          "R=512 V=50257"
 #define WEIGHTS         "N=16777216"
 #define MATRIX          "R=4096 C=4096"
+#define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
+#define HIDDEN          "R=4096 F=1536 P=1 X=8"
 #define ATTENTION(B, T) "B=" #B " T=" #T " H=12 G=12 D=64"
 
 /* q, k, v, out, lse; dout, q, k, v, out, lse, dq, dk, dv. */
@@ -73,6 +75,21 @@ CALL(add, &t[0], &t[1], &t[2])
 CALL(subtract, &t[0], &t[1], &t[2])
 CALL(copy, &t[0], &t[1])
 CALL(append, &t[0], &c->rows, &t[1])
+CALL(router_forward, &t[0], &t[1], &some, &c->rows, &t[2])
+CALL(router_backward_input, &t[0], &t[1], &some, &c->rows, NULL, &t[2])
+CALL(router_backward_weight, &t[0], &t[1], &some, &c->rows, false, &t[2])
+CALL(dispatch_forward, &t[0], &t[1], &t[2])
+CALL(dispatch_backward, &t[0], &t[1], NULL, &t[2])
+CALL(combine_forward, &t[0], &t[1], &t[2], &none, &c->rows, &t[3])
+CALL(combine_backward, &t[0], &t[1], &t[2], &t[3], &none, &c->rows, &t[4], &t[5])
+CALL(grouped_matmul, &t[0], &t[1], c->b_transposed, &t[2], false, &t[3])
+CALL(grouped_matmul_weight, &t[0], &t[1], &t[2], false, &t[3])
+CALL(grouped_relu_forward, &t[0], &t[1], &t[2])
+CALL(grouped_relu_backward, &t[0], &t[1], &t[2], &t[3])
+CALL(grouped_gelu_forward, &t[0], &t[1], &t[2])
+CALL(grouped_gelu_backward, &t[0], &t[1], &t[2], &t[3])
+CALL(grouped_swiglu_forward, &t[0], &t[1], &t[2], &t[3])
+CALL(grouped_swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
@@ -103,6 +120,34 @@ static void call_adamw8(ech_bench_call *c)
 #define ROW(op, ...)                                                                               \
     {                                                                                              \
         ECH_BENCH_KERNELS, ECH_OP_##op, #op, __VA_ARGS__, call_##op, NULL, ""                      \
+    }
+
+/* Those of X experts with R rows in all, each as many. */
+#define GROUPED(R, X, in, out)                                                                     \
+    {ECH_BENCH_KERNELS,                                                                            \
+     ECH_OP_grouped_matmul,                                                                        \
+     "grouped_matmul",                                                                             \
+     "R=" #R " N=" #out " K=" #in " P=1 X=" #X,                                                    \
+     "<RK <XNK <cPX >RN",                                                                          \
+     "2RNK",                                                                                       \
+     NULL,                                                                                         \
+     call_grouped_matmul,                                                                          \
+     "F",                                                                                          \
+     "b_transposed"},                                                                              \
+        {ECH_BENCH_KERNELS,                                                                        \
+         ECH_OP_grouped_matmul,                                                                    \
+         "grouped_matmul",                                                                         \
+         "R=" #R " N=" #in " K=" #out " P=1 X=" #X,                                                \
+         "<RK <XKN <cPX >RN",                                                                      \
+         "2RNK",                                                                                   \
+         NULL,                                                                                     \
+         call_grouped_matmul,                                                                      \
+         "B",                                                                                      \
+         ""},                                                                                      \
+    {                                                                                              \
+        ECH_BENCH_KERNELS, ECH_OP_grouped_matmul_weight, "grouped_matmul_weight",                  \
+            "R=" #R " M=" #out " N=" #in " P=1 X=" #X, "<RM <RN <cPX >XMN", "2RMN", NULL,          \
+            call_grouped_matmul_weight, "W", ""                                                    \
     }
 
 /* The three products of a linear layer with R tokens, y (R,out) = x (R,in) weight (out,in) transposed. F: y; B: dx =
@@ -159,6 +204,22 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(subtract, ROWS, "<RC <RC >RC", "RC", NULL),
     ROW(copy, HEADS, "<BTHD >BTHD", "", NULL),
     ROW(append, HEADS, "<BTHD >BTHD", "", NULL),
+    ROW(router_forward, CHOICES, "<SC <wEC >wSE", "2SEC", NULL),
+    ROW(router_backward_input, CHOICES, "<wSE <wEC >SC", "2SEC", NULL),
+    ROW(router_backward_weight, CHOICES, "<wSE <SC >wEC", "2SEC", NULL),
+    ROW(dispatch_forward, CHOICES, "<SC <nSJ >NC", "", NULL),
+    ROW(dispatch_backward, CHOICES, "<NC <nSJ >SC", "NC", NULL),
+    ROW(combine_forward, CHOICES, "<NC <wSJ <nSJ >SC", "2NC", NULL),
+    ROW(combine_backward, CHOICES, "<SC <NC <wSJ <nSJ >NC >wSJ", "3NC", NULL),
+    GROUPED(2048, 16, 512, 1536),
+    GROUPED(2048, 8, 512, 1536),
+    GROUPED(16384, 64, 512, 1536),
+    ROW(grouped_relu_forward, HIDDEN, "<RF <cPX >RF", "RF", NULL),
+    ROW(grouped_relu_backward, HIDDEN, "<RF <RF <cPX >RF", "RF", NULL),
+    ROW(grouped_gelu_forward, HIDDEN, "<RF <cPX >RF", "8RF", NULL),
+    ROW(grouped_gelu_backward, HIDDEN, "<RF <RF <cPX >RF", "15RF", NULL),
+    ROW(grouped_swiglu_forward, HIDDEN, "<RF <RF <cPX >RF", "5RF", NULL),
+    ROW(grouped_swiglu_backward, HIDDEN, "<RF <RF <RF <cPX >RF >RF", "11RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
@@ -199,6 +260,8 @@ void ech_bench_kernel_describe(const ech_bench_kernel *row, ech_dtype dtype, int
         .name = row->name,
         .dtype = dtype,
         .of_products = row->op == ECH_OP_matmul || row->op == ECH_OP_matmul_gelu ||
+                       row->op == ECH_OP_grouped_matmul ||
+                       row->op == ECH_OP_grouped_matmul_weight ||
                        row->op == ECH_OP_attention_forward || row->op == ECH_OP_attention_backward,
         .flops = ech_bench_count(row->flops, &sizes),
         .bytes = row->bytes ? ech_bench_count(row->bytes, &sizes)
@@ -247,15 +310,27 @@ static void make_pattern(const ech_tensor *x, int64_t n, int64_t ids, char *to)
     }
 }
 
+/* A table of experts: rows that follow each other, of N, or an equal share of R rows. */
+static void make_table(const ech_tensor *x, int64_t n, const ech_bench_sizes *sizes, char table,
+                       int32_t *to)
+{
+    int64_t N = sizes->of['N' - 'A'], R = sizes->of['R' - 'A'];
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (int32_t)(table == 'c' ? R / ech_tensor_count(x) : i < N ? i : -1);
+}
+
 /* The first PATTERN numbers over and over, each copy as long as what is there. */
-static ech_status fill(const ech_bench_call *c, const ech_tensor *x)
+static ech_status fill(const ech_bench_call *c, const ech_tensor *x, char table)
 {
     const ech_device *device = c->context->device;
     int64_t n = ech_tensor_count(x), first = n < PATTERN ? n : PATTERN;
     size_t bytes = ech_tensor_bytes(x), done = (size_t)first * ech_dtype_bytes(x->dtype);
     ECH_FREED char *pattern = ech_calloc((size_t)first, ech_dtype_bytes(x->dtype));
     char *to = x->data;
-    make_pattern(x, first, c->sizes->of['V' - 'A'], pattern);
+    if (table)
+        make_table(x, first, c->sizes, table, (int32_t *)(void *)pattern);
+    else
+        make_pattern(x, first, c->sizes->of['V' - 'A'], pattern);
     ECH_TRY(ech_device_copy_now(device, c->context->queue, to, pattern, done));
     for (size_t more; done < bytes; done += more) {
         more = done < bytes - done ? done : bytes - done;
@@ -332,7 +407,7 @@ static ech_status time_in_memory(ech_bench_call *c, const ech_bench_kernel *row,
     bool has_library =
         row->group == ECH_BENCH_PRODUCTS && c->kernels->library_product && result->dtype == ECH_F32;
     for (int i = 0; i < operands->n; i++)
-        if (operands->reads[i]) ECH_TRY(fill(c, &c->t[i]));
+        if (operands->reads[i]) ECH_TRY(fill(c, &c->t[i], operands->table[i]));
     set_rows(c, frequency);
     if (row->group == ECH_BENCH_PRODUCTS) seconds /= 2;
     if (has_library) ECH_TRY(time_call(c, call_library, seconds, &result->library));

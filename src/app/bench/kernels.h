@@ -8,7 +8,8 @@
  *     tensors  "<RC <C >RC =RC"      "<" read, ">" written, "=" both, "~" read but not counted as bytes;
  *                                    then the extents, letters or numbers. "i", "l", "d", "w" or "b" before
  *                                    them: int32, int64, fp64, fp32 or bytes instead of the type that is
- *                                    measured
+ *                                    measured; "n" or "c": int32 tables of experts, rows 0, 1, ... below N and
+ *                                    then -1, or counts, of R rows an equal share
  *     counts   "7RC 2C"              sums of products
  */
 #ifndef ECH_APP_BENCH_KERNELS_H
@@ -27,6 +28,7 @@ typedef struct ech_bench_operands {
     int n;
     ech_tensor tensor[ECH_BENCH_TENSORS];
     bool reads[ECH_BENCH_TENSORS]; /* the call reads the tensor, so it must be filled */
+    char table[ECH_BENCH_TENSORS]; /* 'n' or 'c': with what; '\0': with numbers or ids */
     double bytes;                  /* that one call reads and writes; "=" counts twice */
 } ech_bench_operands;
 

@@ -35,7 +35,8 @@ ech_bench_sizes ech_bench_parse_sizes(const char *text, int64_t most)
     }
     int64_t B = sizes.of['B' - 'A'], T = sizes.of['T' - 'A'];
     if (sizes.of['R' - 'A'] == 0) sizes.of['R' - 'A'] = B * T;
-    sizes.of['S' - 'A'] = (sizes.of['N' - 'A'] + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+    if (sizes.of['S' - 'A'] == 0)
+        sizes.of['S' - 'A'] = (sizes.of['N' - 'A'] + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     return sizes;
 }
 
@@ -53,8 +54,9 @@ static ech_tensor read_tensor(const char **at, const ech_bench_sizes *sizes, ech
 {
     int64_t shape[ECH_MAX_DIMS] = {0};
     static const ech_dtype named[] = {
-        ['i'] = ECH_I32, ['l'] = ECH_I64, ['d'] = ECH_F64, ['w'] = ECH_F32, ['b'] = ECH_U8};
-    bool is_named = **at && strchr("ildwb", **at);
+        ['i'] = ECH_I32, ['l'] = ECH_I64, ['d'] = ECH_F64, ['w'] = ECH_F32,
+        ['b'] = ECH_U8,  ['n'] = ECH_I32, ['c'] = ECH_I32};
+    bool is_named = **at && strchr("ildwbnc", **at);
     ech_dtype dtype = is_named ? named[(int)*(*at)++] : real;
     int dims = 0;
     for (; is_letter(**at) || is_digit(**at); dims++) {
@@ -72,6 +74,7 @@ ech_bench_operands ech_bench_parse_operands(const char *text, const ech_bench_si
         char role = *at++;
         ECH_ASSERT(out.n < ECH_BENCH_TENSORS && strchr("<>=~", role));
         ech_tensor *x = &out.tensor[out.n];
+        out.table[out.n] = *at == 'n' || *at == 'c' ? *at : '\0';
         *x = read_tensor(&at, sizes, real);
         ECH_ASSERT(*at == ' ' || *at == '\0');
         out.reads[out.n++] = role != '>';

@@ -48,17 +48,28 @@ size_t ech_cpu_library_scratch(ech_dtype dtype, int threads, const int64_t *dims
 void ech_cpu_library_product(const ech_tensor *a, bool a_transposed, const ech_tensor *b,
                              bool b_transposed, const ech_tensor *c);
 #define ECH_CPU_LIBRARY_PRODUCT ech_cpu_library_product
+/* Rows grouped_matmul and grouped_matmul_weight of fp32, which need no scratch. */
+void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                            bool b_transposed, const ech_tensor *counts, bool accumulate,
+                            const ech_tensor *c);
+void ech_cpu_grouped_matmul_weight(ech_kernel_context *context, const ech_tensor *a,
+                                   const ech_tensor *b, const ech_tensor *counts, bool accumulate,
+                                   const ech_tensor *c);
 #else
 #define ECH_CPU_LIBRARY_PRODUCT NULL
 #endif
 
-/* Row matmul of fp32 is the library's where the build has it; every other is made of tiles (tiled.c). */
+/* Products of fp32 are the library's where the build has it; every other is made of tiles (tiled.c). */
 #if defined(ECH_HAS_ONEDNN) && !defined(ECH_REAL_16)
-#define ECH_CPU_MATMUL         ech_cpu_matmul
-#define ECH_CPU_SCRATCH_MATMUL ech_cpu_scratch_matmul
+#define ECH_CPU_GROUPED(op)         ech_cpu_##op
+#define ECH_CPU_SCRATCH_GROUPED(op) NULL
+#define ECH_CPU_MATMUL              ech_cpu_matmul
+#define ECH_CPU_SCRATCH_MATMUL      ech_cpu_scratch_matmul
 #else
-#define ECH_CPU_MATMUL         ECH_CPU(matmul)
-#define ECH_CPU_SCRATCH_MATMUL ECH_CPU(scratch_matmul)
+#define ECH_CPU_GROUPED(op)         ECH_CPU(op)
+#define ECH_CPU_SCRATCH_GROUPED(op) ECH_CPU(scratch_##op)
+#define ECH_CPU_MATMUL              ECH_CPU(matmul)
+#define ECH_CPU_SCRATCH_MATMUL      ECH_CPU(scratch_matmul)
 #endif
 
 #ifdef ECH_ISA
@@ -77,6 +88,10 @@ size_t ECH_CPU(scratch_attention_forward)(ech_dtype dtype, int threads, const in
 size_t ECH_CPU(scratch_attention_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_adafactor_sums)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_adamw8)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_router_forward)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_router_backward_weight)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_grouped_matmul)(ech_dtype dtype, int threads, const int64_t *dims);
+size_t ECH_CPU(scratch_grouped_matmul_weight)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_sm3_maxima)(ech_dtype dtype, int threads, const int64_t *dims);
 #endif
 

@@ -13,6 +13,7 @@
 #ifndef ECH_HAS_ONEDNN
 #undef ECH_PAIRS /* blocks are of fp32 */
 #endif
+#include "kernel/cpu/blocks.h"
 #include "kernel/cpu/part.h"
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
@@ -55,9 +56,9 @@ static sides sides_of(int64_t rows, int64_t columns, int64_t depth)
     return (sides){rows, columns, depth, columns};
 }
 
-/* sum = or += the product of two blocks. Inside of a parallel region sgemm takes the calling thread alone. */
-static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, float *a,
-                            float *b, float *sum)
+/* sum = the product of two blocks, or with `add` += it. Inside of a parallel region sgemm takes the calling thread alone. */
+static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
+                            float *a, float *b, float *sum)
 {
     if (p->a_transposed)
         widen(p->a, k, s.depth, m, s.rows, s.rows, a);
@@ -70,7 +71,7 @@ static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, s
     dnnl_status_t status =
         dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', s.rows, s.columns,
                    s.depth, 1.0F, a, p->a_transposed ? s.rows : s.depth, b,
-                   p->b_transposed ? s.depth : s.columns, k > 0 ? 1.0F : 0.0F, sum, s.columns);
+                   p->b_transposed ? s.depth : s.columns, add ? 1.0F : 0.0F, sum, s.columns);
     ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
 }
 #else
@@ -104,8 +105,8 @@ static void widen_panels(const product *p, int64_t n, int64_t k, sides s, float 
     }
 }
 
-static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, float *a,
-                            float *b, float *sum)
+static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
+                            float *a, float *b, float *sum)
 {
     const ech_interval all = {0, s.depth}, panel = {0, PANEL};
     int64_t rows = round_up(s.rows, ECH_TILE_ROWS);
@@ -121,7 +122,7 @@ static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, s
     for (int64_t i = 0; i < s.stride; i += PANEL, b += s.depth * PANEL)
         for (int64_t r = 0; r < rows; r += ECH_TILE_ROWS)
             ech_tile_columns(panel, all, (ech_factor){by.x + r * by.row, by.row, by.column}, b,
-                             PANEL, k > 0, NULL, 1.0F, sum + r * s.stride + i, s.stride);
+                             PANEL, add, NULL, 1.0F, sum + r * s.stride + i, s.stride);
 }
 #endif
 
@@ -161,7 +162,7 @@ static void multiply_tile(const product *p, int64_t m, int64_t n, float *memory)
     for (int64_t i = 0; p->K == 0 && i < s.rows * s.stride; i++) sum[i] = 0;
     for (int64_t k = 0; k < p->K; k += DEPTH) {
         s.depth = least(p->K - k, DEPTH);
-        multiply_blocks(p, m, n, k, s, a, b, sum);
+        multiply_blocks(p, m, n, k, s, k > 0, a, b, sum);
     }
     for (int64_t r = 0; r < s.rows; r++) store_row(p, m + r, n, s.columns, sum + r * s.stride);
 }
@@ -207,4 +208,90 @@ size_t ECH_CPU(scratch_matmul)(ech_dtype dtype, int threads, const int64_t *dims
     if (library > bytes) bytes = library;
 #endif
     return bytes;
+}
+
+/* ---- by expert ---- */
+
+/* The matrix of expert i. */
+static ech_tensor matrix_of(const ech_tensor *x, int64_t i)
+{
+    int64_t rows = x->shape[1], columns = x->shape[2];
+    return ech_tensor_2d(ech_either_at(x, i * rows * columns), x->dtype, rows, columns);
+}
+
+void ECH_CPU(grouped_matmul)(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                             bool b_transposed, const ech_tensor *counts, bool accumulate,
+                             const ech_tensor *c)
+{
+    int64_t R = a->shape[0], N = c->shape[1], K = a->shape[1];
+    const ech_cut cut = {ROWS, COLUMNS, N};
+    const ech_tensor op_b = ech_shape_of_experts(b, b_transposed);
+    ECH_SHAPES(grouped_matmul, ECH_REAL, a, &op_b, counts, c);
+    ech_blocks_check(counts, R);
+    float *memory = ech_scratch(context, tile_bytes(context->threads, R, N, K));
+    int64_t blocks = ech_blocks_count(counts, cut), room = floats_of_thread(R, N, K);
+#pragma omp parallel for num_threads(context->threads) schedule(dynamic)
+    for (int64_t i = 0; i < blocks; i++) {
+        const ech_block at = ech_block_at(counts, R, cut, i);
+        int64_t rows = at.row_end - at.row, row = at.first + at.row;
+        const ech_tensor own_a = ech_tensor_rows(a, row, rows), own_b = matrix_of(b, at.expert);
+        const ech_tensor own_c = ech_tensor_rows(c, row, rows);
+        const product p = {&own_a,        &own_b, NULL,         accumulate ? &own_c : NULL,
+                           &own_c,        false,  b_transposed, rows,
+                           at.column_end, K};
+        multiply_tile(&p, 0, at.column, memory + omp_get_thread_num() * room);
+    }
+}
+
+/* dims: R, N, K, P, X, b_transposed. */
+size_t ECH_CPU(scratch_grouped_matmul)(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return tile_bytes(threads, dims[0], dims[1], dims[2]);
+}
+
+/* The tile of expert i's c that begins at row m and column n: a sum over the expert's rows in all pieces. */
+static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_tensor *counts,
+                            bool accumulate, const ech_tensor *c, int64_t i, int64_t m, int64_t n,
+                            float *memory)
+{
+    int64_t R = a->shape[0], P = counts->shape[0], X = counts->shape[1];
+    const ech_tensor own_c = matrix_of(c, i);
+    product p = {a,           b,           NULL, accumulate ? &own_c : NULL, &own_c, true, false,
+                 a->shape[1], b->shape[1], 0};
+    sides s = sides_of(least(p.M - m, ROWS), least(p.N - n, COLUMNS), least(R, DEPTH));
+    float *sum = memory, *to_a = sum + (s.rows + PAD_ROWS) * s.stride,
+          *to_b = to_a + (s.rows + PAD_ROWS) * s.depth;
+    bool add = false;
+    for (int64_t piece = 0; piece < P; piece++) {
+        int64_t first = piece * (R / P) + ech_rows_before(counts->data, X, piece, i);
+        int64_t end = first + ((const int32_t *)counts->data)[piece * X + i];
+        for (int64_t k = first; k < end; k += DEPTH, add = true) {
+            s.depth = least(end - k, DEPTH);
+            multiply_blocks(&p, m, n, k, s, add, to_a, to_b, sum);
+        }
+    }
+    for (int64_t e = 0; !add && e < s.rows * s.stride; e++) sum[e] = 0;
+    for (int64_t r = 0; r < s.rows; r++) store_row(&p, m + r, n, s.columns, sum + r * s.stride);
+}
+
+void ECH_CPU(grouped_matmul_weight)(ech_kernel_context *context, const ech_tensor *a,
+                                    const ech_tensor *b, const ech_tensor *counts, bool accumulate,
+                                    const ech_tensor *c)
+{
+    int64_t R = a->shape[0], M = c->shape[1], N = c->shape[2];
+    ECH_SHAPES(grouped_matmul_weight, ECH_REAL, a, b, counts, c);
+    ech_blocks_check(counts, R);
+    float *memory = ech_scratch(context, tile_bytes(context->threads, M, N, R));
+    int64_t across = (N + COLUMNS - 1) / COLUMNS, tiles = (M + ROWS - 1) / ROWS * across;
+    int64_t all = counts->shape[1] * tiles, room = floats_of_thread(M, N, R);
+#pragma omp parallel for num_threads(context->threads) schedule(dynamic)
+    for (int64_t t = 0; t < all; t++)
+        multiply_weight(a, b, counts, accumulate, c, t / tiles, t % tiles / across * ROWS,
+                        t % across * COLUMNS, memory + omp_get_thread_num() * room);
+}
+
+/* dims: R, M, N, P, X. */
+size_t ECH_CPU(scratch_grouped_matmul_weight)(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    return tile_bytes(threads, dims[1], dims[2], dims[0]);
 }

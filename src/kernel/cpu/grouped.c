@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Activations of the rows that buffers by expert have (kernel/experts.h): of each piece the first ones.
+ */
+#include "kernel/cpu/activation.h"
+#include "kernel/experts.h"
+#include "kernel/shape.h"
+
+ECH_INLINE void relu_forward_part(const ech_tensor *x, const ech_tensor *y, int64_t first,
+                                  int64_t count)
+{
+    ECH_ALIGNED float part[2][ECH_PART];
+    const float *in = ech_part_of(x, first, count, part[0]);
+    float *out = ech_part_to(y, first, part[1]);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) out[i] = in[i] < 0.0F ? 0.0F : in[i];
+    ech_part_done(y, first, count, out);
+}
+
+ECH_INLINE void relu_backward_part(const ech_tensor *dy, const ech_tensor *x, const ech_tensor *dx,
+                                   int64_t first, int64_t count)
+{
+    ECH_ALIGNED float part[3][ECH_PART];
+    const float *d = ech_part_of(dy, first, count, part[0]);
+    const float *in = ech_part_of(x, first, count, part[1]);
+    float *out = ech_part_to(dx, first, part[2]);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) out[i] = in[i] > 0.0F ? d[i] : 0.0F;
+    ech_part_done(dx, first, count, out);
+}
+
+/* Where piece p of a buffer like x begins, and how many elements it has. */
+static int64_t elements_of(const ech_tensor *x, const ech_tensor *counts, int64_t p, int64_t *first)
+{
+    int64_t Q = x->shape[0] / counts->shape[0], F = x->shape[1], X = counts->shape[1];
+    int64_t rows = ech_rows_before(counts->data, X, p, X);
+    ECH_ASSERT(Q * counts->shape[0] == x->shape[0] && rows <= Q);
+    *first = p * Q * F;
+    return rows * F;
+}
+
+/* Calls part(..., first, count) for the parts of all pieces of buffers like x. */
+#define EACH_PART(x, part, ...)                                                                    \
+    for (int64_t p = 0; p < counts->shape[0]; p++) {                                               \
+        int64_t begin, n = elements_of(x, counts, p, &begin);                                      \
+        EACH_OF_PIECE                                                                              \
+        for (int64_t at = 0; at < n; at += ECH_PART)                                               \
+            part(__VA_ARGS__, begin + at, ech_part(n, at, ECH_PART));                              \
+    }
+#define EACH_OF_PIECE _Pragma("omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)")
+
+void ECH_CPU(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                   const ech_tensor *counts, const ech_tensor *y)
+{
+    ECH_SHAPES(grouped_relu_forward, ECH_REAL, x, counts, y);
+    EACH_PART(x, relu_forward_part, x, y)
+}
+
+void ECH_CPU(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                    const ech_tensor *x, const ech_tensor *counts,
+                                    const ech_tensor *dx)
+{
+    ECH_SHAPES(grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
+    EACH_PART(x, relu_backward_part, dy, x, dx)
+}
+
+void ECH_CPU(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,
+                                   const ech_tensor *counts, const ech_tensor *y)
+{
+    ECH_SHAPES(grouped_gelu_forward, ECH_REAL, x, counts, y);
+    EACH_PART(x, ech_gelu_forward_part, x, y)
+}
+
+void ECH_CPU(grouped_gelu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                    const ech_tensor *x, const ech_tensor *counts,
+                                    const ech_tensor *dx)
+{
+    ECH_SHAPES(grouped_gelu_backward, ECH_REAL, dy, x, counts, dx);
+    EACH_PART(x, ech_gelu_backward_part, dy, x, dx)
+}
+
+void ECH_CPU(grouped_swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,
+                                     const ech_tensor *up, const ech_tensor *counts,
+                                     const ech_tensor *y)
+{
+    ECH_SHAPES(grouped_swiglu_forward, ECH_REAL, gate, up, counts, y);
+    EACH_PART(gate, ech_swiglu_forward_part, gate, up, y)
+}
+
+void ECH_CPU(grouped_swiglu_backward)(ech_kernel_context *context, const ech_tensor *dy,
+                                      const ech_tensor *gate, const ech_tensor *up,
+                                      const ech_tensor *counts, const ech_tensor *dgate,
+                                      const ech_tensor *dup)
+{
+    ECH_SHAPES(grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
+    EACH_PART(gate, ech_swiglu_backward_part, dy, gate, up, dgate, dup)
+}

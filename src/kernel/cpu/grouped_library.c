@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of rows by expert in fp32, by oneDNN's sgemm: it takes sizes at each call, so nothing is made or kept for a count.
+ */
+#include <oneapi/dnnl/dnnl.h>
+#include <string.h>
+
+#include "kernel/cpu/blocks.h"
+#include "kernel/cpu/rows.h"
+#include "kernel/shape.h"
+
+/* The most of a block: enough that a thread's GEMM packs its operands once for many products, and several an expert for threads
+ * to share. */
+enum { ROWS = 256, COLUMNS = 768, WEIGHT_ROWS = 384 };
+
+static void multiply(char a_transposed, char b_transposed, int64_t M, int64_t N, int64_t K,
+                     const float *a, int64_t a_stride, const float *b, int64_t b_stride, bool add,
+                     float *c, int64_t c_stride)
+{
+    dnnl_status_t status = dnnl_sgemm(a_transposed, b_transposed, M, N, K, 1.0F, a, a_stride, b,
+                                      b_stride, add ? 1.0F : 0.0F, c, c_stride);
+    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+}
+
+void ech_cpu_grouped_matmul(ech_kernel_context *context, const ech_tensor *a, const ech_tensor *b,
+                            bool b_transposed, const ech_tensor *counts, bool accumulate,
+                            const ech_tensor *c)
+{
+    int64_t R = a->shape[0], N = c->shape[1], K = a->shape[1];
+    const ech_cut cut = {ROWS, COLUMNS, N};
+    const ech_tensor op_b = ech_shape_of_experts(b, b_transposed);
+    ECH_SHAPES(grouped_matmul, ECH_F32, a, &op_b, counts, c);
+    ech_blocks_check(counts, R);
+    int64_t blocks = ech_blocks_count(counts, cut);
+#pragma omp parallel for num_threads(context->threads) schedule(dynamic)
+    for (int64_t i = 0; i < blocks; i++) {
+        const ech_block at = ech_block_at(counts, R, cut, i);
+        const float *own = (const float *)b->data + at.expert * K * N;
+        int64_t row = at.first + at.row;
+        multiply('N', b_transposed ? 'T' : 'N', at.row_end - at.row, at.column_end - at.column, K,
+                 (const float *)a->data + row * K, K,
+                 own + (b_transposed ? at.column * K : at.column), b_transposed ? K : N, accumulate,
+                 (float *)c->data + row * N + at.column, N);
+    }
+}
+
+/* A part of c's matrix of an expert: the sum over its rows in all pieces. */
+static void multiply_weight(const ech_tensor *a, const ech_tensor *b, const ech_tensor *counts,
+                            int64_t expert, int64_t m, int64_t rows, bool add, const ech_tensor *c)
+{
+    int64_t M = a->shape[1], N = b->shape[1], P = counts->shape[0], X = counts->shape[1];
+    float *to = (float *)c->data + (expert * M + m) * N;
+    for (int64_t p = 0; p < P; p++) {
+        int64_t first = p * (a->shape[0] / P) + ech_rows_before(counts->data, X, p, expert);
+        int64_t depth = ((const int32_t *)counts->data)[p * X + expert];
+        if (depth == 0) continue;
+        multiply('T', 'N', rows, N, depth, (const float *)a->data + first * M + m, M,
+                 (const float *)b->data + first * N, N, add, to, N);
+        add = true;
+    }
+    if (!add) memset(to, 0, (size_t)(rows * N) * sizeof *to);
+}
+
+void ech_cpu_grouped_matmul_weight(ech_kernel_context *context, const ech_tensor *a,
+                                   const ech_tensor *b, const ech_tensor *counts, bool accumulate,
+                                   const ech_tensor *c)
+{
+    int64_t M = c->shape[1], parts = ech_cut_parts(M, WEIGHT_ROWS);
+    ECH_SHAPES(grouped_matmul_weight, ECH_F32, a, b, counts, c);
+    ech_blocks_check(counts, a->shape[0]);
+    int64_t blocks = counts->shape[1] * parts;
+#pragma omp parallel for num_threads(context->threads) schedule(dynamic)
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t m = ech_cut_begin(M, i % parts, parts);
+        multiply_weight(a, b, counts, i / parts, m, ech_cut_begin(M, i % parts + 1, parts) - m,
+                        accumulate, c);
+    }
+}
