@@ -75,6 +75,7 @@ CALL(scaled_sum, t[0], 0.7, flag ? 0.3 : 0, 0.1, NULL, NULL, t[1])
 CALL(square_sums, t[0], t[1])
 CALL(find_nonfinite, t[0], t[1])
 CALL(fill_normal, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)
+CALL(fill_truncated, t[0], ((ech_random_key){.seed = 5, .stream = 77}), 6, 0.1, 2)
 CALL(fill, t[0], 0.3)
 
 typedef struct flags {
@@ -187,14 +188,40 @@ static void rows_are_rounded_once(void **state)
 {
     (void)state;
     /* Products are above; states of 8 bits are rounded to numbers of a map: tests/optim/test_adamw8.c; scalars are fp64; for what
-     * reductions compute: test_parts.c; for composed rows: test_composed.c. */
-    bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,      [ECH_OP_adamw8] = true,
-                          [ECH_OP_total] = true,       [ECH_OP_loss_combine] = true,
-                          [ECH_OP_hash] = true,        [ECH_OP_hash_parts] = true,
-                          [ECH_OP_fold] = true,        [ECH_OP_add_parts] = true,
-                          [ECH_OP_convert] = true,     [ECH_OP_clip] = true,
-                          [ECH_OP_matmul_gelu] = true, [ECH_OP_add_layernorm] = true,
-                          [ECH_OP_add_rmsnorm] = true, [ECH_OP_gelu_backward_bias] = true};
+     * reductions compute: test_parts.c; for composed rows: test_composed.c; for rows of experts: test_experts.c and test_grouped.c;
+     * gates have no tensors of 16 bits. */
+    bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,
+                          [ECH_OP_adamw8] = true,
+                          [ECH_OP_total] = true,
+                          [ECH_OP_loss_combine] = true,
+                          [ECH_OP_hash] = true,
+                          [ECH_OP_hash_parts] = true,
+                          [ECH_OP_fold] = true,
+                          [ECH_OP_add_parts] = true,
+                          [ECH_OP_convert] = true,
+                          [ECH_OP_clip] = true,
+                          [ECH_OP_matmul_gelu] = true,
+                          [ECH_OP_add_layernorm] = true,
+                          [ECH_OP_add_rmsnorm] = true,
+                          [ECH_OP_gelu_backward_bias] = true,
+                          [ECH_OP_gate_forward] = true,
+                          [ECH_OP_gate_backward] = true,
+                          [ECH_OP_router_forward] = true,
+                          [ECH_OP_router_backward_input] = true,
+                          [ECH_OP_router_backward_weight] = true,
+                          [ECH_OP_route] = true,
+                          [ECH_OP_dispatch_forward] = true,
+                          [ECH_OP_dispatch_backward] = true,
+                          [ECH_OP_combine_forward] = true,
+                          [ECH_OP_combine_backward] = true,
+                          [ECH_OP_grouped_matmul] = true,
+                          [ECH_OP_grouped_matmul_weight] = true,
+                          [ECH_OP_grouped_relu_forward] = true,
+                          [ECH_OP_grouped_relu_backward] = true,
+                          [ECH_OP_grouped_gelu_forward] = true,
+                          [ECH_OP_grouped_gelu_backward] = true,
+                          [ECH_OP_grouped_swiglu_forward] = true,
+                          [ECH_OP_grouped_swiglu_backward] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);
     const trial_tensor esum = TRIAL_CHANGED(TRIAL_1D(C), .type = TRIAL_EITHER);
@@ -286,6 +313,7 @@ static void rows_are_rounded_once(void **state)
         ROW(square_sums, no, ex, number),
         ROW(find_nonfinite, no, ex, scalar),
         ROW(fill_normal, no, ey),
+        ROW(fill_truncated, no, ey),
         ROW(fill, no, ey),
     };
 #undef ROW
