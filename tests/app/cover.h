@@ -19,8 +19,8 @@ enum {
     COVER_FACTORS = 32,
     COVER_FEATURES = 128,
     COVER_DRAWS = 500,     /* feasible cases that show what can occur */
-    COVER_TRIES = 60,      /* for two features that none of those has */
-    COVER_CANDIDATES = 40, /* of which the one with most that is new becomes a case */
+    COVER_TRIES = 400,     /* for two features that none of those has */
+    COVER_CANDIDATES = 6,  /* at least, of which the one with most that is new becomes a case */
 };
 
 typedef struct cover_case {
@@ -41,8 +41,11 @@ typedef struct cover {
     const int *levels; /* [factors] how many */
     const cover_feature *feature;
     bool (*feasible)(const cover_case *); /* whether such a run may be asked for */
+    /* Whether no case has both, known without a draw; NULL: of none is that known. */
+    bool (*refused)(const cover_feature *, const cover_feature *);
     uint64_t drawn;
     cover_pairs possible, met;
+    ECH_LIST(cover_case) seen; /* all feasible cases that were drawn: to draw is what takes the time */
     ECH_LIST(cover_case) cases;
 } cover;
 
@@ -64,13 +67,13 @@ static inline void cover_turn_on(cover *c, const cover_feature *f, cover_case *o
         out->level[f->needs] = 1 + cover_number(c, c->levels[f->needs] - 1);
 }
 
-/* Lowers a strict factor, if that is possible; with `a` and `b`, so that both stay on. */
-static inline bool cover_lower(cover *c, const cover_feature *a, const cover_feature *b,
-                               cover_case *x)
+/* Lowers one of the first `factors`, if that is possible; with `a` and `b`, so that both stay on. */
+static inline bool cover_lower(cover *c, int factors, const cover_feature *a,
+                               const cover_feature *b, cover_case *x)
 {
-    int first = cover_number(c, c->strict);
-    for (int i = 0; i < c->strict; i++) {
-        int f = (first + i) % c->strict;
+    int first = cover_number(c, factors);
+    for (int i = 0; i < factors; i++) {
+        int f = (first + i) % factors;
         cover_case y = *x;
         if (x->level[f] == 0) continue;
         y.level[f] = cover_number(c, x->level[f]);
@@ -81,7 +84,8 @@ static inline bool cover_lower(cover *c, const cover_feature *a, const cover_fea
     return false;
 }
 
-/* A feasible case; with `a`, one that has both features. False: none is found from a random one downwards. */
+/* A feasible case; with `a`, one that has both features. False: none is found from a random one downwards. Every other
+ * way down lowers any factor, for two features that few others go with. */
 static inline bool cover_draw(cover *c, const cover_feature *a, const cover_feature *b,
                               cover_case *out)
 {
@@ -89,8 +93,10 @@ static inline bool cover_draw(cover *c, const cover_feature *a, const cover_feat
     if (a) cover_turn_on(c, a, out);
     if (b) cover_turn_on(c, b, out);
     if (a && !(cover_has(out, a) && cover_has(out, b))) return false;
+    int lowered = a && c->drawn % 2 ? c->factors : c->strict;
     while (!c->feasible(out))
-        if (!cover_lower(c, a, b, out)) return false;
+        if (!cover_lower(c, lowered, a, b, out)) return false;
+    ECH_PUSH(c->seen, *out);
     return true;
 }
 
@@ -109,17 +115,33 @@ static inline int cover_mark(cover *c, const cover_case *x, cover_pairs *table, 
     return alone;
 }
 
-/* What can occur: as many draws show, and some more with two features that they do not show. */
+/* Draws until a case has both features, or all tries are used. */
+static inline bool cover_try(cover *c, const cover_feature *a, const cover_feature *b)
+{
+    cover_case x;
+    for (int i = 0; i < COVER_TRIES; i++)
+        if (cover_draw(c, a, b, &x)) {
+            cover_mark(c, &x, &c->possible, 1);
+            return true;
+        }
+    return false;
+}
+
+/* What can occur: as many draws show, and some more with two features that they do not show. What never occurs alone is
+ * not looked for with others. */
 static inline void cover_find_possible(cover *c)
 {
     cover_case x;
+    bool alone[COVER_FEATURES];
     for (int i = 0; i < COVER_DRAWS; i++)
         if (cover_draw(c, NULL, NULL, &x)) cover_mark(c, &x, &c->possible, 1);
+    for (int a = 0; a < c->features; a++) alone[a] = cover_try(c, &c->feature[a], &c->feature[a]);
     for (int a = 0; a < c->features; a++)
-        for (int b = a + 1; b < c->features; b++)
-            for (int i = 0; i < COVER_TRIES && !c->possible[a][b]; i++)
-                if (cover_draw(c, &c->feature[a], &c->feature[b], &x))
-                    cover_mark(c, &x, &c->possible, 1);
+        for (int b = a + 1; b < c->features; b++) {
+            if (c->possible[a][b] || !alone[a] || !alone[b]) continue;
+            if (c->refused && c->refused(&c->feature[a], &c->feature[b])) continue;
+            cover_try(c, &c->feature[a], &c->feature[b]);
+        }
 }
 
 /* The next two features that can occur together and have not; a < 0: none. */
@@ -131,19 +153,28 @@ static inline void cover_find_missing(const cover *c, int *a, int *b)
     *a = -1;
 }
 
+static inline void cover_add(cover *c, const cover_case *x)
+{
+    cover_mark(c, x, &c->met, 1);
+    ECH_PUSH(c->cases, *x);
+}
+
+/* The case with both features that has most that is new, of all that were drawn. */
 static inline void cover_add_best(cover *c, const cover_feature *a, const cover_feature *b)
 {
     cover_case x, best = {{0}};
-    int most = -1;
-    for (int i = 0; i < (a ? COVER_CANDIDATES : 1); i++) {
-        while (!cover_draw(c, a, b, &x)) continue;
+    int candidates = 0, most = -1;
+    for (size_t i = 0; i < c->seen.n || candidates < COVER_CANDIDATES; i++) {
+        while (i == c->seen.n) cover_draw(c, a, b, &x);
+        x = c->seen.at[i];
+        if (!cover_has(&x, a) || !cover_has(&x, b)) continue;
         int fresh = cover_mark(c, &x, &c->met, 0);
+        candidates++;
         if (fresh <= most) continue;
         most = fresh;
         best = x;
     }
-    cover_mark(c, &best, &c->met, 1);
-    ECH_PUSH(c->cases, best);
+    cover_add(c, &best);
 }
 
 /* Lowers dear factors where other cases have all that the case alone would not have then. */
@@ -175,7 +206,8 @@ static inline cover *cover_make(const cover *kind, size_t at_least)
         cover_find_missing(c, &a, &b);
         if (a >= 0) cover_add_best(c, &c->feature[a], &c->feature[b]);
     }
-    while (c->cases.n < at_least) cover_add_best(c, NULL, NULL);
+    for (cover_case x; c->cases.n < at_least;)
+        if (cover_draw(c, NULL, NULL, &x)) cover_add(c, &x);
     for (size_t i = 0; i < c->cases.n; i++) cover_save(c, &c->cases.at[i]);
     return c;
 }
@@ -204,6 +236,7 @@ static inline cover *cover_make_of_levels(int factors, const int *levels,
 
 static inline void cover_free(cover *c)
 {
+    free(c->seen.at);
     free(c->cases.at);
     free(c);
 }
