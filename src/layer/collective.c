@@ -26,6 +26,7 @@ COLLECTIVE(scatter, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
 COLLECTIVE(shift, SHIFT, SHIFT, CONTEXT, 1, false);
 COLLECTIVE(unshift, SHIFT, NONE, CONTEXT, -1, false);
 COLLECTIVE(gather_kept, ALL_GATHER, NONE, TENSOR, 0, false);
+COLLECTIVE(gather_table, ALL_GATHER, NONE, TENSOR, 0, false);
 COLLECTIVE(to_heads, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, 1, false);
 COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
 COLLECTIVE(exchange_counts, ALL_TO_ALL, NONE, EXPERT, 0, false);
@@ -71,6 +72,13 @@ void ech_block_set_recompute(ech_block *block, int value, int recomputed)
     block->node.at[block->node.n - 1].recompute_only = true;
 }
 
+/* The shape of what row shards of that value are parts of. */
+static ech_shape shape_of_rows(const ech_block *block, int x)
+{
+    const ech_shape *shape = &block->value.at[x].shape;
+    return ech_shape_rows(shape->axis[shape->dims - 1], shape->size[shape->dims - 1]);
+}
+
 int ech_block_whole(ech_block *block, int x, bool kept)
 {
     const ech_sharding *sharding = &block->options.sharding;
@@ -79,11 +87,23 @@ int ech_block_whole(ech_block *block, int x, bool kept)
     int whole = find_output(block, layer, x);
     if (whole >= 0) return whole;
     if (!sharding->sequence) return add_in_place(block, layer, x);
-    ech_shape shape = ech_shape_rows(ECH_AXIS_MODEL, block->value.at[x].shape.size[1]);
+    ech_shape shape = shape_of_rows(block, x);
     whole = ech_block_add(block, layer, x, -1, 0, shape);
     if (!kept && !block->options.keep)
         ech_block_set_recompute(block, whole, ech_block_add(block, layer, x, -1, 0, shape));
     return whole;
+}
+
+int ech_block_whole_table(ech_block *block, int table)
+{
+    const ech_sharding *sharding = &block->options.sharding;
+    const ech_block_value value = block->value.at[table];
+    ECH_ASSERT(value.role == ECH_ROLE_TABLE);
+    if (sharding->tensor < 2 || !sharding->sequence) return table;
+    ech_node *node = ech_block_node(block, &ech_layer_row_gather_table, NULL, 0);
+    ech_node_in(node, table);
+    return ech_node_out_table(block, node, "whole", shape_of_rows(block, table), value.type,
+                              value.dtype);
 }
 
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis)

@@ -4,6 +4,10 @@
  * products, and each row gets the sum of what its experts made of it, weighted by its gates (Shazeer et al. 2017,
  * arXiv:1701.06538; products over sorted rows: Gale et al. 2022, arXiv:2211.15841). Which row goes where is in tables that
  * gate.c makes. Kernels run over the rows in use, whatever the size of the buffer: what is behind them is undefined.
+ *
+ * Tensor ranks have a share of each expert's width, as of a feed-forward layer's: all dispatch the same rows, and each row's
+ * sum over its experts is a partial one, which is summed as a row-parallel product's is. So is the gradient of its gates. With
+ * sequence parallelism routers work on row shards, and rows, gates and choices are gathered behind them.
  */
 #include "base/status.h"
 #include "layer/experts.h"
@@ -29,14 +33,14 @@ const ech_layer ech_layer_row_dispatch = {.name = "dispatch",
                                           .backward_input = dispatch_backward,
                                           .fuses_add = true};
 
-static int dispatch(ech_block *block, int x, const ech_routed *to)
+static int dispatch(ech_block *block, const ech_routed *to)
 {
-    ech_shape shape =
-        ech_shape_2d(ECH_AXIS_SLOTS, to->width, ECH_AXIS_MODEL, ech_columns(block, x));
+    ech_shape shape = ech_shape_2d(to->axis, to->width, ECH_AXIS_MODEL, ech_columns(block, to->x));
     ech_node *node = ech_block_node(block, &ech_layer_row_dispatch, NULL, 0);
-    ech_node_in(node, x);
+    ech_node_in(node, to->x);
     ech_node_in(node, to->slot);
     node->b.in = 1u << 1;
+    node->partial_gradient = ech_block_gradient_is_partial(block, ECH_AXIS_FFN);
     return ech_node_out(block, node, "sent", shape);
 }
 
@@ -75,17 +79,19 @@ const ech_layer ech_layer_row_combine = {.name = "combine",
                                          .backward_input = combine_backward,
                                          .overwrites = 1u << 2};
 
-/* like: a value of the shape of the result. */
-static int combine(ech_block *block, int y, const ech_routed *to, double p, int like)
+/* A partial sum, where experts' width is sharded. */
+static int combine(ech_block *block, int y, const ech_routed *to, double p)
 {
     combine_options options = {p};
+    int gates = ech_block_whole(block, to->gates, true);
     ech_node *node = ech_block_node(block, &ech_layer_row_combine, &options, sizeof options);
-    ech_node_in(node, to->gates);
+    ech_node_in(node, gates);
     ech_node_in(node, to->slot);
     ech_node_in(node, y);
     node->b.in = 7;
+    node->partial_gradient = ech_block_gradient_is_partial(block, ECH_AXIS_FFN);
     if (p > 0) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
-    return ech_node_out(block, node, "out", block->value.at[like].shape);
+    return ech_node_out(block, node, "out", block->value.at[to->x].shape);
 }
 
 /* ---- the products of experts ---- */
@@ -218,12 +224,12 @@ int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
     int64_t C = ech_columns(block, x), F = experts->width;
     int64_t k = experts->gate.chosen;
     int counts = ech_block_exchange_counts(block, to.counts);
-    int rows = dispatch(block, x, &to);
+    int rows = dispatch(block, &to);
     rows = ech_block_exchange_rows(block, rows, to.counts, counts, k, ECH_AXIS_RECEIVED);
     int gate = product(block, rows, counts, experts->gate_proj, ECH_AXIS_FFN, F);
     int up = product(block, rows, counts, experts->up, ECH_AXIS_FFN, F);
     int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, counts);
     y = product(block, y, counts, experts->down, ECH_AXIS_MODEL, C);
     y = ech_block_exchange_rows(block, y, counts, to.counts, k, ECH_AXIS_SLOTS);
-    return combine(block, y, &to, experts->dropout, x);
+    return ech_block_sum(block, combine(block, y, &to, experts->dropout));
 }

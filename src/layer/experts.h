@@ -12,13 +12,15 @@
 
 /* Where rows go: values of the block. */
 typedef struct ech_routed {
-    int gates;     /* (S,k) wide: the factor of what each choice makes of a row */
+    int x;         /* (S,C): what is sent, whole on each tensor rank */
+    int gates;     /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
     int slot;      /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
     int counts;    /* (P,X) int32, a table: rows of each expert in each piece */
-    int64_t width; /* of ECH_AXIS_SLOTS: the buffer has so many places a row of the rank */
+    ech_axis axis; /* of the buffer's places */
+    int64_t width; /* of that axis: the buffer has so many places a row of the rank */
 } ech_routed;
 
-/* Which experts the rows of x go to. */
+/* Which experts the rows of x go to. x may be row shards: each tensor rank routes its own, and is told what others have chosen. */
 ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts);
 
 /* x's shape with `columns` of `axis` a row. */

@@ -107,7 +107,7 @@ static ech_gate gate_of(const ech_call *call)
                                 .stream = ech_random_stream(call->layer, call->node->site)};
     gate.step = call->step;
     gate.context = sharding->context > 1 ? sharding->context : 1;
-    gate.tensor = sharding->tensor > 1 ? sharding->tensor : 1;
+    gate.tensor = sharding->sequence ? sharding->tensor : 1;
     return gate;
 }
 
@@ -183,10 +183,12 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
 {
     const ech_gate *is = &experts->gate;
     int e = block->options.sharding.expert > 1 ? block->options.sharding.expert : 1;
-    ech_routed to = {.width = e * is->chosen};
+    ech_routed to = {.axis = e > 1 ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED, .width = e * is->chosen};
     int logits = router(block, x, experts->router, is->experts, experts->jitter);
     int choice = gate(block, logits, is, &to.gates);
-    route_options options = {ech_shape_1d(ECH_AXIS_SLOTS, to.width), e};
+    to.x = ech_block_whole(block, x, false);
+    choice = ech_block_whole_table(block, choice);
+    route_options options = {ech_shape_1d(to.axis, to.width), e};
     ech_shape counts = ech_shape_2d(ECH_AXIS_NONE, e, ECH_AXIS_EXPERTS, is->experts);
     ech_node *node = ech_block_node(block, &ech_layer_row_route, &options, sizeof options);
     ech_node_in(node, choice);

@@ -316,6 +316,8 @@ ech_shape ech_block_stream(const ech_block *block, int64_t C);
 /* For builders of column-parallel products: returns the value of x unsharded, and adds the collective that sums the
  * partial sums of its gradient (Megatron's f, or g of sequence parallelism). kept: B reads it, too, so it is saved. */
 int ech_block_whole(ech_block *block, int x, bool kept);
+/* The same of a table of rows, which has no gradient. */
+int ech_block_whole_table(ech_block *block, int table);
 /* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial sums of the
  * gradient of x itself: without sequence parallelism, where x itself is whole. */
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);

@@ -114,7 +114,7 @@ static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
         int64_t members = at_least_one(extent.sharding.tensor);
         return (extent.batch * extent.tokens * size + members - 1) / members;
     }
-    if (axis == ECH_AXIS_RECEIVED) return extent.batch * extent.tokens / shards * size;
+    if (axis == ECH_AXIS_RECEIVED) return extent.batch * extent.tokens * size;
     if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
     if (axis == ECH_AXIS_SLOTS) return extent.batch * extent.tokens / shards * size;
     return ech_axis_local(axis, size, extent.sharding);

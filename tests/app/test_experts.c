@@ -184,6 +184,8 @@ static void test_checkpoints_move(void **state)
         "parallel.data=8 parallel.expert=8",
         "parallel.data=4 parallel.expert=2 parallel.zero=3 memory.offload_optimizer=host",
         "parallel.pipeline=2 parallel.context=4 parallel.expert=2",
+        "parallel.data=2 parallel.tensor=4 parallel.zero=2",
+        "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.sequence=true",
     };
     enum { MOVES = sizeof moves / sizeof *moves };
     for (int from = 0; from < MOVES; from++) {

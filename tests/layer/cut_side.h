@@ -162,6 +162,13 @@ static inline void cut_fill_starts(const cut_side *s, void *to)
     }
 }
 
+/* What is behind a sample's length is padding; all ranks know it. */
+static inline void cut_fill_lengths(const cut_side *s, void *to)
+{
+    for (int64_t i = 0; i < s->extent.batch; i++)
+        ((int32_t *)to)[i] = (int32_t)(s->extent.sequence - 5 * i);
+}
+
 /* Streams of values that come from outside: inputs, gradients of outputs, and by slot the batch. */
 static inline uint32_t cut_stream(const ech_block *block, int value)
 {
@@ -184,6 +191,10 @@ static inline void cut_make_values(cut_side *s, int rank, int64_t ids)
         if (value->source == ECH_FROM_NODE) continue;
         if (value->source == ECH_FROM_BATCH && value->slot == ECH_STARTS) {
             cut_fill_starts(s, *x);
+            continue;
+        }
+        if (value->source == ECH_FROM_BATCH && value->slot == ECH_LENGTHS) {
+            cut_fill_lengths(s, *x);
             continue;
         }
         int64_t *place = cut_places(s, rank, &value->shape, &n);

@@ -97,6 +97,25 @@ static void test_qwen3(void **state)
     compare_grid("llama", "model.head_dim=6", 2, 2, "ring");
 }
 
+/* Experts' width is cut, with as many key/value heads as ranks and with fewer; routers have row shards where there are some. */
+static void test_mixtral(void **state)
+{
+    (void)state;
+    static const char *const experts[] = {
+        "model.num_local_experts=5 model.num_experts_per_tok=3 model.router_jitter_noise=0.1 "
+        "model.moe_dropout=0.2",
+        "model.num_local_experts=3 model.num_experts_per_tok=3 model.moe_gate=dense",
+    };
+    for (int i = 0; i < 2; i++)
+        for (int t = 1; t <= 4; t *= 2)
+            for (int c = 1; c <= 3; c++) {
+                ech_text shape = {0};
+                ech_text_append(&shape, "model.num_key_value_heads=2 %s", experts[i]);
+                compare_grid("mixtral", shape.at, t, c, "ring");
+                ech_text_free(&shape);
+            }
+}
+
 static void test_sequence_chunks(void **state)
 {
     (void)state;
@@ -111,6 +130,7 @@ static void test_sequence_chunks(void **state)
         compare("gpt2", "", chunks[i]);
         compare("llama", "model.num_key_value_heads=2", chunks[i]);
         compare("qwen3", "model.num_key_value_heads=2 model.head_dim=4", chunks[i]);
+        compare("mixtral", "model.num_key_value_heads=2", chunks[i]);
     }
 }
 
@@ -120,6 +140,7 @@ int main(void)
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_mixtral),
         cmocka_unit_test(test_sequence_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
