@@ -52,7 +52,7 @@ void ech_expert_metrics_take(const ech_model *model, const double *reports, ech_
         const ech_block *block = model->block.at[b];
         const double *at = reports + block->first_report;
         for (size_t k = 0; k < block->report.n; at += block->report.at[k++].numbers)
-            if (strcmp(block->report.at[k].kind, ECH_EXPERTS_REPORT) == 0)
+            if (strcmp(block->report.at[k].kind, ECH_GATE_REPORT) == 0)
                 take_layer(at, (block->report.at[k].numbers - ECH_GATE_SUMS) / 2, &all, out);
     }
     out->dropped = per(all.dropped, all.chosen);

@@ -8,9 +8,6 @@
 #include "base/text.h"
 #include "model/model.h"
 
-/* The kind of reports that have the numbers of ech_gate_partial (kernel/gate.h). */
-#define ECH_EXPERTS_REPORT "gate"
-
 enum { ECH_MOST_LOADS = 256 };
 
 typedef struct ech_expert_metrics {

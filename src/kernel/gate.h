@@ -56,6 +56,7 @@ typedef struct ech_gate {
     int64_t member; /* this rank's index among context x tensor */
 } ech_gate;
 
+#define ECH_GATE_REPORT "gate" /* the kind of reports that have these numbers: */
 /* What gate_forward adds up over the rows of a view, in fp64: for each expert the rows that chose it; for each, of
  * these the ones that its capacity dropped; then ECH_GATE_SUMS numbers, of which those of groups are member 0's. */
 enum {

@@ -116,9 +116,11 @@ static void gate_forward(const ech_call *call)
     ech_gate gate = gate_of(call);
     ech_tensor logits = ech_tensor_matrix(&call->in[0]), gates = ech_tensor_matrix(&call->out[0]);
     ech_tensor choice = ech_tensor_matrix(&call->out[1]);
+    ech_tensor partial =
+        ech_tensor_1d(call->reported, ECH_F64, ech_gate_partial(gate.experts));
     call->kernels->gate_forward(call->context, &gate, &logits, NULL, NULL, NULL, NULL,
                                 ech_optional(&call->in[1]), ech_call_rows(call), &gates, &choice,
-                                NULL, NULL);
+                                NULL, ech_optional(&partial));
 }
 
 static void gate_backward(const ech_call *call)
@@ -157,6 +159,7 @@ static int gate(ech_block *block, int logits, const ech_gate *is, int *gates)
     ech_node_in(node, logits);
     ech_node_in(node, lengths);
     node->b = (ech_reads){.in = 3, .out = 2};
+    ech_block_report(block, node, ECH_GATE_REPORT, block->name, ech_gate_partial(is->experts));
     *gates = ech_node_out(block, node, "gates", shape);
     block->value.at[*gates].type = ECH_TYPE_WIDE;
     return ech_node_out_table(block, node, "choice", shape, ECH_TYPE_FIXED, ECH_I32);

@@ -23,7 +23,7 @@ enum { E = 4, LAYERS = 2, OTHER = 3, STEPS = 300 };
 static ech_expert_metrics take(void)
 {
     int64_t n = ech_gate_partial(E);
-    ech_reported gate = {.kind = ECH_EXPERTS_REPORT, .name = "layer", .numbers = n};
+    ech_reported gate = {.kind = ECH_GATE_REPORT, .name = "layer", .numbers = n};
     ech_reported other = {.kind = "another", .name = "layer", .numbers = OTHER};
     ech_block blocks[LAYERS] = {{.index = 0}, {.index = 1}};
     double reports[2 * (2 * E + ECH_GATE_SUMS) + OTHER] = {0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Experts over ranks: what exchanges of rows and of counts send is what the tables say, within what plans promise, in as many
- * calls a layer as there must be; and what one expert degree saves any other loads and saves again, byte for byte.
+ * calls a layer as there must be; what one expert degree saves any other loads and saves again, byte for byte; and what gates
+ * report of a step is alike on all layouts, counts exactly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "app/experts.h"
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
 
@@ -95,6 +97,86 @@ static void test_counters_equal_tables(void **state)
             uneven |= n.exchanged[r].bytes != RUNS * n.rows[r].bytes;
         }
         assert_true(uneven); /* data say how many, not the plan */
+    }
+}
+
+/* ---- reports ---- */
+
+enum { TOLD = 2 * E + ECH_GATE_SUMS, TOLD_SAMPLES = 8 };
+
+typedef struct told {
+    double of[L][TOLD]; /* of the first step, as rank 0 has read it */
+    ech_expert_metrics metrics;
+} told;
+
+/* Every rank reads the same; each row of each layer has chosen k experts. */
+static ech_status read_reports(void *context, int rank, ech_compared_run *run)
+{
+    told *t = context;
+    double rows = (double)TOLD_SAMPLES * T;
+    ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0));
+    const double *reports = ech_exec_readings(run->session.exec)->reports;
+    assert_int_equal(run->design->model->reports, L * TOLD);
+    for (int l = 0; l < L; l++, reports += TOLD) {
+        double chosen = 0;
+        for (int e = 0; e < E; e++) chosen += reports[e];
+        assert_true(chosen == K * rows && reports[2 * E + ECH_GATE_ROWS] == rows);
+        double entropy = reports[2 * E + ECH_GATE_ENTROPY] / rows;
+        assert_true(entropy > 0 && entropy <= log(E) + 1e-12);
+        if (rank == 0) memcpy(t->of[l], reports, sizeof t->of[l]);
+    }
+    reports -= L * TOLD;
+    if (rank == 0) ech_expert_metrics_take(run->design->model, reports, &t->metrics);
+    return ECH_OK;
+}
+
+static told tell(const char *more)
+{
+    char words[700];
+    told t = {0};
+    snprintf(words, sizeof words, "%s training.global_batch_size=%d %s", sizes, TOLD_SAMPLES, more);
+    grid_run("mixtral", words, read_reports, &t);
+    return t;
+}
+
+static void assert_told_alike(const told *t, const told *alone, const char *words)
+{
+    for (int l = 0; l < L; l++)
+        for (int i = 0; i < TOLD; i++) {
+            bool counts = i < 2 * E || i == 2 * E + ECH_GATE_ROWS || i == 2 * E + ECH_GATE_UNSENT ||
+                          i == 2 * E + ECH_GATE_GROUPS;
+            double apart = fabs(t->of[l][i] - alone->of[l][i]);
+            if (!(apart <= (counts ? 0 : 1e-9 * fabs(alone->of[l][i]))))
+                fail_msg("%s: number %d of layer %d is %.17g, of one rank %.17g", words, i, l,
+                         t->of[l][i], alone->of[l][i]);
+        }
+}
+
+static void test_reports_are_of_all_ranks(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {
+        "training.micro_batch_size=1",
+        "memory.recompute=full",
+        "memory.recompute=selective parallel.data=2",
+        "memory.sequence_chunks=2",
+        "parallel.data=2 parallel.expert=2 parallel.zero=1",
+        "parallel.data=4 parallel.expert=4",
+        "parallel.context=2 parallel.data=2 parallel.expert=4",
+        "parallel.context=2 parallel.context_method=ulysses",
+        "parallel.pipeline=2 parallel.data=2 parallel.expert=2 parallel.schedule=zero-bubble",
+        "parallel.pipeline=2 training.micro_batch_size=1 parallel.schedule=pipedream",
+        "memory.offload_activations=host parallel.device=queued",
+    };
+    told alone = tell("");
+    const ech_expert_metrics *m = &alone.metrics;
+    double loads = 0;
+    for (int e = 0; e < m->loads; e++) loads += (double)m->of[e];
+    assert_true(m->experts == E && m->loads == E && fabs(loads - E) < 1e-4);
+    assert_true(m->most >= 1 && m->most <= E && m->dropped == 0);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        told t = tell(layouts[i]);
+        assert_told_alike(&t, &alone, layouts[i]);
     }
 }
 
@@ -205,6 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counters_equal_tables),
+        cmocka_unit_test(test_reports_are_of_all_ranks),
         cmocka_unit_test(test_checkpoints_move),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

@@ -113,7 +113,7 @@ static inline void gating_one(gating *g, const ech_kernels *kernels, ech_kernel_
     ech_tensor gates = gating_room(wide, S, K), dgates = gating_room(wide, S, K);
     ech_tensor choice = gating_room(ECH_I32, S, K);
     ech_tensor statistics = gating_room(ECH_F64, groups, ech_gate_statistics(&gate));
-    double sums[2 * GATING_EXPERTS + ECH_GATE_SUMS], dgate[GATING_EXPERTS];
+    double sums[2 * GATING_EXPERTS + ECH_GATE_SUMS] = {0}, dgate[GATING_EXPERTS];
     ech_tensor partial = ech_tensor_1d(sums, ECH_F64, ech_gate_partial(gate.experts));
     ech_tensor bias = gating_room(wide, 1, gate.experts);
     ech_tensor flat = ech_tensor_1d(bias.data, wide, gate.experts);

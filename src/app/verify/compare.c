@@ -381,6 +381,7 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
     note(v, what, -1, error_of(&layout, &single, 1, 0), worst);
 }
 
+/* Number by number in fp64. In the run's own precision a choice between two that are nearly equal may differ, and counts with it. */
 void ech_verifier_compare_reports(ech_verifier *v, const double *layout, const double *single)
 {
     const ech_model *model = v->single.design->model;
@@ -392,8 +393,9 @@ void ech_verifier_compare_reports(ech_verifier *v, const double *layout, const d
             const ech_reported *report = &block->report.at[k];
             char what[200];
             snprintf(what, sizeof what, "the %s of %s", report->kind, report->name);
-            for (int64_t end = at + report->numbers; at < end; at++)
-                note(v, what, -1, error_of(&layout[at], &single[at], 1, smallest(v)),
+            int64_t each = v->result->own_precision ? report->numbers : 1;
+            for (int64_t end = at + report->numbers; at < end; at += each)
+                note(v, what, -1, error_of(&layout[at], &single[at], each, smallest(v)),
                      &v->result->worst_report);
         }
     }

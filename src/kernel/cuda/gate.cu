@@ -243,15 +243,14 @@ static __global__ void add_partial(gating g, bool all, const int32_t *chosen, co
     for (int i = 0; i < 3; i++) sum[i] = ech_block(ech_plus(), sum[i], room);
     if (threadIdx.x != 0) return;
     if (!rows) {
-        partial[e] = sum[0];
-        partial[g.E + e] = sum[1];
+        partial[e] += sum[0];
+        partial[g.E + e] += sum[1];
         return;
     }
     double *to = partial + 2 * g.E;
-    for (int i = 0; i < ECH_GATE_SUMS; i++) to[i] = 0;
-    to[ECH_GATE_ROWS] = sum[0];
-    to[ECH_GATE_ENTROPY] = sum[1];
-    to[ECH_GATE_UNSENT] = sum[2];
+    to[ECH_GATE_ROWS] += sum[0];
+    to[ECH_GATE_ENTROPY] += sum[1];
+    to[ECH_GATE_UNSENT] += sum[2];
     for (int64_t a = 0; all && g.gate.member == 0 && a < groups; a++) {
         to[ECH_GATE_GROUPS]++;
         to[ECH_GATE_AUXILIARY] += losses[3 * a];

@@ -187,7 +187,6 @@ void ECH_REF(gate_forward)(ech_kernel_context *context, const ech_gate *gate,
     int64_t N = all ? all->shape[0] : logits->shape[0];
     gating g = begin(context, gate, logits, bias, lengths, rows, N);
     double *sums = partial ? partial->data : NULL, *sum = sums ? sums + 2 * g.E : NULL;
-    if (sums) memset(sums, 0, (size_t)partial->shape[0] * sizeof *sums);
     g.logits = all ? all : logits;
     g.noise = all ? all_noise : noise;
     if (all) forward_groups(&g, statistics->shape[0], gates, statistics, sum);
