@@ -106,7 +106,7 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
 /* Whether the configuration's family has the row. */
 static bool has_row(const ech_config *config, const ech_family_row *row)
 {
-    return !row->family || strcmp(row->family, ech_family_of(config)->name) == 0;
+    return !row->family || ech_text_has_word(row->family, ech_family_of(config)->name);
 }
 
 ech_status ech_family_import_rows(const ech_family_import *in, const ech_family_row *rows)

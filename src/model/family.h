@@ -47,7 +47,7 @@ struct ech_family_row {
      * values that we support, one of true, false, 1 and null, or blank-separated words. The first one is written. */
     const char *initial;
     int64_t (*derived)(const ech_config *config); /* from rows before */
-    const char *family; /* that has this row; NULL: all families of the table */
+    const char *family; /* blank-separated, those that have this row; NULL: all families of the table */
     unsigned use;       /* bits of ech_family_row_use */
 };
 

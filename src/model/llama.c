@@ -8,10 +8,8 @@
  *
  * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer.
  */
-#include <string.h>
-
 #include "layer/layers.h"
-#include "model/family.h"
+#include "model/llama.h"
 
 static void resolve(ech_config *config)
 {
@@ -232,110 +230,6 @@ static ech_status check(const ech_config *config)
     return check_scaling(config);
 }
 
-/* ---- config.json ---- */
-
-static int64_t heads(const ech_config *config)
-{
-    return config->model.num_attention_heads;
-}
-
-static int64_t head_dim(const ech_config *config)
-{
-    return config->model.hidden_size / config->model.num_attention_heads;
-}
-
-/* Defaults are those of transformers' configuration classes. */
-static const ech_family_row rows[] = {
-    {"vocab_size", "model.vocab_size", .initial = NULL},
-    {"hidden_size", "model.hidden_size", .initial = NULL},
-    {"intermediate_size", "model.intermediate_size", .initial = NULL},
-    {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},
-    {"num_attention_heads", "model.num_attention_heads", .initial = NULL},
-    {"num_key_value_heads", "model.num_key_value_heads", .derived = heads, .family = "llama"},
-    {"num_key_value_heads", "model.num_key_value_heads", .derived = heads, .family = "qwen3"},
-    {"num_key_value_heads", "model.num_key_value_heads", "8", .family = "mixtral"},
-    {"head_dim", "model.head_dim", .derived = head_dim, .family = "llama"},
-    {"head_dim", "model.head_dim", .derived = head_dim, .family = "mixtral"},
-    {"head_dim", "model.head_dim", "128", .family = "qwen3"},
-    {"max_position_embeddings", "model.max_position_embeddings", "2048", .family = "llama"},
-    {"max_position_embeddings", "model.max_position_embeddings", "32768", .family = "qwen3"},
-    {"max_position_embeddings", "model.max_position_embeddings", "131072", .family = "mixtral"},
-    {"hidden_act", .initial = "silu swish"},
-    {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},
-    {"rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD},
-    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6", .family = "llama"},
-    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6", .family = "qwen3"},
-    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-5", .family = "mixtral"},
-    {"num_local_experts", "model.num_local_experts", "8", .family = "mixtral"},
-    {"num_experts_per_tok", "model.num_experts_per_tok", "2", .family = "mixtral"},
-    {"router_jitter_noise", "model.router_jitter_noise", "0", .family = "mixtral",
-     .use = ECH_ROW_MAY_DIFFER | ECH_ROW_UNWRITTEN},
-    {"attention_bias", .initial = "false", .family = "llama"},
-    {"attention_bias", .initial = "false", .family = "qwen3"},
-    {"mlp_bias", .initial = "false", .family = "llama"},
-    {"use_sliding_window", .initial = "false", .family = "qwen3"},
-    {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},
-    {"initializer_range", "model.initializer_range", "0.02", .use = ECH_ROW_MAY_DIFFER},
-    {"tie_word_embeddings", "model.tie_word_embeddings", .initial = "false"},
-    {"partial_rotary_factor", .initial = "1", .use = ECH_ROW_UNWRITTEN},
-    {"sliding_window", .initial = "null", .family = "llama", .use = ECH_ROW_UNWRITTEN},
-    {"sliding_window", .initial = "null", .family = "mixtral"},
-    {"layer_types", .initial = "full_attention", .family = "qwen3",
-     .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST},
-    {.name = NULL}};
-
-#define ORIGINAL "original_max_position_embeddings"
-
-static const ech_family_row scaling_rows[] = {
-    {"rope_type", .initial = "llama3", .use = ECH_ROW_UNREAD},
-    {"factor", "model.rope_scaling_factor", .initial = NULL},
-    {"low_freq_factor", "model.rope_scaling_low_freq_factor", .initial = NULL},
-    {"high_freq_factor", "model.rope_scaling_high_freq_factor", .initial = NULL},
-    {ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD},
-    {.name = NULL}};
-
-static void export_scaling(const ech_config *config, json_t *json)
-{
-    if (is_scaled(config))
-        json_object_set_new(json, "rope_scaling", ech_family_export_rows(config, scaling_rows));
-}
-
-/* transformers 4 has rope_theta and rope_scaling, 5 has both as rope_parameters. The older versions of 4
- * call the type "type". */
-static ech_status import_rope_from(const ech_family_import *in, const ech_family_import *inner)
-{
-    const char *key = ech_family_import_get(inner, "rope_type") ? "rope_type" : "type";
-    const bool has = ech_family_import_get(inner, ORIGINAL) != NULL;
-    bool mixtral = ech_family_of(in->config) == &ech_family_row_mixtral;
-    const ech_family_row theta = {"rope_theta", "model.rope_theta",
-                                  .initial = mixtral ? "1000000" : "10000"},
-                         part = {"partial_rotary_factor", .initial = "1"},
-                         type = {key, .initial = "default llama3"},
-                         original = {has ? ORIGINAL : "max_position_embeddings",
-                                     "model.rope_scaling_" ORIGINAL, .initial = NULL};
-    ECH_TRY(ech_family_import_row(inner, &part));
-    ECH_TRY(ech_family_import_row(ech_family_import_get(inner, theta.name) ? inner : in, &theta));
-    ECH_TRY(ech_family_import_row(inner, &type));
-    const char *name = json_string_value(ech_family_import_get(inner, key));
-    if (!name || strcmp(name, "llama3") != 0)
-        return ech_family_import_set(in, "model.rope_scaling", "none");
-    ECH_TRY(ech_family_import_set(in, "model.rope_scaling", "llama3"));
-    ECH_TRY(ech_family_import_rows(inner, scaling_rows));
-    return ech_family_import_row(has ? inner : in, &original);
-}
-
-static ech_status import_rope(const ech_family_import *in)
-{
-    const char *name =
-        ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
-    const json_t *rope = ech_family_import_get(in, name);
-    if (rope && !json_is_object(rope))
-        ECH_FAIL(ECH_EINPUT, "%s: %s: must be an object, or null", in->path, name);
-    ECH_FREED_TEXT path = {0};
-    ech_text_append(&path, "%s: %s", in->path, name);
-    return import_rope_from(in, &(ech_family_import){in->config, path.at, rope});
-}
-
 #define FAMILY(NAME, ARCHITECTURE, DECODER, MORE_KEYS)                                             \
     const ech_family ech_family_row_##NAME = {                                                     \
         .name = #NAME,                                                                             \
@@ -346,9 +240,9 @@ static ech_status import_rope(const ech_family_import *in)
         .check = check,                                                                            \
         .decoder = &DECODER,                                                                       \
         .architecture = ARCHITECTURE,                                                              \
-        .rows = rows,                                                                              \
-        .import_more = import_rope,                                                                \
-        .export_more = export_scaling,                                                             \
+        .rows = ech_llama_rows,                                                                    \
+        .import_more = ech_llama_import,                                                           \
+        .export_more = ech_llama_export,                                                           \
         .replaces = "dtype rope_parameters",                                                       \
         .prefix = "model.",                                                                        \
         .table = "model.embed_tokens.weight",                                                      \
