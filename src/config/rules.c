@@ -39,6 +39,11 @@ static bool are_unequal(const ech_config *c)
     return are_uneven(c);
 }
 
+static bool has_experts(const ech_config *c)
+{
+    return ech_text_has_word("mixtral qwen3_moe", ech_config_name(c, "model.architecture"));
+}
+
 /* The proportion of data.split for validation; -1: it is not given. */
 static int64_t second_share(const ech_config *c)
 {

@@ -10,6 +10,7 @@
 
 #include "base/divisor.h"
 #include "config/rules.h"
+#include "model/model.h"
 
 int64_t ech_nearest_multiple(int64_t n, int64_t step)
 {
@@ -105,6 +106,7 @@ static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     number t = g->tensor, heads = p->config->model.num_attention_heads;
     number key_value = p->config->model.num_key_value_heads;
     number width = p->config->model.intermediate_size, vocabulary = p->config->model.vocab_size;
+    number experts = p->config->model.moe_intermediate_size;
     if (heads % t)
         return refuse(refusal, key, "%lld tensor ranks do not divide %s", t,
                       ECH_COUNT(heads, "attention head"));
@@ -114,6 +116,9 @@ static bool rule_tensor(const ech_grid_problem *p, const ech_grid *g, ech_grid_r
     if (width % t)
         return refuse(refusal, key, "%lld tensor ranks do not divide a feed-forward width of %lld",
                       t, width);
+    if (ech_family_reads(p->config, "model.moe_intermediate_size") && experts % t)
+        return refuse(refusal, key, "%lld tensor ranks do not divide a width of experts of %lld", t,
+                      experts);
     if (t > vocabulary)
         return refuse(refusal, key, "%lld tensor ranks for a vocabulary of %lld", t, vocabulary);
     return true;

@@ -41,6 +41,17 @@ static void append_dropout(const char *key, double p, ech_text *out)
     if (p > 0) ech_text_append(out, " %s", key); /* how much of it costs nothing more */
 }
 
+static void append_experts(const ech_config *config, ech_text *out)
+{
+    if (!ech_family_reads(config, "model.num_local_experts")) return;
+    ech_text_append(out, " E=%" PRId64 " k=%" PRId64 " %s", config->model.num_local_experts,
+                    config->model.num_experts_per_tok, ech_config_name(config, "model.moe_gate"));
+    if (ech_family_reads(config, "model.moe_intermediate_size"))
+        ech_text_append(out, " M=%" PRId64, config->model.moe_intermediate_size);
+    append_dropout("moe_dropout", config->model.moe_dropout, out);
+    append_dropout("router_jitter_noise", config->model.router_jitter_noise, out);
+}
+
 void ech_profile_describe(const ech_config *config, ech_text *out)
 {
     const char *tables = config->model.tie_word_embeddings ? "tied" : "untied";
@@ -54,6 +65,7 @@ void ech_profile_describe(const ech_config *config, ech_text *out)
     ech_text_append(out, " F=%" PRId64 " P=%" PRId64 " V=%" PRId64 " %s",
                     config->model.intermediate_size, config->model.max_position_embeddings,
                     config->model.vocab_size, tables);
+    append_experts(config, out);
     append_dropout("embd_pdrop", config->model.embd_pdrop, out);
     append_dropout("resid_pdrop", config->model.resid_pdrop, out);
     append_dropout("attn_pdrop", config->model.attn_pdrop, out);

@@ -6,8 +6,10 @@
  * Qwen3, the dense models. Yang et al. 2025, arXiv:2505.09388: Llama with an independent head width and RMSNorm of
  * queries and keys (Dehghani et al. 2023, arXiv:2302.05442, section 2.1, has LayerNorm there).
  *
- * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer.
+ * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer. Qwen3-MoE is Qwen3
+ * with such, whose width is a key of its own.
  */
+#include "base/text.h"
 #include "layer/layers.h"
 #include "model/llama.h"
 
@@ -17,6 +19,15 @@ static void resolve(ech_config *config)
     if (config->model.intermediate_size == ECH_AUTO)
         config->model.intermediate_size = (8 * config->model.hidden_size / 3 + 63) / 64 * 64;
     if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
+}
+
+/* Experts of a token together are as wide as a layer without experts. */
+static void resolve_experts(ech_config *config)
+{
+    int64_t k = config->model.num_experts_per_tok;
+    resolve(config);
+    if (config->model.moe_intermediate_size == ECH_AUTO)
+        config->model.moe_intermediate_size = (config->model.intermediate_size + k - 1) / k;
 }
 
 static int norm(ech_model *model, ech_block *block, const ech_config *config, const char *name,
@@ -83,7 +94,7 @@ static int rotate_heads(const ech_config *config, ech_model *model, ech_block *b
 static int attention(const ech_config *config, ech_model *model, ech_block *block,
                      const char *prefix, int x, double std)
 {
-    bool norms_heads = model->family == &ech_family_row_qwen3;
+    bool norms_heads = ech_text_has_word("qwen3 qwen3_moe", model->family->name);
     int64_t C = config->model.hidden_size, H = config->model.num_attention_heads;
     int64_t G = config->model.num_key_value_heads, D = config->model.head_dim;
     int starts = ech_block_starts(block);
@@ -118,7 +129,12 @@ static int mlp(const ech_config *config, ech_model *model, ech_block *block, con
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
-/* PREFIX.block_sparse_moe.experts.N.NAME.weight of all experts, (E,out,in); %d: N. */
+/* What a family calls the weights of its experts: PREFIX.at.experts.N.down.weight, and PREFIX.at.gate.weight for the router. */
+typedef struct expert_names {
+    const char *at, *gate_proj, *up, *down;
+} expert_names;
+
+/* PREFIX.experts.N.NAME.weight of all experts, (E,out,in); %d: N. */
 static int stack(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                  const char *name, ech_axis axis, int64_t out, ech_axis in_axis, int64_t in,
                  double std)
@@ -130,16 +146,16 @@ static int stack(const ech_config *config, ech_model *model, ech_block *block, c
     return ech_model_matrix(model, block, weight, shape, std);
 }
 
+/* F: width of each. normalized: the gates of a token's experts sum to 1. */
 static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
-                   int x, double std)
+                   const expert_names *names, int64_t F, bool normalized, int x, double std)
 {
-    int64_t C = config->model.hidden_size, F = config->model.intermediate_size;
-    int64_t E = config->model.num_local_experts;
-    char *at = ech_pool_format(model->pool, "%s.block_sparse_moe", prefix);
+    int64_t C = config->model.hidden_size, E = config->model.num_local_experts;
+    char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
     char *router = ech_pool_format(model->pool, "%s.gate.weight", at);
     ech_experts is = {.gate = {.experts = E,
                                .chosen = config->model.num_experts_per_tok,
-                               .normalized = true,
+                               .normalized = normalized,
                                .samples = 1},
                       .width = F,
                       .jitter = config->model.router_jitter_noise,
@@ -148,13 +164,30 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     is.router = ech_model_matrix(model, block, router,
                                  ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C), model->std);
     model->param.at[is.router].type = ECH_TYPE_WIDE;
-    is.gate_proj = stack(config, model, block, at, "w1", ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C,
-                         model->std);
-    is.down = stack(config, model, block, at, "w2", ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
-    is.up = stack(config, model, block, at, "w3", ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
+    is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
+                         ECH_AXIS_MODEL, C, model->std);
+    is.down = stack(config, model, block, at, names->down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
+    is.up =
+        stack(config, model, block, at, names->up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
     model->experts_used = (double)is.gate.chosen / (double)E;
     int y = ech_layer_experts(block, x, &is);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
+}
+
+static int mixtral_experts(const ech_config *config, ech_model *model, ech_block *block,
+                           const char *prefix, int x, double std)
+{
+    static const expert_names names = {"block_sparse_moe", "w1", "w3", "w2"};
+    return experts(config, model, block, prefix, &names, config->model.intermediate_size, true, x,
+                   std);
+}
+
+static int qwen3_experts(const ech_config *config, ech_model *model, ech_block *block,
+                         const char *prefix, int x, double std)
+{
+    static const expert_names names = {"mlp", "gate_proj", "up_proj", "down_proj"};
+    return experts(config, model, block, prefix, &names, config->model.moe_intermediate_size,
+                   config->model.norm_topk_prob, x, std);
 }
 
 #define SCALING_KEYS                                                                               \
@@ -185,23 +218,16 @@ static ech_status check_head_width(const ech_config *config)
                                (long long)D);
 }
 
-static const ech_decoder decoder = {.embedding = embedding,
-                                    .layers = "model.layers",
-                                    .first_norm = "input_layernorm",
-                                    .second_norm = "post_attention_layernorm",
-                                    .last_norm = "model.norm",
-                                    .norm = norm,
-                                    .attention = attention,
-                                    .mlp = mlp};
+#define DECODER(MLP)                                                                               \
+    {                                                                                              \
+        .embedding = embedding, .layers = "model.layers", .first_norm = "input_layernorm",         \
+        .second_norm = "post_attention_layernorm", .last_norm = "model.norm", .norm = norm,        \
+        .attention = attention, .mlp = MLP                                                         \
+    }
 
-static const ech_decoder sparse_decoder = {.embedding = embedding,
-                                           .layers = "model.layers",
-                                           .first_norm = "input_layernorm",
-                                           .second_norm = "post_attention_layernorm",
-                                           .last_norm = "model.norm",
-                                           .norm = norm,
-                                           .attention = attention,
-                                           .mlp = experts};
+static const ech_decoder decoder = DECODER(mlp);
+static const ech_decoder mixtral_decoder = DECODER(mixtral_experts);
+static const ech_decoder qwen3_moe_decoder = DECODER(qwen3_experts);
 
 static ech_status check_experts(const ech_config *config)
 {
@@ -225,31 +251,35 @@ static ech_status check(const ech_config *config)
         return ech_config_complain(config, "model.num_attention_heads",
                                    "does not divide model.hidden_size = %lld; use qwen3 for that",
                                    (long long)config->model.hidden_size);
-    if (ech_family_of(config) == &ech_family_row_mixtral) ECH_TRY(check_experts(config));
+    if (ech_family_of(config)->decoder != &decoder) ECH_TRY(check_experts(config));
     ECH_TRY(check_head_width(config));
     return check_scaling(config);
 }
 
-#define FAMILY(NAME, ARCHITECTURE, DECODER, MORE_KEYS)                                             \
+#define FAMILY(NAME, ARCHITECTURE, RESOLVE, DECODER, MORE_KEYS, ALSO_REPLACES)                     \
     const ech_family ech_family_row_##NAME = {                                                     \
         .name = #NAME,                                                                             \
         .reads = "model.rope_theta model.rope_scaling " SCALING_KEYS                               \
                  " model.rms_norm_eps model.embd_pdrop model.resid_pdrop model.attn_pdrop "        \
                  "model.num_key_value_heads model.head_dim" MORE_KEYS,                             \
-        .resolve = resolve,                                                                        \
+        .resolve = RESOLVE,                                                                        \
         .check = check,                                                                            \
         .decoder = &DECODER,                                                                       \
         .architecture = ARCHITECTURE,                                                              \
         .rows = ech_llama_rows,                                                                    \
         .import_more = ech_llama_import,                                                           \
         .export_more = ech_llama_export,                                                           \
-        .replaces = "dtype rope_parameters",                                                       \
+        .replaces = "dtype rope_parameters" ALSO_REPLACES,                                         \
         .prefix = "model.",                                                                        \
         .table = "model.embed_tokens.weight",                                                      \
         .buffers = ".rotary_emb.inv_freq"}
 
-FAMILY(llama, "LlamaForCausalLM", decoder, "");
-FAMILY(qwen3, "Qwen3ForCausalLM", decoder, "");
-FAMILY(mixtral, "MixtralForCausalLM", sparse_decoder,
-       " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "
-       "model.router_jitter_noise");
+#define EXPERT_KEYS                                                                                \
+    " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
+    "model.router_jitter_noise"
+
+FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
+FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");
+FAMILY(mixtral, "MixtralForCausalLM", resolve, mixtral_decoder, EXPERT_KEYS, "");
+FAMILY(qwen3_moe, "Qwen3MoeForCausalLM", resolve_experts, qwen3_moe_decoder,
+       EXPERT_KEYS " model.moe_intermediate_size model.norm_topk_prob", " num_local_experts");

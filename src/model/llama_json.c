@@ -23,24 +23,33 @@ const ech_family_row ech_llama_rows[] = {
     {"num_hidden_layers", "model.num_hidden_layers", .initial = NULL},
     {"num_attention_heads", "model.num_attention_heads", .initial = NULL},
     {"num_key_value_heads", "model.num_key_value_heads", .derived = heads, .family = "llama qwen3"},
+    {"num_key_value_heads", "model.num_key_value_heads", "4", .family = "qwen3_moe"},
     {"num_key_value_heads", "model.num_key_value_heads", "8", .family = "mixtral"},
-    {"head_dim", "model.head_dim", .derived = head_dim, .family = "llama mixtral"},
+    {"head_dim", "model.head_dim", .derived = head_dim, .family = "llama mixtral qwen3_moe"},
     {"head_dim", "model.head_dim", "128", .family = "qwen3"},
     {"max_position_embeddings", "model.max_position_embeddings", "2048", .family = "llama"},
-    {"max_position_embeddings", "model.max_position_embeddings", "32768", .family = "qwen3"},
+    {"max_position_embeddings", "model.max_position_embeddings", "32768",
+     .family = "qwen3 qwen3_moe"},
     {"max_position_embeddings", "model.max_position_embeddings", "131072", .family = "mixtral"},
     {"hidden_act", .initial = "silu swish"},
     {"rope_theta", "model.rope_theta", .use = ECH_ROW_UNREAD},
     {"rope_scaling", .initial = "null", .use = ECH_ROW_UNREAD},
-    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6", .family = "llama qwen3"},
+    {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-6", .family = "llama qwen3 qwen3_moe"},
     {"rms_norm_eps", "model.rms_norm_eps", .initial = "1e-5", .family = "mixtral"},
     {"num_local_experts", "model.num_local_experts", "8", .family = "mixtral"},
+    {"num_experts", "model.num_local_experts", .family = "qwen3_moe", .use = ECH_ROW_UNREAD},
     {"num_experts_per_tok", "model.num_experts_per_tok", "2", .family = "mixtral"},
+    {"num_experts_per_tok", "model.num_experts_per_tok", "8", .family = "qwen3_moe"},
+    {"moe_intermediate_size", "model.moe_intermediate_size", "768", .family = "qwen3_moe"},
+    {"norm_topk_prob", "model.norm_topk_prob", "false", .family = "qwen3_moe"},
+    {"decoder_sparse_step", .initial = "1", .family = "qwen3_moe"},
+    {"mlp_only_layers", .initial = "null", .family = "qwen3_moe",
+     .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST},
     {"router_jitter_noise", "model.router_jitter_noise", "0", .family = "mixtral",
      .use = ECH_ROW_MAY_DIFFER | ECH_ROW_UNWRITTEN},
-    {"attention_bias", .initial = "false", .family = "llama qwen3"},
+    {"attention_bias", .initial = "false", .family = "llama qwen3 qwen3_moe"},
     {"mlp_bias", .initial = "false", .family = "llama"},
-    {"use_sliding_window", .initial = "false", .family = "qwen3"},
+    {"use_sliding_window", .initial = "false", .family = "qwen3 qwen3_moe"},
     {"attention_dropout", "model.attn_pdrop", "0", .use = ECH_ROW_MAY_DIFFER},
     {"initializer_range", "model.initializer_range", "0.02", .use = ECH_ROW_MAY_DIFFER},
     {"tie_word_embeddings", "model.tie_word_embeddings", .initial = "false"},
@@ -91,7 +100,7 @@ static ech_status import_rope_from(const ech_family_import *in, const ech_family
     return ech_family_import_row(has ? inner : in, &original);
 }
 
-ech_status ech_llama_import(const ech_family_import *in)
+static ech_status import_rope(const ech_family_import *in)
 {
     const char *name =
         ech_family_import_get(in, "rope_scaling") ? "rope_scaling" : "rope_parameters";
@@ -101,4 +110,19 @@ ech_status ech_llama_import(const ech_family_import *in)
     ECH_FREED_TEXT path = {0};
     ech_text_append(&path, "%s: %s", in->path, name);
     return import_rope_from(in, &(ech_family_import){in->config, path.at, rope});
+}
+
+/* transformers 4 writes num_experts, 5 num_local_experts; both read both. */
+static ech_status import_experts(const ech_family_import *in)
+{
+    const char *name = "num_experts";
+    if (!ech_family_import_get(in, name)) name = "num_local_experts";
+    const ech_family_row row = {name, "model.num_local_experts", .initial = "128"};
+    return ech_family_import_row(in, &row);
+}
+
+ech_status ech_llama_import(const ech_family_import *in)
+{
+    if (ech_family_of(in->config) == &ech_family_row_qwen3_moe) ECH_TRY(import_experts(in));
+    return import_rope(in);
 }

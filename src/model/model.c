@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "layer/layers.h"
 #include "model/family.h"
 
@@ -25,6 +26,11 @@ const ech_family *ech_family_find(const char *name)
 const ech_family *ech_family_of(const ech_config *config)
 {
     return rows[config->model.architecture];
+}
+
+bool ech_family_reads(const ech_config *config, const char *key)
+{
+    return ech_text_has_word(ech_family_of(config)->reads, key);
 }
 
 const char *ech_family_names(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral) is an ech_family and a row of
- * models.def. Nothing here communicates. Files are read and written by one process on its own.
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral, qwen3_moe) is an ech_family and a
+ * row of models.def. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
 #define ECH_MODEL_MODEL_H
@@ -51,6 +51,8 @@ struct ech_family {
 const ech_family *ech_family_find(const char *name); /* NULL: none of that name */
 const ech_family *ech_family_of(const ech_config *config);
 const char *ech_family_names(void); /* blank-separated */
+/* Whether the configuration's family uses a key that some others do not. */
+bool ech_family_reads(const ech_config *config, const char *key);
 
 /* Begin-of-text and end-of-text token ids (BOS, EOS), below the vocabulary. */
 typedef struct ech_model_text_ends {

@@ -44,6 +44,8 @@ QWEN3 = LLAMA | {"hidden_size": 28, "num_key_value_heads": 2, "head_dim": 12,
                  "use_sliding_window": False}
 MIXTRAL = LLAMA | {"num_key_value_heads": 2, "num_local_experts": 5, "num_experts_per_tok": 3,
                    "sliding_window": None}
+QWEN3_MOE = QWEN3 | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+                     "norm_topk_prob": True}
 SCALING = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 16}
 CASES = {
@@ -60,6 +62,9 @@ CASES = {
     "llama wide": (LLAMA | {"head_dim": 10}, {}),
     "mixtral": (MIXTRAL, {}),
     "mixtral v4": (MIXTRAL, {"v4": True, "max_shard_size": "25KB"}),
+    "qwen3_moe": (QWEN3_MOE, {}),
+    "qwen3_moe v4": (QWEN3_MOE | {"norm_topk_prob": False},
+                     {"v4": True, "max_shard_size": "25KB"}),
     "qwen3": (QWEN3, {"max_shard_size": "15KB"}),
     "qwen3 v4": (QWEN3 | {"rope_theta": 1e6, "num_key_value_heads": 4}, {"v4": True}),
     "qwen3 bf16": (QWEN3 | {"num_key_value_heads": 1, "tie_word_embeddings": True},
@@ -70,6 +75,7 @@ LAYOUTS = {
     "tensor": ["parallel.tensor=2"],
     "pipeline": ["parallel.pipeline=2"],
     "all": ["parallel.tensor=2", "parallel.pipeline=2", "parallel.sequence=true"],
+    "experts": ["parallel.data=2", "parallel.expert=2"],
     "pipedream": ["parallel.pipeline=2", "parallel.schedule=pipedream"],
 }
 
@@ -100,6 +106,8 @@ def spell_as_v4(folder):
     config["rope_theta"] = rope.pop("rope_theta")
     config["rope_scaling"] = rope
     config["torch_dtype"] = config.pop("dtype")
+    if config["model_type"] == "qwen3_moe":
+        config["num_experts"] = config.pop("num_local_experts")
     write_json(folder / "config.json", config)
 
 
@@ -113,6 +121,7 @@ def save(folder, options, how):
     """A model whose weights are large enough to matter; as loaded again, computing in fp64."""
     torch.manual_seed(7)
     kind = "n_embd" in options and transformers.GPT2Config or (
+        "num_experts" in options and transformers.Qwen3MoeConfig or
         "use_sliding_window" in options and transformers.Qwen3Config or
         "num_local_experts" in options and transformers.MixtralConfig or transformers.LlamaConfig)
     model = transformers.AutoModelForCausalLM.from_config(kind(vocab_size=VOCABULARY, **options))
@@ -190,15 +199,18 @@ def check(name, folder):
         "training:\n  steps: 0\n  global_batch_size: 4\noptimizer:\n  learning_rate: 0.01\n"
         "parallel:\n  comm: local\n  threads: 1\nlog:\n  directory: unused\n")
     run(sys.argv[1], "plan", folder / "run.yaml")
-    layouts = {"gpt2": ["alone", "tensor", "pipeline", "all"], "llama 3.1": LAYOUTS,
-               "qwen3": LAYOUTS}.get(
-        name, ["alone", "pipeline"] if "mixtral" in name else ["tensor"])
-    for layout in layouts:
+    family = name.split()[0]
+    layouts = {"mixtral": ["alone", "tensor", "pipeline"], "qwen3_moe": ["alone", "tensor", "pipeline", "experts"]}.get(
+        family, ["tensor"])
+    most = ["alone", "tensor", "pipeline", "all", "pipedream"]
+    for layout in {"gpt2": most[:-1], "llama 3.1": most, "qwen3": most}.get(name, layouts):
         saved = check_layout(folder, layout, model, tokens)
     back = apart(ours(saved, ids), theirs(load(saved), ids))
     assert back < TOLERANCE, (name, back)
     if name in ("gpt2", "llama 3.1", "qwen3"):
         run(sys.argv[1], "verify", folder / "run.yaml", "parallel.tensor=2", "parallel.pipeline=2")
+    if name == "qwen3_moe":
+        run(sys.argv[1], "verify", folder / "run.yaml", *LAYOUTS["experts"], "parallel.pipeline=2")
     print(f"{name}: logits within {far:.1e}, and back within {back:.1e}")
 
 

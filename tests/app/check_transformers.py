@@ -31,6 +31,8 @@ LLAMA = {"architecture": "llama", "hidden_size": 32, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40,
          "rope_theta": 300, "rms_norm_eps": 0.01}
 MIXTRAL = LLAMA | {"architecture": "mixtral", "num_local_experts": 5, "num_experts_per_tok": 3}
+QWEN3_MOE = LLAMA | {"architecture": "qwen3_moe", "head_dim": 12, "num_local_experts": 6,
+                     "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 QWEN3 = LLAMA | {"architecture": "qwen3", "head_dim": 12}
 CASES = {
     "gpt2": (GPT2, "auto"),
@@ -45,6 +47,8 @@ CASES = {
     "qwen3": (QWEN3, "auto"),
     "mixtral": (MIXTRAL, "auto"),
     "mixtral in bf16": (MIXTRAL, "bf16"),
+    "qwen3_moe": (QWEN3_MOE, "auto"),
+    "qwen3_moe of probabilities": (QWEN3_MOE | {"norm_topk_prob": "false"}, "bf16"),
     "qwen3 tied": (QWEN3 | {"hidden_size": 30, "tie_word_embeddings": "true"}, "auto"),
 }
 # how far a loss and a logit may be from those of transformers in fp64

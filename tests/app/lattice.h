@@ -61,6 +61,9 @@ static const char *const lattice_models[] = {
     "model.num_experts_per_tok=3 model.moe_dropout=0.1 model.router_jitter_noise=0.1",
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
     "model.moe_dropout=0.1 parallel.expert=2",
+    "model.architecture=qwen3_moe model.num_key_value_heads=2 model.head_dim=6 "
+    "model.num_local_experts=6 model.num_experts_per_tok=3 model.norm_topk_prob=false "
+    "parallel.expert=2",
     "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };
@@ -163,13 +166,15 @@ static const int lattice_levels[LATTICE_AXES] = {
 
 /* ---- features ---- */
 
-/* Without which an axis does nothing. */
+/* Without which an axis does nothing. Experts may be cut over context ranks alone, too; said of data, cases with them are
+ * found, also those that need most ranks for something else. */
 static inline int lattice_needs(int axis, int level)
 {
     if (axis == METHOD) return CONTEXT;
     if (axis == SCHEDULE || (axis == KEPT_AT && level == LATTICE_PEER)) return PIPELINE;
     if (axis == SEQUENCE && level > 0) return TENSOR;
     if (axis == ZERO && level > 0) return DATA;
+    if (axis == MODEL && strstr(lattice_models[level], "parallel.expert")) return DATA;
     if ((axis == PARTITION && level > 0) || (axis == DATA && level == UNEQUAL)) return PIPELINE;
     return -1;
 }
@@ -224,7 +229,7 @@ static inline bool lattice_is_idle(const cover_case *c)
 {
     for (int axis = 0; axis < LATTICE_AXES; axis++) {
         int needs = lattice_needs(axis, c->level[axis]);
-        if (axis != SCHEDULE && c->level[axis] > 0 && needs >= 0 && c->level[needs] == 0)
+        if (axis != SCHEDULE && axis != MODEL && c->level[axis] > 0 && needs >= 0 && c->level[needs] == 0)
             return true;
     }
     return false;
@@ -419,8 +424,21 @@ static inline bool lattice_is_refused(const cover_feature *a, const cover_featur
     return lattice_ranks(&both) > LATTICE_RANKS || !lattice_goes_together(&both);
 }
 
+/* What partition = auto reads. */
+static inline void lattice_write_profile(const cover_case *c)
+{
+    cover_case even = *c;
+    lattice_made made;
+    ech_config *config = lattice_config(c);
+    even.level[PARTITION] = 0;
+    ECH_ASSERT(lattice_make(&even, &made) && config);
+    made_up_profile_write(&made.design, config->parallel.profile);
+    ech_config_destroy(config);
+    lattice_free(&made);
+}
+
 /* Whether there are not too many ranks, and the layout makes a design of it. Of partitions that are found
- * by simulation only the even one is tried. */
+ * by simulation only the even one is tried, but where it depends on the stages who holds for whom. */
 static inline bool lattice_is_feasible(const cover_case *c)
 {
     cover_case tried = *c;
@@ -431,6 +449,12 @@ static inline bool lattice_is_feasible(const cover_case *c)
     lattice_made made;
     feasible = feasible && lattice_make(&tried, &made);
     if (feasible) lattice_free(&made);
+    if (feasible && tried.level[PARTITION] != c->level[PARTITION] &&
+        c->level[KEPT_AT] == LATTICE_PEER) {
+        lattice_write_profile(c);
+        feasible = lattice_make(c, &made);
+        if (feasible) lattice_free(&made);
+    }
     ech_log_set_quiet(quiet);
     return feasible;
 }
@@ -452,19 +476,6 @@ static inline cover *lattice_cover(bool (*feasible)(const cover_case *), size_t 
 }
 
 /* ---- the verdict ---- */
-
-/* What partition = auto reads. */
-static inline void lattice_write_profile(const cover_case *c)
-{
-    cover_case even = *c;
-    lattice_made made;
-    ech_config *config = lattice_config(c);
-    even.level[PARTITION] = 0;
-    ECH_ASSERT(lattice_make(&even, &made) && config);
-    made_up_profile_write(&made.design, config->parallel.profile);
-    ech_config_destroy(config);
-    lattice_free(&made);
-}
 
 static inline verdict lattice_verify(const cover_case *c)
 {

@@ -203,7 +203,7 @@ static ech_config *make(const char *assignments)
 {
     ech_config *config;
     const ech_config_names names[] = {
-        {"models", "gpt2 llama mixtral"}, {"optimizers", "adamw sgd muon sm3"},
+        {"models", "gpt2 llama mixtral qwen3_moe"}, {"optimizers", "adamw sgd muon sm3"},
         {"curves", "cosine"},           {"comms", "local mpi nccl"},
         {"devices", "cpu cuda queued"}, {"reductions", "direct ring naive library"}};
     char *words = ech_strdup(assignments), *rest = NULL;

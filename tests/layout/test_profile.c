@@ -337,6 +337,17 @@ static void test_description(void **state)
     assert_non_null(strstr(text.at, "qwen3 C=16 L=2 H=4 G=4 D=6 F="));
     ech_text_free(&text);
     ech_config_destroy(config);
+    config = make_config("model.architecture=qwen3_moe");
+    config->model.moe_dropout = 0.1;
+    ech_profile_describe(config, &text);
+    assert_non_null(strstr(text.at, " E=8 k=2 topk M=32 moe_dropout resid_pdrop b="));
+    ech_text_free(&text);
+    ech_config_destroy(config);
+    config = make_config("model.architecture=mixtral");
+    ech_profile_describe(config, &text);
+    assert_non_null(strstr(text.at, " E=8 k=2 topk resid_pdrop b="));
+    ech_text_free(&text);
+    ech_config_destroy(config);
 }
 
 /* Whatever costs depend on is told apart; what they do not depend on is not. */

@@ -232,6 +232,10 @@ static void test_experts(void **state)
     accept("mixtral", "parallel.data=4 parallel.expert=2", 4);
     accept("mixtral", "parallel.data=2 parallel.context=2 parallel.expert=4", 4);
     accept("mixtral", "parallel.data=2 parallel.context=4 parallel.expert=2", 8);
+    accept("qwen3_moe", "parallel.tensor=4 model.moe_intermediate_size=12", 4);
+    assert_int_equal(try_keys("qwen3_moe", "parallel.tensor=4 model.moe_intermediate_size=10", 4),
+                     ECH_EUSAGE);
+    assert_true(sample_error_has("4 tensor ranks do not divide a width of experts of 10"));
     accept("mixtral", "parallel.stage_replicas=[1,2] parallel.context=2 parallel.expert=2", 6);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         assert_int_equal(try_keys("mixtral", refused[i].keys, refused[i].ranks), ECH_EUSAGE);

@@ -24,6 +24,9 @@
 #define QWEN3                                                                                      \
     "\"model_type\": \"qwen3\", \"hidden_size\": 20, \"num_hidden_layers\": 2, "                   \
     "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
+#define QWEN3_MOE                                                                                  \
+    "\"model_type\": \"qwen3_moe\", \"hidden_size\": 20, \"num_hidden_layers\": 5, "               \
+    "\"num_attention_heads\": 4, \"intermediate_size\": 40, \"vocab_size\": 300"
 #define SCALING                                                                                    \
     "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4, "                         \
     "\"original_max_position_embeddings\": 8192"
@@ -143,6 +146,31 @@ static void heads_have_a_width(void **state)
     ech_config_destroy(config);
 }
 
+/* Both names of the number of experts are read, and the defaults are transformers'. */
+static void experts_fill(void **state)
+{
+    (void)state;
+    ech_config *config = imported("{" QWEN3_MOE "}");
+    assert_string_equal(ech_family_of(config)->name, "qwen3_moe");
+    assert_int_equal(config->model.num_local_experts, 128);
+    assert_int_equal(config->model.num_experts_per_tok, 8);
+    assert_int_equal(config->model.moe_intermediate_size, 768);
+    assert_int_equal(config->model.norm_topk_prob, 0);
+    assert_int_equal(config->model.num_key_value_heads, 4);
+    assert_int_equal(config->model.head_dim, 5);
+    ech_config_destroy(config);
+    static const char *const names[] = {"num_experts", "num_local_experts"};
+    for (int i = 0; i < 2; i++) {
+        ech_text json = {0};
+        ech_text_append(&json, "{" QWEN3_MOE ", \"%s\": 6, \"norm_topk_prob\": true}", names[i]);
+        config = imported(json.at);
+        assert_int_equal(config->model.num_local_experts, 6);
+        assert_int_equal(config->model.norm_topk_prob, 1);
+        ech_text_free(&json);
+        ech_config_destroy(config);
+    }
+}
+
 /* What is exported is imported as the same section. */
 static void there_and_back(void **state)
 {
@@ -152,6 +180,8 @@ static void there_and_back(void **state)
         "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
         "" SCALING "}}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
+        "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
+        "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true}",
         REVERSIBLE};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ech_config *config = imported(texts[i]);
@@ -265,6 +295,10 @@ static void refuses(void **state)
          "full_attention"},
         {"{" QWEN3 ", \"layer_types\": \"full_attention\"}", "layer_types"},
         {"{" QWEN3 ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}", "yarn"},
+        {"{" QWEN3_MOE ", \"num_experts\": 0}", "model.num_local_experts = 0: out of bounds"},
+        {"{" QWEN3_MOE ", \"norm_topk_prob\": 3}", "norm_topk_prob"},
+        {"{" QWEN3_MOE ", \"decoder_sparse_step\": 2}", "decoder_sparse_step"},
+        {"{" QWEN3_MOE ", \"mlp_only_layers\": [1]}", "mlp_only_layers"},
         {"{" LLAMA "", "bad JSON"}};
     bool quiet = ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -281,9 +315,10 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_of_text),          cmocka_unit_test(gpt2_fills),
-        cmocka_unit_test(llama_fills),           cmocka_unit_test(heads_have_a_width),
-        cmocka_unit_test(there_and_back),        cmocka_unit_test(says_both_values),
-        cmocka_unit_test(reversible_has_a_type), cmocka_unit_test(refuses)};
+        cmocka_unit_test(ends_of_text),     cmocka_unit_test(gpt2_fills),
+        cmocka_unit_test(llama_fills),      cmocka_unit_test(heads_have_a_width),
+        cmocka_unit_test(experts_fill),     cmocka_unit_test(there_and_back),
+        cmocka_unit_test(says_both_values), cmocka_unit_test(reversible_has_a_type),
+        cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,6 +110,32 @@ static void test_qwen3_small(void **state)
     ech_config_destroy(c);
 }
 
+/* Qwen3-30B-A3B: 30,532,122,624 parameters, as its index of weights says. A token goes to 8 of 128 experts. */
+static void test_qwen3_moe(void **state)
+{
+    (void)state;
+    ech_config *c = config("qwen3_moe");
+    c->model.hidden_size = 2048;
+    c->model.num_hidden_layers = 48;
+    c->model.num_attention_heads = 32;
+    c->model.num_key_value_heads = 4;
+    c->model.head_dim = 128;
+    c->model.intermediate_size = 6144;
+    c->model.num_local_experts = 128;
+    c->model.num_experts_per_tok = 8;
+    c->model.vocab_size = 151936;
+    ech_model *model = create(c);
+    assert_int_equal(c->model.moe_intermediate_size, 768);
+    assert_int_equal(ech_model_params(model), 30532122624);
+    assert_true(has(model, "model.layers.47.mlp.experts.%d.gate_proj.weight"));
+    assert_true(has(model, "model.layers.0.mlp.gate.weight"));
+    double idle = 48 * 120.0 * 3 * 2048 * 768, table = 151936.0 * 2048;
+    double flops = 6 * (30532122624 - idle - table + 48.0 * 1024 * 4096) * 1000;
+    assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);
+    ech_model_destroy(model);
+    ech_config_destroy(c);
+}
+
 static void refuse(ech_config *c, const char *why)
 {
     ech_model *model = NULL;
@@ -178,8 +204,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2_small), cmocka_unit_test(test_llama_8b),
-        cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_head_widths),
-        cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_gpt2_small),  cmocka_unit_test(test_llama_8b),
+        cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_qwen3_moe),
+        cmocka_unit_test(test_head_widths), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
