@@ -19,14 +19,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 1024 };
+enum { PATH_BYTES = 1024, PAGE = 4096 };
 
 static char folder[PATH_BYTES];
 static faults_kind armed_kind;
 static int64_t armed_at;
 static const char *holder;
 static atomic_llong count;
-static bool skips_fsync;
+static bool skips_fsync, counts_reads;
 static void (*watcher)(int64_t number, const char *call, const char *path);
 static void (*reader)(const char *path);
 
@@ -46,6 +46,11 @@ int64_t faults_count(void)
 void faults_skip_fsync(void)
 {
     skips_fsync = true;
+}
+
+void faults_count_reads(void)
+{
+    counts_reads = true;
 }
 
 void faults_watch(void (*watch)(int64_t number, const char *call, const char *path))
@@ -168,9 +173,12 @@ static void die(void)
         if (met == FAILS) return -1;                                                               \
     } while (0)
 
+/* Whole pages stay whole: direct I/O moves no part of one. */
 static size_t shortened(fate met, size_t n)
 {
-    return met == DIES ? n / 2 : met == FALLS_SHORT && n > 3 ? n / 3 : n;
+    size_t part = met == DIES ? n / 2 : met == FALLS_SHORT ? n / 3 : n;
+    if (n % PAGE == 0) part = part / PAGE * PAGE;
+    return part || met == DIES ? part : n;
 }
 
 ssize_t write(int fd, const void *bytes, size_t n)
@@ -219,18 +227,26 @@ ssize_t pwrite64(int fd, const void *bytes, size_t n, off64_t offset)
     return write_at(next, fd, bytes, n, offset);
 }
 
+static ssize_t read_at(ssize_t (*next)(int, void *, size_t, off_t), int fd, void *bytes, size_t n,
+                       off_t offset)
+{
+    watch_read(fd);
+    fate met = counts_reads ? meet_open("pread", fd, false) : PASSES;
+    if (met == DIES) die();
+    if (met == FAILS) return -1;
+    return next(fd, bytes, shortened(met, n), offset);
+}
+
 ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
 {
     NEXT(pread);
-    watch_read(fd);
-    return next(fd, bytes, n, offset);
+    return read_at(next, fd, bytes, n, offset);
 }
 
 ssize_t pread64(int fd, void *bytes, size_t n, off64_t offset)
 {
     NEXT(pread64);
-    watch_read(fd);
-    return next(fd, bytes, n, offset);
+    return read_at(next, fd, bytes, n, offset);
 }
 
 int fsync(int fd)

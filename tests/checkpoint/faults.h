@@ -17,9 +17,10 @@ typedef enum faults_kind {
     FAULTS_EIO,    /* once */
     FAULTS_ENOSPC, /* once */
     FAULTS_FULL,   /* ENOSPC, from that call on, of all that would take space */
-    FAULTS_SHORT,  /* from that call on writes take a third of what they are given */
-    FAULTS_HOLD,   /* from that call on all wait as long as the file ECH_FAULTS_HOLD is there */
-    FAULTS_FLIP    /* once: of what is written one bit is another; other calls pass */
+    FAULTS_SHORT, /* from that call on writes, and counted reads, take a third of what they are given; of pages whole
+                      ones, as direct I/O does */
+    FAULTS_HOLD, /* from that call on all wait as long as the file ECH_FAULTS_HOLD is there */
+    FAULTS_FLIP  /* once: of what is written one bit is another; other calls pass */
 } faults_kind;
 
 /* From now on calls on files below the folder are counted, from 1, and call `at` is faulty. */
@@ -27,9 +28,11 @@ void faults_arm(const char *folder, faults_kind kind, int64_t at);
 int64_t faults_count(void);
 /* fsync of any file does nothing: who is killed without a power cut needs none, and tests are faster. */
 void faults_skip_fsync(void);
+/* From now on preads are counted, too, and can be faulty. */
+void faults_count_reads(void);
 /* Called before each counted call, on its own thread. NULL: nobody. */
 void faults_watch(void (*watch)(int64_t number, const char *call, const char *path));
-/* Called before each pread of a file below the folder, likewise; these are neither counted nor faulty. */
+/* Called before each pread of a file below the folder, likewise. */
 void faults_watch_reads(void (*watch)(const char *path));
 
 #endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs of two ranks whose states, weights and activations are on disk, and that are killed at every single call that
+ * changes or reads the scratch files, and started again: the weights at the end are those of the run that nobody
+ * disturbed, bit for bit. A disk that fails at any of these calls ends the run with a word about it, and costs no
+ * checkpoint.
+ *
+ *     ECHELON_SWEEP=all test_app_offload_sweep     every call and kind of fault: some minutes
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/sweep.h"
+
+#define FOLDER "scratch"
+
+static const char states[] = "memory.offload_optimizer=disk";
+static const char all[] = "memory.offload_optimizer=disk memory.offload_parameters=disk "
+                          "memory.offload_activations=disk parallel.zero=3";
+static const char delayed[] = "memory.offload_optimizer=disk memory.offload_delayed_from=2 "
+                              "checkpoint.every=2 training.check_every=0";
+
+/* Of the calls: those between are alike. */
+enum { OF_CALLS = 11 };
+
+static void test_killed(void **state)
+{
+    (void)state;
+    sweep_kill(states, FOLDER, sweep_takes_all() ? 1 : 3 * SWEEP_STRIDE);
+    if (sweep_takes_all()) sweep_kill(all, FOLDER, 1);
+}
+
+static void test_broken_and_full(void **state)
+{
+    (void)state;
+    int64_t stride = sweep_takes_all() ? 1 : OF_CALLS * SWEEP_STRIDE;
+    sweep_fail(all, FOLDER, FAULTS_EIO, stride);
+    sweep_fail(states, FOLDER, FAULTS_FULL, stride);
+    if (!sweep_takes_all()) return;
+    sweep_fail(states, FOLDER, FAULTS_EIO, stride);
+    sweep_fail(all, FOLDER, FAULTS_ENOSPC, stride);
+    sweep_fail(delayed, FOLDER, FAULTS_EIO, stride);
+}
+
+static void test_short(void **state)
+{
+    (void)state;
+    sweep_shorten(states, FOLDER);
+    sweep_shorten(all, FOLDER);
+    sweep_shorten(delayed, FOLDER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_broken_and_full),
+        cmocka_unit_test(test_short),
+    };
+    faults_skip_fsync();
+    faults_count_reads();
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
