@@ -156,6 +156,7 @@ static void prepare_step(frame *f, ech_call *call)
     call->step = &row->step;
     call->loss_sums = &row->loss; /* and loss_weight */
     call->loss_factor = &row->loss_factor;
+    call->group_factor = &row->group_factor;
 }
 
 /* ---- a call ---- */

@@ -42,6 +42,8 @@ static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
 {
     row->loss_scale = exec->scaler.scale;
     row->loss_factor = row->tokens > 0 ? row->loss_scale / row->tokens : 0;
+    row->group_factor = row->loss_scale * (double)exec->config->model.moe_group_samples /
+                        (double)exec->config->training.global_batch_size;
     row->updates = exec->updates + 1 + turn;
     row->learning_rate = ech_learning_rate(exec->config, exec->curve, row->updates);
     row->withheld = exec->scanning;

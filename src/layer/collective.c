@@ -32,6 +32,10 @@ COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
 COLLECTIVE(exchange_counts, ALL_TO_ALL, NONE, EXPERT, 0, false);
 COLLECTIVE(exchange_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, 1, false);
 
+/* Rows of tables, which selective recomputation does not make again. */
+const ech_layer ech_layer_row_gather_context = {
+    .name = "gather_context", .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_CONTEXT, 0}};
+
 /* The numbers are sharded as messages between stages are: evenly, whatever their shape. */
 static void keep_shard(const ech_call *call)
 {

@@ -97,6 +97,23 @@ static int router(ech_block *block, int x, int weight, int64_t E, double jitter)
 
 /* ---- gate: the choice ---- */
 
+/* Ports of its node. */
+enum { LOGITS, LENGTHS, ALL, GATES = 0, CHOICE, STATISTICS };
+
+/* Lists in which it looks at balance groups: what is sampled is whole texts' next tokens, of which none is dropped. */
+static const unsigned grouped = 1u << ECH_TRAIN | 1u << ECH_EVALUATE;
+
+/* Ranks that have rows of the same samples: over tensor ranks only where these are sharded. */
+static int64_t context_ranks(const ech_sharding *sharding)
+{
+    return sharding->context > 1 ? sharding->context : 1;
+}
+
+static int64_t tensor_ranks(const ech_sharding *sharding)
+{
+    return sharding->sequence && sharding->tensor > 1 ? sharding->tensor : 1;
+}
+
 /* The gate of this call: of this list's purpose, and as rows lie over ranks. */
 static ech_gate gate_of(const ech_call *call)
 {
@@ -106,41 +123,65 @@ static ech_gate gate_of(const ech_call *call)
     gate.key = (ech_random_key){.seed = call->seed,
                                 .stream = ech_random_stream(call->layer, call->node->site)};
     gate.step = call->step;
-    gate.context = sharding->context > 1 ? sharding->context : 1;
-    gate.tensor = sharding->sequence ? sharding->tensor : 1;
+    gate.context = context_ranks(sharding);
+    gate.tensor = tensor_ranks(sharding);
+    gate.zigzag = gate.context > 1 && !call->options->ulysses;
+    gate.member = gate.context > 1 ? call->context_index * gate.tensor : 0;
+    if (gate.tensor > 1) gate.member += call->tensor_index;
+    if (!(grouped & 1u << call->purpose))
+        gate.capacity_factor = gate.auxiliary = gate.importance = gate.load = 0;
     return gate;
+}
+
+/* A row a group of the micro-batch; NULL where there are none. */
+static const ech_tensor *statistics_of(const ech_call *call, const ech_gate *gate, ech_tensor *out)
+{
+    if (!ech_gate_looks_at_groups(gate)) return NULL;
+    *out = ech_tensor_2d(call->out[STATISTICS].data, ECH_F64, call->extent.batch / gate->samples,
+                         ech_gate_statistics(gate));
+    return out;
 }
 
 static void gate_forward(const ech_call *call)
 {
     ech_gate gate = gate_of(call);
-    ech_tensor logits = ech_tensor_matrix(&call->in[0]), gates = ech_tensor_matrix(&call->out[0]);
-    ech_tensor choice = ech_tensor_matrix(&call->out[1]);
-    ech_tensor partial =
-        ech_tensor_1d(call->reported, ECH_F64, ech_gate_partial(gate.experts));
-    call->kernels->gate_forward(call->context, &gate, &logits, NULL, NULL, NULL, NULL,
-                                ech_optional(&call->in[1]), ech_call_rows(call), &gates, &choice,
-                                NULL, ech_optional(&partial));
+    ech_tensor logits = ech_tensor_matrix(&call->in[LOGITS]), all = logits, statistics;
+    ech_tensor gates = ech_tensor_matrix(&call->out[GATES]);
+    ech_tensor choice = ech_tensor_matrix(&call->out[CHOICE]);
+    ech_tensor partial = ech_tensor_1d(call->reported, ECH_F64, ech_gate_partial(gate.experts));
+    const ech_tensor *groups = statistics_of(call, &gate, &statistics);
+    if (call->in[ALL].data) all = ech_tensor_matrix(&call->in[ALL]);
+    call->kernels->gate_forward(call->context, &gate, &logits, NULL, groups ? &all : NULL, NULL,
+                                NULL, ech_optional(&call->in[LENGTHS]), ech_call_rows(call), &gates,
+                                &choice, groups, ech_optional(&partial));
 }
 
 static void gate_backward(const ech_call *call)
 {
     ech_gate gate = gate_of(call);
-    ech_tensor logits = ech_tensor_matrix(&call->in[0]), dgates = ech_tensor_matrix(&call->dout[0]);
-    ech_tensor choice = ech_tensor_matrix(&call->out[1]), dlogits = ech_tensor_matrix(&call->din[0]);
+    ech_tensor logits = ech_tensor_matrix(&call->in[LOGITS]), statistics;
+    ech_tensor dgates = ech_tensor_matrix(&call->dout[GATES]);
+    ech_tensor choice = ech_tensor_matrix(&call->out[CHOICE]);
+    ech_tensor dlogits = ech_tensor_matrix(&call->din[LOGITS]);
+    ech_tensor factor = ech_tensor_view(call->group_factor, ECH_F64, 0, NULL);
+    const ech_tensor *groups = statistics_of(call, &gate, &statistics);
     call->kernels->gate_backward(call->context, &gate, &logits, NULL, NULL,
-                                 ech_optional(&call->in[1]), ech_call_rows(call), &choice, NULL,
-                                 &dgates, NULL, &dlogits, NULL);
+                                 ech_optional(&call->in[LENGTHS]), ech_call_rows(call), &choice,
+                                 groups, &dgates, groups ? &factor : NULL, &dlogits, NULL);
 }
 
 static size_t gate_scratch(const ech_scratch_query *query)
 {
     const ech_gate *gate = query->node->options;
-    int64_t S = rows_of(query->block, query->node->in[0], query->extent);
+    const ech_sharding *sharding = &query->extent.sharding;
+    bool groups = ech_gate_looks_at_groups(gate) && grouped & 1u << query->purpose;
+    int64_t S = rows_of(query->block, query->node->in[LOGITS], query->extent);
     int64_t L = ech_gate_logits(gate), k = gate->chosen;
+    int64_t N = groups ? S * context_ranks(sharding) * tensor_ranks(sharding) : S;
     if (query->phase == ECH_FORWARD)
-        return ech_kernel_scratch(query->kernels, ECH_OP_gate_forward, query->threads,
-                                  (int64_t[]){S, L, k, 0});
+        return ech_kernel_scratch(
+            query->kernels, ECH_OP_gate_forward, query->threads,
+            (int64_t[]){N, L, k, groups ? query->extent.batch / gate->samples : 0});
     return ech_kernel_scratch(query->kernels, ECH_OP_gate_backward, query->threads,
                               (int64_t[]){S, L, k});
 }
@@ -150,19 +191,63 @@ const ech_layer ech_layer_row_gate = {.name = "gate",
                                       .backward_input = gate_backward,
                                       .scratch = gate_scratch};
 
+/* A table of x's rows of all ranks of a group, one after the other; `shape`: of these. */
+static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shape shape)
+{
+    ech_node *node = ech_block_node(block, layer, NULL, 0);
+    ech_node_in(node, x);
+    node->purposes = grouped;
+    int all = ech_node_out_table(block, node, "all", shape, ECH_TYPE_WIDE, ECH_F64);
+    block->value.at[all].purposes = grouped;
+    return all;
+}
+
+/* The logits of all ranks that have rows of the same samples, context coordinate first; -1: the rank has all itself. */
+static int gather_members(ech_block *block, int logits)
+{
+    const ech_sharding *sharding = &block->options.sharding;
+    int64_t L = ech_columns(block, logits);
+    int all = -1;
+    if (tensor_ranks(sharding) > 1)
+        all = gather_rows(block, &ech_layer_row_gather_table, logits,
+                          ech_shape_rows(ECH_AXIS_CHOICES, L));
+    if (context_ranks(sharding) > 1)
+        all = gather_rows(block, &ech_layer_row_gather_context, all < 0 ? logits : all,
+                          (ech_shape){.dims = 3,
+                                      .axis = {ECH_AXIS_BATCH, ECH_AXIS_SEQUENCE, ECH_AXIS_CHOICES},
+                                      .size = {0, 0, L}});
+    return all;
+}
+
+/* What B needs of each balance group: as many rows as samples, of which groups have the first. */
+static void add_statistics(ech_block *block, ech_node *node, const ech_gate *is)
+{
+    ech_shape shape =
+        ech_shape_2d(ECH_AXIS_BATCH, 0, ECH_AXIS_CHOICES, ech_gate_statistics(is));
+    int statistics =
+        ech_node_out_table(block, node, "statistics", shape, ECH_TYPE_FIXED, ECH_F64);
+    block->value.at[statistics].purposes = grouped;
+    node->b.out |= 1u << STATISTICS;
+}
+
 /* Returns the table of choices. */
 static int gate(ech_block *block, int logits, const ech_gate *is, int *gates)
 {
+    bool groups = ech_gate_looks_at_groups(is);
     int lengths = ech_block_batch(block, ECH_LENGTHS);
+    int all = groups ? gather_members(block, logits) : -1;
     ech_shape shape = ech_shape_beside(block, logits, ECH_AXIS_CHOICES, is->chosen);
     ech_node *node = ech_block_node(block, &ech_layer_row_gate, is, sizeof *is);
     ech_node_in(node, logits);
     ech_node_in(node, lengths);
-    node->b = (ech_reads){.in = 3, .out = 2};
+    if (all >= 0) ech_node_in(node, all);
+    node->b = (ech_reads){.in = 1u << LOGITS | 1u << LENGTHS, .out = 1u << CHOICE};
     ech_block_report(block, node, ECH_GATE_REPORT, block->name, ech_gate_partial(is->experts));
     *gates = ech_node_out(block, node, "gates", shape);
     block->value.at[*gates].type = ECH_TYPE_WIDE;
-    return ech_node_out_table(block, node, "choice", shape, ECH_TYPE_FIXED, ECH_I32);
+    int choice = ech_node_out_table(block, node, "choice", shape, ECH_TYPE_FIXED, ECH_I32);
+    if (groups) add_statistics(block, node, is);
+    return choice;
 }
 
 /* ---- route: places in the buffer ---- */

@@ -448,6 +448,7 @@ typedef struct ech_call {
     /* The numbers of the node's report in fp64, on the device, to be added to; NULL: they do not count here. */
     double *reported;
     double *loss_factor; /* of the loss's gradient: loss scale / global token count */
+    double *group_factor; /* of the gradient of a balance group's losses: loss scale / groups of the step */
 } ech_call;
 
 /* The arguments of a scratch function. */

@@ -208,13 +208,23 @@ static int emit_chunks(ech_block *block, gradients *g, int last)
     return first;
 }
 
+/* Then its inputs get no gradient of it. */
+static bool makes_tables_alone(const ech_block *block, const ech_node *node)
+{
+    int tables = 0;
+    for (int i = 0; i < node->outs; i++)
+        tables += block->value.at[node->out[i]].role == ECH_ROLE_TABLE;
+    return tables > 0 && tables == node->outs;
+}
+
 static void emit_backward(ech_block *block, gradients *g)
 {
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         const ech_node *node = &block->node.at[i];
         if (node->layer->joined) i = emit_chunks(block, g, i);
         if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN) ||
-            node->layer == &ech_layer_row_keep_shard || node->layer->writes_partials)
+            node->layer == &ech_layer_row_keep_shard || node->layer->writes_partials ||
+            makes_tables_alone(block, node))
             continue;
         emit_backward_weight(block, g, i);
         pass_gradient(block, g, i, node->passes);

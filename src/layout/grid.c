@@ -348,6 +348,15 @@ static bool rule_batch(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
     return false;
 }
 
+static bool rule_groups(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    number b = ech_grid_micro_batch(p, g), samples = p->config->model.moe_group_samples;
+    if (b % samples == 0) return true;
+    return refuse(refusal, "model.moe_group_samples",
+                  "balance groups of %lld samples cross micro-batches of %lld; %lld would not",
+                  samples, b, (number)ech_largest_divisor(b, samples));
+}
+
 /* Of a sample, that a rank has at a time. */
 static int64_t tokens_of(const ech_grid_problem *p, const ech_grid *g)
 {

@@ -9,6 +9,8 @@
  * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer. Qwen3-MoE is Qwen3
  * with such, whose width is a key of its own.
  */
+#include <math.h>
+
 #include "base/text.h"
 #include "layer/layers.h"
 #include "model/llama.h"
@@ -146,6 +148,18 @@ static int stack(const ech_config *config, ech_model *model, ech_block *block, c
     return ech_model_matrix(model, block, weight, shape, std);
 }
 
+static ech_gate gate_of(const ech_config *config, bool normalized)
+{
+    ech_gate gate = {.experts = config->model.num_local_experts,
+                     .chosen = config->model.num_experts_per_tok,
+                     .normalized = normalized,
+                     .capacity_factor = config->model.moe_capacity_factor,
+                     .samples = config->model.moe_group_samples,
+                     .auxiliary = config->model.router_aux_loss_coef};
+    ECH_ASSERT(ech_gate_find(ech_config_name(config, "model.moe_gate"), &gate.kind));
+    return gate;
+}
+
 /* F: width of each. normalized: the gates of a token's experts sum to 1. */
 static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                    const expert_names *names, int64_t F, bool normalized, int x, double std)
@@ -153,14 +167,10 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     int64_t C = config->model.hidden_size, E = config->model.num_local_experts;
     char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
     char *router = ech_pool_format(model->pool, "%s.gate.weight", at);
-    ech_experts is = {.gate = {.experts = E,
-                               .chosen = config->model.num_experts_per_tok,
-                               .normalized = normalized,
-                               .samples = 1},
+    ech_experts is = {.gate = gate_of(config, normalized),
                       .width = F,
                       .jitter = config->model.router_jitter_noise,
                       .dropout = config->model.moe_dropout};
-    ECH_ASSERT(ech_gate_find(ech_config_name(config, "model.moe_gate"), &is.gate.kind));
     is.router = ech_model_matrix(model, block, router,
                                  ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C), model->std);
     model->param.at[is.router].type = ECH_TYPE_WIDE;
@@ -229,9 +239,25 @@ static const ech_decoder decoder = DECODER(mlp);
 static const ech_decoder mixtral_decoder = DECODER(mixtral_experts);
 static const ech_decoder qwen3_moe_decoder = DECODER(qwen3_experts);
 
+/* An expert takes a row at least. */
+static ech_status check_capacity(const ech_config *config)
+{
+    ech_gate gate = gate_of(config, true);
+    int64_t T = config->data.sequence_length;
+    if (ech_gate_capacity(&gate, T) >= 1) return ECH_OK;
+    double mean = (double)(gate.samples * T * gate.chosen) / (double)gate.experts;
+    return ech_config_complain(config, "model.moe_capacity_factor",
+                               "an expert would take no token: of a balance group it has %.3g in "
+                               "the mean; use at least %.3g, or 0, by which it takes all",
+                               mean, ceil(1e3 / mean) / 1e3);
+}
+
 static ech_status check_experts(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
+    if (config->model.moe_gate == ECH_MOE_GATE_SWITCH && k != 1)
+        return ech_config_complain(config, "model.num_experts_per_tok",
+                                   "model.moe_gate = switch goes to one expert; use 1");
     if (k > E)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "above model.num_local_experts = %lld; use at most that",
@@ -240,7 +266,7 @@ static ech_status check_experts(const ech_config *config)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
-    return ECH_OK;
+    return check_capacity(config);
 }
 
 /* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
@@ -276,6 +302,7 @@ static ech_status check(const ech_config *config)
 
 #define EXPERT_KEYS                                                                                \
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
+    "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
     "model.router_jitter_noise"
 
 FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");

@@ -187,6 +187,18 @@ static const trial trials[ECH_RULES] = {
                                  "model.reversible=true"},
     [ECH_RULE_of_matrices_experts] = {"optimizer.name=sm3 " EXPERTS, EXPERTS,
                                            "optimizer.name=sm3"},
+#define DENSE    EXPERTS " model.moe_gate=dense"
+#define CAPACITY EXPERTS " model.moe_capacity_factor=1"
+#define BALANCED EXPERTS " model.router_aux_loss_coef=0.01"
+    [ECH_RULE_capacity_dense_gate] = {DENSE " model.moe_capacity_factor=1", DENSE, CAPACITY},
+    [ECH_RULE_balanced_experts_dense_gate] = {DENSE " model.router_aux_loss_coef=0.01", DENSE,
+                                              BALANCED},
+    [ECH_RULE_group_samples_no_groups] = {EXPERTS " model.moe_group_samples=2", EXPERTS,
+                                          BALANCED " model.moe_group_samples=2"},
+    [ECH_RULE_sequence_chunks_capacity] = {CAPACITY " memory.sequence_chunks=2", CAPACITY,
+                                           EXPERTS " memory.sequence_chunks=2"},
+    [ECH_RULE_sequence_chunks_balanced_experts] = {BALANCED " memory.sequence_chunks=2", BALANCED,
+                                                   EXPERTS " memory.sequence_chunks=2"},
     [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",

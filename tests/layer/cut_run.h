@@ -86,7 +86,8 @@ static inline void cut_layer(cut_side *s, int rank, ech_phase phase, const ech_b
                      .context_index = rank / s->tensor,
                      .context_size = s->context,
                      .loss_sums = r->sums,
-                     .loss_factor = &s->scale};
+                     .loss_factor = &s->scale,
+                     .group_factor = &s->scale};
     cut_operands(s, rank, c, &call);
     cut_dispatch(s, phase, c, &call);
     for (int i = 0; i < node->params; i++)

@@ -12,7 +12,7 @@
 
 #include "layer/layers.h"
 
-enum { RUNNER_PARAMS = 32, RUNNER_VALUES = 256 };
+enum { RUNNER_PARAMS = 32, RUNNER_VALUES = 256, RUNNER_REPORT = 64 };
 
 typedef struct runner {
     ech_pool *pool;
@@ -25,6 +25,7 @@ typedef struct runner {
     double *value[RUNNER_VALUES]; /* by base value */
     int calls[ECH_PHASES];
     double sums[ECH_LOSS_SUMS], scale;
+    double reported[RUNNER_REPORT], group_scale; /* of its one report; of balance groups' losses */
     const ech_kernels *kernels;
     ech_kernel_context *context;
     ech_purpose purpose;
@@ -93,6 +94,7 @@ static inline void runner_finish_values(runner *r)
         }
     }
     r->scale = 0.25;
+    r->group_scale = 0.125;
 }
 
 static inline void runner_finish(runner *r)
@@ -156,10 +158,12 @@ static inline void runner_call(runner *r, ech_phase phase, const ech_block_call 
                      .rows = runner_rows(r),
                      .shard = runner_rows(r),
                      .loss_sums = r->sums,
-                     .loss_factor = &r->scale};
+                     .loss_factor = &r->scale,
+                     .group_factor = &r->group_scale};
     bool forward = phase == ECH_FORWARD || c->recompute;
     for (const ech_operand *o = NULL; (o = ech_call_next(r->block, c, r->purpose, o));)
         if (o->port != ECH_PORT_SCRATCH) runner_operand(r, o, &call);
+    if (node && node->report >= 0 && forward && !c->recompute) call.reported = r->reported;
     if (!node) {
         r->kernels->add(r->context, &call.add[0], &call.dout[0], &call.din[0]);
         return;
@@ -192,7 +196,16 @@ static inline void runner_run(runner *r, ech_phase phase)
     }
 }
 
-/* What B and W differentiate: sum of outputs x their gradients, plus scale x loss. */
+/* The losses of balance groups, of the block's one gate; 0 without. */
+static inline double runner_balance(const runner *r)
+{
+    if (r->block->report.n == 0) return 0;
+    const double *sums = r->reported + r->block->report.at[0].numbers - ECH_GATE_SUMS;
+    ECH_ASSERT(r->block->report.n == 1 && r->block->report.at[0].numbers <= RUNNER_REPORT);
+    return sums[ECH_GATE_AUXILIARY] + sums[ECH_GATE_IMPORTANCE] + sums[ECH_GATE_LOAD];
+}
+
+/* What B and W differentiate: sum of outputs x their gradients, plus scale x loss, plus group_scale x groups' losses. */
 static inline double runner_objective(runner *r)
 {
     double sum = 0;
@@ -203,6 +216,7 @@ static inline double runner_objective(runner *r)
             strcmp(r->block->node.at[i].layer->name, "attention") == 0)
             r->purpose = ECH_TRAIN;
     memset(r->sums, 0, sizeof r->sums);
+    memset(r->reported, 0, sizeof r->reported);
     runner_run(r, ECH_FORWARD);
     r->purpose = ECH_TRAIN;
     for (size_t o = 0; o < r->block->output.n; o++) {
@@ -210,7 +224,7 @@ static inline double runner_objective(runner *r)
         const double *dy = r->value[r->block->doutput.at[o]];
         for (int64_t i = 0; i < runner_count(r, r->block->output.at[o]); i++) sum += y[i] * dy[i];
     }
-    return sum + r->scale * r->sums[ECH_LOSS_SUM];
+    return sum + r->scale * r->sums[ECH_LOSS_SUM] + r->group_scale * runner_balance(r);
 }
 
 #endif

@@ -243,6 +243,23 @@ static void test_experts(void **state)
     }
 }
 
+/* A balance group lies in one micro-batch; the number that would is its divisor. */
+static void test_groups(void **state)
+{
+    (void)state;
+    const char *balanced = "model.router_aux_loss_coef=0.01 model.moe_group_samples=3";
+    char keys[300];
+    snprintf(keys, sizeof keys, "%s training.micro_batch_size=4", balanced);
+    assert_int_equal(try_keys("mixtral", keys, 1), ECH_EUSAGE);
+    assert_true(sample_error_has("balance groups of 3 samples cross micro-batches of 4; 2 would not"));
+    snprintf(keys, sizeof keys, "%s training.micro_batch_size=6", balanced);
+    accept("mixtral", keys, 1);
+    assert_int_equal(try_keys("mixtral", "model.moe_capacity_factor=0.001", 1), ECH_EUSAGE);
+    assert_true(sample_error_has("an expert would take no token"));
+    assert_int_equal(try_keys("mixtral", "model.moe_gate=switch", 1), ECH_EUSAGE);
+    assert_true(sample_error_has("model.moe_gate = switch goes to one expert; use 1"));
+}
+
 /* Nothing helps but another batch or partition. */
 static void test_no_grid(void **state)
 {
@@ -377,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_context),
         cmocka_unit_test(test_sequences),  cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_no_grid),    cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_groups),
         cmocka_unit_test(test_offers),
     };
     return cmocka_run_group_tests(tests, be_quiet, NULL);

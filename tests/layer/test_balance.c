@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Balance groups in layers of experts: gradients of outputs and of groups' losses together, against finite differences in fp64;
+ * and context ranks, which have some of each group's rows, against one rank that has all.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "layer/cut_compare.h"
+#include "layer/runner.h"
+
+enum { C = 4, F = 3, E = 4, PARAMS = 4 };
+
+/* Coefficients so large that their gradients are as large as the others. */
+typedef struct trial {
+    const char *kind;
+    int64_t chosen, samples;
+    double capacity, auxiliary;
+} trial;
+
+static const trial trials[] = {
+    {"topk", 2, 1, 0, 2},   {"topk", 2, 2, 0, 2},   {"topk", 2, 1, 0.4, 0},
+    {"topk", 3, 2, 0.4, 3}, {"switch", 1, 1, 0, 3}, {"switch", 1, 2, 0.5, 3},
+};
+
+static void shapes_of(ech_shape shape[PARAMS])
+{
+    ech_shape up = {.dims = 3,
+                    .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_FFN, ECH_AXIS_MODEL},
+                    .size = {E, F, C}};
+    ech_shape down = {.dims = 3,
+                      .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_MODEL, ECH_AXIS_FFN},
+                      .size = {E, C, F}};
+    shape[0] = ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C);
+    shape[1] = shape[2] = up;
+    shape[3] = down;
+}
+
+/* Of parameters 0 to 3. */
+static void build(ech_block *block, const trial *t)
+{
+    ech_experts is = {.gate = {.experts = E,
+                               .chosen = t->chosen,
+                               .normalized = true,
+                               .capacity_factor = t->capacity,
+                               .samples = t->samples,
+                               .auxiliary = t->auxiliary},
+                      .width = F,
+                      .router = 0,
+                      .gate_proj = 1,
+                      .up = 2,
+                      .down = 3};
+    assert_true(ech_gate_find(t->kind, &is.gate.kind));
+    int x = ech_block_input(block, "x", ech_block_stream(block, C));
+    ech_block_output(block, ech_layer_residual(block, ech_layer_experts(block, x, &is), x));
+}
+
+/* ---- differences ---- */
+
+static double difference(runner *r, double *x)
+{
+    double was = *x, h = 1e-6;
+    *x = was + h;
+    double up = runner_objective(r);
+    *x = was - h;
+    double down = runner_objective(r);
+    *x = was;
+    return (up - down) / (2 * h);
+}
+
+static void check(runner *r, const trial *t, double *x, const double *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double wanted = difference(r, &x[i]);
+        if (!(fabs(dx[i] - wanted) < 1e-7 * (1 + fabs(wanted))))
+            fail_msg("%s, k %lld, groups of %lld, capacity %g: [%lld] is %.12g, differences say %.12g",
+                     t->kind, (long long)t->chosen, (long long)t->samples, t->capacity,
+                     (long long)i, dx[i], wanted);
+    }
+}
+
+static runner run_trial(const trial *t)
+{
+    ech_shape shape[PARAMS];
+    runner r = runner_open(2, 6);
+    shapes_of(shape);
+    for (int p = 0; p < PARAMS; p++) runner_param(&r, shape[p]);
+    build(r.block, t);
+    runner_finish(&r);
+    runner_run(&r, ECH_FORWARD);
+    runner_run(&r, ECH_BACKWARD_INPUT);
+    runner_run(&r, ECH_BACKWARD_WEIGHT);
+    return r;
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        const trial *t = &trials[i];
+        trial without = *t;
+        without.auxiliary = 0;
+        runner r = run_trial(t), other = run_trial(&without);
+        double apart = 0, dropped = 0;
+        for (int64_t k = 0; k < E * C; k++) apart += fabs(r.dparam[0][k] - other.dparam[0][k]);
+        for (int e = 0; e < E; e++) dropped += r.reported[E + e];
+        assert_true((apart > 0.01) == (t->auxiliary > 0));
+        assert_true((dropped > 0) == (t->capacity > 0));
+        for (int p = 0; p < PARAMS; p++)
+            check(&r, t, r.param[p], r.dparam[p], ech_shape_count(&r.param_shape[p], r.extent));
+        int x = r.block->input.at[0];
+        check(&r, t, r.value[x], r.value[r.block->dinput.at[0]], runner_count(&r, x));
+        runner_close(&r);
+        runner_close(&other);
+    }
+}
+
+/* What is sampled is dropped nowhere, whatever a validation drops. */
+static void test_generates_all(void **state)
+{
+    (void)state;
+    trial dropless = trials[5];
+    dropless.capacity = 0;
+    runner with = run_trial(&trials[5]), without = run_trial(&dropless);
+    int out = ech_block_base(with.block, with.block->output.at[0]);
+    int other = ech_block_base(without.block, without.block->output.at[0]);
+    size_t bytes = (size_t)runner_count(&with, with.block->output.at[0]) * sizeof(double);
+    static const ech_purpose purposes[] = {ECH_EVALUATE, ECH_GENERATE};
+    for (int i = 0; i < 2; i++) {
+        with.purpose = without.purpose = purposes[i];
+        runner_run(&with, ECH_FORWARD);
+        runner_run(&without, ECH_FORWARD);
+        bool same = memcmp(with.value[out], without.value[other], bytes) == 0;
+        assert_true(same == (purposes[i] == ECH_GENERATE));
+    }
+    runner_close(&with);
+    runner_close(&without);
+}
+
+/* ---- context ranks ---- */
+
+static void compare(const trial *t, ech_block_options options, int forward, int backward)
+{
+    ech_shape shape[PARAMS];
+    ech_param alone[PARAMS] = {{0}}, params[PARAMS] = {{0}};
+    ech_pool *pool = ech_pool_create();
+    ech_block *whole = ech_block_create(pool, "balance", 3, (ech_block_options){0});
+    ech_block *cut = ech_block_create(pool, "balance", 3, options);
+    int collectives[ECH_PHASES];
+    shapes_of(shape);
+    for (int p = 0; p < PARAMS; p++) {
+        alone[p].name = params[p].name = "weight";
+        alone[p].shape = params[p].shape = shape[p];
+    }
+    build(whole, t);
+    build(cut, t);
+    ech_block_finish(whole, alone);
+    ech_block_finish(cut, params);
+    cut_compare(whole, alone, cut, params, PARAMS, 2, 24, C, collectives);
+    assert_int_equal(collectives[ECH_FORWARD], forward);
+    assert_int_equal(collectives[ECH_BACKWARD_INPUT], backward);
+    ech_block_destroy(whole);
+    ech_block_destroy(cut);
+    ech_pool_destroy(pool);
+}
+
+/* One gather of logits, and with expert ranks the exchanges. */
+static void test_context(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
+        for (int c = 2; c <= 4; c++)
+            for (int ulysses = 0; ulysses < 2; ulysses++) {
+                int e = c % 2 ? 1 : 2;
+                ech_block_options options = {.sharding = {.context = c, .expert = e},
+                                             .ulysses = ulysses};
+                compare(&trials[i], options, e > 1 ? 4 : 1, e > 1 ? 2 : 0);
+            }
+}
+
+/* Row shards over tensor ranks, and of these over context ranks: two gathers of logits, beside those of rows, gates and choices. */
+static void test_tensor(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
+        for (int c = 1; c <= 2; c++) {
+            ech_block_options options = {
+                .sharding = {.tensor = 3, .key_value = 3, .context = c, .sequence = true}};
+            compare(&trials[i], options, 5 + (c > 1), 3);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
+                                       cmocka_unit_test(test_generates_all),
+                                       cmocka_unit_test(test_context),
+                                       cmocka_unit_test(test_tensor)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
