@@ -82,6 +82,32 @@ class Swiglu(nn.Module):
         return self.down(functional.silu(self.gate(x)) * self.up(x))
 
 
+class Experts(nn.Module):
+    """Tokens choose k of E Swiglus, by the softmax of their logits, renormalized; a loop over experts."""
+
+    def __init__(self, C, F, E, k):
+        super().__init__()
+        self.router = nn.Linear(C, E, bias=False)
+        self.experts = nn.ModuleList(Swiglu(C, F) for _ in range(E))
+        self.chosen = k
+
+    def forward(self, x):
+        rows = x.flatten(0, 1)
+        best, choice = self.router(rows).topk(self.chosen)
+        gates, out = best.softmax(-1), torch.zeros_like(rows)
+        for number, expert in enumerate(self.experts):
+            row, place = torch.where(choice == number)
+            out.index_add_(0, row, expert(rows[row]) * gates[row, place, None])
+        return out.view_as(x)
+
+
+def mlp_of(shape):
+    C, F = shape["hidden_size"], shape["intermediate_size"]
+    if "num_local_experts" in shape:
+        return Experts(C, F, shape["num_local_experts"], shape["num_experts_per_tok"])
+    return gelu_mlp(C, F) if shape["architecture"] == "gpt2" else Swiglu(C, F)
+
+
 class Part(nn.Module):
     """Layers first .. end - 1, with the embedding before the model's first and the head behind its
     last one: from tokens, or another part's output, to logits, or another part's input."""
@@ -90,12 +116,12 @@ class Part(nn.Module):
         super().__init__()
         C, is_gpt2 = shape["hidden_size"], shape["architecture"] == "gpt2"
         V = vocabulary(shape)
-        norm, mlp = (nn.LayerNorm, gelu_mlp) if is_gpt2 else (nn.RMSNorm, Swiglu)
+        norm = nn.LayerNorm if is_gpt2 else nn.RMSNorm
         begins, ends = first == 0, end == shape["num_hidden_layers"]
         self.tokens = nn.Embedding(V, C) if begins else None
         self.positions = nn.Embedding(shape["length"], C) if begins and is_gpt2 else None
         self.layers = nn.ModuleList(
-            nn.ModuleList((norm(C), Attention(shape), norm(C), mlp(C, shape["intermediate_size"])))
+            nn.ModuleList((norm(C), Attention(shape), norm(C), mlp_of(shape)))
             for _ in range(first, end))
         self.norm = norm(C) if ends else None
         self.head = nn.Linear(C, V, bias=False) if ends else None

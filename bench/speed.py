@@ -18,6 +18,7 @@ import platform
 import tempfile
 
 import common
+import experts
 import growth
 import link
 import memory
@@ -43,6 +44,7 @@ PARTS = {
     "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
     "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
     "offload": (offload.run, "updates on the host against memory's rate"),
+    "experts": (experts.run, "layers of experts against dense ones, and against PyTorch"),
     "growth": (growth.run, "micro-batches, layers, tokens"),
 }
 

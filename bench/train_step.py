@@ -63,10 +63,10 @@ def run_echelon(bench, keys, ranks=1, threads=THREADS):
 
 
 class Sides:
-    """Names, how each is run, and what was seen of it."""
+    """Names, how each is run, and what was seen of it. alike: all train the same model."""
 
-    def __init__(self, bench, runs):
-        self.bench, self.runs = bench, runs
+    def __init__(self, bench, runs, alike=True):
+        self.bench, self.runs, self.alike = bench, runs, alike
         self.seconds = {name: [] for name in runs}
         self.first_losses, self.parameters = {}, {}
 
@@ -77,7 +77,8 @@ class Sides:
                 self.seconds[name] += seen["seconds"][self.bench.warmup:]
                 self.first_losses.setdefault(name, seen["losses"][0])
                 self.parameters[name] = seen["parameters"]
-        self.check()
+        if self.alike:
+            self.check()
 
     def check(self):
         """All train a model of the same kind: before the first step every id is about as likely as
