@@ -19,7 +19,7 @@ enum {
     COVER_FACTORS = 32,
     COVER_FEATURES = 128,
     COVER_DRAWS = 500,     /* feasible cases that show what can occur */
-    COVER_TRIES = 400,     /* for two features that none of those has */
+    COVER_TRIES = 1000,    /* for two features that none of those has */
     COVER_CANDIDATES = 6,  /* at least, of which the one with most that is new becomes a case */
 };
 
