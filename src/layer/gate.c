@@ -241,6 +241,7 @@ static int gate(ech_block *block, int logits, const ech_gate *is, int *gates)
     ech_node_in(node, logits);
     ech_node_in(node, lengths);
     if (all >= 0) ech_node_in(node, all);
+    if (is->kind == ECH_GATE_gshard) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     node->b = (ech_reads){.in = 1u << LOGITS | 1u << LENGTHS, .out = 1u << CHOICE};
     ech_block_report(block, node, ECH_GATE_REPORT, block->name, ech_gate_partial(is->experts));
     *gates = ech_node_out(block, node, "gates", shape);

@@ -258,6 +258,9 @@ static ech_status check_experts(const ech_config *config)
     if (config->model.moe_gate == ECH_MOE_GATE_SWITCH && k != 1)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = switch goes to one expert; use 1");
+    if (config->model.moe_gate == ECH_MOE_GATE_GSHARD && k != 2)
+        return ech_config_complain(config, "model.num_experts_per_tok",
+                                   "model.moe_gate = gshard goes to two experts; use 2");
     if (k > E)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "above model.num_local_experts = %lld; use at most that",

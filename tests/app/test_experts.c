@@ -148,6 +148,7 @@ static const char *const gates[] = {
     "model.router_aux_loss_coef=0.5",
     "model.moe_gate=switch model.num_experts_per_tok=1 model.moe_capacity_factor=1.25 "
     "model.router_aux_loss_coef=0.5 model.router_jitter_noise=0.1",
+    "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=5",
 };
 
 static void assert_told_alike(const told *t, const told *alone, const char *words)

@@ -213,6 +213,7 @@ static inline double runner_objective(runner *r)
         ECH_EVALUATE; /* joined layers compute the loss in F; dropout needs TRAIN, see below */
     for (size_t i = 0; i < r->block->node.n; i++)
         if (strcmp(r->block->node.at[i].layer->name, "dropout") == 0 ||
+            strcmp(r->block->node.at[i].layer->name, "gate") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "attention") == 0)
             r->purpose = ECH_TRAIN;
     memset(r->sums, 0, sizeof r->sums);

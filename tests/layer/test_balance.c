@@ -25,6 +25,7 @@ typedef struct trial {
 static const trial trials[] = {
     {"topk", 2, 1, 0, 2},   {"topk", 2, 2, 0, 2},   {"topk", 2, 1, 0.4, 0},
     {"topk", 3, 2, 0.4, 3}, {"switch", 1, 1, 0, 3}, {"switch", 1, 2, 0.5, 3},
+    {"gshard", 2, 1, 0, 9}, {"gshard", 2, 2, 0.3, 9},
 };
 
 static void shapes_of(ech_shape shape[PARAMS])

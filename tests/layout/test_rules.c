@@ -256,6 +256,9 @@ static void test_groups(void **state)
     accept("mixtral", keys, 1);
     assert_int_equal(try_keys("mixtral", "model.moe_capacity_factor=0.001", 1), ECH_EUSAGE);
     assert_true(sample_error_has("an expert would take no token"));
+    assert_int_equal(
+        try_keys("mixtral", "model.moe_gate=gshard model.num_experts_per_tok=3", 1), ECH_EUSAGE);
+    assert_true(sample_error_has("model.moe_gate = gshard goes to two experts; use 2"));
     assert_int_equal(try_keys("mixtral", "model.moe_gate=switch", 1), ECH_EUSAGE);
     assert_true(sample_error_has("model.moe_gate = switch goes to one expert; use 1"));
 }
