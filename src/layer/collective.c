@@ -36,20 +36,40 @@ COLLECTIVE(exchange_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, 1, false);
 const ech_layer ech_layer_row_gather_context = {
     .name = "gather_context", .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_CONTEXT, 0}};
 
-/* The numbers are sharded as messages between stages are: evenly, whatever their shape. */
-static void keep_shard(const ech_call *call)
+/* A tensor rank's share of numbers that all have, which are sharded as messages between stages are: evenly, whatever their
+ * shape. So rows are if their number divides evenly. */
+static void copy_shard(const ech_call *call, const ech_tensor *whole, const ech_tensor *own)
 {
-    int64_t n = ech_tensor_count(&call->in[0]);
+    int64_t n = ech_tensor_count(whole);
     int64_t first = ech_collective_shard_first(n, call->tensor_size, call->tensor_index);
     int64_t count = ech_collective_shard_count(n, call->tensor_size, call->tensor_index);
     int64_t sizes[] = {1, 1, 1, count};
-    ech_tensor all = ech_tensor_flat(&call->in[0]), shard = ech_tensor_rows(&all, first, count);
-    ech_tensor own = ech_tensor_view(shard.data, shard.dtype, 4, sizes);
-    ech_tensor kept = ech_tensor_view(call->out[0].data, shard.dtype, 4, sizes);
-    call->kernels->copy(call->context, &own, &kept);
+    ech_tensor all = ech_tensor_flat(whole), shard = ech_tensor_rows(&all, first, count);
+    ech_tensor from = ech_tensor_view(shard.data, shard.dtype, 4, sizes);
+    ech_tensor to = ech_tensor_view(own->data, shard.dtype, 4, sizes);
+    call->kernels->copy(call->context, &from, &to);
+}
+
+static void keep_shard(const ech_call *call)
+{
+    copy_shard(call, &call->in[0], &call->out[0]);
+}
+
+static void all_rows_backward(const ech_call *call)
+{
+    copy_shard(call, &call->dout[0], &call->din[0]);
 }
 
 const ech_layer ech_layer_row_keep_shard = {.name = "keep_shard", .forward = keep_shard};
+
+const ech_layer ech_layer_row_own_rows = {
+    .name = "own_rows",
+    .forward = keep_shard,
+    .exchange_back = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0}};
+const ech_layer ech_layer_row_all_rows = {
+    .name = "all_rows",
+    .exchange = {ECH_COLLECTIVE_ALL_GATHER, ECH_MESH_TENSOR, 0},
+    .backward_input = all_rows_backward};
 
 static int add_in_place(ech_block *block, const ech_layer *layer, int x)
 {
@@ -108,6 +128,22 @@ int ech_block_whole_table(ech_block *block, int table)
     ech_node_in(node, table);
     return ech_node_out_table(block, node, "whole", shape_of_rows(block, table), value.type,
                               value.dtype);
+}
+
+int ech_block_own_rows(ech_block *block, int x)
+{
+    const ech_sharding *sharding = &block->options.sharding;
+    const ech_shape *shape = &block->value.at[x].shape;
+    if (sharding->tensor < 2 || sharding->sequence) return x;
+    return ech_block_add(block, &ech_layer_row_own_rows, x, -1, 0,
+                         ech_shape_2d(ECH_AXIS_ROWS, 0, shape->axis[2], shape->size[2]));
+}
+
+int ech_block_all_rows(ech_block *block, int y)
+{
+    const ech_sharding *sharding = &block->options.sharding;
+    if (sharding->tensor < 2 || sharding->sequence) return y;
+    return ech_block_add(block, &ech_layer_row_all_rows, y, -1, 0, shape_of_rows(block, y));
 }
 
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis)

@@ -5,9 +5,11 @@
  * arXiv:1701.06538; products over sorted rows: Gale et al. 2022, arXiv:2211.15841). Which row goes where is in tables that
  * gate.c makes. Kernels run over the rows in use, whatever the size of the buffer: what is behind them is undefined.
  *
- * Tensor ranks have a share of each expert's width, as of a feed-forward layer's: all dispatch the same rows, and each row's
- * sum over its experts is a partial one, which is summed as a row-parallel product's is. So is the gradient of its gates. With
- * sequence parallelism routers work on row shards, and rows, gates and choices are gathered behind them.
+ * Tensor ranks have a share of each expert's width, as of a feed-forward layer's. Without an expert group all dispatch the same
+ * rows, and each row's sum over its experts is a partial one, which is summed as a row-parallel product's is. So is the gradient
+ * of its gates. With sequence parallelism routers work on row shards, and rows, gates and choices are gathered behind them.
+ * Over an expert group each tensor rank routes, sends and combines a row shard, so that no row is sent twice; what it has
+ * received is gathered before the products, and their partial sums are scattered behind them.
  */
 #include "base/status.h"
 #include "layer/experts.h"
@@ -33,14 +35,21 @@ const ech_layer ech_layer_row_dispatch = {.name = "dispatch",
                                           .backward_input = dispatch_backward,
                                           .fuses_add = true};
 
+/* Whether tensor ranks make partial sums of the gradients of rows that all of them dispatch. */
+static bool gradient_is_partial(const ech_block *block, const ech_routed *to)
+{
+    return !to->grouped && ech_block_gradient_is_partial(block, ECH_AXIS_FFN);
+}
+
 static int dispatch(ech_block *block, const ech_routed *to)
 {
-    ech_shape shape = ech_shape_2d(to->axis, to->width, ECH_AXIS_MODEL, ech_columns(block, to->x));
+    ech_shape shape = ech_shape_2d(to->grouped ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED, to->width,
+                                   ECH_AXIS_MODEL, ech_columns(block, to->x));
     ech_node *node = ech_block_node(block, &ech_layer_row_dispatch, NULL, 0);
     ech_node_in(node, to->x);
     ech_node_in(node, to->slot);
     node->b.in = 1u << 1;
-    node->partial_gradient = ech_block_gradient_is_partial(block, ECH_AXIS_FFN);
+    node->partial_gradient = gradient_is_partial(block, to);
     return ech_node_out(block, node, "sent", shape);
 }
 
@@ -79,17 +88,17 @@ const ech_layer ech_layer_row_combine = {.name = "combine",
                                          .backward_input = combine_backward,
                                          .overwrites = 1u << 2};
 
-/* A partial sum, where experts' width is sharded. */
+/* Without an expert group a partial sum, where experts' width is sharded. */
 static int combine(ech_block *block, int y, const ech_routed *to, double p)
 {
     combine_options options = {p};
-    int gates = ech_block_whole(block, to->gates, true);
+    int gates = to->grouped ? to->gates : ech_block_whole(block, to->gates, true);
     ech_node *node = ech_block_node(block, &ech_layer_row_combine, &options, sizeof options);
     ech_node_in(node, gates);
     ech_node_in(node, to->slot);
     ech_node_in(node, y);
     node->b.in = 7;
-    node->partial_gradient = ech_block_gradient_is_partial(block, ECH_AXIS_FFN);
+    node->partial_gradient = gradient_is_partial(block, to);
     if (p > 0) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     return ech_node_out(block, node, "out", block->value.at[to->x].shape);
 }
@@ -175,7 +184,7 @@ static int product(ech_block *block, int rows, int counts, int weight, ech_axis 
         .out = out,
         .pieces = table->size[0],
         .experts = ech_axis_local(table->axis[1], table->size[1], block->options.sharding),
-        .expected = 1 / (double)table->size[0]};
+        .expected = 1 / (double)ech_axis_shards(table->axis[1], block->options.sharding)};
     ech_shape shape = ech_shape_2d(in->axis[0], in->size[0], axis, out);
     ech_node *node = ech_block_node(block, &ech_layer_row_expert_linear, &options, sizeof options);
     ech_node_in(node, rows);
@@ -218,18 +227,67 @@ static int activation(ech_block *block, const ech_layer *layer, int gate, int up
     return ech_node_out_like(block, node, gate);
 }
 
-int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
+/* ---- over an expert group ---- */
+
+/* What all tensor ranks have received, one's pieces after the other's. */
+static int gather(ech_block *block, int rows)
 {
-    ech_routed to = ech_block_route(block, x, experts);
-    int64_t C = ech_columns(block, x), F = experts->width;
-    int64_t k = experts->gate.chosen;
-    int counts = ech_block_exchange_counts(block, to.counts);
-    int rows = dispatch(block, &to);
-    rows = ech_block_exchange_rows(block, rows, to.counts, counts, k, ECH_AXIS_RECEIVED);
+    if (block->options.sharding.tensor < 2) return rows;
+    ech_shape shape = block->value.at[rows].shape;
+    shape.axis[0] = ECH_AXIS_RECEIVED;
+    return ech_block_add(block, &ech_layer_row_gather, rows, -1, 0, shape);
+}
+
+static int gather_counts(ech_block *block, int counts)
+{
+    int t = block->options.sharding.tensor;
+    if (t < 2) return counts;
+    const ech_block_value table = block->value.at[counts];
+    ech_shape shape = table.shape;
+    shape.size[0] *= t;
+    ech_node *node = ech_block_node(block, &ech_layer_row_gather_table, NULL, 0);
+    ech_node_in(node, counts);
+    return ech_node_out_table(block, node, "all", shape, table.type, table.dtype);
+}
+
+/* Of the partial sums the whole ones of the rows that this rank has received. */
+static int scatter(ech_block *block, int y)
+{
+    if (block->options.sharding.tensor < 2) return y;
+    ech_shape shape = block->value.at[y].shape;
+    shape.axis[0] = ECH_AXIS_SLOTS;
+    return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0, shape);
+}
+
+/* down (silu(gate x) up x) of rows by expert. */
+static int work(ech_block *block, int rows, int counts, const ech_experts *experts)
+{
+    int64_t C = ech_columns(block, rows), F = experts->width;
     int gate = product(block, rows, counts, experts->gate_proj, ECH_AXIS_FFN, F);
     int up = product(block, rows, counts, experts->up, ECH_AXIS_FFN, F);
     int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, counts);
-    y = product(block, y, counts, experts->down, ECH_AXIS_MODEL, C);
-    y = ech_block_exchange_rows(block, y, counts, to.counts, k, ECH_AXIS_SLOTS);
-    return ech_block_sum(block, combine(block, y, &to, experts->dropout));
+    return product(block, y, counts, experts->down, ECH_AXIS_MODEL, C);
+}
+
+static int work_in_group(ech_block *block, int rows, const ech_routed *to,
+                         const ech_experts *experts)
+{
+    int64_t k = experts->gate.chosen;
+    bool tensor = block->options.sharding.tensor > 1;
+    int counts = ech_block_exchange_counts(block, to->counts);
+    rows = ech_block_exchange_rows(block, rows, to->counts, counts, k,
+                                   tensor ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED);
+    int all = gather_counts(block, counts);
+    int y = scatter(block, work(block, gather(block, rows), all, experts));
+    return ech_block_exchange_rows(block, y, counts, to->counts, k, ECH_AXIS_SLOTS);
+}
+
+int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
+{
+    ech_routed to = ech_block_route(block, x, experts);
+    int rows = dispatch(block, &to);
+    rows = to.grouped ? work_in_group(block, rows, &to, experts)
+                      : work(block, rows, to.counts, experts);
+    int y = combine(block, rows, &to, experts->dropout);
+    return to.grouped ? ech_block_all_rows(block, y) : ech_block_sum(block, y);
 }

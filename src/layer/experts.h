@@ -12,12 +12,12 @@
 
 /* Where rows go: values of the block. */
 typedef struct ech_routed {
-    int x;         /* (S,C): what is sent, whole on each tensor rank */
+    int x;         /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row shard */
     int gates;     /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
     int slot;      /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
     int counts;    /* (P,X) int32, a table: rows of each expert in each piece */
-    ech_axis axis; /* of the buffer's places */
-    int64_t width; /* of that axis: the buffer has so many places a row of the rank */
+    bool grouped;  /* over an expert group */
+    int64_t width; /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
 } ech_routed;
 
 /* Which experts the rows of x go to. x may be row shards: each tensor rank routes its own, and is told what others have chosen. */

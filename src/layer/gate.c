@@ -111,7 +111,8 @@ static int64_t context_ranks(const ech_sharding *sharding)
 
 static int64_t tensor_ranks(const ech_sharding *sharding)
 {
-    return sharding->sequence && sharding->tensor > 1 ? sharding->tensor : 1;
+    bool sharded = sharding->sequence || sharding->expert > 1;
+    return sharded && sharding->tensor > 1 ? sharding->tensor : 1;
 }
 
 /* The gate of this call: of this list's purpose, and as rows lie over ranks. */
@@ -272,12 +273,16 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
 {
     const ech_gate *is = &experts->gate;
     int e = block->options.sharding.expert > 1 ? block->options.sharding.expert : 1;
-    ech_routed to = {.axis = e > 1 ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED, .width = e * is->chosen};
+    ech_routed to = {.grouped = e > 1, .width = e * is->chosen};
+    ech_axis places = to.grouped ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED;
+    to.x = x = to.grouped ? ech_block_own_rows(block, x) : x;
     int logits = router(block, x, experts->router, is->experts, experts->jitter);
     int choice = gate(block, logits, is, &to.gates);
-    to.x = ech_block_whole(block, x, false);
-    choice = ech_block_whole_table(block, choice);
-    route_options options = {ech_shape_1d(to.axis, to.width), e};
+    if (!to.grouped) {
+        to.x = ech_block_whole(block, x, false);
+        choice = ech_block_whole_table(block, choice);
+    }
+    route_options options = {ech_shape_1d(places, to.width), e};
     ech_shape counts = ech_shape_2d(ECH_AXIS_NONE, e, ECH_AXIS_EXPERTS, is->experts);
     ech_node *node = ech_block_node(block, &ech_layer_row_route, &options, sizeof options);
     ech_node_in(node, choice);

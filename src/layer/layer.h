@@ -318,6 +318,10 @@ ech_shape ech_block_stream(const ech_block *block, int64_t C);
 int ech_block_whole(ech_block *block, int x, bool kept);
 /* The same of a table of rows, which has no gradient. */
 int ech_block_whole_table(ech_block *block, int table);
+/* For builders of what works on row shards: of x, which is whole without sequence parallelism, this tensor rank's rows, and the
+ * way back, after which the gradient is one that all have. Rows that are sharded already are returned as they are. */
+int ech_block_own_rows(ech_block *block, int x);
+int ech_block_all_rows(ech_block *block, int y);
 /* Whether a node with that outer axis, which reads what ech_block_whole(x) returned, writes partial sums of the
  * gradient of x itself: without sequence parallelism, where x itself is whole. */
 bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
@@ -441,7 +445,7 @@ typedef struct ech_call {
     uint32_t layer;                   /* index of the block in the model */
     const ech_block_options *options; /* how the model is parallelized */
     ech_rows rows;                    /* the samples and positions of this rank's B x T' rows */
-    ech_rows shard;                   /* likewise, of its row shard under sequence parallelism */
+    ech_rows shard;                   /* likewise, of its row shard */
     int tensor_index, tensor_size;    /* coordinate along the tensor axis; size 0 or 1: alone */
     int context_index, context_size;
     double *loss_sums;   /* ECH_LOSS_SUMS in fp64, added to */

@@ -106,14 +106,12 @@ ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, ech_sha
 
 static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
 {
-    int shards = extent.sharding.sequence ? at_least_one(extent.sharding.tensor) : 1;
+    int shards = at_least_one(extent.sharding.tensor);
     if (axis == ECH_AXIS_BATCH) return extent.batch;
     if (axis == ECH_AXIS_TOKENS) return extent.tokens;
     if (axis == ECH_AXIS_SEQUENCE) return extent.sequence;
-    if (axis == ECH_AXIS_SHARD) {
-        int64_t members = at_least_one(extent.sharding.tensor);
-        return (extent.batch * extent.tokens * size + members - 1) / members;
-    }
+    if (axis == ECH_AXIS_SHARD)
+        return (extent.batch * extent.tokens * size + shards - 1) / shards;
     if (axis == ECH_AXIS_RECEIVED) return extent.batch * extent.tokens * size;
     if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
     if (axis == ECH_AXIS_SLOTS) return extent.batch * extent.tokens / shards * size;

@@ -365,11 +365,12 @@ static int64_t tokens_of(const ech_grid_problem *p, const ech_grid *g)
 
 static bool rule_rows(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
 {
-    if (g->tensor == 1 || p->config->parallel.sequence == ECH_SEQUENCE_FALSE) return true;
+    bool sequence = p->config->parallel.sequence != ECH_SEQUENCE_FALSE;
+    if (g->tensor == 1 || (!sequence && p->config->parallel.expert < 2)) return true;
     number b = ech_grid_micro_batch(p, g);
     number tokens = tokens_of(p, g);
     if (b * tokens % g->tensor == 0) return true;
-    return refuse(refusal, "parallel.sequence",
+    return refuse(refusal, sequence ? "parallel.sequence" : "parallel.expert",
                   "%lld tensor ranks do not divide the %s that a micro-batch has at a time "
                   "(micro_batch_size %lld x %s)",
                   (number)g->tensor, ECH_COUNT(b * tokens, "row"), b, ECH_COUNT(tokens, "token"));

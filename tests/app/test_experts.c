@@ -57,18 +57,22 @@ static ech_status count_rank(void *context, int rank, ech_compared_run *c)
 
 static const struct {
     const char *words;
-    int ranks, context, expert;
+    int ranks, context, tensor, expert;
     bool again; /* forwards run twice */
 } grids[] = {
-    {"parallel.data=2 parallel.expert=2", 2, 1, 2, false},
-    {"parallel.data=4 parallel.expert=2 parallel.zero=3", 4, 1, 2, false},
-    {"parallel.context=2 parallel.expert=2 parallel.device=queued", 2, 2, 2, false},
-    {"parallel.context=2 parallel.data=2 parallel.expert=4 parallel.device=walled", 4, 2, 4, false},
-    {"parallel.data=8 parallel.expert=8 memory.recompute=full", 8, 1, 8, true},
+    {"parallel.data=2 parallel.expert=2", 2, 1, 1, 2, false},
+    {"parallel.data=4 parallel.expert=2 parallel.zero=3", 4, 1, 1, 2, false},
+    {"parallel.context=2 parallel.expert=2 parallel.device=queued", 2, 2, 1, 2, false},
+    {"parallel.context=2 parallel.data=2 parallel.expert=4 parallel.device=walled", 4, 2, 1, 4, false},
+    {"parallel.data=8 parallel.expert=8 memory.recompute=full", 8, 1, 1, 8, true},
+    {"parallel.data=4 parallel.tensor=2 parallel.expert=4", 8, 1, 2, 4, false},
+    {"parallel.context=2 parallel.tensor=4 parallel.sequence=true parallel.expert=2", 8, 2, 4, 2, false},
+    {"parallel.data=2 parallel.tensor=2 parallel.sequence=keep parallel.expert=2 memory.recompute=full",
+     4, 1, 2, 2, true},
 };
 
 /* A step has M micro-batches of L layers: 2 exchanges of rows forward, 2 backward, one of counts. Where the forward runs again
- * so do those. */
+ * so do those. Each row is sent by one tensor rank. */
 static void test_counters_equal_tables(void **state)
 {
     (void)state;
@@ -77,7 +81,8 @@ static void test_counters_equal_tables(void **state)
         counted n = {0};
         bool uneven = false;
         int64_t e = grids[i].expert, item = sizeof(double), forwards = grids[i].again ? 2 : 1;
-        int64_t assignments = (int64_t)B * T / grids[i].context * K, row = C * item;
+        int64_t rows = B * T / grids[i].context / grids[i].tensor, assignments = rows * K;
+        int64_t row = C * item;
         print_words(grids[i].words, words, sizeof words);
         grid_run("mixtral", words, count_rank, &n);
         for (int r = 0; r < grids[i].ranks; r++) {
@@ -294,6 +299,7 @@ static void test_checkpoints_move(void **state)
         "parallel.pipeline=2 parallel.context=4 parallel.expert=2",
         "parallel.data=2 parallel.tensor=4 parallel.zero=2",
         "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.sequence=true",
+        "parallel.data=2 parallel.context=2 parallel.tensor=2 parallel.expert=4",
     };
     enum { MOVES = sizeof moves / sizeof *moves };
     for (int from = 0; from < MOVES; from++) {

@@ -179,9 +179,6 @@ static const trial trials[ECH_RULES] = {
 #define EXPERTS "model.architecture=mixtral"
     [ECH_RULE_expert_parallel_no_experts] = {"parallel.expert=2", "",
                                              "parallel.expert=2 " EXPERTS},
-    [ECH_RULE_tensor_expert_parallel] = {"parallel.tensor=2 parallel.expert=2 " EXPERTS,
-                                         "parallel.expert=2 " EXPERTS,
-                                         "parallel.tensor=2 " EXPERTS},
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
                                  "model.reversible=true memory.invert=false " EXPERTS,
                                  "model.reversible=true"},

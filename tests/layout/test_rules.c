@@ -228,6 +228,9 @@ static void test_experts(void **state)
          "4 expert ranks are not all context ranks of several replicas", 6},
         {"parallel.stage_replicas=[2,2] parallel.expert=2",
          "2 expert ranks are more than the 1 context ranks of a replica", 4},
+        {"parallel.data=2 parallel.tensor=4 parallel.expert=2 training.micro_batch_size=1 "
+         "data.sequence_length=22",
+         "4 tensor ranks do not divide the 22 rows that a micro-batch has at a time", 8},
     };
     accept("mixtral", "parallel.data=4 parallel.expert=2", 4);
     accept("mixtral", "parallel.data=2 parallel.context=2 parallel.expert=4", 4);
@@ -236,6 +239,7 @@ static void test_experts(void **state)
     assert_int_equal(try_keys("qwen3_moe", "parallel.tensor=4 model.moe_intermediate_size=10", 4),
                      ECH_EUSAGE);
     assert_true(sample_error_has("4 tensor ranks do not divide a width of experts of 10"));
+    accept("mixtral", "parallel.data=2 parallel.tensor=2 parallel.expert=2", 4);
     accept("mixtral", "parallel.stage_replicas=[1,2] parallel.context=2 parallel.expert=2", 6);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         assert_int_equal(try_keys("mixtral", refused[i].keys, refused[i].ranks), ECH_EUSAGE);

@@ -43,7 +43,7 @@ static void compare(const char *architecture, const char *shape, const char *gri
 
 static const char *const sequences[] = {"false", "true", "keep"};
 
-/* t tensor ranks in every way, c context ranks. */
+/* t tensor ranks in every way, c context ranks; method: with what else is cut. */
 static void compare_grid(const char *architecture, const char *shape, int t, int c,
                          const char *method)
 {
@@ -101,17 +101,25 @@ static void test_qwen3(void **state)
 static void test_mixtral(void **state)
 {
     (void)state;
-    static const char *const experts[] = {
-        "model.num_local_experts=5 model.num_experts_per_tok=3 model.router_jitter_noise=0.1 "
-        "model.moe_dropout=0.2",
-        "model.num_local_experts=3 model.num_experts_per_tok=3 model.moe_gate=dense",
+    static const struct {
+        const char *words, *method;
+        int context; /* ranks, or a multiple */
+    } experts[] = {
+        {"model.num_local_experts=5 model.num_experts_per_tok=3 model.router_jitter_noise=0.1 "
+         "model.moe_dropout=0.2",
+         "ring", 1},
+        {"model.num_local_experts=3 model.num_experts_per_tok=3 model.moe_gate=dense", "ring", 1},
+        {"model.num_local_experts=4 model.num_experts_per_tok=3 model.router_jitter_noise=0.1 "
+         "model.moe_dropout=0.2",
+         "ring parallel.expert=2", 2},
+        {"model.num_local_experts=4", "ring parallel.expert=4", 4},
     };
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++)
         for (int t = 1; t <= 4; t *= 2)
-            for (int c = 1; c <= 3; c++) {
+            for (int c = experts[i].context; c <= 4; c += experts[i].context) {
                 ech_text shape = {0};
-                ech_text_append(&shape, "model.num_key_value_heads=2 %s", experts[i]);
-                compare_grid("mixtral", shape.at, t, c, "ring");
+                ech_text_append(&shape, "model.num_key_value_heads=2 %s", experts[i].words);
+                compare_grid("mixtral", shape.at, t, c, experts[i].method);
                 ech_text_free(&shape);
             }
 }
