@@ -219,17 +219,18 @@ static ech_status write_by_model(audit *a, int s)
 /* ---- statistics ---- */
 
 /* The rounds that the parameters of a bucket declare, and after which ranks must fold: those that have cut the dimensions
- * over which something is taken. Shards of buckets cut the first. */
+ * over which something is taken. Shards of buckets cut the first; each of a stack has its own. */
 static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, ech_bucket_way *way)
 {
     for (int i = 0; i < bucket->params; i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_plan_param *p = &plan->param[param];
         const ech_shape *shape = &plan->model->param.at[param].shape;
+        unsigned first = ech_shape_has(shape, ECH_AXIS_EXPERTS) ? 2 : 1; /* of one of a stack */
         for (int k = 0; k < p->statistics; k++) {
             const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
             if (s->round >= way->rounds) way->rounds = s->round + 1;
-            way->folds_shards[s->round] |= way->sharded && s->over & 1u;
+            way->folds_shards[s->round] |= way->sharded && s->over & first;
             for (int d = 0; d < shape->dims; d++)
                 way->folds[s->round] |= s->fold != ECH_SHARDS_OWNER && s->over >> d & 1u &&
                                         ech_axis_shards(shape->axis[d], plan->layout->sharding) > 1;

@@ -70,7 +70,7 @@ const char *ech_saved_name(ech_pool *pool, const ech_param *param, const char *s
 void ech_saved_list_add(ech_saved_list *list, const ech_param *param, const char *suffix,
                         const ech_saved_tensor *whole)
 {
-    bool stacked = param->shape.axis[0] == ECH_AXIS_EXPERTS;
+    bool stacked = ech_shape_is_stack(&param->shape);
     ECH_ASSERT(stacked == (strstr(param->name, "%d") != NULL));
     ECH_ASSERT(!stacked || (whole->dims > 1 && whole->shape[0] == param->shape.size[0]));
     if (!list->pool) list->pool = ech_pool_create();

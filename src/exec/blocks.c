@@ -50,9 +50,13 @@ static ech_share share_of(const ech_exec *exec, int param)
     const ech_plan *plan = exec->plan;
     ech_held held =
         ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_GRADIENT, NULL);
-    ech_share share = {.counts = held.counts, .boxes = held.boxes};
-    share.box = ech_pool_alloc(exec->pool, (size_t)held.boxes * sizeof *share.box);
-    memcpy(share.box, held.box, (size_t)held.boxes * sizeof *share.box);
+    ech_share share = {.counts = held.counts};
+    if (!held.boxes) return share;
+    ech_shape one = ech_shape_of_one(&plan->model->param.at[param].shape);
+    share.boxes = ech_shape_boxes(&one, plan->layout->sharding,
+                                  ech_layout_shard_at(plan->layout, plan->rank), held.box);
+    share.box = ech_pool_alloc(exec->pool, (size_t)share.boxes * sizeof *share.box);
+    memcpy(share.box, held.box, (size_t)share.boxes * sizeof *share.box);
     return share;
 }
 

@@ -161,6 +161,13 @@ static char *training_data(const ech_exec *exec, const ech_step *step, const sav
     return data + of->at;
 }
 
+/* Without what others write. */
+static void leave_to_others(ech_held *held)
+{
+    held->boxes -= held->others;
+    memmove(held->box, held->box + held->others, (size_t)held->boxes * sizeof *held->box);
+}
+
 ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
 {
     ech_saved_list list = {.copier = exec->plan->snapshots ? NULL : copier_of(exec, 1)};
@@ -168,6 +175,7 @@ ech_saved_list ech_exec_list_saved(const ech_exec *exec, const ech_step *step)
     for (int param = 0; param < (int)exec->plan->model->param.n; param++)
         for (int i = 0, n = list_saved(exec, param, of); i < n; i++) {
             void *data = NULL;
+            leave_to_others(&of[i].held);
             if (of[i].held.writes)
                 data = exec->plan->snapshots ? ech_exec_address(exec, step, of[i].snapshot)
                                              : training_data(exec, step, &of[i]);

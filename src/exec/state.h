@@ -112,7 +112,7 @@ typedef struct ech_saver {
 /* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest of a step's work. */
 typedef struct ech_share {
     bool counts;
-    int boxes;
+    int boxes; /* of a stack those of one */
     ech_box *box;
 } ech_share;
 

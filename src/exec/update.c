@@ -18,17 +18,69 @@ ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech
 
 /* ---- STATISTICS, UPDATE ---- */
 
+/* What an optimizer is handed at a time: of a parameter, of a stack of number `one` of those that this rank has, what the rank
+ * works on: n elements. */
+typedef struct piece {
+    int param, one;
+    int64_t at;    /* the first of them, in this rank's shard of the parameter */
+    int64_t first; /* and in that of the one */
+    int64_t n;
+} piece;
+
+static piece piece_of(const ech_exec *exec, int param, int one)
+{
+    const ech_plan_param *p = &exec->plan->param[param];
+    piece of = {.param = param, .one = one};
+    of.n = ech_plan_own_of_one(exec->plan, param, one, &of.first);
+    of.at = one * (p->elements / p->stacked) + of.first;
+    return of;
+}
+
+/* Number `one` of what lies there stacked, of that shape. */
+static ech_tensor one_of(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
+                         char *data, int one)
+{
+    ech_state of = *state;
+    of.shape = ech_shape_of_one(&state->shape);
+    ech_tensor view = ech_exec_state_view(exec, &of, sharding, data);
+    view.data = data + (size_t)one * ech_tensor_bytes(&view);
+    return view;
+}
+
+/* Of the weights or gradients that this rank works on. */
+static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, const ech_tensor *all)
+{
+    int64_t first = 0;
+    const ech_plan_param *p = &exec->plan->param[of->param];
+    ech_state whole = {.shape = exec->plan->model->param.at[of->param].shape};
+    if (exec->plan->bucket.at[p->bucket].sharded) ech_plan_own(exec->plan, of->param, &first);
+    ech_tensor one = one_of(exec, &whole, exec->plan->layout->sharding, NULL, 0);
+    one.dtype = all->dtype;
+    size_t before = of->n ? (size_t)(of->at - first) * ech_dtype_bytes(all->dtype) : 0;
+    return ech_exec_part(&one, of->first, of->n, (char *)all->data + before);
+}
+
+/* Of the numbers of a state, or statistic, of which `data` has those of this rank's shard from number `begin` on. */
+static ech_tensor piece_of_state(const ech_exec *exec, const piece *of, const ech_state *state,
+                                 int64_t begin, char *data)
+{
+    int64_t from, n = ech_plan_state_numbers(exec->plan, of->param, state, of->at, of->n, &from);
+    ech_tensor one = one_of(exec, state, exec->plan->layout->sharding, NULL, 0);
+    size_t before = n ? (size_t)(from - begin) * ech_dtype_bytes(one.dtype) : 0;
+    return ech_exec_part(&one, n ? from - of->one * ech_tensor_count(&one) : 0, n, data + before);
+}
+
 /* In the rounds that come after its own a gathered statistic is whole; what one rank makes is all of its shard then. */
-static ech_tensor statistic_view(const ech_exec *exec, const ech_plan_statistic *s, int round,
-                                 char *statistics)
+static ech_tensor piece_of_statistic(const ech_exec *exec, const piece *of,
+                                     const ech_plan_statistic *s, int round, char *statistics)
 {
     bool gathered = s->is.fold == ECH_SHARDS_GATHER && round > s->is.round;
     bool made = s->is.fold == ECH_SHARDS_OWNER && round == s->is.round;
     bool whole = gathered && s->whole != s->at;
     ech_sharding sharding = whole ? (ech_sharding){0} : exec->plan->layout->sharding;
-    ech_tensor all =
-        ech_exec_state_view(exec, &s->is.is, sharding, statistics + (whole ? s->whole : s->at));
-    return gathered || made ? all : ech_exec_elements(&all, s->from, s->elements);
+    char *data = statistics + (whole ? s->whole : s->at);
+    if (gathered || made) return one_of(exec, &s->is.is, sharding, data, of->one);
+    return piece_of_state(exec, of, &s->is.is, 0, data);
 }
 
 /* Those of the step's bucket; NULL: it has none. */
@@ -47,38 +99,68 @@ typedef struct work {
     ech_update update;
 } work;
 
+static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
+                          const ech_tensor *weights, const ech_tensor *gradient,
+                          const ech_tensor *state)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[of->param];
+    const ech_param *param = &plan->model->param.at[of->param];
+    ech_tensor statistic[ECH_MAX_STATISTICS], kept[ECH_MAX_STATES];
+    ech_tensor own_weights, own_gradient = piece_of_param(exec, of, gradient);
+    if (weights) own_weights = piece_of_param(exec, of, weights);
+    for (int i = 0; i < p->states; i++) {
+        const ech_plan_state *s = &plan->state.at[p->first_state + i];
+        kept[i] = piece_of_state(exec, of, &s->is, s->from, state[i].data);
+    }
+    for (int i = 0; i < p->statistics; i++)
+        statistic[i] = piece_of_statistic(exec, of, &plan->statistic.at[p->first_statistic + i],
+                                          w->round, w->statistics);
+    ech_update update = w->update;
+    update.learning_rate = param->rate;
+    update.weight_decay = param->decay ? exec->config->optimizer.weight_decay : 0;
+    ech_param one = ech_optimizer_one(param);
+    ech_optimizer_work tensors = {.kernels = w->kernels,
+                                  .context = w->context,
+                                  .of = &one,
+                                  .param = p->master >= 0 ? &kept[p->master]
+                                           : weights      ? &own_weights
+                                                          : NULL,
+                                  .rounded = p->master >= 0 && weights ? &own_weights : NULL,
+                                  .gradient = &own_gradient,
+                                  .state = kept,
+                                  .statistic = statistic,
+                                  .box = exec->share[of->param].box,
+                                  .boxes = exec->share[of->param].boxes,
+                                  .update = &update};
+    if (w->round == ECH_MAX_ROUNDS)
+        plan->optimizer->update(&tensors);
+    else if (p->statistics)
+        plan->optimizer->round(&tensors, w->round);
+}
+
 static void work_on_tensors(const ech_exec *exec, const work *w, int index,
                             const ech_tensor *weights, const ech_tensor *gradient,
                             const ech_tensor *state)
 {
-    const ech_plan_param *p = &exec->plan->param[index];
     const ech_param *of = &exec->plan->model->param.at[index];
-    ech_tensor statistic[ECH_MAX_STATISTICS];
     if (of->commit) {
         of->commit(&(ech_commit){of, w->kernels, w->context, weights, gradient, &w->update});
         return;
     }
-    for (int i = 0; i < p->statistics; i++)
-        statistic[i] = statistic_view(exec, &exec->plan->statistic.at[p->first_statistic + i],
-                                      w->round, w->statistics);
-    ech_update own = w->update;
-    own.learning_rate = of->rate;
-    own.weight_decay = of->decay ? exec->config->optimizer.weight_decay : 0;
-    ech_optimizer_work tensors = {.kernels = w->kernels,
-                                  .context = w->context,
-                                  .of = of,
-                                  .param = p->master < 0 ? weights : &state[p->master],
-                                  .rounded = p->master < 0 ? NULL : weights,
-                                  .gradient = gradient,
-                                  .state = state,
-                                  .statistic = statistic,
-                                  .box = exec->share[index].box,
-                                  .boxes = exec->share[index].boxes,
-                                  .update = &own};
-    if (w->round == ECH_MAX_ROUNDS)
-        exec->plan->optimizer->update(&tensors);
-    else if (p->statistics)
-        exec->plan->optimizer->round(&tensors, w->round);
+    for (int one = 0; one < exec->plan->param[index].stacked; one++) {
+        if (!ech_plan_takes_part(exec->plan, index, one, w->round)) continue;
+        piece at = piece_of(exec, index, one);
+        work_on_piece(exec, w, &at, weights, gradient, state);
+    }
+}
+
+/* Whether this rank works on any of it. */
+static bool takes_part(const ech_plan *plan, int param, int round)
+{
+    for (int one = 0; one < plan->param[param].stacked; one++)
+        if (ech_plan_takes_part(plan, param, one, round)) return true;
+    return false;
 }
 
 static void work_on(ech_exec *exec, const ech_step *step, const work *w, int index)
@@ -87,7 +169,7 @@ static void work_on(ech_exec *exec, const ech_step *step, const work *w, int ind
     const ech_plan_param *p = &plan->param[index];
     ech_tensor weights = ech_exec_own_param(exec, index, step->version);
     ech_tensor gradient = ech_exec_own_gradient(exec, index, step->turn);
-    if (!ech_plan_takes_part(plan, index, w->round)) return;
+    if (!takes_part(plan, index, w->round)) return;
     ech_tensor state[ECH_MAX_STATES];
     for (int i = 0; i < p->states; i++) {
         ech_ledger_expect(exec, step, plan->state.at[p->first_state + i].value);
@@ -174,7 +256,7 @@ static void work_on_host(ech_exec *exec, const ech_step *step, const work *w, in
         ech_exec_updated_gradient(exec, index, ech_exec_address(exec, step, on_host.gradients));
     if (on_host.weights >= 0)
         weights = ech_exec_updated_param(exec, index, updated_weights(exec, step, on_host.weights));
-    if (!ech_plan_takes_part(exec->plan, index, w->round)) return;
+    if (!takes_part(exec->plan, index, w->round)) return;
     for (int s = 0; s < p->states; s++)
         state[s] = state_on_host(exec, step, on_host.first_state, index, s);
     work_on_tensors(exec, w, index, on_host.weights < 0 ? NULL : &weights, &gradient, state);
@@ -266,17 +348,17 @@ static void combine(folding *f, const ech_plan_statistic *s)
 static void put_together(folding *f, const ech_plan_statistic *s)
 {
     const ech_plan *plan = f->exec->plan;
-    const ech_shape *shape = &s->is.is.shape;
+    ech_shape shape = ech_plan_put_together(plan, &s->is.is);
     ech_dtype dtype = ech_plan_state_dtype(plan, &s->is.is);
     ech_shard_at at = ech_layout_shard_at(plan->layout, plan->rank);
     for (int m = 0; m < f->members; m++) {
         ech_box box[ECH_MOST_BOXES];
         at.tensor = m;
-        int n = ech_shape_boxes(shape, plan->layout->sharding, at, box);
+        int n = ech_shape_boxes(&shape, plan->layout->sharding, at, box);
         for (int b = 0; b < n; b++) {
-            ech_tensor from = ech_box_in_memory(shape->dims, &box[b], part_of(f, s, m), dtype);
-            ech_tensor to = ech_box_in_whole(shape->dims, shape->size, &box[b],
-                                             f->statistics + s->whole, dtype);
+            ech_tensor from = ech_box_in_memory(shape.dims, &box[b], part_of(f, s, m), dtype);
+            ech_tensor to =
+                ech_box_in_whole(shape.dims, shape.size, &box[b], f->statistics + s->whole, dtype);
             plan->kernels->copy(&f->exec->lane_context[ECH_LANE_REDUCE], &from, &to);
         }
     }

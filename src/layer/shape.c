@@ -50,6 +50,16 @@ ech_shape ech_shape_without(const ech_shape *shape, unsigned dims)
     return rest;
 }
 
+bool ech_shape_is_stack(const ech_shape *shape)
+{
+    return shape->dims > 0 && shape->axis[0] == ECH_AXIS_EXPERTS;
+}
+
+ech_shape ech_shape_of_one(const ech_shape *shape)
+{
+    return ech_shape_is_stack(shape) ? ech_shape_without(shape, 1) : *shape;
+}
+
 static const struct {
     ech_mesh mesh;
     int parts;

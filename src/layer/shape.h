@@ -115,5 +115,9 @@ int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, ech_
 /* How many tensor ranks have the same boxes of it; they are neighbours. */
 int ech_shape_copies(const ech_shape *shape, ech_sharding sharding);
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);
+/* Whether it is stacked of experts: then its first dimension counts them. */
+bool ech_shape_is_stack(const ech_shape *shape);
+/* The shape of one of the stack; of what is none, the shape itself. */
+ech_shape ech_shape_of_one(const ech_shape *shape);
 
 #endif

@@ -151,6 +151,7 @@ typedef struct ech_held {
     bool is_first; /* of its stage's ranks that have the same boxes */
     bool writes;   /* into checkpoints, not of gradients; they take turns, parameter by parameter */
     int boxes;     /* 0: the rank does not hold the parameter, or has only padding of it */
+    int others;    /* of these the first so many others write, too: they do, and it does not */
     ech_box box[ECH_MOST_BOXES];
 } ech_held;
 

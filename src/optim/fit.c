@@ -55,10 +55,14 @@ static int64_t numbers_before(const ech_state *state, int last, int64_t row, int
 int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
                        int64_t first, int64_t n, int64_t *from)
 {
-    int last = param->shape.dims - 1;
-    int64_t row = size[last];
-    *from = 0;
-    if (state->lacks & 1) return n == 0 ? 0 : state->lacks >> last & 1 ? 1 : row;
+    int last = param->shape.dims - 1, of_one = ech_shape_is_stack(&param->shape);
+    int64_t row = size[last], one = 1;
+    if (ech_optimizer_first_is_in(param, state->lacks)) {
+        for (int d = of_one; d <= last; d++) one *= size[d];
+        int64_t numbers = state->lacks >> last & 1 ? 1 : row, end = (first + n + one - 1) / one;
+        *from = first / one * numbers;
+        return n ? end * numbers - *from : 0;
+    }
     *from = numbers_before(state, last, row, first);
     return numbers_before(state, last, row, first + n) - *from;
 }

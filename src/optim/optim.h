@@ -5,7 +5,8 @@
  * An optimizer is a file and a row of optimizers.def. It declares what it keeps of each parameter (states), and what it
  * must know of the whole gradient before its update (statistics, in rounds). It works on a shard of a parameter, of its
  * gradient and states, and knows nothing of ranks: where an axis over which a statistic is taken is sharded, what the
- * ranks have computed of their shards is folded.
+ * ranks have computed of their shards is folded. Nor does it know of stacks: a parameter that is stacked of experts is as many
+ * parameters, each with rows, columns, blocks and norms of its own, of which an optimizer is handed one at a time.
  */
 #ifndef ECH_OPTIM_OPTIM_H
 #define ECH_OPTIM_OPTIM_H
@@ -59,11 +60,11 @@ typedef struct ech_optimizer_needs {
     ech_statistic statistic[ECH_MAX_STATISTICS]; /* [statistics] */
 } ech_optimizer_needs;
 
-/* What an optimizer works on: this rank's shards, and the update's numbers. */
+/* What an optimizer works on: this rank's shards, of a stack those of one, and the update's numbers. */
 typedef struct ech_optimizer_work {
     const ech_kernels *kernels;
     ech_kernel_context *context;
-    const ech_param *of;                /* the unsharded parameter */
+    const ech_param *of;                /* the unsharded parameter (ech_optimizer_one) */
     const ech_tensor *param, *gradient; /* param: the master, where there is one */
     const ech_tensor *rounded; /* the weights, to be the master's rounding; NULL: no master */
     const ech_tensor *state;   /* [states] in the order in which they are declared */
@@ -80,6 +81,7 @@ typedef struct ech_optimizer_rule {
     double rate; /* factor of the learning rate */
 } ech_optimizer_rule;
 
+/* Parameters that these functions take are never stacks, but one of each (ech_optimizer_one). */
 typedef struct ech_optimizer {
     const char *name;
     const char *reads; /* blank-separated keys that this optimizer uses and some others do not */
@@ -100,20 +102,29 @@ typedef struct ech_optimizer {
     void (*update)(const ech_optimizer_work *work);
 } ech_optimizer;
 
-/* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. In bf16 and fp16
- * a parameter of the compute type has a master, the last state (Micikevicius et al. 2018, section 3.1). */
+/* A parameter as an optimizer sees it: of a stack one. */
+ech_param ech_optimizer_one(const ech_param *param);
+/* What the configuration's optimizer needs for a parameter: the one place that everybody else asks. Of a stack these are states and
+ * statistics of all, stacked as it is. In bf16 and fp16 a parameter of the compute type has a master, the last state
+ * (Micikevicius et al. 2018, section 3.1). */
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param);
 /* Whether a state has one number for each of its parameter's elements, in their places. */
 static inline bool ech_state_is_element_wise(const ech_state *state)
 {
     return state->lacks == 0 && state->block == 0;
 }
+/* The first dimension of the parameter, or of one of a stack: whether it is in a set of these. */
+static inline bool ech_optimizer_first_is_in(const ech_param *param, unsigned dims)
+{
+    return dims >> ech_shape_is_stack(&param->shape) & 1;
+}
 /* A tensor rank's shard of a parameter, of these sizes, may be cut once more, over the ranks that hold it alike
  * (parallel.zero). Between the elements of a unit it is not: one element, a block of a state, or a row. */
 int64_t ech_optimizer_unit(const ech_optimizer_needs *needs, const ech_param *param,
                            const int64_t *size);
 /* Which numbers of that tensor rank's shard of a state belong to n elements of the parameter's, from `first` on, whole units:
- * as many as are returned, from *from on. All of a state without the first dimension do, unless n is 0. */
+ * as many as are returned, from *from on. All of a state without the first dimension do, unless n is 0; of a stack all of each
+ * one that has such elements. */
 int64_t ech_state_part(const ech_state *state, const ech_param *param, const int64_t *size,
                        int64_t first, int64_t n, int64_t *from);
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param);

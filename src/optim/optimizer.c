@@ -37,13 +37,46 @@ const char *ech_optimizer_names(void)
         ;
 }
 
+/* ---- of a parameter ---- */
+
+ech_param ech_optimizer_one(const ech_param *param)
+{
+    ech_param one = *param;
+    one.shape = ech_shape_of_one(&param->shape);
+    return one;
+}
+
+/* What one of a stack has becomes what all have, by the stack's first dimension. */
+static void stack(ech_state *state, const ech_shape *of)
+{
+    ech_shape one = state->shape;
+    ECH_ASSERT(one.dims < ECH_MAX_DIMS);
+    state->shape = (ech_shape){.dims = 1, .axis = {of->axis[0]}, .size = {of->size[0]}};
+    for (int d = 0; d < one.dims; d++) {
+        state->shape.axis[d + 1] = one.axis[d];
+        state->shape.size[state->shape.dims++] = one.size[d];
+    }
+    state->lacks <<= 1;
+}
+
+static void stack_needs(ech_optimizer_needs *needs, const ech_shape *of)
+{
+    for (int i = 0; i < needs->states; i++) stack(&needs->state[i], of);
+    for (int i = 0; i < needs->statistics; i++) {
+        stack(&needs->statistic[i].is, of);
+        needs->statistic[i].over <<= 1;
+    }
+}
+
 ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_param *param)
 {
     ech_optimizer_needs needs = {.master = -1};
     if (param->commit) return needs;
+    ech_param one = ech_optimizer_one(param);
     bool narrow = config->precision.compute == ECH_COMPUTE_BF16 ||
                   config->precision.compute == ECH_COMPUTE_FP16;
-    ech_optimizer_of(config)->declare(config, param, &needs);
+    ech_optimizer_of(config)->declare(config, &one, &needs);
+    if (ech_shape_is_stack(&param->shape)) stack_needs(&needs, &param->shape);
     if (!narrow || param->type != ECH_TYPE_COMPUTE) return needs;
     needs.master = needs.states;
     ech_optimizer_add_state(&needs, "master", param, 0);
@@ -53,7 +86,8 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
 ech_optimizer_rule ech_optimizer_rule_of(const ech_config *config, const ech_param *param)
 {
     const ech_optimizer *optimizer = ech_optimizer_of(config);
-    return optimizer->rule ? optimizer->rule(config, param)
+    ech_param one = ech_optimizer_one(param);
+    return optimizer->rule ? optimizer->rule(config, &one)
                            : (ech_optimizer_rule){optimizer->name, 1};
 }
 

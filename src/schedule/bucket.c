@@ -186,6 +186,31 @@ int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state
                                   from);
 }
 
+/* Of a state that has one number for several rows whoever has the parameter's first element, or that of one of a stack, writes it.
+ * Returns how many of the first numbers, of those of n elements, others write. */
+static int64_t others_write(const ech_plan *plan, int param, const ech_state *state, int64_t first,
+                            int64_t n)
+{
+    const ech_plan_param *p = &plan->param[param];
+    if (!state || !n || !ech_optimizer_first_is_in(&plan->model->param.at[param], state->lacks))
+        return 0;
+    int64_t from, one = p->elements / p->stacked, next = (first + one - 1) / one * one;
+    int64_t all = ech_plan_state_numbers(plan, param, state, first, n, &from);
+    int64_t rest = first + n > next ? first + n - next : 0;
+    return all - ech_plan_state_numbers(plan, param, state, next, rest, &from);
+}
+
+/* The boxes of n elements of a rank's shard of that shape, from `from` on. */
+static void add_boxes(const ech_plan *plan, int rank, const ech_shape *shape, int64_t from,
+                      int64_t n, ech_held *held)
+{
+    ech_box box[ECH_MOST_BOXES];
+    int boxes = ech_shape_interval_boxes(shape, plan->layout->sharding,
+                                         ech_layout_shard_at(plan->layout, rank), from, n, box);
+    ECH_ASSERT(held->boxes + boxes <= ECH_MOST_BOXES);
+    for (int b = 0; b < boxes; b++) held->box[held->boxes++] = box[b];
+}
+
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)
 {
     const ech_plan_param *p = &plan->param[param];
@@ -196,12 +221,15 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     bool weights = kind == ECH_HELD_WEIGHTS;
     if (!bucket || !(weights ? bucket->gathered : bucket->sharded)) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
-    bool all = is && is->lacks & 1; /* who has the parameter's first element writes it */
+    int64_t others = others_write(plan, param, is, first, n);
     from = first;
     if (is) n = ech_plan_state_part(plan, rank, param, state, &from);
-    held.boxes = ech_shape_interval_boxes(
-        shape, plan->layout->sharding, ech_layout_shard_at(plan->layout, rank), from, n, held.box);
-    held.writes = (is || weights) && held.counts && held.boxes > 0 && !(all && first > 0);
+    held.boxes = held.others = 0;
+    add_boxes(plan, rank, shape, from, others, &held);
+    held.others = held.boxes;
+    add_boxes(plan, rank, shape, from + others, n - others, &held);
+    for (int b = held.others; b < held.boxes; b++) held.box[b].at += others;
+    held.writes = (is || weights) && held.counts && held.boxes > held.others;
     return held;
 }
 

@@ -142,6 +142,15 @@ void ech_frame_norms(ech_framing *f)
 
 /* ---- updates ---- */
 
+/* How much of a bucket has an owner: its matrices, of stacks each of them. */
+static int owned_by(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int n = 0;
+    for (int i = 0; i < bucket->params; i++)
+        n += plan->param[plan->bucket_param.at[bucket->first_param + i]].stacked;
+    return n;
+}
+
 /* The end of the buckets of the turn, from number i on, that are updated side by side: where members of their groups make
  * something for each other, as many as have work for all of them. */
 static int end_together(const ech_framing *f, const ech_turn_buckets *of, int i)
@@ -150,7 +159,7 @@ static int end_together(const ech_framing *f, const ech_turn_buckets *of, int i)
     for (int works = 0; i < of->ordered && works < members; i++) {
         const ech_bucket *bucket = &f->plan->bucket.at[of->order[i]];
         if (bucket->owned) members = (int)(bucket->elements / bucket->shard);
-        works += bucket->owned ? bucket->params : works == 0;
+        works += bucket->owned ? owned_by(f->plan, bucket) : works == 0;
     }
     return i;
 }

@@ -64,9 +64,6 @@ void ech_order_expand_sequence_chunks(const ech_schedule *schedule, ech_order *o
 
 /* Lists the states and statistics of a parameter that the rank holds. */
 void ech_plan_states(ech_plan *plan, const ech_config *config, int param);
-/* ech_state_part of this rank's shard of a parameter, of a state or statistic. */
-int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state *state,
-                               int64_t first, int64_t n, int64_t *from);
 /* Adds the values of the states of a bucket's parameters. */
 void ech_plan_state_values(ech_plan *plan, int bucket);
 /* Plans the copies of a parameter and its states that SAVE writes. After everything else, so that no other value

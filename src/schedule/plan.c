@@ -340,6 +340,7 @@ void ech_plan_destroy(ech_plan *plan)
     free(plan->state.at);
     free(plan->state_value.at);
     free(plan->statistic.at);
+    free(plan->owner.at);
     free(plan->bucket.at);
     free(plan->bucket_param.at);
     free(plan->segment);

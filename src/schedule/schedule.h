@@ -172,7 +172,7 @@ typedef struct ech_bucket {
     bool commits;
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
     bool
-        owned; /* and what its optimizer makes of a parameter one member makes for all (ech_plan_param.owner) */
+        owned; /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
     /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
      * this rank's shard. Otherwise an instance is of a turn, and is what is summed. */
     bool each;
@@ -249,7 +249,8 @@ typedef struct ech_plan_param {
     /* Elements behind it in its bucket, which are zero: the next parameter begins where plan.part says, in any type. So
      * what is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
     int64_t padding;
-    int owner; /* the member of its bucket's group that makes what one makes (ECH_SHARDS_OWNER) */
+    int stacked; /* how many this rank has stacked in it (ech_shape_is_stack); 1: it is no stack */
+    int first_owner; /* in plan.owner, of each of them: the member of its bucket's group that makes what one makes */
     int64_t norm_first; /* index of its first partial sum of squares in plan.partials */
 } ech_plan_param;
 
@@ -270,7 +271,8 @@ typedef struct ech_plan_state_value {
     int on_host; /* in the turn whose steps the access pass is at: itself, or as what it has come from disk */
 } ech_plan_state_value;
 
-/* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. */
+/* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. Of the tensor
+ * rank's shard of it a round computes the numbers of the elements that this rank works on; others are zero until it is folded. */
 typedef struct ech_plan_statistic {
     ech_statistic is;
     int shards
@@ -278,8 +280,6 @@ typedef struct ech_plan_statistic {
     int64_t
         at; /* where a round computes it, of this rank's shards; where it is sum or maximum later */
     int64_t whole; /* where it is later: `at`, or where it is gathered */
-    /* Of the tensor rank's shard of it a round computes these; others are zero until it is folded. */
-    int64_t from, elements;
 } ech_plan_statistic;
 
 typedef struct ech_plan {
@@ -310,6 +310,7 @@ typedef struct ech_plan {
     ECH_LIST(ech_plan_state) state; /* parameter by parameter; none in plans of forwards alone */
     ECH_LIST(ech_plan_state_value) state_value; /* bucket by bucket */
     ECH_LIST(ech_plan_statistic) statistic;     /* likewise */
+    ECH_LIST(int) owner;                        /* ech_plan_param.first_owner */
     ECH_LIST(ech_bucket) bucket;                /* of what this rank holds, in the model's order */
     ECH_LIST(int) bucket_param;                 /* parameters, bucket by bucket */
     int64_t norm_partials; /* partial sums of squares of this rank's gradients */
@@ -444,14 +445,25 @@ struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *
 /* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */
 ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step);
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round);
-/* Whether this rank works on the parameter in that round, or in the update (ECH_MAX_ROUNDS). */
-bool ech_plan_takes_part(const ech_plan *plan, int param, int round);
+/* Whether this rank works on the parameter, of a stack on number `one` of those that it has, in that round, or in the update
+ * (ECH_MAX_ROUNDS). */
+bool ech_plan_takes_part(const ech_plan *plan, int param, int one, int round);
+/* FLOPs of the products of a parameter's last round that this rank makes. */
+double ech_plan_round_flops(const ech_plan *plan, int param, int round);
+/* What of number `one` of a parameter's stack is this rank's to update: *first: its first element, counted from that one's.
+ * Returns how many. */
+int64_t ech_plan_own_of_one(const ech_plan *plan, int param, int one, int64_t *first);
+/* The shape of a state or statistic as tensor ranks put it together: whole, of a stack this rank's. */
+ech_shape ech_plan_put_together(const ech_plan *plan, const ech_state *state);
 /* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
 /* The same of all parameters of a bucket: elements of its shard that are no padding. */
 int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket);
 /* ech_plan_own of another rank that holds the parameter. */
 int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first);
+/* ech_state_part of this rank's shard of a parameter, of a state or statistic. */
+int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state *state,
+                               int64_t first, int64_t n, int64_t *from);
 /* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states of it lie. */
 int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from);
 /* ech_layout_held with parallel.zero: of gradients and states of sharded buckets, and of weights that are gathered, `rank`

@@ -31,6 +31,10 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
     p->master = needs.master;
     p->first_statistic = (int)plan->statistic.n;
     p->statistics = needs.statistics;
+    p->stacked = 1;
+    if (ech_shape_is_stack(&of->shape))
+        p->stacked =
+            (int)ech_axis_local(of->shape.axis[0], of->shape.size[0], plan->layout->sharding);
     for (int i = 0; i < needs.states; i++)
         ECH_PUSH(plan->state, (ech_plan_state){.is = needs.state[i], .value = -1, .snapshot = -1});
     for (int i = 0; i < needs.statistics; i++) {
@@ -227,6 +231,21 @@ static void place(ech_plan *plan, ech_bucket *bucket, int round, bool shards, bo
     }
 }
 
+ech_shape ech_plan_put_together(const ech_plan *plan, const ech_state *state)
+{
+    ech_shape shape = state->shape;
+    if (!ech_shape_is_stack(&shape)) return shape;
+    shape.size[0] = ech_axis_local(shape.axis[0], shape.size[0], plan->layout->sharding);
+    shape.axis[0] = ECH_AXIS_NONE;
+    return shape;
+}
+
+static int64_t whole_bytes(const ech_plan *plan, const ech_state *state)
+{
+    ech_shape shape = ech_plan_put_together(plan, state);
+    return ech_shape_whole(&shape) * item_of(plan, state);
+}
+
 static void place_gathered(ech_plan *plan, ech_bucket *bucket)
 {
     for (int i = 0; i < bucket->params; i++) {
@@ -234,21 +253,18 @@ static void place_gathered(ech_plan *plan, ech_bucket *bucket)
         for (int k = 0; k < p->statistics; k++) {
             ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
             if (s->shards[ECH_FOLD_TENSOR] > 1 && s->is.fold == ECH_SHARDS_GATHER)
-                s->whole = take(plan, bucket, bytes_of(plan, &s->is.is, (ech_sharding){0}));
+                s->whole = take(plan, bucket, whole_bytes(plan, &s->is.is));
         }
     }
 }
 
-/* Of a sharded bucket rounds compute what is of this rank's shard. */
+/* Of a sharded bucket rounds compute what is of this rank's shard, and members fold what is taken over that. */
 static void cut_statistics(ech_plan *plan, const ech_bucket *bucket, int param)
 {
     const ech_plan_param *p = &plan->param[param];
-    int64_t first = 0, n = p->elements;
-    if (bucket->sharded) n = ech_plan_own(plan, param, &first);
     for (int k = 0; k < p->statistics; k++) {
         ech_plan_statistic *s = &plan->statistic.at[p->first_statistic + k];
-        s->elements = ech_plan_state_numbers(plan, param, &s->is.is, first, n, &s->from);
-        if (bucket->sharded && s->is.over & 1)
+        if (bucket->sharded && ech_optimizer_first_is_in(&plan->model->param.at[param], s->is.over))
             s->shards[ECH_FOLD_SHARDS] = (int)(bucket->elements / bucket->shard);
     }
 }
@@ -261,18 +277,35 @@ static void find_owners(ech_plan *plan)
             ech_layout_membership(plan->layout, plan->model, plan->rank, (ech_layout_group)group);
         ECH_FREED double *load = ech_calloc((size_t)m.size + 1, sizeof *load);
         for (size_t i = 0; i < plan->bucket_param.n; i++) {
-            int param = plan->bucket_param.at[i], least = 0;
+            int param = plan->bucket_param.at[i];
             ech_plan_param *p = &plan->param[param];
             if ((int)plan->bucket.at[p->bucket].group != group) continue;
-            for (int k = 1; k < m.size; k++)
-                if (load[k] < load[least]) least = k;
-            load[least] += plan->optimizer->flops(&plan->model->param.at[param]);
-            p->owner = least;
+            ech_param of = ech_optimizer_one(&plan->model->param.at[param]);
+            double flops = plan->optimizer->flops(&of);
+            p->first_owner = (int)plan->owner.n;
+            for (int one = 0; one < p->stacked; one++) {
+                int least = 0;
+                for (int k = 1; k < m.size; k++)
+                    if (load[k] < load[least]) least = k;
+                load[least] += flops;
+                ECH_PUSH(plan->owner, least);
+            }
         }
     }
 }
 
-bool ech_plan_takes_part(const ech_plan *plan, int param, int round)
+int64_t ech_plan_own_of_one(const ech_plan *plan, int param, int one, int64_t *first)
+{
+    const ech_plan_param *p = &plan->param[param];
+    int64_t begin = 0, n = p->elements, each = n / p->stacked, before = one * each;
+    if (plan->bucket.at[p->bucket].sharded) n = ech_plan_own(plan, param, &begin);
+    int64_t end = begin + n < before + each ? begin + n : before + each;
+    if (begin < before) begin = before;
+    *first = end > begin ? begin - before : 0;
+    return end > begin ? end - begin : 0;
+}
+
+bool ech_plan_takes_part(const ech_plan *plan, int param, int one, int round)
 {
     const ech_plan_param *p = &plan->param[param];
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
@@ -281,9 +314,18 @@ bool ech_plan_takes_part(const ech_plan *plan, int param, int round)
     for (int k = 0; k < p->statistics; k++) {
         const ech_statistic *s = &plan->statistic.at[p->first_statistic + k].is;
         if (s->fold == ECH_SHARDS_OWNER && s->round == round)
-            return p->owner == (int)(bucket->own / bucket->shard);
+            return plan->owner.at[p->first_owner + one] == (int)(bucket->own / bucket->shard);
     }
-    return ech_plan_own(plan, param, &first) > 0;
+    return ech_plan_own_of_one(plan, param, one, &first) > 0;
+}
+
+double ech_plan_round_flops(const ech_plan *plan, int param, int round)
+{
+    double flops = 0;
+    ech_param of = ech_optimizer_one(&plan->model->param.at[param]);
+    for (int one = 0; one < plan->param[param].stacked && plan->optimizer->flops; one++)
+        if (ech_plan_takes_part(plan, param, one, round)) flops += plan->optimizer->flops(&of);
+    return flops;
 }
 
 void ech_pass_statistics(ech_plan *plan)

@@ -260,6 +260,9 @@ static double run(const char *more, const char *from, const char *to)
     char words[600], checkpoint[400], folder[400];
     snprintf(words, sizeof words, "%s training.global_batch_size=16 model.moe_dropout=0.1 %s",
              sizes, more);
+    if (strstr(more, "optimizer.name="))
+        snprintf(words, sizeof words,
+                 "%s model.num_local_experts=6 training.global_batch_size=24 %s", sizes, more);
     snprintf(checkpoint, sizeof checkpoint, "%s/%s/step-%08d", fixture_folder, from ? from : "",
              STEP);
     snprintf(folder, sizeof folder, "%s/%s", fixture_folder, to);
@@ -284,6 +287,42 @@ static void assert_same_files(const char *what)
             fail_msg("%s: %s is not what was loaded", what, files[file]);
         free(bytes[0]);
         free(bytes[1]);
+    }
+}
+
+/* What optimizers keep of an expert's rows, columns and blocks is as much its own as its weights. Where members share out
+ * experts that do not divide among them, one has the first rows of an expert, and another the others. */
+static void test_states_move(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {
+        "optimizer.name=adamw8 optimizer.block=8",
+        "optimizer.name=sm3 optimizer.momentum=0.9",
+        "optimizer.name=adafactor optimizer.momentum=0.9",
+        "optimizer.name=muon optimizer.momentum=0.9",
+    };
+    static const char *const moves[] = {
+        "parallel.data=4 parallel.expert=2 parallel.zero=3 memory.offload_optimizer=host",
+        "",
+        "parallel.context=2 parallel.data=2 parallel.expert=2 parallel.zero=2",
+        "parallel.data=4 parallel.zero=1",
+        "parallel.tensor=2 parallel.data=4 parallel.zero=1",
+        "parallel.data=6 parallel.expert=6",
+        "parallel.pipeline=2 parallel.data=3 parallel.expert=3 memory.offload_optimizer=disk",
+    };
+    enum { MOVES = sizeof moves / sizeof *moves };
+    for (int o = 0; o < (int)(sizeof optimizers / sizeof *optimizers); o++) {
+        char words[300];
+        snprintf(words, sizeof words, "%s %s", optimizers[o], moves[o]);
+        double wanted = run(words, NULL, "first");
+        for (int away = 1; away < 5; away++) {
+            const char *move = moves[(o + away) % MOVES];
+            snprintf(words, sizeof words, "%s %s", optimizers[o], move);
+            double loss = run(words, "first", "moved");
+            assert_same_files(words);
+            if (!(fabs(loss - wanted) <= 1e-10 * wanted))
+                fail_msg("to [%s]: the loss is %.17g, it was to be %.17g", words, loss, wanted);
+        }
     }
 }
 
@@ -321,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_counters_equal_tables),
         cmocka_unit_test(test_reports_are_of_all_ranks),
         cmocka_unit_test(test_checkpoints_move),
+        cmocka_unit_test(test_states_move),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -182,8 +182,6 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
                                  "model.reversible=true memory.invert=false " EXPERTS,
                                  "model.reversible=true"},
-    [ECH_RULE_of_matrices_experts] = {"optimizer.name=sm3 " EXPERTS, EXPERTS,
-                                           "optimizer.name=sm3"},
 #define DENSE    EXPERTS " model.moe_gate=dense"
 #define CAPACITY EXPERTS " model.moe_capacity_factor=1"
 #define BALANCED EXPERTS " model.router_aux_loss_coef=0.01"

@@ -329,11 +329,11 @@ size_t ech_update_scratch(const ech_plan *plan, const ech_bucket *bucket,
 {
     size_t most = 0;
     for (int i = 0; i < bucket->params && plan->optimizer->scratch; i++) {
-        const ech_param *param =
-            &plan->model->param.at[plan->bucket_param.at[bucket->first_param + i]];
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        ech_param one = ech_optimizer_one(&plan->model->param.at[param]);
         int64_t size[ECH_MAX_DIMS];
-        ech_shape_resolve(&param->shape, ech_extent_of_params(plan->layout->sharding), size);
-        size_t bytes = plan->optimizer->scratch(kernels, threads, param, size);
+        ech_shape_resolve(&one.shape, ech_extent_of_params(plan->layout->sharding), size);
+        size_t bytes = plan->optimizer->scratch(kernels, threads, &one, size);
         if (bytes > most) most = bytes;
     }
     return most;
@@ -393,12 +393,10 @@ static ech_work round_work(const ech_step_query *q)
     const ech_plan *plan = q->plan;
     const ech_bucket *bucket = bucket_of(plan, q->step);
     ech_work work = {.bytes = updated_part(bucket) * bytes_of(q)};
-    for (int i = 0; i < bucket->params && plan->optimizer->flops; i++) {
-        int param = plan->bucket_param.at[bucket->first_param + i];
-        if (q->step->count == bucket->rounds - 1 &&
-            ech_plan_takes_part(plan, param, q->step->count))
-            work.flops += plan->optimizer->flops(&plan->model->param.at[param]);
-    }
+    bool last = q->step->count == bucket->rounds - 1;
+    for (int i = 0; i < bucket->params && last; i++)
+        work.flops += ech_plan_round_flops(plan, plan->bucket_param.at[bucket->first_param + i],
+                                           q->step->count);
     return work;
 }
 
