@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ZeRO with experts, by formulae: an expert's weights, gradients and states are shared out over the ranks that have the same
+ * experts, all other parameters over data x context; what ranks send and keep follows, and is what was planned.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "schedule/traffic.h"
+
+/* Elements begin at multiples of UNIT: 64 bytes of the narrowest type. */
+enum { MOST = 8, STEPS = 2, ITEM = 4, UNIT = 32, STATES = 2 };
+
+typedef struct trial {
+    int64_t sent[MOST], planned[MOST];   /* bytes of gradients and weights in a step */
+    int64_t states[MOST], weights[MOST]; /* bytes */
+    bool peaks[MOST];                    /* the ledger's are the plan's */
+} trial;
+
+static const struct {
+    const char *words;
+    int ranks, expert; /* all ranks add to gradients of what is no expert's */
+} cases[] = {
+    {"parallel.data=4 parallel.expert=2", 4, 2},
+    {"parallel.data=4", 4, 1},
+    {"parallel.data=4 parallel.expert=4", 4, 4},
+    {"parallel.context=2 parallel.data=2 parallel.expert=2", 4, 2},
+    {"parallel.context=4 parallel.data=2 parallel.expert=2 parallel.reduction=ring", 8, 2},
+    {"parallel.context=2 parallel.data=4 parallel.expert=4", 8, 4},
+};
+
+static int64_t sent_by(const ech_exec *exec)
+{
+    int64_t bytes = ech_exec_reduce_count(exec).bytes;
+    for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
+        bytes += ech_exec_channel_count(exec, g, ECH_LANE_REDUCE, ECH_COMM_COLLECTIVES).bytes;
+    return bytes;
+}
+
+static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
+{
+    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS];
+    ech_exec_peaks(exec, peak);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        planned[kind] = plan->list[ECH_LIST_TRAIN].peak[kind];
+    for (size_t i = 0; i < plan->persistent.n; i++)
+        planned[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes, 64);
+    return memcmp(peak, planned, sizeof peak) == 0;
+}
+
+static ech_status train(void *context, int rank, ech_compared_run *run)
+{
+    trial *t = context;
+    const ech_plan *plan = run->session.plan;
+    for (int step = 0; step < STEPS; step++) {
+        int64_t before = sent_by(run->session.exec);
+        ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, step));
+        t->sent[rank] = sent_by(run->session.exec) - before;
+    }
+    t->planned[rank] = ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
+    for (size_t i = 0; i < plan->persistent.n; i++) {
+        const ech_value *value = &plan->persistent.at[i];
+        if (value->kind == ECH_MEMORY_OPTIMIZER) t->states[rank] += value->bytes;
+        if (value->kind == ECH_MEMORY_PARAMETERS) t->weights[rank] += value->bytes;
+    }
+    t->peaks[rank] = peaks_are_planned(run->session.exec, plan);
+    return ECH_OK;
+}
+
+/* A bucket is a parameter. Summing a micro-batch's gradients, and gathering the weights, each sends the shards of all other
+ * members, or as many of one's own. */
+static void test_formulae(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int zero = 0; zero <= 3; zero++) {
+            enum { MICRO_BATCHES = 2 };
+            char words[600];
+            trial t = {.sent = {0}};
+            int64_t sent = 0, states = 0, weights = 0;
+            const char *data = strstr(cases[c].words, "parallel.data=");
+            int replicas = atoi(data + strlen("parallel.data="));
+            snprintf(words, sizeof words,
+                     "model.num_key_value_heads=2 model.num_local_experts=4 precision.compute=fp32 "
+                     "training.micro_batch_size=1 training.global_batch_size=%d "
+                     "checkpoint.background=false parallel.bucket_bytes=1 parallel.zero=%d %s",
+                     MICRO_BATCHES * replicas, zero, cases[c].words);
+            grid_run("mixtral", words, train, &t);
+            grid_plans g = grid_plan("mixtral", words);
+            for (size_t p = 0; p < g.design.model->param.n; p++) {
+                const ech_param *param = &g.design.model->param.at[p];
+                bool expert = strstr(param->name, "experts.%d") != NULL;
+                int64_t N = expert ? cases[c].ranks / cases[c].expert : cases[c].ranks;
+                int64_t own = ech_shape_whole(&param->shape) / (expert ? cases[c].expert : 1);
+                int64_t shard = (own + N * UNIT - 1) / (N * UNIT) * UNIT * ITEM;
+                int64_t sums = zero > 1 && N > 1 ? MICRO_BATCHES : 1;
+                sent += (sums + 1) * (N - 1) * shard;
+                states += STATES * (zero ? shard : N * shard);
+                weights += zero > 2 ? shard : N * shard;
+            }
+            grid_plans_free(&g);
+            for (int rank = 0; rank < cases[c].ranks; rank++) {
+                assert_true(t.peaks[rank]);
+                assert_int_equal(t.sent[rank], t.planned[rank]);
+                if (zero < 3) assert_int_equal(t.sent[rank], sent); /* then by what blocks read */
+                assert_int_equal(t.states[rank], states);
+                assert_int_equal(t.weights[rank], weights);
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_formulae),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
