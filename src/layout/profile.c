@@ -48,6 +48,9 @@ static void append_experts(const ech_config *config, ech_text *out)
                     config->model.num_experts_per_tok, ech_config_name(config, "model.moe_gate"));
     if (ech_family_reads(config, "model.moe_intermediate_size"))
         ech_text_append(out, " M=%" PRId64, config->model.moe_intermediate_size);
+    if (config->model.moe_every > 1 || config->model.moe_first_dense > 0)
+        ech_text_append(out, " dense=%" PRId64 " every=%" PRId64, config->model.moe_first_dense,
+                        config->model.moe_every);
     append_dropout("moe_dropout", config->model.moe_dropout, out);
     append_dropout("router_jitter_noise", config->model.router_jitter_noise, out);
 }

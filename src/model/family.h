@@ -28,7 +28,11 @@ typedef struct ech_decoder {
     int (*norm)(ech_model *model, ech_block *block, const ech_config *config, const char *name,
                 int x);
     ech_decoder_part attention, mlp;
+    ech_decoder_part experts; /* in place of mlp in some layers (ech_model_has_experts); NULL: in none */
 } ech_decoder;
+
+/* Whether layer i has experts, where the family has any. */
+bool ech_model_has_experts(const ech_config *config, int64_t i);
 
 /* ---- config.json ---- */
 

@@ -228,14 +228,14 @@ static ech_status check_head_width(const ech_config *config)
                                (long long)D);
 }
 
-#define DECODER(MLP)                                                                               \
+#define DECODER(EXPERTS)                                                                           \
     {                                                                                              \
         .embedding = embedding, .layers = "model.layers", .first_norm = "input_layernorm",         \
         .second_norm = "post_attention_layernorm", .last_norm = "model.norm", .norm = norm,        \
-        .attention = attention, .mlp = MLP                                                         \
+        .attention = attention, .mlp = mlp, .experts = EXPERTS                                     \
     }
 
-static const ech_decoder decoder = DECODER(mlp);
+static const ech_decoder decoder = DECODER(NULL);
 static const ech_decoder mixtral_decoder = DECODER(mixtral_experts);
 static const ech_decoder qwen3_moe_decoder = DECODER(qwen3_experts);
 
@@ -250,6 +250,17 @@ static ech_status check_capacity(const ech_config *config)
                                "an expert would take no token: of a balance group it has %.3g in "
                                "the mean; use at least %.3g, or 0, by which it takes all",
                                mean, ceil(1e3 / mean) / 1e3);
+}
+
+static ech_status check_layers(const ech_config *config)
+{
+    int64_t L = config->model.num_hidden_layers;
+    for (int64_t i = 0; i < L; i++)
+        if (ech_model_has_experts(config, i)) return ECH_OK;
+    return ech_config_complain(
+        config, config->model.moe_first_dense < L ? "model.moe_every" : "model.moe_first_dense",
+        "no layer of %lld has experts then; use a smaller number, or a model without experts",
+        (long long)L);
 }
 
 static ech_status check_experts(const ech_config *config)
@@ -269,7 +280,8 @@ static ech_status check_experts(const ech_config *config)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
-    return check_capacity(config);
+    ECH_TRY(check_capacity(config));
+    return check_layers(config);
 }
 
 /* transformers loads no Llama whose heads do not divide its width, also where heads have another width. */
@@ -312,4 +324,6 @@ FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
 FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");
 FAMILY(mixtral, "MixtralForCausalLM", resolve, mixtral_decoder, EXPERT_KEYS, "");
 FAMILY(qwen3_moe, "Qwen3MoeForCausalLM", resolve_experts, qwen3_moe_decoder,
-       EXPERT_KEYS " model.moe_intermediate_size model.norm_topk_prob", " num_local_experts");
+       EXPERT_KEYS " model.moe_intermediate_size model.norm_topk_prob model.moe_every "
+                   "model.moe_first_dense",
+       " num_local_experts");

@@ -2,8 +2,10 @@
  *
  * config.json of Llama and its kin. Defaults are those of transformers' configuration classes.
  */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "model/llama.h"
 
 static int64_t heads(const ech_config *config)
@@ -42,9 +44,7 @@ const ech_family_row ech_llama_rows[] = {
     {"num_experts_per_tok", "model.num_experts_per_tok", "8", .family = "qwen3_moe"},
     {"moe_intermediate_size", "model.moe_intermediate_size", "768", .family = "qwen3_moe"},
     {"norm_topk_prob", "model.norm_topk_prob", "false", .family = "qwen3_moe"},
-    {"decoder_sparse_step", .initial = "1", .family = "qwen3_moe"},
-    {"mlp_only_layers", .initial = "null", .family = "qwen3_moe",
-     .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST},
+    {"decoder_sparse_step", "model.moe_every", "1", .family = "qwen3_moe"},
     {"router_jitter_noise", "model.router_jitter_noise", "0", .family = "mixtral",
      .use = ECH_ROW_MAY_DIFFER | ECH_ROW_UNWRITTEN},
     {"attention_bias", .initial = "false", .family = "llama qwen3 qwen3_moe"},
@@ -60,6 +60,7 @@ const ech_family_row ech_llama_rows[] = {
      .use = ECH_ROW_UNWRITTEN | ECH_ROW_LIST},
     {.name = NULL}};
 
+#define DENSE    "mlp_only_layers"
 #define ORIGINAL "original_max_position_embeddings"
 
 static const ech_family_row scaling_rows[] = {
@@ -70,8 +71,22 @@ static const ech_family_row scaling_rows[] = {
     {ORIGINAL, "model.rope_scaling_" ORIGINAL, .use = ECH_ROW_UNREAD},
     {.name = NULL}};
 
+static bool is_qwen3_moe(const ech_config *config)
+{
+    return ech_family_of(config) == &ech_family_row_qwen3_moe;
+}
+
+static void export_dense(const ech_config *config, json_t *json)
+{
+    json_t *layers = json_array();
+    for (int64_t i = 0; i < config->model.moe_first_dense; i++)
+        json_array_append_new(layers, json_integer(i));
+    json_object_set_new(json, DENSE, layers);
+}
+
 void ech_llama_export(const ech_config *config, json_t *json)
 {
+    if (is_qwen3_moe(config)) export_dense(config, json);
     if (config->model.rope_scaling == ECH_ROPE_SCALING_LLAMA3)
         json_object_set_new(json, "rope_scaling", ech_family_export_rows(config, scaling_rows));
 }
@@ -121,8 +136,37 @@ static ech_status import_experts(const ech_family_import *in)
     return ech_family_import_row(in, &row);
 }
 
+/* Which layers are said to be dense: the first ones. Others may be listed that decoder_sparse_step makes dense. */
+static ech_status import_dense(const ech_family_import *in)
+{
+    const json_t *list = ech_family_import_get(in, DENSE);
+    int64_t first = 0, i, L = in->config->model.num_hidden_layers;
+    char text[32];
+    ECH_FREED bool *listed = ech_calloc((size_t)L + 1, sizeof *listed);
+    if (list && !json_is_array(list))
+        ECH_FAIL(ECH_EINPUT, "%s: " DENSE ": must be a list", in->path);
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        if (!ech_json_to_int(json_array_get(list, k), 0, L - 1, &i))
+            ECH_FAIL(ECH_EINPUT, "%s: " DENSE ": must be numbers of layers, from 0 to %lld",
+                     in->path, (long long)(L - 1));
+        listed[i] = true;
+    }
+    while (listed[first]) first++;
+    for (i = first; i < L; i++)
+        if (listed[i] && (i + 1) % in->config->model.moe_every == 0)
+            ECH_FAIL(ECH_EUNSUPPORTED,
+                     "%s: " DENSE ": layer %lld, but not all before it; only the first layers can "
+                     "be dense, and those between every decoder_sparse_step-th",
+                     in->path, (long long)i);
+    snprintf(text, sizeof text, "%lld", (long long)first);
+    return ech_family_import_set(in, "model.moe_first_dense", text);
+}
+
 ech_status ech_llama_import(const ech_family_import *in)
 {
-    if (ech_family_of(in->config) == &ech_family_row_qwen3_moe) ECH_TRY(import_experts(in));
+    if (is_qwen3_moe(in->config)) {
+        ECH_TRY(import_experts(in));
+        ECH_TRY(import_dense(in));
+    }
     return import_rope(in);
 }

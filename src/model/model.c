@@ -163,6 +163,11 @@ static ech_block_options ways_of(const ech_config *config)
 
 /* ---- building ---- */
 
+bool ech_model_has_experts(const ech_config *config, int64_t i)
+{
+    return i >= config->model.moe_first_dense && (i + 1) % config->model.moe_every == 0;
+}
+
 static void build_layer(const ech_config *config, ech_model *model, const ech_decoder *decoder,
                         int64_t i)
 {
@@ -179,7 +184,8 @@ static void build_layer(const ech_config *config, ech_model *model, const ech_de
     int y = decoder->norm(model, block, config, first, x2);
     x1 = ech_layer_residual(block, x1, decoder->attention(config, model, block, name, y, std));
     y = decoder->norm(model, block, config, second, x1);
-    y = decoder->mlp(config, model, block, name, y, std);
+    bool sparse = decoder->experts && ech_model_has_experts(config, i);
+    y = (sparse ? decoder->experts : decoder->mlp)(config, model, block, name, y, std);
     if (two) ech_block_output(block, x1);
     ech_block_output(block, ech_layer_residual(block, two ? x2 : x1, y));
 }

@@ -49,6 +49,8 @@ CASES = {
     "mixtral in bf16": (MIXTRAL, "bf16"),
     "qwen3_moe": (QWEN3_MOE, "auto"),
     "qwen3_moe of probabilities": (QWEN3_MOE | {"norm_topk_prob": "false"}, "bf16"),
+    "qwen3_moe with dense layers": (QWEN3_MOE | {"num_hidden_layers": 4, "moe_every": 2,
+                                                 "moe_first_dense": 2}, "auto"),
     "qwen3 tied": (QWEN3 | {"hidden_size": 30, "tie_word_embeddings": "true"}, "auto"),
 }
 # how far a loss and a logit may be from those of transformers in fp64

@@ -159,6 +159,25 @@ static void experts_fill(void **state)
     assert_int_equal(config->model.num_key_value_heads, 4);
     assert_int_equal(config->model.head_dim, 5);
     ech_config_destroy(config);
+    static const struct {
+        const char *keys;
+        int64_t first, every;
+    } dense[] = {
+        {"", 0, 1},
+        {", \"mlp_only_layers\": null", 0, 1},
+        {", \"mlp_only_layers\": [1, 0, 0]", 2, 1},
+        {", \"mlp_only_layers\": [2, 4], \"decoder_sparse_step\": 2", 0, 2},
+        {", \"mlp_only_layers\": [0, 1, 2], \"decoder_sparse_step\": 4", 3, 4},
+    };
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+        ech_text json = {0};
+        ech_text_append(&json, "{" QWEN3_MOE "%s}", dense[i].keys);
+        config = imported(json.at);
+        assert_int_equal(config->model.moe_first_dense, dense[i].first);
+        assert_int_equal(config->model.moe_every, dense[i].every);
+        ech_text_free(&json);
+        ech_config_destroy(config);
+    }
     static const char *const names[] = {"num_experts", "num_local_experts"};
     for (int i = 0; i < 2; i++) {
         ech_text json = {0};
@@ -181,7 +200,8 @@ static void there_and_back(void **state)
         "" SCALING "}}",
         "{" QWEN3 ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"tie_word_embeddings\": true}",
         "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
-        "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true}",
+        "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, "
+        "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [0, 1, 2]}",
         REVERSIBLE};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ech_config *config = imported(texts[i]);
@@ -297,8 +317,12 @@ static void refuses(void **state)
         {"{" QWEN3 ", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}", "yarn"},
         {"{" QWEN3_MOE ", \"num_experts\": 0}", "model.num_local_experts = 0: out of bounds"},
         {"{" QWEN3_MOE ", \"norm_topk_prob\": 3}", "norm_topk_prob"},
-        {"{" QWEN3_MOE ", \"decoder_sparse_step\": 2}", "decoder_sparse_step"},
-        {"{" QWEN3_MOE ", \"mlp_only_layers\": [1]}", "mlp_only_layers"},
+        {"{" QWEN3_MOE ", \"decoder_sparse_step\": 0}", "model.moe_every = 0: out of bounds"},
+        {"{" QWEN3_MOE ", \"mlp_only_layers\": 1}", "mlp_only_layers: must be a list"},
+        {"{" QWEN3_MOE ", \"mlp_only_layers\": [0, 5]}", "mlp_only_layers: must be numbers of"},
+        {"{" QWEN3_MOE ", \"mlp_only_layers\": [0, \"1\"]}", "mlp_only_layers: must be numbers"},
+        {"{" QWEN3_MOE ", \"mlp_only_layers\": [2, 0]}",
+         "mlp_only_layers: layer 2, but not all before it"},
         {"{" LLAMA "", "bad JSON"}};
     bool quiet = ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

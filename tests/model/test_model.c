@@ -183,6 +183,47 @@ static void test_head_widths(void **state)
     }
 }
 
+/* Which layers have experts. */
+static void test_sparse_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *sparse, *why; /* a digit a layer: whether it has experts */
+    } cases[] = {
+        {"model.moe_every=1", "111111", NULL},
+        {"model.moe_every=2", "010101", NULL},
+        {"model.moe_first_dense=2", "001111", NULL},
+        {"model.moe_first_dense=2 model.moe_every=3", "001001", NULL},
+        {"model.moe_first_dense=5 model.moe_every=6", "000001", NULL},
+        {"model.moe_first_dense=6", NULL, "no layer of 6 has experts"},
+        {"model.moe_every=7", NULL, "model.moe_every = 7: no layer of 6 has experts"},
+        {"model.num_experts_per_tok=9", NULL, "above model.num_local_experts = 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_config *c = config("qwen3_moe");
+        c->model.hidden_size = 12;
+        c->model.num_hidden_layers = 6;
+        c->model.num_attention_heads = 2;
+        char *words = ech_strdup(cases[i].set), *rest = words, *word, name[80];
+        while ((word = strsep(&rest, " "))) assert_int_equal(ech_config_set(c, word), ECH_OK);
+        free(words);
+        if (cases[i].why) {
+            refuse(c, cases[i].why);
+            continue;
+        }
+        ech_model *model = create(c);
+        for (int l = 0; l < 6; l++) {
+            bool sparse = cases[i].sparse[l] == '1';
+            snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%%d.up_proj.weight", l);
+            assert_int_equal(has(model, name), sparse);
+            snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.weight", l);
+            assert_int_equal(has(model, name), !sparse);
+        }
+        ech_model_destroy(model);
+        ech_config_destroy(c);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -206,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2_small),  cmocka_unit_test(test_llama_8b),
         cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_qwen3_moe),
-        cmocka_unit_test(test_head_widths), cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_head_widths), cmocka_unit_test(test_sparse_layers),
+        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
