@@ -26,7 +26,7 @@ run() {
     expect 0 "ranks?" "$echelon" plan "$file" --ranks "$ranks" "${small[@]}" "$@"
     expect 0 "step +2/2 .* validation loss" "$echelon" train "$file" --ranks "$ranks" "${small[@]}" "$@"
 }
-for name in shakespeare bf16 adafactor muon recompute; do run $name 1; done
+for name in shakespeare bf16 adafactor muon recompute switch; do run $name 1; done
 run offload 1 model.num_hidden_layers=2 model.hidden_size=50 data.sequence_length=64 data.valid=data/shakespeare-valid
 run quickstart 2
 run pipeline 2
@@ -34,5 +34,11 @@ run grid 4
 mkdir models
 cp -r runs/shakespeare/checkpoints/step-00000002/model models/gpt2 || complain "no model"
 run finetune 1 data.sequence_length=64
+# The arrangements that examples/switch.yaml names.
+small+=(training.global_batch_size=4)
+while read -r ranks words; do
+    read -ra words <<<"$words"
+    expect 0 "PASSED" "$echelon" verify "$here/../../examples/switch.yaml" --ranks "$ranks" "${small[@]}" "${words[@]}"
+done < <(sed -n 's/^#   .* --ranks //p' "$here/../../examples/switch.yaml")
 [ "$tried" = "$(find "$here/../../examples" -name '*.yaml' | wc -l)" ] || complain "a file of examples/ is not tried"
 conclude
