@@ -330,10 +330,9 @@ ech_status ech_balance_check(const ech_config *config, const ech_model *model,
     }
     return ech_config_complain(
         config, "memory.offload_activations",
-        "peer, and no rank would hold anything for another: of first and last stage one keeps at "
-        "most %s, the other %d; use more stages with as many micro-batches (with "
-        "parallel.schedule = 1f1b 4 or more), a smaller memory.prefetch, or host or disk",
-        ECH_COUNT(first.kept, "micro-batch"), first.accepted);
+        "no rank would hold anything for another, of %s; use more with as many micro-batches "
+        "(with parallel.schedule = 1f1b 4 or more), a smaller memory.prefetch, or host or disk",
+        ECH_COUNT(layout->stages, "stage"));
 }
 
 void ech_balance_free(ech_balance *balance)

@@ -271,6 +271,24 @@ static void test_resumes(void **state)
     }
 }
 
+/* A run goes on with delayed updates, without them, and with spans of another length. */
+static void test_changes(void **state)
+{
+    (void)state;
+    static const char plain[] = "checkpoint.every=2 checkpoint.keep=0 training.micro_batch_size=2";
+    static const char *const spans[] = {
+        "memory.offload_delayed_from=0", "memory.offload_delayed_from=2 parallel.flush_every=2",
+        "memory.offload_delayed_from=4", "memory.offload_delayed_from=0"};
+    for (int i = 0; i < 4; i++) {
+        char words[400];
+        snprintf(words, sizeof words, "%s training.steps=%d memory.offload_optimizer=host %s",
+                 plain, 4 * (i + 1), spans[i]);
+        runs_train("llama", "changed", 1, words);
+        assert_true(runs_has_checkpoint("changed", 4 * (i + 1)));
+    }
+    runs_remove("changed");
+}
+
 /* ---- withheld ---- */
 
 typedef struct withheld {
@@ -429,9 +447,9 @@ static void test_virtual_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formula),      cmocka_unit_test(test_verified),
-        cmocka_unit_test(test_resumes),      cmocka_unit_test(test_withheld),
-        cmocka_unit_test(test_virtual_time),
+        cmocka_unit_test(test_formula),  cmocka_unit_test(test_verified),
+        cmocka_unit_test(test_resumes),  cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_withheld), cmocka_unit_test(test_virtual_time),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

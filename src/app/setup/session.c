@@ -126,14 +126,28 @@ static bool fits(const ech_design *design, const ech_plan *plan, int64_t host)
            (!limit || host <= limit);
 }
 
+/* "needs A and may use B", in bytes where the rounded texts are alike. */
+static void append_need(int64_t need, int64_t limit, const char *of, ech_text *out)
+{
+    bool alike = strcmp(ECH_BYTES(need), ECH_BYTES(limit)) == 0;
+    if (alike)
+        ech_text_append(out, "needs %lld bytes%s and may use %lld", (long long)need, of,
+                        (long long)limit);
+    else
+        ech_text_append(out, "needs %s%s and may use %s", ECH_BYTES(need), of, ECH_BYTES(limit));
+}
+
 static ech_status refuse_host(const ech_design *design, const ech_plan *plan)
 {
-    char need[32], limit[32];
+    ECH_FREED_TEXT need = {0};
+    append_need(plan->arena_bytes[ECH_SPACE_HOST], design->config->memory.host_limit,
+                " of the host", &need);
     return ech_config_complain(
         design->config, "memory.host_limit",
-        "rank %d needs %s of the host and may use %s; what would help: %smore ranks, or more bytes",
-        plan->rank, ech_text_from_bytes(plan->arena_bytes[ECH_SPACE_HOST], need, sizeof need),
-        ech_text_from_bytes(design->config->memory.host_limit, limit, sizeof limit),
+        "rank %d %s; what would help: %s%smore ranks, or more bytes", plan->rank, need.at,
+        plan->states == ECH_SPACE_HOST
+            ? "optimizer states on disk (memory.offload_optimizer=disk), "
+            : "",
         plan->kept == ECH_SPACE_HOST ? "activations on disk (memory.offload_activations=disk), "
         : plan->snapshots            ? "no snapshot (checkpoint.background=false), "
                                      : "a smaller training.micro_batch_size, ");
@@ -157,6 +171,13 @@ static bool may_offload(const ech_design *design, const ech_plan *plan)
            !shares_limit(design);
 }
 
+/* Whether replicas have weights of their own that they could have shards of. */
+static bool may_shard(const ech_design *design, const ech_plan *plan)
+{
+    return plan->list[ECH_LIST_TRAIN].step.n && design->config->parallel.zero < 3 &&
+           design->config->parallel.data * design->config->parallel.context > 1;
+}
+
 /* What makes a plan need less, a comma behind each. */
 static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
 {
@@ -164,11 +185,12 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
     ech_text_append(
         out,
         "a smaller training.micro_batch_size (now %lld), a shorter data.sequence_length, more "
-        "stages (parallel.pipeline), fewer or narrower layers, %s%s%s%s",
+        "stages (parallel.pipeline), fewer or narrower layers, %s%s%s%s%s",
         (long long)design->config->training.micro_batch_size,
         recomputes ? "" : "recomputation (memory.recompute=full), ",
         may_offload(design, plan) ? "optimizer states on the host (memory.offload_optimizer=host), "
                                   : "",
+        may_shard(design, plan) ? "weights in shards (parallel.zero=3), " : "",
         plan->kept != ECH_SPACE_DEVICE || !plan->list[ECH_LIST_TRAIN].step.n ? ""
         : shares_limit(design)
             ? "activations on disk (memory.offload_activations=disk), "
@@ -180,18 +202,16 @@ static void append_helps(const ech_design *design, const ech_plan *plan, ech_tex
 /* The table, then the error in one line. */
 static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
-    ECH_FREED_TEXT helps = {0};
-    char need[32], limit[32];
+    ECH_FREED_TEXT helps = {0}, need = {0};
     int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
     log_memory(plan);
     append_helps(design, plan, &helps);
     if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
     if (design->in_fp64) return refuse_fp64(design);
-    return ech_config_complain(
-        design->config, "memory.device_limit",
-        "rank %d needs %s and may use %s; what would help: %sor more bytes", plan->rank,
-        ech_text_from_bytes(bytes, need, sizeof need),
-        ech_text_from_bytes(design->config->memory.device_limit, limit, sizeof limit), helps.at);
+    append_need(bytes, design->config->memory.device_limit, "", &need);
+    return ech_config_complain(design->config, "memory.device_limit",
+                               "rank %d %s; what would help: %sor more bytes", plan->rank, need.at,
+                               helps.at);
 }
 
 /* The machine has less left than the limit says, as when another process uses it; the error has told how much. */

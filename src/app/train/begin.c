@@ -16,11 +16,16 @@
 #include "device/card.h"
 #include "schedule/calendar.h"
 
-/* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. */
-static const char *fixed_by_schedule(const ech_config *saved, const ech_config *now)
+/* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. A span of delayed
+ * updates is of synchronous steps: its length changes no number. */
+static const char *fixed_by_schedule(const ech_config *saved, const ech_trainer *now)
 {
-    bool same = strcmp(saved->parallel.schedule, now->parallel.schedule) == 0;
-    return same ? "parallel.flush_every parallel.vertical_sync parallel.weight_stashing" : "";
+    bool same = strcmp(saved->parallel.schedule, now->config->parallel.schedule) == 0;
+    ech_weights weights = now->design->schedule->weights;
+    bool asynchronous = weights != ECH_WEIGHTS_FLUSHED && weights != ECH_WEIGHTS_DELAYED;
+    return same && asynchronous
+               ? "parallel.flush_every parallel.vertical_sync parallel.weight_stashing"
+               : "";
 }
 
 /* Whether two tokenizers are written alike. */
@@ -62,7 +67,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
     ECH_TRY(ech_setup_config_saved(checkpoint, NULL, 0, &saved));
     ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
     ECH_TRY(ech_model_resolve(saved, 1));         /* keys that are newer than it */
-    ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t->config)));
+    ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t)));
     for (size_t i = 0; i < t->design->model->param.n; i++)
         ECH_TRY(ech_optimizer_check_resume(saved, t->config, &t->design->model->param.at[i]));
     return ECH_OK;
