@@ -242,6 +242,7 @@ static const ech_decoder qwen3_moe_decoder = DECODER(qwen3_experts);
 /* An expert takes a row at least. */
 static ech_status check_capacity(const ech_config *config)
 {
+    if (!(config->model.moe_capacity_factor > 0)) return ECH_OK;
     ech_gate gate = gate_of(config, true);
     int64_t T = config->data.sequence_length;
     if (ech_gate_capacity(&gate, T) >= 1) return ECH_OK;
