@@ -272,6 +272,22 @@ int64_t ech_model_params(const ech_model *model)
     return count;
 }
 
+/* The share of a parameter that a token goes to. */
+static double share_used(const ech_model *model, const ech_param *param)
+{
+    return ech_shape_has(&param->shape, ECH_AXIS_EXPERTS) ? model->experts_used : 1;
+}
+
+int64_t ech_model_active(const ech_model *model)
+{
+    double count = 0;
+    for (size_t i = 0; i < model->param.n; i++)
+        if (!model->param.at[i].commit)
+            count += share_used(model, &model->param.at[i]) *
+                     (double)ech_shape_whole(&model->param.at[i].shape);
+    return (int64_t)llround(count);
+}
+
 /* multiplied[p]: some layer multiplies with the parameter instead of only looking rows up. */
 static void find_multiplied(const ech_model *model, bool *multiplied)
 {
@@ -292,7 +308,7 @@ double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
     find_multiplied(model, multiplied);
     for (size_t i = 0; i < model->param.n; i++) {
         const ech_shape *shape = &model->param.at[i].shape;
-        double used = ech_shape_has(shape, ECH_AXIS_EXPERTS) ? model->experts_used : 1;
+        double used = share_used(model, &model->param.at[i]);
         if (multiplied[i] && !model->param.at[i].commit)
             N += used * (double)ech_shape_whole(shape);
     }

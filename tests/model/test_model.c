@@ -129,6 +129,7 @@ static void test_qwen3_moe(void **state)
     assert_int_equal(ech_model_params(model), 30532122624);
     assert_true(has(model, "model.layers.47.mlp.experts.%d.gate_proj.weight"));
     assert_true(has(model, "model.layers.0.mlp.gate.weight"));
+    assert_int_equal(ech_model_active(model), 30532122624 - 48LL * 120 * 3 * 2048 * 768);
     double idle = 48 * 120.0 * 3 * 2048 * 768, table = 151936.0 * 2048;
     double flops = 6 * (30532122624 - idle - table + 48.0 * 1024 * 4096) * 1000;
     assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);

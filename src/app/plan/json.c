@@ -21,11 +21,13 @@ static json_t *model_json(const ech_plan_report *report)
                               (json_int_t)ech_plan_block_elements(report->alike.at[0].plan, b)));
     ech_types types = ech_model_types(report->design->config);
     ech_dtype stream = ech_type_dtype(model->options.stream, types.wide, types);
-    return json_pack("{s:s, s:I, s:s, s:s, s:s, s:s, s:f, s:o}", "architecture",
+    return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:f, s:f, s:o}", "architecture",
                      model->family->name, "parameters", (json_int_t)ech_model_params(model),
+                     "active_parameters", (json_int_t)ech_model_active(model),
                      "compute", ech_dtype_name(types.compute), "wide", ech_dtype_name(types.wide),
                      "gradients", ech_dtype_name(types.gradient), "stream", ech_dtype_name(stream),
-                     "flops_per_step", ech_plan_step_flops(report->design), "blocks", blocks);
+                     "flops_per_step", ech_plan_step_flops(report->design), "flops_per_token",
+                     ech_plan_token_flops(report->design), "blocks", blocks);
 }
 
 /* How many ranks there are along each axis. */

@@ -177,6 +177,11 @@ double ech_plan_step_flops(const ech_design *design)
     return ech_model_flops(design->model, design->config->training.global_batch_size * T, T);
 }
 
+double ech_plan_token_flops(const ech_design *design)
+{
+    return ech_model_flops(design->model, 1, design->config->data.sequence_length);
+}
+
 double ech_plan_imbalance(const ech_design *design, int *stage)
 {
     return ech_layout_imbalance(design->layout, design->model,

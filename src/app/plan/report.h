@@ -75,6 +75,7 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out);
 int64_t ech_plan_block_elements(const ech_plan *plan, int block);
 /* Floating-point operations of one training step (ech_model_flops), over all ranks. */
 double ech_plan_step_flops(const ech_design *design);
+double ech_plan_token_flops(const ech_design *design); /* the same of a token */
 /* ech_layout_imbalance of the design: multiply-adds of the busiest rank over the mean, 1: even. *stage: of that
  * rank. */
 double ech_plan_imbalance(const ech_design *design, int *stage);

@@ -134,10 +134,13 @@ static void print_model(const ech_plan_report *report, ech_text *out)
     const ech_design *design = report->design;
     ECH_FREED_TEXT types = {0};
     print_types(design, &types);
+    int64_t all = ech_model_params(design->model), active = ech_model_active(design->model);
     ech_text_append(out, "model       %s: %s parameters in %zu blocks, %s; %s a step\n",
-                    design->model->family->name, ECH_DIGITS(ech_model_params(design->model)),
-                    design->model->block.n, types.at,
+                    design->model->family->name, ECH_DIGITS(all), design->model->block.n, types.at,
                     ECH_SCALED(ech_plan_step_flops(design), "FLOP"));
+    if (active < all)
+        ech_text_append(out, ECH_PLAN_INDENT "of these active in a token: %s; %s a token\n",
+                        ECH_DIGITS(active), ECH_SCALED(ech_plan_token_flops(design), "FLOP"));
     print_blocks(report->alike.at[0].plan, out);
     print_groups(design, out);
 }

@@ -226,12 +226,15 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
                           const char *axes)
 {
     char device[32], host[32], disk[32];
+    char active[48] = "";
+    int64_t all = ech_model_params(t->design->model), used = ech_model_active(t->design->model);
+    if (used < all) snprintf(active, sizeof active, " (%lld active in a token)", (long long)used);
     bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0;
     ech_progress_say(
         t->progress,
-        "%s, %lld parameters, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
+        "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
         "%s%s%s",
-        t->design->model->family->name, (long long)ech_model_params(t->design->model),
+        t->design->model->family->name, (long long)all, active,
         t->design->world, t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
         t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
