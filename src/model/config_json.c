@@ -15,10 +15,16 @@
 
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
-/* Before the family's name, in the model_type of reversible models, and before its architecture. No other program knows
- * such a type: one that ignored the two streams would compute something else from the same weights. */
-#define REVERSIBLE              "echelon-reversible-"
-#define REVERSIBLE_ARCHITECTURE "EchelonReversible"
+/* Before the family's name, in the model_type of models that no other program knows, and before its architecture: one that
+ * ignored the two streams of a reversible model, or chose experts by another gate, would compute something else from the
+ * same weights. */
+#define OURS       "echelon-"
+#define REVERSIBLE "reversible-"
+
+static const struct {
+    const char *name, *architecture;
+} gates[] = {{"switch", "Switch"}, {"gshard", "Gshard"}};
+enum { GATES = sizeof gates / sizeof *gates };
 
 static ech_status parse(const char *path, const char *text, size_t n, json_t **out)
 {
@@ -146,6 +152,27 @@ static ech_status import_unquantized(const ech_family_import *in)
              in->path, method ? " (" : "", method ? method : "", method ? ")" : "");
 }
 
+/* Whether the text begins with that; if so it is moved behind it. */
+static bool skip(const char *prefix, const char **text)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(*text, prefix, n) != 0) return false;
+    *text += n;
+    return true;
+}
+
+/* The name of the gate that the text begins with, a hyphen behind it; NULL: none. */
+static const char *skip_gate(const char **text)
+{
+    for (int i = 0; i < GATES; i++) {
+        const char *rest = *text;
+        if (!skip(gates[i].name, &rest) || !skip("-", &rest)) continue;
+        *text = rest;
+        return gates[i].name;
+    }
+    return NULL;
+}
+
 static ech_status import_family(const ech_family_import *in)
 {
     const char *type = json_string_value(ech_family_import_get(in, "model_type"));
@@ -153,11 +180,12 @@ static ech_status import_family(const ech_family_import *in)
         ECH_FAIL(ECH_EINPUT, "%s: has no model_type: not a Hugging Face model's config.json",
                  in->path);
     const ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
-    bool reversible = strncmp(type, REVERSIBLE, strlen(REVERSIBLE)) == 0;
-    if (reversible) type += strlen(REVERSIBLE);
-    if (!ech_family_find(type)) return refuse(in, &family);
+    bool ours = skip(OURS, &type), reversible = ours && skip(REVERSIBLE, &type);
+    const char *gate = ours ? skip_gate(&type) : NULL;
+    if (!ech_family_find(type) || (ours && !reversible && !gate)) return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
+    if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
@@ -280,16 +308,39 @@ static const char *torch_dtype(ech_dtype dtype)
     return names[dtype];
 }
 
+/* A gate of the model's experts that only we know, in `gates`; GATES: none. */
+static int find_gate(const ech_config *config)
+{
+    const char *name = ech_config_name(config, "model.moe_gate");
+    int i = 0;
+    if (!ech_family_reads(config, "model.moe_gate")) return GATES;
+    while (i < GATES && strcmp(gates[i].name, name) != 0) i++;
+    return i;
+}
+
+/* What the model is called: as others call it, unless it is of a kind that only we know. */
+static void name_type(const ech_config *config, ech_text *type, ech_text *architecture)
+{
+    const ech_family *family = ech_family_of(config);
+    bool reversible = config->model.reversible == 1;
+    int gate = find_gate(config);
+    bool gated = gate < GATES, ours = reversible || gated;
+    ech_text_append(type, "%s%s%s%s%s", ours ? OURS : "", reversible ? REVERSIBLE : "",
+                    gated ? gates[gate].name : "", gated ? "-" : "", family->name);
+    ech_text_append(architecture, "%s%s%s%s", ours ? "Echelon" : "", reversible ? "Reversible" : "",
+                    gated ? gates[gate].architecture : "", family->architecture);
+}
+
 static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech_dtype dtype)
 {
     const ech_family *family = ech_family_of(config);
     json_auto_t *rows = ech_family_export_rows(config, family->rows);
     json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
                                   ends.end, "torch_dtype", torch_dtype(dtype));
-    bool reversible = config->model.reversible == 1;
+    ECH_FREED_TEXT type = {0}, architecture = {0};
+    name_type(config, &type, &architecture);
     json_t *ours =
-        json_pack("{s:[s+], s:s+}", "architectures", reversible ? REVERSIBLE_ARCHITECTURE : "",
-                  family->architecture, "model_type", reversible ? REVERSIBLE : "", family->name);
+        json_pack("{s:[s], s:s}", "architectures", architecture.at, "model_type", type.at);
     ECH_ASSERT(rows && last && ours);
     if (family->export_more) family->export_more(config, rows);
     json_object_update(ours, rows);

@@ -271,6 +271,41 @@ static void reversible_has_a_type(void **state)
     ech_config_destroy(config);
 }
 
+/* So has one whose experts are chosen by a gate that others do not know. */
+static void gates_have_a_type(void **state)
+{
+    (void)state;
+    static const char *const gates[][3] = {
+        {"topk", "model.num_experts_per_tok=2", "\"model_type\": \"mixtral\""},
+        {"dense", "model.num_experts_per_tok=4", "\"model_type\": \"mixtral\""},
+        {"switch", "model.num_experts_per_tok=1", "\"model_type\": \"echelon-switch-mixtral\""},
+        {"gshard", "model.num_experts_per_tok=2", "\"model_type\": \"echelon-gshard-mixtral\""}};
+    for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
+        ech_text json = {0}, set = {0};
+        ech_config *config = import_config();
+        ech_text_append(&set, "model.moe_gate=%s", gates[i][0]);
+        static const char *const sizes[] = {
+            "model.architecture=mixtral", "model.hidden_size=32",
+            "model.num_hidden_layers=2",  "model.num_attention_heads=4",
+            "model.num_local_experts=4",  "model.max_position_embeddings=16"};
+        for (int k = 0; k < 6; k++) assert_int_equal(ech_config_set(config, sizes[k]), ECH_OK);
+        assert_int_equal(ech_config_set(config, set.at), ECH_OK);
+        assert_int_equal(ech_config_set(config, gates[i][1]), ECH_OK);
+        assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+        assert_int_equal(
+            ech_model_export(config, &(ech_model_export_options){.dtype = ECH_F32}, &json), ECH_OK);
+        assert_non_null(strstr(json.at, gates[i][2]));
+        ech_config *again = imported(json.at);
+        const char *gate = ech_config_name(again, "model.moe_gate");
+        assert_string_equal(gate, strstr(gates[i][2], "echelon") ? gates[i][0] : "topk");
+        assert_int_equal(again->model.num_experts_per_tok, config->model.num_experts_per_tok);
+        ech_config_destroy(again);
+        ech_config_destroy(config);
+        ech_text_free(&json);
+        ech_text_free(&set);
+    }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -280,6 +315,7 @@ static void refuses(void **state)
         {"[]", "no object"},
         {"{\"n_embd\": 3}", "model_type"},
         {"{\"model_type\": \"echelon-reversible-bert\"}", "echelon-reversible-bert"},
+        {"{\"model_type\": \"echelon-gpt2\"}", "echelon-gpt2"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},
@@ -339,10 +375,10 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_of_text),     cmocka_unit_test(gpt2_fills),
-        cmocka_unit_test(llama_fills),      cmocka_unit_test(heads_have_a_width),
-        cmocka_unit_test(experts_fill),     cmocka_unit_test(there_and_back),
-        cmocka_unit_test(says_both_values), cmocka_unit_test(reversible_has_a_type),
-        cmocka_unit_test(refuses)};
+        cmocka_unit_test(ends_of_text),      cmocka_unit_test(gpt2_fills),
+        cmocka_unit_test(llama_fills),       cmocka_unit_test(heads_have_a_width),
+        cmocka_unit_test(experts_fill),      cmocka_unit_test(there_and_back),
+        cmocka_unit_test(says_both_values),  cmocka_unit_test(reversible_has_a_type),
+        cmocka_unit_test(gates_have_a_type), cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
