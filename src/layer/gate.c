@@ -2,7 +2,8 @@
  *
  * Which experts a row goes to: the router's logits, the gate's choice among them (kernel/gate.h), and the route, which is
  * where each choice lies in a buffer of rows by expert. Logits and gates are wide in all runs, so that half a bit does not
- * decide (Fedus et al. 2021, arXiv:2101.03961, section 2.4, "selective precision").
+ * decide (Fedus et al. 2021, arXiv:2101.03961, section 2.4, "selective precision"). Of gates with noise a second product of
+ * the router says how much there is (Shazeer et al. 2017, arXiv:1701.06538), in training alone.
  */
 #include "base/status.h"
 #include "layer/experts.h"
@@ -81,27 +82,38 @@ const ech_layer ech_layer_row_router = {.name = "router",
                                         .multiplies = router_multiplies,
                                         .fuses_add = true};
 
-static int router(ech_block *block, int x, int weight, int64_t E, double jitter)
+/* x (S,C) -> (S,out), in lists of `purposes`. */
+static int router(ech_block *block, int x, int weight, int64_t out, double jitter,
+                  unsigned purposes)
 {
-    router_options options = {ech_columns(block, x), E, jitter};
+    router_options options = {ech_columns(block, x), out, jitter};
     ech_node *node = ech_block_node(block, &ech_layer_row_router, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_param(node, weight);
     node->b.param = 1;
     node->w.in = 1;
+    node->purposes = purposes;
     if (jitter > 0) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
-    int out = ech_node_out(block, node, "logits", ech_shape_beside(block, x, ECH_AXIS_CHOICES, E));
-    block->value.at[out].type = ECH_TYPE_WIDE;
-    return out;
+    int logits =
+        ech_node_out(block, node, "logits", ech_shape_beside(block, x, ECH_AXIS_CHOICES, out));
+    block->value.at[logits].type = ECH_TYPE_WIDE;
+    block->value.at[logits].purposes = purposes;
+    return logits;
 }
 
 /* ---- gate: the choice ---- */
 
-/* Ports of its node. */
-enum { LOGITS, LENGTHS, ALL, GATES = 0, CHOICE, STATISTICS };
+/* Ports of its node; others are in its options. */
+enum { LOGITS, LENGTHS, GATES = 0, CHOICE, STATISTICS };
 
-/* Lists in which it looks at balance groups: what is sampled is whole texts' next tokens, of which none is dropped. */
-static const unsigned grouped = 1u << ECH_TRAIN | 1u << ECH_EVALUATE;
+typedef struct gate_options {
+    ech_gate gate;
+    int noise, all, all_noise; /* ports, -1: none; a list of another purpose has no value there */
+} gate_options;
+
+/* Lists in which it looks at balance groups: what is sampled is whole texts' next tokens, of which none is dropped. And
+ * those in which it draws noise. */
+static const unsigned grouped = 1u << ECH_TRAIN | 1u << ECH_EVALUATE, noisy = 1u << ECH_TRAIN;
 
 /* Ranks that have rows of the same samples: over tensor ranks only where these are sharded. */
 static int64_t context_ranks(const ech_sharding *sharding)
@@ -118,7 +130,7 @@ static int64_t tensor_ranks(const ech_sharding *sharding)
 /* The gate of this call: of this list's purpose, and as rows lie over ranks. */
 static ech_gate gate_of(const ech_call *call)
 {
-    ech_gate gate = *(const ech_gate *)call->node->options;
+    ech_gate gate = ((const gate_options *)call->node->options)->gate;
     const ech_sharding *sharding = &call->extent.sharding;
     gate.draws = call->purpose == ECH_TRAIN;
     gate.key = (ech_random_key){.seed = call->seed,
@@ -143,37 +155,54 @@ static const ech_tensor *statistics_of(const ech_call *call, const ech_gate *gat
     return out;
 }
 
+/* A port's rows; NULL where there are none. */
+static const ech_tensor *matrix_of(const ech_tensor *ports, int port, ech_tensor *out)
+{
+    if (port < 0 || !ports[port].data) return NULL;
+    *out = ech_tensor_matrix(&ports[port]);
+    return out;
+}
+
 static void gate_forward(const ech_call *call)
 {
+    const gate_options *at = call->node->options;
     ech_gate gate = gate_of(call);
-    ech_tensor logits = ech_tensor_matrix(&call->in[LOGITS]), all = logits, statistics;
+    ech_tensor own, others, others_noise, logits = ech_tensor_matrix(&call->in[LOGITS]), statistics;
     ech_tensor gates = ech_tensor_matrix(&call->out[GATES]);
     ech_tensor choice = ech_tensor_matrix(&call->out[CHOICE]);
     ech_tensor partial = ech_tensor_1d(call->reported, ECH_F64, ech_gate_partial(gate.experts));
     const ech_tensor *groups = statistics_of(call, &gate, &statistics);
-    if (call->in[ALL].data) all = ech_tensor_matrix(&call->in[ALL]);
-    call->kernels->gate_forward(call->context, &gate, &logits, NULL, groups ? &all : NULL, NULL,
-                                NULL, ech_optional(&call->in[LENGTHS]), ech_call_rows(call), &gates,
-                                &choice, groups, ech_optional(&partial));
+    const ech_tensor *noise = matrix_of(call->in, at->noise, &own);
+    const ech_tensor *all = matrix_of(call->in, at->all, &others);
+    const ech_tensor *all_noise = matrix_of(call->in, at->all_noise, &others_noise);
+    if (!all) all = &logits;
+    if (!all_noise) all_noise = noise;
+    call->kernels->gate_forward(call->context, &gate, &logits, noise, groups ? all : NULL,
+                                groups ? all_noise : NULL, NULL, ech_optional(&call->in[LENGTHS]),
+                                ech_call_rows(call), &gates, &choice, groups,
+                                ech_optional(&partial));
 }
 
 static void gate_backward(const ech_call *call)
 {
+    const gate_options *at = call->node->options;
     ech_gate gate = gate_of(call);
-    ech_tensor logits = ech_tensor_matrix(&call->in[LOGITS]), statistics;
+    ech_tensor own, down, logits = ech_tensor_matrix(&call->in[LOGITS]), statistics;
     ech_tensor dgates = ech_tensor_matrix(&call->dout[GATES]);
     ech_tensor choice = ech_tensor_matrix(&call->out[CHOICE]);
     ech_tensor dlogits = ech_tensor_matrix(&call->din[LOGITS]);
     ech_tensor factor = ech_tensor_view(call->group_factor, ECH_F64, 0, NULL);
     const ech_tensor *groups = statistics_of(call, &gate, &statistics);
-    call->kernels->gate_backward(call->context, &gate, &logits, NULL, NULL,
+    const ech_tensor *noise = matrix_of(call->in, at->noise, &own);
+    const ech_tensor *dnoise = matrix_of(call->din, at->noise, &down);
+    call->kernels->gate_backward(call->context, &gate, &logits, noise, NULL,
                                  ech_optional(&call->in[LENGTHS]), ech_call_rows(call), &choice,
-                                 groups, &dgates, groups ? &factor : NULL, &dlogits, NULL);
+                                 groups, &dgates, groups ? &factor : NULL, &dlogits, dnoise);
 }
 
 static size_t gate_scratch(const ech_scratch_query *query)
 {
-    const ech_gate *gate = query->node->options;
+    const ech_gate *gate = &((const gate_options *)query->node->options)->gate;
     const ech_sharding *sharding = &query->extent.sharding;
     bool groups = ech_gate_looks_at_groups(gate) && grouped & 1u << query->purpose;
     int64_t S = rows_of(query->block, query->node->in[LOGITS], query->extent);
@@ -192,31 +221,33 @@ const ech_layer ech_layer_row_gate = {.name = "gate",
                                       .backward_input = gate_backward,
                                       .scratch = gate_scratch};
 
-/* A table of x's rows of all ranks of a group, one after the other; `shape`: of these. */
-static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shape shape)
+/* A table of x's rows of all ranks of a group, one after the other; `shape`: of these. In lists of `purposes`. */
+static int gather_rows(ech_block *block, const ech_layer *layer, int x, ech_shape shape,
+                       unsigned purposes)
 {
     ech_node *node = ech_block_node(block, layer, NULL, 0);
     ech_node_in(node, x);
-    node->purposes = grouped;
+    node->purposes = purposes;
     int all = ech_node_out_table(block, node, "all", shape, ECH_TYPE_WIDE, ECH_F64);
-    block->value.at[all].purposes = grouped;
+    block->value.at[all].purposes = purposes;
     return all;
 }
 
 /* The logits of all ranks that have rows of the same samples, context coordinate first; -1: the rank has all itself. */
-static int gather_members(ech_block *block, int logits)
+static int gather_members(ech_block *block, int logits, unsigned purposes)
 {
     const ech_sharding *sharding = &block->options.sharding;
     int64_t L = ech_columns(block, logits);
     int all = -1;
     if (tensor_ranks(sharding) > 1)
         all = gather_rows(block, &ech_layer_row_gather_table, logits,
-                          ech_shape_rows(ECH_AXIS_CHOICES, L));
+                          ech_shape_rows(ECH_AXIS_CHOICES, L), purposes);
     if (context_ranks(sharding) > 1)
         all = gather_rows(block, &ech_layer_row_gather_context, all < 0 ? logits : all,
                           (ech_shape){.dims = 3,
                                       .axis = {ECH_AXIS_BATCH, ECH_AXIS_SEQUENCE, ECH_AXIS_CHOICES},
-                                      .size = {0, 0, L}});
+                                      .size = {0, 0, L}},
+                          purposes);
     return all;
 }
 
@@ -231,19 +262,38 @@ static void add_statistics(ech_block *block, ech_node *node, const ech_gate *is)
     node->b.out |= 1u << STATISTICS;
 }
 
-/* Returns the table of choices. */
-static int gate(ech_block *block, int logits, const ech_gate *is, int *gates)
+/* Which port the value comes by, of a node that is not made yet. */
+static int next_port(int *ports, int value)
+{
+    return value < 0 ? -1 : (*ports)++;
+}
+
+/* Gates whose choices depend on random numbers. */
+static bool draws(const ech_gate *is)
+{
+    return is->kind == ECH_GATE_gshard || ech_gate_has_noise(is->kind);
+}
+
+/* noise: as logits, of gates that have it; -1. Returns the table of choices. */
+static int gate(ech_block *block, int logits, int noise, const ech_gate *is, int *gates)
 {
     bool groups = ech_gate_looks_at_groups(is);
-    int lengths = ech_block_batch(block, ECH_LENGTHS);
-    int all = groups ? gather_members(block, logits) : -1;
+    int lengths = ech_block_batch(block, ECH_LENGTHS), ports = LENGTHS + 1;
+    int all = groups ? gather_members(block, logits, grouped) : -1;
+    int all_noise = groups && noise >= 0 ? gather_members(block, noise, noisy) : -1;
+    gate_options options = {.gate = *is, .noise = next_port(&ports, noise)};
+    options.all = next_port(&ports, all);
+    options.all_noise = next_port(&ports, all_noise);
     ech_shape shape = ech_shape_beside(block, logits, ECH_AXIS_CHOICES, is->chosen);
-    ech_node *node = ech_block_node(block, &ech_layer_row_gate, is, sizeof *is);
+    ech_node *node = ech_block_node(block, &ech_layer_row_gate, &options, sizeof options);
     ech_node_in(node, logits);
     ech_node_in(node, lengths);
+    if (noise >= 0) ech_node_in(node, noise);
     if (all >= 0) ech_node_in(node, all);
-    if (is->kind == ECH_GATE_gshard) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
+    if (all_noise >= 0) ech_node_in(node, all_noise);
+    if (draws(is)) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     node->b = (ech_reads){.in = 1u << LOGITS | 1u << LENGTHS, .out = 1u << CHOICE};
+    if (noise >= 0) node->b.in |= 1u << options.noise;
     ech_block_report(block, node, ECH_GATE_REPORT, block->name, ech_gate_partial(is->experts));
     *gates = ech_node_out(block, node, "gates", shape);
     block->value.at[*gates].type = ECH_TYPE_WIDE;
@@ -276,8 +326,10 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
     ech_routed to = {.grouped = e > 1, .width = e * is->chosen};
     ech_axis places = to.grouped ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED;
     to.x = x = to.grouped ? ech_block_own_rows(block, x) : x;
-    int logits = router(block, x, experts->router, is->experts, experts->jitter);
-    int choice = gate(block, logits, is, &to.gates);
+    int64_t L = ech_gate_logits(is);
+    int logits = router(block, x, experts->router, L, experts->jitter, ~0u), noise = -1;
+    if (ech_gate_has_noise(is->kind)) noise = router(block, x, experts->noise, L, 0, noisy);
+    int choice = gate(block, logits, noise, is, &to.gates);
     if (!to.grouped) {
         to.x = ech_block_whole(block, x, false);
         choice = ech_block_whole_table(block, choice);

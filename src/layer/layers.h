@@ -42,11 +42,18 @@ int ech_layer_swiglu(ech_block *block, int gate, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
 int ech_layer_residual(ech_block *block, int x, int y);
 
+/* Whether a second product of the router says how much noise its logits get in training. */
+static inline bool ech_gate_has_noise(ech_gate_kind kind)
+{
+    return kind == ECH_GATE_noisy_topk || kind == ECH_GATE_hierarchical;
+}
+
 /* A layer of experts, of which each row of x goes to some. */
 typedef struct ech_experts {
     ech_gate gate;     /* what says which; numbers of a call are filled in there */
     int64_t width;     /* F of each expert */
-    int router;        /* (E,C), wide */
+    int router;        /* (L,C), wide, L: ech_gate_logits */
+    int noise;         /* the same, of gates that ech_gate_has_noise says */
     int gate_proj, up; /* (E,F,C) each */
     int down;          /* (E,C,F) */
     double jitter;     /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */

@@ -13,20 +13,41 @@
 #include "layer/cut_compare.h"
 #include "layer/runner.h"
 
-enum { C = 4, F = 3, E = 4, PARAMS = 4 };
+enum { C = 4, F = 3, E = 4, PARAMS = 5 };
 
 /* Coefficients so large that their gradients are as large as the others. */
 typedef struct trial {
     const char *kind;
     int64_t chosen, samples;
-    double capacity, auxiliary;
+    double capacity, auxiliary, importance, load;
 } trial;
 
 static const trial trials[] = {
-    {"topk", 2, 1, 0, 2},   {"topk", 2, 2, 0, 2},   {"topk", 2, 1, 0.4, 0},
-    {"topk", 3, 2, 0.4, 3}, {"switch", 1, 1, 0, 3}, {"switch", 1, 2, 0.5, 3},
-    {"gshard", 2, 1, 0, 9}, {"gshard", 2, 2, 0.3, 9},
+    {"topk", 2, 1, 0, 2, 0, 0},
+    {"topk", 2, 2, 0, 2, 0, 0},
+    {"topk", 2, 1, 0.4, 0, 0, 0},
+    {"topk", 3, 2, 0.4, 3, 0, 0},
+    {"switch", 1, 1, 0, 3, 0, 0},
+    {"switch", 1, 2, 0.5, 3, 0, 0},
+    {"gshard", 2, 1, 0, 9, 0, 0},
+    {"gshard", 2, 2, 0.3, 9, 0, 0},
+    {"noisy_topk", 2, 1, 0, 0, 2, 0},
+    {"noisy_topk", 2, 2, 0.4, 0, 0, 3},
+    {"noisy_topk", 1, 1, 0.8, 0, 2, 2},
+    {"noisy_topk", 3, 2, 0, 0, 2, 3},
 };
+
+static bool is_noisy(const trial *t)
+{
+    return strcmp(t->kind, "noisy_topk") == 0;
+}
+
+static trial without_losses(const trial *t)
+{
+    trial without = *t;
+    without.auxiliary = without.importance = without.load = 0;
+    return without;
+}
 
 static void shapes_of(ech_shape shape[PARAMS])
 {
@@ -36,12 +57,12 @@ static void shapes_of(ech_shape shape[PARAMS])
     ech_shape down = {.dims = 3,
                       .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_MODEL, ECH_AXIS_FFN},
                       .size = {E, C, F}};
-    shape[0] = ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C);
+    shape[0] = shape[4] = ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C);
     shape[1] = shape[2] = up;
     shape[3] = down;
 }
 
-/* Of parameters 0 to 3. */
+/* Of parameters 0 to 3, and 4 with noise. */
 static void build(ech_block *block, const trial *t)
 {
     ech_experts is = {.gate = {.experts = E,
@@ -49,12 +70,15 @@ static void build(ech_block *block, const trial *t)
                                .normalized = true,
                                .capacity_factor = t->capacity,
                                .samples = t->samples,
-                               .auxiliary = t->auxiliary},
+                               .auxiliary = t->auxiliary,
+                               .importance = t->importance,
+                               .load = t->load},
                       .width = F,
                       .router = 0,
                       .gate_proj = 1,
                       .up = 2,
-                      .down = 3};
+                      .down = 3,
+                      .noise = 4};
     assert_true(ech_gate_find(t->kind, &is.gate.kind));
     int x = ech_block_input(block, "x", ech_block_stream(block, C));
     ech_block_output(block, ech_layer_residual(block, ech_layer_experts(block, x, &is), x));
@@ -103,13 +127,12 @@ static void test_gradients(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         const trial *t = &trials[i];
-        trial without = *t;
-        without.auxiliary = 0;
+        trial without = without_losses(t);
         runner r = run_trial(t), other = run_trial(&without);
         double apart = 0, dropped = 0;
         for (int64_t k = 0; k < E * C; k++) apart += fabs(r.dparam[0][k] - other.dparam[0][k]);
         for (int e = 0; e < E; e++) dropped += r.reported[E + e];
-        assert_true((apart > 0.01) == (t->auxiliary > 0));
+        assert_true((apart > 0.01) == (t->auxiliary + t->importance + t->load > 0));
         assert_true((dropped > 0) == (t->capacity > 0));
         for (int p = 0; p < PARAMS; p++)
             check(&r, t, r.param[p], r.dparam[p], ech_shape_count(&r.param_shape[p], r.extent));
@@ -142,6 +165,33 @@ static void test_generates_all(void **state)
     runner_close(&without);
 }
 
+static void run_for(runner *r, ech_purpose purpose)
+{
+    r->purpose = purpose;
+    runner_run(r, ECH_FORWARD);
+}
+
+/* Without noise its k largest logits, by their softmax, are topk's: in validation and sampling, not in training. */
+static void test_noise_is_of_training(void **state)
+{
+    (void)state;
+    static const trial trial_noisy = {"noisy_topk", 2, 1, 0, 0, 0, 0}, trial_topk = {"topk", 2, 1, 0, 0, 0, 0};
+    runner noisy = run_trial(&trial_noisy), topk = run_trial(&trial_topk);
+    int out = ech_block_base(noisy.block, noisy.block->output.at[0]);
+    int other = ech_block_base(topk.block, topk.block->output.at[0]);
+    static const ech_purpose purposes[] = {ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE};
+    for (int i = 0; i < 3; i++) {
+        double apart = 0;
+        run_for(&noisy, purposes[i]);
+        run_for(&topk, purposes[i]);
+        for (int64_t k = 0; k < runner_count(&noisy, noisy.block->output.at[0]); k++)
+            apart = fmax(apart, fabs(noisy.value[out][k] - topk.value[other][k]));
+        assert_true(purposes[i] == ECH_TRAIN ? apart > 0.01 : apart < 1e-14);
+    }
+    runner_close(&noisy);
+    runner_close(&topk);
+}
+
 /* ---- context ranks ---- */
 
 static void compare(const trial *t, ech_block_options options, int forward, int backward)
@@ -169,7 +219,7 @@ static void compare(const trial *t, ech_block_options options, int forward, int 
     ech_pool_destroy(pool);
 }
 
-/* One gather of logits, and with expert ranks the exchanges. */
+/* One gather of logits, and of noise where there is some, and with expert ranks the exchanges. */
 static void test_context(void **state)
 {
     (void)state;
@@ -179,7 +229,8 @@ static void test_context(void **state)
                 int e = c % 2 ? 1 : 2;
                 ech_block_options options = {.sharding = {.context = c, .expert = e},
                                              .ulysses = ulysses};
-                compare(&trials[i], options, e > 1 ? 4 : 1, e > 1 ? 2 : 0);
+                int gathers = is_noisy(&trials[i]) ? 2 : 1;
+                compare(&trials[i], options, gathers + (e > 1 ? 3 : 0), e > 1 ? 2 : 0);
             }
 }
 
@@ -191,7 +242,7 @@ static void test_tensor(void **state)
         for (int c = 1; c <= 2; c++) {
             ech_block_options options = {
                 .sharding = {.tensor = 3, .key_value = 3, .context = c, .sequence = true}};
-            compare(&trials[i], options, 5 + (c > 1), 3);
+            compare(&trials[i], options, 4 + (is_noisy(&trials[i]) ? 2 : 1) * c, 3);
         }
 }
 
@@ -199,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
                                        cmocka_unit_test(test_generates_all),
+                                       cmocka_unit_test(test_noise_is_of_training),
                                        cmocka_unit_test(test_context),
                                        cmocka_unit_test(test_tensor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
