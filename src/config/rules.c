@@ -44,6 +44,12 @@ static bool has_experts(const ech_config *c)
     return ech_text_has_word("mixtral qwen3_moe", ech_config_name(c, "model.architecture"));
 }
 
+/* Whether experts are chosen by logits with noise. */
+static bool is_noisy(const ech_config *c)
+{
+    return c->model.moe_gate == ECH_MOE_GATE_NOISY_TOPK;
+}
+
 /* The proportion of data.split for validation; -1: it is not given. */
 static int64_t second_share(const ech_config *c)
 {

@@ -23,7 +23,7 @@ enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
 static const struct {
     const char *name, *architecture;
-} gates[] = {{"switch", "Switch"}, {"gshard", "Gshard"}};
+} gates[] = {{"switch", "Switch"}, {"gshard", "Gshard"}, {"noisy_topk", "NoisyTopk"}};
 enum { GATES = sizeof gates / sizeof *gates };
 
 static ech_status parse(const char *path, const char *text, size_t n, json_t **out)

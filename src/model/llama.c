@@ -155,9 +155,24 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
                      .normalized = normalized,
                      .capacity_factor = config->model.moe_capacity_factor,
                      .samples = config->model.moe_group_samples,
-                     .auxiliary = config->model.router_aux_loss_coef};
+                     .auxiliary = config->model.router_aux_loss_coef,
+                     .importance = config->model.router_importance_coef,
+                     .load = config->model.router_load_coef};
     ECH_ASSERT(ech_gate_find(ech_config_name(config, "model.moe_gate"), &gate.kind));
     return gate;
+}
+
+/* One of the router's products, (logits,C). With noise both begin at 0, so that all experts get as much at first (Shazeer et
+ * al. 2017, arXiv:1701.06538, appendix A). */
+static int router(ech_model *model, ech_block *block, const char *prefix, const char *name,
+                  const ech_gate *gate, int64_t C)
+{
+    ech_shape shape = ech_shape_2d(ECH_AXIS_CHOICES, ech_gate_logits(gate), ECH_AXIS_MODEL, C);
+    char *weight = ech_pool_format(model->pool, "%s.%s.weight", prefix, name);
+    int at = ech_model_matrix(model, block, weight, shape, model->std);
+    model->param.at[at].type = ECH_TYPE_WIDE;
+    if (ech_gate_has_noise(gate->kind)) model->param.at[at].initializer = ECH_INIT_ZERO;
+    return at;
 }
 
 /* F: width of each. normalized: the gates of a token's experts sum to 1. */
@@ -166,14 +181,12 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
 {
     int64_t C = config->model.hidden_size, E = config->model.num_local_experts;
     char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
-    char *router = ech_pool_format(model->pool, "%s.gate.weight", at);
     ech_experts is = {.gate = gate_of(config, normalized),
                       .width = F,
                       .jitter = config->model.router_jitter_noise,
                       .dropout = config->model.moe_dropout};
-    is.router = ech_model_matrix(model, block, router,
-                                 ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C), model->std);
-    model->param.at[is.router].type = ECH_TYPE_WIDE;
+    is.router = router(model, block, at, "gate", &is.gate, C);
+    if (ech_gate_has_noise(is.gate.kind)) is.noise = router(model, block, at, "noise", &is.gate, C);
     is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
                          ECH_AXIS_MODEL, C, model->std);
     is.down = stack(config, model, block, at, names->down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
@@ -319,7 +332,7 @@ static ech_status check(const ech_config *config)
 #define EXPERT_KEYS                                                                                \
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
-    "model.router_jitter_noise"
+    "model.router_importance_coef model.router_load_coef model.router_jitter_noise"
 
 FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
 FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");

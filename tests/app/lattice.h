@@ -67,6 +67,9 @@ static const char *const lattice_models[] = {
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
     "model.num_experts_per_tok=1 model.moe_gate=switch model.moe_capacity_factor=1.25 "
     "model.router_aux_loss_coef=0.1 model.router_jitter_noise=0.1 parallel.expert=2",
+    "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
+    "model.moe_gate=noisy_topk model.moe_capacity_factor=1.25 model.router_importance_coef=0.1 "
+    "model.router_load_coef=0.1 parallel.expert=2",
     "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };

@@ -185,9 +185,25 @@ static const trial trials[ECH_RULES] = {
 #define DENSE    EXPERTS " model.moe_gate=dense"
 #define CAPACITY EXPERTS " model.moe_capacity_factor=1"
 #define BALANCED EXPERTS " model.router_aux_loss_coef=0.01"
+#define NOISY    EXPERTS " model.moe_gate=noisy_topk"
     [ECH_RULE_capacity_dense_gate] = {DENSE " model.moe_capacity_factor=1", DENSE, CAPACITY},
     [ECH_RULE_balanced_experts_dense_gate] = {DENSE " model.router_aux_loss_coef=0.01", DENSE,
                                               BALANCED},
+    [ECH_RULE_balanced_experts_noisy_gate] = {NOISY " model.router_aux_loss_coef=0.01", NOISY,
+                                              BALANCED},
+    [ECH_RULE_plain_gates_noisy_gate] = {NOISY " model.norm_topk_prob=false", NOISY,
+                                         EXPERTS " model.norm_topk_prob=false"},
+    [ECH_RULE_importance_loss_noiseless_gate] = {EXPERTS " model.router_importance_coef=0.1",
+                                                 EXPERTS,
+                                                 NOISY " model.router_importance_coef=0.1"},
+    [ECH_RULE_load_loss_noiseless_gate] = {EXPERTS " model.router_load_coef=0.1", EXPERTS,
+                                           NOISY " model.router_load_coef=0.1"},
+    [ECH_RULE_sequence_chunks_importance_loss] =
+        {NOISY " model.router_importance_coef=0.1 memory.sequence_chunks=2",
+         NOISY " model.router_importance_coef=0.1", NOISY " memory.sequence_chunks=2"},
+    [ECH_RULE_sequence_chunks_load_loss] =
+        {NOISY " model.router_load_coef=0.1 memory.sequence_chunks=2",
+         NOISY " model.router_load_coef=0.1", NOISY " memory.sequence_chunks=2"},
     [ECH_RULE_group_samples_no_groups] = {EXPERTS " model.moe_group_samples=2", EXPERTS,
                                           BALANCED " model.moe_group_samples=2"},
     [ECH_RULE_sequence_chunks_capacity] = {CAPACITY " memory.sequence_chunks=2", CAPACITY,

@@ -113,8 +113,11 @@ static void test_mixtral(void **state)
          "model.moe_dropout=0.2",
          "ring parallel.expert=2", 2},
         {"model.num_local_experts=4", "ring parallel.expert=4", 4},
+        {"model.num_local_experts=4 model.moe_gate=noisy_topk model.router_jitter_noise=0.1 "
+         "model.router_load_coef=2",
+         "ring", 1},
     };
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < (int)(sizeof experts / sizeof *experts); i++)
         for (int t = 1; t <= 4; t *= 2)
             for (int c = experts[i].context; c <= 4; c += experts[i].context) {
                 ech_text shape = {0};

@@ -279,7 +279,9 @@ static void gates_have_a_type(void **state)
         {"topk", "model.num_experts_per_tok=2", "\"model_type\": \"mixtral\""},
         {"dense", "model.num_experts_per_tok=4", "\"model_type\": \"mixtral\""},
         {"switch", "model.num_experts_per_tok=1", "\"model_type\": \"echelon-switch-mixtral\""},
-        {"gshard", "model.num_experts_per_tok=2", "\"model_type\": \"echelon-gshard-mixtral\""}};
+        {"gshard", "model.num_experts_per_tok=2", "\"model_type\": \"echelon-gshard-mixtral\""},
+        {"noisy_topk", "model.num_experts_per_tok=3",
+         "\"model_type\": \"echelon-noisy_topk-mixtral\""}};
     for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
         ech_text json = {0}, set = {0};
         ech_config *config = import_config();

@@ -51,7 +51,14 @@ static const char *const grids[] = {
     /* the loss of 288 rows, 256 and 32 at a time */
     "parallel.tensor=2 model.vocab_size=8300 training.micro_batch_size=12",
 };
+/* Of Mixtral. */
+static const char *const gates[] = {
+    "model.router_aux_loss_coef=0.1",
+    "model.moe_gate=noisy_topk parallel.tensor=2 parallel.sequence=true",
+    "model.moe_gate=noisy_topk model.router_load_coef=0.1",
+};
 enum {
+    GATES = sizeof gates / sizeof *gates,
     FAMILIES = sizeof families / sizeof *families,
     GRIDS = sizeof grids / sizeof *grids,
     MOST_LAYERS = 64
@@ -302,7 +309,8 @@ static ech_call make_call(bench *b)
                       .tensor_size = sharding->tensor > 1 ? sharding->tensor : 1,
                       .context_size = sharding->context > 1 ? sharding->context : 1,
                       .loss_sums = b->sums,
-                      .loss_factor = &b->scale};
+                      .loss_factor = &b->scale,
+                      .group_factor = &b->scale};
 }
 
 static size_t scratch_of(const bench *b, const ech_node *node)
@@ -626,6 +634,7 @@ static void test_operands(void **state)
     for (int f = 0; f < FAMILIES; f++)
         for (int g = 0; g < GRIDS; g++)
             check_model(families[f], grids[g]);
+    for (int g = 0; g < GATES; g++) check_model("mixtral", gates[g]);
     for (int i = 0; i < ech_layers_count; i++) {
         const ech_layer *layer = ech_layers[i];
         bool has[ECH_PHASES] = {layer->forward != NULL, layer->backward_input != NULL,
