@@ -47,7 +47,8 @@ static bool has_experts(const ech_config *c)
 /* Whether experts are chosen by logits with noise. */
 static bool is_noisy(const ech_config *c)
 {
-    return c->model.moe_gate == ECH_MOE_GATE_NOISY_TOPK;
+    return c->model.moe_gate == ECH_MOE_GATE_NOISY_TOPK ||
+           c->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
 }
 
 /* The proportion of data.split for validation; -1: it is not given. */

@@ -46,6 +46,9 @@ static void append_experts(const ech_config *config, ech_text *out)
     if (!ech_family_reads(config, "model.num_local_experts")) return;
     ech_text_append(out, " E=%" PRId64 " k=%" PRId64 " %s", config->model.num_local_experts,
                     config->model.num_experts_per_tok, ech_config_name(config, "model.moe_gate"));
+    if (config->model.n_group > 1)
+        ech_text_append(out, " groups=%" PRId64 "/%" PRId64, config->model.topk_group,
+                        config->model.n_group);
     if (ech_family_reads(config, "model.moe_intermediate_size"))
         ech_text_append(out, " M=%" PRId64, config->model.moe_intermediate_size);
     if (config->model.moe_every > 1 || config->model.moe_first_dense > 0)

@@ -23,8 +23,16 @@ enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
 static const struct {
     const char *name, *architecture;
-} gates[] = {{"switch", "Switch"}, {"gshard", "Gshard"}, {"noisy_topk", "NoisyTopk"}};
+} gates[] = {{"switch", "Switch"},
+             {"gshard", "Gshard"},
+             {"noisy_topk", "NoisyTopk"},
+             {"hierarchical", "Hierarchical"}};
 enum { GATES = sizeof gates / sizeof *gates };
+
+/* Of the gate `hierarchical`, under the names that DeepSeek's models have for their groups. */
+static const ech_family_row group_rows[] = {{"n_group", "model.n_group", .initial = NULL},
+                                            {"topk_group", "model.topk_group", .initial = NULL},
+                                            {.name = NULL}};
 
 static ech_status parse(const char *path, const char *text, size_t n, json_t **out)
 {
@@ -173,6 +181,12 @@ static const char *skip_gate(const char **text)
     return NULL;
 }
 
+static bool has_groups(const ech_config *config)
+{
+    return ech_family_reads(config, group_rows->key) &&
+           config->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
+}
+
 static ech_status import_family(const ech_family_import *in)
 {
     const char *type = json_string_value(ech_family_import_get(in, "model_type"));
@@ -186,6 +200,7 @@ static ech_status import_family(const ech_family_import *in)
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
+    if (has_groups(in->config)) ECH_TRY(ech_family_import_rows(in, group_rows));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
@@ -335,6 +350,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
 {
     const ech_family *family = ech_family_of(config);
     json_auto_t *rows = ech_family_export_rows(config, family->rows);
+    json_auto_t *groups = has_groups(config) ? ech_family_export_rows(config, group_rows) : NULL;
     json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
                                   ends.end, "torch_dtype", torch_dtype(dtype));
     ECH_FREED_TEXT type = {0}, architecture = {0};
@@ -344,6 +360,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     ECH_ASSERT(rows && last && ours);
     if (family->export_more) family->export_more(config, rows);
     json_object_update(ours, rows);
+    if (groups) json_object_update(ours, groups);
     json_object_update(ours, last);
     return ours;
 }

@@ -152,6 +152,8 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
 {
     ech_gate gate = {.experts = config->model.num_local_experts,
                      .chosen = config->model.num_experts_per_tok,
+                     .groups = config->model.n_group,
+                     .groups_chosen = config->model.topk_group,
                      .normalized = normalized,
                      .capacity_factor = config->model.moe_capacity_factor,
                      .samples = config->model.moe_group_samples,
@@ -277,6 +279,34 @@ static ech_status check_layers(const ech_config *config)
         (long long)L);
 }
 
+#define GROUP_KEYS "model.n_group model.topk_group"
+
+/* Groups of experts, which other gates have none of. */
+static ech_status check_groups(const ech_config *config)
+{
+    int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
+    int64_t n = config->model.n_group, chosen = config->model.topk_group;
+    if (config->model.moe_gate != ECH_MOE_GATE_HIERARCHICAL) {
+        ECH_FREED_TEXT gate = {0};
+        ech_text_append(&gate, "model.moe_gate = %s", ech_config_name(config, "model.moe_gate"));
+        return ech_config_check_read(config, GROUP_KEYS, "", gate.at);
+    }
+    if (n < 2 || E % n)
+        return ech_config_complain(config, "model.n_group",
+                                   "model.moe_gate = hierarchical needs two groups or more, of as "
+                                   "many experts each; use a divisor of %lld",
+                                   (long long)E);
+    if (chosen > n)
+        return ech_config_complain(config, "model.topk_group",
+                                   "above model.n_group = %lld; use at most that", (long long)n);
+    if (k % chosen == 0 && k / chosen <= E / n) return ECH_OK;
+    return ech_config_complain(config, "model.num_experts_per_tok",
+                               "a token goes to as many experts of each of %s, of %lld at most; "
+                               "use a multiple of %lld up to %lld",
+                               ECH_COUNT(chosen, "group"), (long long)(E / n), (long long)chosen,
+                               (long long)(chosen * (E / n)));
+}
+
 static ech_status check_experts(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
@@ -294,6 +324,7 @@ static ech_status check_experts(const ech_config *config)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
+    ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
     return check_layers(config);
 }
@@ -332,7 +363,7 @@ static ech_status check(const ech_config *config)
 #define EXPERT_KEYS                                                                                \
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
-    "model.router_importance_coef model.router_load_coef model.router_jitter_noise"
+    "model.router_importance_coef model.router_load_coef model.router_jitter_noise " GROUP_KEYS
 
 FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
 FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");

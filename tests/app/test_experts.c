@@ -157,6 +157,8 @@ static const char *const gates[] = {
     "model.moe_gate=noisy_topk",
     "model.moe_gate=noisy_topk model.moe_capacity_factor=1.25 model.router_importance_coef=5 "
     "model.router_load_coef=3",
+    "model.moe_gate=hierarchical model.n_group=4 model.topk_group=2 model.router_importance_coef=5 "
+    "model.router_load_coef=3",
 };
 
 static void assert_told_alike(const told *t, const told *alone, const char *words)

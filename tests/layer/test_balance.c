@@ -20,26 +20,23 @@ typedef struct trial {
     const char *kind;
     int64_t chosen, samples;
     double capacity, auxiliary, importance, load;
+    int64_t groups, groups_chosen; /* of experts; 0: none */
 } trial;
 
 static const trial trials[] = {
-    {"topk", 2, 1, 0, 2, 0, 0},
-    {"topk", 2, 2, 0, 2, 0, 0},
-    {"topk", 2, 1, 0.4, 0, 0, 0},
-    {"topk", 3, 2, 0.4, 3, 0, 0},
-    {"switch", 1, 1, 0, 3, 0, 0},
-    {"switch", 1, 2, 0.5, 3, 0, 0},
-    {"gshard", 2, 1, 0, 9, 0, 0},
-    {"gshard", 2, 2, 0.3, 9, 0, 0},
-    {"noisy_topk", 2, 1, 0, 0, 2, 0},
-    {"noisy_topk", 2, 2, 0.4, 0, 0, 3},
-    {"noisy_topk", 1, 1, 0.8, 0, 2, 2},
-    {"noisy_topk", 3, 2, 0, 0, 2, 3},
+    {"topk", 2, 1, 0, 2, 0, 0, 0, 0},           {"topk", 2, 2, 0, 2, 0, 0, 0, 0},
+    {"topk", 2, 1, 0.4, 0, 0, 0, 0, 0},         {"topk", 3, 2, 0.4, 3, 0, 0, 0, 0},
+    {"switch", 1, 1, 0, 3, 0, 0, 0, 0},         {"switch", 1, 2, 0.5, 3, 0, 0, 0, 0},
+    {"gshard", 2, 1, 0, 9, 0, 0, 0, 0},         {"gshard", 2, 2, 0.3, 9, 0, 0, 0, 0},
+    {"noisy_topk", 2, 1, 0, 0, 2, 0, 0, 0},     {"noisy_topk", 2, 2, 0.4, 0, 0, 3, 0, 0},
+    {"noisy_topk", 1, 1, 0.8, 0, 2, 2, 0, 0},   {"noisy_topk", 3, 2, 0, 0, 2, 3, 0, 0},
+    {"hierarchical", 2, 1, 0, 0, 2, 3, 2, 2},   {"hierarchical", 2, 2, 0.4, 0, 0, 3, 2, 1},
+    {"hierarchical", 1, 1, 0.8, 0, 2, 1, 2, 1}, {"hierarchical", 3, 2, 0, 0, 2, 0, 4, 3},
 };
 
 static bool is_noisy(const trial *t)
 {
-    return strcmp(t->kind, "noisy_topk") == 0;
+    return t->groups > 0 || strcmp(t->kind, "noisy_topk") == 0;
 }
 
 static trial without_losses(const trial *t)
@@ -49,7 +46,7 @@ static trial without_losses(const trial *t)
     return without;
 }
 
-static void shapes_of(ech_shape shape[PARAMS])
+static void shapes_of(const trial *t, ech_shape shape[PARAMS])
 {
     ech_shape up = {.dims = 3,
                     .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_FFN, ECH_AXIS_MODEL},
@@ -57,7 +54,7 @@ static void shapes_of(ech_shape shape[PARAMS])
     ech_shape down = {.dims = 3,
                       .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_MODEL, ECH_AXIS_FFN},
                       .size = {E, C, F}};
-    shape[0] = shape[4] = ech_shape_2d(ECH_AXIS_CHOICES, E, ECH_AXIS_MODEL, C);
+    shape[0] = shape[4] = ech_shape_2d(ECH_AXIS_CHOICES, t->groups + E, ECH_AXIS_MODEL, C);
     shape[1] = shape[2] = up;
     shape[3] = down;
 }
@@ -72,7 +69,9 @@ static void build(ech_block *block, const trial *t)
                                .samples = t->samples,
                                .auxiliary = t->auxiliary,
                                .importance = t->importance,
-                               .load = t->load},
+                               .load = t->load,
+                               .groups = t->groups,
+                               .groups_chosen = t->groups_chosen},
                       .width = F,
                       .router = 0,
                       .gate_proj = 1,
@@ -112,7 +111,7 @@ static runner run_trial(const trial *t)
 {
     ech_shape shape[PARAMS];
     runner r = runner_open(2, 6);
-    shapes_of(shape);
+    shapes_of(t, shape);
     for (int p = 0; p < PARAMS; p++) runner_param(&r, shape[p]);
     build(r.block, t);
     runner_finish(&r);
@@ -175,7 +174,8 @@ static void run_for(runner *r, ech_purpose purpose)
 static void test_noise_is_of_training(void **state)
 {
     (void)state;
-    static const trial trial_noisy = {"noisy_topk", 2, 1, 0, 0, 0, 0}, trial_topk = {"topk", 2, 1, 0, 0, 0, 0};
+    static const trial trial_noisy = {"noisy_topk", 2, 1, 0, 0, 0, 0, 0, 0},
+                       trial_topk = {"topk", 2, 1, 0, 0, 0, 0, 0, 0};
     runner noisy = run_trial(&trial_noisy), topk = run_trial(&trial_topk);
     int out = ech_block_base(noisy.block, noisy.block->output.at[0]);
     int other = ech_block_base(topk.block, topk.block->output.at[0]);
@@ -202,7 +202,7 @@ static void compare(const trial *t, ech_block_options options, int forward, int 
     ech_block *whole = ech_block_create(pool, "balance", 3, (ech_block_options){0});
     ech_block *cut = ech_block_create(pool, "balance", 3, options);
     int collectives[ECH_PHASES];
-    shapes_of(shape);
+    shapes_of(t, shape);
     for (int p = 0; p < PARAMS; p++) {
         alone[p].name = params[p].name = "weight";
         alone[p].shape = params[p].shape = shape[p];
@@ -248,10 +248,9 @@ static void test_tensor(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_generates_all),
-                                       cmocka_unit_test(test_noise_is_of_training),
-                                       cmocka_unit_test(test_context),
-                                       cmocka_unit_test(test_tensor)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_generates_all),
+        cmocka_unit_test(test_noise_is_of_training), cmocka_unit_test(test_context),
+        cmocka_unit_test(test_tensor)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

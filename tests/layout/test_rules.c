@@ -265,6 +265,25 @@ static void test_groups(void **state)
     assert_true(sample_error_has("model.moe_gate = gshard goes to two experts; use 2"));
     assert_int_equal(try_keys("mixtral", "model.moe_gate=switch", 1), ECH_EUSAGE);
     assert_true(sample_error_has("model.moe_gate = switch goes to one expert; use 1"));
+    const char *two_levels = "model.moe_gate=hierarchical model.n_group=2 model.topk_group=2";
+    accept("mixtral", two_levels, 1);
+    assert_int_equal(try_keys("mixtral", "model.moe_gate=hierarchical", 1), ECH_EUSAGE);
+    assert_true(sample_error_has("needs two groups or more, of as many experts each"));
+    assert_int_equal(try_keys("mixtral", "model.moe_gate=hierarchical model.n_group=3", 1),
+                     ECH_EUSAGE);
+    assert_true(sample_error_has("use a divisor of 8"));
+    assert_int_equal(
+        try_keys("mixtral", "model.moe_gate=hierarchical model.n_group=2 model.topk_group=3", 1),
+        ECH_EUSAGE);
+    assert_true(sample_error_has("above model.n_group = 2; use at most that"));
+    assert_int_equal(try_keys("mixtral",
+                              "model.moe_gate=hierarchical model.n_group=8 model.topk_group=2 "
+                              "model.num_experts_per_tok=3",
+                              1),
+                     ECH_EUSAGE);
+    assert_true(sample_error_has("each of 2 groups, of 1 at most; use a multiple of 2 up to 2"));
+    assert_int_equal(try_keys("mixtral", "model.n_group=2", 1), ECH_EUSAGE);
+    assert_true(sample_error_has("model.n_group = 2"));
 }
 
 /* Nothing helps but another batch or partition. */

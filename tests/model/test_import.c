@@ -281,7 +281,9 @@ static void gates_have_a_type(void **state)
         {"switch", "model.num_experts_per_tok=1", "\"model_type\": \"echelon-switch-mixtral\""},
         {"gshard", "model.num_experts_per_tok=2", "\"model_type\": \"echelon-gshard-mixtral\""},
         {"noisy_topk", "model.num_experts_per_tok=3",
-         "\"model_type\": \"echelon-noisy_topk-mixtral\""}};
+         "\"model_type\": \"echelon-noisy_topk-mixtral\""},
+        {"hierarchical", "model.num_experts_per_tok=2",
+         "\"model_type\": \"echelon-hierarchical-mixtral\""}};
     for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
         ech_text json = {0}, set = {0};
         ech_config *config = import_config();
@@ -293,6 +295,8 @@ static void gates_have_a_type(void **state)
         for (int k = 0; k < 6; k++) assert_int_equal(ech_config_set(config, sizes[k]), ECH_OK);
         assert_int_equal(ech_config_set(config, set.at), ECH_OK);
         assert_int_equal(ech_config_set(config, gates[i][1]), ECH_OK);
+        if (strcmp(gates[i][0], "hierarchical") == 0)
+            assert_int_equal(ech_config_set(config, "model.n_group=2"), ECH_OK);
         assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
         assert_int_equal(
             ech_model_export(config, &(ech_model_export_options){.dtype = ECH_F32}, &json), ECH_OK);
@@ -301,6 +305,8 @@ static void gates_have_a_type(void **state)
         const char *gate = ech_config_name(again, "model.moe_gate");
         assert_string_equal(gate, strstr(gates[i][2], "echelon") ? gates[i][0] : "topk");
         assert_int_equal(again->model.num_experts_per_tok, config->model.num_experts_per_tok);
+        assert_int_equal(again->model.n_group, config->model.n_group);
+        assert_int_equal(again->model.topk_group, config->model.topk_group);
         ech_config_destroy(again);
         ech_config_destroy(config);
         ech_text_free(&json);

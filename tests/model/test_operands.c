@@ -56,6 +56,7 @@ static const char *const gates[] = {
     "model.router_aux_loss_coef=0.1",
     "model.moe_gate=noisy_topk parallel.tensor=2 parallel.sequence=true",
     "model.moe_gate=noisy_topk model.router_load_coef=0.1",
+    "model.moe_gate=hierarchical model.n_group=2 model.router_load_coef=0.1",
 };
 enum {
     GATES = sizeof gates / sizeof *gates,
