@@ -111,4 +111,39 @@ static inline ech_status fixture_run(const ech_config *config, int ranks, ech_de
     return status;
 }
 
+/* fixture_run of a tiny model with these words, which are said with what went wrong. */
+static inline bool fixture_runs(const char *architecture, const char *words, int ranks,
+                                ech_design_main main, void *context)
+{
+    ech_config *config = fixture_config(architecture, words);
+    ech_status status = fixture_run(config, ranks, main, context);
+    ech_config_destroy(config);
+    if (status != ECH_OK) fprintf(stderr, "%s, %s: %s\n", architecture, words, ech_last_error());
+    return status == ECH_OK;
+}
+
+/* What has lived is what is planned, to the byte; what differs is said. lists: a bit each of those that were run. */
+static inline bool fixture_peaks_are_planned(const ech_session *s, unsigned lists)
+{
+    int64_t planned[ECH_MEMORY_KINDS] = {0}, measured[ECH_MEMORY_KINDS];
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        for (int l = 0; l < ECH_LIST_KINDS; l++)
+            if (lists >> l & 1 && s->plan->list[l].peak[kind] > planned[kind])
+                planned[kind] = s->plan->list[l].peak[kind];
+    for (size_t i = 0; i < s->plan->persistent.n; i++) {
+        const ech_value *v = &s->plan->persistent.at[i];
+        planned[v->kind] += ech_plan_align(s->plan, v->kind, v->bytes);
+    }
+    ech_exec_peaks(s->exec, measured);
+    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
+        if (measured[kind] != planned[kind])
+            fprintf(stderr, "%s: %lld bytes, planned are %lld\n",
+                    ech_memory_name((ech_memory_kind)kind), (long long)measured[kind],
+                    (long long)planned[kind]);
+    return memcmp(measured, planned, sizeof planned) == 0;
+}
+
+/* INIT is of every run; INIT and TRAIN. */
+enum { FIXTURE_TRAINED = 1u << ECH_LIST_INIT | 1u << ECH_LIST_TRAIN };
+
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What runs are compared by that keep the same elsewhere: the bits of their weights, and what has lived with what is planned.
+ * What runs are compared by that keep the same elsewhere: the bits of their weights.
  */
 #ifndef ECH_TESTS_APP_KEPT_RUN_H
 #define ECH_TESTS_APP_KEPT_RUN_H
 
 #include "app/fixture.h"
+#include "app/verify/verify.h"
 
 static inline void kept_run_add(uint64_t *digest, const ech_device *device, const ech_tensor *x)
 {
@@ -15,8 +16,9 @@ static inline void kept_run_add(uint64_t *digest, const ech_device *device, cons
 }
 
 /* Of the weights that the rank has. */
-static inline uint64_t kept_run_digest(const ech_session *s, const ech_device *device)
+static inline uint64_t kept_run_digest(const ech_session *s, const ech_config *config)
 {
+    const ech_device *device = ech_device_find(ech_config_name(config, "parallel.device"));
     uint64_t digest = 0;
     for (int p = 0; p < (int)s->plan->model->param.n; p++) {
         if (s->plan->param[p].bucket < 0) continue;
@@ -26,23 +28,14 @@ static inline uint64_t kept_run_digest(const ech_session *s, const ech_device *d
     return digest;
 }
 
-/* What has lived is what is planned, to the byte. */
-static inline void kept_run_compare_peaks(const ech_session *s)
+/* Opens a run and trains `runs` lists. run: to be closed, also after an error. */
+static inline ech_status kept_run_train(ech_compared_run *run, ech_comm *comm, int runs)
 {
-    int64_t planned[ECH_MEMORY_KINDS] = {0}, measured[ECH_MEMORY_KINDS];
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        for (int l = 0; l <= ECH_LIST_TRAIN; l++)
-            if (s->plan->list[l].peak[kind] > planned[kind])
-                planned[kind] = s->plan->list[l].peak[kind];
-    for (size_t i = 0; i < s->plan->persistent.n; i++) {
-        const ech_value *v = &s->plan->persistent.at[i];
-        planned[v->kind] += ech_plan_align(s->plan, v->kind, v->bytes);
-    }
-    ech_exec_peaks(s->exec, measured);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        if (measured[kind] != planned[kind])
-            fail_msg("%s: %lld bytes, planned are %lld", ech_memory_name((ech_memory_kind)kind),
-                     (long long)measured[kind], (long long)planned[kind]);
+    ECH_TRY(ech_compared_run_open(run, comm));
+    for (int64_t i = 0; i < runs; i++)
+        ECH_TRY(
+            ech_exec_run(run->session.exec, ECH_LIST_TRAIN, i * run->design->schedule->turns));
+    return ECH_OK;
 }
 
 #endif

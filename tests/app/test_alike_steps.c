@@ -280,10 +280,7 @@ static size_t run(trial *t, int ranks)
     snprintf(words, sizeof words, "%s parallel.device=%s", t->words, t->device);
     under = ech_device_find(t->device);
     owners = arenas = 0;
-    ech_config *config = fixture_config("llama", words);
-    ech_status status = fixture_run(config, ranks, run_rank, t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+    assert_true(fixture_runs("llama", words, ranks, run_rank, t));
     size_t apart = 0, all = 0;
     for (int r = 0; r < ranks; r++) apart += compare(&t->record[r], t->period, &all);
     assert_true(all > 50);

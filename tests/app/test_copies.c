@@ -162,10 +162,7 @@ static void run(const char *words, trial *t)
 {
     char all[300];
     snprintf(all, sizeof all, "parallel.device=%s %s", t->device, words);
-    ech_config *config = fixture_config("gpt2", all);
-    ech_status status = fixture_run(config, 1, run_rank, t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", all, ech_last_error());
+    assert_true(fixture_runs("gpt2", all, 1, run_rank, t));
 }
 
 static void bytes_come_back(void **state)

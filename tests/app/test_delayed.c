@@ -193,10 +193,7 @@ static void test_formula(void **state)
                  "optimizer.momentum=0 optimizer.learning_rate=%g optimizer.warmup_steps=0 "
                  "optimizer.schedule=constant optimizer.weight_decay=0 %s",
                  STEPS, FROM, rate, more[i]);
-        ech_config *config = fixture_config(i % 2 ? "gpt2" : "llama", words);
-        ech_status status = fixture_run(config, 1, compare_with_formula, NULL);
-        if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
-        ech_config_destroy(config);
+        assert_true(fixture_runs(i % 2 ? "gpt2" : "llama", words, 1, compare_with_formula, NULL));
     }
 }
 

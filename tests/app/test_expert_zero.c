@@ -43,17 +43,6 @@ static int64_t sent_by(const ech_exec *exec)
     return bytes;
 }
 
-static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
-{
-    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS];
-    ech_exec_peaks(exec, peak);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        planned[kind] = plan->list[ECH_LIST_TRAIN].peak[kind];
-    for (size_t i = 0; i < plan->persistent.n; i++)
-        planned[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes, 64);
-    return memcmp(peak, planned, sizeof peak) == 0;
-}
-
 static ech_status train(void *context, int rank, ech_compared_run *run)
 {
     trial *t = context;
@@ -69,7 +58,7 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
         if (value->kind == ECH_MEMORY_OPTIMIZER) t->states[rank] += value->bytes;
         if (value->kind == ECH_MEMORY_PARAMETERS) t->weights[rank] += value->bytes;
     }
-    t->peaks[rank] = peaks_are_planned(run->session.exec, plan);
+    t->peaks[rank] = fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED);
     return ECH_OK;
 }
 

@@ -115,10 +115,7 @@ static void run(const char *words, int ranks, trial *t)
 {
     char all[300];
     snprintf(all, sizeof all, "%s parallel.device=%s", words, t->device);
-    ech_config *config = fixture_config("gpt2", all);
-    ech_status status = fixture_run(config, ranks, run_rank, t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+    assert_true(fixture_runs("gpt2", all, ranks, run_rank, t));
 }
 
 static void two_lanes_sum_over_one_group(void **state)

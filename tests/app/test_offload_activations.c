@@ -65,41 +65,23 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
 {
     trial *t = context;
     int rank = ech_comm_rank(comm);
-    ech_session s = {0};
-    ech_corpus *corpus = NULL;
-    ech_loader *loader = NULL;
-    ECH_TRY(ech_design_plan(design, rank, false, &s.plan));
-    ech_exec_setup setup = {.config = design->config,
-                            .plan = s.plan,
-                            .device =
-                                ech_device_find(ech_config_name(design->config, "parallel.device")),
-                            .comm = comm};
-    ech_status status = ech_exec_create(&setup, &s.exec);
-    if (status == ECH_OK) status = ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus);
-    if (status == ECH_OK)
-        status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
-    if (status == ECH_OK) status = ech_exec_run(s.exec, ECH_LIST_INIT, 0);
-    for (int64_t step = 0; step < STEPS && status == ECH_OK; step++)
-        status = ech_exec_run(s.exec, ECH_LIST_TRAIN, step);
+    ech_compared_run run = {.design = design};
+    ech_status status = kept_run_train(&run, comm, STEPS);
     if (status == ECH_OK) {
-        t->digest[rank] = kept_run_digest(&s, setup.device);
-        t->device[rank] = s.plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_ACTIVATIONS];
-        kept_run_compare_peaks(&s);
-        count_copies(&s, t);
+        const ech_session *s = &run.session;
+        t->digest[rank] = kept_run_digest(s, design->config);
+        t->device[rank] = s->plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_ACTIVATIONS];
+        assert_true(fixture_peaks_are_planned(s, FIXTURE_TRAINED));
+        count_copies(s, t);
     }
-    ech_session_destroy(&s);
-    ech_loader_destroy(loader);
-    ech_corpus_close(corpus);
+    ech_compared_run_close(&run);
     return status;
 }
 
 static trial run(const char *words, int ranks)
 {
     trial t = {.digest = {0}};
-    ech_config *config = fixture_config("gpt2", words);
-    ech_status status = fixture_run(config, ranks, run_rank, &t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+    assert_true(fixture_runs("gpt2", words, ranks, run_rank, &t));
     return t;
 }
 
@@ -213,9 +195,7 @@ static void above_the_limit(void **state)
     for (int offloads = 0; offloads < 2; offloads++) {
         snprintf(words, sizeof words, "%s memory.offload_activations=%s", model,
                  offloads ? "disk" : "none");
-        ech_config *config = fixture_config("gpt2", words);
-        assert_int_equal(fixture_run(config, 1, plan_rank, &needs[offloads]), ECH_OK);
-        ech_config_destroy(config);
+        assert_true(fixture_runs("gpt2", words, 1, plan_rank, &needs[offloads]));
     }
     assert_true(needs[1] < needs[0] * 3 / 4);
     snprintf(words, sizeof words, "%s memory.device_limit=%lld", model, (long long)needs[0] - 1);

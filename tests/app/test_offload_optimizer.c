@@ -42,22 +42,6 @@ static uint64_t hash(uint64_t h, ech_exec *exec, const ech_tensor *x)
     return h;
 }
 
-static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
-{
-    static const ech_list_kind lists[] = {ECH_LIST_INIT, ECH_LIST_TRAIN, ECH_LIST_CHECK};
-    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS] = {0};
-    ech_exec_peaks(exec, peak);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        for (int l = 0; l < 3; l++)
-            if (plan->list[lists[l]].peak[kind] > planned[kind])
-                planned[kind] = plan->list[lists[l]].peak[kind];
-    for (size_t i = 0; i < plan->persistent.n; i++) {
-        const ech_value *v = &plan->persistent.at[i];
-        planned[v->kind] += ech_plan_align(plan, v->kind, v->bytes);
-    }
-    return memcmp(peak, planned, sizeof peak) == 0;
-}
-
 /* Bytes that pass between host and device, each way, since ranks fold statistics there. */
 static int64_t bytes_of_folds(const ech_plan *plan, const ech_bucket *bucket)
 {
@@ -150,7 +134,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
             if (rank == 0) t->space = ech_memory_space(v->kind);
             t->states[rank] += v->bytes;
         }
-    if (rank == 0) t->peaks = peaks_are_planned(exec, plan);
+    if (rank == 0) t->peaks = fixture_peaks_are_planned(&run.session, FIXTURE_TRAINED | 1u << ECH_LIST_CHECK);
     ech_compared_run_close(&run);
     return status;
 }
@@ -163,10 +147,7 @@ static void run(const char *family, int ranks, const char *words, const char *mo
              "training.steps=%d training.micro_batch_size=1 data.sequence_length=8 "
              "training.check_every=0 checkpoint.background=false optimizer.clip_norm=0.1 %s %s",
              STEPS, words, more);
-    ech_config *config = fixture_config(family, all);
-    ech_status status = fixture_run(config, ranks, run_rank, t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", all, ech_last_error());
+    assert_true(fixture_runs(family, all, ranks, run_rank, t));
 }
 
 static const struct {

@@ -40,46 +40,27 @@ static void count_sent(const ech_session *s, trial *t)
 static ech_status run_rank(ech_comm *comm, const ech_design *design, void *context)
 {
     trial *t = context;
-    int rank = ech_comm_rank(comm), turns = design->schedule->turns;
-    ech_session s = {0};
-    ech_corpus *corpus = NULL;
-    ech_loader *loader = NULL;
-    ECH_TRY(ech_design_plan(design, rank, false, &s.plan));
-    ech_exec_setup setup = {.config = design->config,
-                            .plan = s.plan,
-                            .device =
-                                ech_device_find(ech_config_name(design->config, "parallel.device")),
-                            .comm = comm};
-    ech_status status = ech_exec_create(&setup, &s.exec);
-    if (status == ECH_OK) status = ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus);
-    if (status == ECH_OK)
-        status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
-    if (status == ECH_OK) status = ech_exec_run(s.exec, ECH_LIST_INIT, 0);
-    for (int64_t run = 0; run < RUNS && status == ECH_OK; run++)
-        status = ech_exec_run(s.exec, ECH_LIST_TRAIN, run * turns);
+    int rank = ech_comm_rank(comm);
+    ech_compared_run run = {.design = design};
+    ech_status status = kept_run_train(&run, comm, RUNS);
     if (status == ECH_OK) {
-        t->digest[rank] = kept_run_digest(&s, setup.device);
-        kept_run_compare_peaks(&s);
-        count_sent(&s, t);
-        int64_t working = s.plan->list[ECH_LIST_TRAIN].working;
+        t->digest[rank] = kept_run_digest(&run.session, design->config);
+        assert_true(fixture_peaks_are_planned(&run.session, FIXTURE_TRAINED));
+        count_sent(&run.session, t);
+        int64_t working = run.session.plan->list[ECH_LIST_TRAIN].working;
         for (int64_t most = t->most; working > most;)
             if (__atomic_compare_exchange_n(&t->most, &most, working, false, __ATOMIC_SEQ_CST,
                                             __ATOMIC_SEQ_CST))
                 break;
     }
-    ech_session_destroy(&s);
-    ech_loader_destroy(loader);
-    ech_corpus_close(corpus);
+    ech_compared_run_close(&run);
     return status;
 }
 
 static trial run(const char *words, int ranks)
 {
     trial t = {.digest = {0}};
-    ech_config *config = fixture_config("gpt2", words);
-    ech_status status = fixture_run(config, ranks, run_rank, &t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
+    assert_true(fixture_runs("gpt2", words, ranks, run_rank, &t));
     return t;
 }
 

@@ -97,17 +97,6 @@ static uint64_t hash(uint64_t h, const void *data, size_t bytes)
     return h;
 }
 
-static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
-{
-    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS];
-    ech_exec_peaks(exec, peak);
-    for (int kind = 0; kind < ECH_MEMORY_KINDS; kind++)
-        planned[kind] = plan->list[ECH_LIST_TRAIN].peak[kind];
-    for (size_t i = 0; i < plan->persistent.n; i++)
-        planned[plan->persistent.at[i].kind] += ech_align(plan->persistent.at[i].bytes, 64);
-    return memcmp(peak, planned, sizeof peak) == 0;
-}
-
 /* In sums of gradients, gathers of weights, and folds of statistics over ranks that share them out. */
 static int64_t sent_by(const ech_exec *exec)
 {
@@ -144,7 +133,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
         ech_tensor x = ech_exec_param(exec, p);
         t->bits[rank] = hash(t->bits[rank], x.data, ech_tensor_bytes(&x));
     }
-    t->peaks[rank] = peaks_are_planned(exec, plan);
+    t->peaks[rank] = fixture_peaks_are_planned(&run.session, FIXTURE_TRAINED);
     ech_compared_run_close(&run);
     return status;
 }
@@ -158,10 +147,7 @@ static void run(const char *family, int ranks, const char *words, int zero, tria
         "%s parallel.zero=%d training.steps=%d training.micro_batch_size=1 data.sequence_length=8 "
         "training.check_every=0 checkpoint.background=false optimizer.clip_norm=0.1",
         words, zero, STEPS);
-    ech_config *config = fixture_config(family, more);
-    ech_status status = fixture_run(config, ranks, run_rank, t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", more, ech_last_error());
+    assert_true(fixture_runs(family, more, ranks, run_rank, t));
 }
 
 static const struct {

@@ -139,14 +139,6 @@ static uint64_t hash_own(ech_exec *exec, const ech_plan *plan)
     return h;
 }
 
-static bool peaks_are_planned(const ech_exec *exec, const ech_plan *plan)
-{
-    int64_t peak[ECH_MEMORY_KINDS], planned[ECH_MEMORY_KINDS];
-    ech_exec_peaks(exec, peak);
-    ech_plan_peaks(plan, planned);
-    return memcmp(peak, planned, sizeof peak) == 0;
-}
-
 static ech_status train(ech_compared_run *run, int rank, trial *t)
 {
     ech_exec *exec = run->session.exec;
@@ -182,7 +174,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     ech_status status = train(&run, rank, t);
     count_plan(run.session.plan, rank, t);
     t->bits[rank] = hash_own(run.session.exec, run.session.plan);
-    if (rank == 0) t->peaks = peaks_are_planned(run.session.exec, run.session.plan);
+    if (rank == 0) t->peaks = fixture_peaks_are_planned(&run.session, ~0u);
     ech_compared_run_close(&run);
     return status;
 }
@@ -195,10 +187,7 @@ static void run(const char *family, int ranks, const char *words, const char *ze
              "%s %s training.steps=%d training.micro_batch_size=1 data.sequence_length=8 "
              "checkpoint.background=false optimizer.clip_norm=0.1",
              words, zero, STEPS);
-    ech_config *config = fixture_config(family, more);
-    ech_status status = fixture_run(config, ranks, run_rank, t);
-    ech_config_destroy(config);
-    if (status != ECH_OK) fail_msg("%s: %s", more, ech_last_error());
+    assert_true(fixture_runs(family, more, ranks, run_rank, t));
 }
 
 /* ---- the same numbers ---- */
