@@ -317,10 +317,10 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
  * from member i. */
 ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes);
 /* Rows by counts. Both buffers hold N pieces of `room` rows of `bytes` bytes each: the first sends[i] rows of piece i of `to`
- * go to member i, and the first receives[i] of piece i of `from` come from it. Rows behind are neither read nor written, and a
- * piece without rows is no message. Both counts are in host memory, and receives[i] is what member i sends here: members
- * have told each other. Errors: a count that is none of 0 .. room, or another one than the peer's, where both are not 0:
- * ECH_EINTERNAL, which names both ranks; nothing is sent then. */
+ * go to member i, and the first receives[i] of piece i of `from` come from it. Rows behind are neither read nor written. A piece
+ * without rows is an empty message, so that a rank whose peer expects some is found out. Both counts are in host memory, and
+ * receives[i] is what member i sends here: members have told each other. Errors: a count that is none of 0 .. room, where
+ * nothing is sent, or another one than the peer's: ECH_EINTERNAL, which names both ranks. */
 ech_status ech_group_exchange_rows(ech_group *group, const void *to, const int64_t *sends,
                                    void *from, const int64_t *receives, int64_t room, size_t bytes);
 /* Ring shift: sends `bytes` bytes to member (index + distance) mod N and receives as many from member

@@ -65,15 +65,17 @@ ech_status ech_group_exchange_rows(ech_group *group, const void *to, const int64
     int N = group->size, index = group->index;
     ech_group_begin(group, ECH_CALL_EXCHANGE_ROWS);
     ECH_TRY(check_counts(group, sends, receives, room));
+    if (piece == 0) return ECH_OK;
     for (int k = 1; k < N; k++) {
         int source = (index + N - k) % N;
-        ech_comm_batch_receive(group, batch, source, in + (size_t)source * piece,
-                               (size_t)receives[source] * bytes);
+        ech_comm_batch_enter(group, batch, source, false, in + (size_t)source * piece,
+                             (size_t)receives[source] * bytes);
     }
     for (int k = 1; k < N; k++) { /* not all to member 0 first */
         int destination = (index + k) % N;
-        ech_comm_batch_send(group, batch, destination, out + (size_t)destination * piece,
-                            (size_t)sends[destination] * bytes);
+        char *rows = (char *)(uintptr_t)(out + (size_t)destination * piece);
+        ech_comm_batch_enter(group, batch, destination, true, rows,
+                             (size_t)sends[destination] * bytes);
     }
     ECH_TRY(ech_comm_batch_put(group, batch));
     if (sends[index])

@@ -139,7 +139,7 @@ static void count_rows(const exchange *x, const int64_t *sends, int64_t row_byte
     ech_comm_count *sum = &x->exec->exchanged;
     sum->calls++;
     for (int m = 0; m < ech_group_size(x->group); m++) {
-        if (m == ech_group_index(x->group) || sends[m] == 0) continue;
+        if (m == ech_group_index(x->group) || row_bytes == 0) continue;
         sum->messages++;
         sum->bytes += sends[m] * row_bytes;
     }

@@ -23,8 +23,7 @@ bool ech_traffic_copies(ech_traffic_axis axis, ech_space *from, ech_space *to);
  * as REDUCE_SCATTER, GATHER_WEIGHTS as ALL_GATHER, a message between stages or a copy as NONE, over the world. */
 typedef struct ech_flow {
     int64_t calls;
-    int64_t
-        messages; /* -1: unknown, where another algorithm than `direct` reduces gradients; of copies, and of rows by counts */
+    int64_t messages; /* -1: unknown, where another algorithm than `direct` reduces gradients, and of copies */
     int64_t bytes; /* of rows by counts what is expected: as many to each expert */
     int64_t more;  /* of these, by how much at most it may be more */
 } ech_flow;

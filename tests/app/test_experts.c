@@ -94,6 +94,8 @@ static void test_counters_equal_tables(void **state)
                              n.rows[r].calls * (assignments - assignments / e) * row);
             assert_int_equal(n.rows[r].more, n.rows[r].calls * assignments * row - n.rows[r].bytes);
             assert_int_equal(n.exchanged[r].calls, RUNS * n.rows[r].calls);
+            assert_int_equal(n.rows[r].messages, n.rows[r].calls * (e - 1));
+            assert_int_equal(n.exchanged[r].messages, RUNS * n.rows[r].messages);
             assert_int_equal(n.sent[r].calls, RUNS * (n.rows[r].calls + n.counts[r].calls));
             assert_int_equal(n.sent[r].bytes, n.exchanged[r].bytes + RUNS * counts);
             assert_int_equal(n.sent[r].messages,

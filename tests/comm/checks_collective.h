@@ -217,7 +217,7 @@ static inline ech_status checks_exchange_rows(ech_group *group, int64_t room, si
         sends[m] = checks_rows(pattern, index, m, N, room);
         receives[m] = checks_rows(pattern, m, index, N, room);
         sent += m == index ? 0 : sends[m] * (int64_t)bytes;
-        messages += m != index && sends[m] > 0;
+        messages += m != index && piece > 0;
         for (size_t i = 0; i < piece; i++) to.at[(size_t)m * piece + i] = checks_byte(index, m, i);
     }
     ech_status st = ech_group_exchange_rows(group, to.at, sends, from.at, receives, room, bytes);

@@ -305,6 +305,8 @@ static void test_wrong_counts(void **state)
                  {2, 9, "rank 2 says that it sends 9 rows to rank 1"},
                  {2, -4, "rank 2 says that it sends -4 rows to rank 1"},
                  {3, 2, "rank 1 sends 3 bytes to rank 2"},
+                 {0, 2, "rank 1 sends 0 bytes to rank 2"},
+                 {2, 0, "rank 2 sends 2 bytes to rank 1"},
                  {2, 3, "rank 2 sends 2 bytes to rank 1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         wrong_counts w = {.sends = cases[i].sends, .receives = cases[i].receives};

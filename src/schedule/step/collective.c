@@ -85,11 +85,10 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
     int64_t room, elements = ech_step_exchange_elements(block, call, c->list->extent, &room);
     const ech_membership *m = &c->of[step->group];
-    bool counted = step->collective == ECH_COLLECTIVE_EXCHANGE_ROWS;
     int64_t most =
         ech_collective_most(step->collective, dtype, elements, room / m->size, m->size, m->index);
     return (ech_flow){.calls = 1,
-                      .messages = counted ? -1 : messages_of(c, step, dtype, elements),
+                      .messages = messages_of(c, step, dtype, elements),
                       .more = most - step->bytes};
 }
 
