@@ -191,7 +191,7 @@ static const trial trials[ECH_RULES] = {
                                               BALANCED},
     [ECH_RULE_balanced_experts_noisy_gate] = {NOISY " model.router_aux_loss_coef=0.01", NOISY,
                                               BALANCED},
-    [ECH_RULE_plain_gates_noisy_gate] = {NOISY " model.norm_topk_prob=false", NOISY,
+    [ECH_RULE_plain_gates_other_gate] = {NOISY " model.norm_topk_prob=false", NOISY,
                                          EXPERTS " model.norm_topk_prob=false"},
     [ECH_RULE_importance_loss_noiseless_gate] = {EXPERTS " model.router_importance_coef=0.1",
                                                  EXPERTS,
