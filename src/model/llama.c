@@ -155,6 +155,7 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
                      .groups = config->model.n_group,
                      .groups_chosen = config->model.topk_group,
                      .normalized = normalized,
+                     .ports = config->model.moe_gshard_ports,
                      .capacity_factor = config->model.moe_capacity_factor,
                      .samples = config->model.moe_group_samples,
                      .auxiliary = config->model.router_aux_loss_coef,
@@ -363,7 +364,8 @@ static ech_status check(const ech_config *config)
 #define EXPERT_KEYS                                                                                \
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
-    "model.router_importance_coef model.router_load_coef model.router_jitter_noise " GROUP_KEYS
+    "model.router_importance_coef model.router_load_coef model.router_jitter_noise "               \
+    "model.moe_gshard_ports " GROUP_KEYS
 
 FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
 FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");

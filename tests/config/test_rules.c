@@ -193,6 +193,8 @@ static const trial trials[ECH_RULES] = {
                                               BALANCED},
     [ECH_RULE_plain_gates_other_gate] = {NOISY " model.norm_topk_prob=false", NOISY,
                                          EXPERTS " model.norm_topk_prob=false"},
+    [ECH_RULE_gshard_ports_not_gshard] = {EXPERTS " model.moe_gshard_ports=true", EXPERTS,
+                                          "model.moe_gate=gshard model.moe_gshard_ports=true"},
     [ECH_RULE_importance_loss_noiseless_gate] = {EXPERTS " model.router_importance_coef=0.1",
                                                  EXPERTS,
                                                  NOISY " model.router_importance_coef=0.1"},
