@@ -267,6 +267,7 @@ ech_status ech_command_eval(int argc, char **argv, int *code)
     ech_command_line_parse(&line, argc, argv, &in);
     const ech_trained_options wanted = {.path = in.directory,
                                         .samples = in.batch,
+                                        .evaluates = true,
                                         .tokenizer = in.tokenizer,
                                         .device = in.device,
                                         .ids_do = true};

@@ -61,6 +61,19 @@ static ech_status fill_config(const trained_run *run, ech_config *c)
     return ECH_OK;
 }
 
+/* A batch has whole balance groups, by which losses are as in training. What is sampled is of none. */
+static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
+{
+    int64_t samples = c->model.moe_group_samples;
+    if (!options->evaluates) c->model.moe_group_samples = 1;
+    if (!options->evaluates || options->samples % samples == 0) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "--batch %lld: experts drop rows by groups of %lld samples, which a batch has whole; "
+             "use --batch %lld",
+             (long long)options->samples, (long long)samples,
+             (long long)((options->samples / samples + 1) * samples));
+}
+
 static ech_status make_config(const trained_run *run, ech_config **out)
 {
     ECH_FREED_TEXT device = {0};
@@ -70,6 +83,7 @@ static ech_status make_config(const trained_run *run, ech_config **out)
         ECH_TRY(ech_setup_defaults(out));
         ECH_TRY(fill_config(run, *out));
     }
+    ECH_TRY(fit_groups(run->options, *out));
     if (!run->options->device) return ECH_OK;
     ech_text_append(&device, "parallel.device=%s", run->options->device);
     return ech_config_set(*out, device.at);
