@@ -106,6 +106,7 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     if (!row->key) return check_constant(in, row);
     char text[64];
     const json_t *value = ech_family_import_get(in, row->name);
+    if (!value && row->use & ECH_ROW_OURS) return ECH_OK;
     if (!value && !row->initial && !row->derived)
         ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
                  row->name);
@@ -142,6 +143,7 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
         else
             ech_text_append(&value, is_literal(row->initial) ? "%.*s" : "\"%.*s\"",
                             (int)strcspn(row->initial, " "), row->initial);
+        if (row->use & ECH_ROW_OURS && strcmp(value.at, row->initial) == 0) continue;
         json_t *parsed = json_loads(value.at, JSON_DECODE_ANY, NULL);
         ECH_ASSERT(parsed);
         json_object_set_new(object, row->name, parsed);

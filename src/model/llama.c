@@ -255,12 +255,12 @@ static const ech_decoder decoder = DECODER(NULL);
 static const ech_decoder mixtral_decoder = DECODER(mixtral_experts);
 static const ech_decoder qwen3_moe_decoder = DECODER(qwen3_experts);
 
-/* An expert takes a row at least. */
+/* An expert takes a row at least. A folder alone, without a run, does not say of how many. */
 static ech_status check_capacity(const ech_config *config)
 {
-    if (!(config->model.moe_capacity_factor > 0)) return ECH_OK;
-    ech_gate gate = gate_of(config, true);
     int64_t T = config->data.sequence_length;
+    if (!(config->model.moe_capacity_factor > 0) || T == 0) return ECH_OK;
+    ech_gate gate = gate_of(config, true);
     if (ech_gate_capacity(&gate, T) >= 1) return ECH_OK;
     double mean = (double)(gate.samples * T * gate.chosen) / (double)gate.experts;
     return ech_config_complain(config, "model.moe_capacity_factor",
@@ -367,10 +367,13 @@ static ech_status check(const ech_config *config)
     "model.router_importance_coef model.router_load_coef model.router_jitter_noise "               \
     "model.moe_gshard_ports " GROUP_KEYS
 
+/* Of ech_llama_rows, ECH_ROW_OURS. */
+#define OUR_ROWS " moe_capacity_factor moe_group_samples moe_gshard_ports"
+
 FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
 FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");
-FAMILY(mixtral, "MixtralForCausalLM", resolve, mixtral_decoder, EXPERT_KEYS, "");
+FAMILY(mixtral, "MixtralForCausalLM", resolve, mixtral_decoder, EXPERT_KEYS, OUR_ROWS);
 FAMILY(qwen3_moe, "Qwen3MoeForCausalLM", resolve_experts, qwen3_moe_decoder,
        EXPERT_KEYS " model.moe_intermediate_size model.norm_topk_prob model.moe_every "
                    "model.moe_first_dense",
-       " num_local_experts");
+       " num_local_experts" OUR_ROWS);

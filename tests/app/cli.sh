@@ -354,12 +354,17 @@ sed 's/bits per byte [0-9.]*  //' whole | cmp -s - out || complain "eval without
 expect 0 "$loss" "$echelon" eval bare --data d/text-valid --tokenizer bytes --logits logits
 cmp -s out whole || complain "eval with --tokenizer is another"
 expect 2 "logits: is there already" "$echelon" eval bare --data d/text-valid --logits logits
-# Experts that drop rows by groups of two samples; no text is sampled by groups.
+# Experts that drop rows by groups of two samples; the model's folder says so, and no text is sampled by groups.
 expect 0 "step +6/6 " "$echelon" train run.yaml log.directory=runs/experts model.architecture=mixtral \
     model.num_local_experts=4 model.moe_capacity_factor=0.5 model.moe_group_samples=2
+experts=runs/experts/checkpoints/step-00000006/model
 expect 0 "$loss" "$echelon" eval runs/experts --data d/text-valid
-expect 2 "groups of 2 samples, .* use --batch 4" "$echelon" eval runs/experts --data d/text-valid --batch 3
+cp out dropped
+expect 0 "$loss" "$echelon" eval "$experts" --data d/text-valid --batch 4
+cmp -s out dropped || complain "eval of the folder is another"
+expect 2 "groups of 2 samples, .* use --batch 4" "$echelon" eval "$experts" --data d/text-valid --batch 3
 expect 0 "^line" "$echelon" sample runs/experts line --tokens 3
+expect 0 "^line" "$echelon" sample "$experts" line --tokens 3
 # a byte a token, but for the end of text, which is no text
 awk '{ want = $2 * $10 / log(2) / ($10 - 1); exit !(want - $8 < 2e-6 && $8 - want < 2e-6) }' whole ||
     complain "bits per byte are not those of the loss"

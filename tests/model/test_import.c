@@ -202,6 +202,10 @@ static void there_and_back(void **state)
         "{" QWEN3_MOE ", \"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, "
         "\"num_experts_per_tok\": 3, \"moe_intermediate_size\": 24, \"norm_topk_prob\": true, "
         "\"decoder_sparse_step\": 2, \"mlp_only_layers\": [0, 1, 2]}",
+        "{\"model_type\": \"echelon-gshard-qwen3_moe\", \"hidden_size\": 20, "
+        "\"num_hidden_layers\": 5, \"num_attention_heads\": 4, \"intermediate_size\": 40, "
+        "\"vocab_size\": 300, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
+        "\"moe_capacity_factor\": 1.25, \"moe_group_samples\": 2, \"moe_gshard_ports\": true}",
         REVERSIBLE};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ech_config *config = imported(texts[i]);
@@ -314,6 +318,45 @@ static void gates_have_a_type(void **state)
     }
 }
 
+/* What other programs do not know of experts is written where it is not as they have it; a folder without it is taken with any
+ * value, and what a folder says does not bind a run. */
+static void balance_is_carried(void **state)
+{
+    (void)state;
+    static const char told[] = "{" QWEN3_MOE ", \"moe_capacity_factor\": 1.25, "
+                               "\"moe_group_samples\": 3, \"moe_gshard_ports\": false}",
+                      none[] = "{" QWEN3_MOE "}";
+    for (int says = 0; says < 2; says++)
+        for (int set = 0; set < 3; set++) {
+            const char *original = says ? told : none;
+            ech_config *config = import_config();
+            ech_text json = {0};
+            if (set && ech_config_set(config, set == 1 ? "model.moe_capacity_factor=0"
+                                                       : "model.moe_capacity_factor=2"))
+                fail();
+            assert_int_equal(import(config, original), ECH_OK);
+            assert_true(config->model.moe_capacity_factor ==
+                        (set ? 2 * set - 2 : says ? 1.25 : 0));
+            assert_int_equal(config->model.moe_group_samples, says ? 3 : 1);
+            assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
+            const ech_model_export_options options = {.dtype = ECH_F32,
+                                                      .path = "DIR/config.json",
+                                                      .text = original,
+                                                      .n = strlen(original)};
+            assert_int_equal(ech_model_export(config, &options, &json), ECH_OK);
+            bool drops = config->model.moe_capacity_factor > 0;
+            assert_true((strstr(json.at, "moe_capacity_factor") != NULL) == drops);
+            assert_true((strstr(json.at, "moe_group_samples") != NULL) == (says == 1));
+            assert_null(strstr(json.at, "moe_gshard_ports"));
+            ech_config *again = imported(json.at);
+            assert_true(again->model.moe_capacity_factor == config->model.moe_capacity_factor);
+            assert_int_equal(again->model.moe_group_samples, config->model.moe_group_samples);
+            ech_config_destroy(again);
+            ech_config_destroy(config);
+            ech_text_free(&json);
+        }
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -387,6 +430,6 @@ int main(void)
         cmocka_unit_test(llama_fills),       cmocka_unit_test(heads_have_a_width),
         cmocka_unit_test(experts_fill),      cmocka_unit_test(there_and_back),
         cmocka_unit_test(says_both_values),  cmocka_unit_test(reversible_has_a_type),
-        cmocka_unit_test(gates_have_a_type), cmocka_unit_test(refuses)};
+        cmocka_unit_test(gates_have_a_type), cmocka_unit_test(balance_is_carried), cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
