@@ -29,13 +29,12 @@ int64_t ech_collective_shard_first(int64_t n, int N, int member)
     return n / N * member + (member < longer ? member : longer);
 }
 
-int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int64_t piece,
-                            int size, int index)
+int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
+                            int index)
 {
-    if (collective != ECH_COLLECTIVE_EXCHANGE_ROWS)
+    if (collective != ECH_COLLECTIVE_EXCHANGE_ROWS || size < 2)
         return ech_collective_traffic(collective, dtype, n, size, index).bytes;
-    int64_t room = (size - 1) * piece, most = n < room ? n : room;
-    return most * (int64_t)ech_dtype_bytes(dtype);
+    return n * (int64_t)ech_dtype_bytes(dtype);
 }
 
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)

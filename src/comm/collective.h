@@ -32,8 +32,8 @@ int64_t ech_collective_shard_count(int64_t n, int N, int member);
  *   ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER   of the unsharded tensor
  *   ALL_TO_ALL                               of a member's send buffer: a multiple of `size`
  *   SHIFT                                    of a member's send buffer
- *   EXCHANGE_ROWS                            that a member sends, to itself included: of how many the buffer has room for, tables
- *                                            say in each call how many there are */
+ *   EXCHANGE_ROWS                            of the packed buffer, which has room for all that a member sends, to itself
+ *                                            included: of how many, tables say in each call */
 
 /* Bytes of scratch that the collective needs; 0 for those that sum nothing. */
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size);
@@ -46,10 +46,10 @@ typedef struct ech_collective_sends {
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
                                             int size, int index);
 
-/* The largest number of bytes that a member may send in one call: of EXCHANGE_ROWS, whose pieces have room for `piece`
- * elements, where the others get all; of the others ech_collective_traffic's. */
-int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int64_t piece,
-                            int size, int index);
+/* The largest number of bytes that a member may send: of EXCHANGE_ROWS, in all windows, where the others get all; of the
+ * others ech_collective_traffic's. */
+int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
+                            int index);
 
 /* ---- all-reduce of gradients ---- */
 

@@ -316,13 +316,28 @@ ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void 
 /* Both buffers hold N blocks of `bytes` bytes: block i of `to` goes to member i, block i of `from` comes
  * from member i. */
 ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes);
-/* Rows by counts. Both buffers hold N pieces of `room` rows of `bytes` bytes each: the first sends[i] rows of piece i of `to`
- * go to member i, and the first receives[i] of piece i of `from` come from it. Rows behind are neither read nor written. A piece
- * without rows is an empty message, so that a rank whose peer expects some is found out. Both counts are in host memory, and
- * receives[i] is what member i sends here: members have told each other. Errors: a count that is none of 0 .. room, where
+/* Rows by counts. Of what members have for each other a piece each goes in windows: rows [first, first + rows) of each piece in
+ * one call. One buffer is *packed*: the pieces, whole, one behind the other. The other one has N windows of `rows` rows. */
+typedef struct ech_row_exchange {
+    /* [N], in host memory: rows of whole pieces to and from each member, which have told each other: receives[i] is what member
+     * i sends here. */
+    const int64_t *sends, *receives;
+    int64_t room; /* rows of the packed buffer; no member has one with more */
+    int64_t first, rows;
+    size_t bytes; /* of a row */
+    bool packs;   /* `from` is packed, `to` has windows; otherwise the other way around */
+} ech_row_exchange;
+/* How many of a piece of so many rows are in the window; -1: the piece is no message, since it has ended in one before. */
+static inline int64_t ech_row_window(const ech_row_exchange *x, int64_t count)
+{
+    int64_t left = count - x->first;
+    return left < 0 ? -1 : left < x->rows ? left : x->rows;
+}
+/* Rows behind those in use are neither read nor written. A piece that ends with its window before, or has no rows at all, is an
+ * empty message: so a rank whose peer expects other rows is found out. Errors: a count that is none of 0 .. room, where
  * nothing is sent, or another one than the peer's: ECH_EINTERNAL, which names both ranks. */
-ech_status ech_group_exchange_rows(ech_group *group, const void *to, const int64_t *sends,
-                                   void *from, const int64_t *receives, int64_t room, size_t bytes);
+ech_status ech_group_exchange_rows(ech_group *group, const void *to, void *from,
+                                   const ech_row_exchange *what);
 /* Ring shift: sends `bytes` bytes to member (index + distance) mod N and receives as many from member
  * (index - distance) mod N. If distance is a multiple of N, copies. */
 ech_status ech_group_shift(ech_group *group, int distance, const void *to_send, void *to_receive,

@@ -29,58 +29,78 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
 
 /* ---- rows by counts ---- */
 
-static ech_status check_counts(const ech_group *group, const int64_t *sends,
-                               const int64_t *receives, int64_t room)
+static ech_status check_counts(const ech_group *group, const ech_row_exchange *x)
 {
     int own = group->of->ranks[group->index];
+    const char *name = ech_comm_call_name(group->call), *over = group->of->name;
+    const int64_t *packed = x->packs ? x->receives : x->sends;
+    int64_t all = 0;
     for (int i = 0; i < group->size; i++) {
         int peer = group->of->ranks[i];
-        if (receives[i] < 0 || receives[i] > room)
+        if (x->receives[i] < 0 || x->receives[i] > x->room)
             ECH_FAIL(ECH_EINTERNAL,
                      "%s over group %s: rank %d says that it sends %lld rows to rank %d, which has "
                      "room for %lld of each",
-                     ech_comm_call_name(group->call), group->of->name, peer, (long long)receives[i],
-                     own, (long long)room);
-        if (sends[i] < 0 || sends[i] > room)
+                     name, over, peer, (long long)x->receives[i], own, (long long)x->room);
+        if (x->sends[i] < 0 || x->sends[i] > x->room)
             ECH_FAIL(
                 ECH_EINTERNAL,
                 "%s over group %s: rank %d would send %lld rows to rank %d, which has room for "
                 "%lld of each",
-                ech_comm_call_name(group->call), group->of->name, own, (long long)sends[i], peer,
-                (long long)room);
+                name, over, own, (long long)x->sends[i], peer, (long long)x->room);
+        all += packed[i];
     }
-    if (sends[group->index] == receives[group->index]) return ECH_OK;
+    if (all > x->room)
+        ECH_FAIL(ECH_EINTERNAL, "%s over group %s: rank %d says that it has %lld rows of %lld",
+                 name, over, own, (long long)all, (long long)x->room);
+    if (x->sends[group->index] == x->receives[group->index]) return ECH_OK;
     ECH_FAIL(ECH_EINTERNAL, "%s over group %s: rank %d sends itself %lld rows and receives %lld",
-             ech_comm_call_name(group->call), group->of->name, own, (long long)sends[group->index],
-             (long long)receives[group->index]);
+             name, over, own, (long long)x->sends[group->index],
+             (long long)x->receives[group->index]);
 }
 
-ech_status ech_group_exchange_rows(ech_group *group, const void *to, const int64_t *sends,
-                                   void *from, const int64_t *receives, int64_t room, size_t bytes)
+/* Where the rows of piece i in the window begin. */
+static size_t window_at(const ech_row_exchange *x, const int64_t *counts, bool packed, int i)
+{
+    int64_t row = packed ? x->first : i * x->rows;
+    for (int k = 0; k < i && packed; k++) row += counts[k];
+    return (size_t)row * x->bytes;
+}
+
+static void enter_rows(ech_group *group, const ech_row_exchange *x, int member, bool sends,
+                       char *buffer)
+{
+    const int64_t *counts = sends ? x->sends : x->receives;
+    int64_t rows = ech_row_window(x, counts[member]);
+    if (rows < 0) return;
+    char *at = buffer + window_at(x, counts, sends != x->packs, member);
+    ech_comm_batch_enter(group, &group->batch[0], member, sends, at, (size_t)rows * x->bytes);
+}
+
+static void copy_own_rows(const ech_group *group, const ech_row_exchange *x, const char *out,
+                          char *in)
+{
+    int own = group->index;
+    int64_t rows = ech_row_window(x, x->sends[own]);
+    if (rows > 0)
+        ech_group_copy(group, in + window_at(x, x->receives, x->packs, own),
+                       out + window_at(x, x->sends, !x->packs, own), (size_t)rows * x->bytes);
+}
+
+ech_status ech_group_exchange_rows(ech_group *group, const void *to, void *from,
+                                   const ech_row_exchange *x)
 {
     ech_comm_batch *batch = &group->batch[0];
-    const char *out = to;
-    char *in = from;
-    size_t piece = (size_t)room * bytes;
+    char *out = (char *)(uintptr_t)to;
     int N = group->size, index = group->index;
     ech_group_begin(group, ECH_CALL_EXCHANGE_ROWS);
-    ECH_TRY(check_counts(group, sends, receives, room));
-    if (piece == 0) return ECH_OK;
-    for (int k = 1; k < N; k++) {
-        int source = (index + N - k) % N;
-        ech_comm_batch_enter(group, batch, source, false, in + (size_t)source * piece,
-                             (size_t)receives[source] * bytes);
-    }
-    for (int k = 1; k < N; k++) { /* not all to member 0 first */
-        int destination = (index + k) % N;
-        char *rows = (char *)(uintptr_t)(out + (size_t)destination * piece);
-        ech_comm_batch_enter(group, batch, destination, true, rows,
-                             (size_t)sends[destination] * bytes);
-    }
+    ECH_TRY(check_counts(group, x));
+    if (x->room == 0 || x->bytes == 0) return ECH_OK;
+    for (int k = 1; k < N; k++) enter_rows(group, x, (index + N - k) % N, false, from);
+    for (int k = 1; k < N; k++) /* not all to member 0 first */
+        enter_rows(group, x, (index + k) % N, true, out);
     ECH_TRY(ech_comm_batch_put(group, batch));
-    if (sends[index])
-        ech_group_copy(group, in + (size_t)index * piece, out + (size_t)index * piece,
-                       (size_t)sends[index] * bytes);
+    copy_own_rows(group, x, out, from);
     return ech_comm_batch_wait(group, batch);
 }
 

@@ -134,27 +134,34 @@ static ech_status fetch_counts(const exchange *x, int64_t *sends, int64_t *recei
 }
 
 /* What the channel is to count of it. */
-static void count_rows(const exchange *x, const int64_t *sends, int64_t row_bytes)
+static void count_rows(const exchange *x, const ech_row_exchange *what)
 {
     ech_comm_count *sum = &x->exec->exchanged;
     sum->calls++;
     for (int m = 0; m < ech_group_size(x->group); m++) {
-        if (m == ech_group_index(x->group) || row_bytes == 0) continue;
+        int64_t rows = ech_row_window(what, what->sends[m]);
+        if (m == ech_group_index(x->group) || rows < 0 || what->room == 0) continue;
         sum->messages++;
-        sum->bytes += sends[m] * row_bytes;
+        sum->bytes += rows * (int64_t)what->bytes;
     }
 }
 
-static ech_status exchange_rows(const exchange *x, bool back)
+/* packs: from windows to the packed buffer, whose counts are the first table's. */
+static ech_status exchange_rows(const exchange *x, bool packs)
 {
-    int64_t members = ech_group_size(x->group), rows = x->from.shape[0];
+    int64_t members = ech_group_size(x->group);
     int64_t *sends = x->exec->exchange_rows, *receives = sends + members;
-    size_t row_bytes = rows ? ech_tensor_bytes(&x->from) / (size_t)rows : 0;
-    ECH_ASSERT(rows % members == 0 && ech_tensor_bytes(&x->to) == ech_tensor_bytes(&x->from));
-    ECH_TRY(fetch_counts(x, sends, receives, back));
-    count_rows(x, sends, (int64_t)row_bytes);
-    return ech_group_exchange_rows(x->group, x->from.data, sends, x->to.data, receives,
-                                   rows / members, row_bytes);
+    const ech_tensor *packed = packs ? &x->to : &x->from, *windows = packs ? &x->from : &x->to;
+    ech_row_exchange what = {.sends = sends,
+                             .receives = receives,
+                             .room = packed->shape[0],
+                             .rows = windows->shape[0] / members,
+                             .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
+                             .packs = packs};
+    ECH_ASSERT(packed->shape[1] == windows->shape[1] && windows->shape[0] % members == 0);
+    ECH_TRY(fetch_counts(x, sends, receives, packs));
+    count_rows(x, &what);
+    return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
 }
 
 /* ---- the step ---- */

@@ -31,6 +31,7 @@ COLLECTIVE(to_heads, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, 1, false);
 COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
 COLLECTIVE(exchange_counts, ALL_TO_ALL, NONE, EXPERT, 0, false);
 COLLECTIVE(exchange_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, 1, false);
+COLLECTIVE(return_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, -1, false);
 
 /* Rows of tables, which selective recomputation does not make again. */
 const ech_layer ech_layer_row_gather_context = {
@@ -163,22 +164,27 @@ int ech_block_exchange_counts(ech_block *block, int counts)
     return ech_node_out_table(block, node, "received", shape, ECH_TYPE_FIXED, dtype);
 }
 
-int ech_block_exchange_rows(ech_block *block, int rows, int sends, int receives, int64_t slots,
-                            ech_axis axis)
+static int exchange_rows(ech_block *block, const ech_layer *layer, int rows, const int tables[2],
+                         ech_shape out)
 {
     if (block->options.sharding.expert < 2) return rows;
-    ech_shape shape = block->value.at[rows].shape;
-    ech_type type = block->value.at[rows].type;
-    shape.axis[0] = axis;
-    ech_exchange_rows options = {slots};
-    ech_node *node = ech_block_node(block, &ech_layer_row_exchange_rows, &options, sizeof options);
+    ech_node *node = ech_block_node(block, layer, NULL, 0);
     ech_node_in(node, rows);
-    ech_node_in(node, sends);
-    ech_node_in(node, receives);
+    for (int i = 0; i < 2; i++) ech_node_in(node, tables[i]);
     node->b.in = 6;
-    int out = ech_node_out(block, node, "rows", shape);
-    block->value.at[out].type = type;
-    return out;
+    int made = ech_node_out(block, node, "rows", out);
+    block->value.at[made].type = block->value.at[rows].type;
+    return made;
+}
+
+int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows)
+{
+    return exchange_rows(block, &ech_layer_row_exchange_rows, packed, tables, windows);
+}
+
+int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed)
+{
+    return exchange_rows(block, &ech_layer_row_return_rows, windows, tables, packed);
 }
 
 int ech_block_sum(ech_block *block, int y)

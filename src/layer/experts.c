@@ -272,14 +272,15 @@ static int work(ech_block *block, int rows, int counts, const ech_experts *exper
 static int work_in_group(ech_block *block, int rows, const ech_routed *to,
                          const ech_experts *experts)
 {
-    int64_t k = experts->gate.chosen;
-    bool tensor = block->options.sharding.tensor > 1;
-    int counts = ech_block_exchange_counts(block, to->counts);
-    rows = ech_block_exchange_rows(block, rows, to->counts, counts, k,
-                                   tensor ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED);
-    int all = gather_counts(block, counts);
+    const ech_sharding *sharding = &block->options.sharding;
+    ech_shape packed = block->value.at[rows].shape, windows = packed;
+    int tables[] = {to->counts, ech_block_exchange_counts(block, to->counts)};
+    windows.axis[0] = sharding->tensor > 1 ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED;
+    windows.size[0] *= sharding->expert;
+    rows = ech_block_exchange_rows(block, rows, tables, windows);
+    int all = gather_counts(block, tables[1]);
     int y = scatter(block, work(block, gather(block, rows), all, experts));
-    return ech_block_exchange_rows(block, y, counts, to->counts, k, ECH_AXIS_SLOTS);
+    return ech_block_return_rows(block, y, tables, packed);
 }
 
 int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)

@@ -15,7 +15,7 @@ typedef struct ech_routed {
     int x;         /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row shard */
     int gates;     /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
     int slot;      /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
-    int counts;    /* (P,X) int32, a table: rows of each expert in each piece */
+    int counts;    /* (e,X) int32, a table: rows of each expert, of which a rank of the group has X */
     bool grouped;  /* over an expert group */
     int64_t width; /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
 } ech_routed;

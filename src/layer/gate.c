@@ -304,17 +304,13 @@ static int gate(ech_block *block, int logits, int noise, const ech_gate *is, int
 
 /* ---- route: places in the buffer ---- */
 
-typedef struct route_options {
-    ech_shape places; /* of the buffer */
-    int64_t pieces;
-} route_options;
-
+/* What goes to one rank lies in front of what goes to the next, as its experts are behind the others': one piece. */
 static void route_forward(const ech_call *call)
 {
-    const route_options *options = call->node->options;
     ech_tensor choice = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->out[0]);
-    int64_t bound = ech_shape_count(&options->places, call->extent) / options->pieces;
-    call->kernels->route(call->context, &choice, bound, &slot, &call->out[1]);
+    const ech_tensor *table = &call->out[1];
+    ech_tensor counts = ech_tensor_2d(table->data, table->dtype, 1, ech_tensor_count(table));
+    call->kernels->route(call->context, &choice, ech_tensor_count(&choice), &slot, &counts);
 }
 
 const ech_layer ech_layer_row_route = {.name = "route", .forward = route_forward};
@@ -323,8 +319,7 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
 {
     const ech_gate *is = &experts->gate;
     int e = block->options.sharding.expert > 1 ? block->options.sharding.expert : 1;
-    ech_routed to = {.grouped = e > 1, .width = e * is->chosen};
-    ech_axis places = to.grouped ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED;
+    ech_routed to = {.grouped = e > 1, .width = is->chosen};
     to.x = x = to.grouped ? ech_block_own_rows(block, x) : x;
     int64_t L = ech_gate_logits(is);
     int logits = router(block, x, experts->router, L, experts->jitter, ~0u), noise = -1;
@@ -334,9 +329,8 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
         to.x = ech_block_whole(block, x, false);
         choice = ech_block_whole_table(block, choice);
     }
-    route_options options = {ech_shape_1d(places, to.width), e};
     ech_shape counts = ech_shape_2d(ECH_AXIS_NONE, e, ECH_AXIS_EXPERTS, is->experts);
-    ech_node *node = ech_block_node(block, &ech_layer_row_route, &options, sizeof options);
+    ech_node *node = ech_block_node(block, &ech_layer_row_route, NULL, 0);
     ech_node_in(node, choice);
     to.slot = ech_node_out_table(block, node, "slot", block->value.at[choice].shape,
                                  ECH_TYPE_FIXED, ECH_I32);

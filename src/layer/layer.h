@@ -179,8 +179,8 @@ typedef struct ech_exchange {
     ech_collective kind; /* ECH_COLLECTIVE_NONE: none, the call computes */
     ech_mesh over;       /* among ranks that differ in these coordinates only */
     /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0), back (< 0), or of equal
-     * blocks that follow each other in memory as they are (0), in values of any shape and type. Of EXCHANGE_ROWS, whether the
-     * node's second input says how many rows are sent and the third how many come (> 0), or the other way around (< 0). */
+     * blocks that follow each other in memory as they are (0), in values of any shape and type. Of EXCHANGE_ROWS, from the
+     * packed buffer, of which the node's second input is the table, to windows, of which it is the third (> 0), or back (< 0). */
     int distance;
 } ech_exchange;
 
@@ -328,18 +328,14 @@ bool ech_block_gradient_is_partial(const ech_block *block, ech_axis axis);
 /* For builders of row-parallel products: returns the sum of the partial sums y (Megatron's g); under sequence
  * parallelism, this rank's rows of it. */
 int ech_block_sum(ech_block *block, int y);
-/* Options of a node that exchanges rows by counts. */
-typedef struct ech_exchange_rows {
-    int64_t
-        slots; /* how many of a buffer's places are in use, a row of the rank, if no place is left out */
-} ech_exchange_rows;
 /* For builders of experts; over an expert group, without one they return what they are given. The first returns the table of what
- * the others have said: `counts` has a piece for each member. The second returns the rows that they send: `rows` (places, ...) has
- * a piece for each member, of whose places the tables say how many are in use (sums over all axes but the first); what is behind
- * them is undefined in the result, whose first axis is `axis`. */
+ * the others have said: `counts` has a piece for each member, whose sum says how many rows it gets. */
 int ech_block_exchange_counts(ech_block *block, int counts);
-int ech_block_exchange_rows(ech_block *block, int rows, int sends, int receives, int64_t slots,
-                            ech_axis axis);
+/* Rows that members send each other, and the way back. `packed` has the rows for one behind those for the other, as tables[0] says,
+ * `windows` a piece for each member, of equal size, of whose places tables[1] says how many are in use. They return a value of the shape
+ * that they name; what is behind the rows in use is undefined there. */
+int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows);
+int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`, right before it
  * does. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);

@@ -126,17 +126,14 @@ ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *
 }
 
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
-                                   ech_extent extent, int64_t *room)
+                                   ech_extent extent)
 {
     const ech_node *node = &block->node.at[call->node];
-    const ech_shape *shape = &block->value.at[node->in[0]].shape;
-    int64_t in = ech_shape_count(shape, extent);
+    const ech_exchange *does = &node->layer->exchange;
+    int64_t in = ech_shape_count(&block->value.at[node->in[0]].shape, extent);
     int64_t out = ech_shape_count(&block->value.at[node->out[0]].shape, extent);
-    int64_t all = in > out ? in : out;
-    if (room) *room = all;
-    if (node->layer->exchange.kind != ECH_COLLECTIVE_EXCHANGE_ROWS) return all;
-    const ech_exchange_rows *rows = node->options;
-    return all / shape->size[0] * rows->slots;
+    if (does->kind == ECH_COLLECTIVE_EXCHANGE_ROWS) return does->distance > 0 ? in : out;
+    return in > out ? in : out;
 }
 
 static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
@@ -148,7 +145,7 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     step->first_call = call;
     step->calls = 1;
     step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
-                             ech_step_exchange_elements(block_of(p), c, p->list->extent, NULL));
+                             ech_step_exchange_elements(block_of(p), c, p->list->extent));
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);

@@ -182,10 +182,9 @@ bool ech_step_brings_weights(const ech_step *step);
  * is no value. They are borrowed from the block. Returns how many. */
 size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **ports);
 
-/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h (*room: those that its buffer has,
- * more where tables say how many are in use; NULL: not wanted); and their type. */
+/* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
-                                   ech_extent extent, int64_t *room);
+                                   ech_extent extent);
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
                                   ech_types types);
 

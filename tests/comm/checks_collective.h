@@ -203,47 +203,99 @@ static inline int64_t checks_rows(int pattern, int from, int to, int N, int64_t 
     return pattern == 3 && to == (from + 1) % N ? room : 0;
 }
 
-/* Pieces of `room` rows; what is behind their rows stays as it was. Counters are the sums of the counts. */
-static inline ech_status checks_exchange_rows(ech_group *group, int64_t room, size_t bytes,
-                                              int pattern)
+typedef struct checks_rows_run {
+    ech_group *group;
+    int64_t sends[RANKS_MOST], receives[RANKS_MOST], most, window;
+    size_t bytes;
+    checks_buffer packed, windows, back;
+    bool right;
+    int64_t sent, messages; /* as they should be */
+} checks_rows_run;
+
+static inline void checks_count_window(checks_rows_run *r, const ech_row_exchange *x)
 {
-    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
-    int N = ech_group_size(group), index = ech_group_index(group);
-    size_t piece = (size_t)room * bytes;
-    int64_t sends[RANKS_MOST], receives[RANKS_MOST], sent = 0, messages = 0;
-    checks_buffer to = checks_buffer_new((size_t)N * piece);
-    checks_buffer from = checks_buffer_new((size_t)N * piece);
-    for (int m = 0; m < N; m++) {
-        sends[m] = checks_rows(pattern, index, m, N, room);
-        receives[m] = checks_rows(pattern, m, index, N, room);
-        sent += m == index ? 0 : sends[m] * (int64_t)bytes;
-        messages += m != index && piece > 0;
-        for (size_t i = 0; i < piece; i++) to.at[(size_t)m * piece + i] = checks_byte(index, m, i);
+    for (int m = 0; m < ech_group_size(r->group); m++) {
+        int64_t left = x->sends[m] - x->first, rows = left < x->rows ? left : x->rows;
+        if (m == ech_group_index(r->group) || left < 0) continue;
+        r->messages += r->bytes > 0;
+        r->sent += rows * (int64_t)r->bytes;
     }
-    ech_status st = ech_group_exchange_rows(group, to.at, sends, from.at, receives, room, bytes);
-    bool right = true;
+}
+
+/* One window there and back. Behind what is in use nothing is written. */
+static inline ech_status checks_window(checks_rows_run *r, int64_t first)
+{
+    int N = ech_group_size(r->group), index = ech_group_index(r->group);
+    ech_row_exchange x = {.sends = r->sends,
+                          .receives = r->receives,
+                          .room = N * r->most,
+                          .first = first,
+                          .rows = r->window,
+                          .bytes = r->bytes};
+    memset(r->windows.at, 0x5a, r->windows.bytes);
+    ECH_TRY(ech_group_exchange_rows(r->group, r->packed.at, r->windows.at, &x));
+    checks_count_window(r, &x);
     for (int m = 0; m < N; m++)
-        for (size_t i = 0; i < piece; i++) {
-            bool used = i < (size_t)receives[m] * bytes;
-            right &= from.at[(size_t)m * piece + i] == (used ? checks_byte(m, index, i) : 0x5a);
+        for (size_t i = 0; i < (size_t)r->window * r->bytes; i++) {
+            size_t at = (size_t)first * r->bytes + i;
+            bool used = at < (size_t)r->receives[m] * r->bytes;
+            char is = r->windows.at[(size_t)(m * r->window) * r->bytes + i];
+            r->right &= is == (used ? checks_byte(m, index, at) : 0x5a);
         }
-    bool intact = checks_buffer_end(&to);
-    intact &= checks_buffer_end(&from);
+    x.sends = r->receives;
+    x.receives = r->sends;
+    x.packs = true;
+    ECH_TRY(ech_group_exchange_rows(r->group, r->windows.at, r->back.at, &x));
+    checks_count_window(r, &x);
+    return ECH_OK;
+}
+
+/* Pieces of `most` rows at most, in windows. Counters are the sums of the counts. */
+static inline ech_status checks_exchange_rows(ech_group *group, int64_t most, size_t bytes,
+                                              int pattern, int rounds)
+{
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES), now;
+    int N = ech_group_size(group), index = ech_group_index(group);
+    checks_rows_run r = {.group = group,
+                         .most = most,
+                         .window = (most + rounds - 1) / rounds,
+                         .bytes = most ? bytes : 0,
+                         .right = true};
+    size_t all = (size_t)(N * most) * bytes, at = 0;
+    r.packed = checks_buffer_new(all);
+    r.back = checks_buffer_new(all);
+    r.windows = checks_buffer_new((size_t)(N * r.window) * bytes);
+    for (int m = 0; m < N; m++) {
+        r.sends[m] = checks_rows(pattern, index, m, N, most);
+        r.receives[m] = checks_rows(pattern, m, index, N, most);
+        for (size_t i = 0; i < (size_t)r.sends[m] * bytes; i++)
+            r.packed.at[at++] = checks_byte(index, m, i);
+    }
+    memset(r.packed.at + at, 0x5a, all - at);
+    ech_status st = ECH_OK;
+    for (int round = 0; round < rounds && st == ECH_OK; round++)
+        st = checks_window(&r, round * r.window);
+    r.right &= memcmp(r.packed.at, r.back.at, all) == 0;
+    bool intact = checks_buffer_end(&r.packed);
+    intact &= checks_buffer_end(&r.windows);
+    intact &= checks_buffer_end(&r.back);
     ECH_TRY(st);
-    RANKS_CHECK(right && intact);
-    ech_comm_count now = ech_group_count(group, ECH_COMM_COLLECTIVES);
-    RANKS_CHECK(now.calls == before.calls + 1 && now.messages == before.messages + messages);
-    RANKS_CHECK(now.bytes == before.bytes + sent);
+    RANKS_CHECK(r.right && intact);
+    now = ech_group_count(group, ECH_COMM_COLLECTIVES);
+    RANKS_CHECK(now.calls == before.calls + 2 * rounds);
+    RANKS_CHECK(now.messages == before.messages + r.messages);
+    RANKS_CHECK(now.bytes == before.bytes + r.sent);
     return ECH_OK;
 }
 
 static inline ech_status checks_exchanges(ech_group *group)
 {
-    static const int64_t rooms[] = {0, 1, 3, 64, 5000};
+    static const int64_t most[] = {0, 1, 3, 64, 5000};
     ech_status st = ECH_OK;
     for (int i = 0; i < 5 * CHECKS_PATTERNS && st == ECH_OK; i++)
-        st = checks_exchange_rows(group, rooms[i / CHECKS_PATTERNS], i % 2 ? 7 : 64,
-                                  i % CHECKS_PATTERNS);
+        for (int rounds = 1; rounds < 4 && st == ECH_OK; rounds++)
+            st = checks_exchange_rows(group, most[i / CHECKS_PATTERNS], i % 2 ? 7 : 64,
+                                      i % CHECKS_PATTERNS, rounds);
     return st;
 }
 

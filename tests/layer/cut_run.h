@@ -194,19 +194,23 @@ static inline int64_t cut_count(const cut_group *g, const ech_tensor *table, int
     return sum;
 }
 
-/* What is behind the rows that are sent is no number. */
-static inline void cut_exchange_rows(const cut_group *g, bool back)
+/* From a packed buffer, whose table is the first, to windows (forth), or back. */
+static inline void cut_exchange_rows(const cut_group *g, bool forth)
 {
-    int64_t room = g->from[0].shape[0] / g->n;
-    size_t row = ech_tensor_bytes(&g->from[0]) / (size_t)g->from[0].shape[0];
+    const ech_tensor *packed = forth ? g->from : g->to, *windows = forth ? g->to : g->from;
+    size_t row = ech_tensor_bytes(&packed[0]) / (size_t)packed[0].shape[0];
+    int64_t room = windows[0].shape[0] / g->n;
     for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
-    for (int m = 0; m < g->n; m++)
+    for (int m = 0; m < g->n; m++) {
+        char *at = packed[m].data;
         for (int k = 0; k < g->n; k++) {
-            int64_t n = cut_count(g, &g->table[back][m], k);
-            ECH_ASSERT(n >= 0 && n <= room && n == cut_count(g, &g->table[!back][k], m));
-            memcpy((char *)g->to[k].data + row * (size_t)(m * room),
-                   (char *)g->from[m].data + row * (size_t)(k * room), row * (size_t)n);
+            int64_t n = cut_count(g, &g->table[0][m], k);
+            char *window = (char *)windows[k].data + row * (size_t)(m * room);
+            ECH_ASSERT(n >= 0 && n <= room && n == cut_count(g, &g->table[1][k], m));
+            memcpy(forth ? window : at, forth ? at : window, row * (size_t)n);
+            at += row * (size_t)n;
         }
+    }
 }
 
 static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
@@ -229,7 +233,7 @@ static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
             cut_exchange_blocks(g);
         break;
     case ECH_COLLECTIVE_EXCHANGE_ROWS:
-        cut_exchange_rows(g, does->distance < 0);
+        cut_exchange_rows(g, does->distance > 0);
         break;
     case ECH_COLLECTIVE_SHIFT:
         cut_shift(g, does->distance);

@@ -26,18 +26,15 @@ typedef struct dealt {
     int64_t place[B * T];
 } dealt;
 
-/* A rank's rows in their pieces, of one a rank of the group: by expert, then by row. */
+/* A rank's rows by expert, then by row: so those for one rank of the group are in front of those for the next. */
 static dealt deal(const ech_call *call, int64_t rows, int32_t *counts)
 {
-    int e = cut_at_least_one(call->extent.sharding.expert), own = E / e;
     dealt d;
     int64_t n = 0;
     for (int i = 0; i < E; i++) {
-        if (i % own == 0) n = 0;
         int64_t before = n;
         for (int64_t r = 0; r < rows; r++)
-            if (expert_of(ech_row_whole(ech_call_rows(call), r)) == i)
-                d.place[r] = i / own * rows + n++;
+            if (expert_of(ech_row_whole(ech_call_rows(call), r)) == i) d.place[r] = n++;
         if (counts) counts[i] = (int32_t)(n - before);
     }
     return d;
@@ -155,24 +152,25 @@ static const ech_layer multiplies = {.name = "experts",
 static void build(ech_block *block, ech_param *weight)
 {
     int e = cut_at_least_one(block->options.sharding.expert);
-    ech_shape places = ech_shape_2d(ECH_AXIS_RECEIVED, e, ECH_AXIS_MODEL, C);
+    ech_shape packed = ech_shape_2d(ECH_AXIS_RECEIVED, 1, ECH_AXIS_MODEL, C);
+    ech_shape windows = ech_shape_2d(ECH_AXIS_RECEIVED, e, ECH_AXIS_MODEL, C);
     int x = ech_block_input(block, "x", ech_shape_rows(ECH_AXIS_MODEL, C));
     ech_node *node = ech_block_node(block, &deals, NULL, 0);
     ech_node_in(node, x);
-    int sent = ech_node_out(block, node, "sent", places);
+    int sent = ech_node_out(block, node, "sent", packed);
     int counts = ech_node_out_table(block, node, "counts",
                                     ech_shape_2d(ECH_AXIS_NONE, e, ECH_AXIS_EXPERTS, E),
                                     ECH_TYPE_FIXED, ECH_I32);
-    int received = ech_block_exchange_counts(block, counts);
-    int rows = ech_block_exchange_rows(block, sent, counts, received, 1, ECH_AXIS_RECEIVED);
+    int tables[] = {counts, ech_block_exchange_counts(block, counts)};
+    int rows = ech_block_exchange_rows(block, sent, tables, windows);
     node = ech_block_node(block, &multiplies, NULL, 0);
     ech_node_in(node, rows);
-    ech_node_in(node, received);
+    ech_node_in(node, tables[1]);
     ech_node_param(node, 0);
     node->b = (ech_reads){.in = 2, .param = 1};
     node->w.in = 3;
-    int y = ech_node_out(block, node, "out", places);
-    y = ech_block_exchange_rows(block, y, received, counts, 1, ECH_AXIS_RECEIVED);
+    int y = ech_node_out(block, node, "out", windows);
+    y = ech_block_return_rows(block, y, tables, packed);
     node = ech_block_node(block, &collects, NULL, 0);
     ech_node_in(node, y);
     int out = ech_node_out(block, node, "out", ech_shape_rows(ECH_AXIS_MODEL, C));

@@ -21,7 +21,7 @@ static void touch(ech_accessor *a)
         return;
     }
     const ech_block_call *call = &block->program[a->step->phase].at[a->step->first_call];
-    int64_t elements = ech_step_exchange_elements(block, call, a->list->extent, NULL);
+    int64_t elements = ech_step_exchange_elements(block, call, a->list->extent);
     ech_dtype dtype = ech_step_exchange_dtype(block, call, a->plan->types);
     int members =
         ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
@@ -83,13 +83,11 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
 {
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
-    int64_t room, elements = ech_step_exchange_elements(block, call, c->list->extent, &room);
+    int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
     const ech_membership *m = &c->of[step->group];
-    int64_t most =
-        ech_collective_most(step->collective, dtype, elements, room / m->size, m->size, m->index);
-    return (ech_flow){.calls = 1,
-                      .messages = messages_of(c, step, dtype, elements),
-                      .more = most - step->bytes};
+    int64_t most = ech_collective_most(step->collective, dtype, elements, m->size, m->index);
+    return (ech_flow){
+        .calls = 1, .messages = messages_of(c, step, dtype, elements), .more = most - step->bytes};
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)
