@@ -225,6 +225,20 @@ static int ready_weights(const ech_block *block, int place)
     return end;
 }
 
+/* The calls of W that may run while call `at` of B, a collective, is under way. It may have been moved up before calls of B
+ * whose nodes come later than its own (ech_block_finish): then those that wait for these are not ready. */
+static int ready_beside(const ech_block *block, int at)
+{
+    const ech_block_call *calls = block->program[ECH_BACKWARD_INPUT].at;
+    int place = ech_call_place(block, &calls[at]);
+    if (calls[at].recompute) return 0;
+    for (int call = at + 1; call < (int)block->program[ECH_BACKWARD_INPUT].n; call++) {
+        int later = calls[call].recompute ? -1 : ech_call_place(block, &calls[call]);
+        if (later > place) place = later - 1;
+    }
+    return ready_weights(block, place);
+}
+
 /* Whether a call of W before `end` that is not done yet makes, or reads, a value that is recomputed. */
 static bool recomputes(const ech_block_lowering *p, int end)
 {
@@ -307,8 +321,7 @@ void ech_lower_backward(ech_block_lowering *p)
     }
     for (int call = first; call < n; call++) {
         if (!exchanges(p, ECH_BACKWARD_INPUT, call)) continue;
-        const ech_block_call *c = &block->program[ECH_BACKWARD_INPUT].at[call];
-        int ready = c->recompute ? 0 : ready_weights(block, ech_call_place(block, c));
+        int ready = ready_beside(block, call);
         fetch_for_weights(p, ready);
         add_compute(p, ECH_BACKWARD_INPUT, first, call);
         add_collective(p, ECH_BACKWARD_INPUT, call);
