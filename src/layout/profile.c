@@ -51,6 +51,8 @@ static void append_experts(const ech_config *config, ech_text *out)
                         config->model.n_group);
     if (ech_family_reads(config, "model.moe_intermediate_size"))
         ech_text_append(out, " M=%" PRId64, config->model.moe_intermediate_size);
+    if (config->model.moe_shared_experts > 0)
+        ech_text_append(out, " shared=%" PRId64, config->model.moe_shared_experts);
     if (config->model.moe_every > 1 || config->model.moe_first_dense > 0)
         ech_text_append(out, " dense=%" PRId64 " every=%" PRId64, config->model.moe_first_dense,
                         config->model.moe_every);

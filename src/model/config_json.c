@@ -16,10 +16,11 @@
 enum { LARGEST = 4 << 20 }; /* bytes of a config.json */
 
 /* Before the family's name, in the model_type of models that no other program knows, and before its architecture: one that
- * ignored the two streams of a reversible model, or chose experts by another gate, would compute something else from the
- * same weights. */
+ * ignored the two streams of a reversible model, or its shared experts, or chose experts by another gate, would compute something
+ * else from the same weights. */
 #define OURS       "echelon-"
 #define REVERSIBLE "reversible-"
+#define SHARED     "shared-"
 
 static const struct {
     const char *name, *architecture;
@@ -33,6 +34,9 @@ enum { GATES = sizeof gates / sizeof *gates };
 static const ech_family_row group_rows[] = {{"n_group", "model.n_group", .initial = NULL},
                                             {"topk_group", "model.topk_group", .initial = NULL},
                                             {.name = NULL}};
+/* Under the name that DeepSeek's models have for it; written where there are any. */
+static const ech_family_row shared_rows[] = {
+    {"n_shared_experts", "model.moe_shared_experts", .initial = NULL}, {.name = NULL}};
 
 static ech_status parse(const char *path, const char *text, size_t n, json_t **out)
 {
@@ -198,11 +202,17 @@ static ech_status import_family(const ech_family_import *in)
     const ech_family_row family = {.name = "model_type", .initial = ech_family_names()};
     bool ours = skip(OURS, &type), reversible = ours && skip(REVERSIBLE, &type);
     const char *gate = ours ? skip_gate(&type) : NULL;
-    if (!ech_family_find(type) || (ours && !reversible && !gate)) return refuse(in, &family);
+    bool shared = ours && skip(SHARED, &type);
+    if (!ech_family_find(type) || (ours && !reversible && !gate && !shared))
+        return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (has_groups(in->config)) ECH_TRY(ech_family_import_rows(in, group_rows));
+    if (shared)
+        ECH_TRY(ech_family_import_rows(in, shared_rows));
+    else if (ech_family_reads(in->config, shared_rows->key))
+        ECH_TRY(ech_family_import_set(in, shared_rows->key, "0"));
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
@@ -335,17 +345,24 @@ static int find_gate(const ech_config *config)
     return i;
 }
 
+static bool has_shared(const ech_config *config)
+{
+    return ech_family_reads(config, shared_rows->key) && config->model.moe_shared_experts > 0;
+}
+
 /* What the model is called: as others call it, unless it is of a kind that only we know. */
 static void name_type(const ech_config *config, ech_text *type, ech_text *architecture)
 {
     const ech_family *family = ech_family_of(config);
     bool reversible = config->model.reversible == 1;
     int gate = find_gate(config);
-    bool gated = gate < GATES, ours = reversible || gated;
-    ech_text_append(type, "%s%s%s%s%s", ours ? OURS : "", reversible ? REVERSIBLE : "",
-                    gated ? gates[gate].name : "", gated ? "-" : "", family->name);
-    ech_text_append(architecture, "%s%s%s%s", ours ? "Echelon" : "", reversible ? "Reversible" : "",
-                    gated ? gates[gate].architecture : "", family->architecture);
+    bool gated = gate < GATES, shared = has_shared(config), ours = reversible || gated || shared;
+    ech_text_append(type, "%s%s%s%s%s%s", ours ? OURS : "", reversible ? REVERSIBLE : "",
+                    gated ? gates[gate].name : "", gated ? "-" : "", shared ? SHARED : "",
+                    family->name);
+    ech_text_append(architecture, "%s%s%s%s%s", ours ? "Echelon" : "",
+                    reversible ? "Reversible" : "", gated ? gates[gate].architecture : "",
+                    shared ? "Shared" : "", family->architecture);
 }
 
 static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech_dtype dtype)
@@ -353,6 +370,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     const ech_family *family = ech_family_of(config);
     json_auto_t *rows = ech_family_export_rows(config, family->rows);
     json_auto_t *groups = has_groups(config) ? ech_family_export_rows(config, group_rows) : NULL;
+    json_auto_t *shared = has_shared(config) ? ech_family_export_rows(config, shared_rows) : NULL;
     json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
                                   ends.end, "torch_dtype", torch_dtype(dtype));
     ECH_FREED_TEXT type = {0}, architecture = {0};
@@ -363,6 +381,7 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
     if (family->export_more) family->export_more(config, rows);
     json_object_update(ours, rows);
     if (groups) json_object_update(ours, groups);
+    if (shared) json_object_update(ours, shared);
     json_object_update(ours, last);
     return ours;
 }

@@ -118,23 +118,35 @@ static int attention(const ech_config *config, ech_model *model, ech_block *bloc
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
+/* What a family calls a feed-forward layer, and the weights of one: PREFIX.at.down.weight. Of experts PREFIX.at.experts.N.down.weight,
+ * of those that are shared PREFIX.at.shared_experts.down.weight, and PREFIX.at.gate.weight for the router. */
+typedef struct feed_forward_names {
+    const char *at, *gate_proj, *up, *down;
+} feed_forward_names;
+
+static const feed_forward_names mlp_names = {"mlp", "gate_proj", "up_proj", "down_proj"};
+
+/* down (silu(gate x) up x), F wide; the weights are AT.down.weight and so on. */
+static int feed_forward(const ech_config *config, ech_model *model, ech_block *block,
+                        const char *at, const feed_forward_names *names, int64_t F, int x,
+                        double std)
+{
+    int64_t C = config->model.hidden_size;
+    int gate = linear(model, block, at, names->gate_proj, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F,
+                      model->std);
+    int up = linear(model, block, at, names->up, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
+    int y = ech_layer_swiglu(block, gate, up);
+    return linear(model, block, at, names->down, y, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, std);
+}
+
 static int mlp(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                int x, double std)
 {
-    int64_t C = config->model.hidden_size, F = config->model.intermediate_size;
-    char *at = ech_pool_format(model->pool, "%s.mlp", prefix);
-    int gate =
-        linear(model, block, at, "gate_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
-    int up = linear(model, block, at, "up_proj", x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
-    int y = ech_layer_swiglu(block, gate, up);
-    y = linear(model, block, at, "down_proj", y, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, std);
+    char *at = ech_pool_format(model->pool, "%s.%s", prefix, mlp_names.at);
+    int y =
+        feed_forward(config, model, block, at, &mlp_names, config->model.intermediate_size, x, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
-
-/* What a family calls the weights of its experts: PREFIX.at.experts.N.down.weight, and PREFIX.at.gate.weight for the router. */
-typedef struct expert_names {
-    const char *at, *gate_proj, *up, *down;
-} expert_names;
 
 /* PREFIX.experts.N.NAME.weight of all experts, (E,out,in); %d: N. */
 static int stack(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
@@ -178,9 +190,21 @@ static int router(ech_model *model, ech_block *block, const char *prefix, const 
     return at;
 }
 
+/* Returns the sum of y, which the chosen experts make, and of what those make that all tokens go to: one feed-forward layer
+ * as wide as they are together (Dai et al. 2024, arXiv:2401.06066). F: width of an expert. */
+static int add_shared(const ech_config *config, ech_model *model, ech_block *block, const char *at,
+                      const feed_forward_names *names, int64_t F, int x, int y, double std)
+{
+    int64_t shared = config->model.moe_shared_experts;
+    if (shared == 0) return y;
+    char *of = ech_pool_format(model->pool, "%s.shared_experts", at);
+    return ech_layer_residual(block, y,
+                              feed_forward(config, model, block, of, names, shared * F, x, std));
+}
+
 /* F: width of each. normalized: the gates of a token's experts sum to 1. */
 static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
-                   const expert_names *names, int64_t F, bool normalized, int x, double std)
+                   const feed_forward_names *names, int64_t F, bool normalized, int x, double std)
 {
     int64_t C = config->model.hidden_size, E = config->model.num_local_experts;
     char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
@@ -197,13 +221,14 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
         stack(config, model, block, at, names->up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
     model->experts_used = (double)is.gate.chosen / (double)E;
     int y = ech_layer_experts(block, x, &is);
+    y = add_shared(config, model, block, at, names, F, x, y, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
 static int mixtral_experts(const ech_config *config, ech_model *model, ech_block *block,
                            const char *prefix, int x, double std)
 {
-    static const expert_names names = {"block_sparse_moe", "w1", "w3", "w2"};
+    static const feed_forward_names names = {"block_sparse_moe", "w1", "w3", "w2"};
     return experts(config, model, block, prefix, &names, config->model.intermediate_size, true, x,
                    std);
 }
@@ -211,8 +236,7 @@ static int mixtral_experts(const ech_config *config, ech_model *model, ech_block
 static int qwen3_experts(const ech_config *config, ech_model *model, ech_block *block,
                          const char *prefix, int x, double std)
 {
-    static const expert_names names = {"mlp", "gate_proj", "up_proj", "down_proj"};
-    return experts(config, model, block, prefix, &names, config->model.moe_intermediate_size,
+    return experts(config, model, block, prefix, &mlp_names, config->model.moe_intermediate_size,
                    config->model.norm_topk_prob, x, std);
 }
 
@@ -308,6 +332,19 @@ static ech_status check_groups(const ech_config *config)
                                (long long)(chosen * (E / n)));
 }
 
+/* Shared experts are a feed-forward layer, no wider than one may be. */
+static ech_status check_shared(const ech_config *config)
+{
+    enum { WIDEST = 10000000 }; /* as model.intermediate_size */
+    bool own = ech_family_reads(config, "model.moe_intermediate_size");
+    int64_t F = own ? config->model.moe_intermediate_size : config->model.intermediate_size;
+    if (config->model.moe_shared_experts <= WIDEST / F) return ECH_OK;
+    return ech_config_complain(config, "model.moe_shared_experts",
+                               "experts of a width of %lld are wider than %d together; use at most "
+                               "%lld",
+                               (long long)F, WIDEST, (long long)(WIDEST / F));
+}
+
 static ech_status check_experts(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
@@ -327,6 +364,7 @@ static ech_status check_experts(const ech_config *config)
                                    (long long)E);
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
+    ECH_TRY(check_shared(config));
     return check_layers(config);
 }
 
@@ -365,7 +403,7 @@ static ech_status check(const ech_config *config)
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
     "model.router_importance_coef model.router_load_coef model.router_jitter_noise "               \
-    "model.moe_gshard_ports " GROUP_KEYS
+    "model.moe_gshard_ports model.moe_shared_experts " GROUP_KEYS
 
 /* Of ech_llama_rows, ECH_ROW_OURS. */
 #define OUR_ROWS " moe_capacity_factor moe_group_samples moe_gshard_ports"

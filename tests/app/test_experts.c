@@ -272,7 +272,7 @@ static ech_status run_part(void *context, int rank, ech_compared_run *c)
 static double run(const char *more, const char *from, const char *to)
 {
     char words[600], checkpoint[400], folder[400];
-    snprintf(words, sizeof words, "%s training.global_batch_size=16 model.moe_dropout=0.1 %s",
+    snprintf(words, sizeof words, "%s training.global_batch_size=16 model.moe_dropout=0.1 model.moe_shared_experts=1 %s",
              sizes, more);
     if (strstr(more, "optimizer.name="))
         snprintf(words, sizeof words,

@@ -275,19 +275,27 @@ static void reversible_has_a_type(void **state)
     ech_config_destroy(config);
 }
 
-/* So has one whose experts are chosen by a gate that others do not know. */
+/* So has one whose experts are chosen by a gate that others do not know, or of which all tokens go to some. */
 static void gates_have_a_type(void **state)
 {
     (void)state;
-    static const char *const gates[][3] = {
-        {"topk", "model.num_experts_per_tok=2", "\"model_type\": \"mixtral\""},
-        {"dense", "model.num_experts_per_tok=4", "\"model_type\": \"mixtral\""},
-        {"switch", "model.num_experts_per_tok=1", "\"model_type\": \"echelon-switch-mixtral\""},
-        {"gshard", "model.num_experts_per_tok=2", "\"model_type\": \"echelon-gshard-mixtral\""},
-        {"noisy_topk", "model.num_experts_per_tok=3",
-         "\"model_type\": \"echelon-noisy_topk-mixtral\""},
-        {"hierarchical", "model.num_experts_per_tok=2",
-         "\"model_type\": \"echelon-hierarchical-mixtral\""}};
+    static const char *const gates[][4] = {
+#define TYPE(name) "\"model_type\": \"" name "\""
+        {"topk", "model.num_experts_per_tok=2", "model.moe_shared_experts=0", TYPE("mixtral")},
+        {"dense", "model.num_experts_per_tok=4", "model.moe_shared_experts=0", TYPE("mixtral")},
+        {"switch", "model.num_experts_per_tok=1", "model.moe_shared_experts=0",
+         TYPE("echelon-switch-mixtral")},
+        {"gshard", "model.num_experts_per_tok=2", "model.moe_shared_experts=0",
+         TYPE("echelon-gshard-mixtral")},
+        {"noisy_topk", "model.num_experts_per_tok=3", "model.moe_shared_experts=0",
+         TYPE("echelon-noisy_topk-mixtral")},
+        {"hierarchical", "model.num_experts_per_tok=2", "model.n_group=2",
+         TYPE("echelon-hierarchical-mixtral")},
+        {"topk", "model.num_experts_per_tok=2", "model.moe_shared_experts=3",
+         TYPE("echelon-shared-mixtral")},
+        {"switch", "model.num_experts_per_tok=1", "model.moe_shared_experts=1",
+         TYPE("echelon-switch-shared-mixtral")}};
+#undef TYPE
     for (size_t i = 0; i < sizeof gates / sizeof *gates; i++) {
         ech_text json = {0}, set = {0};
         ech_config *config = import_config();
@@ -299,15 +307,17 @@ static void gates_have_a_type(void **state)
         for (int k = 0; k < 6; k++) assert_int_equal(ech_config_set(config, sizes[k]), ECH_OK);
         assert_int_equal(ech_config_set(config, set.at), ECH_OK);
         assert_int_equal(ech_config_set(config, gates[i][1]), ECH_OK);
-        if (strcmp(gates[i][0], "hierarchical") == 0)
-            assert_int_equal(ech_config_set(config, "model.n_group=2"), ECH_OK);
+        assert_int_equal(ech_config_set(config, gates[i][2]), ECH_OK);
         assert_int_equal(ech_model_resolve(config, 300), ECH_OK);
         assert_int_equal(
             ech_model_export(config, &(ech_model_export_options){.dtype = ECH_F32}, &json), ECH_OK);
-        assert_non_null(strstr(json.at, gates[i][2]));
+        assert_non_null(strstr(json.at, gates[i][3]));
         ech_config *again = imported(json.at);
         const char *gate = ech_config_name(again, "model.moe_gate");
-        assert_string_equal(gate, strstr(gates[i][2], "echelon") ? gates[i][0] : "topk");
+        assert_string_equal(gate, strstr(gates[i][3], "echelon") ? gates[i][0] : "topk");
+        assert_int_equal(again->model.moe_shared_experts, config->model.moe_shared_experts);
+        assert_int_equal(strstr(json.at, "n_shared_experts") != NULL,
+                         config->model.moe_shared_experts > 0);
         assert_int_equal(again->model.num_experts_per_tok, config->model.num_experts_per_tok);
         assert_int_equal(again->model.n_group, config->model.n_group);
         assert_int_equal(again->model.topk_group, config->model.topk_group);
@@ -367,6 +377,7 @@ static void refuses(void **state)
         {"{\"n_embd\": 3}", "model_type"},
         {"{\"model_type\": \"echelon-reversible-bert\"}", "echelon-reversible-bert"},
         {"{\"model_type\": \"echelon-gpt2\"}", "echelon-gpt2"},
+        {"{\"model_type\": \"echelon-shared-mixtral\"}", "n_shared_experts"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},

@@ -134,6 +134,16 @@ static void test_qwen3_moe(void **state)
     double flops = 6 * (30532122624 - idle - table + 48.0 * 1024 * 4096) * 1000;
     assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);
     ech_model_destroy(model);
+    /* Tokens go to all shared experts. */
+    c->model.moe_shared_experts = 2;
+    model = create(c);
+    double shared = 48 * 3.0 * 2048 * 2 * 768;
+    assert_int_equal(ech_model_params(model), 30532122624 + (int64_t)shared);
+    assert_int_equal(ech_model_active(model), 30532122624 - (int64_t)idle + (int64_t)shared);
+    flops += 6 * shared * 1000;
+    assert_true(fabs(ech_model_flops(model, 1000, 1024) / flops - 1) < 1e-12);
+    assert_true(has(model, "model.layers.47.mlp.shared_experts.down_proj.weight"));
+    ech_model_destroy(model);
     ech_config_destroy(c);
 }
 
@@ -198,6 +208,9 @@ static void test_sparse_layers(void **state)
         {"model.moe_first_dense=5 model.moe_every=6", "000001", NULL},
         {"model.moe_first_dense=6", NULL, "no layer of 6 has experts"},
         {"model.moe_every=7", NULL, "model.moe_every = 7: no layer of 6 has experts"},
+        {"model.moe_shared_experts=3 model.moe_every=2", "010101", NULL},
+        {"model.moe_shared_experts=11 model.moe_intermediate_size=1000000", NULL,
+         "experts of a width of 1000000 are wider than 10000000 together; use at most 10"},
         {"model.num_experts_per_tok=9", NULL, "above model.num_local_experts = 8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -217,6 +230,8 @@ static void test_sparse_layers(void **state)
             bool sparse = cases[i].sparse[l] == '1';
             snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%%d.up_proj.weight", l);
             assert_int_equal(has(model, name), sparse);
+            snprintf(name, sizeof name, "model.layers.%d.mlp.shared_experts.up_proj.weight", l);
+            assert_int_equal(has(model, name), sparse && strstr(cases[i].set, "shared"));
             snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.weight", l);
             assert_int_equal(has(model, name), !sparse);
         }
