@@ -119,6 +119,7 @@ static void test_mixtral(void **state)
         {"model.num_local_experts=6 model.moe_gate=hierarchical model.n_group=3 "
          "model.topk_group=2 model.router_importance_coef=2",
          "ring", 1},
+        {"model.num_local_experts=4 model.moe_shared_experts=2", "ring", 1},
     };
     for (int i = 0; i < (int)(sizeof experts / sizeof *experts); i++)
         for (int t = 1; t <= 4; t *= 2)
