@@ -30,11 +30,11 @@ int64_t ech_collective_shard_first(int64_t n, int N, int member)
 }
 
 int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
-                            int index)
+                            int index, bool back)
 {
     if (collective != ECH_COLLECTIVE_EXCHANGE_ROWS || size < 2)
         return ech_collective_traffic(collective, dtype, n, size, index).bytes;
-    return n * (int64_t)ech_dtype_bytes(dtype);
+    return n * (int64_t)ech_dtype_bytes(dtype) * (back ? size - 1 : 1);
 }
 
 size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_t n, int size)

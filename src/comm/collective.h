@@ -46,10 +46,10 @@ typedef struct ech_collective_sends {
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,
                                             int size, int index);
 
-/* The largest number of bytes that a member may send: of EXCHANGE_ROWS, in all windows, where the others get all; of the
- * others ech_collective_traffic's. */
+/* The largest number of bytes that a member may send: of EXCHANGE_ROWS all of its n elements, or `back` from windows, where
+ * it has got all of the others', as many of each of these; of other collectives ech_collective_traffic's. */
 int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
-                            int index);
+                            int index, bool back);
 
 /* ---- all-reduce of gradients ---- */
 

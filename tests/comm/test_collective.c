@@ -71,10 +71,12 @@ static void test_formulas(void **state)
         assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_TO_ALL, whole, N), (N - 1) * whole * 4);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_SHIFT, n, N), N > 1 ? N * n * 4 : 0);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_EXCHANGE_ROWS, whole, N), (N - 1) * whole * 4);
-        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, N, 0),
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, N, 0, false),
                          N > 1 ? n * 4 : 0);
+        assert_int_equal(ech_collective_most(ECH_COLLECTIVE_EXCHANGE_ROWS, ECH_F32, n, N, 0, true),
+                         (N - 1) * n * 4);
         assert_int_equal(
-            ech_collective_most(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, N, 0),
+            ech_collective_most(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, N, 0, true),
             ech_collective_traffic(ECH_COLLECTIVE_ALL_TO_ALL, ECH_F32, whole, N, 0).bytes);
         assert_int_equal(total_bytes(ECH_COLLECTIVE_NONE, n, N), 0);
         for (int c = 0; c < ECH_COLLECTIVES; c++)

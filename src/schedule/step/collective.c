@@ -85,7 +85,9 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
     int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
     const ech_membership *m = &c->of[step->group];
-    int64_t most = ech_collective_most(step->collective, dtype, elements, m->size, m->index);
+    const ech_exchange *does = ech_call_exchange(block, call, step->phase, c->list->purpose);
+    int64_t most = ech_collective_most(step->collective, dtype, elements, m->size, m->index,
+                                       does->distance < 0);
     return (ech_flow){
         .calls = 1, .messages = messages_of(c, step, dtype, elements), .more = most - step->bytes};
 }
