@@ -29,6 +29,15 @@ int64_t ech_collective_shard_first(int64_t n, int N, int member)
     return n / N * member + (member < longer ? member : longer);
 }
 
+int ech_lineup_divide(const int *ranks, int n, int each, int *first)
+{
+    int machines = 0;
+    for (int i = 0; i < n; i++)
+        if (i == 0 || ranks[i] / each != ranks[i - 1] / each) first[machines++] = i;
+    first[machines] = n;
+    return machines;
+}
+
 int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t n, int size,
                             int index, bool back)
 {
@@ -41,7 +50,7 @@ size_t ech_collective_scratch(ech_collective collective, ech_dtype dtype, int64_
 {
     if (collective != ECH_COLLECTIVE_ALL_REDUCE && collective != ECH_COLLECTIVE_REDUCE_SCATTER)
         return 0;
-    return ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, n, size);
+    return ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, n, (ech_lineup){.size = size});
 }
 
 /* Segments of a member's shard of a sum. */

@@ -67,8 +67,20 @@ const char *ech_reduction_names(void); /* blank-separated, in the order of the e
 /* Whether sums of elements that travel in that type can be done in this way; `narrowed`: they are kept in a wider type.
  * DIRECT does all, the others fp32 and fp64 that are not narrowed. */
 bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed);
-/* Bytes of scratch that an ech_group_reduce over `size` members needs, of n elements that travel in that type. */
-size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, int size);
+
+/* A group as reductions see it: its members, and the machines that these are on. The members of a machine are neighbours in
+ * member order. */
+typedef struct ech_lineup {
+    int size;
+    int machines; /* 0: not divided, all are on one */
+    const int *
+        first; /* [machines + 1]: machine m has members first[m] .. first[m + 1] - 1; NULL where there are none */
+} ech_lineup;
+/* The machines of members with these ranks, ascending, where each has `each` ranks: fills first[n + 1], and returns how many. */
+int ech_lineup_divide(const int *ranks, int n, int each, int *first);
+
+/* Bytes of scratch that an ech_group_reduce needs, of n elements that travel in that type. */
+size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of);
 /* What of a sum is done: all, or one of its halves. After the scatter each member has the sum of its own shard
  * (ech_collective_shard_first), after the gather each member has the shards of all. DIRECT and RING have halves. */
 typedef enum ech_reduction_part {
@@ -81,13 +93,13 @@ typedef enum ech_reduction_part {
 bool ech_reduction_has_halves(ech_reduction reduction);
 /* ech_reduction_scratch of a part, which must exist; a gather needs none. */
 size_t ech_reduction_part_scratch(ech_reduction reduction, ech_reduction_part part, ech_dtype wire,
-                                  int64_t n, int size);
+                                  int64_t n, ech_lineup of);
 /* Elements that member `index` sends in a part, which must exist. With equal shards each half sends n (size - 1) / size;
  * in general all members together n (size - 1). DIRECT's halves send the messages of REDUCE_SCATTER and ALL_GATHER. */
 int64_t ech_reduction_part_elements(ech_reduction reduction, ech_reduction_part part, int64_t n,
-                                    int size, int index);
+                                    ech_lineup of, int index);
 /* Payload bytes that member `index` sends in ech_group_reduce. LIBRARY: the bytes of the tensor, as what it sends is not known. */
-int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, int size,
+int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of,
                             int index);
 
 #endif

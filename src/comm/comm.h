@@ -208,6 +208,10 @@ ECH_DESTROY_AT(ech_group, ech_group_destroy)
 /* The channel's collectives work on data there from now on; before, on host memory. `on` is copied. Joins (ech_comm_join), so
  * it is collective; errors likewise. */
 ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on);
+/* Says which members are on one machine (ech_lineup), alike on all members; copied. Of all channels of the group, once, before
+ * any sum. A group that is not told has all on one. The machines may be pretended: nothing else goes by them. */
+void ech_group_set_machines(ech_group *group, const int *first, int machines);
+ech_lineup ech_group_lineup(const ech_group *group); /* lives as long as the group */
 /* Says that this rank's saver uses the channel: the thread that writes the rank's part of a checkpoint while training
  * goes on. Its waits are shown on the board apart from those of the rank's other threads (ech_board_thread). */
 void ech_group_set_saves(ech_group *group);

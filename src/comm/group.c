@@ -130,6 +130,7 @@ void ech_group_destroy(ech_group *group)
     bool last = --of->channels == 0;
     pthread_mutex_unlock(&group->comm->lock);
     if (last) {
+        free(of->first);
         free(of->tags);
         free(of->ranks);
         free(of->name);
@@ -164,6 +165,20 @@ int ech_group_size(const ech_group *group)
 int ech_group_index(const ech_group *group)
 {
     return group->index;
+}
+
+void ech_group_set_machines(ech_group *group, const int *first, int machines)
+{
+    ech_members *of = group->of;
+    ECH_ASSERT(!of->first && first[0] == 0 && first[machines] == group->size);
+    of->machines = machines;
+    of->first = ech_calloc((size_t)machines + 1, sizeof *of->first);
+    memcpy(of->first, first, ((size_t)machines + 1) * sizeof *of->first);
+}
+
+ech_lineup ech_group_lineup(const ech_group *group)
+{
+    return (ech_lineup){group->size, group->of->machines, group->of->first};
 }
 
 ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind)

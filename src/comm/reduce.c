@@ -132,27 +132,28 @@ bool ech_reduction_has_halves(ech_reduction reduction)
 }
 
 size_t ech_reduction_part_scratch(ech_reduction reduction, ech_reduction_part part, ech_dtype wire,
-                                  int64_t n, int size)
+                                  int64_t n, ech_lineup of)
 {
     const ech_reduction_way *way = &table[reduction].row->part[part];
     size_t item = ech_dtype_bytes(wire);
-    return size < 2 || n == 0 || !way->scratch ? 0 : (size_t)way->scratch(item, n, size) * item;
+    return of.size < 2 || n == 0 || !way->scratch ? 0 : (size_t)way->scratch(item, n, &of) * item;
 }
 
 int64_t ech_reduction_part_elements(ech_reduction reduction, ech_reduction_part part, int64_t n,
-                                    int size, int index)
+                                    ech_lineup of, int index)
 {
-    return size < 2 ? 0 : table[reduction].row->part[part].sent(n, size, index);
+    return of.size < 2 ? 0 : table[reduction].row->part[part].sent(n, &of, index);
 }
 
-size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, int size)
+size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of)
 {
-    return ech_reduction_part_scratch(reduction, ECH_REDUCTION_WHOLE, wire, n, size);
+    return ech_reduction_part_scratch(reduction, ECH_REDUCTION_WHOLE, wire, n, of);
 }
 
-int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, int size, int index)
+int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of,
+                            int index)
 {
-    return ech_reduction_part_elements(reduction, ECH_REDUCTION_WHOLE, n, size, index) *
+    return ech_reduction_part_elements(reduction, ECH_REDUCTION_WHOLE, n, of, index) *
            (int64_t)ech_dtype_bytes(wire);
 }
 

@@ -17,9 +17,9 @@
 /* One part of a sum, for N > 1, n > 0. */
 typedef struct ech_reduction_way {
     /* Elements of scratch. NULL: it needs none. */
-    int64_t (*scratch)(size_t item, int64_t n, int N);
+    int64_t (*scratch)(size_t item, int64_t n, const ech_lineup *of);
     /* Elements that member `index` sends. */
-    int64_t (*sent)(int64_t n, int N, int index);
+    int64_t (*sent)(int64_t n, const ech_lineup *of, int index);
     /* ech_sum_begin, _run and _end; begin and end may be NULL. begin does not wait; another sum may begin between run and
      * end. */
     ech_status (*begin)(const ech_sum *sum);
@@ -72,7 +72,7 @@ void ech_sum_deliver_all(const ech_sum *sum);
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 
 /* Elements of scratch that ech_scatter_begin and ech_scatter_end need. */
-int64_t ech_scatter_scratch(size_t item, int64_t n, int N);
+int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of);
 /* Reduce-scatter of segment k of every shard, N > 1. begin narrows the segments, if they travel so, and starts their
  * messages; end waits for them and writes the sum of this member's segment, narrowed, to `mine`, which may be that
  * segment in sum->x or its slot. Segments end in

@@ -12,19 +12,19 @@
 
 enum { AHEAD = ECH_UNDER_WAY - 1 }; /* segments begun before the sum of one is sent */
 
-static int64_t scattered(int64_t n, int N, int index)
+static int64_t scattered(int64_t n, const ech_lineup *of, int index)
 {
-    return n - ech_collective_shard_count(n, N, index);
+    return n - ech_collective_shard_count(n, of->size, index);
 }
 
-static int64_t gathered(int64_t n, int N, int index)
+static int64_t gathered(int64_t n, const ech_lineup *of, int index)
 {
-    return (N - 1) * ech_collective_shard_count(n, N, index);
+    return (of->size - 1) * ech_collective_shard_count(n, of->size, index);
 }
 
-static int64_t sent(int64_t n, int N, int index)
+static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
-    return scattered(n, N, index) + gathered(n, N, index);
+    return scattered(n, of, index) + gathered(n, of, index);
 }
 
 static ech_status begin(const ech_sum *sum)

@@ -5,15 +5,15 @@
  */
 #include "comm/reduce.h"
 
-static int64_t scratch(size_t item, int64_t n, int N)
+static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 {
-    return (N - 1) * ech_segment_count(n, 0, ech_segment_elements(item, N));
+    return (of->size - 1) * ech_segment_count(n, 0, ech_segment_elements(item, of->size));
 }
 
-static int64_t sent(int64_t n, int N, int index)
+static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
     (void)index; /* all alike */
-    return (N - 1) * n;
+    return (of->size - 1) * n;
 }
 
 static ech_status run(const ech_sum *sum)

@@ -10,26 +10,26 @@
 #include "comm/reduce.h"
 
 /* Several segments are in flight, so that one is added while the next ones arrive. */
-static int64_t scratch(size_t item, int64_t n, int N)
+static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 {
-    return ech_segment_count(ech_collective_shard_count(n, N, 0), 0,
-                             ECH_UNDER_WAY * ech_segment_elements(item, N));
+    return ech_segment_count(ech_collective_shard_count(n, of->size, 0), 0,
+                             ECH_UNDER_WAY * ech_segment_elements(item, of->size));
 }
 
 /* All shards but its own; all but the next member's. */
-static int64_t scattered(int64_t n, int N, int index)
+static int64_t scattered(int64_t n, const ech_lineup *of, int index)
 {
-    return n - ech_collective_shard_count(n, N, index);
+    return n - ech_collective_shard_count(n, of->size, index);
 }
 
-static int64_t gathered(int64_t n, int N, int index)
+static int64_t gathered(int64_t n, const ech_lineup *of, int index)
 {
-    return n - ech_collective_shard_count(n, N, (index + 1) % N);
+    return n - ech_collective_shard_count(n, of->size, (index + 1) % of->size);
 }
 
-static int64_t sent(int64_t n, int N, int index)
+static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
-    return scattered(n, N, index) + gathered(n, N, index);
+    return scattered(n, of, index) + gathered(n, of, index);
 }
 
 /* Shard `going` goes to the next member while shard `coming` arrives from the previous one: in place, or in

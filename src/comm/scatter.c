@@ -28,8 +28,9 @@ char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts)
     return sum->scratch + (size_t)(k % ECH_UNDER_WAY * parts * sum->segment) * sum->wire_item;
 }
 
-int64_t ech_scatter_scratch(size_t item, int64_t n, int N)
+int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of)
 {
+    int N = of->size;
     int64_t shard = ech_collective_shard_count(n, N, 0);
     return (N - 1) * ech_segment_count(shard, 0, ECH_UNDER_WAY * ech_segment_elements(item, N));
 }

@@ -132,13 +132,6 @@ static ech_status start_engines(ech_exec *exec)
     return ECH_OK;
 }
 
-/* Groups that buckets of gradients are reduced over. */
-static bool sums_gradients(ech_layout_group kind)
-{
-    ech_mesh axes = ech_layout_group_axes(kind);
-    return axes & ECH_MESH_DATA_OUTER && !(axes & ECH_MESH_STAGE);
-}
-
 /* Lanes on which this rank uses the group: those of steps, of the rank's own thread between lists, of the thread
  * that writes checkpoints. Bit by lane. */
 static unsigned find_lanes(const ech_plan *plan, ech_layout_group kind)
@@ -158,13 +151,15 @@ static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *m
 {
     ech_group *group;
     unsigned lanes = find_lanes(exec->plan, kind);
+    const ech_lineup *of = &exec->plan->lineup[kind];
     ECH_TRY(ech_group_create(exec->comm, ech_layout_group_name(kind), members, n, &group));
+    if (of->machines) ech_group_set_machines(group, of->first, of->machines);
     for (int lane = 0; lane < ECH_LANES; lane++)
         if (lanes & 1u << lane) exec->channel[kind][lane] = ech_group_open(group, lane + 1);
     ech_group_destroy(group);
     ech_group *reduces = exec->channel[kind][ECH_LANE_REDUCE];
-    return reduces && sums_gradients(kind) ? ech_group_prepare(reduces, exec->plan->reduction)
-                                           : ECH_OK;
+    return reduces && ech_layout_sums_over(kind) ? ech_group_prepare(reduces, exec->plan->reduction)
+                                                 : ECH_OK;
 }
 _Static_assert((int)ECH_LANES < (int)ECH_GROUP_LANES, "a channel for each lane");
 

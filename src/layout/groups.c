@@ -4,6 +4,10 @@
  */
 #include "layout/layout.h"
 
+#include <stdlib.h>
+
+#include "base/memory.h"
+
 static const struct {
     const char *text;
     ech_mesh axes;
@@ -161,6 +165,26 @@ ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *
 }
 
 /* ---- gradients ---- */
+
+bool ech_layout_sums_over(ech_layout_group kind)
+{
+    ech_mesh axes = ech_layout_group_axes(kind);
+    return axes & ECH_MESH_DATA_OUTER && !(axes & ECH_MESH_STAGE);
+}
+
+ech_lineup ech_layout_lineup(const ech_layout *layout, const ech_model *model, int rank,
+                             ech_layout_group kind, int **first)
+{
+    ech_lineup of = {.size = ech_layout_group_size(layout, model, rank, kind)};
+    *first = NULL;
+    if (of.size < 2 || layout->node >= layout->world) return of;
+    ECH_FREED int *ranks = ech_calloc((size_t)of.size, sizeof *ranks);
+    ech_layout_members(layout, model, rank, kind, ranks);
+    *first = ech_calloc((size_t)of.size + 1, sizeof **first);
+    of.machines = ech_lineup_divide(ranks, of.size, layout->node, *first);
+    of.first = *first;
+    return of;
+}
 
 ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *model, int param)
 {

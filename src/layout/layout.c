@@ -140,7 +140,9 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
 {
     ech_layout *layout = ech_calloc(1, sizeof *layout);
     size_t stages = (size_t)config->parallel.pipeline;
+    int64_t node = config->parallel.node_ranks;
     layout->world = world;
+    layout->node = node == ECH_AUTO || node > world ? world : (int)node;
     layout->stages = (int)stages;
     layout->chunks = (int)config->parallel.virtual_stages;
     layout->context = (int)config->parallel.context;

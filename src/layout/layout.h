@@ -20,6 +20,7 @@
 #ifndef ECH_LAYOUT_LAYOUT_H
 #define ECH_LAYOUT_LAYOUT_H
 
+#include "comm/collective.h"
 #include "config/config.h"
 #include "model/model.h"
 
@@ -57,6 +58,7 @@ typedef struct ech_coordinates {
 
 typedef struct ech_layout {
     int world;
+    int node;              /* ranks of a machine (parallel.node_ranks) */
     int stages;            /* p */
     int chunks;            /* v: model chunks of every stage, so of every rank */
     int context;           /* c: context ranks of every replica */
@@ -208,6 +210,12 @@ typedef struct ech_membership {
 } ech_membership;
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
                                      ech_layout_group kind);
+/* Whether gradients are summed over groups of that kind: over replicas of a stage, or of tied ones. */
+bool ech_layout_sums_over(ech_layout_group kind);
+/* The machines of a rank's group: fills *first, which the caller frees, and returns a lineup that reads it. A group that is
+ * not divided, or is none, has no machines: *first is NULL. */
+ech_lineup ech_layout_lineup(const ech_layout *layout, const ech_model *model, int rank,
+                             ech_layout_group kind, int **first);
 /* The kind of group over which a parameter's gradient is summed: along its addends (ech_param.addends), and over all
  * stages that hold it. The group may have one member. */
 ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *model, int param);

@@ -272,6 +272,16 @@ static void find_balance(ech_plan *plan, ech_balance *balance)
         plan->peer = plan->rank == balance->evictor ? balance->acceptor : balance->evictor;
 }
 
+static void line_up(ech_plan *plan)
+{
+    for (ech_layout_group kind = 0; kind < ECH_GROUPS; kind++) {
+        int *first;
+        if (ech_layout_sums_over(kind))
+            plan->lineup[kind] =
+                ech_layout_lineup(plan->layout, plan->model, plan->rank, kind, &first);
+    }
+}
+
 static bool is_power_of_two(int64_t n)
 {
     return n > 0 && (n & (n - 1)) == 0;
@@ -310,6 +320,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->optimizer = ech_optimizer_of(request->config);
     plan->versions = 1;
     plan->reduction = (ech_reduction)request->config->parallel.reduction;
+    line_up(plan);
     plan->zero = (int)request->config->parallel.zero;
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
     plan->keeps = request->config->parallel.zero_keep == 1;
@@ -344,6 +355,7 @@ void ech_plan_destroy(ech_plan *plan)
     free(plan->bucket.at);
     free(plan->bucket_param.at);
     free(plan->segment);
+    for (int kind = 0; kind < ECH_GROUPS; kind++) free((int *)plan->lineup[kind].first);
     free(plan);
 }
 

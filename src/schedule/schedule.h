@@ -294,9 +294,11 @@ typedef struct ech_plan {
     int threads;             /* of the compute lane */
     int host_threads;        /* of updates on the host; 0: there are none */
     ech_reduction reduction; /* the algorithm of REDUCE_GRADS and its halves */
-    int zero;                /* parallel.zero; in plans of forwards alone 0, or 3 */
-    bool keeps;              /* parallel.zero_keep: what is gathered stays to its last use */
-    ech_space kept; /* where what forwards keep is meanwhile (memory.offload_activations) */
+    ech_lineup lineup
+        [ECH_GROUPS]; /* this rank's groups over which gradients are summed; of others not set */
+    int zero;         /* parallel.zero; in plans of forwards alone 0, or 3 */
+    bool keeps;       /* parallel.zero_keep: what is gathered stays to its last use */
+    ech_space kept;   /* where what forwards keep is meanwhile (memory.offload_activations) */
     /* memory.offload_activations = peer: the rank that holds some of what this one's forwards keep, or for which this one
      * does (schedule/balance.h); -1: none. */
     int peer;

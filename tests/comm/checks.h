@@ -15,12 +15,25 @@
 static const int64_t checks_counts[] = {0, 1, 2, 3, 7, 1000, 100003};
 enum { CHECKS_COUNTS = 7, CHECKS_CANARY = 64 };
 
+/* All ranks, on pretended machines of two, of which the last may have one. */
+static inline ech_lineup checks_lineup(const ech_comm *comm)
+{
+    static _Thread_local int first[RANKS_MOST + 1];
+    int ranks[RANKS_MOST], N = ech_comm_size(comm);
+    for (int r = 0; r < N; r++) ranks[r] = r;
+    int machines = ech_lineup_divide(ranks, N, 2, first);
+    return (ech_lineup){N, machines, first};
+}
+
 /* A group of all ranks. */
 static inline ech_status checks_world(ech_comm *comm, ech_group **out)
 {
     int ranks[RANKS_MOST];
-    for (int r = 0; r < ech_comm_size(comm); r++) ranks[r] = r;
-    return ech_group_create(comm, "world", ranks, ech_comm_size(comm), out);
+    ech_lineup of = checks_lineup(comm);
+    for (int r = 0; r < of.size; r++) ranks[r] = r;
+    ECH_TRY(ech_group_create(comm, "world", ranks, of.size, out));
+    ech_group_set_machines(*out, of.first, of.machines);
+    return ECH_OK;
 }
 
 /* Rank r's element i: small whole numbers, whose sums are exact, or fractions, whose are not. */
@@ -101,7 +114,8 @@ static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction,
 {
     int64_t N = ech_group_size(group), bytes = n * (int64_t)ech_dtype_bytes(wire);
     int64_t sent = ech_group_count(group, ECH_COMM_REDUCES).bytes - before;
-    RANKS_CHECK(sent == ech_reduction_bytes(reduction, wire, n, (int)N, ech_group_index(group)));
+    RANKS_CHECK(sent == ech_reduction_bytes(reduction, wire, n, ech_group_lineup(group),
+                                            ech_group_index(group)));
     double total = (double)sent;
     ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &total, 1));
     if (reduction == ECH_REDUCTION_DIRECT || reduction == ECH_REDUCTION_RING)
@@ -122,7 +136,7 @@ static inline ech_status checks_reduce_guarded(ech_group *group, const checks_ca
 {
     size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
     size_t scratch_bytes =
-        ech_reduction_scratch(c->reduction, c->wire, c->n, ech_group_size(group));
+        ech_reduction_scratch(c->reduction, c->wire, c->n, ech_group_lineup(group));
     char *scratch = malloc(scratch_bytes + CHECKS_CANARY);
     char canary[CHECKS_CANARY];
     memset(canary, 0x5a, sizeof canary);
@@ -243,7 +257,7 @@ static inline ech_status checks_chain(ech_group *const *groups, ech_reduction re
         if (i + 1 < sums) ECH_TRY(checks_begin(groups[(i + 1) % 2], reduction, &open[i + 1]));
         ECH_TRY(ech_sum_end(&open[i].sum));
         RANKS_CHECK(memcmp(open[i].x, open[i].expected, (size_t)open[i].n * 4) == 0);
-        expected += ech_reduction_bytes(reduction, open[i].wire, open[i].n, ech_group_size(group),
+        expected += ech_reduction_bytes(reduction, open[i].wire, open[i].n, ech_group_lineup(group),
                                         ech_group_index(group));
     }
     for (int g = 0; g < 2; g++) {
@@ -260,7 +274,6 @@ static inline ech_status checks_sums_in_a_row(ech_comm *comm, ech_reduction redu
     enum { SUMS = 7 };
     checks_open open[SUMS];
     ech_group *groups[2] = {NULL};
-    int N = ech_comm_size(comm);
     ech_status st = ECH_OK;
     for (int g = 0; g < 2 && st == ECH_OK; g++) st = checks_world(comm, &groups[g]);
     for (int i = 0; i < SUMS; i++) {
@@ -271,7 +284,8 @@ static inline ech_status checks_sums_in_a_row(ech_comm *comm, ech_reduction redu
             .x = malloc(bytes + 1),
             .expected = malloc(bytes + 1),
             .wire = wire,
-            .scratch = malloc(ech_reduction_scratch(reduction, wire, counts[i], N) + 1),
+            .scratch =
+                malloc(ech_reduction_scratch(reduction, wire, counts[i], checks_lineup(comm)) + 1),
             .n = counts[i]};
     }
     if (st == ECH_OK) st = checks_chain(groups, reduction, open, SUMS);

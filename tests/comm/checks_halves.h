@@ -51,7 +51,8 @@ static inline ech_status checks_half_counted(ech_group *group, const checks_case
     ech_dtype wire = scatters ? c->wire : c->dtype;
     ech_comm_counted kind = scatters ? ECH_COMM_SCATTERS : ECH_COMM_GATHERS;
     ech_comm_count now = ech_group_count(group, kind);
-    int64_t elements = ech_reduction_part_elements(c->reduction, part, c->n, N, index);
+    int64_t elements =
+        ech_reduction_part_elements(c->reduction, part, c->n, ech_group_lineup(group), index);
     RANKS_CHECK(now.calls == before->calls + 1);
     RANKS_CHECK(now.elements - before->elements == elements);
     RANKS_CHECK(now.bytes - before->bytes == elements * (int64_t)ech_dtype_bytes(wire));
@@ -75,7 +76,7 @@ static inline ech_status checks_scatter(ech_group *group, const checks_case *c, 
     ech_comm_count before = ech_group_count(group, ECH_COMM_SCATTERS);
     ech_comm_count whole = ech_group_count(group, ECH_COMM_REDUCES);
     size_t bytes = ech_reduction_part_scratch(c->reduction, ECH_REDUCTION_SCATTER, c->wire, c->n,
-                                              ech_group_size(group));
+                                              ech_group_lineup(group));
     char *scratch = checks_guarded(bytes);
     ech_tensor view = ech_tensor_1d(x, c->dtype, c->n);
     ech_sum sum;
@@ -273,7 +274,7 @@ static inline ech_status checks_halves_in_a_row(ech_comm *comm, ech_reduction re
         bool narrows = i % 3 == 1 && ech_reduction_takes(reduction, ECH_F16, true);
         ech_dtype wire = narrows ? ECH_F16 : ECH_F32;
         size_t scratch =
-            ech_reduction_part_scratch(reduction, part, wire, row[i].n, ech_comm_size(comm));
+            ech_reduction_part_scratch(reduction, part, wire, row[i].n, checks_lineup(comm));
         links[i] = (checks_link){.part = part,
                                  .n = row[i].n,
                                  .wire = wire,

@@ -32,12 +32,13 @@ enum { BITS = 10007 };
 static ech_status reduce_fractions(ech_comm *comm, void *context)
 {
     bits *b = context;
-    int N = ech_comm_size(comm), rank = ech_comm_rank(comm);
+    int rank = ech_comm_rank(comm);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     size_t bytes = BITS * ech_dtype_bytes(b->dtype);
     char *x = malloc(bytes);
-    void *scratch = malloc(ech_reduction_scratch(b->reduction, b->wire, BITS, N) + 1);
+    void *scratch =
+        malloc(ech_reduction_scratch(b->reduction, b->wire, BITS, checks_lineup(comm)) + 1);
     checks_fill(x, b->dtype, BITS, rank, false);
     ech_tensor view = ech_tensor_1d(x, b->dtype, BITS);
     ech_status st = ech_group_reduce(group, b->reduction, &view, b->wire, scratch);

@@ -73,7 +73,8 @@ static inline ech_status on_queue_check_reduction(ech_group *here, ech_group *th
                                                   const ech_comm_queue *on, const checks_case *c)
 {
     size_t bytes = (size_t)c->n * ech_dtype_bytes(c->dtype);
-    size_t scratch_bytes = ech_reduction_scratch(c->reduction, c->wire, c->n, ech_group_size(here));
+    size_t scratch_bytes =
+        ech_reduction_scratch(c->reduction, c->wire, c->n, ech_group_lineup(here));
     void *memory, *there_scratch;
     ECH_FREED char *x = malloc(bytes + 1);
     ECH_FREED char *y = malloc(bytes + 1);
@@ -117,8 +118,8 @@ static inline ech_status on_queue_check_halves(ech_group *here, ech_group *there
     int N = ech_group_size(here), index = ech_group_index(here);
     size_t item = ech_dtype_bytes(c->dtype), bytes = (size_t)c->n * item;
     size_t own = (size_t)ech_collective_shard_count(c->n, N, index) * item;
-    size_t scratch_bytes =
-        ech_reduction_part_scratch(c->reduction, ECH_REDUCTION_SCATTER, c->wire, c->n, N);
+    size_t scratch_bytes = ech_reduction_part_scratch(c->reduction, ECH_REDUCTION_SCATTER, c->wire,
+                                                      c->n, ech_group_lineup(here));
     size_t all = bytes + own + scratch_bytes;
     void *memory;
     ECH_FREED char *x = malloc(all + 1);

@@ -92,8 +92,9 @@ static ech_status begin_alone(ech_comm *comm, void *context)
     checks_link link = {.part = a->part, .n = n, .wire = ECH_F32};
     link.x = malloc((size_t)n * 4);
     link.expected = malloc((size_t)n * 4);
-    link.scratch =
-        malloc(ech_reduction_part_scratch(ECH_REDUCTION_DIRECT, a->part, ECH_F32, n, 2) + 1);
+    link.scratch = malloc(
+        ech_reduction_part_scratch(ECH_REDUCTION_DIRECT, a->part, ECH_F32, n, checks_lineup(comm)) +
+        1);
     while (ech_comm_rank(comm) == 1 && !a->begun) sched_yield();
     ech_status st = checks_link_begin(group, ECH_REDUCTION_DIRECT, &link);
     bool sends = ech_group_count(group, ECH_COMM_SCATTERS).messages +
@@ -163,17 +164,18 @@ static void formulas(void **state)
     for (int i = 0; i < 2; i++)
         for (int N = 1; N <= 1024; N *= 2) {
             ech_reduction r = with_halves[i];
+            ech_lineup of = {.size = N};
             for (int m = 0; m < N; m += (N + 4) / 5) {
                 int64_t half = n / N * (N - 1);
-                assert_int_equal(ech_reduction_part_elements(r, ECH_REDUCTION_SCATTER, n, N, m),
+                assert_int_equal(ech_reduction_part_elements(r, ECH_REDUCTION_SCATTER, n, of, m),
                                  half);
-                assert_int_equal(ech_reduction_part_elements(r, ECH_REDUCTION_GATHER, n, N, m),
+                assert_int_equal(ech_reduction_part_elements(r, ECH_REDUCTION_GATHER, n, of, m),
                                  half);
-                assert_int_equal(ech_reduction_bytes(r, ECH_BF16, n, N, m), 2 * half * 2);
+                assert_int_equal(ech_reduction_bytes(r, ECH_BF16, n, of, m), 2 * half * 2);
             }
-            assert_int_equal(ech_reduction_part_scratch(r, ECH_REDUCTION_SCATTER, ECH_BF16, n, N),
-                             ech_reduction_scratch(r, ECH_BF16, n, N));
-            assert_int_equal(ech_reduction_part_scratch(r, ECH_REDUCTION_GATHER, ECH_BF16, n, N),
+            assert_int_equal(ech_reduction_part_scratch(r, ECH_REDUCTION_SCATTER, ECH_BF16, n, of),
+                             ech_reduction_scratch(r, ECH_BF16, n, of));
+            assert_int_equal(ech_reduction_part_scratch(r, ECH_REDUCTION_GATHER, ECH_BF16, n, of),
                              0);
         }
 }

@@ -55,7 +55,7 @@ static ech_status reduce_cut(ech_comm *comm, void *context)
     enum { COUNT = 1001 };
     float whole[COUNT], halves[COUNT];
     char *scratch =
-        malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, COUNT, ech_comm_size(comm)));
+        malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, COUNT, checks_lineup(comm)));
     ech_group *group;
     ech_status st = checks_world(comm, &group);
     if (st == ECH_OK) {
@@ -119,7 +119,8 @@ static ech_status sum_all_halves(ech_comm *comm, void *context)
     uint16_t *x = malloc(ALL_HALVES * sizeof *x);
     for (int i = 0; i < ALL_HALVES; i++) x[i] = half_of_rank(ech_comm_rank(comm), i);
     ech_tensor view = ech_tensor_1d(x, dtype, ALL_HALVES);
-    void *scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, ALL_HALVES, N));
+    void *scratch =
+        malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, dtype, ALL_HALVES, checks_lineup(comm)));
     ech_status st = ech_group_reduce(group, ECH_REDUCTION_DIRECT, &view, dtype, scratch);
     bool near = true;
     if (st == ECH_OK) st = checks_same_bits(group, x, ALL_HALVES * sizeof *x);
@@ -181,7 +182,8 @@ static ech_status begin_alone(ech_comm *comm, void *context)
     ECH_TRY(checks_world(comm, &group));
     checks_open open = {.x = malloc((size_t)n * 4), .expected = malloc((size_t)n * 4), .n = n};
     open.wire = ECH_F32;
-    open.scratch = malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, 2));
+    open.scratch =
+        malloc(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, checks_lineup(comm)));
     while (ech_comm_rank(comm) == 1 && !*begun) sched_yield();
     ech_status st = checks_begin(group, ECH_REDUCTION_DIRECT, &open);
     bool several = ech_group_count(group, ECH_COMM_REDUCES).messages > 1;
@@ -254,19 +256,21 @@ static void test_formulas(void **state)
     int64_t n = (int64_t)1 << 36;
     for (int N = 1; N <= 1000; N += 111) {
         int64_t direct = 0, ring = 0;
+        ech_lineup of = {.size = N};
         for (int i = 0; i < N; i++) {
-            direct += ech_reduction_bytes(ECH_REDUCTION_DIRECT, ECH_F32, n, N, i);
-            ring += ech_reduction_bytes(ECH_REDUCTION_RING, ECH_F32, n, N, i);
+            direct += ech_reduction_bytes(ECH_REDUCTION_DIRECT, ECH_F32, n, of, i);
+            ring += ech_reduction_bytes(ECH_REDUCTION_RING, ECH_F32, n, of, i);
         }
         assert_int_equal(direct, 2 * (N - 1) * n * 4);
         assert_int_equal(ring, 2 * (N - 1) * n * 4);
-        assert_true(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, N) <= 64 << 20);
-        assert_true(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F32, n, N) <= 2 << 20);
+        assert_true(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, of) <= 64 << 20);
+        assert_true(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F32, n, of) <= 2 << 20);
     }
-    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, 4), 3 * 3 * 8);
-    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F64, 10, 4), 3 * 8);
-    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_NAIVE, ECH_F64, 10, 4), 3 * 10 * 8);
-    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, 1), 0);
+    ech_lineup four = {.size = 4}, one = {.size = 1};
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, four), 3 * 3 * 8);
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F64, 10, four), 3 * 8);
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_NAIVE, ECH_F64, 10, four), 3 * 10 * 8);
+    assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, one), 0);
 }
 
 static ech_status run_others(ech_comm *comm, void *context)

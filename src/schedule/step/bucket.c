@@ -170,8 +170,6 @@ static void touch_brought(ech_accessor *a)
 static void touch_sum(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
-    int members =
-        ech_layout_group_size(a->plan->layout, a->plan->model, a->plan->rank, a->step->group);
     if (!is_of_weights(a->step))
         touch_gradients(a);
     else if (!ech_bucket_is_brought(bucket))
@@ -179,7 +177,8 @@ static void touch_sum(ech_accessor *a)
     else
         touch_brought(a);
     ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
-                                                     bucket->wire, bucket->elements, members));
+                                                     bucket->wire, bucket->elements,
+                                                     a->plan->lineup[a->step->group]));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
@@ -193,7 +192,8 @@ static void print_sum(const ech_step *step, ech_text *out)
 static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
 {
     return ech_reduction_part_elements(plan->reduction, sums[step->kind].part,
-                                       bucket_of(plan, step)->elements, m->size, m->index) *
+                                       bucket_of(plan, step)->elements, plan->lineup[step->group],
+                                       m->index) *
            (int64_t)ech_dtype_bytes(wire_of(plan, step));
 }
 
