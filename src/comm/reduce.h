@@ -84,11 +84,37 @@ ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k);
 ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k);
 ech_status ech_gather_end(const ech_sum *sum, int64_t k);
 
+/* ---- rings of some of the members (ring.c) ---- */
+
+/* Contiguous elements of x. */
+typedef struct ech_span {
+    int64_t first, n;
+} ech_span;
+
+/* A ring, each member of which gets the sum of its ring chunk: of some runs of elements, as many in each. */
+typedef struct ech_ring {
+    int size, place; /* members, and which one this is; of one there is nothing to do */
+    int runs;
+    int64_t longest;                                          /* elements of the longest run */
+    int (*member)(const ech_sum *sum, int i);                 /* its member i in the group */
+    ech_span (*elements)(const ech_sum *sum, int i, int run); /* of member i's chunk */
+} ech_ring;
+/* Elements of scratch that ech_ring_add needs. */
+int64_t ech_ring_scratch(size_t item, int64_t longest, int runs, int N);
+/* size - 1 rounds, in which each chunk travels around the ring to its member and collects the others' addends, in place. Other
+ * chunks are used up: they have partial sums. */
+ech_status ech_ring_add(const ech_sum *sum, const ech_ring *ring);
+/* As many rounds, in which each member's chunk travels around to all. */
+ech_status ech_ring_gather(const ech_sum *sum, const ech_ring *ring);
+
 /* n elements of x, of a sum that narrows, become those that travel, at x's beginning; and back. Otherwise nothing. */
 void ech_narrow(const ech_sum *sum, char *x, int64_t n);
 void ech_widen(const ech_sum *sum, char *x, int64_t n);
 /* to[i] += from[i] for i < n elements; fp32 or fp64; no overlap. */
 void ech_add(const ech_sum *sum, char *to, char *from, int64_t n);
+/* to[n] = the sum of own[n], at place `index`, and of parts[others][n] around it, in order, in the type that travels. */
+void ech_add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,
+                   int64_t n);
 /* to[n] = ((p0 + p1) + p2) + ..., the members' addends in member order, all in the type that travels
  * (ech_tensor_add_parts). This member's addend is own[n], the others' are in parts[N-1][n]; `to` may be own or the first part. */
 void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n);
