@@ -29,6 +29,13 @@ int64_t ech_collective_shard_first(int64_t n, int N, int member)
     return n / N * member + (member < longer ? member : longer);
 }
 
+int ech_torus_columns(int N)
+{
+    int columns = 1;
+    while ((int64_t)columns * columns < N || N % columns) columns++;
+    return columns;
+}
+
 int ech_lineup_divide(const int *ranks, int n, int each, int *first)
 {
     int machines = 0;

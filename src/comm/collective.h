@@ -53,7 +53,7 @@ int64_t ech_collective_most(ech_collective collective, ech_dtype dtype, int64_t 
 
 /* ---- all-reduce of gradients ---- */
 
-/* Rows of reduction.def: DIRECT, RING, NAIVE, LIBRARY. */
+/* Rows of reduction.def: DIRECT, RING, NAIVE, TORUS, HIERARCHICAL, LIBRARY. */
 typedef enum ech_reduction {
 #define X(name, text, help) ECH_REDUCTION_##name,
 #include "comm/reduction.def"
@@ -79,10 +79,14 @@ typedef struct ech_lineup {
 /* The machines of members with these ranks, ascending, where each has `each` ranks: fills first[n + 1], and returns how many. */
 int ech_lineup_divide(const int *ranks, int n, int each, int *first);
 
+/* Columns of TORUS: the least divisor of N that is no less than its root, so rows are no shorter than columns. A number
+ * that has no other divisors is one row: a ring. */
+int ech_torus_columns(int N);
+
 /* Bytes of scratch that an ech_group_reduce needs, of n elements that travel in that type. */
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of);
 /* What of a sum is done: all, or one of its halves. After the scatter each member has the sum of its own shard
- * (ech_collective_shard_first), after the gather each member has the shards of all. DIRECT and RING have halves. */
+ * (ech_collective_shard_first), after the gather each member has the shards of all. NAIVE and LIBRARY have no halves. */
 typedef enum ech_reduction_part {
     ECH_REDUCTION_WHOLE,
     ECH_REDUCTION_SCATTER,
@@ -95,7 +99,7 @@ bool ech_reduction_has_halves(ech_reduction reduction);
 size_t ech_reduction_part_scratch(ech_reduction reduction, ech_reduction_part part, ech_dtype wire,
                                   int64_t n, ech_lineup of);
 /* Elements that member `index` sends in a part, which must exist. With equal shards each half sends n (size - 1) / size;
- * in general all members together n (size - 1). DIRECT's halves send the messages of REDUCE_SCATTER and ALL_GATHER. */
+ * in general all members together n (size - 1). HIERARCHICAL's send what reduce_hierarchical.c says. DIRECT's halves send the messages of REDUCE_SCATTER and ALL_GATHER. */
 int64_t ech_reduction_part_elements(ech_reduction reduction, ech_reduction_part part, int64_t n,
                                     ech_lineup of, int index);
 /* Payload bytes that member `index` sends in ech_group_reduce. LIBRARY: the bytes of the tensor, as what it sends is not known. */

@@ -243,7 +243,8 @@ ech_status ech_group_prepare(ech_group *group, ech_reduction reduction);
  * `wire` is narrower than fp64; the sum is rounded once to `wire`, and all members hold it widened to x's type. So for N
  * members there are two roundings to `wire` on an element's way, and one of N - 1 fp32 additions each between; a group of
  * one rounds nothing. DIRECT adds each element in member order, so its bits do not depend on n or on the element's
- * position. With bytes those of n elements of `wire`, DIRECT and RING send 2(N-1)/N·bytes per member, NAIVE (N-1)·bytes;
+ * position. With bytes those of n elements of `wire`, DIRECT, RING and TORUS send 2(N-1)/N·bytes per member, NAIVE (N-1)·bytes, HIERARCHICAL
+ * bytes, but the first member of each of M machines, which has L, 2(M-1)/M·bytes + (L-1)·bytes;
  * for LIBRARY the bytes of x are counted, since what the library sends is not known. `scratch`: ech_reduction_scratch
  * bytes. */
 ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech_tensor *x,

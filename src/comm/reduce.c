@@ -24,8 +24,8 @@ void ech_widen(const ech_sum *sum, char *x, int64_t n)
     convert(sum, x, sum->wire, sum->dtype, n);
 }
 
-static void add_parts(const ech_sum *sum, ech_dtype dtype, char *to, char *own, char *parts,
-                      int others, int index, int64_t n)
+static void add_as(const ech_sum *sum, ech_dtype dtype, char *to, char *own, char *parts,
+                   int others, int index, int64_t n)
 {
     if (n == 0) return;
     ech_tensor mine = ech_tensor_1d(own, dtype, n), all = ech_tensor_1d(to, dtype, n);
@@ -33,14 +33,20 @@ static void add_parts(const ech_sum *sum, ech_dtype dtype, char *to, char *own, 
     sum->group->on.add_parts(sum->group->on.context, &mine, &theirs, index, &all);
 }
 
+void ech_add_parts(const ech_sum *sum, char *to, char *own, char *parts, int others, int index,
+                   int64_t n)
+{
+    add_as(sum, sum->wire, to, own, parts, others, index, n);
+}
+
 void ech_add(const ech_sum *sum, char *to, char *from, int64_t n)
 {
-    add_parts(sum, sum->wire, to, to, from, 1, 0, n);
+    ech_add_parts(sum, to, to, from, 1, 0, n);
 }
 
 void ech_add_in_order(const ech_sum *sum, char *to, char *own, char *parts, int64_t n)
 {
-    add_parts(sum, sum->wire, to, own, parts, sum->group->size - 1, sum->group->index, n);
+    ech_add_parts(sum, to, own, parts, sum->group->size - 1, sum->group->index, n);
 }
 
 static char *destination(const ech_sum *sum, int64_t k)
@@ -61,7 +67,7 @@ void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k)
     if (n == 0) return;
     ech_widen(sum, from, n);
     if (sum->adds)
-        add_parts(sum, sum->dtype, to, to, from, 1, 0, n);
+        add_as(sum, sum->dtype, to, to, from, 1, 0, n);
     else if (to != from)
         ech_group_copy(sum->group, to, from, (size_t)n * sum->item);
 }
@@ -206,8 +212,10 @@ static ech_status check_supported(const ech_group *group, ech_reduction reductio
 static ech_status check_halves(ech_reduction reduction)
 {
     if (ech_reduction_has_halves(reduction)) return ECH_OK;
-    ECH_FAIL(ECH_EUNSUPPORTED, "parallel.reduction %s does not sum by shards; use direct or ring",
-             ech_reduction_name(reduction));
+    ECH_FAIL(
+        ECH_EUNSUPPORTED,
+        "parallel.reduction %s does not sum by shards; use direct, ring, torus or hierarchical",
+        ech_reduction_name(reduction));
 }
 
 static const ech_reduction_way *way_of(const ech_sum *sum)

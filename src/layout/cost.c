@@ -45,6 +45,56 @@ double ech_cost_half(const ech_rates *rates, double bytes, int members, int firs
     return ech_cost_reduction(rates, bytes / 2, members, first, last);
 }
 
+/* Whether each row of `columns` members is on one machine. */
+static bool rows_are_inside(ech_lineup of, int columns)
+{
+    for (int m = 1; m < of.machines; m++)
+        if (of.first[m] % columns) return false;
+    return true;
+}
+
+static double cost_torus(const ech_rates *rates, double bytes, ech_lineup of, double slowest)
+{
+    int columns = ech_torus_columns(of.size), rows = of.size / columns;
+    double row = rows_are_inside(of, columns) ? rates->inside : slowest;
+    return rates->latency * (rows > 1 ? 2 : 1) + bytes * (columns - 1) / columns / row +
+           bytes * (rows - 1) / of.size / slowest;
+}
+
+static int largest_machine(ech_lineup of)
+{
+    int most = of.machines ? 0 : of.size;
+    for (int m = 0; m < of.machines; m++) {
+        int here = of.first[m + 1] - of.first[m];
+        if (here > most) most = here;
+    }
+    return most;
+}
+
+/* A half has within the machine all one way, and the shards of its members the other. */
+static double cost_hierarchical(const ech_rates *rates, ech_reduction_part part, double bytes,
+                                ech_lineup of, double slowest)
+{
+    bool whole = part == ECH_REDUCTION_WHOLE;
+    double machines = of.machines ? of.machines : 1, others = largest_machine(of) - 1;
+    double back = whole ? bytes : bytes / of.size, turns = whole ? 2 : 1;
+    return rates->latency * (machines > 1 ? 3 : 2) + others * (bytes + back) / rates->inside +
+           turns * bytes * (machines - 1) / machines / slowest;
+}
+
+double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reduction_part part,
+                    double bytes, ech_lineup of, int first, int last)
+{
+    double slowest = ech_rates_between(rates, first, last);
+    bool whole = part == ECH_REDUCTION_WHOLE;
+    if (of.size < 2) return 0;
+    if (reduction == ECH_REDUCTION_TORUS)
+        return cost_torus(rates, whole ? 2 * bytes : bytes, of, slowest);
+    if (reduction == ECH_REDUCTION_HIERARCHICAL)
+        return cost_hierarchical(rates, part, bytes, of, slowest);
+    return (whole ? ech_cost_reduction : ech_cost_half)(rates, bytes, of.size, first, last);
+}
+
 /* A norm reads once what an update reads and writes, and a copy is read and written. */
 double ech_cost_norm(const ech_rates *rates, double bytes)
 {

@@ -6,6 +6,7 @@
 #ifndef ECH_LAYOUT_COST_H
 #define ECH_LAYOUT_COST_H
 
+#include "comm/collective.h"
 #include "layout/profile.h"
 
 /* Ranks are numbered machine by machine. */
@@ -33,6 +34,11 @@ double ech_cost_message(const ech_rates *rates, double bytes, int from, int to);
 double ech_cost_reduction(const ech_rates *rates, double bytes, int members, int first, int last);
 /* Of one of its halves, a reduce-scatter or an all-gather: each sends and receives (n - 1) / n x bytes. */
 double ech_cost_half(const ech_rates *rates, double bytes, int members, int first, int last);
+/* Seconds of an all-reduce, or a half of one, in that way, over members so lined up, between ranks `first` and `last`. TORUS: along
+ * rows, at the rate inside of machines where each is on one, then along columns. HIERARCHICAL: of the leader of the largest
+ * machine. All others as above. */
+double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reduction_part part,
+                    double bytes, ech_lineup of, int first, int last);
 /* Seconds of NORM, of UPDATE and of STASH (the copy to the next weight version), for `bytes` of parameters. */
 double ech_cost_norm(const ech_rates *rates, double bytes);
 double ech_cost_update(const ech_rates *rates, double bytes);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/divisor.h"
+#include "comm/collective.h"
 #include "config/rules.h"
 #include "model/model.h"
 
@@ -310,6 +311,27 @@ static bool rule_experts(const ech_grid_problem *p, const ech_grid *g, ech_grid_
                   "%lld expert ranks are not all context ranks of several replicas (data %lld x "
                   "context %lld); %lld would be",
                   e, (number)g->data, (number)g->context, fits);
+}
+
+/* Up to three ranks are one row. */
+static bool form_torus(int64_t ranks)
+{
+    return ranks < 4 || ranks > INT32_MAX || ech_torus_columns((int)ranks) < ranks;
+}
+
+static bool rule_torus(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
+{
+    const ech_config_list *list = &p->config->parallel.stage_replicas;
+    if (p->config->parallel.reduction != ECH_REDUCTION_TORUS) return true;
+    for (int s = 0; s < (p->listed ? p->listed : 1); s++) {
+        int64_t ranks = (p->listed ? list->at[s] : g->data) * g->context;
+        if (form_torus(ranks)) continue;
+        return refuse(refusal, "parallel.reduction",
+                      "%lld data x context ranks form no torus, of rows and columns of at least "
+                      "two; %lld or %lld would, or use direct or ring",
+                      (number)ranks, (number)(ranks - 1), (number)(ranks + 1));
+    }
+    return true;
 }
 
 static bool rule_partition(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)

@@ -141,7 +141,8 @@ static const char *const lattice_kept_at[] = {"", " memory.offload_activations=h
 static const char *const lattice_dropouts[] = {
     "", " model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
 static const char *const lattice_vocabularies[] = {"264", "257"};
-static const char *const lattice_reductions[] = {"direct", "ring"};
+static const char *const lattice_reductions[] = {"direct", "ring", "torus",
+                                                 "hierarchical parallel.node_ranks=2"};
 static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2",
                                             " parallel.zero=3"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
@@ -185,7 +186,7 @@ static inline int lattice_needs(int axis, int level)
     if (axis == METHOD) return CONTEXT;
     if (axis == SCHEDULE || (axis == KEPT_AT && level == LATTICE_PEER)) return PIPELINE;
     if (axis == SEQUENCE && level > 0) return TENSOR;
-    if (axis == ZERO && level > 0) return DATA;
+    if ((axis == ZERO && level > 0) || (axis == REDUCTION && level > 1)) return DATA;
     if (axis == MODEL && strstr(lattice_models[level], "parallel.expert")) return DATA;
     if ((axis == PARTITION && level > 0) || (axis == DATA && level == UNEQUAL)) return PIPELINE;
     return -1;
@@ -241,7 +242,8 @@ static inline bool lattice_is_idle(const cover_case *c)
 {
     for (int axis = 0; axis < LATTICE_AXES; axis++) {
         int needs = lattice_needs(axis, c->level[axis]);
-        if (axis != SCHEDULE && axis != MODEL && c->level[axis] > 0 && needs >= 0 && c->level[needs] == 0)
+        if (axis != SCHEDULE && axis != MODEL && c->level[axis] > 0 && needs >= 0 &&
+            c->level[needs] == 0)
             return true;
     }
     return false;

@@ -33,6 +33,8 @@ verify 2 3 parallel.reduction=mpi model.architecture=gpt2 model.resid_pdrop=0.1
 verify 3 2 parallel.reduction=ring model.architecture=gpt2 model.attn_pdrop=0.2
 verify 3 1 parallel.reduction=naive model.num_key_value_heads=2
 verify 4 3 parallel.reduction=direct model.tie_word_embeddings=true
+verify 4 1 parallel.reduction=torus model.architecture=gpt2
+verify 3 2 parallel.reduction=hierarchical parallel.node_ranks=2 model.architecture=gpt2
 verify 4 2 parallel.reduction=ring optimizer.name=sgd optimizer.momentum=0.9
 verify 2 2 parallel.reduction=naive model.architecture=gpt2 parallel.bucket_bytes=1
 

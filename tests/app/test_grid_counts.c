@@ -262,6 +262,13 @@ static const struct {
      "precision.compute=bf16 precision.reduce=bf16",
      false, true, false},
     {"parallel.data=2 parallel.tensor=2 parallel.zero=3", false, true, false},
+    {"parallel.data=2 parallel.context=2 parallel.reduction=torus", true, false, false},
+    {"parallel.data=2 parallel.context=2 parallel.zero=2 parallel.reduction=torus", false, true,
+     false},
+    {"parallel.data=3 parallel.reduction=hierarchical parallel.node_ranks=2", true, false, false},
+    {"parallel.data=2 parallel.tensor=2 parallel.context=2 parallel.zero=3 "
+     "parallel.reduction=hierarchical parallel.node_ranks=4",
+     false, true, false},
     {"parallel.data=2 parallel.zero=1 memory.offload_optimizer=host", false, true, true},
     {"parallel.data=2 precision.compute=bf16 memory.offload_optimizer=host", true, false, true},
 };

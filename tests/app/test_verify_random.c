@@ -142,7 +142,7 @@ static void draw_schedule(dice *d, random_run *r)
 
 static void draw_data(dice *d, random_run *r)
 {
-    static const char *const reductions[] = {"direct", "ring", "naive"};
+    static const char *const reductions[] = {"direct", "ring", "naive", "torus", "hierarchical"};
     static const char *const buckets[] = {"1", "500", "8KiB", "1GiB"};
     int64_t micro = from_to(d, 1, 4);
     add_number(r, "data.sequence_length",
@@ -153,6 +153,7 @@ static void draw_data(dice *d, random_run *r)
     add_number(r, "training.seed", from_to(d, 1, 1000));
     if (chance(d, 30)) add_number(r, "training.check_every", from_to(d, 0, 5));
     ADD_ONE_OF(d, r, "parallel.reduction", reductions);
+    add_number(r, "parallel.node_ranks", from_to(d, 1, 4));
     ADD_ONE_OF(d, r, "parallel.bucket_bytes", buckets);
     if (chance(d, 20)) add_number(r, "parallel.threads", 2);
 }

@@ -118,8 +118,13 @@ static inline ech_status checks_bytes(ech_group *group, ech_reduction reduction,
                                             ech_group_index(group)));
     double total = (double)sent;
     ECH_TRY(ech_group_fold(group, ECH_FOLD_SUM, &total, 1));
-    if (reduction == ECH_REDUCTION_DIRECT || reduction == ECH_REDUCTION_RING)
+    if (reduction == ECH_REDUCTION_DIRECT || reduction == ECH_REDUCTION_RING ||
+        reduction == ECH_REDUCTION_TORUS)
         RANKS_CHECK((int64_t)total == 2 * (N - 1) * bytes);
+    /* All but the leaders send all they have, these around their ring and back to their machines. */
+    int64_t machines = ech_group_lineup(group).machines;
+    if (reduction == ECH_REDUCTION_HIERARCHICAL && N > 1)
+        RANKS_CHECK((int64_t)total == 2 * (N - machines) * bytes + 2 * (machines - 1) * bytes);
     if (reduction == ECH_REDUCTION_NAIVE) RANKS_CHECK((int64_t)total == N * (N - 1) * bytes);
     return ECH_OK;
 }
@@ -219,7 +224,7 @@ static inline ech_status checks_long_reduction(ech_comm *comm, ech_reduction red
     for (int i = 1; i < CHECKS_TYPES && st == ECH_OK; i += 4) { /* fp32, and what is narrowed */
         const struct checks_types *t = &checks_types[i];
         checks_case c = {.reduction = reduction, .dtype = t->dtype, .wire = t->wire, .n = n};
-        c.whole = reduction == ECH_REDUCTION_RING;
+        c.whole = reduction != ECH_REDUCTION_DIRECT && reduction != ECH_REDUCTION_NAIVE;
         if (checks_takes(reduction, t)) st = checks_one_reduce(group, &c, x, expected);
     }
     free(x);

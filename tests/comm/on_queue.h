@@ -145,12 +145,15 @@ static inline ech_status on_queue_check_halves(ech_group *here, ech_group *there
 static inline ech_status on_queue_reduce(ech_comm *comm, void *context)
 {
     (void)context;
-    static const checks_case cases[] = {{ECH_REDUCTION_DIRECT, ECH_F32, ECH_F32, 100003, false},
-                                        {ECH_REDUCTION_DIRECT, ECH_F64, ECH_F64, 2, false},
-                                        {ECH_REDUCTION_DIRECT, ECH_F32, ECH_BF16, 70001, false},
-                                        {ECH_REDUCTION_DIRECT, ECH_BF16, ECH_BF16, 1000, false},
-                                        {ECH_REDUCTION_RING, ECH_F32, ECH_F32, 100003, false},
-                                        {ECH_REDUCTION_NAIVE, ECH_F32, ECH_F32, 1000, false}};
+    static const checks_case cases[] = {
+        {ECH_REDUCTION_DIRECT, ECH_F32, ECH_F32, 100003, false},
+        {ECH_REDUCTION_DIRECT, ECH_F64, ECH_F64, 2, false},
+        {ECH_REDUCTION_DIRECT, ECH_F32, ECH_BF16, 70001, false},
+        {ECH_REDUCTION_DIRECT, ECH_BF16, ECH_BF16, 1000, false},
+        {ECH_REDUCTION_RING, ECH_F32, ECH_F32, 100003, false},
+        {ECH_REDUCTION_TORUS, ECH_F32, ECH_F32, 100003, false},
+        {ECH_REDUCTION_HIERARCHICAL, ECH_F32, ECH_F32, 100003, false},
+        {ECH_REDUCTION_NAIVE, ECH_F32, ECH_F32, 1000, false}};
     ech_group *here, *there;
     ech_comm_queue on;
     ECH_TRY(on_queue_open(ech_device_find("queued"), &on));

@@ -46,6 +46,8 @@ static void test_every_reduction(void **state)
     (void)state;
     for (ech_reduction i = 0; i < ECH_REDUCTIONS; i++)
         if (ech_reduction_supported(ech_comm_find("local"), i)) check_reduction(i);
+    for (ech_reduction i = ECH_REDUCTION_TORUS; i <= ECH_REDUCTION_HIERARCHICAL; i++)
+        assert_int_equal(ranks_run(6, deadline, run_reduction, &i, NULL), ECH_OK);
 }
 
 /* Each element's sum is the serial one, so splitting a tensor in two changes no bit. */
@@ -255,16 +257,19 @@ static void test_formulas(void **state)
     (void)state;
     int64_t n = (int64_t)1 << 36;
     for (int N = 1; N <= 1000; N += 111) {
-        int64_t direct = 0, ring = 0;
+        int64_t direct = 0, ring = 0, torus = 0;
         ech_lineup of = {.size = N};
         for (int i = 0; i < N; i++) {
             direct += ech_reduction_bytes(ECH_REDUCTION_DIRECT, ECH_F32, n, of, i);
             ring += ech_reduction_bytes(ECH_REDUCTION_RING, ECH_F32, n, of, i);
+            torus += ech_reduction_bytes(ECH_REDUCTION_TORUS, ECH_F32, n, of, i);
         }
         assert_int_equal(direct, 2 * (N - 1) * n * 4);
         assert_int_equal(ring, 2 * (N - 1) * n * 4);
+        assert_int_equal(torus, 2 * (N - 1) * n * 4);
         assert_true(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F32, n, of) <= 64 << 20);
         assert_true(ech_reduction_scratch(ECH_REDUCTION_RING, ECH_F32, n, of) <= 2 << 20);
+        assert_true(ech_reduction_scratch(ECH_REDUCTION_TORUS, ECH_F32, n, of) <= 2 << 20);
     }
     ech_lineup four = {.size = 4}, one = {.size = 1};
     assert_int_equal(ech_reduction_scratch(ECH_REDUCTION_DIRECT, ECH_F64, 10, four), 3 * 3 * 8);

@@ -120,6 +120,9 @@ static const trial trials[ECH_RULES] = {
                                                         "parallel.pipeline=2"},
     [ECH_RULE_library_reduction_local] = {"parallel.reduction=library parallel.comm=local",
                                           "parallel.comm=local", "parallel.reduction=mpi"},
+    [ECH_RULE_hierarchical_unknown_machines] = {"parallel.reduction=hierarchical", "",
+                                                "parallel.reduction=hierarchical "
+                                                "parallel.node_ranks=2"},
     [ECH_RULE_nccl_on_processor] = {"parallel.comm=nccl", "",
                                     "parallel.comm=nccl parallel.device=cuda"},
     [ECH_RULE_nccl_shared_device] = {"parallel.comm=nccl parallel.device=cuda "
@@ -166,9 +169,8 @@ static const trial trials[ECH_RULES] = {
                                         "precision.loss_scale=auto"},
     [ECH_RULE_kept_at_peer_balanced] = {"memory.offload_activations=peer " SCHEDULE "gpipe",
                                         SCHEDULE "gpipe", "memory.offload_activations=peer"},
-    [ECH_RULE_kept_at_peer_unequal_replicas] =
-        {"memory.offload_activations=peer " UNEQUAL,
-         UNEQUAL, "memory.offload_activations=peer"},
+    [ECH_RULE_kept_at_peer_unequal_replicas] = {"memory.offload_activations=peer " UNEQUAL, UNEQUAL,
+                                                "memory.offload_activations=peer"},
     [ECH_RULE_zero_keep_whole_weights] = {"parallel.zero_keep=true parallel.zero=2",
                                           "parallel.zero=2",
                                           "parallel.zero_keep=true parallel.zero=3"},
@@ -177,8 +179,7 @@ static const trial trials[ECH_RULES] = {
          "parallel.stage_replicas=[3,3] training.micro_batch_size=1",
          "parallel.zero=2 parallel.stage_replicas=[3,3]"},
 #define EXPERTS "model.architecture=mixtral"
-    [ECH_RULE_expert_parallel_no_experts] = {"parallel.expert=2", "",
-                                             "parallel.expert=2 " EXPERTS},
+    [ECH_RULE_expert_parallel_no_experts] = {"parallel.expert=2", "", "parallel.expert=2 " EXPERTS},
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
                                  "model.reversible=true memory.invert=false " EXPERTS,
                                  "model.reversible=true"},
@@ -228,9 +229,12 @@ static ech_config *make(const char *assignments)
 {
     ech_config *config;
     const ech_config_names names[] = {
-        {"models", "gpt2 llama mixtral qwen3_moe"}, {"optimizers", "adamw sgd muon sm3"},
-        {"curves", "cosine"},           {"comms", "local mpi nccl"},
-        {"devices", "cpu cuda queued"}, {"reductions", "direct ring naive library"}};
+        {"models", "gpt2 llama mixtral qwen3_moe"},
+        {"optimizers", "adamw sgd muon sm3"},
+        {"curves", "cosine"},
+        {"comms", "local mpi nccl"},
+        {"devices", "cpu cuda queued"},
+        {"reductions", "direct ring naive torus hierarchical library"}};
     char *words = ech_strdup(assignments), *rest = NULL;
     assert_int_equal(ech_config_create(names, sizeof names / sizeof *names, &config), ECH_OK);
     assert_int_equal(sample_read(config, sample_run), ECH_OK);

@@ -211,6 +211,44 @@ static void test_ranks(void **state)
     assert_true(sample_error_has("50000 context ranks do not divide 4 ranks"));
 }
 
+/* A number without divisors is a ring, no torus, but up to three are as good as one. */
+static void test_torus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *said;
+        int ranks;
+    } refused[] = {
+        {"parallel.data=5", "5 data x context ranks form no torus", 5},
+        {"parallel.data=7", "6 or 8 would, or use direct or ring", 7},
+        {"parallel.stage_replicas=[2,5]", "5 data x context ranks form no torus", 7},
+    };
+    static const struct {
+        const char *keys;
+        int ranks;
+    } accepted[] = {{"parallel.data=1", 1},
+                    {"parallel.data=3", 3},
+                    {"parallel.data=6", 6},
+                    {"parallel.data=2 parallel.context=2", 4},
+                    {"parallel.stage_replicas=[2,1]", 3}};
+    char keys[200];
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        snprintf(keys, sizeof keys,
+                 "parallel.reduction=torus training.micro_batch_size=1 "
+                 "training.global_batch_size=70 %s",
+                 refused[i].keys);
+        assert_int_equal(try_keys("gpt2", keys, refused[i].ranks), ECH_EUSAGE);
+        assert_true(sample_error_has(refused[i].said));
+    }
+    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+        snprintf(keys, sizeof keys,
+                 "parallel.reduction=torus training.micro_batch_size=1 "
+                 "training.global_batch_size=72 %s",
+                 accepted[i].keys);
+        accept("gpt2", keys, accepted[i].ranks);
+    }
+}
+
 /* An expert group is some of a replica's context ranks, or all of several replicas; an error says which number would do. */
 static void test_experts(void **state)
 {
@@ -255,13 +293,14 @@ static void test_groups(void **state)
     char keys[300];
     snprintf(keys, sizeof keys, "%s training.micro_batch_size=4", balanced);
     assert_int_equal(try_keys("mixtral", keys, 1), ECH_EUSAGE);
-    assert_true(sample_error_has("balance groups of 3 samples cross micro-batches of 4; 2 would not"));
+    assert_true(
+        sample_error_has("balance groups of 3 samples cross micro-batches of 4; 2 would not"));
     snprintf(keys, sizeof keys, "%s training.micro_batch_size=6", balanced);
     accept("mixtral", keys, 1);
     assert_int_equal(try_keys("mixtral", "model.moe_capacity_factor=0.001", 1), ECH_EUSAGE);
     assert_true(sample_error_has("an expert would take no token"));
-    assert_int_equal(
-        try_keys("mixtral", "model.moe_gate=gshard model.num_experts_per_tok=3", 1), ECH_EUSAGE);
+    assert_int_equal(try_keys("mixtral", "model.moe_gate=gshard model.num_experts_per_tok=3", 1),
+                     ECH_EUSAGE);
     assert_true(sample_error_has("model.moe_gate = gshard goes to two experts; use 2"));
     assert_int_equal(try_keys("mixtral", "model.moe_gate=switch", 1), ECH_EUSAGE);
     assert_true(sample_error_has("model.moe_gate = switch goes to one expert; use 1"));
@@ -420,7 +459,7 @@ int main(void)
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_context),
         cmocka_unit_test(test_sequences),  cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_no_grid),    cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_torus),      cmocka_unit_test(test_groups),
         cmocka_unit_test(test_offers),
     };
     return cmocka_run_group_tests(tests, be_quiet, NULL);

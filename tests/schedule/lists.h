@@ -16,6 +16,7 @@
 static inline void lists_buckets(const lists *all, ech_plan *plan)
 {
     int members = all->layout->replicas[all->layout->coordinates[plan->rank].stage];
+    plan->lineup[ECH_GROUP_DATA].size = members;
     plan->param = ech_calloc(all->model->param.n, sizeof *plan->param);
     for (size_t p = 0; p < all->model->param.n; p++) plan->param[p].bucket = -1;
     for (int chunk = all->layout->chunks - 1; chunk >= 0; chunk--) {

@@ -129,6 +129,39 @@ static void test_collectives(void **state)
     lists_free(&all);
 }
 
+/* Six ranks on machines of three, 60 bytes; 10 bytes a second within a machine, 2 between. A torus of rows of three: 2 x 2/3 x 60
+ * within and 2 x 1/6 x 60 between. A hierarchy: 2 x 60 to the leader, 60 x 2 / 2 between, 2 x 60 back; halves take the
+ * members' shards, 2 x 10, one way. Machines of two share no rows of three. */
+static void test_reductions(void **state)
+{
+    (void)state;
+    static const int three[] = {0, 3, 6}, two[] = {0, 2, 4, 6};
+    const ech_lineup of = {6, 2, three}, others = {6, 3, two};
+    const ech_rates rates = {.node = 3, .inside = 10, .between = 2, .latency = 0.25};
+    static const struct {
+        ech_reduction reduction;
+        ech_reduction_part part;
+        double seconds;
+    } cases[] = {{ECH_REDUCTION_DIRECT, ECH_REDUCTION_WHOLE, 0.25 + 100.0 / 2},
+                 {ECH_REDUCTION_RING, ECH_REDUCTION_GATHER, 0.25 + 50.0 / 2},
+                 {ECH_REDUCTION_TORUS, ECH_REDUCTION_WHOLE, 0.5 + 80.0 / 10 + 20.0 / 2},
+                 {ECH_REDUCTION_TORUS, ECH_REDUCTION_SCATTER, 0.5 + 40.0 / 10 + 10.0 / 2},
+                 {ECH_REDUCTION_HIERARCHICAL, ECH_REDUCTION_WHOLE, 0.75 + 240.0 / 10 + 60.0 / 2},
+                 {ECH_REDUCTION_HIERARCHICAL, ECH_REDUCTION_SCATTER, 0.75 + 140.0 / 10 + 30.0 / 2},
+                 {ECH_REDUCTION_HIERARCHICAL, ECH_REDUCTION_GATHER, 0.75 + 140.0 / 10 + 30.0 / 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_near(ech_cost_sum(&rates, cases[i].reduction, cases[i].part, 60, of, 0, 5),
+                    cases[i].seconds, 1e-12);
+    assert_near(ech_cost_sum(&rates, ECH_REDUCTION_TORUS, ECH_REDUCTION_WHOLE, 60, others, 0, 5),
+                0.5 + 80.0 / 2 + 20.0 / 2, 1e-12);
+    const ech_lineup alone = {.size = 1}, near = {.size = 4};
+    assert_near(ech_cost_sum(&rates, ECH_REDUCTION_TORUS, ECH_REDUCTION_WHOLE, 60, alone, 0, 0), 0,
+                0);
+    assert_near(
+        ech_cost_sum(&rates, ECH_REDUCTION_HIERARCHICAL, ECH_REDUCTION_WHOLE, 60, near, 0, 2),
+        0.5 + 360.0 / 10, 1e-12);
+}
+
 static void test_wrong_profile(void **state)
 {
     (void)state;
@@ -177,9 +210,10 @@ static void test_timeline_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seconds),       cmocka_unit_test(test_links_are_busy),
-        cmocka_unit_test(test_rendezvous),    cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_wrong_profile), cmocka_unit_test(test_timeline_updates),
+        cmocka_unit_test(test_seconds),          cmocka_unit_test(test_links_are_busy),
+        cmocka_unit_test(test_rendezvous),       cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_reductions),       cmocka_unit_test(test_wrong_profile),
+        cmocka_unit_test(test_timeline_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

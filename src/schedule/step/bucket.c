@@ -206,11 +206,10 @@ static ech_work sum_work(const ech_step_query *q)
 
 static double sum_seconds(const ech_step_query *q)
 {
-    bool whole = sums[q->step->kind].part == ECH_REDUCTION_WHOLE;
     double bytes = (double)bucket_of(q->plan, q->step)->elements *
                    (double)ech_dtype_bytes(wire_of(q->plan, q->step));
-    return (whole ? ech_cost_reduction : ech_cost_half)(&q->costs->rates, bytes, q->among.members,
-                                                        q->among.first, q->among.last);
+    return ech_cost_sum(&q->costs->rates, q->plan->reduction, sums[q->step->kind].part, bytes,
+                        q->plan->lineup[q->step->group], q->among.first, q->among.last);
 }
 
 static void count_sum(ech_traffic_count *c, const ech_step *step)
