@@ -116,7 +116,7 @@ enum { TOLD = 2 * E + ECH_GATE_SUMS, TOLD_SAMPLES = 8 };
 
 typedef struct told {
     double of[L][TOLD]; /* of the first step, as rank 0 has read it */
-    double norm;        /* of its gradient */
+    double loss, norm;  /* of it, and of its gradient */
     int64_t chosen;     /* of a row */
     ech_expert_metrics metrics;
 } told;
@@ -140,6 +140,7 @@ static ech_status read_reports(void *context, int rank, ech_compared_run *run)
     reports -= L * TOLD;
     if (rank == 0) ech_expert_metrics_take(run->design->model, reports, &t->metrics);
     if (rank == 0) t->norm = ech_exec_readings(run->session.exec)->grad_norm;
+    if (rank == 0) t->loss = ech_exec_readings(run->session.exec)->loss;
     return ECH_OK;
 }
 
@@ -158,13 +159,14 @@ static const char *const gates[] = {
     "model.router_aux_loss_coef=0.5",
     "model.moe_gate=switch model.num_experts_per_tok=1 model.moe_capacity_factor=1.25 "
     "model.router_aux_loss_coef=0.5 model.router_jitter_noise=0.1",
-    "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=5",
+    "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=5 "
+    "model.moe_dropout=0.2",
     "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=5 "
     "model.moe_gshard_ports=true",
     "model.moe_gate=gshard",
     "model.moe_gate=noisy_topk",
     "model.moe_gate=noisy_topk model.moe_capacity_factor=1.25 model.router_importance_coef=5 "
-    "model.router_load_coef=3",
+    "model.router_load_coef=3 model.router_jitter_noise=0.1 model.moe_dropout=0.2",
     "model.moe_gate=hierarchical model.n_group=4 model.topk_group=2 model.router_importance_coef=5 "
     "model.router_load_coef=3",
 };
@@ -180,6 +182,8 @@ static void assert_told_alike(const told *t, const told *alone, const char *word
                 fail_msg("%s: number %d of layer %d is %.17g, of one rank %.17g", words, i, l,
                          t->of[l][i], alone->of[l][i]);
         }
+    if (!(fabs(t->loss - alone->loss) <= 1e-12 * alone->loss))
+        fail_msg("%s: the loss is %.17g, of one rank %.17g", words, t->loss, alone->loss);
     if (strstr(words, "pipedream")) return; /* norms are of a stage */
     if (!(fabs(t->norm - alone->norm) <= 1e-10 * alone->norm))
         fail_msg("%s: the gradient's norm is %.17g, of one rank %.17g", words, t->norm,
@@ -203,6 +207,11 @@ static void test_reports_are_of_all_ranks(void **state)
         "parallel.pipeline=2 parallel.data=2 parallel.expert=2 parallel.schedule=zero-bubble",
         "parallel.pipeline=2 training.micro_batch_size=1 parallel.schedule=pipedream",
         "memory.offload_activations=host parallel.device=queued",
+        "parallel.data=2 parallel.tensor=2 parallel.expert=2",
+        "parallel.context=2 parallel.data=2 parallel.tensor=2 parallel.sequence=true parallel.expert=4",
+        "parallel.pipeline=2 parallel.tensor=2 parallel.sequence=keep memory.recompute=full",
+        "parallel.pipeline=2 parallel.data=4 parallel.expert=4 parallel.schedule=interleaved "
+        "parallel.virtual_stages=2 training.micro_batch_size=1",
     };
     double norm = 0;
     for (size_t g = 0; g < sizeof gates / sizeof *gates; g++) {
