@@ -76,7 +76,8 @@ static void decides_as_in_fp32(void **state)
         bool fast = i % 2;
         operands *o = make_operands(narrow);
         float wide[S * E], logits[S * E];
-        gating *in_fp32 = decide(fast ? table(ECH_F32) : ech_kernels_ref(ECH_F32), ECH_F32, o, wide);
+        gating *in_fp32 =
+            decide(fast ? table(ECH_F32) : ech_kernels_ref(ECH_F32), ECH_F32, o, wide);
         gating *g = decide(fast ? table(narrow) : ech_kernels_ref(narrow), narrow, o, logits);
         for (int64_t k = 0; k < S * E; k++) assert_true(fabsf(logits[k] - wide[k]) < 1e-7f);
         assert_int_equal(different(g, in_fp32), 0);

@@ -114,7 +114,8 @@ static void test_others_are_not_run(void **state)
 static void test_training_alone_draws(void **state)
 {
     (void)state;
-    static const layer drawing[] = {{"topk", 2, 0, 0.3, 0}, {"topk", 2, 0, 0, 0.3},
+    static const layer drawing[] = {{"topk", 2, 0, 0.3, 0},
+                                    {"topk", 2, 0, 0, 0.3},
                                     {"gshard", 2, 0, 0, 0}},
                        plain[] = {{"topk", 2, 0, 0, 0}, {"topk", 2, 0, 0, 0}, {"topk", 2, 0, 0, 0}};
     static const ech_purpose purposes[] = {ECH_TRAIN, ECH_EVALUATE, ECH_GENERATE};
