@@ -53,6 +53,16 @@
     X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host") X(ECH_OFFLOAD_DISK, "disk")
 #define ECH_OFFLOADS_TO_PEER(X) ECH_OFFLOADS(X) X(ECH_OFFLOAD_PEER, "peer")
 
+/* Rows of config/strategies.def. */
+#define ECH_STRATEGIES(X)                                                                          \
+    X(ECH_STRATEGY_SYNCHRONOUS, "synchronous")                                                     \
+    X(ECH_STRATEGY_ONE_DEVICE, "one_device")                                                       \
+    X(ECH_STRATEGY_MIRRORED, "mirrored")                                                           \
+    X(ECH_STRATEGY_MULTI_WORKER_MIRRORED, "multi_worker_mirrored")                                 \
+    X(ECH_STRATEGY_TPU, "tpu")                                                                     \
+    X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
+    X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")
+
 /* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
 #define ECH_PARTITIONS(X)     X(ECH_PARTITION_EVEN, "even") X(ECH_PARTITION_AUTO, "auto")
@@ -72,6 +82,7 @@ enum { ECH_RECOMPUTES(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };
+enum { ECH_STRATEGIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 #undef ECH_CHOICE

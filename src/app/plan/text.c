@@ -8,6 +8,7 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
+#include "config/strategy.h"
 #include "schedule/balance.h"
 #include "schedule/calendar.h"
 
@@ -50,6 +51,9 @@ void ech_print_axes(const ech_design *design, ech_text *out)
                         ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1) ech_text_append(&axes, " x %d tensor", layout->tensor);
     if (layout->sharding.sequence) ech_text_append(&axes, ", sequence parallel");
+    if (ech_strategy_keys(design->config)[0])
+        ech_text_append(&axes, ", %s%s", ech_config_name(design->config, "parallel.strategy"),
+                        design->config->parallel.strategy == ECH_STRATEGY_TPU ? " (emulated)" : "");
     if (layout->sharding.expert > 1)
         ech_text_append(&axes, ", experts over %d", layout->sharding.expert);
     if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);
@@ -216,6 +220,15 @@ static void print_imbalance(const ech_design *design, ech_text *out)
                         stage, most);
 }
 
+static void print_strategy(const ech_config *config, ech_text *out)
+{
+    const char *keys = ech_strategy_keys(config);
+    if (keys[0])
+        ech_text_append(out, ECH_PLAN_INDENT "%s%s: %s\n",
+                        config->parallel.strategy == ECH_STRATEGY_TPU ? "emulates " : "",
+                        ech_config_name(config, "parallel.strategy"), keys);
+}
+
 static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
@@ -235,6 +248,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");
+    print_strategy(config, out);
     print_columns(layout, out);
     for (int row = 0; row < shown; row++) print_rank(layout, row * layout->tensor, out);
     if (shown < rows) {

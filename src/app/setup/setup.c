@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "check/check.h"
 #include "config/rules.h"
+#include "config/strategy.h"
 #include "simulate/choose.h"
 
 ech_status ech_setup_defaults(ech_config **out)
@@ -37,6 +38,7 @@ static ech_status make_config(const char *name, const char *text, char *const *a
     bool is_filled = text || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
+    if (status == ECH_OK) status = ech_strategy_apply(config);
     ECH_TRY(status);
     *out = config;
     config = NULL;

@@ -28,6 +28,7 @@ static ech_status read_config(const trained_run *run, ech_config **out)
     char batch[64], micro_batch[64];
     char *assignments[] = {batch,
                            micro_batch,
+                           (char[]){"parallel.strategy=synchronous"},
                            (char[]){"parallel.comm=local"},
                            (char[]){"parallel.threads=auto"},
                            (char[]){"parallel.reduction=direct"},

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Applies a strategy's row.
+ */
+#include "config/strategy.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+static const struct {
+    const char *name, *sets, *lacking;
+} strategies[] = {
+#define X(NAME, text, sets, lacking) [ECH_STRATEGY_##NAME] = {text, sets, lacking},
+#include "config/strategies.def"
+};
+
+const char *ech_strategy_keys(const ech_config *config)
+{
+    const char *sets = strategies[config->parallel.strategy].sets;
+    return sets ? sets : "";
+}
+
+ech_status ech_strategy_apply(ech_config *config)
+{
+    const char *name = strategies[config->parallel.strategy].name;
+    const char *lacking = strategies[config->parallel.strategy].lacking;
+    if (lacking) return ech_config_complain(config, "parallel.strategy", "%s", lacking);
+    ECH_FREED char *words = ech_strdup(ech_strategy_keys(config));
+    ECH_FREED_TEXT place = {0};
+    ech_status status = ECH_OK;
+    char *rest = NULL;
+    ech_text_append(&place, "parallel.strategy = %s", name);
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(word, '=');
+        *value++ = '\0';
+        ECH_ALSO(&status, ech_config_fill(config, word, value, place.at, false));
+    }
+    return status;
+}

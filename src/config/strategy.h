@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.strategy: names for what several other keys say together (strategies.def).
+ */
+#ifndef ECH_CONFIG_STRATEGY_H
+#define ECH_CONFIG_STRATEGY_H
+
+#include "config/config.h"
+
+/* Sets the keys that the configuration's strategy stands for, as ech_config_fill does: what they are is then printed, ruled
+ * and resolved as if the run file had set them. Call it once all assignments are made. Errors: a key is set to another value
+ * than the strategy's, each with a line; the program has no such strategy. */
+ech_status ech_strategy_apply(ech_config *config);
+/* The assignments that it makes, divided by blanks; "": none. */
+const char *ech_strategy_keys(const ech_config *config);
+
+#endif
