@@ -206,6 +206,8 @@ static ech_status import_family(const ech_family_import *in)
     if (!ech_family_find(type) || (ours && !reversible && !gate && !shared))
         return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
+    if ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate"))
+        return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
     if (has_groups(in->config)) ECH_TRY(ech_family_import_rows(in, group_rows));

@@ -377,6 +377,8 @@ static void refuses(void **state)
         {"{\"n_embd\": 3}", "model_type"},
         {"{\"model_type\": \"echelon-reversible-bert\"}", "echelon-reversible-bert"},
         {"{\"model_type\": \"echelon-gpt2\"}", "echelon-gpt2"},
+        {"{\"model_type\": \"echelon-switch-gpt2\"}", "echelon-switch-gpt2"},
+        {"{\"model_type\": \"echelon-hierarchical-llama\"}", "echelon-hierarchical-llama"},
         {"{\"model_type\": \"echelon-shared-mixtral\"}", "n_shared_experts"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
