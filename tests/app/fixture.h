@@ -66,7 +66,7 @@ static inline int fixture_teardown(void **state)
 /* A run file with further assignments, divided by blanks. NULL: it is refused. */
 static inline ech_config *fixture_config_of(const char *yaml, const char *more)
 {
-    enum { MOST_WORDS = 48 };
+    enum { MOST_WORDS = 80 };
     char *words = strdup(more), *rest = NULL, *assignments[MOST_WORDS];
     int n = 0;
     ech_config *config = NULL;

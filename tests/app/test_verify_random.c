@@ -26,6 +26,51 @@ enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6 };
         if (chance(dice, 50)) add(run, key, ONE_OF(dice, names));                                  \
     } while (0)
 
+/* Most of what does not go with the gate is left to errors' hints. */
+static void draw_experts(dice *d, random_run *r, bool qwen)
+{
+    static const char *const gates[] = {"topk",       "topk",         "switch", "gshard",
+                                        "noisy_topk", "hierarchical", "dense"};
+    static const char *const factors[] = {"0.5", "1", "1.25", "4"};
+    static const char *const coefficients[] = {"0.1", "3"};
+    static const char *const chances[] = {"0.1", "0.5"};
+    const char *gate = ONE_OF(d, gates);
+    bool levels = gate[0] == 'h', noisy = levels || gate[0] == 'n';
+    int64_t groups = from_to(d, 2, 4), each = from_to(d, 1, 3), of = from_to(d, 1, groups);
+    int64_t k = from_to(d, 1, 2 * groups < groups * each ? 2 * groups : groups * each);
+    if (levels) k = of * from_to(d, 1, each);
+    add(r, "model.moe_gate", gate);
+    add_number(r, "model.num_local_experts", groups * each);
+    add_number(r, "model.num_experts_per_tok",
+               gate[0] == 's'   ? 1
+               : gate[0] == 'g' ? 2
+               : gate[0] == 'd' ? groups * each
+                                : k);
+    if (levels) add_number(r, "model.n_group", groups);
+    if (levels) add_number(r, "model.topk_group", of);
+    if (gate[0] != 'd') ADD_ONE_OF(d, r, "model.moe_capacity_factor", factors);
+    if (!(noisy || gate[0] == 'd') || chance(d, 5))
+        ADD_ONE_OF(d, r, "model.router_aux_loss_coef", coefficients);
+    if (noisy || chance(d, 5)) ADD_ONE_OF(d, r, "model.router_importance_coef", coefficients);
+    if (noisy || chance(d, 5)) ADD_ONE_OF(d, r, "model.router_load_coef", coefficients);
+    bool looks = strstr(r->words.at, "moe_capacity_factor") || strstr(r->words.at, "_coef");
+    if (chance(d, looks ? 40 : 5)) add_number(r, "model.moe_group_samples", from_to(d, 1, 3));
+    if (chance(d, gate[0] == 'g' ? 50 : 5)) add(r, "model.moe_gshard_ports", "true");
+    ADD_ONE_OF(d, r, "model.router_jitter_noise", chances);
+    ADD_ONE_OF(d, r, "model.moe_dropout", chances);
+    if (chance(d, 60)) add_number(r, "parallel.expert", from_to(d, 1, 4));
+    if (!qwen) return;
+    if (chance(d, gate[0] == 't' ? 50 : 5)) add(r, "model.norm_topk_prob", "false");
+    if (chance(d, 50)) add_number(r, "model.moe_intermediate_size", from_to(d, 1, 12));
+    if (chance(d, 30)) add_number(r, "model.moe_every", from_to(d, 1, r->layers));
+    if (chance(d, 30)) add_number(r, "model.moe_first_dense", from_to(d, 0, 1));
+}
+
+static bool has_experts(const random_run *r)
+{
+    return strstr(r->words.at, "model.moe_gate") != NULL;
+}
+
 static void draw_model(dice *d, random_run *r)
 {
     static const char *const ranges[] = {"0.005", "0.05", "0.1", "0.2"};
@@ -34,7 +79,8 @@ static void draw_model(dice *d, random_run *r)
     static const char *const epsilons[] = {"1e-3", "1e-6"};
     static const char *const thetas[] = {"100", "500000"};
     static const char *const widths[] = {"2", "4", "6"};
-    static const char *const families[] = {"gpt2", "gpt2", "llama", "qwen3"};
+    static const char *const families[] = {"gpt2",  "gpt2",    "gpt2",     "llama",
+                                           "qwen3", "mixtral", "qwen3_moe"};
     const char *family = ONE_OF(d, families);
     bool llama = strcmp(family, "gpt2") != 0; /* or what descends from it */
     int64_t heads = from_to(d, 1, 8), groups = from_to(d, 1, heads);
@@ -55,6 +101,7 @@ static void draw_model(dice *d, random_run *r)
     if (llama) ADD_ONE_OF(d, r, "model.rope_theta", thetas);
     if (llama) ADD_ONE_OF(d, r, "model.head_dim", widths);
     if (llama && chance(d, 20)) add(r, "model.rope_scaling", "llama3");
+    if (strstr("mixtral qwen3_moe", family)) draw_experts(d, r, family[0] == 'q');
 }
 
 static void draw_optimizer(dice *d, random_run *r)
@@ -168,7 +215,8 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     draw_data(&d, &r);
     r.steps = from_to(&d, 1, most_steps);
     add_number(&r, "training.steps", r.steps);
-    add(&r, "precision.compute", chance(&d, 85) ? "fp32" : "fp64");
+    /* Experts are chosen alike where what is compared of logits is no accident of the last bits. */
+    add(&r, "precision.compute", !has_experts(&r) && chance(&d, 85) ? "fp32" : "fp64");
     if (chance(&d, 15)) add(&r, "model.reversible", "true");
     if (chance(&d, 30)) add(&r, "parallel.device", chance(&d, 50) ? "queued" : "walled");
     int64_t zero = chance(&d, 40) ? from_to(&d, 1, 3) : 0;
