@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -326,6 +327,51 @@ static void bias_chooses_and_does_not_weigh(void **state)
     free(g);
 }
 
+/* Counts by a loop of the test's own; of the bias the sign alone counts. */
+static void bias_follows_the_load(void **state)
+{
+    (void)state;
+    enum { ROWS = 50, K = 2, TYPES = 4 };
+    static const ech_dtype types[TYPES] = {ECH_F64, ECH_F32, ECH_BF16, ECH_F16};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int type = 0; type < TYPES; type++)
+        for (int way = 0; way < 4; way++) {
+            int32_t chosen[ROWS * K];
+            static const double even[E] = {10, 10, 10, 20, 20, 30, 30, 30};
+            double load[E], wanted[E], mean = 0, withheld = way == 3, moved[E];
+            double bias[E]; /* room for numbers of the wide type */
+            bool accumulate = way & 1;
+            for (int e = 0; e < E; e++) wanted[e] = accumulate ? 100 * e : 0;
+            for (int e = 0; e < E; e++) load[e] = 100 * e;
+            for (int i = 0; i < ROWS * K; i++) {
+                chosen[i] = (int32_t)value_at(61 + (unsigned)way, i, -1, E - 0.001);
+                if (i % 7 == 0) chosen[i] = -1;
+                for (int e = 0; e < E; e++) wanted[e] += chosen[i] == e;
+            }
+            ech_tensor choice = ech_tensor_2d(chosen, ECH_I32, ROWS, K);
+            ech_tensor loads = ech_tensor_1d(load, ECH_F64, E);
+            table(types[type])->gate_load(context, &choice, accumulate, &loads);
+            assert_memory_equal(load, wanted, sizeof load);
+            if (way == 2) memcpy(load, even, sizeof load);
+            for (int e = 0; e < E; e++) mean += load[e] / E;
+            ech_dtype wide = ech_dtype_wide(types[type]);
+            ech_tensor biases = ech_tensor_1d(bias, wide, E);
+            for (int e = 0; e < E; e++) moved[e] = e / 8.0 - 0.5;
+            ech_convert(moved, ECH_F64, bias, wide, E);
+            ech_update update = {.learning_rate = 7, .withheld = &withheld};
+            table(types[type])->gate_balance(context, &loads, 0.125, &update, &biases);
+            ech_convert(bias, wide, moved, ECH_F64, E);
+            for (int e = 0; e < E; e++) {
+                double by = fabs(load[e] - mean) < 1e-9 ? 0 : load[e] < mean ? 0.125 : -0.125;
+                if (moved[e] != e / 8.0 - 0.5 + (way == 3 ? 0 : by))
+                    fail_msg("type %d, way %d, expert %d: %g, load %g of %g", type, way, e,
+                             moved[e], load[e], mean);
+            }
+        }
+    ech_kernel_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +384,7 @@ int main(void)
         cmocka_unit_test(gshard_sends_the_second_by_chance),
         cmocka_unit_test(gshard_at_balance),
         cmocka_unit_test(bias_chooses_and_does_not_weigh),
+        cmocka_unit_test(bias_follows_the_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

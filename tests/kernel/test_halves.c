@@ -208,6 +208,8 @@ static void rows_are_rounded_once(void **state)
                           [ECH_OP_gelu_backward_bias] = true,
                           [ECH_OP_gate_forward] = true,
                           [ECH_OP_gate_backward] = true,
+                          [ECH_OP_gate_load] = true,
+                          [ECH_OP_gate_balance] = true,
                           [ECH_OP_router_forward] = true,
                           [ECH_OP_router_backward_input] = true,
                           [ECH_OP_router_backward_weight] = true,

@@ -7,6 +7,7 @@
 
 #define ECH_GATE_WORDS ech_philox
 #include "kernel/gate/gates.h"
+#include "kernel/update.h"
 
 namespace
 {
@@ -362,4 +363,45 @@ void ECH_CUDA(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
                factor ? static_cast<const double *>(factor->data) : NULL,
                static_cast<wide *>(dlogits->data),
                dnoise ? static_cast<wide *>(dnoise->data) : NULL);
+}
+
+/* ---- how a bias balances ---- */
+
+static __global__ void count_choices(const int32_t *choice, int64_t n, bool accumulate,
+                                     double *load, int64_t E)
+{
+    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
+        int64_t count = 0;
+        for (int64_t i = 0; i < n; i++) count += choice[i] == e;
+        load[e] = (accumulate ? load[e] : 0) + (double)count;
+    }
+}
+
+void ECH_CUDA(gate_load)(ech_kernel_context *context, const ech_tensor *choice, bool accumulate,
+                         const ech_tensor *load)
+{
+    ech_cuda_check(ECH_OP_gate_load, ECH_REAL, choice, load);
+    ech_launch(context, count_choices, dim3(1), ECH_BLOCK, 0,
+               static_cast<const int32_t *>(choice->data), ech_tensor_count(choice), accumulate,
+               static_cast<double *>(load->data), load->shape[0]);
+}
+
+static __global__ void move_bias(const double *load, int64_t E, double rate, ech_update told,
+                                 wide *bias)
+{
+    const ech_update *update = &told;
+    ech_update now;
+    double sum = 0;
+    if (!ech_update_begins(&update, &now)) return;
+    for (int64_t e = 0; e < E; e++) sum += load[e];
+    for (int64_t e = threadIdx.x; e < E; e += blockDim.x)
+        bias[e] = (wide)ech_gate_bias_moved((double)bias[e], load[e], sum / (double)E, rate);
+}
+
+void ECH_CUDA(gate_balance)(ech_kernel_context *context, const ech_tensor *load, double rate,
+                            const ech_update *update, const ech_tensor *bias)
+{
+    ech_cuda_check(ECH_OP_gate_balance, ECH_REAL, load, bias);
+    ech_launch(context, move_bias, dim3(1), ECH_BLOCK, 0, static_cast<const double *>(load->data),
+               load->shape[0], rate, *update, static_cast<wide *>(bias->data));
 }

@@ -82,4 +82,10 @@ ECH_GATE_CODE void ech_gate_bias_losses(ech_gate_group *group)
                       (double)group->gate->experts / (double)group->gate->chosen);
 }
 
+/* The bias after a step: an expert that fewer rows than the mean chose is chosen more easily, and the other way around. */
+ECH_GATE_CODE double ech_gate_bias_moved(double bias, double load, double mean, double rate)
+{
+    return bias + rate * ((mean > load) - (mean < load));
+}
+
 #endif

@@ -247,3 +247,29 @@ void ECH_REF(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
         }
     }
 }
+
+/* ---- how a bias balances ---- */
+
+void ECH_REF(gate_load)(ech_kernel_context *context, const ech_tensor *choice, bool accumulate,
+                        const ech_tensor *load)
+{
+    ECH_SHAPES(gate_load, ECH_REAL, choice, load);
+    const int32_t *chosen = choice->data;
+    double *to = load->data;
+    for (int64_t e = 0; e < load->shape[0] && !accumulate; e++) to[e] = 0;
+    for (int64_t i = 0, n = ech_tensor_count(choice); i < n; i++)
+        if (chosen[i] >= 0) to[chosen[i]]++;
+}
+
+void ECH_REF(gate_balance)(ech_kernel_context *context, const ech_tensor *load, double rate,
+                           const ech_update *update, const ech_tensor *bias)
+{
+    ECH_SHAPES(gate_balance, ECH_REAL, load, bias);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
+    const double *of = load->data;
+    int64_t E = load->shape[0];
+    double sum = 0;
+    for (int64_t e = 0; e < E; e++) sum += of[e];
+    for (int64_t e = 0; e < E; e++)
+        ech_store(bias, e, ech_gate_bias_moved(ech_value(bias, e), of[e], sum / (double)E, rate));
+}
