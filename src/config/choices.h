@@ -9,7 +9,7 @@
 #define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
 
 /* Rows of kernel/gates.def. */
-#define ECH_MOE_GATES(X) X(ECH_MOE_GATE_TOPK, "topk") X(ECH_MOE_GATE_SWITCH, "switch") X(ECH_MOE_GATE_GSHARD, "gshard") X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical") X(ECH_MOE_GATE_DENSE, "dense")
+#define ECH_MOE_GATES(X) X(ECH_MOE_GATE_TOPK, "topk") X(ECH_MOE_GATE_SWITCH, "switch") X(ECH_MOE_GATE_GSHARD, "gshard") X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical") X(ECH_MOE_GATE_BIAS, "bias") X(ECH_MOE_GATE_DENSE, "dense")
 
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")

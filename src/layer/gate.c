@@ -178,9 +178,9 @@ static void gate_forward(const ech_call *call)
     if (!all) all = &logits;
     if (!all_noise) all_noise = noise;
     call->kernels->gate_forward(call->context, &gate, &logits, noise, groups ? all : NULL,
-                                groups ? all_noise : NULL, NULL, ech_optional(&call->in[LENGTHS]),
-                                ech_call_rows(call), &gates, &choice, groups,
-                                ech_optional(&partial));
+                                groups ? all_noise : NULL, ech_optional(&call->param[0]),
+                                ech_optional(&call->in[LENGTHS]), ech_call_rows(call), &gates,
+                                &choice, groups, ech_optional(&partial));
 }
 
 static void gate_backward(const ech_call *call)
@@ -195,9 +195,10 @@ static void gate_backward(const ech_call *call)
     const ech_tensor *groups = statistics_of(call, &gate, &statistics);
     const ech_tensor *noise = matrix_of(call->in, at->noise, &own);
     const ech_tensor *dnoise = matrix_of(call->din, at->noise, &down);
-    call->kernels->gate_backward(call->context, &gate, &logits, noise, NULL,
-                                 ech_optional(&call->in[LENGTHS]), ech_call_rows(call), &choice,
-                                 groups, &dgates, groups ? &factor : NULL, &dlogits, dnoise);
+    call->kernels->gate_backward(call->context, &gate, &logits, noise,
+                                 ech_optional(&call->param[0]), ech_optional(&call->in[LENGTHS]),
+                                 ech_call_rows(call), &choice, groups, &dgates,
+                                 groups ? &factor : NULL, &dlogits, dnoise);
 }
 
 static size_t gate_scratch(const ech_scratch_query *query)
@@ -275,8 +276,9 @@ static bool draws(const ech_gate *is)
 }
 
 /* noise: as logits, of gates that have it; -1. Returns the table of choices. */
-static int gate(ech_block *block, int logits, int noise, const ech_gate *is, int *gates)
+static int gate(ech_block *block, int logits, int noise, const ech_experts *experts, int *gates)
 {
+    const ech_gate *is = &experts->gate;
     bool groups = ech_gate_looks_at_groups(is);
     int lengths = ech_block_batch(block, ECH_LENGTHS), ports = LENGTHS + 1;
     int all = groups ? gather_members(block, logits, grouped) : -1;
@@ -294,12 +296,41 @@ static int gate(ech_block *block, int logits, int noise, const ech_gate *is, int
     if (draws(is)) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     node->b = (ech_reads){.in = 1u << LOGITS | 1u << LENGTHS, .out = 1u << CHOICE};
     if (noise >= 0) node->b.in |= 1u << options.noise;
+    if (is->kind == ECH_GATE_bias) {
+        ech_node_param(node, experts->bias);
+        node->b.param = 1;
+    }
     ech_block_report(block, node, ECH_GATE_REPORT, block->name, ech_gate_partial(is->experts));
     *gates = ech_node_out(block, node, "gates", shape);
     block->value.at[*gates].type = ECH_TYPE_WIDE;
     int choice = ech_node_out_table(block, node, "choice", shape, ECH_TYPE_FIXED, ECH_I32);
     if (groups) add_statistics(block, node, is);
     return choice;
+}
+
+/* ---- the bias that balances experts: what chose them in a step ---- */
+
+static void load_forward(const ech_call *call)
+{
+    ech_tensor choice = ech_tensor_matrix(&call->in[0]);
+    call->kernels->gate_load(call->context, &choice, call->accumulate[0], &call->dparam[0]);
+}
+
+const ech_layer ech_layer_row_gate_load = {
+    .name = "gate_load", .forward = load_forward, .writes_partials = true};
+
+void ech_gate_balance(const ech_commit *commit)
+{
+    commit->kernels->gate_balance(commit->context, commit->sum, commit->of->commit_rate,
+                                  commit->update, commit->state);
+}
+
+static void count(ech_block *block, int choice, int bias)
+{
+    ech_node *node = ech_block_node(block, &ech_layer_row_gate_load, NULL, 0);
+    ech_node_in(node, choice);
+    ech_node_param(node, bias);
+    node->purposes = 1u << ECH_TRAIN;
 }
 
 /* ---- route: places in the buffer ---- */
@@ -324,7 +355,8 @@ ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts)
     int64_t L = ech_gate_logits(is);
     int logits = router(block, x, experts->router, L, experts->jitter, ~0u), noise = -1;
     if (ech_gate_has_noise(is->kind)) noise = router(block, x, experts->noise, L, 0, noisy);
-    int choice = gate(block, logits, noise, is, &to.gates);
+    int choice = gate(block, logits, noise, experts, &to.gates);
+    if (is->kind == ECH_GATE_bias) count(block, choice, experts->bias);
     if (!to.grouped) {
         to.x = ech_block_whole(block, x, false);
         choice = ech_block_whole_table(block, choice);

@@ -54,12 +54,15 @@ typedef struct ech_experts {
     int64_t width;     /* F of each expert */
     int router;        /* (L,C), wide, L: ech_gate_logits */
     int noise;         /* the same, of gates that ech_gate_has_noise says */
+    int bias;          /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
     int gate_proj, up; /* (E,F,C) each */
     int down;          /* (E,C,F) */
     double jitter;     /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
     double dropout;    /* of what an expert makes */
 } ech_experts;
 
+/* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer rows than the mean chose. */
+void ech_gate_balance(const ech_commit *commit);
 /* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS: down (silu(gate x) up x) of each expert of a row, summed by its gates. */
 int ech_layer_experts(ech_block *block, int x, const ech_experts *experts);
 

@@ -27,13 +27,16 @@ static const struct {
 } gates[] = {{"switch", "Switch"},
              {"gshard", "Gshard"},
              {"noisy_topk", "NoisyTopk"},
-             {"hierarchical", "Hierarchical"}};
+             {"hierarchical", "Hierarchical"},
+             {"bias", "Bias"}};
 enum { GATES = sizeof gates / sizeof *gates };
 
-/* Of the gate `hierarchical`, under the names that DeepSeek's models have for their groups. */
-static const ech_family_row group_rows[] = {{"n_group", "model.n_group", .initial = NULL},
-                                            {"topk_group", "model.topk_group", .initial = NULL},
-                                            {.name = NULL}};
+/* Of the gates `bias` and, but for the first, `hierarchical`, under the names that DeepSeek's models have. */
+static const ech_family_row group_rows[] = {
+    {"routed_scaling_factor", "model.routed_scaling_factor", .initial = NULL},
+    {"n_group", "model.n_group", .initial = NULL},
+    {"topk_group", "model.topk_group", .initial = NULL},
+    {.name = NULL}};
 /* Under the name that DeepSeek's models have for it; written where there are any. */
 static const ech_family_row shared_rows[] = {
     {"n_shared_experts", "model.moe_shared_experts", .initial = NULL}, {.name = NULL}};
@@ -187,10 +190,12 @@ static const char *skip_gate(const char **text)
     return NULL;
 }
 
-static bool has_groups(const ech_config *config)
+/* NULL: the gate has no numbers that only we know. */
+static const ech_family_row *gate_rows(const ech_config *config)
 {
-    return ech_family_reads(config, group_rows->key) &&
-           config->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
+    if (!ech_family_reads(config, "model.moe_gate")) return NULL;
+    if (config->model.moe_gate == ECH_MOE_GATE_BIAS) return group_rows;
+    return config->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL ? group_rows + 1 : NULL;
 }
 
 static ech_status import_family(const ech_family_import *in)
@@ -210,7 +215,7 @@ static ech_status import_family(const ech_family_import *in)
         return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
-    if (has_groups(in->config)) ECH_TRY(ech_family_import_rows(in, group_rows));
+    if (gate_rows(in->config)) ECH_TRY(ech_family_import_rows(in, gate_rows(in->config)));
     if (shared)
         ECH_TRY(ech_family_import_rows(in, shared_rows));
     else if (ech_family_reads(in->config, shared_rows->key))
@@ -371,7 +376,8 @@ static json_t *write_all(const ech_config *config, ech_model_text_ends ends, ech
 {
     const ech_family *family = ech_family_of(config);
     json_auto_t *rows = ech_family_export_rows(config, family->rows);
-    json_auto_t *groups = has_groups(config) ? ech_family_export_rows(config, group_rows) : NULL;
+    const ech_family_row *of_gate = gate_rows(config);
+    json_auto_t *groups = of_gate ? ech_family_export_rows(config, of_gate) : NULL;
     json_auto_t *shared = has_shared(config) ? ech_family_export_rows(config, shared_rows) : NULL;
     json_auto_t *last = json_pack("{s:i, s:i, s:s}", "bos_token_id", ends.begin, "eos_token_id",
                                   ends.end, "torch_dtype", torch_dtype(dtype));

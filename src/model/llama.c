@@ -167,6 +167,7 @@ static ech_gate gate_of(const ech_config *config, bool normalized)
                      .groups = config->model.n_group,
                      .groups_chosen = config->model.topk_group,
                      .normalized = normalized,
+                     .scale = config->model.routed_scaling_factor,
                      .ports = config->model.moe_gshard_ports,
                      .capacity_factor = config->model.moe_capacity_factor,
                      .samples = config->model.moe_group_samples,
@@ -188,6 +189,15 @@ static int router(ech_model *model, ech_block *block, const char *prefix, const 
     model->param.at[at].type = ECH_TYPE_WIDE;
     if (ech_gate_has_noise(gate->kind)) model->param.at[at].initializer = ECH_INIT_ZERO;
     return at;
+}
+
+/* The bias that balances experts: no parameter, but committed once a step. Named as in DeepSeek's models. */
+static int bias(const ech_config *config, ech_model *model, ech_block *block, const char *at)
+{
+    char *name = ech_pool_format(model->pool, "%s.gate.e_score_correction_bias", at);
+    ech_shape shape = ech_shape_1d(ECH_AXIS_CHOICES, config->model.num_local_experts);
+    return ech_model_state(model, block, name, shape, ech_gate_balance,
+                           config->model.router_bias_rate);
 }
 
 /* Returns the sum of y, which the chosen experts make, and of what those make that all tokens go to: one feed-forward layer
@@ -214,6 +224,7 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
                       .dropout = config->model.moe_dropout};
     is.router = router(model, block, at, "gate", &is.gate, C);
     if (ech_gate_has_noise(is.gate.kind)) is.noise = router(model, block, at, "noise", &is.gate, C);
+    if (is.gate.kind == ECH_GATE_bias) is.bias = bias(config, model, block, at);
     is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
                          ECH_AXIS_MODEL, C, model->std);
     is.down = stack(config, model, block, at, names->down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
@@ -305,31 +316,50 @@ static ech_status check_layers(const ech_config *config)
 }
 
 #define GROUP_KEYS "model.n_group model.topk_group"
+#define BIAS_KEYS  "model.router_bias_rate model.routed_scaling_factor"
 
-/* Groups of experts, which other gates have none of. */
+/* Of gates that do not read such keys. */
+static ech_status check_gate_reads(const ech_config *config, const char *keys)
+{
+    ECH_FREED_TEXT gate = {0};
+    ech_text_append(&gate, "model.moe_gate = %s", ech_config_name(config, "model.moe_gate"));
+    return ech_config_check_read(config, keys, "", gate.at);
+}
+
+/* Groups of experts, of which a hierarchical gate chooses as many experts each, and the gate `bias` the best ones. */
 static ech_status check_groups(const ech_config *config)
 {
     int64_t E = config->model.num_local_experts, k = config->model.num_experts_per_tok;
     int64_t n = config->model.n_group, chosen = config->model.topk_group;
-    if (config->model.moe_gate != ECH_MOE_GATE_HIERARCHICAL) {
-        ECH_FREED_TEXT gate = {0};
-        ech_text_append(&gate, "model.moe_gate = %s", ech_config_name(config, "model.moe_gate"));
-        return ech_config_check_read(config, GROUP_KEYS, "", gate.at);
-    }
-    if (n < 2 || E % n)
+    bool hierarchical = config->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
+    if (!hierarchical && config->model.moe_gate != ECH_MOE_GATE_BIAS)
+        return check_gate_reads(config, GROUP_KEYS);
+    if (hierarchical && n < 2)
         return ech_config_complain(config, "model.n_group",
                                    "model.moe_gate = hierarchical needs two groups or more, of as "
                                    "many experts each; use a divisor of %lld",
                                    (long long)E);
+    if (E % n)
+        return ech_config_complain(config, "model.n_group",
+                                   "groups are of as many experts each; use a divisor of %lld",
+                                   (long long)E);
     if (chosen > n)
         return ech_config_complain(config, "model.topk_group",
                                    "above model.n_group = %lld; use at most that", (long long)n);
-    if (k % chosen == 0 && k / chosen <= E / n) return ECH_OK;
-    return ech_config_complain(config, "model.num_experts_per_tok",
-                               "a token goes to as many experts of each of %s, of %lld at most; "
-                               "use a multiple of %lld up to %lld",
-                               ECH_COUNT(chosen, "group"), (long long)(E / n), (long long)chosen,
-                               (long long)(chosen * (E / n)));
+    if (hierarchical && (k % chosen || k / chosen > E / n))
+        return ech_config_complain(
+            config, "model.num_experts_per_tok",
+            "a token goes to as many experts of each of %s, of %lld at most; "
+            "use a multiple of %lld up to %lld",
+            ECH_COUNT(chosen, "group"), (long long)(E / n), (long long)chosen,
+            (long long)(chosen * (E / n)));
+    if (k > chosen * (E / n))
+        return ech_config_complain(config, "model.num_experts_per_tok",
+                                   "%s of %lld experts have fewer; use at most %lld, or a larger "
+                                   "model.topk_group",
+                                   ECH_COUNT(chosen, "group"), (long long)(E / n),
+                                   (long long)(chosen * (E / n)));
+    return ECH_OK;
 }
 
 /* Shared experts are a feed-forward layer, no wider than one may be. */
@@ -362,6 +392,7 @@ static ech_status check_experts(const ech_config *config)
         return ech_config_complain(config, "model.num_experts_per_tok",
                                    "model.moe_gate = dense goes to all experts; use %lld",
                                    (long long)E);
+    if (config->model.moe_gate != ECH_MOE_GATE_BIAS) ECH_TRY(check_gate_reads(config, BIAS_KEYS));
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
     ECH_TRY(check_shared(config));
@@ -403,7 +434,7 @@ static ech_status check(const ech_config *config)
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
     "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
     "model.router_importance_coef model.router_load_coef model.router_jitter_noise "               \
-    "model.moe_gshard_ports model.moe_shared_experts " GROUP_KEYS
+    "model.moe_gshard_ports model.moe_shared_experts " GROUP_KEYS " " BIAS_KEYS
 
 /* Of ech_llama_rows, ECH_ROW_OURS. */
 #define OUR_ROWS " moe_capacity_factor moe_group_samples moe_gshard_ports"

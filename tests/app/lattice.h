@@ -76,6 +76,9 @@ static const char *const lattice_models[] = {
     "model.architecture=qwen3_moe model.num_key_value_heads=2 model.head_dim=6 "
     "model.num_local_experts=6 model.moe_gate=hierarchical model.n_group=3 model.topk_group=2 "
     "model.router_importance_coef=0.1 model.router_load_coef=0.1",
+    "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
+    "model.moe_gate=bias model.router_bias_rate=0.01 model.n_group=2 model.topk_group=2 "
+    "parallel.expert=2",
     "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
 };

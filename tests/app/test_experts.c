@@ -171,6 +171,7 @@ static const char *const gates[] = {
     "model.router_load_coef=3 model.router_jitter_noise=0.1 model.moe_dropout=0.2",
     "model.moe_gate=hierarchical model.n_group=4 model.topk_group=2 model.router_importance_coef=5 "
     "model.router_load_coef=3",
+    "model.moe_gate=bias model.n_group=4 model.topk_group=2 model.router_aux_loss_coef=0.5",
 };
 
 static void assert_told_alike(const told *t, const told *alone, const char *words)
@@ -286,7 +287,8 @@ static ech_status run_part(void *context, int rank, ech_compared_run *c)
 static double run(const char *more, const char *from, const char *to)
 {
     char words[600], checkpoint[400], folder[400];
-    snprintf(words, sizeof words, "%s training.global_batch_size=16 model.moe_dropout=0.1 model.moe_shared_experts=1 %s",
+    snprintf(words, sizeof words, "%s training.global_batch_size=16 model.moe_dropout=0.1 model.moe_shared_experts=1 "
+             "model.moe_gate=bias model.router_bias_rate=0.01 %s",
              sizes, more);
     if (strstr(more, "optimizer.name="))
         snprintf(words, sizeof words,

@@ -291,6 +291,7 @@ static void gates_have_a_type(void **state)
          TYPE("echelon-noisy_topk-mixtral")},
         {"hierarchical", "model.num_experts_per_tok=2", "model.n_group=2",
          TYPE("echelon-hierarchical-mixtral")},
+        {"bias", "model.num_experts_per_tok=2", "model.n_group=2", TYPE("echelon-bias-mixtral")},
         {"topk", "model.num_experts_per_tok=2", "model.moe_shared_experts=3",
          TYPE("echelon-shared-mixtral")},
         {"switch", "model.num_experts_per_tok=1", "model.moe_shared_experts=1",

@@ -211,6 +211,14 @@ static void test_sparse_layers(void **state)
         {"model.moe_shared_experts=3 model.moe_every=2", "010101", NULL},
         {"model.moe_shared_experts=11 model.moe_intermediate_size=1000000", NULL,
          "experts of a width of 1000000 are wider than 10000000 together; use at most 10"},
+        {"model.moe_gate=bias model.n_group=4 model.topk_group=1", "111111", NULL},
+        {"model.moe_gate=bias model.n_group=3", NULL,
+         "model.n_group = 3: groups are of as many experts each; use a divisor of 8"},
+        {"model.moe_gate=bias model.n_group=2 model.topk_group=3", NULL,
+         "model.topk_group = 3: above model.n_group = 2"},
+        {"model.moe_gate=bias model.n_group=4 model.num_experts_per_tok=3", NULL,
+         "1 group of 2 experts have fewer; use at most 2, or a larger model.topk_group"},
+        {"model.n_group=2", NULL, "model.n_group = 2: not read by model.moe_gate = topk"},
         {"model.num_experts_per_tok=9", NULL, "above model.num_local_experts = 8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
