@@ -57,6 +57,9 @@ static const char *const gates[] = {
     "model.moe_gate=noisy_topk parallel.tensor=2 parallel.sequence=true",
     "model.moe_gate=noisy_topk model.router_load_coef=0.1",
     "model.moe_gate=hierarchical model.n_group=2 model.router_load_coef=0.1",
+    "model.moe_gate=bias",
+    "model.moe_gate=bias parallel.tensor=2 parallel.sequence=true memory.recompute=full "
+    "model.moe_shared_experts=1",
 };
 enum {
     GATES = sizeof gates / sizeof *gates,
@@ -255,6 +258,14 @@ static bool is_forward(const bench *b)
     return b->phase == ECH_FORWARD || b->call->recompute;
 }
 
+/* Gradients of parameters, or partials of layer states. */
+static bool writes_gradients(const bench *b)
+{
+    bool partials = b->call->node >= 0 &&
+                    b->block->node.at[b->call->node].layer->writes_partials;
+    return !is_forward(b) || partials;
+}
+
 /* A value of the forward: in the backward, itself or what is made again for it. */
 static ech_tensor tensor_now(const bench *b, int value)
 {
@@ -279,7 +290,7 @@ static void take_all(const bench *b, const ech_node *node, ech_call *call)
     for (int i = 0; i < node->params; i++) {
         int p = node->param[i];
         call->param[i] = param_tensor(b, &b->param[p], p);
-        if (!is_forward(b)) call->dparam[i] = param_tensor(b, &b->dparam[p], p);
+        if (writes_gradients(b)) call->dparam[i] = param_tensor(b, &b->dparam[p], p);
         call->accumulate[i] = b->accumulate;
     }
 }
@@ -574,7 +585,7 @@ static void check_program(bench *b)
             continue;
         }
         if (has_room_left(b)) continue;
-        for (int accumulate = 0; accumulate <= (b->phase != ECH_FORWARD); accumulate++) {
+        for (int accumulate = 0; accumulate <= writes_gradients(b); accumulate++) {
             b->accumulate = accumulate;
             check_call(b);
         }
