@@ -127,5 +127,9 @@ void ech_comm_withdraw(ech_comm *comm);
 /* For tests of `mpi`: treats the process with rank r in MPI_COMM_WORLD as one of machine r mod `machines`.
  * To be called with the same number on all ranks, before ech_comm_open. */
 void ech_mpi_pretend_machines(int machines);
+/* For tests of `tcp` and `ucx`: ranks are dealt out to `machines` machines, in order. On all ranks, before ech_comm_open. */
+void ech_tcp_pretend_machines(int machines);
+/* For tests of `ucx`: a rank's death is an error of requests to it, and does not end the job. Before ech_comm_open. */
+void ech_tcp_outlive(bool outlives);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the processes of `tcp` meet: all connect with rank 0, which tells them where the others listen; then each connects with
+ * How the processes of `tcp` and `ucx` meet: all connect with rank 0, which tells them where the others listen; then each connects with
  * those below it. A guard ends the process where that takes longer than the deadline.
  */
 #include <arpa/inet.h>
@@ -18,17 +18,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/life.h"
 #include "comm/tcp_state.h"
 
-/* What a process says of itself, and rank 0 of all. */
-typedef struct card {
-    int32_t rank, port; /* at which it listens */
-    char machine[128];
-    char address[INET6_ADDRSTRLEN]; /* as rank 0 sees it */
-    char padding[2];
-} card;
-
-enum { MOST_RANKS = 4096, AGAIN_MS = 50 };
+enum { MOST_RANKS = ECH_TCP_MOST_RANKS };
+/* Answers to a process that says who it is. */
+enum { WELCOME = 1, REFUSED = 2 };
 
 /* ---- variables ---- */
 
@@ -45,110 +40,54 @@ static ech_status read_number(const char *name, int64_t least, int64_t most, int
     return ECH_OK;
 }
 
-/* ---- sockets ---- */
+/* ---- who comes ---- */
 
-static ech_status fail_socket(const char *what)
-{
-    ECH_FAIL(ECH_ECOMM, "%s: %s", what, strerror(errno));
-}
-
-static ech_status write_all(int fd, const void *data, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = send(fd, (const char *)data + at, bytes - at, MSG_NOSIGNAL);
-        if (n <= 0 && errno != EINTR)
-            return fail_socket("a rank has ended its connection at the start");
-        if (n > 0) at += (size_t)n;
-    }
-    return ECH_OK;
-}
-
-static ech_status read_all(int fd, void *data, size_t bytes)
-{
-    for (size_t at = 0; at < bytes;) {
-        ssize_t n = recv(fd, (char *)data + at, bytes - at, 0);
-        if (n == 0) ECH_FAIL(ECH_ECOMM, "a rank has ended its connection at the start");
-        if (n < 0 && errno != EINTR) return fail_socket("reading from a rank at the start");
-        if (n > 0) at += (size_t)n;
-    }
-    return ECH_OK;
-}
-
-/* port 0: any; *port: which it is. */
-static ech_status listen_at(int *port, int *out)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
-    socklen_t n = sizeof at;
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return fail_socket("making a socket");
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0 || listen(fd, MOST_RANKS) != 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &n) != 0) {
-        int error = errno;
-        close(fd);
-        ECH_FAIL(ECH_ECOMM,
-                 "rank 0 cannot listen at MASTER_PORT %d: %s; torchrun itself may have it: set "
-                 "MASTER_PORT to a free port for all ranks",
-                 *port, strerror(error));
-    }
-    *port = ntohs(at.sin_port);
-    *out = fd;
-    return ECH_OK;
-}
-
-static int try_connect(const struct addrinfo *found)
-{
-    int fd = -1;
-    for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0) continue;
-        int error = errno;
-        close(fd);
-        errno = error;
-        fd = -1;
-    }
-    return fd;
-}
-
-/* Again and again until the deadline: who listens there may come later. */
-static ech_status connect_to(const char *address, int port, double deadline, int *out)
-{
-    char text[16];
-    struct addrinfo *found = NULL, like = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
-    double ends_at = ech_clock_now() + deadline;
-    snprintf(text, sizeof text, "%d", port);
-    int error = getaddrinfo(address, text, &like, &found);
-    if (error)
-        ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR %s has no address: %s", address, gai_strerror(error));
-    while ((*out = try_connect(found)) < 0 && ech_clock_now() < ends_at)
-        nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
-    error = errno;
-    freeaddrinfo(found);
-    if (*out < 0)
-        ECH_FAIL(ECH_ECOMM, "%s, port %d, does not answer: %s; see whether that rank is up",
-                 address, port, strerror(error));
-    return ECH_OK;
-}
-
-static ech_status accept_one(int listener, card *who, int *out)
+static ech_status accept_one(int listener, ech_tcp_card *who, int *out)
 {
     struct sockaddr_in from;
     socklen_t n = sizeof from;
     int fd;
     do fd = accept4(listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC);
     while (fd < 0 && errno == EINTR);
-    if (fd < 0) return fail_socket("waiting for ranks");
+    if (fd < 0) ECH_FAIL(ECH_ECOMM, "waiting for ranks: %s", strerror(errno));
     *out = fd;
-    ECH_TRY(read_all(fd, who, sizeof *who));
+    ECH_TRY(ech_tcp_read(fd, who, sizeof *who));
     who->machine[sizeof who->machine - 1] = '\0';
+    who->secret[sizeof who->secret - 1] = '\0';
     (void)inet_ntop(AF_INET, &from.sin_addr, who->address, sizeof who->address);
     return ECH_OK;
 }
 
-static ech_status accept_rank(ech_tcp_state *state, int listener, int least, card *who)
+/* In a time that does not depend on where they differ. */
+static bool is_secret(const ech_tcp_card *own, const ech_tcp_card *who)
+{
+    unsigned differs = 0;
+    for (size_t i = 0; i < sizeof own->secret; i++)
+        differs |= (unsigned char)own->secret[i] ^ (unsigned char)who->secret[i];
+    return differs == 0;
+}
+
+/* Who comes with another secret is told so, and is no reason to end this job. */
+static ech_status accept_known(int listener, const ech_tcp_card *own, ech_tcp_card *who, int *out)
+{
+    for (;;) {
+        ECH_TRY(accept_one(listener, who, out));
+        char verdict = is_secret(own, who) ? WELCOME : REFUSED;
+        ECH_TRY(ech_tcp_write(*out, &verdict, 1));
+        if (verdict == WELCOME) return ECH_OK;
+        close(*out);
+        *out = -1;
+        ech_log_warn("a process at %s says that it is rank %d, but names another secret; it is "
+                     "refused",
+                     who->address, who->rank);
+    }
+}
+
+static ech_status accept_rank(ech_tcp_state *state, int listener, int least,
+                              const ech_tcp_card *own, ech_tcp_card *who)
 {
     int fd = -1;
-    ech_status st = accept_one(listener, who, &fd);
+    ech_status st = accept_known(listener, own, who, &fd);
     bool fits = st == ECH_OK && who->rank >= least && who->rank < state->size &&
                 state->peer[who->rank].fd < 0;
     if (fits) {
@@ -161,10 +100,41 @@ static ech_status accept_rank(ech_tcp_state *state, int listener, int least, car
              who->rank, state->size);
 }
 
+/* Says who this is to rank `to`, to which it has just connected. */
+static ech_status greet(const ech_tcp_state *state, int to, const ech_tcp_card *own)
+{
+    char verdict;
+    ECH_TRY(ech_tcp_write(state->peer[to].fd, own, sizeof *own));
+    ECH_TRY(ech_tcp_read(state->peer[to].fd, &verdict, 1));
+    if (verdict == WELCOME) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "rank %d refuses this process as rank %d: its secret is another one; "
+             "set " ECH_SECRET_VARIABLE
+             " alike for all ranks of a job, and MASTER_PORT apart from other "
+             "jobs'",
+             to, own->rank);
+}
+
 /* ---- all connections ---- */
 
+/* ech_tcp_pretend_machines; 0: the real machines. */
+static int pretended_machines;
+
+void ech_tcp_pretend_machines(int machines)
+{
+    pretended_machines = machines;
+}
+
+/* ech_tcp_outlive. */
+static bool outlives_others;
+
+void ech_tcp_outlive(bool outlives)
+{
+    outlives_others = outlives;
+}
+
 /* The name alone is not enough: containers may share one, and machines may be called alike. */
-static void name_machine(card *own)
+static void name_machine(ech_tcp_card *own, int size)
 {
     char boot[64] = "";
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -175,52 +145,79 @@ static void name_machine(card *own)
     (void)gethostname(own->machine, 60);
     own->machine[60] = '\0';
     strncat(own->machine, boot, sizeof own->machine - 62);
+    if (pretended_machines) snprintf(own->machine, 61, "%d", own->rank * pretended_machines / size);
 }
 
-/* Rank 0 hears of all and tells all. */
-static ech_status lead(ech_tcp_state *state, int listener, card *cards)
+/* Counts sixteenths of a second: two meetings at one place are further apart, and a job is not repeated after weeks. */
+static uint32_t make_generation(void)
 {
-    for (int r = 1; r < state->size; r++) {
-        card who;
-        ECH_TRY(accept_rank(state, listener, 1, &who));
-        cards[who.rank] = who;
-    }
-    for (int r = 1; r < state->size; r++)
-        ECH_TRY(write_all(state->peer[r].fd, cards, (size_t)state->size * sizeof *cards));
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t ticks = (uint64_t)now.tv_sec * 16 + (uint64_t)now.tv_nsec / 62500000;
+    return (uint32_t)(ticks % ECH_TCP_GENERATIONS);
+}
+
+static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
+{
+    const char *secret = getenv(ECH_SECRET_VARIABLE);
+    *out = (ech_tcp_card){.rank = state->rank,
+                          .generation = make_generation(),
+                          .process = (int32_t)getpid(),
+                          .space = ech_life_space()};
+    name_machine(out, state->size);
+    if (secret && strlen(secret) >= sizeof out->secret)
+        ECH_FAIL(ECH_EUSAGE, ECH_SECRET_VARIABLE " has %zu characters; at most %zu are read",
+                 strlen(secret), sizeof out->secret - 1);
+    if (secret) strcpy(out->secret, secret);
     return ECH_OK;
 }
 
-static ech_status follow(ech_tcp_state *state, int listener, const card *own, double deadline,
-                         card *cards)
+/* Rank 0 hears of all and tells all. */
+static ech_status lead(ech_tcp_state *state, int listener, ech_tcp_card *cards)
+{
+    for (int r = 1; r < state->size; r++) {
+        ech_tcp_card who;
+        ECH_TRY(accept_rank(state, listener, 1, &cards[0], &who));
+        cards[who.rank] = who;
+    }
+    for (int r = 1; r < state->size; r++)
+        ECH_TRY(ech_tcp_write(state->peer[r].fd, cards, (size_t)state->size * sizeof *cards));
+    return ECH_OK;
+}
+
+static ech_status follow(ech_tcp_state *state, int listener, const ech_tcp_card *own,
+                         double deadline, ech_tcp_card *cards)
 {
     int port;
     const char *address = getenv("MASTER_ADDR");
     if (!address || !*address)
         ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR is not set: it is where rank 0 is");
     ECH_TRY(read_number("MASTER_PORT", 1, 65535, &port));
-    ECH_TRY(connect_to(address, port, deadline, &state->peer[0].fd));
-    ECH_TRY(write_all(state->peer[0].fd, own, sizeof *own));
-    ECH_TRY(read_all(state->peer[0].fd, cards, (size_t)state->size * sizeof *cards));
+    ECH_TRY(ech_tcp_connect(address, port, deadline, &state->peer[0].fd));
+    ECH_TRY(greet(state, 0, own));
+    ECH_TRY(ech_tcp_read(state->peer[0].fd, cards, (size_t)state->size * sizeof *cards));
     for (int r = 0; r < state->size; r++) {
         cards[r].machine[sizeof cards[r].machine - 1] = '\0';
         cards[r].address[sizeof cards[r].address - 1] = '\0';
     }
     for (int r = 1; r < state->rank; r++) {
-        ECH_TRY(connect_to(cards[r].address, cards[r].port, deadline, &state->peer[r].fd));
-        ECH_TRY(write_all(state->peer[r].fd, own, sizeof *own));
+        ECH_TRY(ech_tcp_connect(cards[r].address, cards[r].port, deadline, &state->peer[r].fd));
+        ECH_TRY(greet(state, r, own));
     }
     for (int r = state->rank + 1; r < state->size; r++)
-        ECH_TRY(accept_rank(state, listener, state->rank + 1, &(card){0}));
+        ECH_TRY(accept_rank(state, listener, state->rank + 1, own, &(ech_tcp_card){0}));
     return ECH_OK;
 }
 
-static ech_status connect_all(ech_tcp_state *state, double deadline, card *cards)
+static ech_status connect_all(ech_tcp_state *state, double deadline, ech_tcp_card *cards)
 {
     int listener = -1, port = 0;
-    card own = {.rank = state->rank};
-    name_machine(&own);
+    ech_tcp_card own;
+    ECH_TRY(make_card(state, &own));
+    cards[state->rank] = own;
+    if (state->size == 1) return ECH_OK;
     if (state->rank == 0) ECH_TRY(read_number("MASTER_PORT", 1, 65535, &port));
-    ECH_TRY(listen_at(&port, &listener));
+    ECH_TRY(ech_tcp_listen(&port, &listener));
     own.port = port;
     cards[0] = own;
     ech_status st = state->rank == 0 ? lead(state, listener, cards)
@@ -234,7 +231,8 @@ static ech_status connect_all(ech_tcp_state *state, double deadline, card *cards
 
 /* ---- the machine's board ---- */
 
-static ech_status find_machine(const ech_tcp_state *state, const card *cards, int *first, int *n)
+static ech_status find_machine(const ech_tcp_state *state, const ech_tcp_card *cards, int *first,
+                               int *n)
 {
     const char *own = cards[state->rank].machine;
     int runs = 0;
@@ -262,60 +260,64 @@ static ech_status share_board(const ech_tcp_state *state, int first, int n, ech_
     bool leads = state->rank == first;
     if (leads) st = ech_board_file_take(n, &file, board);
     for (int r = first + 1; leads && r < first + n; r++)
-        ECH_TRY(write_all(state->peer[r].fd, file.path, sizeof file.path));
+        ECH_TRY(ech_tcp_write(state->peer[r].fd, file.path, sizeof file.path));
     for (int r = first + 1; leads && r < first + n; r++) {
-        ECH_TRY(read_all(state->peer[r].fd, &answer, sizeof answer));
+        ECH_TRY(ech_tcp_read(state->peer[r].fd, &answer, sizeof answer));
         if (st == ECH_OK && answer != ECH_OK) st = ECH_EABORTED;
     }
     if (leads && *file.path) ech_transient_remove(&file);
     if (leads) return st;
-    ECH_TRY(read_all(state->peer[first].fd, file.path, sizeof file.path));
+    ECH_TRY(ech_tcp_read(state->peer[first].fd, file.path, sizeof file.path));
     file.path[sizeof file.path - 1] = '\0';
     st = *file.path ? ech_board_file_open(file.path, n, board) : ECH_EABORTED;
     answer = st;
-    ECH_TRY(write_all(state->peer[first].fd, &answer, sizeof answer));
+    ECH_TRY(ech_tcp_write(state->peer[first].fd, &answer, sizeof answer));
     return st;
 }
 
 /* ---- joining ---- */
 
-static ech_status join_all(ech_tcp_state *state, double deadline, ech_comm **out)
-{
-    int first, n;
-    ECH_FREED card *cards = ech_calloc((size_t)state->size, sizeof *cards);
-    ech_board *board = NULL;
-    state->peer = ech_calloc((size_t)state->size, sizeof *state->peer);
-    for (int r = 0; r < state->size; r++) state->peer[r].fd = -1;
-    ECH_TRY(connect_all(state, deadline, cards));
-    ECH_TRY(find_machine(state, cards, &first, &n));
-    ech_status st = share_board(state, first, n, &board);
-    if (st != ECH_OK) {
-        ech_board_file_unmap(board);
-        return st;
-    }
-    *out = ech_comm_make(&ech_comm_tcp, state->rank, state->size, state->rank - first, n, deadline,
-                         board);
-    (*out)->state = state;
-    return ECH_OK;
-}
-
-ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_seconds, ech_comm **out)
+ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_seconds,
+                        ech_tcp_meeting *out)
 {
     ECH_TRY(read_number("WORLD_SIZE", 1, MOST_RANKS, &state->size));
     ECH_TRY(read_number("RANK", 0, state->size - 1, &state->rank));
     if (wanted && wanted != state->size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but WORLD_SIZE is %d", wanted, state->size);
-    ECH_TRY(ech_guard_start(deadline_seconds, &state->guard));
-    ech_guard_enter(state->guard, "the meeting of the ranks over TCP");
-    ech_status st = join_all(state, deadline_seconds, out);
-    ech_guard_leave(state->guard);
-    if (st == ECH_OK) ech_guard_watch(state->guard, (*out)->board, (*out)->local_rank);
-    return st;
+    state->peer = ech_calloc((size_t)state->size, sizeof *state->peer);
+    for (int r = 0; r < state->size; r++) state->peer[r].fd = -1;
+    ECH_FREED ech_tcp_card *cards = ech_calloc((size_t)state->size, sizeof *cards);
+    ech_tcp_meeting met = {.cards = cards, .outlives = outlives_others};
+    ECH_TRY(connect_all(state, deadline_seconds, cards));
+    ECH_TRY(find_machine(state, cards, &met.first, &met.near));
+    ech_status st = share_board(state, met.first, met.near, &met.board);
+    if (st != ECH_OK) {
+        ech_board_file_unmap(met.board);
+        return st;
+    }
+    cards = NULL; /* the caller's now */
+    *out = met;
+    return ECH_OK;
 }
 
-void ech_tcp_leave(ech_tcp_state *state)
+ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_seconds, ech_comm **out)
 {
-    ech_guard_stop(state->guard);
+    ech_tcp_meeting met;
+    ECH_TRY(ech_guard_start(deadline_seconds, &state->guard));
+    ech_guard_enter(state->guard, "the meeting of the ranks over TCP");
+    ech_status st = ech_tcp_meet(state, wanted, deadline_seconds, &met);
+    ech_guard_leave(state->guard);
+    if (st != ECH_OK) return st;
+    free(met.cards);
+    *out = ech_comm_make(&ech_comm_tcp, state->rank, state->size, state->rank - met.first, met.near,
+                         deadline_seconds, met.board);
+    (*out)->state = state;
+    if (!met.outlives) ech_guard_watch(state->guard, met.board, (*out)->local_rank);
+    return ECH_OK;
+}
+
+void ech_tcp_part(ech_tcp_state *state)
+{
     for (int r = 0; r < state->size && state->peer; r++) {
         for (ech_tcp_message *m = state->peer[r].early, *next; m; m = next) {
             next = m->next;
@@ -325,5 +327,12 @@ void ech_tcp_leave(ech_tcp_state *state)
         if (state->peer[r].fd >= 0) close(state->peer[r].fd);
     }
     free(state->peer);
+    state->peer = NULL;
+}
+
+void ech_tcp_leave(ech_tcp_state *state)
+{
+    ech_guard_stop(state->guard);
+    ech_tcp_part(state);
     free(state);
 }
