@@ -12,7 +12,7 @@ find_program(PROTOC_C protoc-c REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 find_path(RANDOM123_INCLUDE Random123/philox.h REQUIRED)
 
-# What a build may lack (cmake/optional.cmake): the backend `mpi`, and libraries of products, without which our own tiles
+# What a build may lack (cmake/optional.cmake): the backends `mpi` and `ucx`, and libraries of products, without which our own tiles
 # multiply in fp32 and narrower types, and the reference in fp64.
 ech_option(MPI "MPI")
 set(lacking)
@@ -23,6 +23,17 @@ if(ECH_WANTS_MPI)
   endif()
 endif()
 ech_decide(MPI "MPI" "${lacking}" "${MPIEXEC_EXECUTABLE}")
+
+# Of UCX the headers alone: its library is opened where a job asks for it (comm/ucx_library.h).
+ech_option(UCX "UCX")
+set(lacking)
+if(ECH_WANTS_UCX)
+  pkg_check_modules(UCX QUIET ucx>=1.13)
+  if(NOT UCX_FOUND)
+    set(lacking "no UCX 1.13 or newer found (Debian's libucx-dev)")
+  endif()
+endif()
+ech_decide(UCX "UCX" "${lacking}" "${UCX_VERSION}")
 
 ech_option(ONEDNN "oneDNN")
 set(lacking)

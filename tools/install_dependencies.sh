@@ -17,6 +17,10 @@ packages=(
     libcmocka-dev
     bible-kjv # `bible -f -l65535 gen1:1-rev22:21` prints a corpus of 4.4 MB to train on
 )
+# What a build does without where it cannot be had.
+optional=(
+    libucx-dev # parallel.comm: ucx
+)
 lock_seconds=600 # to wait for another apt or dpkg to finish
 attempts=3
 pause_seconds=${ECH_INSTALL_PAUSE:-5} # after the first failure; longer after each further one
@@ -44,11 +48,11 @@ for argument in "$@"; do
     esac
 done
 
-# Sets `missing` to the packages that are not installed.
+# find_missing PACKAGE ...: sets `missing` to those that are not installed.
 find_missing() {
     local package status
     missing=()
-    for package in "${packages[@]}"; do
+    for package in "$@"; do
         status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
         [ "$status" = installed ] || missing+=("$package")
     done
@@ -69,19 +73,30 @@ run_apt() {
 
 command -v dpkg-query > /dev/null ||
     fail "no dpkg here, this is for Debian 12: install by other means ${packages[*]}"
-find_missing
-[ ${#missing[@]} -gt 0 ] || exit 0
-
 as_root=()
+can_install=1
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo > /dev/null ||
-        fail "needs root to install ${missing[*]}: run it as root, or install sudo"
     as_root=(sudo)
+    command -v sudo > /dev/null || can_install=
 fi
 
-echo "installing ${missing[*]}"
-run_apt update || fail "apt-get update failed: is there a network, and does /etc/apt name a mirror?"
-run_apt install --no-install-recommends "${missing[@]}" ||
-    fail "apt-get could not install ${missing[*]}: see its messages above"
-find_missing
-[ ${#missing[@]} -eq 0 ] || fail "still missing: ${missing[*]}"
+find_missing "${packages[@]}"
+if [ ${#missing[@]} -gt 0 ]; then
+    [ -n "$can_install" ] ||
+        fail "needs root to install ${missing[*]}: run it as root, or install sudo"
+    echo "installing ${missing[*]}"
+    run_apt update || fail "apt-get update failed: is there a network, and does /etc/apt name a mirror?"
+    run_apt install --no-install-recommends "${missing[@]}" ||
+        fail "apt-get could not install ${missing[*]}: see its messages above"
+    find_missing "${packages[@]}"
+    [ ${#missing[@]} -eq 0 ] || fail "still missing: ${missing[*]}"
+fi
+
+# One attempt, which soon gives up without a network.
+find_missing "${optional[@]}"
+if [ ${#missing[@]} -gt 0 ] && [ -n "$can_install" ]; then
+    echo "installing ${missing[*]}"
+    attempts=1
+    run_apt -o Acquire::Retries=0 -o Acquire::http::Timeout=10 install --no-install-recommends "${missing[@]}" ||
+        echo "goes on without ${missing[*]}: apt-get could not install it"
+fi

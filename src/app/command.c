@@ -56,6 +56,8 @@ static ech_status print_version(void)
     else
         printf("MPI:     %s (%s)\n", ech_comm_version(ECH_COMM_mpi),
                ech_comm_launcher(ECH_COMM_mpi));
+    const char *without_ucx = ech_comm_lacks(ECH_COMM_ucx);
+    printf("UCX:     %s\n", without_ucx ? without_ucx : ech_comm_version(ECH_COMM_ucx));
     printf("kernels: %s\n", ech_kernels_describe());
     printf("cuda:    %s\n", ech_device_describe("cuda"));
     return ECH_OK;

@@ -25,6 +25,9 @@ static const ech_comm_backend *const backends[ECH_COMM_KINDS] = {
 #ifdef ECH_HAS_MPI
     [ECH_COMM_mpi] = &ech_comm_mpi,
 #endif
+#ifdef ECH_HAS_UCX
+    [ECH_COMM_ucx] = &ech_comm_ucx,
+#endif
     [ECH_COMM_nccl] = &ech_comm_nccl,
 };
 

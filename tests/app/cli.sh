@@ -47,7 +47,7 @@ changed() {
 # ---- help ----
 
 expect 0 "Usage: echelon COMMAND" "$echelon" --help
-for command in train plan profile report verify sample eval checkpoint data convert; do
+for command in train launch plan profile report verify sample eval checkpoint data convert; do
     expect 0 "^  $command " "$echelon" --help
     expect 0 "Usage: echelon $command " "$echelon" $command --help
     expect 0 "Usage: echelon $command " "$echelon" help $command

@@ -33,7 +33,7 @@ find_ranks() {
     for process in $(below "$2"); do
         [ "/proc/$process/exe" -ef "$echelon" ] || continue
         rank=$(tr '\0' '\n' 2>/dev/null <"/proc/$process/environ" |
-            sed -nE 's/^(OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=([0-9]+)$/\2/p' | head -1)
+            sed -nE 's/^(OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID|RANK)=([0-9]+)$/\2/p' | head -1)
         [ -n "$rank" ] || continue
         ranks[rank]=$process
         found=$((found + 1))

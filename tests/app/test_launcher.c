@@ -57,6 +57,8 @@ static void prints_what_a_user_could_type(void **state)
     expect_line(&launch, train, "/usr/bin/mpirun -n 9 /opt/echelon train");
     launch.launcher = NULL;
     expect_line(&launch, train, "/opt/echelon train");
+    launch.is_own = true;
+    expect_line(&launch, train, "/opt/echelon launch 9 /opt/echelon train");
 }
 
 static ech_job_end supervise(char *const *words, int stop_signal)

@@ -22,7 +22,7 @@ static const double deadline = 60;
 static void test_backends(void **state)
 {
     (void)state;
-    assert_string_equal(ech_comm_names(), "local mpi nccl");
+    assert_string_equal(ech_comm_names(), "local mpi ucx nccl");
     assert_null(ech_comm_find("gloo"));
     const ech_comm_backend *local = ech_comm_find("local");
     assert_null(ech_comm_lacks(ECH_COMM_local));

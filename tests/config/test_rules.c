@@ -128,6 +128,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_hierarchical_unknown_machines] = {"parallel.reduction=hierarchical", "",
                                                 "parallel.reduction=hierarchical "
                                                 "parallel.node_ranks=2"},
+    [ECH_RULE_library_reduction_ucx] = {"parallel.reduction=library parallel.comm=ucx",
+                                        "parallel.comm=ucx", "parallel.reduction=library"},
     [ECH_RULE_nccl_on_processor] = {"parallel.comm=nccl", "",
                                     "parallel.comm=nccl parallel.device=cuda"},
     [ECH_RULE_nccl_shared_device] = {"parallel.comm=nccl parallel.device=cuda "
@@ -237,7 +239,7 @@ static ech_config *make(const char *assignments)
         {"models", "gpt2 llama mixtral qwen3_moe"},
         {"optimizers", "adamw sgd muon sm3"},
         {"curves", "cosine"},
-        {"comms", "local mpi nccl"},
+        {"comms", "local mpi ucx nccl"},
         {"devices", "cpu cuda queued"},
         {"reductions", "direct ring naive torus hierarchical library"}};
     char *words = ech_strdup(assignments), *rest = NULL;

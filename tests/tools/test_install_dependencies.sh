@@ -74,6 +74,12 @@ run "cmake" 0 1000
 expect 1 0 "needs root to install cmake"
 run "" 0 1000
 expect 0 0 ""
+run "libucx-dev" 0 0 # a build does without it
+expect 0 1 "installing libucx-dev"
+run "libucx-dev" 1 0
+expect 0 1 "goes on without libucx-dev"
+run "libucx-dev" 0 1000
+expect 0 0 ""
 run "" 0 0 --everything
 expect 2 0 "usage:"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of mpirun and mpiexec.
+ * The options of mpirun and mpiexec, and of echelon launch.
  */
 #include "app/job/launcher.h"
 
@@ -43,8 +43,12 @@ void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out)
 {
     char ranks[16];
     *out = (ech_launch_line){0};
-    if (launch->launcher) {
-        snprintf(ranks, sizeof ranks, "%d", launch->ranks);
+    snprintf(ranks, sizeof ranks, "%d", launch->ranks);
+    if (launch->is_own) {
+        ech_launch_line_add(out, launch->program);
+        ech_launch_line_add(out, "launch");
+        ech_launch_line_add(out, ranks);
+    } else if (launch->launcher) {
         ech_launch_line_add(out, launch->launcher);
         ech_launch_line_add(out, "-n");
         ech_launch_line_add(out, ranks);
@@ -94,13 +98,15 @@ void ech_launch_line_set(const ech_launch_line *line)
     for (size_t i = 0; i < line->setting.n; i++) setenv(line->setting.at[i], "1", 0);
 }
 
-ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out)
+ech_status ech_launch_self(int ranks, ech_launch_by by, ech_launch_line *out)
 {
     char program[PATH_MAX];
     if (!ech_rank_process_program("/proc/self/exe", program, sizeof program))
         ECH_FAIL(ECH_EIO, "/proc/self/exe: cannot be read: %s", strerror(errno));
-    ech_launch launch = {.version = by_launcher ? ech_comm_version(ECH_COMM_mpi) : "",
-                         .launcher = by_launcher ? ech_comm_launcher(ECH_COMM_mpi) : NULL,
+    bool by_mpi = by == ECH_LAUNCH_MPI;
+    ech_launch launch = {.version = by_mpi ? ech_comm_version(ECH_COMM_mpi) : "",
+                         .launcher = by_mpi ? ech_comm_launcher(ECH_COMM_mpi) : NULL,
+                         .is_own = by == ECH_LAUNCH_OWN,
                          .program = program,
                          .ranks = ranks,
                          .cores = ech_device_find("cpu")->cores(),

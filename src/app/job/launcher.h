@@ -15,6 +15,7 @@
 typedef struct ech_launch {
     const char *version;  /* the MPI library's, which decides the options: "Open MPI 4.1.4" */
     const char *launcher; /* path of mpirun or mpiexec; NULL: the program is started without one */
+    bool is_own;          /* its own command `launch` starts the program */
     const char *program;  /* path */
     int ranks;            /* for the launcher; not used without one */
     int cores;            /* of this machine */
@@ -29,9 +30,14 @@ typedef struct ech_launch_line {
 
 /* Begins a line: settings, the launcher with its options, and the program's path. Release with ech_launch_line_free. */
 void ech_launch_line_begin(const ech_launch *launch, ech_launch_line *out);
-/* Begins a line for this program on this machine, with this build's launcher or (!by_launcher) as one process. Errors,
- * ECH_EIO: /proc does not show the path of this program. */
-ech_status ech_launch_self(int ranks, bool by_launcher, ech_launch_line *out);
+/* What starts a job's ranks. */
+typedef enum ech_launch_by {
+    ECH_LAUNCH_NOBODY, /* they are threads of one process */
+    ECH_LAUNCH_MPI,    /* this build's mpirun or mpiexec */
+    ECH_LAUNCH_OWN     /* echelon launch */
+} ech_launch_by;
+/* Begins a line for this program on this machine. Errors, ECH_EIO: /proc does not show the path of this program. */
+ech_status ech_launch_self(int ranks, ech_launch_by by, ech_launch_line *out);
 /* Adds an argument of the program, which is copied. After the last one, NULL completes the line. */
 void ech_launch_line_add(ech_launch_line *line, const char *word);
 /* Appends a complete line with its settings, as it would be typed into a shell. */

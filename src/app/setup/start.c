@@ -150,20 +150,20 @@ static void add_words(const ech_start *start, bool by_launcher, ech_launch_line 
 }
 
 /* Runs this program as a job: by a launcher, or as one process with all ranks. */
-static ech_status start_job(const prepared *p, bool by_launcher, int *code)
+static ech_status start_job(const prepared *p, ech_launch_by by, int *code)
 {
     const ech_start *start = p->start;
     ECH_CLEANUP(ech_launch_line_free) ech_launch_line line = {0};
     ech_job job = {.line = &line,
                    .ranks = p->design.world,
-                   .by_launcher = by_launcher,
+                   .by_launcher = by != ECH_LAUNCH_NOBODY,
                    .stop_signal = start->stop_signal,
                    .deadline = start->run->config->parallel.deadline,
                    .restarts = start->restarts,
                    .checkpoints = start->restarts ? p->config->checkpoint.directory : NULL};
     int job_code = ECH_EXIT_FAILED;
-    ECH_TRY(ech_launch_self(job.ranks, by_launcher, &line));
-    add_words(start, by_launcher, &line);
+    ECH_TRY(ech_launch_self(job.ranks, by, &line));
+    add_words(start, job.by_launcher, &line);
     ech_status status = ech_job_run(&job, &job_code);
     bool is_ours =
         job_code == ECH_EXIT_DONE || job_code == ECH_EXIT_USAGE || job_code == ECH_EXIT_STOPPED;
@@ -217,7 +217,7 @@ static ech_status run_launched(const ech_start *start, const ech_launched *launc
     if (config->parallel.comm == ECH_COMM_local)
         return ech_config_complain(config, "parallel.comm",
                                    "%s started %lld processes, and each would train alone; use "
-                                   "parallel.comm=mpi (nccl on GPUs), or no launcher",
+                                   "parallel.comm=mpi or ucx (nccl on GPUs), or no launcher",
                                    launched->by, (long long)launched->size);
     if (ranks && launched->size && launched->size != ranks)
         ECH_FAIL(ECH_EUSAGE,
@@ -245,7 +245,10 @@ ech_status ech_start_ranks(const ech_start *start, int *code)
     if (!ranks) ranks = 1;
     ECH_TRY(prepare(start, ranks, ranks, &p));
     bool by_launcher = !is_local && ranks > 1;
-    if (by_launcher || start->restarts) return start_job(&p, by_launcher, code);
+    ech_launch_by by = !by_launcher                            ? ECH_LAUNCH_NOBODY
+                       : config->parallel.comm == ECH_COMM_ucx ? ECH_LAUNCH_OWN
+                                                               : ECH_LAUNCH_MPI;
+    if (by_launcher || start->restarts) return start_job(&p, by, code);
     if (start->prepare) start->prepare();
     return ech_design_run(&p.design, start->main, start->context);
 }

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend `ucx`: one process a rank, which the variables of torchrun describe. UCX's tag interface moves messages, in its mode
+ * for peers that may fail: ranks of a machine through memory, others by what UCX finds (RDMA, TCP).
+ *
+ * A rank's death ends the messages with it by an error that names it, and leaves those with others as they are. Two ranks of a
+ * machine have a worker of UCX each for this pair alone: a rank that is killed in the middle of a message leaves the receiver's
+ * queue half written, which would hold up all that send into the same queue.
+ *
+ * A message's tag holds the generation of the meeting, the sender and the tag. So nothing of a process that met others before
+ * is ever received.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/ucx_state.h"
+
+/* Bits of a tag; generations and ranks have those above. */
+enum { TAG_BITS = 31, RANK_BITS = 12 };
+_Static_assert(ECH_TCP_MOST_RANKS == 1 << RANK_BITS, "a rank fits into its bits");
+_Static_assert(ECH_TCP_GENERATIONS == 1 << (64 - TAG_BITS - RANK_BITS), "so does a generation");
+/* Allocated in advance: only the first training step may allocate. */
+enum { MESSAGES = 256 };
+
+static ech_ucx_message *take_message(ech_ucx_state *state, ech_ucx_peer *peer)
+{
+    ech_ucx_message *m = state->free;
+    if (m)
+        state->free = m->next;
+    else
+        m = ech_calloc(1, sizeof *m);
+    *m = (ech_ucx_message){.next = peer->open, .status = UCS_OK};
+    if (peer->open)
+        peer->open->before = m;
+    else if (state->patience > 0)
+        peer->moved_at = ech_clock_now();
+    peer->open = m;
+    return m;
+}
+
+static void give_message(ech_ucx_state *state, ech_ucx_peer *peer, ech_ucx_message *m)
+{
+    if (m->next) m->next->before = m->before;
+    if (m->before)
+        m->before->next = m->next;
+    else
+        peer->open = m->next;
+    m->next = state->free;
+    state->free = m;
+}
+
+static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
+{
+    ech_ucx_state *state = ech_calloc(1, sizeof *state);
+    for (int i = 0; i < MESSAGES; i++) {
+        ech_ucx_message *m = ech_calloc(1, sizeof *m);
+        m->next = state->free;
+        state->free = m;
+    }
+    ech_status st = ech_ucx_join(state, size, deadline_seconds, &endpoints[0]);
+    if (st != ECH_OK) ech_ucx_release(state);
+    return st;
+}
+
+/* ---- messages ---- */
+
+/* Called by UCX: within the call that starts the message, which then gives UCX's request back itself, or later. */
+static void end(ech_ucx_message *m, void *request, ucs_status_t status)
+{
+    const ech_ucx *ucx;
+    m->status = status;
+    m->done = true;
+    if (m->request && ech_ucx_open(&ucx) == ECH_OK) ucx->ucp_request_free(request);
+    m->request = NULL;
+}
+
+static void note_sent(void *request, ucs_status_t status, void *context)
+{
+    end(context, request, status);
+}
+
+static void note_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                          void *context)
+{
+    ech_ucx_message *m = context;
+    m->length = info->length;
+    end(m, request, status);
+}
+
+static ech_status fail_lost(const ech_comm *comm, int rank)
+{
+    if (ech_comm_is_over(comm)) return ECH_EABORTED;
+    ECH_FAIL(ECH_ECOMM,
+             "rank %d has failed, died or come to a stop: its messages with rank %d have ended",
+             rank, comm->rank);
+}
+
+static uint64_t make_tag(const ech_ucx_state *state, int sender, int tag)
+{
+    return state->generation << (TAG_BITS + RANK_BITS) | (uint64_t)sender << TAG_BITS |
+           (uint64_t)tag;
+}
+
+static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+{
+    ech_ucx_state *state = comm->state;
+    ech_ucx_peer *peer = &state->peer[request->peer];
+    if (peer->loss == ECH_UCX_LOST) return fail_lost(comm, request->peer);
+    ech_ucx_message *m = take_message(state, peer);
+    m->receives = !request->sends;
+    request->handle = m;
+    ucp_request_param_t how = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA, .user_data = m};
+    ucs_status_ptr_t got;
+    if (request->sends) {
+        how.cb.send = note_sent;
+        got = state->ucx->ucp_tag_send_nbx(peer->ep, from, request->bytes,
+                                           make_tag(state, comm->rank, request->tag), &how);
+    } else {
+        how.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* always tells the length */
+        how.cb.recv = note_received;
+        got = state->ucx->ucp_tag_recv_nbx(peer->worker, to, request->bytes,
+                                           make_tag(state, request->peer, request->tag),
+                                           ~(ucp_tag_t)0, &how);
+    }
+    if (!UCS_PTR_IS_PTR(got))
+        end(m, NULL, UCS_PTR_STATUS(got));
+    else if (m->done)
+        state->ucx->ucp_request_free(got);
+    else
+        m->request = got;
+    return ECH_OK;
+}
+
+/* UCX accepts a message that is shorter than its receive. */
+static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
+                              const ech_ucx_message *m)
+{
+    if (m->status == UCS_OK && (request->sends || m->length == request->bytes)) return ECH_OK;
+    if (m->status == UCS_OK)
+        ECH_FAIL(ECH_EINTERNAL,
+                 "rank %d sends %zu bytes to rank %d with tag %d, but the receive is for %zu bytes",
+                 request->peer, m->length, comm->rank, request->tag, request->bytes);
+    if (m->status == UCS_ERR_MESSAGE_TRUNCATED)
+        ECH_FAIL(
+            ECH_EINTERNAL,
+            "rank %d sends more than %zu bytes to rank %d with tag %d, for which the receive is",
+            request->peer, request->bytes, comm->rank, request->tag);
+    return fail_lost(comm, request->peer);
+}
+
+static ech_status test(ech_comm *comm, ech_request *request)
+{
+    ech_ucx_state *state = comm->state;
+    ech_ucx_peer *peer = &state->peer[request->peer];
+    ech_ucx_message *m = request->handle;
+    if (!m->done) ech_ucx_progress(state, peer);
+    if (!m->done) {
+        ech_ucx_look(state);
+        for (int r = 0; r < comm->size; r++)
+            if (state->peer[r].open && &state->peer[r] != peer && state->peer[r].near)
+                ech_ucx_progress(state, &state->peer[r]);
+    }
+    if (!m->done) return peer->loss == ECH_UCX_LOST ? fail_lost(comm, request->peer) : ECH_OK;
+    ech_status st = check_bytes(comm, request, m);
+    if (state->patience > 0) peer->moved_at = ech_clock_now();
+    give_message(state, peer, m);
+    request->done = st == ECH_OK;
+    return st;
+}
+
+/* ---- the end ---- */
+
+/* The others see that the connections end. */
+static void abort_job(ech_comm *comm)
+{
+    (void)comm;
+    fflush(NULL);
+    _exit(1);
+}
+
+static void close_own(ech_comm *comm)
+{
+    ech_board_leave(comm->board, comm->local_rank);
+    ech_ucx_leave(comm->state); /* the guard reads the board until then */
+    ech_board_file_unmap(comm->board);
+}
+
+const ech_comm_backend ech_comm_ucx = {
+    .name = "ucx",
+    .version = ech_ucx_version,
+    .launcher = NULL,
+    .open = open_own,
+    .close = close_own,
+    .start = start,
+    .test = test,
+    .withdraw = NULL, /* the process is about to end; until then nobody calls UCX */
+    .abort = abort_job,
+};

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening UCX, and its settings.
+ */
+#include "comm/ucx_library.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "device/cuda_library.h"
+
+enum { LEAST_MAJOR = 1, LEAST_MINOR = 13 };
+
+static const ech_library library = {"UCX", "libucp.so.0", "Debian's libucx0"};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool is_open;
+static ech_ucx table;
+
+static ech_status open_now(void)
+{
+    const ech_library_symbol symbols[] = {
+#define X(name) {#name, &table.name},
+        ECH_UCX_CALLS(X)
+#undef X
+            {"ucs_config_parser_print_all_opts", &table.ucs_config_parser_print_all_opts},
+        {"ucs_config_global_list", &table.ucs_config_global_list},
+    };
+    const char *path;
+    unsigned major, minor, release;
+    if (is_open) return ECH_OK;
+    /* Signals are ours: UCX would print a trace of its own, and may wait for a debugger. */
+    setenv("UCX_HANDLE_ERRORS", "none", 0);
+    /* What it says of a rank that has died misleads; our errors name the rank. */
+    setenv("UCX_LOG_LEVEL", "fatal", 0);
+    /* Memory of which a rank may die while others use it, and that has no name in a file system: nothing of it is left. These are
+     * settings of a module, which a configuration does not take. */
+    setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
+    setenv("UCX_POSIX_USE_PROC_LINK", "y", 1);
+    ECH_TRY(ech_library_open(&library, symbols, sizeof symbols / sizeof *symbols, &path));
+    table.ucp_get_version(&major, &minor, &release);
+    if (major != LEAST_MAJOR || minor < LEAST_MINOR)
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: is UCX %s, but %d.%d or newer is needed (Debian 12 has it)",
+                 path, table.ucp_get_version_string(), LEAST_MAJOR, LEAST_MINOR);
+    is_open = true;
+    return ECH_OK;
+}
+
+ech_status ech_ucx_open(const ech_ucx **out)
+{
+    pthread_mutex_lock(&lock);
+    ech_status status = open_now();
+    pthread_mutex_unlock(&lock);
+    *out = &table;
+    return status;
+}
+
+const char *ech_ucx_version(void)
+{
+    static _Thread_local char text[64];
+    const ech_ucx *ucx;
+    if (ech_ucx_open(&ucx) != ECH_OK) return "UCX, whose library is not there";
+    snprintf(text, sizeof text, "UCX %s", ucx->ucp_get_version_string());
+    return text;
+}
+
+ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what)
+{
+    if (status == UCS_OK) return ECH_OK;
+    ECH_FAIL(ECH_ECOMM, "%s: %s; with UCX_LOG_LEVEL=info in the environment UCX says more", what,
+             ucx->ucs_status_string(status));
+}
+
+/* Whether a line of `known` is "NAME=...", of the first n characters of `entry`. */
+static bool is_known(const char *known, const char *entry, size_t n)
+{
+    for (const char *at = known; at; at = strchr(at, '\n')) {
+        if (*at == '\n') at++;
+        if (strncmp(at, entry, n) == 0 && at[n] == '=') return true;
+    }
+    return false;
+}
+
+ech_status ech_ucx_check_settings(const ech_ucx *ucx)
+{
+    static const char prefix[] = "UCX_";
+    ECH_FREED char *known = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&known, &bytes);
+    if (!stream) ECH_FAIL(ECH_EIO, "no memory for a list of UCX's settings");
+    ucx->ucs_config_parser_print_all_opts(stream, prefix,
+                                          UCS_CONFIG_PRINT_CONFIG | UCS_CONFIG_PRINT_HIDDEN,
+                                          ucx->ucs_config_global_list);
+    fclose(stream);
+    for (char **entry = environ; *entry; entry++) {
+        size_t n = strcspn(*entry, "=");
+        if (strncmp(*entry, prefix, strlen(prefix)) != 0 || is_known(known, *entry, n)) continue;
+        ECH_FAIL(ECH_EUSAGE,
+                 "%.*s: %s has no such setting, and would do as if it were not there; unset it, or "
+                 "see ucx_info -cf (Debian's ucx-utils)",
+                 (int)n, *entry, ech_ucx_version());
+    }
+    return ECH_OK;
+}

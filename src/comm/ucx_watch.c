@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks that end without a word. One of this machine is known by its pidfd, whether its parent has waited for it or not, the
+ * others by the connection over which the ranks have met, which their system then ends; a machine that is switched off, or a
+ * process that is stopped, by the deadline of waits alone.
+ *
+ * A rank near by has a worker of its own. Once it is lost nobody calls UCX for that worker again: what it has left half
+ * written in memory cannot hold up anybody, and nothing moves outside of calls. For the worker of all others UCX cancels
+ * receives that nothing has reached, which it would leave for good, and ends the rest as it closes the endpoint.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "comm/ucx_state.h"
+
+/* Between looks; and from a sign of a death until it is an error here: the guard and the job monitor, which know more, speak
+ * first (comm/guard.h). Seconds. */
+static const double look_seconds = 0.01, settle_seconds = 0.15;
+/* For UCX to end the messages with a lost rank. */
+static const double drain_seconds = 2;
+
+void ech_ucx_progress(ech_ucx_state *state, const ech_ucx_peer *peer)
+{
+    if (peer->near && peer->loss != ECH_UCX_LOST) state->ucx->ucp_worker_progress(peer->worker);
+    if (state->far_worker) state->ucx->ucp_worker_progress(state->far_worker);
+}
+
+/* A word is that it leaves (ech_ucx_leave). */
+static bool has_ended(ech_ucx_state *state, int rank)
+{
+    char word;
+    ech_ucx_peer *peer = &state->peer[rank];
+    const struct pollfd *link = &state->polled[2 * rank], *life = link + 1;
+    if (link->revents) {
+        ssize_t n = recv(link->fd, &word, 1, MSG_DONTWAIT);
+        if (n == 1) peer->left = true;
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return true;
+    }
+    return life->revents != 0;
+}
+
+void ech_ucx_look(ech_ucx_state *state)
+{
+    double now = ech_clock_now();
+    if (now - state->looked_at < look_seconds) return;
+    state->looked_at = now;
+    if (poll(state->polled, 2 * (nfds_t)state->links.size, 0) < 0) return;
+    for (int r = 0; r < state->links.size; r++) {
+        ech_ucx_peer *peer = &state->peer[r];
+        if (r == state->links.rank || peer->loss == ECH_UCX_LOST) continue;
+        bool ended = has_ended(state, r) || peer->failed;
+        if (peer->left) continue;
+        if (ended && peer->loss == ECH_UCX_LIVES) {
+            peer->loss = ECH_UCX_SUSPECTED;
+            peer->suspected_at = now;
+        }
+        if (peer->open && state->patience > 0 && now - peer->moved_at > state->patience)
+            ech_ucx_lose(state, r);
+        if (peer->loss == ECH_UCX_SUSPECTED && now - peer->suspected_at > settle_seconds)
+            ech_ucx_lose(state, r);
+    }
+}
+
+static void cancel_receives(const ech_ucx_state *state, const ech_ucx_peer *peer)
+{
+    ech_ucx_message *next;
+    for (ech_ucx_message *m = peer->open; m; m = next) {
+        next = m->next; /* the call may end the message, but leaves the list as it is */
+        if (m->receives && m->request) state->ucx->ucp_request_cancel(peer->worker, m->request);
+    }
+}
+
+static bool has_open(const ech_ucx_peer *peer)
+{
+    for (const ech_ucx_message *m = peer->open; m; m = m->next)
+        if (!m->done) return true;
+    return false;
+}
+
+void ech_ucx_lose(ech_ucx_state *state, int rank)
+{
+    const ech_ucx *ucx = state->ucx;
+    ech_ucx_peer *peer = &state->peer[rank];
+    if (peer->loss == ECH_UCX_LOST || rank == state->links.rank) return;
+    peer->loss = ECH_UCX_LOST;
+    if (peer->near) return;
+    const ucp_request_param_t now = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                     .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    cancel_receives(state, peer);
+    ucs_status_ptr_t closing = ucx->ucp_ep_close_nbx(peer->ep, &now);
+    peer->ep = NULL;
+    double until = ech_clock_now() + drain_seconds;
+    while ((has_open(peer) || (UCS_PTR_IS_PTR(closing) &&
+                               ucx->ucp_request_check_status(closing) == UCS_INPROGRESS)) &&
+           ech_clock_now() < until)
+        ucx->ucp_worker_progress(peer->worker);
+    if (UCS_PTR_IS_PTR(closing)) ucx->ucp_request_free(closing);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backend `ucx`: what holds for collectives over threads, MPI and TCP holds over it, in memory and over the network, and jobs
+ * end as theirs do. How messages outlive a rank's death: test_ucx_kills.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/processes.h"
+
+static const ech_comm_backend *ucx;
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    expect_success(ucx, 3, check_collectives);
+    expect_success(ucx, 2, check_threads);
+}
+
+static void expect_over_machines(int ranks, int machines, ranks_body body)
+{
+    expect_success_of(&(job){.backend = ucx,
+                             .ranks = ranks,
+                             .deadline = 60,
+                             .body = body,
+                             .context = &machines,
+                             .machines = machines});
+}
+
+static void test_machines(void **state)
+{
+    (void)state;
+    expect_over_machines(4, 2, check_collectives);
+    expect_over_machines(2, 2, check_threads);
+    expect_over_machines(2, 2, cross);
+}
+
+static void test_early_messages(void **state)
+{
+    (void)state;
+    expect_success(ucx, 2, cross);
+}
+
+static ech_status do_nothing(ech_comm *comm, void *context)
+{
+    (void)context;
+    RANKS_CHECK(strcmp(ech_comm_name(comm), "ucx") == 0);
+    return ECH_OK;
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    expect_success(ucx, 1, do_nothing);
+}
+
+/* ---- ends ---- */
+
+static void expect_loss(int machines, int how, double deadline, const char *words)
+{
+    int codes[MOST];
+    char *log;
+    run(&(job){.backend = ucx,
+               .ranks = 3,
+               .deadline = deadline,
+               .body = lose_one,
+               .context = &how,
+               .machines = machines},
+        codes, &log);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(codes[r], r == 1 && how == SIGKILL ? -how : FAILED);
+    expect_in(log, words);
+    free(log);
+}
+
+static void test_ends(void **state)
+{
+    (void)state;
+    expect_loss(0, 0, 60, "");
+    expect_loss(0, SIGSTOP, 1, "held up by rank 1: step 3, lost in block 5");
+    expect_loss(0, SIGKILL, 60, "rank 1 "); /* the guard says it, or a rank */
+    expect_loss(3, 0, 60, "");
+    expect_loss(3, SIGKILL, 60,
+                "rank 1 has failed, died or come to a stop: its messages with rank ");
+}
+
+static void test_misfit(void **state)
+{
+    (void)state;
+    int codes[MOST];
+    char *log;
+    run(&(job){.backend = ucx, .ranks = 2, .deadline = 60, .body = misfit}, codes, &log);
+    assert_int_equal(codes[1], FAILED);
+    expect_in(log, "rank 0 sends 8 bytes to rank 1 with tag 4, but the receive is for 12 bytes");
+    free(log);
+}
+
+/* ---- what is refused at the start ---- */
+
+static void expect_refusal(const job *j, const char *words)
+{
+    int codes[MOST];
+    char *log;
+    run(j, codes, &log);
+    for (int r = 0; r < j->ranks; r++) assert_int_equal(codes[r], FAILED);
+    expect_in(log, words);
+    free(log);
+}
+
+/* Rank 0 goes on waiting for its own. */
+static void expect_other_secret(void)
+{
+    job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing, .secret = "another"};
+    running of;
+    int codes[MOST];
+    char *log;
+    begin(&j, &of);
+    await(&of, 1, codes);
+    kill(of.child[0], SIGKILL);
+    await(&of, 0, codes);
+    finish(&of, &log);
+    assert_int_equal(codes[0], -SIGKILL);
+    assert_int_equal(codes[1], FAILED);
+    expect_in(log, "says that it is rank 1, but names another secret; it is refused");
+    expect_in(
+        log,
+        "rank 0 refuses this process as rank 1: its secret is another one; set ECHELON_SECRET");
+    free(log);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing};
+    j.ranks_text[0] = "first";
+    j.ranks = 1;
+    expect_refusal(&j, "RANK is \"first\"");
+    j.ranks_text[0] = NULL;
+    j.ranks = 2;
+    expect_other_secret();
+    j.setting[0] = "UCX_TPC_PORT_RANGE";
+    j.setting[1] = "7000-7100";
+    expect_refusal(&j, "UCX_TPC_PORT_RANGE: UCX 1.");
+    j.setting[0] = "UCX_TCP_PORT_RANGE"; /* one that it knows */
+    expect_success_of(&j);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives), cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_alone),       cmocka_unit_test(test_early_messages),
+        cmocka_unit_test(test_ends),        cmocka_unit_test(test_misfit),
+        cmocka_unit_test(test_refusals),
+    };
+    ucx = ech_comm_find("ucx");
+    if (!ucx) {
+        puts("skipped: this build is without UCX");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
