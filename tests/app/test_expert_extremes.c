@@ -2,7 +2,8 @@
  *
  * All tokens to the same experts: routers are 0, so that all logits are alike and the lower index is chosen. Without capacities
  * nothing is dropped and every layout computes what one rank does, within the bytes that plans promise; with them what is above
- * a capacity is dropped, no row more or less.
+ * a capacity is dropped, no row more or less. And of routers as they begin, uneven and unlike, every byte is of a row that a table
+ * counts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,8 +150,70 @@ static void test_all_to_the_same(void **state)
     }
 }
 
+/* ---- uneven ---- */
+
+enum { MICRO_BATCHES = SAMPLES / B };
+
+typedef struct tables {
+    int64_t rows[MICRO_BATCHES][E]; /* that choose an expert, of all layers */
+} tables;
+
+/* A micro-batch a step, of weights that no step changes. */
+static ech_status keep_tables(void *context, int rank, ech_compared_run *c)
+{
+    tables *t = context;
+    (void)rank;
+    for (int m = 0; m < MICRO_BATCHES; m++) {
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, m));
+        const double *reported = ech_exec_readings(c->session.exec)->reports;
+        for (int l = 0; l < L; l++)
+            for (int e = 0; e < E; e++) t->rows[m][e] += (int64_t)reported[l * NUMBERS + e];
+    }
+    return ECH_OK;
+}
+
+static ech_status count_bytes(void *context, int rank, ech_compared_run *c)
+{
+    int64_t *sent = context;
+    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
+    sent[rank] = ech_exec_exchanged(c->session.exec).bytes;
+    return ECH_OK;
+}
+
+/* What a rank sends of its micro-batches to others' experts, and back of what these have sent to its own; twice. Replica r has
+ * micro-batches r, r + N, ... */
+static int64_t bytes_of(const tables *t, int rank, int ranks)
+{
+    int64_t rows = 0;
+    for (int m = 0; m < MICRO_BATCHES; m++)
+        for (int e = 0; e < E; e++)
+            if ((m % ranks == rank) != (e / (E / ranks) == rank)) rows += t->rows[m][e];
+    return 2 * rows * C * (int64_t)sizeof(double);
+}
+
+static void test_bytes_are_the_tables(void **state)
+{
+    (void)state;
+    static const char words[] = "model.num_key_value_heads=4 model.num_local_experts=8 "
+                                "model.num_experts_per_tok=2 training.micro_batch_size=2 "
+                                "training.steps=8 optimizer.learning_rate=1e-300";
+    tables t = {.rows = {{0}}};
+    char all[400];
+    snprintf(all, sizeof all, "%s training.global_batch_size=%d", words, B);
+    grid_run("mixtral", all, keep_tables, &t);
+    for (int ranks = 2; ranks <= RANKS; ranks *= 2) {
+        int64_t sent[RANKS];
+        snprintf(all, sizeof all,
+                 "%s training.global_batch_size=%d parallel.data=%d parallel.expert=%d", words,
+                 SAMPLES, ranks, ranks);
+        grid_run("mixtral", all, count_bytes, sent);
+        for (int r = 0; r < ranks; r++) assert_int_equal(sent[r], bytes_of(&t, r, ranks));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_to_the_same)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_to_the_same),
+                                       cmocka_unit_test(test_bytes_are_the_tables)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }
