@@ -129,6 +129,8 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
     ech_setup_alone(m->config);
     m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;
+    m->config->data.shards = ECH_SHARDS_NONE; /* what is measured does not depend on samples */
+    m->config->data.shares = ECH_AUTO;
     if (m->phase == ECH_PROFILE_SELECTIVE) m->config->memory.recompute = ECH_RECOMPUTE_SELECTIVE;
     if (m->phase == ECH_PROFILE_FULL) m->config->memory.recompute = ECH_RECOMPUTE_FULL;
     m->config->memory.invert = m->phase == ECH_PROFILE_INVERT;

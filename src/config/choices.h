@@ -53,6 +53,9 @@
     X(ECH_OFFLOAD_NONE, "none") X(ECH_OFFLOAD_HOST, "host") X(ECH_OFFLOAD_DISK, "disk")
 #define ECH_OFFLOADS_TO_PEER(X) ECH_OFFLOADS(X) X(ECH_OFFLOAD_PEER, "peer")
 
+/* Of the data: which samples a data rank may come upon. */
+#define ECH_SHARDS(X) X(ECH_SHARDS_NONE, "none") X(ECH_SHARDS_STATIC, "static")
+
 /* Rows of config/strategies.def. */
 #define ECH_STRATEGIES(X)                                                                          \
     X(ECH_STRATEGY_SYNCHRONOUS, "synchronous")                                                     \
@@ -82,6 +85,7 @@ enum { ECH_RECOMPUTES(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };
+enum { ECH_SHARDS(ECH_CHOICE) };
 enum { ECH_STRATEGIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };

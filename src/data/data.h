@@ -18,6 +18,10 @@
  * q = d, d + r, d + 2 r, ... below M; M need not be a multiple of r. So the samples and the token count of a step
  * do not depend on the layout.
  *
+ * With N SHARES, which divide M, micro-batch q is of share q mod N, so with as many as data ranks each of these has its own.
+ * Share d of a source is samples that follow each other, S / N of them or one more, shuffled by themselves; a blend is of
+ * each share's positions, of which a step has global_batch_size / N. Without shuffling there is one share.
+ *
  * A target has weight 1; it has weight 0 if it is in a sequence that the index marks as a prompt, or if document_mask
  * is set and it is the first token of a document, which nothing before it could predict.
  */
@@ -227,6 +231,9 @@ int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
 /* How many positions come before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
+/* Whether each of so many shares of each source has a sample. Errors: ECH_EUSAGE, with data.shares and how many would do. */
+ech_status ech_corpus_check_shares(const ech_corpus *corpus, int64_t shares);
+
 /* ---- the loader ---- */
 
 /* The part of a run's samples that a rank reads. */
@@ -237,6 +244,7 @@ typedef struct ech_loader_options {
     int data_degree;           /* r <= M: replicas of this rank's stage */
     int data_rank;             /* d: this replica's index */
     int64_t vocabulary;        /* an id outside of it is an error */
+    int64_t shares; /* N */
     bool shuffle;  /* permute each epoch's samples, keyed by seed and epoch; validation: false */
     uint64_t seed; /* of `shuffle` */
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */

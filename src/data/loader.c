@@ -191,6 +191,7 @@ ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options 
     ECH_ASSERT(options->data_rank >= 0 && options->data_rank < options->data_degree);
     ECH_ASSERT(options->global_batch_size % options->micro_batch_size == 0);
     ECH_ASSERT(micro_batches >= options->data_degree && options->prefetch > 0 && first_step >= 0);
+    ECH_ASSERT(options->shares > 0 && micro_batches % options->shares == 0);
     ECH_ASSERT(corpus->sequence_length == options->sequence_length);
     ECH_ASSERT(corpus->document_mask == options->document_mask);
     ech_loader *loader = ech_calloc(1, sizeof *loader);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "comm/collective.h"
 #include "layout/layout.h"
 
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length)
@@ -40,19 +41,44 @@ ech_status ech_sample_position(const ech_loader_options *options, int64_t step, 
     return ECH_OK;
 }
 
+/* The share that a position of the run is of, and its position among that share's. */
+static int64_t share_at(const ech_loader_options *options, int64_t position, int64_t *own)
+{
+    int64_t N = options->shares, G = options->global_batch_size, b = options->micro_batch_size;
+    int64_t i = position % G, q = i / b;
+    *own = position / G * (G / N) + q / N * b + i % b;
+    return q % N;
+}
+
 const ech_token_file *ech_sample_at(const ech_corpus *corpus, const ech_loader_options *options,
                                     int64_t position, int64_t *s)
 {
     enum { SOURCE_BITS = 10 };
     _Static_assert(ECH_BLEND_MOST <= 1 << SOURCE_BITS, "a key of its own for every source");
-    int64_t j;
-    int k = ech_blend_at(&corpus->blend, position, &j);
+    int64_t j, own, share = share_at(options, position, &own);
+    int k = ech_blend_at(&corpus->blend, own, &j), N = (int)options->shares;
     const ech_source *source = &corpus->source.at[k];
-    uint64_t epoch = (uint64_t)(j / source->samples), i = (uint64_t)(j % source->samples);
+    int64_t first = ech_collective_shard_first(source->samples, N, (int)share);
+    int64_t samples = ech_collective_shard_count(source->samples, N, (int)share);
+    uint64_t epoch = (uint64_t)(j / samples), i = (uint64_t)(j % samples);
     uint64_t key = (uint64_t)k << (64 - SOURCE_BITS) | epoch; /* epochs are below 2^54 */
-    uint64_t n = (uint64_t)source->samples;
-    *s = (int64_t)(options->shuffle ? ech_random_permute(options->seed, key, n, i) : i);
+    uint64_t seed = options->seed + (uint64_t)share * 0x9e3779b97f4a7c15; /* shares differ */
+    *s = first +
+         (int64_t)(options->shuffle ? ech_random_permute(seed, key, (uint64_t)samples, i) : i);
     return source->file;
+}
+
+ech_status ech_corpus_check_shares(const ech_corpus *corpus, int64_t shares)
+{
+    for (size_t k = 0; k < corpus->source.n; k++)
+        if (corpus->source.at[k].samples < shares)
+            ECH_FAIL(
+                ECH_EUSAGE,
+                "data.shares = %lld: source %zu of data.train has %lld samples, and each share "
+                "needs one; use at most %lld, or more data",
+                (long long)shares, k + 1, (long long)corpus->source.at[k].samples,
+                (long long)corpus->source.at[k].samples);
+    return ECH_OK;
 }
 
 int64_t ech_sample_pairs(int64_t tokens, int64_t sequence_length, int64_t s)

@@ -149,7 +149,8 @@ static const char *const lattice_reductions[] = {"direct", "ring", "torus",
 static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2",
                                             " parallel.zero=3"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
-static const char *const lattice_documents[] = {"", " data.document_mask=true"};
+static const char *const lattice_documents[] = {"", " data.document_mask=true",
+                                                " data.shards=static"};
 
 #define LATTICE_LEVELS(names) (int)(sizeof(names) / sizeof *(names))
 static const int lattice_levels[LATTICE_AXES] = {

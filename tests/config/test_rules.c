@@ -130,6 +130,11 @@ static const trial trials[ECH_RULES] = {
                                                 "parallel.node_ranks=2"},
     [ECH_RULE_library_reduction_ucx] = {"parallel.reduction=library parallel.comm=ucx",
                                         "parallel.comm=ucx", "parallel.reduction=library"},
+    [ECH_RULE_open_shares_replicas] = {"data.shards=static parallel.stage_replicas=[1,1]",
+                                       "parallel.stage_replicas=[1,1]", "data.shards=static"},
+    [ECH_RULE_open_shares_found_partition] = {"data.shards=static parallel.partition=auto",
+                                              "parallel.partition=auto", "data.shards=static"},
+    [ECH_RULE_shares_no_shards] = {"data.shares=2", "", "data.shares=2 data.shards=static"},
     [ECH_RULE_nccl_on_processor] = {"parallel.comm=nccl", "",
                                     "parallel.comm=nccl parallel.device=cuda"},
     [ECH_RULE_nccl_shared_device] = {"parallel.comm=nccl parallel.device=cuda "
@@ -211,9 +216,10 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_sequence_chunks_importance_loss] =
         {NOISY " model.router_importance_coef=0.1 memory.sequence_chunks=2",
          NOISY " model.router_importance_coef=0.1", NOISY " memory.sequence_chunks=2"},
-    [ECH_RULE_sequence_chunks_load_loss] =
-        {NOISY " model.router_load_coef=0.1 memory.sequence_chunks=2",
-         NOISY " model.router_load_coef=0.1", NOISY " memory.sequence_chunks=2"},
+    [ECH_RULE_sequence_chunks_load_loss] = {NOISY
+                                            " model.router_load_coef=0.1 memory.sequence_chunks=2",
+                                            NOISY " model.router_load_coef=0.1",
+                                            NOISY " memory.sequence_chunks=2"},
     [ECH_RULE_group_samples_no_groups] = {EXPERTS " model.moe_group_samples=2", EXPERTS,
                                           BALANCED " model.moe_group_samples=2"},
     [ECH_RULE_sequence_chunks_capacity] = {CAPACITY " memory.sequence_chunks=2", CAPACITY,

@@ -16,6 +16,7 @@ static inline ech_loader_options sample_options(void)
 {
     return (ech_loader_options){.sequence_length = T,
                                 .global_batch_size = BATCH,
+                                .shares = 1,
                                 .micro_batch_size = 2,
                                 .data_degree = 1,
                                 .vocabulary = 65000,

@@ -141,6 +141,7 @@ static ech_loader_options reading(bool shuffle)
 {
     return (ech_loader_options){.sequence_length = T,
                                 .global_batch_size = BATCH,
+                                .shares = 1,
                                 .micro_batch_size = 2,
                                 .data_degree = 1,
                                 .vocabulary = 65000,

@@ -7,7 +7,9 @@
 
 #include <string.h>
 
+#include "app/count.h"
 #include "app/setup/initial.h"
+#include "base/divisor.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "check/check.h"
@@ -277,6 +279,24 @@ static ech_status find_recomputation(ech_config *config, ech_schedule_choice *ch
     return build(config, choice, design);
 }
 
+static int64_t shares_of(const ech_config *config)
+{
+    return config->data.shards == ECH_SHARDS_STATIC ? config->data.shares : 1;
+}
+
+static ech_status resolve_shares(ech_config *config)
+{
+    int64_t *shares = &config->data.shares, fits;
+    int64_t micro = config->training.global_batch_size / config->training.micro_batch_size;
+    if (config->data.shards != ECH_SHARDS_STATIC) return ECH_OK;
+    if (*shares == ECH_AUTO) *shares = config->parallel.data;
+    if (micro % *shares == 0) return ECH_OK;
+    fits = ech_largest_divisor(micro, *shares);
+    return ech_config_complain(config, "data.shares",
+                               "does not divide the %s of a step; %lld would, or smaller ones",
+                               ECH_COUNT(micro, "micro-batch"), (long long)fits);
+}
+
 /* Chooses stages, replicas, micro-batches and spans from the whole model (`whole`), then makes the sharded
  * model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *whole,
@@ -291,6 +311,7 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
     ECH_TRY(ech_simulate_choice(config, whole, design->profile, design->kernels, design->world,
                                 choice));
     ECH_TRY(ech_layout_resolve(config, whole, design->world, &filter));
+    ECH_TRY(resolve_shares(config));
     if (design->profile)
         ECH_TRY(ech_profile_check(design->profile, config, whole, config->parallel.profile));
     return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
@@ -422,7 +443,12 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
                                   .vocabulary = c->model.vocab_size};
     *out = NULL;
     if (split == ECH_SPLIT_VALID && !ech_calendar_of(c).validates) return ECH_OK;
-    return ech_corpus_open(&options, out);
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    ECH_TRY(ech_corpus_open(&options, &corpus));
+    if (split == ECH_SPLIT_TRAIN) ECH_TRY(ech_corpus_check_shares(corpus, shares_of(c)));
+    *out = corpus;
+    corpus = NULL;
+    return ECH_OK;
 }
 
 /* Whether a block of the rank reads tokens, targets, weights or where documents begin. */
@@ -447,6 +473,7 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
         .data_rank = design->layout->coordinates[rank].data,
         .counts_only = !reads_batch(design, rank),
         .vocabulary = c->model.vocab_size,
+        .shares = shuffle ? shares_of(c) : 1,
         .shuffle = shuffle,
         .seed = (uint64_t)c->training.seed,
         .last_position = last,

@@ -40,6 +40,8 @@ static ech_status read_config(const trained_run *run, ech_config **out)
     snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld", samples);
     ECH_TRY(ech_setup_config_saved(run->checkpoint, assignments, n, out));
     ech_config *c = *out;
+    c->data.shards = ECH_SHARDS_NONE; /* nothing is trained */
+    c->data.shares = ECH_AUTO;
     ech_config_replace_text(&c->data.tokenizer, "auto");
     ech_config_replace_text(&c->model.init_from, "");
     ech_config_replace_text(&c->checkpoint.directory, "auto");
