@@ -30,7 +30,7 @@ enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6 };
 static void draw_experts(dice *d, random_run *r, bool qwen)
 {
     static const char *const gates[] = {"topk",       "topk",         "switch", "gshard",
-                                        "noisy_topk", "hierarchical", "dense"};
+                                        "noisy_topk", "hierarchical", "bias",   "dense"};
     static const char *const factors[] = {"0.5", "1", "1.25", "4"};
     static const char *const coefficients[] = {"0.1", "3"};
     static const char *const chances[] = {"0.1", "0.5"};
@@ -46,8 +46,13 @@ static void draw_experts(dice *d, random_run *r, bool qwen)
                : gate[0] == 'g' ? 2
                : gate[0] == 'd' ? groups * each
                                 : k);
-    if (levels) add_number(r, "model.n_group", groups);
-    if (levels) add_number(r, "model.topk_group", of);
+    if (levels || (gate[0] == 'b' && k <= of * each)) {
+        add_number(r, "model.n_group", groups);
+        add_number(r, "model.topk_group", of);
+    }
+    if (gate[0] == 'b') ADD_ONE_OF(d, r, "model.router_bias_rate", chances);
+    if (gate[0] == 'b') ADD_ONE_OF(d, r, "model.routed_scaling_factor", factors);
+    if (chance(d, 20)) add_number(r, "model.moe_shared_experts", from_to(d, 1, 2));
     if (gate[0] != 'd') ADD_ONE_OF(d, r, "model.moe_capacity_factor", factors);
     if (!(noisy || gate[0] == 'd') || chance(d, 5))
         ADD_ONE_OF(d, r, "model.router_aux_loss_coef", coefficients);
@@ -60,7 +65,7 @@ static void draw_experts(dice *d, random_run *r, bool qwen)
     ADD_ONE_OF(d, r, "model.moe_dropout", chances);
     if (chance(d, 60)) add_number(r, "parallel.expert", from_to(d, 1, 4));
     if (!qwen) return;
-    if (chance(d, gate[0] == 't' ? 50 : 5)) add(r, "model.norm_topk_prob", "false");
+    if (chance(d, strchr("tb", gate[0]) ? 50 : 5)) add(r, "model.norm_topk_prob", "false");
     if (chance(d, 50)) add_number(r, "model.moe_intermediate_size", from_to(d, 1, 12));
     if (chance(d, 30)) add_number(r, "model.moe_every", from_to(d, 1, r->layers));
     if (chance(d, 30)) add_number(r, "model.moe_first_dense", from_to(d, 0, 1));
