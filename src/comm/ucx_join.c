@@ -53,7 +53,10 @@ static ech_status make_worker(const ech_ucx *ucx, ucp_context_h in, ucp_worker_h
 {
     const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                         .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    return ech_ucx_check(ucx, ucx->ucp_worker_create(in, &params, out), "ucp_worker_create");
+    return ech_ucx_check(
+        ucx, ucx->ucp_worker_create(in, &params, out),
+        "ucp_worker_create (between ranks of a machine it takes 1 MiB of /dev/shm, "
+        "2 a pair)");
 }
 
 /* Whether UCX has a worker to itself for the pair: ranks of one machine whose process ids are of one namespace, by which

@@ -40,6 +40,8 @@ static ech_status open_now(void)
      * settings of a module, which a configuration does not take. */
     setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);
     setenv("UCX_POSIX_USE_PROC_LINK", "y", 1);
+    /* A quarter of the memory that each worker takes at first, which is of /dev/shm: there are two for each pair of ranks. */
+    setenv("UCX_POSIX_RX_BUFS_GROW", "64", 0);
     ECH_TRY(ech_library_open(&library, symbols, sizeof symbols / sizeof *symbols, &path));
     table.ucp_get_version(&major, &minor, &release);
     if (major != LEAST_MAJOR || minor < LEAST_MINOR)

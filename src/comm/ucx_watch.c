@@ -15,16 +15,23 @@
 #include "base/clock.h"
 #include "comm/ucx_state.h"
 
+/* Pieces of large messages that one call moves, so that a wait that naps finds its queue full and leaves it empty. */
+enum { MOST_MOVES = 1000 };
 /* Between looks; and from a sign of a death until it is an error here: the guard and the job monitor, which know more, speak
  * first (comm/guard.h). Seconds. */
 static const double look_seconds = 0.01, settle_seconds = 0.15;
 /* For UCX to end the messages with a lost rank. */
 static const double drain_seconds = 2;
 
+static void move_all(const ech_ucx_state *state, ucp_worker_h worker)
+{
+    for (int i = 0; i < MOST_MOVES && state->ucx->ucp_worker_progress(worker); i++) continue;
+}
+
 void ech_ucx_progress(ech_ucx_state *state, const ech_ucx_peer *peer)
 {
-    if (peer->near && peer->loss != ECH_UCX_LOST) state->ucx->ucp_worker_progress(peer->worker);
-    if (state->far_worker) state->ucx->ucp_worker_progress(state->far_worker);
+    if (peer->near && peer->loss != ECH_UCX_LOST) move_all(state, peer->worker);
+    if (state->far_worker) move_all(state, state->far_worker);
 }
 
 /* A word is that it leaves (ech_ucx_leave). */
