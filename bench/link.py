@@ -94,14 +94,15 @@ class Link:
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
-    def words(self, words):
-        """One rank at each end, each on a core of its own."""
-        tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
+    def words(self, words, each=1):
+        """So many ranks at each end, on the two cores in turn; those of one end have shared memory."""
+        tcp = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self" if each == 1 else "tcp,self,vader",
                "--mca", "btl_tcp_if_include", NETWORK, "--mca", "oob_tcp_if_include", NETWORK]
         return [*self.enter(0), "mpirun", "--allow-run-as-root", "--bind-to", "none",
-                "-H", ",".join(f"{address}:1" for address in ADDRESSES), "-n", str(RANKS),
+                "-H", ",".join(f"{address}:{each}" for address in ADDRESSES),
+                "-n", str(each * RANKS),
                 "--mca", "plm_rsh_agent", self.agent, *tcp, "sh", "-c",
-                'exec taskset -c "$OMPI_COMM_WORLD_RANK" "$@"', "sh", *words]
+                'exec taskset -c "$((OMPI_COMM_WORLD_RANK % 2))" "$@"', "sh", *words]
 
 
 # ---- runs ----

@@ -9,7 +9,7 @@ run, and at the end which targets are met.
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
 
 Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
-parts `link`, `zero-link` and `compression-link` need root, and are left out, visibly, without it.
+parts `link`, `machines`, `zero-link` and `compression-link` need root, and are left out, visibly, without it.
 """
 import json
 import os
@@ -22,6 +22,7 @@ import compression
 import experts
 import growth
 import link
+import machines
 import memory
 import offload
 import precision
@@ -43,6 +44,7 @@ PARTS = {
     "ranks": (ranks.run, "two data-parallel ranks against one, and against DistributedDataParallel"),
     "link": (link.run, "two ranks over a link of 1 Gbit"),
     "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
+    "machines": (machines.run, "reductions of two machines, joined by a link of 1 Gbit"),
     "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
     "compression-link": (compression.run, "compressed gradients over a link of 1 Gbit, and against powerSGD_hook"),
     "offload": (offload.run, "updates on the host against memory's rate"),
