@@ -52,11 +52,12 @@ void ech_ucx_look(ech_ucx_state *state)
 {
     double now = ech_clock_now();
     if (now - state->looked_at < look_seconds) return;
-    state->looked_at = now;
+    double gap = ech_clock_take_gap(&state->looked_at, now); /* in which this rank was away itself */
     if (poll(state->polled, 2 * (nfds_t)state->links.size, 0) < 0) return;
     for (int r = 0; r < state->links.size; r++) {
         ech_ucx_peer *peer = &state->peer[r];
         if (r == state->links.rank || peer->loss == ECH_UCX_LOST) continue;
+        peer->moved_at += gap;
         bool ended = has_ended(state, r) || peer->failed;
         if (peer->left) continue;
         if (ended && peer->loss == ECH_UCX_LIVES) {

@@ -206,7 +206,7 @@ static void lose_amid(int ranks, int machines, int sent, unsigned seed, int *lon
 {
     job j = {.backend = ucx,
              .ranks = ranks,
-             .deadline = sent == SIGSTOP ? 1.5 : 60,
+             .deadline = sent == SIGSTOP ? 2.5 : 60,
              .body = exchange,
              .machines = machines,
              .outlives = true};
