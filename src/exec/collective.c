@@ -50,6 +50,7 @@ typedef struct exchange {
     void *scratch;
     ech_tensor from, to;
     ech_tensor table[2]; /* of EXCHANGE_ROWS: its second and third input */
+    int64_t round;       /* likewise */
 } exchange;
 
 /* `like`: whose geometry the value has. */
@@ -155,10 +156,11 @@ static ech_status exchange_rows(const exchange *x, bool packs)
     ech_row_exchange what = {.sends = sends,
                              .receives = receives,
                              .room = packed->shape[0],
-                             .rows = windows->shape[0] / members,
+                             .rows = windows->shape[1],
+                             .first = x->round * windows->shape[1],
                              .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
                              .packs = packs};
-    ECH_ASSERT(packed->shape[1] == windows->shape[1] && windows->shape[0] % members == 0);
+    ECH_ASSERT(packed->shape[1] == windows->shape[2] && windows->shape[0] == members);
     ECH_TRY(fetch_counts(x, sends, receives, packs));
     count_rows(x, &what);
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
@@ -226,6 +228,7 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
         *operand_of(&x, o) = tensor_of(&x, o->value, o->like);
+    x.round = ech_node_round(&x.block->node.at[call->node]).at;
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }
 

@@ -19,6 +19,14 @@ ECH_EVERYWHERE int64_t ech_rows_before(const int32_t *counts, int64_t X, int64_t
     return rows;
 }
 
+/* How many of n rows, in front of which there are `before`, are among rows first .. first + rows. */
+ECH_EVERYWHERE int64_t ech_rows_within(int64_t before, int64_t n, int64_t first, int64_t rows)
+{
+    int64_t begin = before > first ? before : first;
+    int64_t end = before + n < first + rows ? before + n : first + rows;
+    return end > begin ? end - begin : 0;
+}
+
 /* The factor by which jitter of strength p multiplies an element: uniform in (1 - p, 1 + p). */
 ECH_EVERYWHERE double ech_jitter_factor(double p, uint32_t word)
 {

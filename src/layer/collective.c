@@ -164,27 +164,48 @@ int ech_block_exchange_counts(ech_block *block, int counts)
     return ech_node_out_table(block, node, "received", shape, ECH_TYPE_FIXED, dtype);
 }
 
-static int exchange_rows(ech_block *block, const ech_layer *layer, int rows, const int tables[2],
-                         ech_shape out)
+ech_round ech_node_round(const ech_node *node)
 {
-    if (block->options.sharding.expert < 2) return rows;
-    ech_node *node = ech_block_node(block, layer, NULL, 0);
+    bool rows = node->layer->exchange.kind == ECH_COLLECTIVE_EXCHANGE_ROWS;
+    return rows ? *(const ech_round *)node->options : (ech_round){0, 1};
+}
+
+static ech_node *exchange_rows(ech_block *block, const ech_layer *layer, int rows,
+                               const int tables[2], ech_round round)
+{
+    ech_node *node = ech_block_node(block, layer, &round, sizeof round);
     ech_node_in(node, rows);
     for (int i = 0; i < 2; i++) ech_node_in(node, tables[i]);
     node->b.in = 6;
-    int made = ech_node_out(block, node, "rows", out);
-    block->value.at[made].type = block->value.at[rows].type;
+    return node;
+}
+
+int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows,
+                            ech_round round)
+{
+    const ech_layer *layer = &ech_layer_row_exchange_rows;
+    if (block->options.sharding.expert < 2) return packed;
+    ech_node *node = exchange_rows(block, layer, packed, tables, round);
+    node->is_part = round.of > 1;
+    int made = ech_node_out(block, node, "windows", windows);
+    block->value.at[made].type = block->value.at[packed].type;
     return made;
 }
 
-int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows)
+int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
+                          int into, ech_round round)
 {
-    return exchange_rows(block, &ech_layer_row_exchange_rows, packed, tables, windows);
-}
-
-int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed)
-{
-    return exchange_rows(block, &ech_layer_row_return_rows, windows, tables, packed);
+    const ech_layer *layer = &ech_layer_row_return_rows;
+    if (block->options.sharding.expert < 2) return windows;
+    ech_node *node = exchange_rows(block, layer, windows, tables, round);
+    if (into >= 0) {
+        ech_node_out_in_place(node, into);
+        node->goes_on = true;
+        return into;
+    }
+    int made = ech_node_out(block, node, "packed", packed);
+    block->value.at[made].type = block->value.at[windows].type;
+    return made;
 }
 
 int ech_block_sum(ech_block *block, int y)

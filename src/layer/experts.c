@@ -11,6 +11,8 @@
  * Over an expert group each tensor rank routes, sends and combines a row shard, so that no row is sent twice; what it has
  * received is gathered before the products, and their partial sums are scattered behind them.
  */
+#include <math.h>
+
 #include "base/status.h"
 #include "layer/experts.h"
 
@@ -114,8 +116,9 @@ typedef struct expert_options {
 
 static void product_forward(const ech_call *call)
 {
-    call->kernels->grouped_matmul(call->context, &call->in[0], &call->param[0], true, &call->in[1],
-                                  false, &call->out[0]);
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->grouped_matmul(call->context, &x, &call->param[0], true, &call->in[1], false,
+                                  &y);
 }
 
 /* What is added has been written to the gradient by another reader of the same rows. */
@@ -123,21 +126,22 @@ static void product_backward(const ech_call *call)
 {
     bool adds = call->add[0].data != NULL;
     ECH_ASSERT(!adds || call->add[0].data == call->din[0].data);
-    call->kernels->grouped_matmul(call->context, &call->dout[0], &call->param[0], false,
-                                  &call->in[1], adds, &call->din[0]);
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dx = ech_tensor_matrix(&call->din[0]);
+    call->kernels->grouped_matmul(call->context, &dy, &call->param[0], false, &call->in[1], adds,
+                                  &dx);
 }
 
 static void product_backward_weight(const ech_call *call)
 {
-    call->kernels->grouped_matmul_weight(call->context, &call->dout[0], &call->in[0], &call->in[1],
-                                         call->accumulate[0], &call->dparam[0]);
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
+    call->kernels->grouped_matmul_weight(call->context, &dy, &x, &call->in[1], call->accumulate[0],
+                                         &call->dparam[0]);
 }
 
 static int64_t product_rows(const ech_block *block, const ech_node *node, ech_extent extent)
 {
-    int64_t sizes[ECH_MAX_DIMS];
-    ech_shape_resolve(&block->value.at[node->in[0]].shape, extent, sizes);
-    return sizes[0];
+    ech_shape rows = ech_shape_of_rows(&block->value.at[node->in[0]].shape);
+    return ech_shape_count(&rows, extent);
 }
 
 static size_t product_scratch(const ech_scratch_query *query)
@@ -173,25 +177,59 @@ const ech_layer ech_layer_row_expert_linear = {.name = "expert_linear",
                                                .multiplies = product_multiplies,
                                                .fuses_add = true};
 
-/* rows (R,in) -> (R,out); weight (experts, out, in). */
-static int product(ech_block *block, int rows, int counts, int weight, ech_axis axis, int64_t out)
+static void product_backward_both(const ech_call *call)
 {
-    const ech_shape *in = &block->value.at[rows].shape, *table = &block->value.at[counts].shape;
+    product_backward_weight(call);
+    product_backward(call);
+}
+
+static size_t product_scratch_both(const ech_scratch_query *query)
+{
+    ech_scratch_query weight = *query;
+    size_t input = product_scratch(query), most = input;
+    weight.phase = ECH_BACKWARD_WEIGHT;
+    if (query->phase == ECH_BACKWARD_INPUT) most = product_scratch(&weight);
+    return most > input ? most : input;
+}
+
+const ech_layer ech_layer_row_expert_linear_both = {.name = "expert_linear_both",
+                                                    .forward = product_forward,
+                                                    .backward_input = product_backward_both,
+                                                    .scratch = product_scratch_both,
+                                                    .multiplies = product_multiplies,
+                                                    .fuses_add = true,
+                                                    .finishes_in_b = true};
+
+/* What experts work on: rows by expert, with a table of how many are whose. */
+typedef struct rows_by_expert {
+    int rows, counts;
+    double expected; /* rows in use, as a share of the buffer */
+    bool again;      /* of a round: W is done in B */
+} rows_by_expert;
+
+/* rows (R,in) -> (R,out); weight (experts, out, in). */
+static int product(ech_block *block, const rows_by_expert *of, int rows, int weight, ech_axis axis,
+                   int64_t out)
+{
+    const ech_shape *in = &block->value.at[rows].shape;
+    const ech_shape *table = &block->value.at[of->counts].shape;
+    const ech_layer *layer =
+        of->again ? &ech_layer_row_expert_linear_both : &ech_layer_row_expert_linear;
     expert_options options = {
-        .in_axis = in->axis[1],
+        .in_axis = in->axis[in->dims - 1],
         .out_axis = axis,
-        .in = in->size[1],
+        .in = ech_columns(block, rows),
         .out = out,
         .pieces = table->size[0],
         .experts = ech_axis_local(table->axis[1], table->size[1], block->options.sharding),
-        .expected = 1 / (double)ech_axis_shards(table->axis[1], block->options.sharding)};
-    ech_shape shape = ech_shape_2d(in->axis[0], in->size[0], axis, out);
-    ech_node *node = ech_block_node(block, &ech_layer_row_expert_linear, &options, sizeof options);
+        .expected = of->expected};
+    ech_shape shape = ech_shape_beside(block, rows, axis, out);
+    ech_node *node = ech_block_node(block, layer, &options, sizeof options);
     ech_node_in(node, rows);
-    ech_node_in(node, counts);
+    ech_node_in(node, of->counts);
     ech_node_param(node, weight);
-    node->b = (ech_reads){.in = 1u << 1, .param = 1};
-    node->w.in = 3;
+    node->b = (ech_reads){.in = of->again ? 3 : 1u << 1, .param = 1};
+    node->w.in = of->again ? 0 : 3;
     return ech_node_out(block, node, "out", shape);
 }
 
@@ -199,15 +237,18 @@ static int product(ech_block *block, int rows, int counts, int weight, ech_axis 
 
 static void swiglu_forward(const ech_call *call)
 {
-    call->kernels->grouped_swiglu_forward(call->context, &call->in[0], &call->in[1], &call->in[2],
-                                          &call->out[0]);
+    ech_tensor gate = ech_tensor_matrix(&call->in[0]), up = ech_tensor_matrix(&call->in[1]);
+    ech_tensor y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->grouped_swiglu_forward(call->context, &gate, &up, &call->in[2], &y);
 }
 
 static void swiglu_backward(const ech_call *call)
 {
-    call->kernels->grouped_swiglu_backward(call->context, &call->dout[0], &call->in[0],
-                                           &call->in[1], &call->in[2], &call->din[0],
-                                           &call->din[1]);
+    ech_tensor gate = ech_tensor_matrix(&call->in[0]), up = ech_tensor_matrix(&call->in[1]);
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), dup = ech_tensor_matrix(&call->din[1]);
+    ech_tensor dgate = ech_tensor_matrix(&call->din[0]);
+    call->kernels->grouped_swiglu_backward(call->context, &dy, &gate, &up, &call->in[2], &dgate,
+                                           &dup);
 }
 
 const ech_layer ech_layer_row_expert_swiglu = {.name = "expert_swiglu",
@@ -229,12 +270,13 @@ static int activation(ech_block *block, const ech_layer *layer, int gate, int up
 
 /* ---- over an expert group ---- */
 
-/* What all tensor ranks have received, one's pieces after the other's. */
+/* What all tensor ranks have received, one's windows after the other's. */
 static int gather(ech_block *block, int rows)
 {
-    if (block->options.sharding.tensor < 2) return rows;
+    int t = block->options.sharding.tensor;
+    if (t < 2) return rows;
     ech_shape shape = block->value.at[rows].shape;
-    shape.axis[0] = ECH_AXIS_RECEIVED;
+    shape.size[0] *= t;
     return ech_block_add(block, &ech_layer_row_gather, rows, -1, 0, shape);
 }
 
@@ -253,42 +295,91 @@ static int gather_counts(ech_block *block, int counts)
 /* Of the partial sums the whole ones of the rows that this rank has received. */
 static int scatter(ech_block *block, int y)
 {
-    if (block->options.sharding.tensor < 2) return y;
+    int t = block->options.sharding.tensor;
+    if (t < 2) return y;
     ech_shape shape = block->value.at[y].shape;
-    shape.axis[0] = ECH_AXIS_SLOTS;
+    shape.size[0] /= t;
     return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0, shape);
 }
 
 /* down (silu(gate x) up x) of rows by expert. */
-static int work(ech_block *block, int rows, int counts, const ech_experts *experts)
+static int work(ech_block *block, const rows_by_expert *of, const ech_experts *experts)
 {
-    int64_t C = ech_columns(block, rows), F = experts->width;
-    int gate = product(block, rows, counts, experts->gate_proj, ECH_AXIS_FFN, F);
-    int up = product(block, rows, counts, experts->up, ECH_AXIS_FFN, F);
-    int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, counts);
-    return product(block, y, counts, experts->down, ECH_AXIS_MODEL, C);
+    int64_t C = ech_columns(block, of->rows), F = experts->width;
+    int gate = product(block, of, of->rows, experts->gate_proj, ECH_AXIS_FFN, F);
+    int up = product(block, of, of->rows, experts->up, ECH_AXIS_FFN, F);
+    int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, of->counts);
+    return product(block, of, y, experts->down, ECH_AXIS_MODEL, C);
+}
+
+/* ---- rounds: windows of what each rank of an expert group sends ---- */
+
+/* Parts of a place a row, of the windows: those of all rows; with a bound, that times what a rank gets of each other if all experts
+ * are chosen alike. */
+static int64_t window_size(const ech_block *block, int64_t width, double bound)
+{
+    double all = (double)(width * ECH_WINDOW_PART);
+    double size = bound > 0 ? ceil(bound * all / block->options.sharding.expert) : all;
+    return (int64_t)(size < all ? size : all);
+}
+
+typedef struct window_options {
+    ech_shape places; /* of a window */
+    int64_t round;
+} window_options;
+
+static void window_forward(const ech_call *call)
+{
+    const window_options *options = call->node->options;
+    int64_t rows = ech_shape_count(&options->places, call->extent);
+    call->kernels->window_counts(call->context, &call->in[0], options->round * rows, rows,
+                                 &call->out[0]);
+}
+
+const ech_layer ech_layer_row_window_counts = {.name = "window_counts", .forward = window_forward};
+
+/* Of a table of whole pieces that of a round's windows. */
+static int window_counts(ech_block *block, int counts, int64_t size, ech_round round)
+{
+    if (round.of == 1) return counts;
+    window_options options = {ech_shape_1d(ECH_AXIS_WINDOW, size), round.at};
+    const ech_shape shape = block->value.at[counts].shape;
+    ech_node *node = ech_block_node(block, &ech_layer_row_window_counts, &options, sizeof options);
+    ech_node_in(node, counts);
+    return ech_node_out_table(block, node, "window", shape, ECH_TYPE_FIXED, ECH_I32);
 }
 
 static int work_in_group(ech_block *block, int rows, const ech_routed *to,
                          const ech_experts *experts)
 {
-    const ech_sharding *sharding = &block->options.sharding;
-    ech_shape packed = block->value.at[rows].shape, windows = packed;
-    int tables[] = {to->counts, ech_block_exchange_counts(block, to->counts)};
-    windows.axis[0] = sharding->tensor > 1 ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED;
-    windows.size[0] *= sharding->expert;
-    rows = ech_block_exchange_rows(block, rows, tables, windows);
+    int64_t e = block->options.sharding.expert, whole = to->width * ECH_WINDOW_PART;
+    int64_t size = window_size(block, to->width, experts->bound);
+    ech_shape packed = block->value.at[rows].shape;
+    ech_shape windows = {.dims = 3,
+                         .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, ECH_AXIS_MODEL},
+                         .size = {e, size, ech_columns(block, rows)}};
+    int tables[] = {to->counts, ech_block_exchange_counts(block, to->counts)}, back = -1;
     int all = gather_counts(block, tables[1]);
-    int y = scatter(block, work(block, gather(block, rows), all, experts));
-    return ech_block_return_rows(block, y, tables, packed);
+    ech_round round = {0, (int)((whole + size - 1) / size)};
+    for (; round.at < round.of; round.at++) {
+        rows_by_expert of = {.counts = window_counts(block, all, size, round),
+                             .again = round.at > 0};
+        if (!of.again) of.expected = (double)whole / (double)(size * e);
+        if (of.again) ech_block_begin_round(block);
+        of.rows = gather(block, ech_block_exchange_rows(block, rows, tables, windows, round));
+        int y = scatter(block, work(block, &of, experts));
+        back = ech_block_return_rows(block, y, tables, packed, back, round);
+        if (of.again) ech_block_end_round(block, round.at + 1 == round.of ? rows : -1);
+    }
+    return back;
 }
 
 int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
 {
     ech_routed to = ech_block_route(block, x, experts);
     int rows = dispatch(block, &to);
-    rows = to.grouped ? work_in_group(block, rows, &to, experts)
-                      : work(block, rows, to.counts, experts);
+    rows_by_expert own = {.rows = rows, .counts = to.counts, .expected = 1};
+    rows = to.grouped ? work_in_group(block, rows, &to, experts) : work(block, &own, experts);
     int y = combine(block, rows, &to, experts->dropout);
     return to.grouped ? ech_block_all_rows(block, y) : ech_block_sum(block, y);
 }

@@ -163,6 +163,7 @@ typedef struct ech_node {
      * -1: they have rows. */
     int rows_of;
     int report; /* whose numbers F adds to: of the block; -1: none */
+    int round;  /* from 1 on: of a round of that number (ech_block_begin_round); 0: of none */
     int place; /* its index among the block's nodes; of copies and of fused calls' nodes that of whose place they take */
     bool recompute_only;   /* not in the forward: recomputes a value for the backward */
     bool in_phase;         /* recompute_only: in R; otherwise right before the reader, in B or W */
@@ -286,7 +287,8 @@ typedef struct ech_block {
         [ECH_PHASES]; /* first calls of B and of W that make what R has made, too, where it does all its calls */
     int shared; /* first calls of B, which recompute what W reads, too: they come before all of W */
     int sharded; /* inputs of which shards are kept: the last calls of F write these, the first of R gather them */
-    int sites; /* dropouts so far */
+    int sites;                  /* dropouts so far */
+    int rounds, first_of_round; /* rounds so far; the first node of the last one */
     ech_block_options options;
 } ech_block;
 
@@ -331,11 +333,26 @@ int ech_block_sum(ech_block *block, int y);
 /* For builders of experts; over an expert group, without one they return what they are given. The first returns the table of what
  * the others have said: `counts` has a piece for each member, whose sum says how many rows it gets. */
 int ech_block_exchange_counts(ech_block *block, int counts);
+/* Nodes between these two are a *round*: of what they make the forward keeps nothing. B makes again what it reads of it, the
+ * last round first, right before its calls of that round's nodes, which write their parameters' gradients, too
+ * (ech_layer.finishes_in_b): so there is memory for one round at a time. also: a value from before the rounds that they read
+ * and B is to make again with this one, the last; -1: none. */
+void ech_block_begin_round(ech_block *block);
+void ech_block_end_round(ech_block *block, int also);
+/* Which window of pieces that go in `of` windows; {0, 1}: one that has all. */
+typedef struct ech_round {
+    int at, of;
+} ech_round;
+/* Of a node that exchanges rows; of others {0, 1}. */
+ech_round ech_node_round(const ech_node *node);
 /* Rows that members send each other, and the way back. `packed` has the rows for one behind those for the other, as tables[0] says,
  * `windows` a piece for each member, of equal size, of whose places tables[1] says how many are in use. They return a value of the shape
  * that they name; what is behind the rows in use is undefined there. */
-int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows);
-int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed);
+int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], ech_shape windows,
+                            ech_round round);
+/* into: what the round before has returned, to which this one adds its window; -1: a value of the shape `packed`. */
+int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
+                          int into, ech_round round);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`, right before it
  * does. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);

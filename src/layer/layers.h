@@ -57,8 +57,11 @@ typedef struct ech_experts {
     int bias;          /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
     int gate_proj, up; /* (E,F,C) each */
     int down;          /* (E,C,F) */
-    double jitter;     /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
-    double dropout;    /* of what an expert makes */
+    double
+        jitter; /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
+    double dropout; /* of what an expert makes */
+    double
+        bound; /* over an expert group: rows that are kept, as a multiple of a rank's share; 0: all */
 } ech_experts;
 
 /* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer rows than the mean chose. */

@@ -89,6 +89,11 @@ static int plan_input(ech_block *block, gradients *g, const ech_node *node, int 
     int base = ech_block_base(block, node->in[i]), slot = slot_of(g, block, node, i);
     bool is_view = base != node->in[i], fuses = node->layer->fuses_add;
     bool adds = is_view ? g->viewed[node->in[i]] : g->value[slot] >= 0;
+    if (adds && node->is_part) { /* the others' rows are there */
+        ECH_ASSERT(g->exclusive[slot]);
+        call->din[i] = g->value[slot];
+        return -1;
+    }
     ECH_ASSERT(!is_view || !adds || fuses);
     g->viewed[node->in[i]] |= is_view;
     if (adds && !fuses) return call->din[i] = new_gradient(block, base, ECH_FROM_NODE);
@@ -217,11 +222,31 @@ static bool makes_tables_alone(const ech_block *block, const ech_node *node)
     return tables > 0 && tables == node->outs;
 }
 
+static bool is_made_again(const ech_node *node)
+{
+    return node->recompute_only && node->round;
+}
+
+/* What B of a round reads. Returns the first of the nodes that make it. */
+static int emit_again(ech_block *block, int last)
+{
+    const ech_node *nodes = block->node.at;
+    ech_block_call call = ech_no_call;
+    call.recompute = true;
+    call.node = last;
+    while (is_made_again(&nodes[call.node - 1]) && nodes[call.node - 1].round == nodes[last].round)
+        call.node--;
+    int first = call.node;
+    for (; call.node <= last; call.node++) ECH_PUSH(block->program[ECH_BACKWARD_INPUT], call);
+    return first;
+}
+
 static void emit_backward(ech_block *block, gradients *g)
 {
     for (int i = (int)block->node.n - 1; i >= 0; i--) {
         const ech_node *node = &block->node.at[i];
         if (node->layer->joined) i = emit_chunks(block, g, i);
+        if (is_made_again(node)) i = emit_again(block, i);
         if (node->layer->joined || node->recompute_only || !(node->purposes & 1u << ECH_TRAIN) ||
             node->layer == &ech_layer_row_keep_shard || node->layer->writes_partials ||
             makes_tables_alone(block, node))

@@ -81,7 +81,7 @@ static void keep_less_of_cheap(ech_block *block, int own)
 {
     for (int n = own - 1; n >= 0; n--)
         if (can_be_recomputed(block, &block->node.at[n]) && !block->node.at[n].made_by_r &&
-            is_read_back(block, block->node.at[n].out[0]))
+            !block->node.at[n].round && is_read_back(block, block->node.at[n].out[0]))
             add_recompute(block, n);
 }
 
@@ -263,6 +263,7 @@ static bool copy_ready(again *a, bool *copied)
         for (int i = 0; i < node.keeps; i++) node.keep[i] = a->value[node.keep[i]];
         node.b = node.w = (ech_reads){0};
         node.recompute_only = node.in_phase = copied[n] = some = true;
+        node.round = 0;
         ECH_PUSH(a->block->node, node);
     }
     return some;

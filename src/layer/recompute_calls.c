@@ -39,12 +39,14 @@ static bool is_fetched(const recompute *r, int value)
     return fetched;
 }
 
-/* The values that B, or W, of the node reads instead of the forward's; returns how many. */
+/* The values that B, or W, of the node reads instead of the forward's, or that a node reads which makes some again for a round;
+ * returns how many. */
 static int list_reads(const recompute *r, int index, ech_phase phase, int reads[2 * ECH_MAX_PORTS])
 {
     const ech_node *node = &r->block->node.at[index];
     const ech_reads *mask = phase == ECH_BACKWARD_INPUT ? &node->b : &node->w;
     int n = 0;
+    for (int i = 0; i < node->ins && node->recompute_only; i++) reads[n++] = node->in[i];
     for (int i = 0; i < node->ins; i++)
         if (mask->in & 1u << i) reads[n++] = r->block->value.at[node->in[i]].recomputed;
     for (int i = 0; i < node->outs; i++)
@@ -144,7 +146,7 @@ void ech_program_recompute(ech_block *block)
         call.recompute = true;
         if (node->in_phase)
             ECH_PUSH(block->program[ECH_RECOMPUTE], call);
-        else if (node->recompute_only)
+        else if (node->recompute_only && !node->round)
             maker[node->out[0]] = (int)n;
         for (int i = 0; node->in_phase && i < node->outs; i++)
             block->value.at[node->out[i]].again = true;

@@ -19,6 +19,9 @@ typedef enum ech_axis {
     ECH_AXES
 } ech_axis;
 
+/* Parts of a place, in which sizes of ECH_AXIS_WINDOW are. */
+enum { ECH_WINDOW_PART = 1 << 20 };
+
 /* Sets of axes of the device mesh; a rank has a coordinate along each. Where there are fewer key/value heads
  * than tensor ranks, the tensor axis is two: ranks along KEY_VALUE have different key/value heads; ranks along
  * QUERY have the same, and different queries that read them. Data and context axes are two each: along the INNER ones ranks

@@ -221,7 +221,8 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     ech_experts is = {.gate = gate_of(config, normalized),
                       .width = F,
                       .jitter = config->model.router_jitter_noise,
-                      .dropout = config->model.moe_dropout};
+                      .dropout = config->model.moe_dropout,
+                      .bound = config->model.moe_bound};
     is.router = router(model, block, at, "gate", &is.gate, C);
     if (ech_gate_has_noise(is.gate.kind)) is.noise = router(model, block, at, "noise", &is.gate, C);
     if (is.gate.kind == ECH_GATE_bias) is.bias = bias(config, model, block, at);
@@ -302,6 +303,15 @@ static ech_status check_capacity(const ech_config *config)
                                "an expert would take no token: of a balance group it has %.3g in "
                                "the mean; use at least %.3g, or 0, by which it takes all",
                                mean, ceil(1e3 / mean) / 1e3);
+}
+
+/* Fewer rows than a rank's share would take several rounds of even the most balanced batch. */
+static ech_status check_bound(const ech_config *config)
+{
+    if (!(config->model.moe_bound > 0) || config->model.moe_bound >= 1) return ECH_OK;
+    return ech_config_complain(config, "model.moe_bound",
+                               "experts would not keep what they get if all are chosen alike; use "
+                               "at least 1, or 0, by which they keep all rows");
 }
 
 static ech_status check_layers(const ech_config *config)
@@ -396,6 +406,7 @@ static ech_status check_experts(const ech_config *config)
     ECH_TRY(check_groups(config));
     ECH_TRY(check_capacity(config));
     ECH_TRY(check_shared(config));
+    ECH_TRY(check_bound(config));
     return check_layers(config);
 }
 
@@ -432,6 +443,7 @@ static ech_status check(const ech_config *config)
 
 #define EXPERT_KEYS                                                                                \
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
+    "model.moe_bound "                                                                             \
     "model.moe_capacity_factor model.moe_group_samples model.router_aux_loss_coef "                \
     "model.router_importance_coef model.router_load_coef model.router_jitter_noise "               \
     "model.moe_gshard_ports model.moe_shared_experts " GROUP_KEYS " " BIAS_KEYS

@@ -144,8 +144,9 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
-    step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
-                             ech_step_exchange_elements(block_of(p), c, p->list->extent));
+    if (!ech_step_exchanges_rest(block_of(p), c))
+        step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
+                                 ech_step_exchange_elements(block_of(p), c, p->list->extent));
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);

@@ -185,6 +185,11 @@ size_t ech_step_ports(const ech_step *step, const ech_block *block, const int **
 /* Elements of the tensor that a call's collective works on, counted as in comm/collective.h; and their type. */
 int64_t ech_step_exchange_elements(const ech_block *block, const ech_block_call *call,
                                    ech_extent extent);
+/* Whether it is of a round behind the first: nothing is expected to be left for that. */
+static inline bool ech_step_exchanges_rest(const ech_block *block, const ech_block_call *call)
+{
+    return ech_node_round(&block->node.at[call->node]).at > 0;
+}
 ech_dtype ech_step_exchange_dtype(const ech_block *block, const ech_block_call *call,
                                   ech_types types);
 

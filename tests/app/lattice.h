@@ -64,7 +64,7 @@ static const char *const lattice_models[] = {
     "model.moe_dropout=0.1 model.moe_shared_experts=2 parallel.expert=2",
     "model.architecture=qwen3_moe model.num_key_value_heads=2 model.head_dim=6 "
     "model.num_local_experts=6 model.num_experts_per_tok=3 model.norm_topk_prob=false "
-    "model.moe_every=2 model.moe_shared_experts=1 parallel.expert=2",
+    "model.moe_every=2 model.moe_shared_experts=1 model.moe_bound=1 parallel.expert=2",
     "model.architecture=mixtral model.num_key_value_heads=2 model.num_local_experts=4 "
     "model.num_experts_per_tok=1 model.moe_gate=switch model.moe_capacity_factor=1.25 "
     "model.router_aux_loss_coef=0.1 model.router_jitter_noise=0.1 parallel.expert=2",

@@ -294,6 +294,31 @@ static void test_traffic_table(void **state)
         "                                  9         -     32.6 KiB  reduce_scatter\n");
 }
 
+/* ---- experts ---- */
+
+/* 16 rows a rank, each for two experts: of 32 from each of 4 ranks a quarter and half as many again are kept. */
+static void test_bound(void **state)
+{
+    (void)state;
+    static const char said[] = "experts of a rank keep up to 48 rows a layer of 128 that may come; "
+                               "the others take up to 2 further rounds\n";
+    static const char *const bounds[] = {"0", "1.5", "4"};
+    for (int i = 0; i < 3; i++) {
+        made m;
+        char words[300];
+        ech_text text = {0};
+        snprintf(words, sizeof words,
+                 GRID "model.architecture=mixtral model.num_local_experts=4 "
+                      "training.global_batch_size=8 parallel.expert=4 model.moe_bound=%s",
+                 bounds[i]);
+        make(4, words, &m);
+        ech_plan_report_text(&m.report, &text);
+        if ((strstr(text.at, said) != NULL) != (i == 1)) fail_msg("%s: %s", bounds[i], text.at);
+        ech_text_free(&text);
+        release(&m);
+    }
+}
+
 /* ---- many ranks ---- */
 
 /* How often a line of the text begins so, behind blanks. */
@@ -455,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_ranks_alike),   cmocka_unit_test(test_traffic_json),
         cmocka_unit_test(test_traffic_table), cmocka_unit_test(test_last_stage),
         cmocka_unit_test(test_snapshots),     cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_bound),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

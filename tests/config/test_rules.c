@@ -195,6 +195,10 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_invert_experts] = {"model.reversible=true " EXPERTS,
                                  "model.reversible=true memory.invert=false " EXPERTS,
                                  "model.reversible=true"},
+    [ECH_RULE_bound_newest_weights] =
+        {EXPERTS " model.moe_bound=1 parallel.schedule=pipedream parallel.weight_stashing=false",
+         EXPERTS " parallel.schedule=pipedream parallel.weight_stashing=false",
+         EXPERTS " model.moe_bound=1"},
 #define DENSE    EXPERTS " model.moe_gate=dense"
 #define CAPACITY EXPERTS " model.moe_capacity_factor=1"
 #define BALANCED EXPERTS " model.router_aux_loss_coef=0.01"

@@ -263,6 +263,32 @@ static void routes_are_by_expert(void **state)
     ech_kernel_context_destroy(context);
 }
 
+/* Each row of a piece looked at. */
+static void windows_count_their_rows(void **state)
+{
+    (void)state;
+    enum { P = 3, X = 5 };
+    static const int32_t counts[P * X] = {2, 0, 7, 1, 4, 0, 0, 0, 0, 0, 0, 9, 0, 0, 3};
+    static const int64_t of_counts[] = {P, X};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    for (int64_t rows = 0; rows < 16; rows++)
+        for (int64_t first = 0; first < 16; first++) {
+            int32_t window[P * X], wanted[P * X] = {0};
+            const ech_tensor from =
+                ech_tensor_view((void *)(uintptr_t)counts, ECH_I32, 2, of_counts);
+            const ech_tensor to = ech_tensor_view(window, ECH_I32, 2, of_counts);
+            for (int i = 0; i < P * X; i++) window[i] = 77;
+            for (int p = 0; p < P; p++)
+                for (int64_t x = 0, at = 0; x < X; x++)
+                    for (int32_t n = 0; n < counts[p * X + x]; n++, at++)
+                        wanted[p * X + x] += at >= first && at < first + rows;
+            ech_kernels_fast(ECH_F32)->window_counts(context, &from, first, rows, &to);
+            assert_memory_equal(window, wanted, sizeof window);
+        }
+    ech_kernel_context_destroy(context);
+}
+
 /* ---- all of them, against a sum over experts that knows no buffer ---- */
 
 enum { S = 7, CHOICES = 2, E = 6, C = 5 };
@@ -420,6 +446,7 @@ int main(void)
         cmocka_unit_test(router_is_a_product_of_jittered_rows),
         cmocka_unit_test(ways_are_a_sum_over_experts),
         cmocka_unit_test(routes_are_by_expert),
+        cmocka_unit_test(windows_count_their_rows),
         cmocka_unit_test(routers_agree),
         cmocka_unit_test(ways_agree),
     };

@@ -199,7 +199,7 @@ static inline void cut_exchange_rows(const cut_group *g, bool forth)
 {
     const ech_tensor *packed = forth ? g->from : g->to, *windows = forth ? g->to : g->from;
     size_t row = ech_tensor_bytes(&packed[0]) / (size_t)packed[0].shape[0];
-    int64_t room = windows[0].shape[0] / g->n;
+    int64_t room = windows[0].shape[1];
     for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
     for (int m = 0; m < g->n; m++) {
         char *at = packed[m].data;

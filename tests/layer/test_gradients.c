@@ -428,10 +428,10 @@ static void test_every_layer_is_here(void **state)
     const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
                          "dropout residual residual_wide difference head_logits head_loss copy "
                          "router gate route dispatch expert_linear expert_swiglu combine";
-    const char *cut =
-        "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
-        "to_heads to_tokens pack attend head_gather exchange_counts exchange_rows return_rows "
-        "gather_context own_rows all_rows";
+    const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
+                      "to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
+                      "return_rows window_counts expert_linear_both "
+                      "gather_context own_rows all_rows";
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */
     const char *fused = /* test_fused.c */

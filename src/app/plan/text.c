@@ -8,6 +8,7 @@
 
 #include "app/count.h"
 #include "app/plan/report.h"
+#include "layer/layers.h"
 #include "config/strategy.h"
 #include "schedule/balance.h"
 #include "schedule/calendar.h"
@@ -133,6 +134,31 @@ static void print_types(const ech_design *design, ech_text *out)
                     ech_dtype_name(types.wide));
 }
 
+/* What a layer's experts keep of rows that they receive, where they have a bound. */
+static void print_bound(const ech_plan *plan, ech_text *out)
+{
+    const ech_model *model = plan->model;
+    ech_extent extent = plan->list[ECH_LIST_TRAIN].extent;
+    int64_t tensor = plan->layout->tensor, members = plan->layout->sharding.expert;
+    for (size_t b = 0; b < model->block.n; b++)
+        for (size_t n = 0; n < model->block.at[b]->node.n; n++) {
+            const ech_block *block = model->block.at[b];
+            const ech_node *node = &block->node.at[n];
+            ech_round round = ech_node_round(node);
+            if (round.of == 1 || node->layer != &ech_layer_row_exchange_rows) continue;
+            ech_shape windows = ech_shape_of_rows(&block->value.at[node->out[0]].shape);
+            ech_shape packed = ech_shape_of_rows(&block->value.at[node->in[0]].shape);
+            int64_t kept = tensor * ech_shape_count(&windows, extent);
+            int64_t all = tensor * members * ech_shape_count(&packed, extent);
+            ech_text_append(out,
+                            ECH_PLAN_INDENT "experts of a rank keep up to %s rows a layer of %s "
+                                            "that may come; the others take up to %s\n",
+                            ECH_DIGITS(kept), ECH_DIGITS(all),
+                            ECH_COUNT(round.of - 1, "further round"));
+            return;
+        }
+}
+
 static void print_model(const ech_plan_report *report, ech_text *out)
 {
     const ech_design *design = report->design;
@@ -145,6 +171,7 @@ static void print_model(const ech_plan_report *report, ech_text *out)
     if (active < all)
         ech_text_append(out, ECH_PLAN_INDENT "of these active in a token: %s; %s a token\n",
                         ECH_DIGITS(active), ECH_SCALED(ech_plan_token_flops(design), "FLOP"));
+    print_bound(report->alike.at[0].plan, out);
     print_blocks(report->alike.at[0].plan, out);
     print_groups(design, out);
 }

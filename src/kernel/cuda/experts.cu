@@ -135,6 +135,23 @@ void ECH_CUDA(route)(ech_kernel_context *context, const ech_tensor *choice, int6
                static_cast<int32_t *>(slot->data), static_cast<int32_t *>(counts->data));
 }
 
+static __global__ void count_window(const int32_t *counts, int64_t n, int64_t X, int64_t first,
+                                    int64_t rows, int32_t *window)
+{
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        window[i] = (int32_t)ech_rows_within(ech_rows_before(counts, X, i / X, i % X), counts[i],
+                                             first, rows);
+}
+
+void ECH_CUDA(window_counts)(ech_kernel_context *context, const ech_tensor *counts, int64_t first,
+                             int64_t rows, const ech_tensor *window)
+{
+    ech_cuda_check(ECH_OP_window_counts, ECH_REAL, counts, window);
+    ech_launch(context, count_window, dim3(1), ECH_BLOCK, 0,
+               static_cast<const int32_t *>(counts->data), ech_tensor_count(counts),
+               counts->shape[1], first, rows, static_cast<int32_t *>(window->data));
+}
+
 /* Calls f(row, column, count) for the parts of R rows of C elements. */
 template <typename F> static __global__ void each_row_part(int64_t parts, int64_t C, int64_t n, F f)
 {

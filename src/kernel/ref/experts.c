@@ -108,6 +108,18 @@ void ECH_REF(route)(ech_kernel_context *context, const ech_tensor *choice, int64
     }
 }
 
+void ECH_REF(window_counts)(ech_kernel_context *context, const ech_tensor *counts, int64_t first,
+                            int64_t rows, const ech_tensor *window)
+{
+    int64_t X = counts->shape[1];
+    const int32_t *count = counts->data;
+    int32_t *within = window->data;
+    ECH_SHAPES(window_counts, ECH_REAL, counts, window);
+    for (int64_t i = 0; i < ech_tensor_count(counts); i++)
+        within[i] = (int32_t)ech_rows_within(ech_rows_before(count, X, i / X, i % X), count[i],
+                                             first, rows);
+}
+
 static int64_t slot_at(const ech_tensor *slot, int64_t i)
 {
     return ((const int32_t *)slot->data)[i];

@@ -79,17 +79,21 @@ static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, con
     return flow;
 }
 
+/* What the rounds behind the first send at most is that one's; but B, which makes them again, sends that once more. */
 static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
+    const ech_exchange *does = ech_call_exchange(block, call, step->phase, c->list->purpose);
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
     int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
     const ech_membership *m = &c->of[step->group];
-    const ech_exchange *does = ech_call_exchange(block, call, step->phase, c->list->purpose);
+    bool rest = ech_step_exchanges_rest(block, call);
+    bool second = call->recompute && block->node.at[call->node].round == 1;
     int64_t most = ech_collective_most(step->collective, dtype, elements, m->size, m->index,
                                        does->distance < 0);
-    return (ech_flow){
-        .calls = 1, .messages = messages_of(c, step, dtype, elements), .more = most - step->bytes};
+    return (ech_flow){.calls = 1,
+                      .messages = rest ? 0 : messages_of(c, step, dtype, elements),
+                      .more = rest && !second ? 0 : most - step->bytes};
 }
 
 static void count(ech_traffic_count *c, const ech_step *step)
