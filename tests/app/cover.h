@@ -20,6 +20,7 @@ enum {
     COVER_FEATURES = 128,
     COVER_DRAWS = 500,     /* feasible cases that show what can occur */
     COVER_TRIES = 1000,    /* for two features that none of those has */
+    COVER_PLAIN = 200,     /* and more with nothing else */
     COVER_CANDIDATES = 6,  /* at least, of which the one with most that is new becomes a case */
 };
 
@@ -84,12 +85,14 @@ static inline bool cover_lower(cover *c, int factors, const cover_feature *a,
     return false;
 }
 
-/* A feasible case; with `a`, one that has both features. False: none is found from a random one downwards. Every other
- * way down lowers any factor, for two features that few others go with. */
-static inline bool cover_draw(cover *c, const cover_feature *a, const cover_feature *b,
-                              cover_case *out)
+/* A feasible case, of whose factors those from `drawn` on are at their first level unless a feature says otherwise; with `a`,
+ * one that has both features. False: none is found from a random one downwards. Every other way down lowers any factor, for
+ * two features that few others go with. */
+static inline bool cover_draw_of(cover *c, int drawn, const cover_feature *a,
+                                 const cover_feature *b, cover_case *out)
 {
-    for (int f = 0; f < c->factors; f++) out->level[f] = cover_number(c, c->levels[f]);
+    *out = (cover_case){{0}};
+    for (int f = 0; f < drawn; f++) out->level[f] = cover_number(c, c->levels[f]);
     if (a) cover_turn_on(c, a, out);
     if (b) cover_turn_on(c, b, out);
     if (a && !(cover_has(out, a) && cover_has(out, b))) return false;
@@ -98,6 +101,12 @@ static inline bool cover_draw(cover *c, const cover_feature *a, const cover_feat
         if (!cover_lower(c, lowered, a, b, out)) return false;
     ECH_PUSH(c->seen, *out);
     return true;
+}
+
+static inline bool cover_draw(cover *c, const cover_feature *a, const cover_feature *b,
+                              cover_case *out)
+{
+    return cover_draw_of(c, c->factors, a, b, out);
 }
 
 /* Adds `times` to each of the case's pairs; returns how many of them no other case has. */
@@ -115,12 +124,13 @@ static inline int cover_mark(cover *c, const cover_case *x, cover_pairs *table, 
     return alone;
 }
 
-/* Draws until a case has both features, or all tries are used. */
+/* Draws until a case has both features, or all tries are used; the last of these without all that may be left out. */
 static inline bool cover_try(cover *c, const cover_feature *a, const cover_feature *b)
 {
     cover_case x;
-    for (int i = 0; i < COVER_TRIES; i++)
-        if (cover_draw(c, a, b, &x)) {
+    int tries = COVER_TRIES + (c->strict < c->factors ? COVER_PLAIN : 0);
+    for (int i = 0; i < tries; i++)
+        if (cover_draw_of(c, i < COVER_TRIES ? c->factors : c->strict, a, b, &x)) {
             cover_mark(c, &x, &c->possible, 1);
             return true;
         }
