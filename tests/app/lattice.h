@@ -473,8 +473,9 @@ static inline bool lattice_is_feasible(const cover_case *c)
     lattice_made made;
     feasible = feasible && lattice_make(&tried, &made);
     if (feasible) lattice_free(&made);
-    if (feasible && tried.level[PARTITION] != c->level[PARTITION] &&
-        c->level[KEPT_AT] == LATTICE_PEER) {
+    bool depends = c->level[KEPT_AT] == LATTICE_PEER ||
+                   strstr(lattice_reductions[c->level[REDUCTION]], "node_ranks");
+    if (feasible && tried.level[PARTITION] != c->level[PARTITION] && depends) {
         lattice_write_profile(c);
         feasible = lattice_make(c, &made);
         if (feasible) lattice_free(&made);
