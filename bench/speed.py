@@ -18,7 +18,6 @@ import platform
 import tempfile
 
 import common
-import compression
 import experts
 import growth
 import link
@@ -46,7 +45,6 @@ PARTS = {
     "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
     "machines": (machines.run, "reductions of two machines, joined by a link of 1 Gbit"),
     "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
-    "compression-link": (compression.run, "compressed gradients over a link of 1 Gbit, and against powerSGD_hook"),
     "offload": (offload.run, "updates on the host against memory's rate"),
     "experts": (experts.run, "layers of experts against dense ones, and against PyTorch"),
     "growth": (growth.run, "micro-batches, layers, tokens"),
