@@ -9,7 +9,7 @@ run, and at the end which targets are met.
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
 
 Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
-parts `link`, `machines`, `zero-link` and `compression-link` need root, and are left out, visibly, without it.
+parts `link`, `machines` and `zero-link` need root, and are left out, visibly, without it.
 """
 import json
 import os
