@@ -33,8 +33,7 @@ static inline ech_status kept_run_train(ech_compared_run *run, ech_comm *comm, i
 {
     ECH_TRY(ech_compared_run_open(run, comm));
     for (int64_t i = 0; i < runs; i++)
-        ECH_TRY(
-            ech_exec_run(run->session.exec, ECH_LIST_TRAIN, i * run->design->schedule->turns));
+        ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, i * run->design->schedule->turns));
     return ECH_OK;
 }
 

@@ -134,7 +134,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
             if (rank == 0) t->space = ech_memory_space(v->kind);
             t->states[rank] += v->bytes;
         }
-    if (rank == 0) t->peaks = fixture_peaks_are_planned(&run.session, FIXTURE_TRAINED | 1u << ECH_LIST_CHECK);
+    if (rank == 0)
+        t->peaks = fixture_peaks_are_planned(&run.session, FIXTURE_TRAINED | 1u << ECH_LIST_CHECK);
     ech_compared_run_close(&run);
     return status;
 }
