@@ -202,7 +202,8 @@ static ech_status open_runner(runner *r, const ech_corpus *data, ech_comm *comm)
     r->config->model.vocab_size = VOCABULARY; /* the fixture's ids are no tokenizer's */
     ECH_TRY(ech_design_create(r->config, NULL, ranks, ranks, &r->design));
     ECH_TRY(ech_session_create(&r->design, comm, false, &r->session));
-    ech_loader_options options = {.sequence_length = r->config->data.sequence_length,
+    ech_loader_options options = {.shares = 1,
+                                  .sequence_length = r->config->data.sequence_length,
                                   .global_batch_size = r->config->training.global_batch_size,
                                   .micro_batch_size = r->config->training.micro_batch_size,
                                   .data_degree = r->design.layout->replicas[0],

@@ -176,6 +176,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_delayed_offloads_parameters] =
         {DELAYED " memory.offload_parameters=host",
          "memory.offload_optimizer=host memory.offload_parameters=host", DELAYED},
+    [ECH_RULE_delayed_bias_gate] = {DELAYED " model.architecture=mixtral model.moe_gate=bias",
+                                    "model.architecture=mixtral model.moe_gate=bias",
+                                    DELAYED " model.architecture=mixtral"},
     [ECH_RULE_dynamic_scale_delayed] = {DELAYED " precision.loss_scale=auto",
                                         DELAYED " precision.loss_scale=64",
                                         "precision.loss_scale=auto"},
