@@ -91,13 +91,13 @@ fi
 
 build asan
 # What kills and signals processes is about time, not about memory: below, in the release build.
-run asan 0/3 -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
+run asan 0/4 -E '^app/(mpi_death|restarts_kills|signals|slurm)$'
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
     run tsan 0/4 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
-    run release 1-2/3 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi)'
+    run release 1-3/4 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi)'
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi

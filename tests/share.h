@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=0/3 takes the first of three
- * shares, 1-2/3 the other two, so that each case runs in one of two builds. Without it all cases run.
+ * The suite runs in several builds. Tests of many cases share them out: ECHELON_SHARE=0/4 takes the first of four
+ * shares, 1-3/4 the others, so that each case runs in one of two builds. Without it all cases run.
  * Who falls into which share is drawn by counter: never every second level of some axis, and always the same.
  */
 #ifndef ECH_TESTS_SHARE_H
