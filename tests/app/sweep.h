@@ -159,6 +159,9 @@ static inline void sweep_kill(const char *words, const char *folder, int64_t str
     print_message("%lld calls\n", (long long)calls);
 }
 
+/* Of so few calls each may be one that nobody need see fail: where a share of a stride is tried. */
+enum { MAY_ALL_PASS = 4 };
+
 /* A call that fails ends the run with a word that names the folder and the reason, or nobody need see it; it goes on. */
 static inline void sweep_fail(const char *words, const char *folder, faults_kind kind,
                               int64_t stride)
@@ -183,7 +186,7 @@ static inline void sweep_fail(const char *words, const char *folder, faults_kind
         sweep_assert_goes_on(&t);
         runs_remove("disturbed");
     }
-    assert_true(failures > 0 || tried == 0);
+    assert_true(failures > 0 || tried < MAY_ALL_PASS);
     runs_remove("whole");
 }
 
