@@ -168,9 +168,7 @@ static void add_update(ech_framing *f)
     ech_frame_updates(f);
 }
 
-/* What of a turn comes after all others: sums over several stages, which become ready at different times, where a lane keeps its
- * order; and layer states, whose partials forwards complete, of an asynchronous list's next turn maybe before this one's update. */
-static bool comes_last(const ech_bucket *bucket)
+bool ech_frame_comes_last(const ech_bucket *bucket)
 {
     return bucket->group == ECH_GROUP_TIED || bucket->commits;
 }
@@ -182,13 +180,13 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
     f->buckets.turn = turn;
     for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i]) {
         int b = i % buckets;
-        if (!comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
+        if (!ech_frame_comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
     }
     if (f->scatter != before) f->settled = before;
     if (f->last_ready[turn] != (int)s) return;
-    for (int b = 0; b < buckets; b++)
-        if (comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
     ech_frame_catch_up(f);
+    for (int b = 0; b < buckets; b++)
+        if (ech_frame_comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
     add_update(f);
     f->list->updates++;
 }

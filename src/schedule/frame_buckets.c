@@ -249,13 +249,15 @@ void ech_frame_updates(ech_framing *f)
 
 /* The compute lane waits for an update when it has done the share of its turn that the buckets which are brought by then
  * have of all. So what needs room gets it at the pace at which the compute goes on, and a host that is as fast as that is
- * not waited for; the last ones are waited for at the turn's end. */
+ * not waited for; the last ones are waited for at the turn's end. There those begin whose group meets over stages, too: these
+ * do not come to the same share of their turns at the same time. */
 void ech_frame_follow(ech_framing *f, const ech_step *step)
 {
     ech_turn_buckets *of = &f->before;
     if (!f->delays || of->next >= of->ordered) return;
     f->done += work_of(f, step);
-    while (of->brought < of->ordered && f->done * f->elements >= of->elements * f->work)
+    while (of->brought < of->ordered && f->done * f->elements >= of->elements * f->work &&
+           !ech_frame_comes_last(&f->plan->bucket.at[of->order[of->end]]))
         go_on(f, of);
 }
 

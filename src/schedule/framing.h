@@ -66,6 +66,9 @@ int ech_frame_add(ech_framing *f, ech_step_kind kind, int turn, int index, int a
 int ech_frame_last_compute(const ech_list *list);
 /* Whether the group has other members. */
 bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group);
+/* What of a turn comes after all others: sums over several stages, which become ready at different times, where a lane keeps its
+ * order; and layer states, whose partials forwards complete, of an asynchronous list's next turn maybe before this one's update. */
+bool ech_frame_comes_last(const ech_bucket *bucket);
 
 /* Begins the ways of all buckets. */
 void ech_frame_begin_buckets(ech_framing *f);

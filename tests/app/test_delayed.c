@@ -214,6 +214,8 @@ static const shape shapes[] = {
         "parallel.schedule=zero-bubble model.tie_word_embeddings=true parallel.device=queued"},
     {3, "memory.offload_optimizer=host parallel.stage_replicas=[2,1] parallel.bucket_bytes=1 "
         "memory.prefetch=0"},
+    {3, "memory.offload_optimizer=disk parallel.pipeline=3 parallel.zero=1 "
+        "model.tie_word_embeddings=true optimizer.name=sm3 parallel.bucket_bytes=1"},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
