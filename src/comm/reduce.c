@@ -112,6 +112,11 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
     return reduction != ECH_REDUCTION_LIBRARY || has_library;
 }
 
+int64_t ech_sum_scattered(int64_t n, const ech_lineup *of, int index)
+{
+    return n - ech_collective_shard_count(n, of->size, index);
+}
+
 int64_t ech_segment_elements(size_t item, int N)
 {
     int64_t bytes = SEGMENTS / (N > 1 ? N - 1 : 1);

@@ -41,6 +41,9 @@ struct ech_reduction_row {
 ech_status ech_sum_make(ech_group *group, ech_comm_call call, const ech_tensor *x, ech_dtype wire,
                         void *scratch, ech_sum *out);
 
+/* ech_reduction_way.sent of most scatters: all shards of n elements but the member's own. */
+int64_t ech_sum_scattered(int64_t n, const ech_lineup *of, int index);
+
 /* Elements of a segment, >= 1; item: bytes of one in messages. */
 int64_t ech_segment_elements(size_t item, int N);
 /* Elements of the segment that starts `at` elements into `count` contiguous ones: min(segment, count - at), or 0

@@ -195,7 +195,7 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
 static int64_t scattered(int64_t n, const ech_lineup *of, int index)
 {
     if (machine_of(of, index).first != index) return n;
-    return n - ech_collective_shard_count(n, of->size, index);
+    return ech_sum_scattered(n, of, index);
 }
 
 /* To the next leader all but its chunk, to each other member of the machine all. */

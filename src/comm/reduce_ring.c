@@ -14,12 +14,7 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
     return ech_ring_scratch(item, ech_collective_shard_count(n, of->size, 0), 1, of->size);
 }
 
-/* All shards but its own; all but the next member's. */
-static int64_t scattered(int64_t n, const ech_lineup *of, int index)
-{
-    return n - ech_collective_shard_count(n, of->size, index);
-}
-
+/* All shards but the next member's. */
 static int64_t gathered(int64_t n, const ech_lineup *of, int index)
 {
     return n - ech_collective_shard_count(n, of->size, (index + 1) % of->size);
@@ -27,7 +22,7 @@ static int64_t gathered(int64_t n, const ech_lineup *of, int index)
 
 static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
-    return scattered(n, of, index) + gathered(n, of, index);
+    return ech_sum_scattered(n, of, index) + gathered(n, of, index);
 }
 
 static int member_of(const ech_sum *sum, int i)
@@ -76,6 +71,7 @@ static ech_status scatter(const ech_sum *sum)
 }
 
 const ech_reduction_row ech_reduce_RING = {
-    .part = {[ECH_REDUCTION_WHOLE] = {.scratch = scratch, .sent = sent, .run = run},
-             [ECH_REDUCTION_SCATTER] = {.scratch = scratch, .sent = scattered, .run = scatter},
-             [ECH_REDUCTION_GATHER] = {.sent = gathered, .run = gather}}};
+    .part = {
+        [ECH_REDUCTION_WHOLE] = {.scratch = scratch, .sent = sent, .run = run},
+        [ECH_REDUCTION_SCATTER] = {.scratch = scratch, .sent = ech_sum_scattered, .run = scatter},
+        [ECH_REDUCTION_GATHER] = {.sent = gathered, .run = gather}}};

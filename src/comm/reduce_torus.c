@@ -80,12 +80,6 @@ static int64_t scratch(size_t item, int64_t n, const ech_lineup *of)
                             torus_of(of->size, 0).rows, of->size);
 }
 
-/* All but the own column's shards along the row, and of these all but the own. */
-static int64_t scattered(int64_t n, const ech_lineup *of, int index)
-{
-    return n - ech_collective_shard_count(n, of->size, index);
-}
-
 /* The shards of a column, of which the first n mod N have one element more. */
 static int64_t count_column(int64_t n, const ech_lineup *of, int column)
 {
@@ -105,7 +99,7 @@ static int64_t gathered(int64_t n, const ech_lineup *of, int index)
 
 static int64_t sent(int64_t n, const ech_lineup *of, int index)
 {
-    return scattered(n, of, index) + gathered(n, of, index);
+    return ech_sum_scattered(n, of, index) + gathered(n, of, index);
 }
 
 static ech_status add_all(const ech_sum *sum)
@@ -136,6 +130,7 @@ static ech_status scatter(const ech_sum *sum)
 }
 
 const ech_reduction_row ech_reduce_TORUS = {
-    .part = {[ECH_REDUCTION_WHOLE] = {.scratch = scratch, .sent = sent, .run = run},
-             [ECH_REDUCTION_SCATTER] = {.scratch = scratch, .sent = scattered, .run = scatter},
-             [ECH_REDUCTION_GATHER] = {.sent = gathered, .run = gather}}};
+    .part = {
+        [ECH_REDUCTION_WHOLE] = {.scratch = scratch, .sent = sent, .run = run},
+        [ECH_REDUCTION_SCATTER] = {.scratch = scratch, .sent = ech_sum_scattered, .run = scatter},
+        [ECH_REDUCTION_GATHER] = {.sent = gathered, .run = gather}}};

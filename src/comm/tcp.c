@@ -7,12 +7,10 @@
  * is kept in memory of its own, which is for short messages: of one connection never more than MOST_EARLY bytes, whatever it says.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/memory.h"
 #include "comm/tcp_state.h"
@@ -196,14 +194,6 @@ static ech_status test(ech_comm *comm, ech_request *request)
 
 /* ---- the end ---- */
 
-/* The others see that the connections end. */
-static void abort_job(ech_comm *comm)
-{
-    (void)comm;
-    fflush(NULL);
-    _exit(1);
-}
-
 static void close_own(ech_comm *comm)
 {
     ech_board_leave(comm->board, comm->local_rank);
@@ -217,4 +207,4 @@ const ech_comm_backend ech_comm_tcp = {.name = "tcp",
                                        .start = start,
                                        .test = test,
                                        .withdraw = NULL, /* nothing moves outside of calls */
-                                       .abort = abort_job};
+                                       .abort = ech_tcp_abort};

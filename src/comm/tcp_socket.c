@@ -95,3 +95,10 @@ ech_status ech_tcp_connect(const char *address, int port, double deadline, int *
                  address, port, strerror(error));
     return ECH_OK;
 }
+
+void ech_tcp_abort(ech_comm *comm)
+{
+    (void)comm;
+    fflush(NULL);
+    _exit(1);
+}

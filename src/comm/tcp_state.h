@@ -89,5 +89,7 @@ ech_status ech_tcp_connect(const char *address, int port, double deadline, int *
 ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_seconds, ech_comm **out);
 /* Closes all connections and frees the state. */
 void ech_tcp_leave(ech_tcp_state *state);
+/* Ends this process. The others see that its connections end. */
+void ech_tcp_abort(ech_comm *comm);
 
 #endif

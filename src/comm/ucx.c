@@ -10,9 +10,7 @@
  * A message's tag holds the generation of the meeting, the sender and the tag. So nothing of a process that met others before
  * is ever received.
  */
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "comm/ucx_state.h"
@@ -173,14 +171,6 @@ static ech_status test(ech_comm *comm, ech_request *request)
 
 /* ---- the end ---- */
 
-/* The others see that the connections end. */
-static void abort_job(ech_comm *comm)
-{
-    (void)comm;
-    fflush(NULL);
-    _exit(1);
-}
-
 static void close_own(ech_comm *comm)
 {
     ech_board_leave(comm->board, comm->local_rank);
@@ -197,5 +187,5 @@ const ech_comm_backend ech_comm_ucx = {
     .start = start,
     .test = test,
     .withdraw = NULL, /* the process is about to end; until then nobody calls UCX */
-    .abort = abort_job,
+    .abort = ech_tcp_abort,
 };

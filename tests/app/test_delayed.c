@@ -215,7 +215,8 @@ static const shape shapes[] = {
     {3, "memory.offload_optimizer=host parallel.stage_replicas=[2,1] parallel.bucket_bytes=1 "
         "memory.prefetch=0"},
     {3, "memory.offload_optimizer=disk parallel.pipeline=3 parallel.zero=1 "
-        "model.tie_word_embeddings=true optimizer.name=sm3 parallel.bucket_bytes=1"},
+        "parallel.partition=[0,2,2] model.tie_word_embeddings=true optimizer.name=sm3 "
+        "parallel.bucket_bytes=1"},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

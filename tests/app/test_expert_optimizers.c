@@ -176,13 +176,7 @@ static void test_layouts_agree(void **state)
                            "training.validate_every=0 %s %s",
                      optimizers[i], layouts[l]);
             ech_config *config = grid_config("mixtral", words);
-            verdict_request request = {.config = config,
-                                       .ranks = grid_ranks(config),
-                                       .steps = 4,
-                                       .own_precision = strstr(words, "bf16") != NULL,
-                                       .resumes = true};
-            verdict found = verdict_of(&request);
-            if (!found.passed) fail_msg("%s: %s", words, found.why);
+            assert_true(verdict_agrees(config, grid_ranks(config), 4, words));
             ech_config_destroy(config);
         }
 }

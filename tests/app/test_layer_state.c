@@ -160,13 +160,7 @@ static void layouts_agree(void **state)
                  "checkpoint.keep=0 training.validate_every=0",
                  layouts[i], STEPS, SPAN);
         ech_config *config = grid_config("gpt2", words);
-        verdict_request request = {.config = config,
-                                   .ranks = grid_ranks(config),
-                                   .steps = SPAN,
-                                   .own_precision = strstr(words, "bf16") != NULL,
-                                   .resumes = true};
-        verdict found = verdict_of(&request);
-        if (!found.passed) fail_msg("%s: %s", words, found.why);
+        assert_true(verdict_agrees(config, grid_ranks(config), SPAN, words));
         ech_config_destroy(config);
     }
 }

@@ -135,4 +135,18 @@ static inline verdict verdict_of(const verdict_request *request)
     return found;
 }
 
+/* Whether they train as one rank does, in bf16 too where the words ask for it, and go on from a checkpoint as if they had not
+ * stopped. Says why not. */
+static inline bool verdict_agrees(ech_config *config, int ranks, int64_t steps, const char *words)
+{
+    verdict_request request = {.config = config,
+                               .ranks = ranks,
+                               .steps = steps,
+                               .own_precision = strstr(words, "bf16") != NULL,
+                               .resumes = true};
+    verdict found = verdict_of(&request);
+    if (!found.passed) fprintf(stderr, "%s: %s\n", words, found.why);
+    return found.passed;
+}
+
 #endif
