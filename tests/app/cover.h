@@ -18,10 +18,10 @@
 enum {
     COVER_FACTORS = 32,
     COVER_FEATURES = 128,
-    COVER_DRAWS = 500,     /* feasible cases that show what can occur */
-    COVER_TRIES = 1000,    /* for two features that none of those has */
-    COVER_PLAIN = 200,     /* and more with nothing else */
-    COVER_CANDIDATES = 6,  /* at least, of which the one with most that is new becomes a case */
+    COVER_DRAWS = 500,    /* feasible cases that show what can occur */
+    COVER_TRIES = 1000,   /* for two features that none of those has */
+    COVER_PLAIN = 200,    /* and more with nothing else */
+    COVER_CANDIDATES = 6, /* at least, of which the one with most that is new becomes a case */
 };
 
 typedef struct cover_case {
@@ -46,7 +46,8 @@ typedef struct cover {
     bool (*refused)(const cover_feature *, const cover_feature *);
     uint64_t drawn;
     cover_pairs possible, met;
-    ECH_LIST(cover_case) seen; /* all feasible cases that were drawn: to draw is what takes the time */
+    ECH_LIST(cover_case)
+    seen; /* all feasible cases that were drawn: to draw is what takes the time */
     ECH_LIST(cover_case) cases;
 } cover;
 
@@ -137,15 +138,24 @@ static inline bool cover_try(cover *c, const cover_feature *a, const cover_featu
     return false;
 }
 
-/* What can occur: as many draws show, and some more with two features that they do not show. What never occurs alone is
- * not looked for with others. */
+static inline bool cover_has_case_with(const cover *c, const cover_feature *f)
+{
+    for (size_t i = 0; i < c->cases.n; i++)
+        if (cover_has(&c->cases.at[i], f)) return true;
+    return false;
+}
+
+/* What can occur: what is in the cases that there are, or as many draws show, and some more with two features that these do
+ * not show. What never occurs alone is not looked for with others. */
 static inline void cover_find_possible(cover *c)
 {
     cover_case x;
     bool alone[COVER_FEATURES];
-    for (int i = 0; i < COVER_DRAWS; i++)
+    for (int i = 0; i < COVER_DRAWS && c->cases.n == 0; i++)
         if (cover_draw(c, NULL, NULL, &x)) cover_mark(c, &x, &c->possible, 1);
-    for (int a = 0; a < c->features; a++) alone[a] = cover_try(c, &c->feature[a], &c->feature[a]);
+    for (int a = 0; a < c->features; a++)
+        alone[a] =
+            cover_has_case_with(c, &c->feature[a]) || cover_try(c, &c->feature[a], &c->feature[a]);
     for (int a = 0; a < c->features; a++)
         for (int b = a + 1; b < c->features; b++) {
             if (c->possible[a][b] || !alone[a] || !alone[b]) continue;
@@ -166,6 +176,7 @@ static inline void cover_find_missing(const cover *c, int *a, int *b)
 static inline void cover_add(cover *c, const cover_case *x)
 {
     cover_mark(c, x, &c->met, 1);
+    cover_mark(c, x, &c->possible, 1);
     ECH_PUSH(c->cases, *x);
 }
 
@@ -205,12 +216,18 @@ static inline void cover_save(cover *c, cover_case *x)
     }
 }
 
-/* Cases until every two features that can occur together have, and there are `at_least`. Released with
- * cover_free. */
-static inline cover *cover_make(const cover *kind, size_t at_least)
+/* Without cases: cover_add adds those that there are. Released with cover_free. */
+static inline cover *cover_begin(const cover *kind)
 {
     cover *c = ech_calloc(1, sizeof *c);
     *c = *kind;
+    return c;
+}
+
+/* Adds cases until every two features that can occur together have, and there are `at_least`. */
+static inline void cover_complete(cover *c, size_t at_least)
+{
+    size_t first = c->cases.n;
     cover_find_possible(c);
     for (int a = 0, b; a >= 0;) {
         cover_find_missing(c, &a, &b);
@@ -218,7 +235,14 @@ static inline cover *cover_make(const cover *kind, size_t at_least)
     }
     for (cover_case x; c->cases.n < at_least;)
         if (cover_draw(c, NULL, NULL, &x)) cover_add(c, &x);
-    for (size_t i = 0; i < c->cases.n; i++) cover_save(c, &c->cases.at[i]);
+    for (size_t i = first; i < c->cases.n; i++) cover_save(c, &c->cases.at[i]);
+}
+
+/* Both. Released with cover_free. */
+static inline cover *cover_make(const cover *kind, size_t at_least)
+{
+    cover *c = cover_begin(kind);
+    cover_complete(c, at_least);
     return c;
 }
 

@@ -478,8 +478,8 @@ static inline bool lattice_is_feasible(const cover_case *c)
     return feasible;
 }
 
-/* Released with cover_free. */
-static inline cover *lattice_cover(bool (*feasible)(const cover_case *), size_t at_least)
+/* Without cases. Released with cover_free. */
+static inline cover *lattice_cover_begin(bool (*feasible)(const cover_case *))
 {
     static cover_feature features[COVER_FEATURES];
     static const int dear[] = {SAVES, PRECISION, -1};
@@ -491,7 +491,49 @@ static inline cover *lattice_cover(bool (*feasible)(const cover_case *), size_t 
                         .feature = features,
                         .feasible = feasible,
                         .refused = lattice_is_refused};
-    return cover_make(&kind, at_least);
+    return cover_begin(&kind);
+}
+
+/* ---- the cases that are kept ---- */
+
+static const char lattice_digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+static const char *const lattice_kept_cases[] = {
+#define X(levels) levels,
+#include "app/lattice_cases.def"
+#undef X
+    NULL, /* there may be none */
+};
+
+/* Axes without a digit are at their first level. */
+static inline cover_case lattice_read_case(const char *levels)
+{
+    cover_case c = {{0}};
+    ECH_ASSERT(strlen(levels) <= LATTICE_AXES);
+    for (int axis = 0; levels[axis]; axis++) {
+        const char *digit = strchr(lattice_digits, levels[axis]);
+        ECH_ASSERT(digit);
+        c.level[axis] = (int)(digit - lattice_digits);
+        ECH_ASSERT(c.level[axis] < lattice_levels[axis]);
+    }
+    return c;
+}
+
+static inline void lattice_print_case(const cover_case *c)
+{
+    printf("X(\"");
+    for (int axis = 0; axis < LATTICE_AXES; axis++) putchar(lattice_digits[c->level[axis]]);
+    printf("\")\n");
+}
+
+/* Those for which `takes` holds. Released with cover_free. */
+static inline cover *lattice_kept_cover(bool (*takes)(const cover_case *))
+{
+    cover *kept = lattice_cover_begin(lattice_is_feasible);
+    for (const char *const *levels = lattice_kept_cases; *levels; levels++) {
+        cover_case c = lattice_read_case(*levels);
+        if (takes(&c)) cover_add(kept, &c);
+    }
+    return kept;
 }
 
 /* ---- the verdict ---- */

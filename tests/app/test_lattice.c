@@ -2,10 +2,11 @@
  *
  * The whole grid against one rank, in fp64, on the local backend: pipeline x data x context x tensor up
  * to 8 ranks, with everything else that decides who does what. Every two features that can occur together do in
- * some case, and two that cannot are refused by a row of config/rules.def. ECHELON_LATTICE=grids runs every grid with
- * every model and schedule, ECHELON_LATTICE=all almost every case there is (CONTRIBUTING.md). A case that fails is made
- * as simple as it can be and still fails, and printed as a command. ECHELON_LATTICE=print runs none: it prints what
- * tools/same_bits.sh trains. Where there is a GPU the cases that are not on the processor's device run there, too
+ * some case, and two that cannot are refused by a row of config/rules.def. To find such cases takes long, so they are kept in
+ * lattice_cases.def, and ECHELON_LATTICE=draw prints that anew: what may still be asked for, and cases for what is not met.
+ * ECHELON_LATTICE=grids runs every grid with every model and schedule, ECHELON_LATTICE=all almost every case there is
+ * (CONTRIBUTING.md). A case that fails is made as simple as it can be and still fails, and printed as a command.
+ * ECHELON_LATTICE=print runs none: it prints what tools/same_bits.sh trains. Where there is a GPU the cases that are not on the processor's device run there, too
  * (ECHELON_LATTICE_DEVICE: another one, to try that).
  */
 #include <setjmp.h>
@@ -165,16 +166,20 @@ static void conclude(const tally *n)
     print_message("%lld cases\n", (long long)n->cases);
 }
 
-static cover *all_pairs; /* NULL: not drawn yet */
+static cover *all_pairs; /* the cases that are kept */
 
-static void draw_pairs(void)
+#define DRAW                                                                                       \
+    "ECHELON_LATTICE=draw build/release/tests/test_app_lattice > cases && "                        \
+    "mv cases tests/app/lattice_cases.def"
+
+static bool is_any(const cover_case *c)
 {
-    if (!all_pairs) all_pairs = lattice_cover(lattice_is_feasible, CASES);
+    (void)c;
+    return true;
 }
 
 static void run_cover(tally *n)
 {
-    draw_pairs();
     for (size_t i = 0; i < all_pairs->cases.n; i++)
         if (!run_case(&all_pairs->cases.at[i], n)) break;
 }
@@ -221,7 +226,7 @@ static void check_refused(const cover_feature *a, const cover_feature *b)
     lattice_print_command(&both, &command);
     fail_msg(
         "neither verified nor refused by a rule: levels %d of axis %d and %d of axis %d, as in\n"
-        "    %s\n    %s",
+        "    %s\n    %s\nIf some case may have both, " DRAW " finds it",
         a->low, a->factor, b->low, b->factor, command.at, ech_last_error());
 }
 
@@ -230,7 +235,9 @@ static void test_goes_together_or_is_refused(void **state)
     (void)state;
     cover_feature feature[COVER_FEATURES];
     int n = lattice_list_features(feature), verified = 0, refused = 0;
-    draw_pairs();
+    for (size_t i = 0; i < all_pairs->cases.n; i++)
+        if (!lattice_goes_together(&all_pairs->cases.at[i]))
+            fail_msg("case %zu breaks a rule; draw anew: " DRAW, i + 1);
     for (int a = 0; a < n; a++)
         for (int b = a + 1; b < n; b++) {
             if (feature[a].factor == feature[b].factor) continue; /* one or the other */
@@ -307,13 +314,25 @@ static bool is_two_ranks(const cover_case *c)
 /* The first `n` cases of a cover, which meet most pairs: ranks, backend and words, a line each. */
 static void print_cases(bool (*feasible)(const cover_case *), const char *backend, size_t n)
 {
-    cover *c = lattice_cover(feasible, n);
+    cover *c = lattice_cover_begin(feasible);
+    cover_complete(c, n);
     for (size_t i = 0; i < n; i++) {
         ech_text line = {0};
         lattice_print_words(&c->cases.at[i], &line);
         printf("%d parallel.comm=%s %s\n", lattice_ranks(&c->cases.at[i]), backend, line.at);
         ech_text_free(&line);
     }
+    cover_free(c);
+}
+
+static void draw_cases(void)
+{
+    cover *c = lattice_kept_cover(lattice_is_feasible);
+    cover_complete(c, CASES);
+    printf("/* The cases of test_lattice.c, which draws them: a level of each axis of lattice.h, "
+           "in base 36. A level or an axis "
+           "that is added\n * comes last, or this is drawn anew from nothing. */\n");
+    for (size_t i = 0; i < c->cases.n; i++) lattice_print_case(&c->cases.at[i]);
     cover_free(c);
 }
 
@@ -339,7 +358,6 @@ static void test_on_a_gpu(void **state)
     const char *named = getenv("ECHELON_LATTICE_DEVICE"), *device = named ? named : "cuda";
     if (!verdict_has_device(device)) skip();
     lattice_write_run_file();
-    draw_pairs();
     lattice_device = device;
     for (size_t i = 0; i < all_pairs->cases.n; i++)
         if (all_pairs->cases.at[i].level[DEVICE] > 0 && !run_case(&all_pairs->cases.at[i], &n))
@@ -372,7 +390,6 @@ static void test_plans_do_not_deadlock(void **state)
     (void)state;
     ECH_FREED_TEXT failed = {0};
     lattice_write_run_file();
-    draw_pairs();
     for (size_t i = 0; i < all_pairs->cases.n; i++) {
         lattice_made made;
         cover_case c = all_pairs->cases.at[i];
@@ -386,15 +403,27 @@ static void test_plans_do_not_deadlock(void **state)
     if (failed.n) fail_msg("%s", failed.at);
 }
 
+static int setup(void **state)
+{
+    if (grid_setup(state) != 0) return 1;
+    all_pairs = lattice_kept_cover(is_any);
+    return 0;
+}
+
 static int teardown(void **state)
 {
-    if (all_pairs) cover_free(all_pairs);
+    cover_free(all_pairs);
     return keeps_folder ? 0 : fixture_teardown(state);
 }
 
 int main(void)
 {
     const char *which = getenv("ECHELON_LATTICE");
+    if (which && strcmp(which, "draw") == 0) {
+        grid_setup(NULL);
+        draw_cases();
+        return fixture_teardown(NULL);
+    }
     if (which && strcmp(which, "print") == 0) {
         grid_setup(NULL);
         print_cases(is_trained, "local", SAME_BITS_LOCAL);
@@ -410,5 +439,5 @@ int main(void)
         cmocka_unit_test(test_lattice),
         cmocka_unit_test(test_on_a_gpu),
     };
-    return cmocka_run_group_tests(tests, grid_setup, teardown);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
