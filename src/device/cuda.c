@@ -340,8 +340,10 @@ static void call(ech_queue *queue, void (*function)(void *argument), void *argum
 static void record(ech_event *event, ech_queue *queue)
 {
     use(queue->gpu);
-    if (event->gpu != queue->gpu) forget(event);
-    event->gpu = queue->gpu;
+    if (event->gpu != queue->gpu) {
+        forget(event);
+        event->gpu = queue->gpu;
+    }
     if (!event->event &&
         !ech_device_cuda_check((int)cudaEventCreate(&event->event), "cudaEventCreate"))
         return;

@@ -67,7 +67,8 @@ typedef struct ech_device {
      * kernels run on the CPU; what it puts on its own queue is done at once, and it puts nothing on others. Of other devices
      * it asks nothing. */
     void (*call)(ech_queue *queue, void (*function)(void *argument), void *argument, size_t bytes);
-    /* Anew, if it was recorded before: queues that wait for what it was keep to that. */
+    /* Anew, if it was recorded before: queues that wait for what it was keep to that. Of several threads that record it on
+     * one queue the one whose mark lies behind the others' has recorded last. */
     void (*record)(ech_event *event, ech_queue *queue);
     /* What is put on the queue from now on waits until the event, as recorded last before this call, is reached. One that
      * was never recorded is not waited for. */

@@ -3,9 +3,11 @@
  * A device to test with: its memory is that of `walled` and its kernels are the CPU's, but each queue is a thread that
  * rests for a random while before some of its work. So who relies on an order that no event makes is found out. How long
  * a queue rests depends on its rank, on its number and its work's there, and on the seed ECHELON_QUEUED_SEED (0 without)
- * alone.
+ * alone. A thread that puts work on a queue rests behind some of it: so it is found out, too, who relies on what several
+ * threads put there not coming in between.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,8 +20,8 @@
 #include "device/cores.h"
 #include "device/walled.h"
 
-/* One piece of work in so many is rested before, for at most so long. */
-enum { RESTS = 4, LONGEST_NS = 100000 };
+/* One piece of work in so many is rested before by its queue, and behind by who puts it; for at most so long. */
+enum { RESTS = 4, RESTS_BEHIND = 16, LONGEST_NS = 100000 };
 
 /* A call. */
 typedef struct piece {
@@ -34,17 +36,24 @@ struct ech_queue {
     pthread_cond_t changed;
     piece *first, **end; /* not begun */
     bool quit;
+    _Atomic uint64_t behind; /* how often threads that put work might have rested */
     ech_random_key
         key; /* of its rests; step: the rank, stream: its number among those that the rank's thread made */
 };
 
 /* ---- queues ---- */
 
-static void rest(const ech_queue *queue, uint64_t work)
+static void rest(const ech_queue *queue, uint64_t draw, uint32_t one_in)
 {
-    uint32_t word = ech_random_word(queue->key, work);
-    if (word % RESTS > 0) return;
+    uint32_t word = ech_random_word(queue->key, draw);
+    if (word % one_in > 0) return;
     nanosleep(&(struct timespec){.tv_nsec = (long)(ech_random_unit(word) * LONGEST_NS)}, NULL);
+}
+
+/* For threads that put work. Their draws are those of work that no queue reaches. */
+static void rest_behind(ech_queue *queue)
+{
+    rest(queue, UINT64_MAX - atomic_fetch_add(&queue->behind, 1), RESTS_BEHIND);
 }
 
 /* The oldest piece, once there is one; NULL: the queue is to end. */
@@ -65,7 +74,7 @@ static void *queue_main(void *argument)
     uint64_t work = 0;
     ech_cores_release();
     for (piece *p; (p = take(queue)) != NULL; free(p)) {
-        rest(queue, work++);
+        rest(queue, work++, RESTS);
         p->function(p->argument);
     }
     return NULL;
@@ -136,6 +145,7 @@ static void call(ech_queue *queue, void (*function)(void *argument), void *argum
     queue->end = &p->next;
     pthread_cond_signal(&queue->changed);
     pthread_mutex_unlock(&queue->lock);
+    rest_behind(queue);
 }
 
 /* ---- copies and fills ---- */
@@ -256,18 +266,20 @@ static mark *last_of(ech_event *event)
     return m;
 }
 
+/* Under the event's lock: its last mark is then the last one in the queue, whichever threads record it. */
 static void record(ech_event *event, ech_queue *queue)
 {
     mark *m = ech_calloc(1, sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->changed, NULL);
     m->holders = 2; /* the event and the queue */
-    call(queue, reach, &m, sizeof m);
     pthread_mutex_lock(&event->lock);
+    call(queue, reach, &m, sizeof m);
     mark *before = event->last;
     event->last = m;
     pthread_mutex_unlock(&event->lock);
     let_go(before);
+    rest_behind(queue);
 }
 
 static void wait(ech_queue *queue, ech_event *event)

@@ -5,9 +5,11 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -172,6 +174,72 @@ static void test_queued_work_is_not_waited_for(void **state)
     pthread_mutex_destroy(&gate);
 }
 
+/* ---- several threads record one event on one queue ---- */
+
+enum { RECORDERS = 8, TIMES = 400, WORK_NS = 20000 };
+
+/* A thread that waits, on a queue of its own, for each piece that it puts on the common one. */
+typedef struct recorder {
+    const ech_device *device;
+    ech_queue *common, *own;
+    ech_event *event;
+    atomic_int ended; /* pieces of this thread */
+    int seen, early;  /* on its own queue */
+} recorder;
+
+static void end_piece(void *argument)
+{
+    recorder *r = *(recorder **)argument;
+    nanosleep(&(struct timespec){.tv_nsec = WORK_NS}, NULL);
+    atomic_fetch_add(&r->ended, 1);
+}
+
+static void see_piece(void *argument)
+{
+    recorder *r = *(recorder **)argument;
+    if (atomic_load(&r->ended) < ++r->seen) r->early++;
+}
+
+static void *record_and_wait(void *argument)
+{
+    recorder *r = argument;
+    for (int i = 0; i < TIMES; i++) {
+        r->device->call(r->common, end_piece, &r, sizeof r);
+        r->device->record(r->event, r->common);
+        r->device->wait(r->own, r->event);
+        r->device->call(r->own, see_piece, &r, sizeof r);
+    }
+    return NULL;
+}
+
+/* Who has recorded it, and then waits for it, waits for its own mark at least. */
+static void test_threads_record_one_event(void **state)
+{
+    (void)state;
+    const ech_device *device = ech_device_find("queued");
+    recorder all[RECORDERS];
+    pthread_t thread[RECORDERS];
+    ech_queue *common;
+    ech_event *event;
+    assert_int_equal(device->queue_create(&common), ECH_OK);
+    assert_int_equal(device->event_create(&event), ECH_OK);
+    for (int i = 0; i < RECORDERS; i++) {
+        all[i] = (recorder){.device = device, .common = common, .event = event};
+        assert_int_equal(device->queue_create(&all[i].own), ECH_OK);
+    }
+    for (int i = 0; i < RECORDERS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, record_and_wait, &all[i]), 0);
+    for (int i = 0; i < RECORDERS; i++) assert_int_equal(pthread_join(thread[i], NULL), 0);
+    for (int i = 0; i < RECORDERS; i++) {
+        assert_int_equal(ech_device_settle(device, all[i].own), ECH_OK);
+        device->queue_destroy(all[i].own);
+        assert_int_equal(all[i].seen, TIMES);
+        assert_int_equal(all[i].early, 0);
+    }
+    device->queue_destroy(common);
+    device->event_destroy(event);
+}
+
 static void test_machine(void **state)
 {
     (void)state;
@@ -189,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_too_much_memory),
         cmocka_unit_test(test_queues),
         cmocka_unit_test(test_queued_work_is_not_waited_for),
+        cmocka_unit_test(test_threads_record_one_event),
         cmocka_unit_test(test_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
