@@ -349,37 +349,63 @@ static int window_counts(ech_block *block, int counts, int64_t size, ech_round r
     return ech_node_out_table(block, node, "window", shape, ECH_TYPE_FIXED, ECH_I32);
 }
 
-static int work_in_group(ech_block *block, int rows, const ech_routed *to,
-                         const ech_experts *experts)
+/* Rows come to the ranks of their experts, in windows. */
+static int receive(ech_block *block, const ech_routed *to, int64_t size, ech_round round)
 {
-    int64_t e = block->options.sharding.expert, whole = to->width * ECH_WINDOW_PART;
+    ech_shape windows = {
+        .dims = 3,
+        .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, ECH_AXIS_MODEL},
+        .size = {block->options.sharding.expert, size, ech_columns(block, to->rows)}};
+    int tables[] = {to->counts, to->arriving};
+    return ech_block_exchange_rows(block, to->rows, tables, windows, round);
+}
+
+static ech_round first_round(const ech_routed *to, int64_t size)
+{
+    return (ech_round){0, (int)((to->width * ECH_WINDOW_PART + size - 1) / size)};
+}
+
+static int work_in_group(ech_block *block, const ech_routed *to, const ech_experts *experts)
+{
     int64_t size = window_size(block, to->width, experts->bound);
-    ech_shape packed = block->value.at[rows].shape;
-    ech_shape windows = {.dims = 3,
-                         .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, ECH_AXIS_MODEL},
-                         .size = {e, size, ech_columns(block, rows)}};
-    int tables[] = {to->counts, ech_block_exchange_counts(block, to->counts)}, back = -1;
-    int all = gather_counts(block, tables[1]);
-    ech_round round = {0, (int)((whole + size - 1) / size)};
-    for (; round.at < round.of; round.at++) {
+    double whole = (double)(to->width * ECH_WINDOW_PART);
+    ech_shape packed = block->value.at[to->rows].shape;
+    int tables[] = {to->counts, to->arriving}, back = -1;
+    int all = gather_counts(block, to->arriving);
+    for (ech_round round = first_round(to, size); round.at < round.of; round.at++) {
         rows_by_expert of = {.counts = window_counts(block, all, size, round),
                              .again = round.at > 0};
-        if (!of.again) of.expected = (double)whole / (double)(size * e);
+        if (!of.again) of.expected = whole / (double)(size * block->options.sharding.expert);
         if (of.again) ech_block_begin_round(block);
-        of.rows = gather(block, ech_block_exchange_rows(block, rows, tables, windows, round));
+        of.rows = gather(block, of.again ? receive(block, to, size, round) : to->received);
         int y = scatter(block, work(block, &of, experts));
         back = ech_block_return_rows(block, y, tables, packed, back, round);
-        if (of.again) ech_block_end_round(block, round.at + 1 == round.of ? rows : -1);
+        if (of.again) ech_block_end_round(block, round.at + 1 == round.of ? to->rows : -1);
     }
     return back;
 }
 
-int ech_layer_experts(ech_block *block, int x, const ech_experts *experts)
+/* ---- the layer ---- */
+
+ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *experts)
 {
     ech_routed to = ech_block_route(block, x, experts);
-    int rows = dispatch(block, &to);
-    rows_by_expert own = {.rows = rows, .counts = to.counts, .expected = 1};
-    rows = to.grouped ? work_in_group(block, rows, &to, experts) : work(block, &own, experts);
-    int y = combine(block, rows, &to, experts->dropout);
-    return to.grouped ? ech_block_all_rows(block, y) : ech_block_sum(block, y);
+    to.rows = dispatch(block, &to);
+    if (!to.grouped) return to;
+    int64_t size = window_size(block, to.width, experts->bound);
+    to.arriving = ech_block_exchange_counts(block, to.counts);
+    to.received = receive(block, &to, size, first_round(&to, size));
+    return to;
+}
+
+int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts)
+{
+    rows_by_expert own = {.rows = to->rows, .counts = to->counts, .expected = 1};
+    return to->grouped ? work_in_group(block, to, experts) : work(block, &own, experts);
+}
+
+int ech_layer_combine(ech_block *block, int y, const ech_routed *to, const ech_experts *experts)
+{
+    y = combine(block, y, to, experts->dropout);
+    return to->grouped ? ech_block_all_rows(block, y) : ech_block_sum(block, y);
 }

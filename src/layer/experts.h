@@ -10,17 +10,8 @@
 
 #include "layer/layers.h"
 
-/* Where rows go: values of the block. */
-typedef struct ech_routed {
-    int x;         /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row shard */
-    int gates;     /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
-    int slot;      /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
-    int counts;    /* (e,X) int32, a table: rows of each expert, of which a rank of the group has X */
-    bool grouped;  /* over an expert group */
-    int64_t width; /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
-} ech_routed;
-
-/* Which experts the rows of x go to. x may be row shards: each tensor rank routes its own, and is told what others have chosen. */
+/* Which experts the rows of x go to, without their buffer. x may be row shards: each tensor rank routes its own, and is told what
+ * others have chosen. */
 ech_routed ech_block_route(ech_block *block, int x, const ech_experts *experts);
 
 /* x's shape with `columns` of `axis` a row. */

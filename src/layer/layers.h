@@ -66,8 +66,28 @@ typedef struct ech_experts {
 
 /* Commits the bias of a router (kernel/gate/bias.h): by commit_rate towards experts that fewer rows than the mean chose. */
 void ech_gate_balance(const ech_commit *commit);
-/* x (B,T,C), or (rows,C) of ECH_AXIS_ROWS: down (silu(gate x) up x) of each expert of a row, summed by its gates. */
-int ech_layer_experts(ech_block *block, int x, const ech_experts *experts);
+/* Where rows go: values of the block. */
+typedef struct ech_routed {
+    int x; /* (S,C): what is sent: without an expert group whole on each tensor rank, with one its row shard */
+    int gates;  /* (S,k) wide: the factor of what each choice makes of a row of what was routed */
+    int slot;   /* (S,k) int32, a table: the row's place in the buffer; -1: nowhere */
+    int counts; /* (e,X) int32, a table: rows of each expert, of which a rank of the group has X */
+    bool grouped; /* over an expert group */
+    int64_t
+        width; /* the buffer has so many places a row of x: of ECH_AXIS_SLOTS, or else ECH_AXIS_RECEIVED */
+    int rows;     /* the buffer */
+    int arriving; /* over an expert group: counts as above, of what all its ranks send to this one */
+    int received; /* and rows of the first round */
+} ech_routed;
+
+/* A layer of experts, in three parts: rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, go to their experts; these work on them, and
+ * they come back; each row gets the sum of what its experts made of it, down (silu(gate x) up x), by its gates. What is built
+ * between the parts is computed while rows are on their way. */
+ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *experts);
+/* Returns the buffer of what experts have made. */
+int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts);
+/* y: that buffer. Returns a value of x's shape. */
+int ech_layer_combine(ech_block *block, int y, const ech_routed *to, const ech_experts *experts);
 
 /* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
  * weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of size T·V lives.

@@ -126,25 +126,31 @@ typedef struct feed_forward_names {
 
 static const feed_forward_names mlp_names = {"mlp", "gate_proj", "up_proj", "down_proj"};
 
-/* down (silu(gate x) up x), F wide; the weights are AT.down.weight and so on. */
-static int feed_forward(const ech_config *config, ech_model *model, ech_block *block,
-                        const char *at, const feed_forward_names *names, int64_t F, int x,
-                        double std)
+/* A feed-forward layer in two parts: silu(gate x) up x, F wide, and down of that. The weights are AT.down.weight and so on. */
+static int widen(const ech_config *config, ech_model *model, ech_block *block, const char *at,
+                 const feed_forward_names *names, int64_t F, int x)
 {
     int64_t C = config->model.hidden_size;
     int gate = linear(model, block, at, names->gate_proj, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F,
                       model->std);
     int up = linear(model, block, at, names->up, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
-    int y = ech_layer_swiglu(block, gate, up);
-    return linear(model, block, at, names->down, y, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, std);
+    return ech_layer_swiglu(block, gate, up);
+}
+
+static int narrow(const ech_config *config, ech_model *model, ech_block *block, const char *at,
+                  const feed_forward_names *names, int64_t F, int y, double std)
+{
+    return linear(model, block, at, names->down, y, ECH_AXIS_FFN, F, ECH_AXIS_MODEL,
+                  config->model.hidden_size, std);
 }
 
 static int mlp(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                int x, double std)
 {
     char *at = ech_pool_format(model->pool, "%s.%s", prefix, mlp_names.at);
-    int y =
-        feed_forward(config, model, block, at, &mlp_names, config->model.intermediate_size, x, std);
+    int64_t F = config->model.intermediate_size;
+    int y = widen(config, model, block, at, &mlp_names, F, x);
+    y = narrow(config, model, block, at, &mlp_names, F, y, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
@@ -200,24 +206,14 @@ static int bias(const ech_config *config, ech_model *model, ech_block *block, co
                            config->model.router_bias_rate);
 }
 
-/* Returns the sum of y, which the chosen experts make, and of what those make that all tokens go to: one feed-forward layer
- * as wide as they are together (Dai et al. 2024, arXiv:2401.06066). F: width of an expert. */
-static int add_shared(const ech_config *config, ech_model *model, ech_block *block, const char *at,
-                      const feed_forward_names *names, int64_t F, int x, int y, double std)
-{
-    int64_t shared = config->model.moe_shared_experts;
-    if (shared == 0) return y;
-    char *of = ech_pool_format(model->pool, "%s.shared_experts", at);
-    return ech_layer_residual(block, y,
-                              feed_forward(config, model, block, of, names, shared * F, x, std));
-}
-
-/* F: width of each. normalized: the gates of a token's experts sum to 1. */
+/* F: width of each. normalized: the gates of a token's experts sum to 1. Shared experts, which all tokens go to, are one
+ * feed-forward layer as wide as they are together (Dai et al. 2024, arXiv:2401.06066); they work while rows are on their way. */
 static int experts(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                    const feed_forward_names *names, int64_t F, bool normalized, int x, double std)
 {
     int64_t C = config->model.hidden_size, E = config->model.num_local_experts;
     char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
+    char *shared_at = ech_pool_format(model->pool, "%s.shared_experts", at);
     ech_experts is = {.gate = gate_of(config, normalized),
                       .width = F,
                       .jitter = config->model.router_jitter_noise,
@@ -232,8 +228,13 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     is.up =
         stack(config, model, block, at, names->up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
     model->experts_used = (double)is.gate.chosen / (double)E;
-    int y = ech_layer_experts(block, x, &is);
-    y = add_shared(config, model, block, at, names, F, x, y, std);
+    int64_t shared = config->model.moe_shared_experts * F;
+    ech_routed to = ech_layer_send_rows(block, x, &is);
+    int beside = shared ? widen(config, model, block, shared_at, names, shared, x) : -1;
+    int y = ech_layer_experts(block, &to, &is);
+    if (shared) beside = narrow(config, model, block, shared_at, names, shared, beside, std);
+    y = ech_layer_combine(block, y, &to, &is);
+    if (shared) y = ech_layer_residual(block, y, beside);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 

@@ -195,9 +195,68 @@ static void test_layouts(void **state)
     }
 }
 
+/* ---- what goes on while rows are on their way ---- */
+
+static bool waits_for(const ech_list *list, const ech_step *step, int other)
+{
+    for (int i = 0; i < step->afters; i++)
+        if (list->after.at[step->first_after + i] == other) return true;
+    return false;
+}
+
+/* The calls of the compute lane between a collective and the first step that waits for it. */
+static int calls_beside(const ech_list *list, int collective)
+{
+    int calls = 0;
+    for (int s = collective + 1; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (waits_for(list, step, collective)) break;
+        if (step->lane == ECH_LANE_COMPUTE) calls += step->calls;
+    }
+    return calls;
+}
+
+typedef struct exchanges {
+    int all, alone;
+} exchanges;
+
+static ech_status count_exchanges(void *context, int rank, ech_compared_run *run)
+{
+    exchanges *n = context;
+    const ech_list *list = &run->session.plan->list[ECH_LIST_TRAIN];
+    for (int s = 0; s < (int)list->step.n && rank == 0; s++) {
+        const ech_step *step = &list->step.at[s];
+        if (step->kind != ECH_STEP_COLLECTIVE || step->collective != ECH_COLLECTIVE_EXCHANGE_ROWS ||
+            step->group != ECH_GROUP_EXPERT)
+            continue;
+        n->all++;
+        n->alone += calls_beside(list, s) == 0;
+    }
+    return ECH_OK;
+}
+
+/* All four exchanges of a layer: there and back, forward and backward. Without shared experts, one of them. */
+static void test_exchanges_are_overlapped(void **state)
+{
+    (void)state;
+    exchanges shared = {0}, bare = {0};
+    static const char words[] = "parallel.data=2 parallel.expert=2 training.steps=4 "
+                                "training.micro_batch_size=1 training.global_batch_size=4 "
+                                "model.num_local_experts=4 model.moe_shared_experts=";
+    char all[300];
+    snprintf(all, sizeof all, "%s1", words);
+    grid_run("mixtral", all, count_exchanges, &shared);
+    snprintf(all, sizeof all, "%s0", words);
+    grid_run("mixtral", all, count_exchanges, &bare);
+    assert_int_equal(shared.alone, 0);
+    assert_int_equal(shared.all, bare.all);
+    assert_int_equal(4 * bare.alone, 3 * bare.all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exchanges_are_overlapped),
         cmocka_unit_test(test_wide_as_together),
         cmocka_unit_test(test_layouts),
     };

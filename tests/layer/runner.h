@@ -228,4 +228,11 @@ static inline double runner_objective(runner *r)
     return sum + r->scale * r->sums[ECH_LOSS_SUM] + r->group_scale * runner_balance(r);
 }
 
+/* A layer of experts with nothing between its parts. */
+static inline int runner_experts(ech_block *block, int x, const ech_experts *is)
+{
+    ech_routed to = ech_layer_send_rows(block, x, is);
+    return ech_layer_combine(block, ech_layer_experts(block, &to, is), &to, is);
+}
+
 #endif

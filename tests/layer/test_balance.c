@@ -48,12 +48,10 @@ static trial without_losses(const trial *t)
 
 static void shapes_of(const trial *t, ech_shape shape[PARAMS])
 {
-    ech_shape up = {.dims = 3,
-                    .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_FFN, ECH_AXIS_MODEL},
-                    .size = {E, F, C}};
-    ech_shape down = {.dims = 3,
-                      .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_MODEL, ECH_AXIS_FFN},
-                      .size = {E, C, F}};
+    ech_shape up = {
+        .dims = 3, .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_FFN, ECH_AXIS_MODEL}, .size = {E, F, C}};
+    ech_shape down = {
+        .dims = 3, .axis = {ECH_AXIS_EXPERTS, ECH_AXIS_MODEL, ECH_AXIS_FFN}, .size = {E, C, F}};
     shape[0] = shape[4] = ech_shape_2d(ECH_AXIS_CHOICES, t->groups + E, ECH_AXIS_MODEL, C);
     shape[1] = shape[2] = up;
     shape[3] = down;
@@ -80,7 +78,7 @@ static void build(ech_block *block, const trial *t)
                       .noise = 4};
     assert_true(ech_gate_find(t->kind, &is.gate.kind));
     int x = ech_block_input(block, "x", ech_block_stream(block, C));
-    ech_block_output(block, ech_layer_residual(block, ech_layer_experts(block, x, &is), x));
+    ech_block_output(block, ech_layer_residual(block, runner_experts(block, x, &is), x));
 }
 
 /* ---- differences ---- */
@@ -101,9 +99,10 @@ static void check(runner *r, const trial *t, double *x, const double *dx, int64_
     for (int64_t i = 0; i < n; i++) {
         double wanted = difference(r, &x[i]);
         if (!(fabs(dx[i] - wanted) < 1e-7 * (1 + fabs(wanted))))
-            fail_msg("%s, k %lld, groups of %lld, capacity %g: [%lld] is %.12g, differences say %.12g",
-                     t->kind, (long long)t->chosen, (long long)t->samples, t->capacity,
-                     (long long)i, dx[i], wanted);
+            fail_msg(
+                "%s, k %lld, groups of %lld, capacity %g: [%lld] is %.12g, differences say %.12g",
+                t->kind, (long long)t->chosen, (long long)t->samples, t->capacity, (long long)i,
+                dx[i], wanted);
     }
 }
 

@@ -40,7 +40,7 @@ static runner make(const layer *of, const ech_kernels *kernels)
                       .down = runner_param(&r, down)};
     assert_true(ech_gate_find(of->kind, &is.gate.kind));
     int x = ech_block_input(r.block, "x", ech_block_stream(r.block, C));
-    ech_block_output(r.block, ech_layer_experts(r.block, x, &is));
+    ech_block_output(r.block, runner_experts(r.block, x, &is));
     runner_finish(&r);
     r.kernels = kernels;
     return r;

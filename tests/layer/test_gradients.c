@@ -260,7 +260,7 @@ static void test_experts(void **state)
             .up = stack(&r, E, F, C),
             .down = stack(&r, E, C, F)};
         assert_true(ech_gate_find(k == E ? "dense" : "topk", &experts.gate.kind));
-        int y = ech_layer_experts(r.block, x, &experts);
+        int y = runner_experts(r.block, x, &experts);
         ech_block_output(r.block, ech_layer_residual(r.block, y, x));
         check_block(&r);
     }
@@ -434,7 +434,7 @@ static void test_every_layer_is_here(void **state)
                       "gather_context own_rows all_rows";
     const char *sampled = "head_next";
     const char *counted = "gate_load"; /* tests/app/test_router_bias.c: it has no gradient */
-    const char *fused = /* test_fused.c */
+    const char *fused =                /* test_fused.c */
         "linear_residual linear_gelu residual_layernorm residual_rmsnorm gelu_bias";
     for (int i = 0; i < ech_layers_count; i++)
         if (!ech_text_has_word(tested, ech_layers[i]->name) &&
@@ -448,22 +448,14 @@ static void test_every_layer_is_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_position),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_norms_of_heads),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_meeting),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_wide_stream),
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_weights_apart),
-        cmocka_unit_test(test_reversible),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_every_layer_is_here),
+        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_position),
+        cmocka_unit_test(test_norms),         cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_linear),        cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_views),
+        cmocka_unit_test(test_meeting),       cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_wide_stream),   cmocka_unit_test(test_head),
+        cmocka_unit_test(test_weights_apart), cmocka_unit_test(test_reversible),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_every_layer_is_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
