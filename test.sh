@@ -24,7 +24,7 @@ steady=()
 if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
 passed=0 failed=0 skipped=0
 # What runs threads, for the thread sanitizer: of all pipelines the test that is short.
-threaded=(comm/{local,reduce,threads,collective} data/{loader,corpus,import} checkpoint/save
+threaded=(comm/{local,reduce,threads,collective,ucx} data/{loader,corpus,import} checkpoint/save
     app/{copies,zero_weights,queues,train,verify,pipeline_counts,asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
 
 # Configures and builds a preset (targets of it), quietly unless it fails.
