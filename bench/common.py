@@ -213,9 +213,9 @@ def run_together(commands, timed=True):
     return [(out, err) for _, out, err in together(commands, timed)["ended"]]
 
 
-def run_torch(script, ranks, threads, job, folder):
-    """Starts `script --rank JSON` once a rank, each on cores of its own. The JSON is the job with
-    "rank" and "meeting"; its "variables" are set in the environment, besides those that all have.
+def run_torch(script, ranks, threads, job, folder, place=lambda rank, words, variables: words):
+    """Starts `script --rank JSON` once a rank, each on cores of its own, by the words that place() makes of
+    its own. The JSON is the job with "rank" and "meeting"; its "variables" are set in the environment, besides those that all have.
     Returns what rank 0 printed as its last line, parsed."""
     meeting = folder / f"meeting-{time.monotonic_ns()}"
     commands = []
@@ -223,8 +223,9 @@ def run_torch(script, ranks, threads, job, folder):
         words = json.dumps(job | dict(rank=rank, meeting=str(meeting)))
         cores = f"{rank * threads}-{(rank + 1) * threads - 1}"
         variables = {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
-        commands.append((["taskset", "-c", cores, sys.executable, script, "--rank", words],
-                         variables | job.get("variables", MALLOC)))
+        variables |= job.get("variables", MALLOC)
+        program = ["taskset", "-c", cores, sys.executable, script, "--rank", words]
+        commands.append((place(rank, program, variables), variables))
     return json.loads(run_together(commands)[0][0].splitlines()[-1])
 
 

@@ -83,6 +83,13 @@ class Link:
         return ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c",
                 f"'hostname {name} && exec \"$@\"'" if end else f'hostname {name} && exec "$@"', "sh"]
 
+    def place(self, end, words, variables):
+        """A program of PyTorch's at that end, whose gloo takes the link."""
+        variables["GLOO_SOCKET_IFNAME"] = self.devices[end]
+        name = self.names[end]
+        return ["ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c",
+                f'hostname {name} && exec "$@"', "sh", *words]
+
     def remove(self):
         for name in self.names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)

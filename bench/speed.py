@@ -9,7 +9,7 @@ run, and at the end which targets are met.
     python bench/speed.py --quick               # tiny shapes: to see that everything runs
 
 Times are medians with quartiles. Needs torch and numpy, two cores, and an otherwise idle machine; the
-parts `link`, `machines` and `zero-link` need root, and are left out, visibly, without it.
+parts `link`, `machines`, `zero-link` and `compression-link` need root, and are left out, visibly, without it.
 """
 import json
 import os
@@ -18,6 +18,7 @@ import platform
 import tempfile
 
 import common
+import compression
 import experts
 import growth
 import link
@@ -45,6 +46,7 @@ PARTS = {
     "zero": (zero.run, "ZeRO's stages on two ranks against stage 0, and against FSDP2"),
     "machines": (machines.run, "reductions of two machines, joined by a link of 1 Gbit"),
     "zero-link": (zero.run_link, "ZeRO's stages over a link of 1 Gbit"),
+    "compression-link": (compression.run, "compressed gradients over a link of 1 Gbit, and against powerSGD_hook"),
     "offload": (offload.run, "updates on the host against memory's rate"),
     "experts": (experts.run, "layers of experts against dense ones, and against PyTorch"),
     "growth": (growth.run, "micro-batches, layers, tokens"),

@@ -42,6 +42,15 @@ def shard(model, reshard):
     fully_shard(model, reshard_after_forward=reshard)
 
 
+def compress(model, rank):
+    """Gradients as PowerSGD sends them, with error feedback and warm start, from the third step on, which is
+    the earliest."""
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+    state = powersgd.PowerSGDState(process_group=None, matrix_approximation_rank=rank,
+                                   start_powerSGD_iter=2)
+    model.register_comm_hook(state, powersgd.powerSGD_hook)
+
+
 class Trainer:
     """A rank that trains on `samples` samples of random ids, in micro-batches."""
 
@@ -56,6 +65,8 @@ class Trainer:
             shard(self.model, job["reshard"])
         elif job["ranks"] > 1:
             self.run = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+            if job.get("powersgd"):
+                compress(self.run, job["powersgd"])
         if variant["compiled"]:
             self.run = torch.compile(self.run, mode=variant["compiled"])
         self.optimizer = common.adamw(self.model)
@@ -105,13 +116,14 @@ def torch_rank(job):
 
 
 def run(shape, variant, ranks, threads, samples, micro_batches, steps, folder, compute="fp32",
-        reshard=None):
+        reshard=None, powersgd=0, **where):
     """Of the program that compares: `samples` are those of a rank's micro-batch. compute: fp32 or bf16.
-    reshard: FSDP2's reshard_after_forward; None: no FSDP2."""
+    reshard: FSDP2's reshard_after_forward; None: no FSDP2. powersgd: the rank of what is sent of
+    gradients; 0: all of them. where: common.run_torch's place."""
     job = dict(shape=shape, variant=VARIANTS[variant], ranks=ranks, threads=threads, samples=samples,
                micro_batches=micro_batches, steps=steps, compute=compute,
-               reshard=reshard, variables=common.MALLOC | HUGE_PAGES)
-    return common.run_torch(__file__, ranks, threads, job, folder)
+               reshard=reshard, powersgd=powersgd, variables=common.MALLOC | HUGE_PAGES)
+    return common.run_torch(__file__, ranks, threads, job, folder, **where)
 
 
 if __name__ == "__main__":

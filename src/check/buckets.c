@@ -245,6 +245,26 @@ static bool is_of_states(const ech_plan *plan, int index)
     return plan->model->param.at[first].commit != NULL;
 }
 
+/* Whether its gradients are sent as factors: its parameters keep what they lack. */
+static bool is_compressed(const ech_plan *plan, int index)
+{
+    int first = plan->bucket_param.at[plan->bucket.at[index].first_param];
+    return ech_plan_state_of(plan, first, ECH_STATE_RESIDUAL) >= 0;
+}
+
+/* Over whom: who adds to the gradients, and the tensor ranks that have shards of any of its matrices. */
+static ech_layout_group factored_over(const ech_plan *plan, int index)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    for (int i = 0; i < bucket->params; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        const ech_shape *shape = &plan->model->param.at[param].shape;
+        if (ech_shape_copies(shape, plan->layout->sharding) < plan->layout->tensor)
+            return ECH_GROUP_PARTIAL;
+    }
+    return bucket->group;
+}
+
 static ech_bucket_way way_of(const ech_plan *plan, int index)
 {
     ech_layout_group group = plan->bucket.at[index].group;
@@ -252,11 +272,14 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
         .stashes = plan->versions > 1,
         .commits = is_of_states(plan, index),
+        .compressed = is_compressed(plan, index),
+        .factors_meet = ech_layout_group_size(plan->layout, plan->model, plan->rank,
+                                              factored_over(plan, index)) > 1,
         .weights = plan->weights,
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
     way.sharded = way.shared && plan->zero > 0 && !way.commits;
-    way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED;
+    way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);
     return way;
@@ -285,15 +308,20 @@ static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
 static bool is_over(const audit *a, const ech_step *step, const ech_bucket_row *row)
 {
     ech_layout_group group = a->plan->bucket.at[step->index].group;
+    if (row->group == ECH_BUCKET_FACTORS) group = factored_over(a->plan, step->index);
     if (row->group < ECH_GROUPS) group = (ech_layout_group)row->group;
     return !ech_step_gathers(step) || step->group == group;
 }
 
-/* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics. */
-static bool is_of_gradients(ech_bucket_stage stage)
+/* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics, sums of those that are compressed, and
+ * the norm of these, of factors. */
+static bool is_of_gradients(const bucket_state *b, ech_bucket_stage stage)
 {
-    return stage <= ECH_BUCKET_NORM || stage == ECH_BUCKET_GRADIENTS_OUT ||
-           stage == ECH_BUCKET_STATISTICS || stage == ECH_BUCKET_UPDATE;
+    if (stage == ECH_BUCKET_REDUCE_LEFT || stage == ECH_BUCKET_REDUCE_RIGHT) return false;
+    if (stage == ECH_BUCKET_NORM) return !b->way.compressed;
+    return stage < ECH_BUCKET_NORM || stage == ECH_BUCKET_GRADIENTS_OUT ||
+           stage == ECH_BUCKET_DECOMPRESS || stage == ECH_BUCKET_STATISTICS ||
+           stage == ECH_BUCKET_UPDATE;
 }
 
 /* The gradients' way is over: they have left for the host, or the turn has ended. */
@@ -328,7 +356,7 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
     ech_lane lane = a->list->step.at[before].lane;
     if (lane != step->lane && a->known.step[step->lane][lane] < before)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
-    if (is_of_gradients(next.stage)) ECH_TRY(expect_access(a, s, step->index));
+    if (is_of_gradients(b, next.stage)) ECH_TRY(expect_access(a, s, step->index));
     const ech_step *read = &a->list->step.at[a->read];
     if (step->lane == ECH_LANE_HOST &&
         (read->kind != ECH_STEP_READ_UPDATE || read->turn != step->turn ||

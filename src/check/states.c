@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks who works on optimizer states and statistics: a bucket's steps access its own states alone, and its update all of them;
- * and its turn's statistics, which the first round, or a fetch, begins. Whose states are is asked of the parameters.
+ * and its turn's statistics, which the first round, or a fetch, begins. Whose states are is asked of the parameters. What steps of
+ * compressed gradients work on: all residuals or bases of the bucket, as the step's kind says, and its turn's factors.
  */
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@ typedef struct state_check {
     int *state_of;   /* [persistent values] the bucket whose state it is; -1: it is none */
     int *updated;    /* [persistent values] states: the last step that accesses it, + 1 */
     int *statistics; /* [buckets * spaces] of the turn: value; 0: none yet */
+    int *factors;    /* [buckets] likewise */
 } state_check;
 
 /* The next state of the bucket's parameters: its persistent value; -1: there is none. */
@@ -61,6 +63,71 @@ static ech_status check_statistics(state_check *c, int s)
     return ECH_OK;
 }
 
+/* ---- compressed gradients ---- */
+
+/* Which states steps of a kind work on, a bit a role, and whether they work on factors. Others do not care. */
+typedef struct works_on {
+    unsigned roles;
+    bool factors;
+} works_on;
+enum { RESIDUALS = 1 << ECH_STATE_RESIDUAL, BASES = 1 << ECH_STATE_BASIS };
+static const struct {
+    bool is;
+    works_on on;
+} compressing[ECH_STEPS] = {
+    [ECH_STEP_RESIDUAL] = {true, {RESIDUALS, false}},
+    [ECH_STEP_TRANSFORM] = {true, {BASES, true}},
+    [ECH_STEP_REDUCE_LEFT] = {true, {0, true}},
+    [ECH_STEP_TRANSFORM_BACK] = {true, {0, true}},
+    [ECH_STEP_REDUCE_RIGHT] = {true, {0, true}},
+    [ECH_STEP_DECOMPRESS] = {true, {RESIDUALS | BASES, true}},
+};
+
+/* It accesses these states of its bucket, and no others. */
+static bool has_states(const state_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
+    for (int i = 0; i < bucket->params; i++) {
+        const ech_plan_param *p =
+            &c->plan->param[c->plan->bucket_param.at[bucket->first_param + i]];
+        for (int k = 0; k < p->states; k++) {
+            const ech_plan_state *state = &c->plan->state.at[p->first_state + k];
+            bool wanted = compressing[step->kind].on.roles >> state->is.role & 1;
+            if ((c->updated[state->value] == s + 1) != wanted) return false;
+        }
+    }
+    return true;
+}
+
+/* TRANSFORM begins those of a turn. */
+static ech_status check_factors(state_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    bool found = false, begins_them = step->kind == ECH_STEP_TRANSFORM;
+    for (int i = 0; i < step->accesses && ech_step_has_bucket(step); i++) {
+        int value = c->list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(c->plan, c->list, value);
+        if (v->kind != ECH_MEMORY_FACTORS) continue;
+        int *of = &c->factors[step->index];
+        bool new = begins_them &&value > *of;
+        if (new) *of = value;
+        if (v->index != step->index || *of != value || begins_them != new)
+            return ech_list_reject(c->plan, c->list, s,
+                                   "accesses factors that are not its turn's of bucket %d",
+                                   step->index);
+        found = true;
+    }
+    bool normed = step->kind == ECH_STEP_NORM && c->factors[step->index];
+    if (found != (compressing[step->kind].on.factors || normed))
+        return ech_list_reject(c->plan, c->list, s, "%s factors",
+                               found ? "accesses" : "does not access its bucket's");
+    if (compressing[step->kind].is && !has_states(c, s))
+        return ech_list_reject(c->plan, c->list, s,
+                               "does not access just the states that it works on");
+    return ECH_OK;
+}
+
 /* A bucket's steps access its states alone, and its update all of them. */
 static ech_status check_states(state_check *c, int s)
 {
@@ -88,6 +155,7 @@ ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
                      .list = list,
                      .statistics =
                          ech_calloc(plan->bucket.n * ECH_SPACES + 1, sizeof *c.statistics),
+                     .factors = ech_calloc(plan->bucket.n + 1, sizeof *c.factors),
                      .state_of = ech_calloc(values + 1, sizeof *c.state_of),
                      .updated = ech_calloc(values + 1, sizeof *c.updated)};
     ech_status status = ECH_OK;
@@ -95,9 +163,12 @@ ech_status ech_check_states(const ech_plan *plan, const ech_list *list)
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
         status = check_states(&c, s);
         if (status == ECH_OK && list->access.n) status = check_statistics(&c, s);
+        bool of_bucket = ech_step_has_bucket(&list->step.at[s]);
+        if (status == ECH_OK && list->access.n && of_bucket) status = check_factors(&c, s);
     }
     free(c.state_of);
     free(c.updated);
     free(c.statistics);
+    free(c.factors);
     return status;
 }

@@ -138,6 +138,8 @@ ech_dtype ech_checkpoint_dtype(const ech_checkpoint *checkpoint);
 ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved_tensor *tensors,
                                int n);
 
+/* The first size of the tensor of that name in state/; 0: there is none. */
+int64_t ech_checkpoint_state_size(const ech_checkpoint *checkpoint, const char *name);
 /* Whether state/ has a tensor of that name. */
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name);
 

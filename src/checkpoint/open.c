@@ -120,6 +120,13 @@ ech_status ech_checkpoint_load(const ech_checkpoint *checkpoint, const ech_saved
     return ECH_OK;
 }
 
+int64_t ech_checkpoint_state_size(const ech_checkpoint *checkpoint, const char *name)
+{
+    ech_safetensors *file = checkpoint->tensors[ECH_FILE_STATE];
+    int i = file ? ech_safetensors_find(file, name) : -1;
+    return i < 0 ? 0 : ech_safetensors_get(file, i).shape[0];
+}
+
 bool ech_checkpoint_has_state(const ech_checkpoint *checkpoint, const char *name)
 {
     const ech_safetensors *file = checkpoint->tensors[ECH_FILE_STATE];

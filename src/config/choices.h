@@ -43,6 +43,11 @@
     X(ECH_RECOMPUTE_SELECTIVE, "selective")                                                        \
     X(ECH_RECOMPUTE_FULL, "full") X(ECH_RECOMPUTE_AUTO, "auto")
 
+/* What is sent of gradients; how the factors of powersgd are made orthonormal. */
+#define ECH_COMPRESSIONS(X) X(ECH_COMPRESSION_NONE, "none") X(ECH_COMPRESSION_POWERSGD, "powersgd")
+#define ECH_ORTHOGONALS(X)                                                                         \
+    X(ECH_ORTHOGONAL_HOUSEHOLDER, "householder") X(ECH_ORTHOGONAL_GRAM_SCHMIDT, "gram_schmidt")
+
 #define ECH_PINS(X) X(ECH_PIN_AUTO, "auto") X(ECH_PIN_FALSE, "false")
 
 #define ECH_SAVED_DTYPES(X)                                                                        \
@@ -82,6 +87,8 @@ enum { ECH_WIRES(ECH_CHOICE) };
 enum { ECH_SEQUENCES(ECH_CHOICE) };
 enum { ECH_CONTEXT_METHODS(ECH_CHOICE) };
 enum { ECH_RECOMPUTES(ECH_CHOICE) };
+enum { ECH_COMPRESSIONS(ECH_CHOICE) };
+enum { ECH_ORTHOGONALS(ECH_CHOICE) };
 enum { ECH_PINS(ECH_CHOICE) };
 enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };

@@ -258,6 +258,16 @@ static void *brought(const ech_exec *exec, const ech_step *step, int access)
     return ech_exec_address(exec, step, exec->list->access.at[step->first_access + access].value);
 }
 
+/* What the step sums of factors; first the left ones lie there. */
+static ech_tensor factors_of(const ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    char *data = ech_exec_address(exec, step, ech_list_factors(exec->list, step));
+    if (step->kind == ECH_STEP_REDUCE_LEFT) return ech_tensor_1d(data, bucket->dtype, bucket->left);
+    data += (size_t)bucket->left * ech_dtype_bytes(bucket->dtype);
+    return ech_tensor_1d(data, bucket->dtype, bucket->right);
+}
+
 /* What the step sums, or gathers. */
 static void *summed(const ech_exec *exec, const ech_step *step)
 {
@@ -276,10 +286,14 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     bool gathers = part == ECH_REDUCTION_GATHER;
     ech_group *group = exec->channel[step->group][step->lane];
     ech_reduction reduction = exec->plan->reduction;
+    void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
+    if (step->kind == ECH_STEP_REDUCE_LEFT || step->kind == ECH_STEP_REDUCE_RIGHT) {
+        ech_tensor factors = factors_of(exec, step);
+        return ech_sum_begin(group, reduction, &factors, bucket->wire, scratch, out);
+    }
     ech_tensor all = ech_tensor_1d(
         summed(exec, step), gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
     char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
-    void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     if (brings(exec, step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
@@ -326,6 +340,8 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 
 ECH_HANDLE_BY(REDUCE_GRADS, reduce_gradients)
 ECH_HANDLE_BY(SCATTER_GRADS, reduce_gradients)
+ECH_HANDLE_BY(REDUCE_LEFT, reduce_gradients)
+ECH_HANDLE_BY(REDUCE_RIGHT, reduce_gradients)
 ECH_HANDLE_BY(GATHER_WEIGHTS, reduce_gradients)
 
 /* ---- counts, without the messages of the thread that writes checkpoints ---- */

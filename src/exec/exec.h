@@ -146,6 +146,9 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 /* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0; only in ECH_LIST_TRAIN's
  * observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
+/* All factors of the bucket of a step of compressed gradients in the list that runs, but for RESIDUAL: the left ones first
+ * (ech_plan_param.left, right). */
+ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step);
 /* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone, then of one dimension. Of
  * layer states that turn's. */
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn);

@@ -271,6 +271,8 @@ static ech_status init_state(ech_exec *exec, const ech_step *step, int index, in
     char *buffer = step->scratch < 0 ? NULL : state_buffer(exec, step);
     state = in_reach(exec, &own, buffer);
     exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0, ech_tensor_bytes(&state));
+    if (exec->plan->state.at[p->first_state + s].is.role == ECH_STATE_BASIS)
+        ech_compression_init_basis(exec, index, &state);
     if (s == p->master) {
         init_tensor(exec, index, s, &state);
         if (!ech_plan_draws_whole(exec->plan, index)) round_into(exec, &state, weights);
@@ -332,6 +334,9 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     double *partials = ech_exec_touch(exec, plan->partials);
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
+    bool compressed = plan->bucket.at[step->index].compressed;
+    for (int i = 0; i < n && compressed; i++) ech_compression_norm(exec, step, params[i]);
+    if (compressed) return ECH_OK;
     ech_exec_touch(exec, exec->list->summed[step->index]);
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
@@ -346,7 +351,8 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
                             plan->model->param.at[params[i]].name, sharded ? &part : &gradient);
         if (own == 0) continue; /* COUNT has put a zero */
         plan->kernels->square_sums(exec->context, &part, &sums);
-        ech_scalars_count_squares(exec, step->turn, params[i], &sums);
+        ech_scalars_count_squares(exec, step->turn, params[i], &sums,
+                                  exec->share[params[i]].counts);
     }
     return ECH_OK;
 }

@@ -255,6 +255,65 @@ static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, c
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
 }
 
+/* Which dimension of a state counts replicas; -1: none. */
+static int dimension_of_replicas(const ech_shape *shape)
+{
+    for (int d = 0; d < shape->dims; d++)
+        if (shape->axis[d] == ECH_AXIS_REPLICAS) return d;
+    return -1;
+}
+
+/* How many replicas' the checkpoint has; 0: it has none of that name. */
+static int64_t replicas_in(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
+                           const saved *of)
+{
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {0};
+    add_tensor(exec, &list, param, of, NULL);
+    return ech_checkpoint_state_size(checkpoint, list.tensor.at[0].name);
+}
+
+/* Of as many replicas as the checkpoint has one's, into this rank's place. */
+static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
+                               const saved *own, int64_t replicas, int64_t replica)
+{
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
+    saved of = *own;
+    int d = dimension_of_replicas(&of.shape);
+    of.shape.size[d] = replicas;
+    for (int b = 0; b < of.held.boxes; b++) of.held.box[b].begin[d] = replica;
+    add_tensor(exec, &list, param, &of, training_data(exec, NULL, &of));
+    return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
+}
+
+/* What other numbers of replicas have not sent, each gets an equal share of: gradients are sums over them. */
+static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
+                                const saved *of, int64_t replicas)
+{
+    ech_tensor own =
+        ech_exec_state(exec, param, ech_plan_state_of(exec->plan, param, ECH_STATE_RESIDUAL));
+    int64_t n = ech_tensor_count(&own), now = of->shape.size[dimension_of_replicas(&of->shape)];
+    ECH_FREED double *sum = ech_calloc((size_t)n + 1, sizeof *sum);
+    ECH_FREED double *one = ech_calloc((size_t)n + 1, sizeof *one);
+    for (int64_t r = 0; r < replicas; r++) {
+        ECH_TRY(load_replica(exec, checkpoint, param, of, replicas, r));
+        ech_exec_read(exec, &own, one);
+        for (int64_t i = 0; i < n; i++) sum[i] += one[i];
+    }
+    for (int64_t i = 0; i < n; i++) sum[i] /= (double)now;
+    ech_exec_write(exec, &own, sum);
+    return ECH_OK;
+}
+
+/* True: it is restored, from other numbers of replicas. */
+static ech_status restore_residual(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
+                                   const saved *of, bool *restored)
+{
+    int d = dimension_of_replicas(&of->shape);
+    int64_t replicas = d < 0 ? 0 : replicas_in(exec, checkpoint, param, of);
+    *restored = replicas > 0 && replicas != of->shape.size[d];
+    return *restored ? restore_share(exec, checkpoint, param, of, replicas) : ECH_OK;
+}
+
 /* What this rank holds, but for previous weights, which some checkpoints lack. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
 {
@@ -264,8 +323,12 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
         if (!has_param(exec, param)) continue;
         int n = list_saved(exec, param, of) - keeps_previous(exec);
         of[0].name = weights_of(exec, checkpoint, param);
-        for (int i = 0; i < n; i++)
-            add_tensor(exec, &list, param, &of[i], training_data(exec, NULL, &of[i]));
+        for (int i = 0; i < n; i++) {
+            bool restored;
+            ECH_TRY(restore_residual(exec, checkpoint, param, &of[i], &restored));
+            if (!restored)
+                add_tensor(exec, &list, param, &of[i], training_data(exec, NULL, &of[i]));
+        }
         add_rounded(exec, &list, param, of[0].name);
     }
     ECH_TRY(ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n));

@@ -96,12 +96,13 @@ static ech_tensor number(double *at)
 
 /* The squares of each element of a gradient count on one rank only. A NaN or infinity counts on all that look at it,
  * since it might be on this rank alone, and all must know. Loss scales are powers of two: to divide by one rounds nothing. */
-void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums)
+void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums,
+                               bool counts)
 {
     const ech_plan *plan = exec->plan;
     ech_scalar_row *row = ech_exec_row(exec, turn);
     ech_tensor scale = number(&row->loss_scale), squares = number(&row->squares[param]);
-    plan->kernels->total(exec->context, sums, &scale, exec->share[param].counts, &squares);
+    plan->kernels->total(exec->context, sums, &scale, counts, &squares);
 }
 
 /* In the model's order. */

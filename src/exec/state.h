@@ -228,7 +228,13 @@ static inline ech_tensor ech_exec_elements(const ech_tensor *x, int64_t first, i
     return ech_exec_part(x, first, n, (char *)x->data + (size_t)first * ech_dtype_bytes(x->dtype));
 }
 /* NORM of one parameter: the squares of this rank's part of it, from the sums of that part's blocks. */
-void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums);
+/* counts: this rank counts them. */
+void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums,
+                               bool counts);
+/* NORM of a parameter that is compressed. */
+void ech_compression_norm(ech_exec *exec, const ech_step *step, int param);
+/* A basis as it is at first. */
+void ech_compression_init_basis(ech_exec *exec, int param, const ech_tensor *basis);
 /* The turn's update: all that changes from turn to turn by its place among the scalars. */
 ech_update ech_scalars_update(const ech_exec *exec, int turn);
 /* The same for an update on the host, of what READ_UPDATE has fetched. */

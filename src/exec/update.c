@@ -111,6 +111,7 @@ static void work_on_piece(const ech_exec *exec, const work *w, const piece *of,
     if (weights) own_weights = piece_of_param(exec, of, weights);
     for (int i = 0; i < p->states; i++) {
         const ech_plan_state *s = &plan->state.at[p->first_state + i];
+        if (s->is.role != ECH_STATE_OPTIMIZER) continue; /* no optimizer knows of it */
         kept[i] = piece_of_state(exec, of, &s->is, s->from, state[i].data);
     }
     for (int i = 0; i < p->statistics; i++)

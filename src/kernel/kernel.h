@@ -282,6 +282,10 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
 
 /* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
+
+/* orthogonalize: work has so many numbers a column beyond those of the column. */
+enum { ECH_ORTHOGONAL_ROOM = 2 };
+#define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
 /* loss_statistics' numbers of a row of logits, or of a vocabulary shard of it: the maximum (-infinity if it has

@@ -92,6 +92,7 @@ int ech_axis_shards(ech_axis axis, ech_sharding sharding)
     if (mesh == ECH_MESH_TENSOR) return at_least_one(sharding.tensor);
     if (mesh == ECH_MESH_KEY_VALUE) return at_least_one(sharding.key_value);
     if (mesh == ECH_MESH_EXPERT) return at_least_one(sharding.expert);
+    if (mesh == ECH_MESH_REPLICAS) return at_least_one(sharding.replicas);
     if (mesh == ECH_MESH_TENSOR_CONTEXT)
         return at_least_one(sharding.tensor) * at_least_one(sharding.context);
     return 1;
@@ -107,10 +108,11 @@ ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, ech_sha
 {
     int shards = ech_axis_shards(axis, sharding);
     /* With fewer shards than ranks, neighbours have the same one. */
-    int shard = shards == 1 ? 0
-                : rules[axis].mesh == ECH_MESH_EXPERT
-                    ? at.expert
-                    : at.tensor * shards / at_least_one(sharding.tensor);
+    ech_mesh mesh = rules[axis].mesh;
+    int shard = mesh == ECH_MESH_EXPERT     ? at.expert
+                : mesh == ECH_MESH_REPLICAS ? at.replica
+                                            : at.tensor * shards / at_least_one(sharding.tensor);
+    if (shards == 1) shard = 0;
     return (ech_cut){.size = size, .parts = rules[axis].parts, .shards = shards, .shard = shard};
 }
 
@@ -120,8 +122,7 @@ static int64_t resolve_axis(ech_axis axis, int64_t size, ech_extent extent)
     if (axis == ECH_AXIS_BATCH) return extent.batch;
     if (axis == ECH_AXIS_TOKENS) return extent.tokens;
     if (axis == ECH_AXIS_SEQUENCE) return extent.sequence;
-    if (axis == ECH_AXIS_SHARD)
-        return (extent.batch * extent.tokens * size + shards - 1) / shards;
+    if (axis == ECH_AXIS_SHARD) return (extent.batch * extent.tokens * size + shards - 1) / shards;
     if (axis == ECH_AXIS_RECEIVED) return extent.batch * extent.tokens * size;
     if (axis == ECH_AXIS_ROWS) return extent.batch * extent.tokens / shards;
     if (axis == ECH_AXIS_SLOTS) return extent.batch * extent.tokens / shards * size;

@@ -37,6 +37,7 @@ typedef enum ech_mesh {
     ECH_MESH_CONTEXT_INNER = 1 << 5,
     /* context ranks: each has some of the tokens of each sample */
     ECH_MESH_CONTEXT = ECH_MESH_CONTEXT_OUTER | ECH_MESH_CONTEXT_INNER,
+    ECH_MESH_REPLICAS = ECH_MESH_DATA | ECH_MESH_CONTEXT,
     ECH_MESH_EXPERT = ECH_MESH_DATA_INNER | ECH_MESH_CONTEXT_INNER,
     ECH_MESH_EXPERT_DATA = ECH_MESH_DATA_OUTER | ECH_MESH_CONTEXT_OUTER,
     ECH_MESH_KEY_VALUE = 1 << 6,
@@ -58,12 +59,13 @@ typedef struct ech_sharding {
     int key_value; /* shards of the key/value heads: min(t, G) */
     int context;   /* c */
     int expert;    /* e: of the experts, over ranks of data x context */
+    int replicas;  /* data x context */
     bool sequence; /* sequence parallelism: norms, dropout and residual sums have a row shard */
 } ech_sharding;
 
-/* Which shard a rank has of what is sharded over tensor ranks, and over an expert group. */
+/* Which shard a rank has of what is sharded over tensor ranks, over an expert group, and over data x context. */
 typedef struct ech_shard_at {
-    int tensor, expert;
+    int tensor, expert, replica;
 } ech_shard_at;
 
 /* How much one call of a list of steps works on, on this rank. */

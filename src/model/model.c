@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "layer/layers.h"
 #include "model/family.h"
+#include "optim/optim.h"
 
 static const ech_family *const rows[] = {
 #define X(name, help) &ech_family_row_##name,
@@ -96,6 +97,7 @@ ech_sharding ech_model_sharding(const ech_config *config)
                           .key_value = (int)(tensor < heads ? tensor : heads),
                           .context = (int)config->parallel.context,
                           .expert = (int)config->parallel.expert,
+                          .replicas = (int)ech_compression_members(config),
                           .sequence =
                               tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }

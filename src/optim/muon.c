@@ -18,21 +18,15 @@ enum { ALONG, DIRECTION };
 enum { ITERATIONS = 5 };
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
 
-static bool is_matrix_of_layer(const ech_param *param)
-{
-    return param->shape.dims == 2 && !ech_shape_has(&param->shape, ECH_AXIS_VOCAB) &&
-           !ech_shape_has(&param->shape, ECH_AXIS_POSITION);
-}
-
 static ech_optimizer_rule rule(const ech_config *config, const ech_param *param)
 {
-    return is_matrix_of_layer(param) ? (ech_optimizer_rule){"muon", 1}
+    return ech_optimizer_is_matrix(param) ? (ech_optimizer_rule){"muon", 1}
                                      : (ech_optimizer_rule){"adamw", config->optimizer.adamw_rate};
 }
 
 static void declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
-    if (!is_matrix_of_layer(param)) {
+    if (!ech_optimizer_is_matrix(param)) {
         ech_optimizer_row_adamw.declare(config, param, needs);
         return;
     }
@@ -67,7 +61,7 @@ static products products_of(const ech_param *param)
 
 static double flops(const ech_param *param)
 {
-    if (!is_matrix_of_layer(param)) return 0;
+    if (!ech_optimizer_is_matrix(param)) return 0;
     products p = products_of(param);
     return ITERATIONS * 2.0 * (double)(p.k * p.k) * (double)(2 * p.n + p.k);
 }
@@ -97,7 +91,7 @@ static places places_of(const ech_kernels *wide, const ech_param *param)
 static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *param,
                       const int64_t *size)
 {
-    if (!is_matrix_of_layer(param)) return 0;
+    if (!ech_optimizer_is_matrix(param)) return 0;
     (void)size;
     products p = products_of(param);
     int64_t gram[] = {p.k, p.k, p.n, p.tall, !p.tall, 0, 0}, square[] = {p.k, p.k, p.k, 0, 0, 0, 0};
@@ -210,7 +204,7 @@ static void apply_matrix(const ech_optimizer_work *w)
 
 static void apply(const ech_optimizer_work *w)
 {
-    if (is_matrix_of_layer(w->of))
+    if (ech_optimizer_is_matrix(w->of))
         apply_matrix(w);
     else
         ech_optimizer_row_adamw.update(w);

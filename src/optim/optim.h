@@ -17,7 +17,15 @@
 #include "kernel/kernel.h"
 #include "layer/layer.h"
 
-enum { ECH_MAX_STATES = 5, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
+enum { ECH_MAX_STATES = 7, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
+
+/* Whose a state is. Only what an optimizer keeps is shared out by parallel.zero; the others are of compressed gradients
+ * (ech_compression_rank). */
+typedef enum ech_state_role {
+    ECH_STATE_OPTIMIZER,
+    ECH_STATE_RESIDUAL, /* what a replica has not sent yet: the parameter's shape, with an axis REPLICAS before it */
+    ECH_STATE_BASIS /* the right factor that comes next: a row for each of the matrix' columns, whole on every rank */
+} ech_state_role;
 
 /* What an optimizer keeps of a parameter from update to update, and in checkpoints. */
 typedef struct ech_state {
@@ -30,6 +38,7 @@ typedef struct ech_state {
     ech_dtype fixed; /* of ECH_TYPE_FIXED */
     int64_t
         block; /* so many numbers of the parameter's last axis have one here; 0: each has its own */
+    ech_state_role role;
 } ech_state;
 
 /* How what ranks have computed of their shards becomes the statistic of the whole. */
@@ -111,7 +120,7 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
 /* Whether a state has one number for each of its parameter's elements, in their places. */
 static inline bool ech_state_is_element_wise(const ech_state *state)
 {
-    return state->lacks == 0 && state->block == 0;
+    return state->lacks == 0 && state->block == 0 && state->role == ECH_STATE_OPTIMIZER;
 }
 /* The first dimension of the parameter, or of one of a stack: whether it is in a set of these. */
 static inline bool ech_optimizer_first_is_in(const ech_param *param, unsigned dims)
@@ -178,6 +187,19 @@ bool ech_optimizer_has_groups(const ech_config *config);
  * the curve at the number of updates done before, as in PyTorch and transformers: so the first update after the
  * warmup has the highest rate, and the last one of the run is one update short of the curve's end: not 0. */
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count);
+
+/* ---- compressed gradients (parallel.compression) ---- */
+
+/* Whether it is a matrix of a layer, or of a stack each one is: no vector, and no table by token or position. */
+bool ech_optimizer_is_matrix(const ech_param *param);
+/* The rank of the factors that are sent of a parameter's gradient, of a stack of each one's: parallel.compression_rank, or the
+ * shorter side where that is less: two such factors are the matrix itself. 0: the gradient is sent as it is. */
+int64_t ech_compression_rank(const ech_config *config, const ech_param *param);
+/* How many have residuals of their own: data x context. 1 where nothing is compressed. */
+int64_t ech_compression_members(const ech_config *config);
+/* Adds residual and basis of a parameter that is compressed. */
+void ech_compression_declare(const ech_config *config, const ech_param *param,
+                             ech_optimizer_needs *needs);
 
 /* ---- loss scaling (precision.loss_scale) ----
  *

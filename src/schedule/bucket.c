@@ -60,6 +60,18 @@ static int64_t unit_of(const ech_plan *plan, const ech_param *of, const ech_opti
     return unit * common;
 }
 
+/* Over whom factors are summed: of a matrix of which tensor ranks have shards, each has its own rows of one of the two, and a
+ * partial sum of the other. */
+static ech_layout_group factored_over(const ech_plan *plan, const ech_param *of,
+                                      ech_layout_group addends)
+{
+    for (int d = 0; d < of->shape.dims; d++)
+        if (ech_axis_mesh(of->shape.axis[d]) & ECH_MESH_TENSOR &&
+            ech_axis_shards(of->shape.axis[d], plan->layout->sharding) > 1)
+            return ECH_GROUP_PARTIAL;
+    return addends;
+}
+
 /* A bucket that is empty, of the kind that the parameter goes to. */
 static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *config)
 {
@@ -73,6 +85,8 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .group = ech_layout_addends(plan->layout, plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
+    kind.compressed = ech_compression_rank(config, of) > 0;
+    kind.factored = kind.compressed ? factored_over(plan, of, kind.group) : kind.group;
     for (int i = 0; i < needs.states; i++)
         if (ech_state_is_element_wise(&needs.state[i]))
             kind.state[kind.states++] = (struct ech_flat_state){
@@ -84,7 +98,8 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
 {
     bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
                 bucket->group == kind->group && bucket->unit == kind->unit &&
-                bucket->states == kind->states && bucket->commits == kind->commits;
+                bucket->states == kind->states && bucket->commits == kind->commits &&
+                bucket->compressed == kind->compressed && bucket->factored == kind->factored;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&
                strcmp(bucket->state[i].name, kind->state[i].name) == 0;
@@ -128,13 +143,50 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     bucket->own = m.index * bucket->shard;
     bucket->sharded = plan->zero > 0 && m.size > 1 && !bucket->commits;
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
-    bucket->each = bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED;
+    bucket->each =
+        bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
     bucket->gathered = bucket->each && plan->zero > 2;
     bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits;
     int64_t more = m.size * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;
     bucket->elements += more;
+}
+
+/* Each parameter's factors begin where its gradient may. */
+static int64_t place_factors(const ech_plan *plan, const ech_bucket *bucket, int64_t *at,
+                             int64_t numbers)
+{
+    int64_t here = *at, unit = plan->part / (int64_t)ech_dtype_bytes(bucket->dtype);
+    *at += round_up(numbers, unit);
+    return here;
+}
+
+static void plan_factors(ech_plan *plan, ech_bucket *bucket)
+{
+    for (int i = 0; i < bucket->params && bucket->compressed; i++) {
+        int param = plan->bucket_param.at[bucket->first_param + i];
+        ech_plan_param *p = &plan->param[param];
+        int64_t size[2];
+        ech_plan_matrix(plan, param, size);
+        p->left = place_factors(plan, bucket, &bucket->left, p->stacked * size[0] * p->rank);
+        p->right = place_factors(plan, bucket, &bucket->right, p->stacked * size[1] * p->rank);
+    }
+}
+
+void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2])
+{
+    ech_shape one = ech_shape_of_one(&plan->model->param.at[param].shape);
+    size[0] = one.size[0];
+    size[1] = one.size[1];
+}
+
+int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role)
+{
+    const ech_plan_param *p = &plan->param[param];
+    for (int s = 0; s < p->states; s++)
+        if (plan->state.at[p->first_state + s].is.role == role) return s;
+    return -1;
 }
 
 /* What lies of a parameter in the shard of its bucket that begins with element `own`. */
@@ -173,6 +225,9 @@ int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state 
 {
     const ech_param *of = &plan->model->param.at[param];
     int64_t size[ECH_MAX_DIMS];
+    *from = 0;
+    if (state->role != ECH_STATE_OPTIMIZER)
+        return ech_shape_count(&state->shape, ech_extent_of_params(plan->layout->sharding));
     ech_shape_resolve(&of->shape, ech_extent_of_params(plan->layout->sharding), size);
     return ech_state_part(state, of, size, first, n, from);
 }
@@ -220,6 +275,7 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     const ech_bucket *bucket = p->bucket < 0 ? NULL : &plan->bucket.at[p->bucket];
     bool weights = kind == ECH_HELD_WEIGHTS;
     if (!bucket || !(weights ? bucket->gathered : bucket->sharded)) return held;
+    if (is && is->role != ECH_STATE_OPTIMIZER) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
     int64_t others = others_write(plan, param, is, first, n);
     from = first;
@@ -255,5 +311,8 @@ void ech_pass_bucket(ech_plan *plan, const ech_config *config)
     for (int p = 0; p < (int)plan->model->param.n; p++)
         if (plan->param[p].elements) put(plan, p, config);
     list_params(plan);
-    for (size_t b = 0; b < plan->bucket.n; b++) cut(plan, &plan->bucket.at[b]);
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        cut(plan, &plan->bucket.at[b]);
+        plan_factors(plan, &plan->bucket.at[b]);
+    }
 }

@@ -5,7 +5,7 @@
 #include "schedule/bucket_way.h"
 
 enum { ONCE = false, ROUND = true };
-enum { ALONE = 0, TENSOR = ECH_GROUP_TENSOR, ADDENDS = ECH_GROUPS };
+enum { ALONE = 0, TENSOR = ECH_GROUP_TENSOR, ADDENDS = ECH_BUCKET_ADDENDS, FACTORS = ECH_BUCKET_FACTORS };
 enum { NONE = -1, NEWEST, NEXT };
 
 static const ech_bucket_row rows[ECH_BUCKET_STAGES] = {

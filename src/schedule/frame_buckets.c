@@ -51,6 +51,8 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .sharded = bucket->sharded,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
+                          .compressed = bucket->compressed,
+                          .factors_meet = ech_frame_is_shared(plan, bucket->factored),
                           .stashes = plan->versions > 1,
                           .commits = bucket->commits,
                           .weights = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE,
@@ -63,6 +65,12 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
     return way;
 }
 
+static ech_layout_group group_of(const ech_bucket *bucket, const ech_bucket_row *row)
+{
+    if (row->group == ECH_BUCKET_ADDENDS) return bucket->group;
+    return row->group == ECH_BUCKET_FACTORS ? bucket->factored : (ech_layout_group)row->group;
+}
+
 /* The bucket's step of that place. It waits for the one before it; a lane keeps its order. */
 static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int before,
                      ech_bucket_place at)
@@ -72,8 +80,7 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     ech_step *step = &f->list->step.at[here];
     step->count = at.round;
     step->version = row->version < 0 ? 0 : of->turn + row->version;
-    step->group =
-        row->group < ECH_GROUPS ? (ech_layout_group)row->group : f->plan->bucket.at[bucket].group;
+    step->group = group_of(&f->plan->bucket.at[bucket], row);
     if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
     bool needs_room = row->point == ECH_POINT_LEAVES || row->point == ECH_POINT_BRINGS;
     if (needs_room && of->room >= 0) ech_list_add_after(f->list, of->room);
@@ -137,6 +144,7 @@ void ech_frame_complete(ech_framing *f, int bucket, size_t writer)
 void ech_frame_norms(ech_framing *f)
 {
     ech_turn_buckets *of = &f->buckets;
+    for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_FACTORS);
     for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_NORMS);
 }
 

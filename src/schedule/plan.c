@@ -27,6 +27,16 @@ int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int
     return (int)plan->persistent.n - 1;
 }
 
+/* Of how many numbers of a parameter squares are summed: of its gradient, or of the right factors of one that is compressed. */
+static int64_t normed(const ech_plan *plan, int param)
+{
+    int64_t size[2];
+    const ech_plan_param *p = &plan->param[param];
+    if (p->rank == 0) return p->elements;
+    ech_plan_matrix(plan, param, size);
+    return p->stacked * size[1] * p->rank;
+}
+
 /* What this rank holds of a parameter. */
 static void plan_param(ech_plan *plan, const ech_plan_request *request, int index)
 {
@@ -35,9 +45,9 @@ static void plan_param(ech_plan *plan, const ech_plan_request *request, int inde
     *p = (ech_plan_param){.master = -1, .bucket = -1, .snapshot = -1, .previous = -1};
     if (!ech_layout_holds(plan->layout, plan->rank, index)) return;
     p->elements = ech_shape_count(shape, ech_extent_of_params(plan->layout->sharding));
-    p->norm_first = plan->norm_partials;
-    plan->norm_partials += (p->elements + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
     if (!request->forward_only) ech_plan_states(plan, request->config, index);
+    p->norm_first = plan->norm_partials;
+    plan->norm_partials += (normed(plan, index) + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
 }
 
 /* A bucket's weights in as many versions as are kept, and its states: each laid out as its gradients. */

@@ -171,6 +171,12 @@ typedef struct ech_bucket {
      * each turn, since forwards of the next turn may write before this one's update. */
     bool commits;
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
+    /* Its gradients are sent as factors (ech_compression_rank): what of these is summed lies in one value, first the left ones of
+     * all its matrices, then the right ones, in the wide type, which its gradients have. So it is summed once a turn, and whole. */
+    bool compressed;
+    ech_layout_group factored; /* over which factors are summed: where tensor ranks have shards of its matrices these, too */
+    int64_t left, right;       /* elements */
+    int factors;               /* value of the turn whose steps the access pass is at */
     bool
         owned; /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
     /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
@@ -249,6 +255,9 @@ typedef struct ech_plan_param {
     /* Elements behind it in its bucket, which are zero: the next parameter begins where plan.part says, in any type. So
      * what is laid out in the bucket's order (gradients, weights, states) has the same places in each type. */
     int64_t padding;
+    /* Compressed: the rank of its factors (0: it is not), and where they begin, in elements of the bucket's: of a stack one after the
+     * other, each those of the whole matrix. */
+    int64_t rank, left, right;
     int stacked; /* how many this rank has stacked in it (ech_shape_is_stack); 1: it is no stack */
     int first_owner; /* in plan.owner, of each of them: the member of its bucket's group that makes what one makes */
     int64_t norm_first; /* index of its first partial sum of squares in plan.partials */
@@ -441,6 +450,14 @@ ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
 /* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE on the device; -1: its optimizer has none. */
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
+/* Bytes of room for TRANSFORM_BACK to make a left factor of the parameter orthonormal, at the beginning of its scratch. */
+int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param);
+/* The value with the factors of the bucket of a step of compressed gradients, but for RESIDUAL. */
+int ech_list_factors(const ech_list *list, const ech_step *step);
+/* Rows, columns of one of a parameter's matrices, not sharded. */
+void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2]);
+/* A parameter's state of that role; -1: it has none. */
+int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
 /* Of an UPDATE_ON_HOST, or its STATISTICS_ON_HOST. */
 struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
                                           const ech_step *step);

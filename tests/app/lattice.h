@@ -41,6 +41,7 @@ enum lattice_axis {
     DEVICE,
     OPTIMIZER_AT,
     KEPT_AT,
+    COMPRESSION,
     LATTICE_AXES
 };
 
@@ -148,6 +149,9 @@ static const char *const lattice_reductions[] = {"direct", "ring", "torus",
                                                  "hierarchical parallel.node_ranks=2"};
 static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.zero=2",
                                             " parallel.zero=3"};
+static const char *const lattice_compressions[] = {
+    "", " parallel.compression=powersgd parallel.compression_rank=2",
+    " parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static"};
@@ -177,6 +181,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [VOCABULARY] = LATTICE_LEVELS(lattice_vocabularies),
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
     [ZERO] = LATTICE_LEVELS(lattice_zeros),
+    [COMPRESSION] = LATTICE_LEVELS(lattice_compressions),
     [BUCKET] = LATTICE_LEVELS(lattice_buckets),
     [DOCUMENTS] = LATTICE_LEVELS(lattice_documents),
 };
@@ -328,10 +333,11 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_zeros[x[ZERO]], lattice_documents[x[DOCUMENTS]]);
-    ech_text_append(out, " %s precision.compute=%s%s %s%s%s%s", lattice_optimizers[x[OPTIMIZER]],
+    ech_text_append(out, " %s precision.compute=%s%s %s%s%s%s%s", lattice_optimizers[x[OPTIMIZER]],
                     lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
                     lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]],
-                    lattice_optimizers_at[x[OPTIMIZER_AT]], lattice_kept_at[x[KEPT_AT]]);
+                    lattice_optimizers_at[x[OPTIMIZER_AT]], lattice_kept_at[x[KEPT_AT]],
+                    lattice_compressions[x[COMPRESSION]]);
 }
 
 /* Taken by runs instead of their own, which the parent plans: it asks no GPU. NULL: none. */

@@ -303,7 +303,9 @@ static void test_steps_are_alike(void **state)
          "training.micro_batch_size=2 parallel.schedule=1f1b memory.recompute=full "
          "model.architecture=gpt2 model.attn_pdrop=0.1 model.resid_pdrop=0.1",
          2, 1},
-        {"optimizer.name=sm3 parallel.context=2 data.sequence_length=12", 2, 1},
+        {"optimizer.name=sm3 parallel.context=2 data.sequence_length=12 "
+         "parallel.compression=powersgd",
+         2, 1},
         {"parallel.pipeline=2 parallel.schedule=pipedream training.micro_batch_size=2 "
          "model.tie_word_embeddings=false parallel.flush_every=1",
          2, 2},

@@ -208,6 +208,8 @@ static const char *const shapes[] = {
     "training.steps=6 parallel.flush_every=3",
     "parallel.zero=0 memory.offload_optimizer=disk memory.offload_delayed_from=3 "
     "training.steps=6 parallel.flush_every=3 parallel.bucket_bytes=1",
+    "parallel.zero=0 parallel.compression=powersgd",
+    "parallel.zero=2 parallel.compression=powersgd parallel.tensor=2 parallel.bucket_bytes=1",
     "parallel.zero=3",
     "parallel.zero=3 memory.offload_parameters=host",
     "parallel.zero=3 memory.offload_parameters=host memory.offload_optimizer=host",
@@ -508,6 +510,7 @@ static void test_mutants(void **state)
                                           ECH_STEP_SEND_BACK,
                                           ECH_STEP_RECV_BACK,
                                           ECH_STEP_FETCH_STATISTICS,
+                                          ECH_STEP_REDUCE_RIGHT,
                                           ECH_STEP_OFFLOAD_WEIGHTS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&

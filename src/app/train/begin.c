@@ -250,6 +250,29 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
                          "that divides a machine's ranks would be faster");
 }
 
+/* Of which matrices the rank that is asked for is more than there is. */
+static void say_what_is_compressed(const ech_trainer *t)
+{
+    const ech_model *model = t->design->model;
+    const ech_param *first = NULL;
+    int64_t asked = t->config->parallel.compression_rank;
+    int n = 0;
+    for (size_t p = 0; p < model->param.n; p++) {
+        const ech_param *param = &model->param.at[p];
+        int64_t rank = ech_compression_rank(t->config, param);
+        if (rank == 0 || rank == asked) continue;
+        if (n++ == 0) first = param;
+    }
+    if (n == 0) return;
+    ech_shape one = ech_shape_of_one(&first->shape);
+    ech_progress_say(
+        t->progress,
+        "parallel.compression_rank = %lld is above the shorter side of %d matrices, such "
+        "as %s, %lld x %lld: of these that side is taken, since two factors of that rank "
+        "are the matrix itself; only a lower rank sends less",
+        (long long)asked, n, first->name, (long long)one.size[0], (long long)one.size[1]);
+}
+
 /* Rank 0 logs the largest arenas of all ranks. Collective. */
 static ech_status begin_progress(ech_trainer *t)
 {
@@ -262,6 +285,7 @@ static ech_status begin_progress(ech_trainer *t)
     ech_print_axes(t->design, &axes);
     ECH_TRY(open_progress(t, axes.n ? axes.at : ""));
     say_what_runs(t, most, most[ECH_SPACES] > 0, axes.n ? axes.at : "");
+    say_what_is_compressed(t);
     return ECH_OK;
 }
 

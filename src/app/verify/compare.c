@@ -41,6 +41,8 @@ typedef struct compared {
     const ech_shape *shape;
     const char *name; /* of a state */
     int state;
+    bool
+        adds; /* ranks of a stage have addends of it, each with its boxes: those of compressed gradients */
 } compared;
 
 static void put_boxes(const compared *x, const ech_held *held, const double *from, double *whole)
@@ -49,7 +51,10 @@ static void put_boxes(const compared *x, const ech_held *held, const double *fro
         ech_box_runs runs = ech_box_split(x->shape->dims, x->shape->size, &held->box[b]);
         for (int64_t i = 0; i < runs.count; i++) {
             ech_box_offset at = ech_box_run_at(&runs, i);
-            memcpy(whole + at.in_whole, from + at.in_memory, (size_t)runs.length * sizeof *whole);
+            for (int64_t k = 0; k < runs.length; k++) {
+                double *to = &whole[at.in_whole + k];
+                *to = (x->adds ? *to : 0) + from[at.in_memory + k];
+            }
         }
     }
 }
@@ -63,6 +68,9 @@ static bool is_part(const ech_verifier *v, const compared *x, int rank)
     ech_held held =
         ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
     int64_t zero = design->config->parallel.zero;
+    bool own = x->adds || ech_shape_has(x->shape, ECH_AXIS_REPLICAS); /* each replica has another */
+    int copies = ech_shape_copies(x->shape, design->layout->sharding);
+    if (own) return at->stage == x->copy->stage && at->tensor % copies == 0;
     bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
     bool shared = x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0;
     if (shared) return held.counts;
@@ -74,6 +82,9 @@ static ech_held own_held(const ech_verifier *v, const compared *x)
 {
     const ech_plan *plan = v->layout.session.plan;
     int state = x->kind == ECH_HELD_STATE ? x->state : -1;
+    if (x->adds)
+        return ech_layout_held(plan->layout, plan->model, plan->rank, x->copy->param, x->kind,
+                               x->shape);
     return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
 }
 
@@ -224,7 +235,9 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     int params = ech_verifier_params(v);
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].bucket < 0) continue;
-        ech_tensor gradient = ech_exec_own_gradient(exec, i, step->turn);
+        bool whole = v->layout.session.plan->param[i].rank > 0;
+        ech_tensor gradient =
+            whole ? ech_exec_gradient(exec, i) : ech_exec_own_gradient(exec, i, step->turn);
         double *to = v->mine + step->turn * v->own[params] + v->own[i];
         if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
         if (step->turn == 0) continue;
@@ -279,9 +292,13 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)];
     for (size_t i = 0; i < v->copy.n; i++) {
         const ech_copy *copy = &v->copy.at[i];
-        compared x = {.copy = copy,
-                      .kind = ECH_HELD_GRADIENT,
-                      .shape = &ech_verifier_param(v, copy->param)->shape};
+        const ech_param *param = ech_verifier_param(v, copy->param);
+        bool adds = ech_compression_rank(v->layout.design->config, param) > 0;
+        compared x = {
+            .copy = copy, .kind = ECH_HELD_GRADIENT, .shape = &param->shape, .adds = adds};
+        if (v->result && adds)
+            memset(v->gradients + copy->at, 0,
+                   (size_t)ech_shape_whole(&param->shape) * sizeof *v->gradients);
         ECH_TRY(gather_copy(v, &x, mine + v->own[copy->param],
                             v->result ? v->gradients + copy->at : NULL));
     }
@@ -305,6 +322,18 @@ static void accept_neighbours(const ech_verifier *v, const double *a, double *b,
         if (fabs(a[i] - b[i]) <= 1) b[i] = a[i];
 }
 
+/* What an error of x is compared with at least: what is left of a gradient is a difference from that. */
+static double least_of(const ech_verifier *v, const compared *x)
+{
+    double most = smallest(v);
+    const double *gradient = v->gradients + x->copy->at;
+    int64_t n = ech_shape_whole(&ech_verifier_param(v, x->copy->param)->shape);
+    if (!ech_shape_has(x->shape, ECH_AXIS_REPLICAS)) return most;
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(gradient[i]) > most) most = fabs(gradient[i]);
+    return most;
+}
+
 static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
 {
     ech_tensor single = tensor_of(&v->single, x);
@@ -314,7 +343,7 @@ static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
     if (x->name) snprintf(what, sizeof what, "state %s of", x->name);
     ech_exec_read(v->single.session.exec, &single, b);
     if (single.dtype == ECH_U8) accept_neighbours(v, a, b, n);
-    note(v, what, x->copy->param, error_of(a, b, n, smallest(v)),
+    note(v, what, x->copy->param, error_of(a, b, n, least_of(v, x)),
          x->name ? &v->result->worst_state : &v->result->worst_weight);
     ech_exec_write(v->single.session.exec, &single, a);
     v->result->compared += n;
@@ -339,6 +368,25 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
     return mine;
 }
 
+/* The single rank has what all replicas have together: x becomes the sum over them, of one of the stack after the other. */
+static void add_replicas(const compared *x, double *whole)
+{
+    int64_t before = 1, after = 1, replicas = 1;
+    for (int d = 0; d < x->shape->dims; d++) {
+        if (x->shape->axis[d] == ECH_AXIS_REPLICAS)
+            replicas = x->shape->size[d], before = after, after = 1;
+        else
+            after *= x->shape->size[d];
+    }
+    if (!ech_shape_has(x->shape, ECH_AXIS_REPLICAS)) return;
+    for (int64_t s = 0; s < before; s++)
+        for (int64_t i = 0; i < after; i++) {
+            double sum = 0;
+            for (int64_t r = 0; r < replicas; r++) sum += whole[(s * replicas + r) * after + i];
+            whole[s * after + i] = sum;
+        }
+}
+
 /* Compares the layout's tensor with the single rank's, and copies it there. */
 static ech_status exchange_tensor(ech_verifier *v, const compared *x, int turn)
 {
@@ -346,6 +394,7 @@ static ech_status exchange_tensor(ech_verifier *v, const compared *x, int turn)
     ECH_FREED double *mine = own_shard(v, x, turn);
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
     ECH_TRY(gather_copy(v, x, mine, whole));
+    if (v->result) add_replicas(x, whole);
     if (v->result) compare_tensor(v, x, whole);
     return ECH_OK;
 }

@@ -120,6 +120,8 @@ static const struct {
     ech_collective counts_as;
 } sums[ECH_STEPS] = {
     [ECH_STEP_REDUCE_GRADS] = {ECH_REDUCTION_WHOLE, ECH_COLLECTIVE_ALL_REDUCE},
+    [ECH_STEP_REDUCE_LEFT] = {ECH_REDUCTION_WHOLE, ECH_COLLECTIVE_ALL_REDUCE},
+    [ECH_STEP_REDUCE_RIGHT] = {ECH_REDUCTION_WHOLE, ECH_COLLECTIVE_ALL_REDUCE},
     [ECH_STEP_SCATTER_GRADS] = {ECH_REDUCTION_SCATTER, ECH_COLLECTIVE_REDUCE_SCATTER},
     [ECH_STEP_GATHER_WEIGHTS] = {ECH_REDUCTION_GATHER, ECH_COLLECTIVE_ALL_GATHER},
 };
@@ -230,6 +232,16 @@ const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_wor
 
 /* ---- NORM, STASH, UPDATE ---- */
 
+/* Left factors are orthonormal: the right ones have the gradients' norm. */
+static void touch_norm(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    if (bucket->compressed)
+        ech_access_value(a, bucket->factors, false);
+    else
+        read_gradients(a);
+}
+
 /* What of a bucket the rank updates. */
 static double updated_part(const ech_bucket *bucket)
 {
@@ -241,7 +253,8 @@ static double updated_part(const ech_bucket *bucket)
 static ech_work norm_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    return (ech_work){.bytes = (double)bucket->shard * (double)ech_dtype_bytes(bucket->dtype)};
+    int64_t numbers = bucket->compressed ? bucket->right : bucket->shard;
+    return (ech_work){.bytes = (double)numbers * (double)ech_dtype_bytes(bucket->dtype)};
 }
 
 static double norm_seconds(const ech_step_query *q)
@@ -283,6 +296,7 @@ static ech_work update_work(const ech_step_query *q)
         bytes += part * (p->master < 0 ? 2 : 1) * (double)ech_plan_param_bytes(plan, param);
         for (int s = 0; s < p->states; s++) {
             const ech_plan_state *state = &plan->state.at[p->first_state + s];
+            if (state->is.role != ECH_STATE_OPTIMIZER) continue;
             bytes += 2 * (double)state->elements *
                      (double)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
         }
@@ -442,7 +456,7 @@ const ech_step_methods ech_fold_methods = {touch_fold, print_fold, fold_work, fo
                                            count_fold};
 
 const ech_step_methods ech_norm_methods = {
-    .touch = read_gradients, .print = print, .work = norm_work, .seconds = norm_seconds};
+    .touch = touch_norm, .print = print, .work = norm_work, .seconds = norm_seconds};
 const ech_step_methods ech_stash_methods = {
     .touch = touch_stash, .print = print, .work = stash_work, .seconds = stash_seconds};
 const ech_step_methods ech_update_methods = {

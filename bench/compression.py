@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of speed.py: what is sent of gradients over link.py's link of 1 Gbit, of two ranks that have one
+micro-batch of one sample, so that sending is by far the longer part.
+
+All gradients, their roundings to bf16, and PowerSGD's factors of rank 4, against PyTorch's powerSGD_hook of
+two processes over gloo on the same link. Embedding and head are sent as they are; PyTorch's hook also
+compresses those.
+"""
+import statistics
+
+import common
+import link
+import report
+import torch_step
+import train_step
+
+RANK = 4
+WAYS = {"all": [], "bf16": ["precision.reduce=bf16"],
+        "powersgd": ["parallel.compression=powersgd", f"parallel.compression_rank={RANK}"]}
+# Wanted rates of steps over that of all gradients, and over PyTorch's.
+OVER_ALL = {"bf16": 1.5, "powersgd": 2.0}
+OVER_TORCH = 1.3
+VARIANT = "eager"
+
+
+def run_torch(bench, slow, shape):
+    seen = torch_step.run(shape, VARIANT, link.RANKS, 1, 1, 1, bench.warmup + bench.steps, bench.folder,
+                          powersgd=RANK, place=slow.place)
+    return seen["seconds"][max(bench.warmup, 2):]  # its first two steps send all
+
+
+def compare(bench, slow, cases, shape):
+    torch = []
+    for _ in range(bench.rounds):
+        cases["all"].run_alone()
+        for name, case in cases.items():
+            case.run_joined(slow, WAYS[name])
+        torch += run_torch(bench, slow, shape)
+    for case in cases.values():
+        case.alone = cases["all"].alone
+    report.table(link.HEADS, [(name, *case.row()[1:]) for name, case in cases.items()])
+    report.table(("", "a step over the link, ms"), [("PyTorch's powerSGD_hook", common.spread(torch))])
+    median = {name: statistics.median(case.together) for name, case in cases.items()}
+    for name, wanted in OVER_ALL.items():
+        bench.verdict(f"{name} over 1 Gbit: rate of steps over that of all gradients",
+                      median["all"] / median[name], wanted)
+    bench.verdict("powersgd over 1 Gbit: powerSGD_hook's time over Echelon's",
+                  statistics.median(torch) / median["powersgd"], OVER_TORCH)
+
+
+def run(bench):
+    report.title(f"What is sent of gradients over a link of 1 Gbit: {link.SHAPE}")
+    shape = train_step.shape_of(bench, link.SHAPE)
+    common.write_tokens(shape, bench.folder)
+    (bench.folder / "run.yaml").write_text("log: {every: 1000}\n")
+    cases = {name: link.Case(bench, 1, 1) for name in WAYS}
+    link.with_link(bench, "compressed gradients over a link of 1 Gbit",
+                   lambda slow: compare(bench, slow, cases, shape))

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradients that are sent as factors (PowerSGD: Vogels et al. 2019, arXiv:1905.13727). Of each matrix, with G what this rank has of
+ * its gradient and E what it has not sent before:
+ *
+ *     RESIDUAL        D = G + E, in the gradient's place
+ *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
+ *     TRANSFORM_BACK  P is made orthonormal; Q = transposed D times P; REDUCE_RIGHT sums Q
+ *     NORM            that of Q, since P is orthonormal
+ *     DECOMPRESS      G = P times transposed Q; E = D - G / replicas, and the basis is Q, unless the update is withheld
+ *
+ * Gradients are sums over replicas, and so are residuals: what the sum lacks is shared equally.
+ *
+ * Factors are those of the whole matrix. A rank with a shard of it multiplies what it has with the rows that belong to that, and
+ * adds zeros elsewhere; so the sums over tensor ranks complete what has other rows, and add what is a partial sum.
+ */
+#include "exec/state.h"
+
+/* One matrix of a parameter. */
+typedef struct matrix {
+    int param, one;
+    int64_t rows, columns, rank;
+    ech_tensor left, right; /* (rows, rank), (columns, rank) */
+    char *gradient;         /* what this rank has */
+    const ech_box *box;     /* [boxes] where that lies in the whole */
+    int boxes;
+} matrix;
+
+static ech_dtype dtype_of(const ech_exec *exec)
+{
+    return exec->plan->types.wide;
+}
+
+/* Rows of a factor, from `first` on. */
+static ech_tensor rows_of(const ech_tensor *factor, int64_t first, int64_t n)
+{
+    int64_t rank = factor->shape[1];
+    char *data = (char *)factor->data + (size_t)(first * rank) * ech_dtype_bytes(factor->dtype);
+    return ech_tensor_2d(data, factor->dtype, n, rank);
+}
+
+static ech_tensor gradient_in(const matrix *m, const ech_box *box, ech_dtype dtype)
+{
+    char *data = m->gradient + (size_t)box->at * ech_dtype_bytes(dtype);
+    ech_tensor view = ech_tensor_2d(data, dtype, box->size[0], box->size[1]);
+    view.stride[0] = box->stride[0];
+    return view;
+}
+
+/* A parameter's whole gradient, as this rank has it, in the bucket's value. */
+static ech_tensor whole_gradient(ech_exec *exec, const ech_step *step, int param)
+{
+    ech_tensor view;
+    int value = ech_list_summed(exec->plan, exec->list, step->index, step->turn);
+    ech_exec_set_gradient(exec, param, ech_exec_touch(exec, value), &view);
+    return view;
+}
+
+static ech_tensor state_of(ech_exec *exec, const ech_step *step, int param, ech_state_role role)
+{
+    int state = ech_plan_state_of(exec->plan, param, role);
+    ech_ledger_expect(exec, step,
+                      exec->plan->state.at[exec->plan->param[param].first_state + state].value);
+    return ech_exec_state(exec, param, state);
+}
+
+ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    return ech_tensor_1d(ech_exec_look(exec, ech_list_factors(exec->list, step)), dtype_of(exec),
+                         bucket->left + bucket->right);
+}
+
+static char *factors_of(ech_exec *exec, const ech_step *step)
+{
+    return ech_exec_touch(exec, ech_list_factors(exec->list, step));
+}
+
+/* Number `one` of a parameter's stack. */
+static matrix matrix_of(ech_exec *exec, const ech_step *step, int param, int one)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    ech_dtype dtype = dtype_of(exec);
+    int64_t item = (int64_t)ech_dtype_bytes(dtype), size[2];
+    ech_plan_matrix(plan, param, size);
+    matrix m = {.param = param, .one = one, .rows = size[0], .columns = size[1], .rank = p->rank};
+    int64_t left = p->left + one * m.rows * m.rank;
+    int64_t right = plan->bucket.at[step->index].left + p->right + one * m.columns * m.rank;
+    char *factors = factors_of(exec, step);
+    m.left = ech_tensor_2d(factors + left * item, dtype, m.rows, m.rank);
+    m.right = ech_tensor_2d(factors + right * item, dtype, m.columns, m.rank);
+    m.gradient =
+        (char *)whole_gradient(exec, step, param).data + one * (p->elements / p->stacked) * item;
+    m.box = exec->share[param].box;
+    m.boxes = exec->share[param].boxes;
+    return m;
+}
+
+/* The right factor that comes next, of a step that works on bases. */
+static ech_tensor basis_of(ech_exec *exec, const ech_step *step, const matrix *m)
+{
+    ech_tensor all = state_of(exec, step, m->param, ECH_STATE_BASIS);
+    return rows_of(&(ech_tensor){.data = all.data, .dtype = all.dtype, .shape = {0, m->rank}},
+                   m->one * m->columns, m->columns);
+}
+
+static void take_scratch(ech_exec *exec, const ech_step *step, int64_t room)
+{
+    exec->context->scratch = NULL;
+    exec->context->scratch_bytes = 0;
+    if (step->scratch < 0) return;
+    int64_t bytes = ech_plan_value(exec->plan, exec->list, step->scratch)->bytes;
+    exec->context->scratch = (char *)ech_exec_touch(exec, step->scratch) + room;
+    exec->context->scratch_bytes = (size_t)(bytes - room);
+}
+
+/* ---- RESIDUAL ---- */
+
+/* As one matrix: rows of the parameter's last dimension. */
+static ech_tensor flat(const ech_tensor *x, int64_t columns)
+{
+    return ech_tensor_2d(x->data, x->dtype, ech_tensor_count(x) / columns, columns);
+}
+
+/* Residuals are kept as gradients without a loss scale, which is fixed, and a power of two. */
+ech_status ech_handle_RESIDUAL(ech_exec *exec, const ech_step *step)
+{
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) {
+        ech_tensor gradient = whole_gradient(exec, step, params[i]);
+        ech_tensor residual = state_of(exec, step, params[i], ECH_STATE_RESIDUAL);
+        int64_t columns = gradient.shape[gradient.dims - 1];
+        ech_tensor x = flat(&residual, columns), y = flat(&gradient, columns);
+        exec->plan->kernels->scaled_sum(exec->context, &x, exec->scaler.scale, 1, 0, NULL, NULL,
+                                        &y);
+    }
+    return ECH_OK;
+}
+
+/* ---- TRANSFORM, TRANSFORM_BACK ---- */
+
+static void clear(ech_exec *exec, const ech_tensor *x)
+{
+    exec->plan->kernels->wide->fill(exec->context, x, 0);
+}
+
+/* The factor to which it adds, of gradients times the other; `transposed`: gradients are. */
+static void multiply(ech_exec *exec, const matrix *m, bool transposed, const ech_tensor *with,
+                     const ech_tensor *to)
+{
+    clear(exec, to);
+    for (int b = 0; b < m->boxes; b++) {
+        const ech_box *box = &m->box[b];
+        int own = transposed, other = !transposed;
+        ech_tensor gradient = gradient_in(m, box, with->dtype);
+        ech_tensor factor = rows_of(with, box->begin[other], box->size[other]);
+        ech_tensor sum = rows_of(to, box->begin[own], box->size[own]);
+        exec->plan->kernels->wide->matmul(exec->context, &gradient, transposed, &factor, false,
+                                          NULL, &sum, &sum);
+    }
+}
+
+typedef void (*on_matrix)(ech_exec *exec, const ech_step *step, const matrix *m);
+
+static void each_matrix(ech_exec *exec, const ech_step *step, on_matrix work)
+{
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++)
+        for (int one = 0; one < exec->plan->param[params[i]].stacked; one++) {
+            matrix m = matrix_of(exec, step, params[i], one);
+            work(exec, step, &m);
+        }
+}
+
+static void to_left(ech_exec *exec, const ech_step *step, const matrix *m)
+{
+    ech_tensor basis = basis_of(exec, step, m);
+    multiply(exec, m, false, &basis, &m->left);
+}
+
+ech_status ech_handle_TRANSFORM(ech_exec *exec, const ech_step *step)
+{
+    take_scratch(exec, step, 0);
+    each_matrix(exec, step, to_left);
+    return ECH_OK;
+}
+
+ech_status ech_handle_TRANSFORM_BACK(ech_exec *exec, const ech_step *step)
+{
+    int n;
+    bool householder = exec->config->parallel.compression_orthogonal == ECH_ORTHOGONAL_HOUSEHOLDER;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++)
+        for (int one = 0; one < exec->plan->param[params[i]].stacked; one++) {
+            matrix m = matrix_of(exec, step, params[i], one);
+            void *room = ech_exec_touch(exec, step->scratch);
+            ech_tensor work = ech_tensor_2d(room, ECH_F64, m.rank, m.rows + ECH_ORTHOGONAL_ROOM);
+            take_scratch(exec, step, ech_plan_orthogonal_room(exec->plan, params[i]));
+            exec->plan->kernels->wide->orthogonalize(exec->context, &m.left, householder, &work);
+            multiply(exec, &m, true, &m.left, &m.right);
+        }
+    return ECH_OK;
+}
+
+/* ---- NORM ---- */
+
+/* Ranks have the same right factors: the first of a stage counts them. */
+void ech_compression_norm(ech_exec *exec, const ech_step *step, int param)
+{
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    double *partials = ech_exec_touch(exec, plan->partials);
+    int64_t size[2], item = (int64_t)ech_dtype_bytes(dtype_of(exec));
+    ech_plan_matrix(plan, param, size);
+    int64_t n = p->stacked * size[1] * p->rank;
+    char *data = factors_of(exec, step) + (plan->bucket.at[step->index].left + p->right) * item;
+    ech_tensor right = ech_tensor_1d(data, dtype_of(exec), n);
+    ech_tensor sums =
+        ech_tensor_1d(&partials[p->norm_first], ECH_F64, (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
+    ech_held held = ech_plan_held(plan, plan->rank, param, ECH_HELD_STATE,
+                                  ech_plan_state_of(plan, param, ECH_STATE_BASIS));
+    if (exec->scanning)
+        ech_scan_tensor(exec, step, "the right factor of the gradient of",
+                        plan->model->param.at[param].name, &right);
+    plan->kernels->square_sums(exec->context, &right, &sums);
+    ech_scalars_count_squares(exec, step->turn, param, &sums, held.is_first);
+}
+
+/* ---- DECOMPRESS ---- */
+
+/* y = alpha x + beta y, unless the update is withheld. */
+static void commit(ech_exec *exec, const ech_step *step, const ech_tensor *x, double alpha,
+                   double beta, const ech_tensor *y)
+{
+    const ech_update update = {.grad_scale = 1,
+                               .withheld = ech_scalars_update(exec, step->turn).withheld};
+    exec->plan->kernels->scaled_sum(exec->context, x, alpha, beta, 0, NULL, &update, y);
+}
+
+static void decompress(ech_exec *exec, const matrix *m)
+{
+    for (int b = 0; b < m->boxes; b++) {
+        const ech_box *box = &m->box[b];
+        ech_tensor gradient = gradient_in(m, box, m->left.dtype);
+        ech_tensor left = rows_of(&m->left, box->begin[0], box->size[0]);
+        ech_tensor right = rows_of(&m->right, box->begin[1], box->size[1]);
+        exec->plan->kernels->wide->matmul(exec->context, &left, false, &right, true, NULL, NULL,
+                                          &gradient);
+    }
+}
+
+ech_status ech_handle_DECOMPRESS(ech_exec *exec, const ech_step *step)
+{
+    int n;
+    const double unscale = 1 / exec->scaler.scale;
+    const double replicas = exec->plan->layout->sharding.replicas;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    take_scratch(exec, step, 0);
+    for (int i = 0; i < n; i++) {
+        ech_tensor gradient = whole_gradient(exec, step, params[i]);
+        ech_tensor residual = state_of(exec, step, params[i], ECH_STATE_RESIDUAL);
+        int64_t columns = gradient.shape[gradient.dims - 1];
+        ech_tensor x = flat(&gradient, columns), y = flat(&residual, columns);
+        commit(exec, step, &x, unscale, 0, &y);
+        for (int one = 0; one < exec->plan->param[params[i]].stacked; one++) {
+            matrix m = matrix_of(exec, step, params[i], one);
+            decompress(exec, &m);
+            ech_tensor basis = basis_of(exec, step, &m);
+            commit(exec, step, &m.right, unscale, 0, &basis);
+        }
+        commit(exec, step, &x, -unscale / replicas, 1, &y);
+    }
+    return ECH_OK;
+}
+
+/* ---- what is kept ---- */
+
+/* Normals that are the same on every rank, under any layout: the parameter's own, of a step that is none. */
+void ech_compression_init_basis(ech_exec *exec, int param, const ech_tensor *basis)
+{
+    const ech_param *of = &exec->plan->model->param.at[param];
+    ech_random_key key = {
+        .seed = (uint64_t)exec->config->training.seed,
+        .step = UINT32_MAX,
+        .stream = ech_random_stream((uint32_t)of->block, ECH_SITE_PARAMETER + (uint32_t)of->site)};
+    exec->plan->kernels->fill_normal(exec->context, basis, key, 0, 0, 1);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Orthonormal columns, as ref/orthogonalize.c makes them, by one block: matrices are tall and have few columns. Each thread has
+ * rows of its own, so only sums, and what all read of a row, wait for others.
+ */
+#include "kernel/cuda/reduce.cuh"
+
+namespace
+{
+/* The block's rows of columns in global memory. */
+struct columns {
+    double *data;
+    int64_t R, K, stride;
+    double *room; /* shared: a number a warp */
+
+    __device__ double *of(int64_t k) const
+    {
+        return data + k * stride;
+    }
+    /* The sum over the rows from `first` on, for all threads, which have met before it and after. */
+    __device__ double product(const double *a, const double *b, int64_t first) const
+    {
+        double sum = 0;
+        for (int64_t r = threadIdx.x; r < R; r += blockDim.x)
+            if (r >= first) sum += a[r] * b[r];
+        return ech_block(ech_plus(), sum, room);
+    }
+    /* By a reflection, whose column others do not change meanwhile. */
+    __device__ void reflect(int64_t k, double factor, double *other) const
+    {
+        const double *v = of(k);
+        __syncthreads();
+        double top = other[k], by = factor * (top + product(v, other, k + 1));
+        for (int64_t r = threadIdx.x; r < R; r += blockDim.x)
+            if (r >= k) other[r] -= r == k ? by : by * v[r];
+    }
+    __device__ void find_reflection(int64_t k) const
+    {
+        double *v = of(k);
+        __syncthreads();
+        double top = v[k], below = product(v, v, k + 1);
+        double norm = sqrt(top * top + below), to = top > 0 ? -norm : norm;
+        if (threadIdx.x == 0) {
+            v[R] = below == 0 ? top - top : (to - top) / to;
+            v[R + 1] = below == 0 ? (top < 0 ? -1 : 1) : (to < 0 ? -1 : 1);
+        }
+        for (int64_t r = threadIdx.x; r < R && below != 0; r += blockDim.x)
+            if (r > k) v[r] /= top - to;
+        __syncthreads();
+    }
+    __device__ void form(int64_t k) const
+    {
+        double *v = of(k), factor = v[R];
+        for (int64_t j = k + 1; j < K; j++) reflect(k, factor, of(j));
+        for (int64_t r = threadIdx.x; r < R; r += blockDim.x)
+            v[r] = r < k ? 0 : r == k ? 1 - factor : -factor * v[r];
+    }
+    __device__ void by_reflections() const
+    {
+        for (int64_t k = 0; k < K; k++) {
+            find_reflection(k);
+            for (int64_t j = k + 1; j < K; j++) reflect(k, of(k)[R], of(j));
+        }
+        __syncthreads();
+        for (int64_t k = K - 1; k >= 0; k--) form(k);
+        for (int64_t k = 0; k < K; k++)
+            for (int64_t r = threadIdx.x; r < R; r += blockDim.x) of(k)[r] *= of(k)[R + 1];
+    }
+    __device__ double largest() const
+    {
+        double most = 0;
+        for (int64_t k = 0; k < K; k++)
+            for (int64_t r = threadIdx.x; r < R; r += blockDim.x) most = fmax(most, fabs(of(k)[r]));
+        return ech_block(ech_larger(), most, room);
+    }
+    __device__ void by_projections() const
+    {
+        double most = largest(), add = most > 0 ? ECH_ORTHOGONAL_EPSILON * most : 1;
+        for (int64_t k = 0; k < K; k++) {
+            double *a = of(k);
+            for (int64_t r = threadIdx.x; r < R; r += blockDim.x)
+                if (r == k) a[r] += add;
+            for (int64_t j = 0; j < 2 * k; j++) {
+                const double *before = of(j % k);
+                double by = product(before, a, 0);
+                for (int64_t r = threadIdx.x; r < R; r += blockDim.x) a[r] -= by * before[r];
+            }
+            double norm = sqrt(product(a, a, 0));
+            for (int64_t r = threadIdx.x; r < R; r += blockDim.x) a[r] /= norm;
+        }
+    }
+};
+} // namespace
+
+static __global__ void orthogonalize_columns(ech_numbers p, columns c, bool householder)
+{
+    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    c.room = room;
+    for (int64_t k = 0; k < c.K; k++)
+        for (int64_t r = threadIdx.x; r < c.R; r += blockDim.x) c.of(k)[r] = p.get(r * c.K + k);
+    if (householder)
+        c.by_reflections();
+    else
+        c.by_projections();
+    for (int64_t k = 0; k < c.K; k++)
+        for (int64_t r = threadIdx.x; r < c.R; r += blockDim.x)
+            p.put(r * c.K + k, (wide)c.of(k)[r]);
+}
+
+void ECH_CUDA(orthogonalize)(ech_kernel_context *context, const ech_tensor *p, bool householder,
+                             const ech_tensor *work)
+{
+    ech_cuda_check(ECH_OP_orthogonalize, ECH_REAL, p, work);
+    const columns c = {static_cast<double *>(work->data), p->shape[0], p->shape[1], work->shape[1],
+                       NULL};
+    ECH_ASSERT(c.K <= c.R && c.stride >= c.R + ECH_ORTHOGONAL_ROOM);
+    if (c.K == 0) return;
+    ech_launch(context, orthogonalize_columns, dim3(1), ECH_BLOCK, 0, ech_numbers(p), c,
+               householder);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Orthonormal columns, by Householder's reflections (Golub and Van Loan 2013, section 5.2: factored, then formed in place) or by
+ * modified Gram-Schmidt, each column twice. Columns are copied, so that each lies in one piece.
+ */
+#include <math.h>
+
+#include "kernel/ref/real.h"
+
+/* Columns of R numbers. Behind them: of a reflection its factor and, of the column that it makes, the sign. */
+typedef struct columns {
+    double *data;
+    int64_t R, K, stride;
+} columns;
+
+static double *column_of(const columns *c, int64_t k)
+{
+    return c->data + k * c->stride;
+}
+
+/* From row `first` on. */
+static double product(const columns *c, const double *a, const double *b, int64_t first)
+{
+    double sum = 0;
+    for (int64_t r = first; r < c->R; r++) sum += a[r] * b[r];
+    return sum;
+}
+
+/* ---- Householder ---- */
+
+/* I - factor v vT, v = (1, what lies below row k of column k), on another column. */
+static void reflect(const columns *c, int64_t k, double *other)
+{
+    const double *v = column_of(c, k);
+    double by = v[c->R] * (other[k] + product(c, v, other, k + 1));
+    other[k] -= by;
+    for (int64_t r = k + 1; r < c->R; r++) other[r] -= by * v[r];
+}
+
+/* The reflection that takes a column to a multiple of the unit vector k. Where nothing lies below row k it is none, but of a NaN. */
+static void find_reflection(const columns *c, int64_t k)
+{
+    double *v = column_of(c, k), top = v[k], below = product(c, v, v, k + 1);
+    double norm = sqrt(top * top + below), to = top > 0 ? -norm : norm;
+    v[c->R] = below == 0 ? top - top : (to - top) / to;
+    v[c->R + 1] = below == 0 ? (top < 0 ? -1 : 1) : (to < 0 ? -1 : 1);
+    for (int64_t r = k + 1; r < c->R && below != 0; r++) v[r] /= top - to;
+}
+
+/* The product of all reflections, last column first: a column's own place is free when later ones have been reflected. */
+static void form(const columns *c, int64_t k)
+{
+    double *v = column_of(c, k), factor = v[c->R];
+    for (int64_t j = k + 1; j < c->K; j++) reflect(c, k, column_of(c, j));
+    for (int64_t r = 0; r < k; r++) v[r] = 0;
+    v[k] = 1 - factor;
+    for (int64_t r = k + 1; r < c->R; r++) v[r] *= -factor;
+}
+
+static void orthogonalize_by_reflections(const columns *c)
+{
+    for (int64_t k = 0; k < c->K; k++) {
+        find_reflection(c, k);
+        for (int64_t j = k + 1; j < c->K; j++) reflect(c, k, column_of(c, j));
+    }
+    for (int64_t k = c->K - 1; k >= 0; k--) form(c, k);
+    for (int64_t k = 0; k < c->K; k++) {
+        double *v = column_of(c, k);
+        for (int64_t r = 0; r < c->R; r++) v[r] *= v[c->R + 1];
+    }
+}
+
+/* ---- Gram-Schmidt ---- */
+
+static double largest_of(const columns *c)
+{
+    double most = 0;
+    for (int64_t k = 0; k < c->K; k++)
+        for (int64_t r = 0; r < c->R; r++) most = fmax(most, fabs(column_of(c, k)[r]));
+    return most;
+}
+
+static void orthogonalize_by_projections(const columns *c)
+{
+    double most = largest_of(c), add = most > 0 ? ECH_ORTHOGONAL_EPSILON * most : 1;
+    for (int64_t k = 0; k < c->K; k++) {
+        double *a = column_of(c, k);
+        a[k] += add;
+        for (int64_t j = 0; j < 2 * k; j++) {
+            const double *before = column_of(c, j % k);
+            double by = product(c, before, a, 0);
+            for (int64_t r = 0; r < c->R; r++) a[r] -= by * before[r];
+        }
+        double norm = sqrt(product(c, a, a, 0));
+        for (int64_t r = 0; r < c->R; r++) a[r] /= norm;
+    }
+}
+
+void ECH_REF(orthogonalize)(ech_kernel_context *context, const ech_tensor *p, bool householder,
+                            const ech_tensor *work)
+{
+    ECH_SHAPES(orthogonalize, ECH_REAL, p, work);
+    columns c = {work->data, p->shape[0], p->shape[1], work->shape[1]};
+    ECH_ASSERT(c.K <= c.R && c.stride >= c.R + ECH_ORTHOGONAL_ROOM);
+    for (int64_t k = 0; k < c.K; k++)
+        for (int64_t r = 0; r < c.R; r++) column_of(&c, k)[r] = ech_value(p, r * c.K + k);
+    if (householder)
+        orthogonalize_by_reflections(&c);
+    else
+        orthogonalize_by_projections(&c);
+    for (int64_t k = 0; k < c.K; k++)
+        for (int64_t r = 0; r < c.R; r++) ech_store(p, r * c.K + k, column_of(&c, k)[r]);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What of gradients is compressed, and what is kept of them from step to step. PowerSGD: Vogels et al. 2019, arXiv:1905.13727;
+ * embeddings, heads and routers are left alone, as in Ramesh et al. 2021, arXiv:2102.12092, appendix E.
+ */
+#include "optim/optim.h"
+
+bool ech_optimizer_is_matrix(const ech_param *param)
+{
+    ech_shape one = ech_shape_of_one(&param->shape);
+    return one.dims == 2 && !ech_shape_has(&one, ECH_AXIS_VOCAB) &&
+           !ech_shape_has(&one, ECH_AXIS_POSITION);
+}
+
+/* Routers are of the wide type. */
+int64_t ech_compression_rank(const ech_config *config, const ech_param *param)
+{
+    bool compresses = config->parallel.compression == ECH_COMPRESSION_POWERSGD;
+    if (!compresses || !ech_optimizer_is_matrix(param) || param->commit ||
+        param->type != ECH_TYPE_COMPUTE)
+        return 0;
+    ech_shape one = ech_shape_of_one(&param->shape);
+    int64_t rank = config->parallel.compression_rank;
+    for (int d = 0; d < 2; d++)
+        if (one.size[d] < rank) rank = one.size[d];
+    return rank;
+}
+
+int64_t ech_compression_members(const ech_config *config)
+{
+    if (config->parallel.compression == ECH_COMPRESSION_NONE) return 1;
+    const ech_config_list *replicas = &config->parallel.stage_replicas; /* as many of each */
+    int64_t data = replicas->n > 0 ? replicas->at[0] : config->parallel.data;
+    if (data == ECH_AUTO) data = 1; /* not known yet */
+    return data * config->parallel.context;
+}
+
+void ech_compression_declare(const ech_config *config, const ech_param *param,
+                             ech_optimizer_needs *needs)
+{
+    const ech_shape *of = &param->shape;
+    int64_t rank = ech_compression_rank(config, param);
+    if (rank == 0) return;
+    ech_shape residual = {.dims = 3,
+                          .axis = {ECH_AXIS_REPLICAS, of->axis[0], of->axis[1]},
+                          .size = {ech_compression_members(config), of->size[0], of->size[1]}};
+    ech_shape basis = ech_shape_2d(ECH_AXIS_NONE, of->size[1], ECH_AXIS_NONE, rank);
+    ECH_ASSERT(needs->states + 2 <= ECH_MAX_STATES);
+    needs->state[needs->states++] = (ech_state){
+        .name = "residual", .shape = residual, .type = ECH_TYPE_WIDE, .role = ECH_STATE_RESIDUAL};
+    needs->state[needs->states++] = (ech_state){
+        .name = "basis", .shape = basis, .type = ECH_TYPE_WIDE, .role = ECH_STATE_BASIS};
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done with gradients that are sent as factors: RESIDUAL, TRANSFORM, REDUCE_LEFT, TRANSFORM_BACK, REDUCE_RIGHT,
+ * DECOMPRESS. The first of them that touches the factors makes their value; it is what each of them touches first.
+ */
+#include "schedule/step/step.h"
+
+int ech_list_factors(const ech_list *list, const ech_step *step)
+{
+    return list->access.at[step->first_access].value;
+}
+
+static ech_bucket *bucket_of(const ech_accessor *a)
+{
+    return &a->plan->bucket.at[a->step->index];
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " bucket %d", step->index);
+}
+
+static int param_of(const ech_plan *plan, const ech_bucket *bucket, int i)
+{
+    return plan->bucket_param.at[bucket->first_param + i];
+}
+
+static void touch_gradients(ech_accessor *a, bool write)
+{
+    ech_access_value(a, ech_list_summed(a->plan, a->list, a->step->index, a->step->turn), write);
+}
+
+static void touch_states(ech_accessor *a, ech_state_role role, bool write)
+{
+    for (int i = 0; i < bucket_of(a)->params; i++) {
+        int param = param_of(a->plan, bucket_of(a), i);
+        int state = a->plan->param[param].first_state + ech_plan_state_of(a->plan, param, role);
+        ech_access_value(a, a->plan->state.at[state].value, write);
+    }
+}
+
+/* ---- scratch ---- */
+
+int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param)
+{
+    int64_t size[2], rank = plan->param[param].rank;
+    ech_plan_matrix(plan, param, size);
+    int64_t numbers = rank * (size[0] + ECH_ORTHOGONAL_ROOM);
+    return ech_align(numbers * (int64_t)sizeof(double), plan->alignment[ECH_SPACE_DEVICE]);
+}
+
+/* Of gradients with right factors, transposed with left ones, and of these two. */
+typedef enum product { TO_LEFT, TO_RIGHT, BACK } product;
+
+/* The most that any product of a bucket's matrices with a factor needs, box by box of what this rank has. */
+static size_t scratch_of_products(const ech_plan *plan, const ech_bucket *bucket, product kind)
+{
+    size_t most = 0;
+    for (int i = 0; i < bucket->params; i++) {
+        int param = param_of(plan, bucket, i);
+        ech_shape one = ech_shape_of_one(&plan->model->param.at[param].shape);
+        ech_box box[ECH_MOST_BOXES];
+        int boxes = ech_shape_boxes(&one, plan->layout->sharding,
+                                    ech_layout_shard_at(plan->layout, plan->rank), box);
+        for (int b = 0; b < boxes; b++) {
+            int64_t n = box[b].size[0], m = box[b].size[1], rank = plan->param[param].rank;
+            const int64_t dims[][7] = {[TO_LEFT] = {n, rank, m, 0, 0, 0, 1},
+                                       [TO_RIGHT] = {m, rank, n, 1, 0, 0, 1},
+                                       [BACK] = {n, m, rank, 0, 1, 0, 0}};
+            size_t bytes =
+                ech_kernel_scratch(plan->kernels->wide, ECH_OP_matmul, plan->threads, dims[kind]);
+            if (bytes > most) most = bytes;
+        }
+    }
+    return most;
+}
+
+static int64_t room_of(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t most = 0;
+    for (int i = 0; i < bucket->params; i++) {
+        int64_t room = ech_plan_orthogonal_room(plan, param_of(plan, bucket, i));
+        if (room > most) most = room;
+    }
+    return most;
+}
+
+/* ---- steps ---- */
+
+static void touch_residual(ech_accessor *a)
+{
+    touch_gradients(a, true);
+    touch_states(a, ECH_STATE_RESIDUAL, false);
+}
+
+static void touch_transform(ech_accessor *a)
+{
+    ech_bucket *bucket = bucket_of(a);
+    int64_t bytes = (bucket->left + bucket->right) * (int64_t)ech_dtype_bytes(bucket->dtype);
+    bucket->factors = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_FACTORS,
+                                                    .block = -1,
+                                                    .local = -1,
+                                                    .micro = -1,
+                                                    .index = a->step->index,
+                                                    .bytes = bytes});
+    ech_access_value(a, bucket->factors, true);
+    touch_gradients(a, false);
+    touch_states(a, ECH_STATE_BASIS, false);
+    ech_access_scratch(a, scratch_of_products(a->plan, bucket, TO_LEFT));
+}
+
+static int64_t elements_of(const ech_plan *plan, const ech_step *step)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    return step->kind == ECH_STEP_REDUCE_LEFT ? bucket->left : bucket->right;
+}
+
+static void touch_reduce(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a);
+    ech_access_value(a, bucket->factors, true);
+    ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, ECH_REDUCTION_WHOLE,
+                                                     bucket->wire, elements_of(a->plan, a->step),
+                                                     a->plan->lineup[a->step->group]));
+}
+
+static void touch_transform_back(ech_accessor *a)
+{
+    ech_access_value(a, bucket_of(a)->factors, true);
+    touch_gradients(a, false);
+    ech_access_scratch(a, (size_t)room_of(a->plan, bucket_of(a)) +
+                              scratch_of_products(a->plan, bucket_of(a), TO_RIGHT));
+}
+
+static void touch_decompress(ech_accessor *a)
+{
+    ech_access_value(a, bucket_of(a)->factors, false);
+    touch_gradients(a, true);
+    touch_states(a, ECH_STATE_RESIDUAL, true);
+    touch_states(a, ECH_STATE_BASIS, true);
+    ech_access_scratch(a, scratch_of_products(a->plan, bucket_of(a), BACK));
+}
+
+/* ---- cost ---- */
+
+/* Gradients are read so many times, or written; a product with factors multiplies each by its rank. */
+static ech_work work_of(const ech_step_query *q, int times, bool multiplies)
+{
+    const ech_plan *plan = q->plan;
+    const ech_bucket *bucket = &plan->bucket.at[q->step->index];
+    ech_work work = {.bytes = times * (double)ech_plan_bucket_bytes(plan, q->step->index)};
+    for (int i = 0; i < bucket->params && multiplies; i++) {
+        const ech_plan_param *p = &plan->param[param_of(plan, bucket, i)];
+        work.flops += 2.0 * (double)p->elements * (double)p->rank;
+    }
+    return work;
+}
+
+static ech_work residual_work(const ech_step_query *q)
+{
+    return work_of(q, 3, false);
+}
+
+static ech_work transform_work(const ech_step_query *q)
+{
+    return work_of(q, 1, true);
+}
+
+static ech_work decompress_work(const ech_step_query *q)
+{
+    return work_of(q, 6, true);
+}
+
+static double residual_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, residual_work(q).bytes);
+}
+
+static double transform_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, transform_work(q).bytes);
+}
+
+static double decompress_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, decompress_work(q).bytes);
+}
+
+/* ---- traffic ---- */
+
+static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
+{
+    return ech_reduction_part_elements(plan->reduction, ECH_REDUCTION_WHOLE,
+                                       elements_of(plan, step), plan->lineup[step->group],
+                                       m->index) *
+           (int64_t)ech_dtype_bytes(plan->bucket.at[step->index].wire);
+}
+
+static void print_reduce(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+static ech_work reduce_work(const ech_step_query *q)
+{
+    const ech_plan *plan = q->plan;
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, q->step->group);
+    return (ech_work){.bytes = (double)sent_bytes(plan, q->step, &m)};
+}
+
+static double reduce_seconds(const ech_step_query *q)
+{
+    double bytes = (double)elements_of(q->plan, q->step) *
+                   (double)ech_dtype_bytes(q->plan->bucket.at[q->step->index].wire);
+    return ech_cost_sum(&q->costs->rates, q->plan->reduction, ECH_REDUCTION_WHOLE, bytes,
+                        q->plan->lineup[q->step->group], q->among.first, q->among.last);
+}
+
+static void count_reduce(ech_traffic_count *c, const ech_step *step)
+{
+    const ech_membership *m = &c->of[step->group];
+    ech_flow flow = {.calls = 1, .messages = -1, .bytes = sent_bytes(c->plan, step, m)};
+    if (c->plan->reduction == ECH_REDUCTION_DIRECT)
+        flow.messages =
+            ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, c->plan->bucket.at[step->index].wire,
+                                   elements_of(c->plan, step), m->size, m->index)
+                .messages;
+    ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], ECH_COLLECTIVE_ALL_REDUCE, step->group, flow);
+}
+
+const ech_step_methods ech_residual_methods = {
+    .touch = touch_residual, .print = print, .work = residual_work, .seconds = residual_seconds};
+const ech_step_methods ech_transform_methods = {
+    .touch = touch_transform, .print = print, .work = transform_work, .seconds = transform_seconds};
+const ech_step_methods ech_transform_back_methods = {.touch = touch_transform_back,
+                                                     .print = print,
+                                                     .work = transform_work,
+                                                     .seconds = transform_seconds};
+const ech_step_methods ech_reduce_factors_methods = {touch_reduce, print_reduce, reduce_work,
+                                                     reduce_seconds, count_reduce};
+const ech_step_methods ech_decompress_methods = {.touch = touch_decompress,
+                                                 .print = print,
+                                                 .work = decompress_work,
+                                                 .seconds = decompress_seconds};
