@@ -24,12 +24,12 @@ typedef struct setting {
 } setting;
 
 /* Ranks near by: memory, which is asked to bear peers that fail. UCX's own look for dead ranks is off: ours is sooner
- * (ucx_watch.c). */
-static const setting of_near[] = {{"TLS", "posix"}, {"KEEPALIVE_INTERVAL", "0"}, {NULL, NULL}};
+ * (ucx_watch.c). An interval of 0 would have it look in every few calls. */
+static const setting of_near[] = {{"TLS", "posix"}, {"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
 /* Others: everything but memory, unless the user knows better. */
-static const setting of_far[] = {{"KEEPALIVE_INTERVAL", "0"}, {NULL, NULL}};
+static const setting of_far[] = {{"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
 static const setting of_far_alone[] = {
-    {"TLS", "^shm,self"}, {"KEEPALIVE_INTERVAL", "0"}, {NULL, NULL}};
+    {"TLS", "^shm,self"}, {"KEEPALIVE_INTERVAL", "inf"}, {NULL, NULL}};
 
 static ech_status make_context(const ech_ucx *ucx, const setting *settings, ucp_context_h *out)
 {
