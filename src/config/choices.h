@@ -68,6 +68,8 @@
     X(ECH_STRATEGY_MIRRORED, "mirrored")                                                           \
     X(ECH_STRATEGY_MULTI_WORKER_MIRRORED, "multi_worker_mirrored")                                 \
     X(ECH_STRATEGY_TPU, "tpu")                                                                     \
+    X(ECH_STRATEGY_LOCAL_SGD, "local_sgd")                                                         \
+    X(ECH_STRATEGY_DILOCO, "diloco")                                                               \
     X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
     X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")
 

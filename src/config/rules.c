@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "config/strategy.h"
 #include "config/table.h"
 
 /* ---- conditions ---- */

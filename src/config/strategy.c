@@ -9,9 +9,11 @@
 #include "base/memory.h"
 
 static const struct {
-    const char *name, *sets, *lacking;
+    const char *name, *sets;
+    bool apart;
+    const char *lacking;
 } strategies[] = {
-#define X(NAME, text, sets, lacking) [ECH_STRATEGY_##NAME] = {text, sets, lacking},
+#define X(NAME, text, sets, apart, lacking) [ECH_STRATEGY_##NAME] = {text, sets, apart, lacking},
 #include "config/strategies.def"
 };
 
@@ -19,6 +21,11 @@ const char *ech_strategy_keys(const ech_config *config)
 {
     const char *sets = strategies[config->parallel.strategy].sets;
     return sets ? sets : "";
+}
+
+bool ech_strategy_is_apart(const ech_config *config)
+{
+    return strategies[config->parallel.strategy].apart;
 }
 
 ech_status ech_strategy_apply(ech_config *config)

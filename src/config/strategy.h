@@ -13,5 +13,7 @@
 ech_status ech_strategy_apply(ech_config *config);
 /* The assignments that it makes, divided by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
+/* Whether replicas are apart: each takes training steps of its own, and all meet behind every parallel.sync_every of them. */
+bool ech_strategy_is_apart(const ech_config *config);
 
 #endif

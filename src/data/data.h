@@ -249,6 +249,9 @@ typedef struct ech_loader_options {
     uint64_t seed; /* of `shuffle` */
     int64_t last_position; /* from this position on: padding of weight 0; INT64_MAX: none */
     int prefetch;          /* batches to read ahead, at least 1 */
+    /* Of replicas that are apart, this one's index among how many: samples of others' micro-batches (q modulo `replicas`) are
+     * padding, and not counted; 0: replicas are not apart. */
+    int replicas, replica;
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
 } ech_loader_options;
@@ -257,7 +260,8 @@ typedef struct ech_loader_options {
 typedef struct ech_batch {
     int64_t step;
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
-    double step_tokens;    /* sum of the weights of all M b samples of the step, over all ranks */
+    /* sum of the weights of all M b samples of the step, over all ranks; of replicas that are apart of this one's */
+    double step_tokens;
     int32_t *tokens;       /* (m, b, T) */
     int32_t *targets;      /* (m, b, T): the following tokens; 0 in padding */
     float *weights;        /* (m, b, T) of targets: 1; 0 in padding and if not trained on */

@@ -44,12 +44,19 @@ struct ech_loader {
     char *message;
 };
 
+/* Whether sample i of a step is of another replica, where they are apart. */
+static bool is_anothers(const ech_loader_options *options, int64_t i)
+{
+    int64_t q = i / options->micro_batch_size;
+    return options->replicas > 0 && q % options->replicas != options->replica;
+}
+
 static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t row)
 {
     const ech_loader_options *options = &loader->options;
-    int64_t position;
-    ECH_TRY(ech_sample_position(options, batch->step, ech_sample_index(options, row), &position));
-    if (position >= options->last_position) {
+    int64_t position, i = ech_sample_index(options, row);
+    ECH_TRY(ech_sample_position(options, batch->step, i, &position));
+    if (position >= options->last_position || is_anothers(options, i)) {
         ech_sample_clear(options, batch, row);
         return ECH_OK;
     }
@@ -58,13 +65,15 @@ static ech_status fill_row(ech_loader *loader, const ech_batch *batch, int64_t r
     return ech_sample_read(file, options, s, loader->ids, batch, row);
 }
 
-/* The targets of all ranks' samples of the step. Every rank computes the same sum, without reading tokens. */
+/* The targets of all ranks' samples of the step, or of all of a replica's that is apart. Every one of these ranks computes the same
+ * sum, without reading tokens. */
 static ech_status count_tokens(const ech_loader *loader, int64_t step, double *out)
 {
     const ech_loader_options *options = &loader->options;
     int64_t sum = 0;
     for (int64_t i = 0; i < options->global_batch_size && !atomic_load(&loader->stop); i++) {
         int64_t position, s;
+        if (is_anothers(options, i)) continue;
         ECH_TRY(ech_sample_position(options, step, i, &position));
         if (position >= options->last_position) break;
         const ech_token_file *file = ech_sample_at(loader->corpus, options, position, &s);

@@ -125,6 +125,8 @@ ech_scaler ech_exec_scaler(const ech_exec *exec);
 int64_t ech_exec_host_waits(const ech_exec *exec);
 /* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold it. */
 int64_t ech_exec_updates(const ech_exec *exec);
+/* Sets it, for who replays steps. */
+void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 
 /* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters only, from model/. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);

@@ -370,5 +370,6 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
         ech_exec_round_weights(exec, i, 0);
         for (int v = 1; v < exec->plan->versions; v++) ech_exec_copy_weights(exec, i, 0, v);
     }
+    ech_exec_begin_apart(exec);
     return ECH_OK;
 }

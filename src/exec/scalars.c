@@ -190,7 +190,7 @@ static ech_status reduce(ech_exec *exec, const ech_step *step)
     ech_tensor all = ech_tensor_2d(ech_exec_address(exec, step, step->scratch), ECH_F64,
                                    ech_group_size(group), step->count);
     ech_tensor one = ech_tensor_1d(reduced(exec, step), ECH_F64, step->count);
-    if (step->group == ECH_GROUP_WORLD) count_own_loss(exec, step);
+    if (step->group != ECH_GROUP_REPLICAS) count_own_loss(exec, step);
     ECH_TRY(gather(exec, step));
     if (ech_group_index(group) == 0)
         exec->plan->kernels->fold(&exec->lane_context[step->lane], &all, step->maximum, &one);
@@ -201,12 +201,13 @@ ECH_HANDLE_BY(REDUCE, reduce)
 
 /* ---- READ ---- */
 
-/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. */
+/* The norm over all parameters: under asynchronous schedules the row's own is a stage's. Of replicas that are apart the root mean
+ * square. */
 static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
 {
     double sum = 0;
     for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row->squares[i];
-    return sqrt(sum);
+    return sqrt(exec->plan->layout->apart ? sum / exec->plan->layout->replicas[0] : sum);
 }
 
 /* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
@@ -299,6 +300,11 @@ const ech_readings *ech_exec_readings(const ech_exec *exec)
 int64_t ech_exec_updates(const ech_exec *exec)
 {
     return exec->updates;
+}
+
+void ech_exec_set_updates(ech_exec *exec, int64_t updates)
+{
+    exec->updates = updates;
 }
 
 ech_scaler ech_exec_scaler(const ech_exec *exec)

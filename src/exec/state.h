@@ -262,6 +262,8 @@ ech_tensor ech_exec_updated_gradient(const ech_exec *exec, int param, char *grad
 void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *of);
 /* Makes all weights and element-wise states zero. Behind a parameter they stay so: nothing writes there. */
 void ech_params_create(ech_exec *exec);
+/* Weights have come from elsewhere: replicas that are apart have met there. */
+void ech_exec_begin_apart(ech_exec *exec);
 /* Makes the weights of a version the rounding of the master; without a master they stay as they are. */
 void ech_exec_round_weights(ech_exec *exec, int param, int version);
 /* This rank's shard of a state, or with sharding {0} all of it, with that memory. */

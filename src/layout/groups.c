@@ -34,6 +34,15 @@ ech_layout_group ech_layout_group_over(ech_mesh axes)
     return (ech_layout_group)kind;
 }
 
+/* Of what is summed in a step each replica has its own where they are apart. */
+static ech_mesh axes_in(const ech_layout *layout, ech_layout_group kind)
+{
+    ech_mesh axes = ech_layout_group_axes(kind);
+    bool sums = kind != ECH_GROUP_REPLICAS && ech_layout_sums_over(kind);
+    ech_mesh summed = axes & ECH_MESH_DATA;
+    return layout->apart && sums ? axes ^ summed : axes;
+}
+
 /* ---- coordinates ---- */
 
 ech_expert_span ech_layout_expert_span(const ech_layout *layout)
@@ -134,8 +143,10 @@ static bool has_stage(const ech_layout *layout, const ech_model *model, int rank
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
                        ech_layout_group kind, int *ranks)
 {
-    ech_mesh axes = ech_layout_group_axes(kind);
+    ech_mesh axes = axes_in(layout, kind);
     int n = 0;
+    bool of_replicas = kind == ECH_GROUP_REPLICA || kind == ECH_GROUP_REPLICAS;
+    if (of_replicas && !layout->apart) return 0; /* stages may have unequal numbers of them */
     if (!has_stage(layout, model, rank, axes, layout->coordinates[rank].stage)) return 0;
     for (int s = 0; s < layout->stages; s++) {
         if (!has_stage(layout, model, rank, axes, s)) continue;
@@ -155,7 +166,7 @@ int ech_layout_group_size(const ech_layout *layout, const ech_model *model, int 
 ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *model, int rank,
                                      ech_layout_group kind)
 {
-    ech_mesh axes = ech_layout_group_axes(kind);
+    ech_mesh axes = axes_in(layout, kind);
     int size = ech_layout_group_size(layout, model, rank, kind), index = 0;
     if (size == 0) return (ech_membership){0};
     for (int s = 0, own = layout->coordinates[rank].stage; s <= own; s++) {

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "config/strategy.h"
 #include "layout/partition.h"
 #include "optim/optim.h"
 
@@ -148,6 +149,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->context = (int)config->parallel.context;
     layout->tensor = (int)config->parallel.tensor;
     layout->sharding = ech_model_sharding(config);
+    layout->apart = ech_strategy_is_apart(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =

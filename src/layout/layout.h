@@ -35,7 +35,7 @@ typedef enum __attribute__((packed)) ech_layout_group {
 } ech_layout_group;
 
 const char *ech_layout_group_name(ech_layout_group kind);
-/* The axes of the mesh that groups of that kind run over. */
+/* The axes of the mesh that groups of that kind run over; where replicas are apart those of sums lack the replicas' own. */
 ech_mesh ech_layout_group_axes(ech_layout_group kind);
 /* The inverse: the kind of group that runs over exactly these axes. There must be one in groups.def. */
 ech_layout_group ech_layout_group_over(ech_mesh axes);
@@ -72,6 +72,7 @@ typedef struct ech_layout {
     int *first_block;
     ech_coordinates *coordinates; /* [world] */
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
+    bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
     /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "config/strategy.h"
 #include "optim/optim.h"
 
 /* ---- shards ---- */
@@ -76,6 +77,20 @@ static bool is_same_shape(const ech_shape *a, const ech_shape *b)
     return same;
 }
 
+/* Anchors and outer momentum. */
+static ech_status refuse_strategy(const ech_config *saved, const ech_config *now)
+{
+    bool same = ech_strategy_is_apart(saved) == ech_strategy_is_apart(now);
+    const char *key = same ? "parallel.outer_momentum" : "parallel.strategy";
+    ECH_FREED_TEXT was = {0};
+    ech_config_format(saved, key, &was);
+    return ech_config_complain(now, key,
+                               "changes which states there are of replicas that take steps of "
+                               "their own, and the checkpoint has those of %s; use that, or start "
+                               "a run in another directory with model.init_from",
+                               was.at);
+}
+
 /* A master is not compared: the weights stand for a missing one. */
 ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config *now,
                                       const ech_param *param)
@@ -88,6 +103,9 @@ ech_status ech_optimizer_check_resume(const ech_config *saved, const ech_config 
         same = strcmp(before.state[s].name, after.state[s].name) == 0 &&
                is_same_shape(&before.state[s].shape, &after.state[s].shape);
     if (same) return ECH_OK;
+    if (ech_strategy_is_apart(saved) != ech_strategy_is_apart(now) ||
+        (saved->parallel.outer_momentum > 0) != (now->parallel.outer_momentum > 0))
+        return refuse_strategy(saved, now);
     bool momentum = (saved->optimizer.momentum > 0) != (now->optimizer.momentum > 0);
     return ech_config_complain(now, momentum ? "optimizer.momentum" : "optimizer.block",
                                "changes which optimizer states there are, and the checkpoint has "

@@ -20,10 +20,12 @@
 enum { ECH_MAX_STATES = 7, ECH_MAX_STATISTICS = 8, ECH_MAX_ROUNDS = 2 };
 
 /* Whose a state is. Only what an optimizer keeps is shared out by parallel.zero; the others are of compressed gradients
- * (ech_compression_rank). */
+ * (ech_compression_rank), and of replicas that are apart (ech_strategy_is_apart). */
 typedef enum ech_state_role {
     ECH_STATE_OPTIMIZER,
     ECH_STATE_RESIDUAL, /* what a replica has not sent yet: the parameter's shape, with an axis REPLICAS before it */
+    ECH_STATE_ANCHOR,         /* where replicas that are apart met last: of the parameter's shape */
+    ECH_STATE_OUTER_MOMENTUM, /* of the outer optimizer, likewise */
     ECH_STATE_BASIS /* the right factor that comes next: a row for each of the matrix' columns, whole on every rank */
 } ech_state_role;
 
@@ -120,7 +122,8 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
 /* Whether a state has one number for each of its parameter's elements, in their places. */
 static inline bool ech_state_is_element_wise(const ech_state *state)
 {
-    return state->lacks == 0 && state->block == 0 && state->role == ECH_STATE_OPTIMIZER;
+    return state->lacks == 0 && state->block == 0 && state->role != ECH_STATE_RESIDUAL &&
+           state->role != ECH_STATE_BASIS;
 }
 /* The first dimension of the parameter, or of one of a stack: whether it is in a set of these. */
 static inline bool ech_optimizer_first_is_in(const ech_param *param, unsigned dims)
@@ -200,6 +203,12 @@ int64_t ech_compression_members(const ech_config *config);
 /* Adds residual and basis of a parameter that is compressed. */
 void ech_compression_declare(const ech_config *config, const ech_param *param,
                              ech_optimizer_needs *needs);
+
+/* ---- replicas that are apart (parallel.strategy) ---- */
+
+/* Adds anchor and outer momentum of a parameter, where replicas are. */
+void ech_outer_declare(const ech_config *config, const ech_param *param,
+                       ech_optimizer_needs *needs);
 
 /* ---- loss scaling (precision.loss_scale) ----
  *

@@ -77,6 +77,7 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
                   config->precision.compute == ECH_COMPUTE_FP16;
     ech_optimizer_of(config)->declare(config, &one, &needs);
     ech_compression_declare(config, &one, &needs);
+    ech_outer_declare(config, &one, &needs);
     if (ech_shape_is_stack(&param->shape)) stack_needs(&needs, &param->shape);
     if (!narrow || param->type != ECH_TYPE_COMPUTE) return needs;
     needs.master = needs.states;

@@ -189,6 +189,24 @@ int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role)
     return -1;
 }
 
+/* Its parameters have the same. state: as the first one declares them; -1: none. */
+static int value_of_state(const ech_plan *plan, int param, int state)
+{
+    return state < 0 ? -1 : plan->state.at[plan->param[param].first_state + state].value;
+}
+
+int ech_plan_bucket_state_of(const ech_plan *plan, int bucket, ech_state_role role)
+{
+    int first = plan->bucket_param.at[plan->bucket.at[bucket].first_param];
+    return value_of_state(plan, first, ech_plan_state_of(plan, first, role));
+}
+
+int ech_plan_masters(const ech_plan *plan, int bucket)
+{
+    int first = plan->bucket_param.at[plan->bucket.at[bucket].first_param];
+    return value_of_state(plan, first, plan->param[first].master);
+}
+
 /* What lies of a parameter in the shard of its bucket that begins with element `own`. */
 static int64_t find_part(const ech_plan *plan, int param, int64_t own, int64_t *first)
 {

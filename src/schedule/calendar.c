@@ -4,6 +4,8 @@
  */
 #include "schedule/calendar.h"
 
+#include "config/strategy.h"
+
 /* Something is left to validate on: a set of its own, or a share of the training documents. */
 static bool validates(const ech_config *config)
 {
@@ -18,6 +20,8 @@ ech_calendar ech_calendar_of(const ech_config *config)
                           .validate_every = config->training.validate_every,
                           .check_every = config->training.check_every,
                           .save_every = config->checkpoint.every,
+                          .sync_every =
+                              ech_strategy_is_apart(config) ? config->parallel.sync_every : 0,
                           .validates = validates(config)};
 }
 
@@ -37,6 +41,8 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
     switch (list) {
     case ECH_LIST_TRAIN:
         return step < calendar->steps;
+    case ECH_LIST_SYNC:
+        return is_multiple(step, calendar->sync_every);
     case ECH_LIST_VALIDATE:
         return calendar->validates && (last || is_multiple(step, calendar->validate_every));
     case ECH_LIST_CHECK:

@@ -10,6 +10,7 @@
 typedef struct ech_calendar {
     int64_t steps;                                   /* training steps of the run */
     int64_t validate_every, check_every, save_every; /* training steps; 0: at the end only */
+    int64_t sync_every;                              /* training steps; 0: replicas are not apart */
     bool validates;                                  /* there are samples to validate on */
 } ech_calendar;
 ech_calendar ech_calendar_of(const ech_config *config);

@@ -8,6 +8,8 @@
  * Synchronous: losses, flags and squares of all ranks are folded before the update, so the norm is
  * the whole model's. Asynchronous: a stage does not wait for others, so its norm is its own ranks', and
  * the fold of all turns comes at the end of the list, for READ.
+ *
+ * Where replicas are apart each folds its own before its update, and what is shown of all of them at the end, for READ.
  */
 #include <stdlib.h>
 
@@ -43,16 +45,17 @@ static int add_reduce_over(ech_framing *f, ech_layout_group group, int turn, ech
     return reduce;
 }
 
-static int add_reduce(ech_framing *f, int turn, ech_scalar first, int count, int after)
+/* Everything from STOP on: flags, losses, squares. */
+static int add_reduce_turn(ech_framing *f, ech_layout_group group, int turn, int after)
 {
-    return add_reduce_over(f, ECH_GROUP_WORLD, turn, first, count, after);
+    return add_reduce_over(f, group, turn, ECH_SCALAR_STOP,
+                           ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP, after);
 }
 
-/* Everything from STOP on: flags, losses, squares. */
-static int add_reduce_turn(ech_framing *f, int turn, int after)
+/* The ranks that train one model. */
+static ech_layout_group whole_of(const ech_framing *f)
 {
-    return add_reduce(f, turn, ECH_SCALAR_STOP, ech_plan_row(f->plan) - (int)ECH_SCALAR_STOP,
-                      after);
+    return f->plan->layout->apart ? ECH_GROUP_REPLICA : ECH_GROUP_WORLD;
 }
 
 int ech_frame_last_compute(const ech_list *list)
@@ -157,7 +160,8 @@ static void add_update(ech_framing *f)
 {
     int turn = f->buckets.turn, folded = -1;
     ech_frame_norms(f);
-    if (is_synchronous(f)) folded = add_reduce_turn(f, turn, ech_frame_last_compute(f->list));
+    if (is_synchronous(f))
+        folded = add_reduce_turn(f, whole_of(f), turn, ech_frame_last_compute(f->list));
     int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, folded);
     /* Of a stage alone: its ranks have counted shards. */
     if (!is_synchronous(f))
@@ -231,7 +235,9 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     }
     int folded = -1;
     for (int turn = 0; turn < list->turns && !is_synchronous(&f); turn++)
-        folded = add_reduce_turn(&f, turn, ech_frame_last_compute(list));
+        folded = add_reduce_turn(&f, ECH_GROUP_WORLD, turn, ech_frame_last_compute(list));
+    if (plan->layout->apart)
+        folded = add_reduce_turn(&f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(list));
     ech_frame_add(&f, ECH_STEP_READ, 0, -1, folded);
     end(&f);
 }
@@ -248,7 +254,8 @@ void ech_pass_frame_validation(const ech_plan *plan, ech_list *list)
         ech_frame_add(&f, ECH_STEP_LOGITS, 0, -1, -1);
     } else {
         int count = ECH_SCALAR_LOSS_WEIGHT - ECH_SCALAR_LOSS + 1;
-        int folded = add_reduce(&f, 0, ECH_SCALAR_LOSS, count, ech_frame_last_compute(list));
+        int folded = add_reduce_over(&f, ECH_GROUP_WORLD, 0, ECH_SCALAR_LOSS, count,
+                                     ech_frame_last_compute(list));
         ech_frame_add(&f, ECH_STEP_READ, 0, -1, folded);
     }
     end(&f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists that run no blocks: INIT, CHECK and SAVE.
+ * Lists that run no blocks: INIT, SYNC, CHECK and SAVE.
  */
 #include "schedule/passes.h"
 
@@ -35,10 +35,12 @@ static void check_group(ech_plan *plan, ech_list *list, ech_layout_group group, 
     ech_list_add_after(list, hash);
 }
 
+/* Replicas that are apart are compared where they have just met. They have no expert groups. */
 static void plan_check(ech_plan *plan, ech_list *list)
 {
-    static const ech_layout_group groups[] = {ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE,
-                                              ECH_GROUP_TIED, ECH_GROUP_EXPERT_DATA};
+    const ech_layout_group groups[] = {
+        ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE, ECH_GROUP_TIED,
+        plan->layout->apart ? ECH_GROUP_REPLICAS : ECH_GROUP_EXPERT_DATA};
     int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
     bool experts = plan->layout->sharding.expert > 1;
     for (int i = 0; i < ECH_HASHES; i++) {
@@ -60,6 +62,29 @@ static void plan_save(ech_plan *plan, ech_list *list)
     int snapshot = plan->snapshots ? ech_list_add(list, ECH_STEP_SNAPSHOT) : -1;
     ech_list_add(list, ECH_STEP_SAVE);
     if (snapshot >= 0) ech_list_add_after(list, snapshot);
+}
+
+/* All differences leave first, so that sums run while weights are updated. */
+void ech_pass_sync(ech_plan *plan)
+{
+    ech_list *list = &plan->list[ECH_LIST_SYNC];
+    int members = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS);
+    ECH_FREED int *ready = ech_calloc(plan->bucket.n + 1, sizeof *ready);
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        ready[b] = ech_list_add(list, ECH_STEP_DIFFERENCE);
+        list->step.at[ready[b]].index = b;
+        if (members < 2) continue;
+        int sum = ech_list_add(list, ECH_STEP_REDUCE_GRADS);
+        list->step.at[sum].index = b;
+        list->step.at[sum].group = ECH_GROUP_REPLICAS;
+        ech_list_add_after(list, ready[b]);
+        ready[b] = sum;
+    }
+    for (int b = 0; b < (int)plan->bucket.n; b++) {
+        int update = ech_list_add(list, ECH_STEP_OUTER_UPDATE);
+        list->step.at[update].index = b;
+        if (list->step.at[ready[b]].lane != ECH_LANE_COMPUTE) ech_list_add_after(list, ready[b]);
+    }
 }
 
 void ech_pass_other_lists(ech_plan *plan)

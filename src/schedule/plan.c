@@ -219,6 +219,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, m);
     begin(plan, ECH_LIST_UNDELAYED, ECH_TRAIN, extent, 1, m);
+    begin(plan, ECH_LIST_SYNC, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
@@ -231,6 +232,7 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (request->outline && !request->forward_only) return;
     if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
         plan_undelayed(plan);
+    if (!request->forward_only && plan->layout->apart) ech_pass_sync(plan);
     ech_pass_other_lists(plan);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);

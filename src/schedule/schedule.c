@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "config/rules.h"
+#include "config/strategy.h"
 
 enum { MOST_TURNS = 64, CHECK_EVERY = 100 };
 
@@ -82,6 +83,27 @@ static ech_status check_cadence(const ech_config *config, const char *key, int64
                                config->memory.offload_delayed_from > 0 ? "a span of delayed updates"
                                                                        : "an asynchronous schedule",
                                (long long)((every / flush + 1) * flush));
+}
+
+/* Replicas have weights in common only where they have just met. */
+static ech_status check_meetings(const ech_config *config)
+{
+    const struct {
+        const char *key;
+        int64_t every;
+    } all[] = {{"training.steps", config->training.steps},
+               {"training.validate_every", config->training.validate_every},
+               {"training.check_every", config->training.check_every},
+               {"checkpoint.every", config->checkpoint.every}};
+    int64_t sync = config->parallel.sync_every;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].every % sync)
+            return ech_config_complain(config, all[i].key,
+                                       "no multiple of parallel.sync_every = %lld, behind which "
+                                       "replicas have weights in common; %lld would be",
+                                       (long long)sync,
+                                       (long long)((all[i].every / sync + 1) * sync));
+    return ECH_OK;
 }
 
 /* So many training steps of the busiest rank a plan can hold. */
@@ -198,7 +220,9 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)
         status = resolve_flush(config, layout, schedule);
-    if (status == ECH_OK) resolve_check(config, 1);
+    bool apart = ech_strategy_is_apart(config);
+    if (status == ECH_OK) resolve_check(config, apart ? config->parallel.sync_every : 1);
+    if (status == ECH_OK && apart) status = check_meetings(config);
     if (status == ECH_OK)
         *out = schedule;
     else

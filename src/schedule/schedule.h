@@ -126,7 +126,7 @@ void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *cho
  * updates parallel.flush_every (the training steps of a span), where they are "auto". The configuration must break no rule
  * (config/rules.h). Errors: an unknown name; an order file that does not fit; numbers of micro-batches that the
  * generator refuses; training.steps, validate_every, check_every, checkpoint.every or memory.offload_delayed_from that is
- * no multiple of a span. */
+ * no multiple of a span, or of parallel.sync_every where replicas are apart. */
 ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
@@ -458,6 +458,9 @@ int ech_list_factors(const ech_list *list, const ech_step *step);
 void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2]);
 /* A parameter's state of that role; -1: it has none. */
 int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
+/* The value of a bucket's states of a role that are element-wise, and of its masters; -1: it has none. */
+int ech_plan_bucket_state_of(const ech_plan *plan, int bucket, ech_state_role role);
+int ech_plan_masters(const ech_plan *plan, int bucket);
 /* Of an UPDATE_ON_HOST, or its STATISTICS_ON_HOST. */
 struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *list,
                                           const ech_step *step);

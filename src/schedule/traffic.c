@@ -69,7 +69,13 @@ ech_flow ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis)
 
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])
 {
-    ech_traffic_count c = {.plan = plan, .list = &plan->list[ECH_LIST_TRAIN], .traffic = traffic};
+    ech_plan_list_traffic(plan, ECH_LIST_TRAIN, traffic);
+}
+
+void ech_plan_list_traffic(const ech_plan *plan, ech_list_kind list,
+                           ech_traffic traffic[ECH_TRAFFIC_AXES])
+{
+    ech_traffic_count c = {.plan = plan, .list = &plan->list[list], .traffic = traffic};
     for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++) traffic[axis] = (ech_traffic){0};
     for (int kind = 0; kind < ECH_GROUPS; kind++)
         c.of[kind] =

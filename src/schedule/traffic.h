@@ -44,6 +44,9 @@ static inline ech_flow ech_traffic_all(const ech_traffic *traffic)
 /* What this rank sends and copies in one execution of the train list (all its turns), counted from its steps; works for outlines,
  * too. REDUCE steps, which fold scalars, are left out. */
 void ech_plan_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES]);
+/* The same of one execution of another list, of a plan that is no outline. */
+void ech_plan_list_traffic(const ech_plan *plan, ech_list_kind list,
+                           ech_traffic traffic[ECH_TRAFFIC_AXES]);
 ech_flow ech_plan_traffic_along(const ech_plan *plan, ech_traffic_axis axis);
 
 #endif

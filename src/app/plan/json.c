@@ -301,10 +301,14 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
 static json_t *calendar_json(const ech_config *config)
 {
     ech_calendar calendar = ech_calendar_of(config);
-    return json_pack("{s:I, s:b, s:I, s:I, s:I}", "steps", (json_int_t)calendar.steps, "validates",
-                     calendar.validates, "validate_every", (json_int_t)calendar.validate_every,
-                     "check_every", (json_int_t)calendar.check_every, "save_every",
-                     (json_int_t)calendar.save_every);
+    json_t *out =
+        json_pack("{s:I, s:b, s:I, s:I, s:I}", "steps", (json_int_t)calendar.steps, "validates",
+                  calendar.validates, "validate_every", (json_int_t)calendar.validate_every,
+                  "check_every", (json_int_t)calendar.check_every, "save_every",
+                  (json_int_t)calendar.save_every);
+    if (calendar.sync_every)
+        json_object_set_new(out, "sync_every", json_integer((json_int_t)calendar.sync_every));
+    return out;
 }
 
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)

@@ -298,6 +298,16 @@ static void print_reduction(const ech_plan *plan, ech_text *out)
         ech_text_append(out, ", as %s", ech_dtype_name(plan->bucket.at[b].wire));
 }
 
+/* Where replicas that are apart meet. */
+static void print_meeting(const ech_plan *plan, ech_text *out)
+{
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    if (!plan->layout->apart) return;
+    ech_plan_list_traffic(plan, ECH_LIST_SYNC, traffic);
+    ech_text_append(out, ECH_PLAN_INDENT "where replicas meet rank %d sends %s more\n", plan->rank,
+                    ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
+}
+
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
 {
     sender_list senders = {0};
@@ -317,6 +327,7 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
         }
         print_sender(&senders.at[i], out);
     }
+    print_meeting(report->alike.at[0].plan, out);
     free(senders.at);
 }
 

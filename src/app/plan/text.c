@@ -52,7 +52,7 @@ void ech_print_axes(const ech_design *design, ech_text *out)
                         ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1) ech_text_append(&axes, " x %d tensor", layout->tensor);
     if (layout->sharding.sequence) ech_text_append(&axes, ", sequence parallel");
-    if (ech_strategy_keys(design->config)[0])
+    if (ech_strategy_keys(design->config)[0] || layout->apart)
         ech_text_append(&axes, ", %s%s", ech_config_name(design->config, "parallel.strategy"),
                         design->config->parallel.strategy == ECH_STRATEGY_TPU ? " (emulated)" : "");
     if (layout->sharding.expert > 1)
@@ -254,6 +254,12 @@ static void print_strategy(const ech_config *config, ech_text *out)
         ech_text_append(out, ECH_PLAN_INDENT "%s%s: %s\n",
                         config->parallel.strategy == ECH_STRATEGY_TPU ? "emulates " : "",
                         ech_config_name(config, "parallel.strategy"), keys);
+    if (!ech_strategy_is_apart(config)) return;
+    ech_text_append(out,
+                    ECH_PLAN_INDENT "replicas meet behind every %s, outer learning rate %g, outer "
+                                    "momentum %g\n",
+                    ECH_COUNT(config->parallel.sync_every, "step"),
+                    config->parallel.outer_learning_rate, config->parallel.outer_momentum);
 }
 
 static void print_layout(const ech_plan_report *report, ech_text *out)

@@ -465,12 +465,15 @@ static bool reads_batch(const ech_design *design, int rank)
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
 {
     const ech_config *c = design->config;
+    bool apart = design->layout->apart && shuffle; /* not of validations */
     return (ech_loader_options){
         .sequence_length = c->data.sequence_length,
         .global_batch_size = c->training.global_batch_size,
         .micro_batch_size = c->training.micro_batch_size,
         .data_degree = design->layout->replicas[design->layout->coordinates[rank].stage],
         .data_rank = design->layout->coordinates[rank].data,
+        .replicas = apart ? design->layout->replicas[0] : 0,
+        .replica = apart ? design->layout->coordinates[rank].data : 0,
         .counts_only = !reads_batch(design, rank),
         .vocabulary = c->model.vocab_size,
         .shares = shuffle ? shares_of(c) : 1,

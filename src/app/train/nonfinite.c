@@ -98,8 +98,9 @@ static ech_status refuse(const ech_trainer *t, const ech_finding *finding, const
     if (is_beyond(t)) return refuse_more(t, what);
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity, %s; the update was withheld. Lower "
-             "optimizer.learning_rate%s, or set training.on_nonfinite=skip",
-             (long long)t->step + 1, what, other_remedy(t, finite_loss));
+             "optimizer.learning_rate%s%s",
+             (long long)t->step + 1, what, other_remedy(t, finite_loss),
+             t->design->layout->apart ? "" : ", or set training.on_nonfinite=skip");
 }
 
 ech_status ech_trainer_explain_nonfinite(ech_trainer *t)

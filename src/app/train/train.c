@@ -213,6 +213,21 @@ static void take_times(ech_trainer *t)
     ech_step_profile_take(t->step_profile, ech_exec_get_times(t->session.exec), ech_clock_now());
 }
 
+/* Whether replicas that are apart meet behind the list that begins now: where all have the same weights they may stop, or save. */
+static bool may_stop_behind(const ech_trainer *t, int turns)
+{
+    return t->calendar.sync_every == 0 ||
+           ech_calendar_due(&t->calendar, ECH_LIST_SYNC, t->step + turns);
+}
+
+/* A step that was withheld is repeated to find out why, from the weights that it had. */
+static bool is_withheld(const ech_readings *r, int turns)
+{
+    for (int turn = 0; turn < turns; turn++)
+        if (r[turn].withheld) return true;
+    return false;
+}
+
 /* One step, or a span of them. Recorded, and profiled, is the train list. */
 static ech_status train_list(ech_trainer *t)
 {
@@ -222,13 +237,18 @@ static ech_status train_list(ech_trainer *t)
     bool shown = list == ECH_LIST_TRAIN;
     double start = ech_clock_now();
     int64_t sent = ech_exec_sent_bytes(exec);
-    ech_exec_ask(exec, asked_to_stop || is_overdue(t), atomic_exchange(&asked_to_save, false));
+    bool may = may_stop_behind(t, turns);
+    ech_exec_ask(exec, may && (asked_to_stop || is_overdue(t)),
+                 may && atomic_exchange(&asked_to_save, false));
     ech_exec_record(exec, shown && (t->step_profile || ech_trace_wants(t->trace, t->step)));
     if (shown) switch_to(t, ECH_ACTIVITY_STEPS);
     ECH_TRY(ech_exec_run(exec, list, t->step));
-    double seconds = (ech_clock_now() - start) / turns;
     if (shown) take_times(t);
     if (shown) ech_trace_take(t->trace, exec, t->step);
+    if (ech_calendar_due(&t->calendar, ECH_LIST_SYNC, t->step + turns) &&
+        !is_withheld(ech_exec_readings(exec), turns))
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_SYNC, t->step));
+    double seconds = (ech_clock_now() - start) / turns;
     sent = (ech_exec_sent_bytes(exec) - sent) / turns;
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));

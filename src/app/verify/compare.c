@@ -88,6 +88,15 @@ static ech_held own_held(const ech_verifier *v, const compared *x)
     return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
 }
 
+/* The rank of the replica that is compared, of a rank of the first: each replica that is apart has all copies of its own. */
+static int in_replica(const ech_verifier *v, int rank)
+{
+    const ech_layout *layout = v->layout.design->layout;
+    const ech_coordinates *at = &layout->coordinates[rank];
+    if (!layout->apart) return rank;
+    return ech_layout_rank_at(layout, at->stage, v->replica, at->context, at->tensor);
+}
+
 /* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
 static ech_status gather_copy(ech_verifier *v, const compared *x, double *mine, double *whole)
 {
@@ -97,9 +106,10 @@ static ech_status gather_copy(ech_verifier *v, const compared *x, double *mine, 
     for (int rank = 0; rank < layout->world; rank++) {
         ech_held held = {0};
         if (!is_part(v, x, rank)) continue;
-        if (rank == v->layout.session.plan->rank) held = own_held(v, x);
-        ECH_TRY(send_to_first(v, rank, &held, sizeof held, &held));
-        ECH_TRY(send_to_first(v, rank, mine, (size_t)n * sizeof *part, part));
+        int from = in_replica(v, rank);
+        if (from == v->layout.session.plan->rank) held = own_held(v, x);
+        ECH_TRY(send_to_first(v, from, &held, sizeof held, &held));
+        ECH_TRY(send_to_first(v, from, mine, (size_t)n * sizeof *part, part));
         if (v->result) put_boxes(x, &held, part, whole);
     }
     return ECH_OK;
@@ -199,6 +209,7 @@ void ech_verifier_prepare(ech_verifier *v)
 void ech_verifier_free(ech_verifier *v)
 {
     ech_replay_destroy(v->replay);
+    ech_apart_destroy(v->apart);
     ech_compared_run_close(&v->single);
     ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);

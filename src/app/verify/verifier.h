@@ -6,6 +6,7 @@
 #ifndef ECH_APP_VERIFY_VERIFIER_H
 #define ECH_APP_VERIFY_VERIFIER_H
 
+#include "app/verify/apart.h"
 #include "app/verify/replay.h"
 
 /* A parameter on the first replica of a stage; a tied parameter has a copy on each stage that uses it. */
@@ -23,6 +24,8 @@ typedef struct ech_verifier {
     ech_design compared;   /* of the layout; borrows from the run's design */
     ech_design reference;  /* of the single rank */
     ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
+    ech_apart *apart;      /* NULL: replicas are not apart */
+    int replica;           /* where they are: the one that is compared */
     ECH_LIST(ech_copy) copy;
     double *mine; /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
     double *

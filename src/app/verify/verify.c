@@ -11,6 +11,7 @@
 #include "app/plan/report.h"
 #include "app/setup/initial.h"
 #include "app/verify/verifier.h"
+#include "schedule/calendar.h"
 
 /* ---- compared runs ---- */
 
@@ -78,16 +79,75 @@ static ech_status follow(ech_verifier *v)
     return ECH_OK;
 }
 
+static ech_status check_ranks(ech_verifier *v, int64_t done)
+{
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, done));
+    if (ech_exec_readings(v->layout.session.exec)->hash_differs)
+        ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks", (long long)done);
+    return ECH_OK;
+}
+
+/* ---- replicas that are apart ---- */
+
+/* The single rank trains the replica for the step that the layout has trained. */
+static ech_status train_replica(ech_verifier *v, double *loss, double *tokens)
+{
+    v->taken = false;
+    ech_apart_load(v->apart, v->replica);
+    ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
+    ECH_ASSERT(v->taken);
+    *loss += ech_exec_readings(v->single.session.exec)->loss_sum;
+    *tokens += ech_exec_readings(v->single.session.exec)->tokens;
+    return ECH_OK;
+}
+
+/* Compares the replica, and keeps the layout's numbers of it. */
+static ech_status exchange_replica(ech_verifier *v)
+{
+    ECH_TRY(ech_verifier_exchange_weights(v, 0));
+    if (v->result) ech_apart_store(v->apart, v->replica);
+    return ECH_OK;
+}
+
+static ech_status verify_meeting(ech_verifier *v)
+{
+    int replicas = v->layout.design->layout->replicas[0];
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_SYNC, v->step));
+    ECH_TRY(check_ranks(v, v->step + 1));
+    if (v->result) ech_apart_meet(v->apart);
+    for (v->replica = 0; v->replica < replicas; v->replica++) ECH_TRY(exchange_replica(v));
+    return ECH_OK;
+}
+
+/* Runs and compares training step *done, and the meeting behind it if there is one. */
+static ech_status verify_apart(ech_verifier *v, int64_t *done)
+{
+    double loss = 0, tokens = 0;
+    ech_calendar calendar = ech_calendar_of(v->layout.design->config);
+    v->step = *done;
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, *done));
+    for (v->replica = 0; v->replica < v->layout.design->layout->replicas[0]; v->replica++) {
+        ECH_TRY(ech_verifier_gather_gradients(v));
+        if (v->result) ECH_TRY(train_replica(v, &loss, &tokens));
+        ECH_TRY(exchange_replica(v));
+    }
+    if (v->result)
+        ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)->loss,
+                                    tokens > 0 ? loss / tokens : 0, &v->result->worst_loss);
+    ++*done;
+    return ech_calendar_due(&calendar, ECH_LIST_SYNC, *done) ? verify_meeting(v) : ECH_OK;
+}
+
+/* ---- lists ---- */
+
 /* Runs and compares the list that begins at training step *done. */
 static ech_status verify_list(ech_verifier *v, int64_t *done)
 {
     int turns;
+    if (v->layout.design->layout->apart) return verify_apart(v, done);
     v->list = ech_schedule_list(&v->schedule, *done, &turns);
     ECH_TRY(ech_exec_run(v->layout.session.exec, v->list, *done));
-    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_CHECK, *done));
-    if (ech_exec_readings(v->layout.session.exec)->hash_differs)
-        ECH_FAIL(ECH_EINTERNAL, "step %lld: parameters differ between ranks",
-                 (long long)*done + turns);
+    ECH_TRY(check_ranks(v, *done + turns));
     for (v->turn = 0; v->turn < turns; v->turn++) {
         if (v->turn > 0)
             ECH_TRY(ech_verifier_exchange_weights(v, v->turn)); /* names the step before */
@@ -123,7 +183,7 @@ static bool is_exact(const ech_design *design)
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
     for (size_t p = 0; p < design->model->param.n && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
-    return schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
+    return !layout->apart && schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
            layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 &&
            design->model->options.sequence_chunks < 2 && !design->model->options.invert;
 }
@@ -152,6 +212,8 @@ static ech_status open_single(ech_verifier *v)
     ECH_TRY(ech_compared_run_open(&v->single, v->alone));
     if (ech_verifier_is_replayed(v))
         v->replay = ech_replay_create(&v->layout, &v->single, asynchronous ? clip_norm : 0);
+    if (v->layout.design->layout->apart)
+        ECH_TRY(ech_apart_create(&v->layout, &v->single, &v->apart));
     ech_exec_observe(v->single.session.exec, observe_single, v);
     return ECH_OK;
 }
@@ -173,6 +235,9 @@ static int64_t verified_scale(const ech_config *config, bool own_precision)
     return config->precision.loss_scale == ECH_AUTO ? FIXED : config->precision.loss_scale;
 }
 
+/* Replicas that are apart meet soon, to be seen. */
+enum { MOST_APART = 2 };
+
 static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design)
 {
     ech_config *config = v->config[0] = ech_config_copy(design->config);
@@ -180,6 +245,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     config->precision.reduce = ECH_WIRE_AUTO; /* the layout is verified, not what roundings do */
     config->precision.tf32 = 0;
     config->precision.loss_scale = verified_scale(config, request->own_precision);
+    if (config->parallel.sync_every > MOST_APART) config->parallel.sync_every = MOST_APART;
     v->compared = *design; /* model, layout and schedule do not depend on these keys */
     v->compared.config = config;
     if (!request->own_precision) {
@@ -201,7 +267,10 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
         describe_layout(v);
         ECH_TRY(open_single(v));
     }
-    for (int64_t done = 0; done < request->steps;) ECH_TRY(verify_list(v, &done));
+    ech_calendar calendar = ech_calendar_of(config);
+    int64_t done = 0;
+    while (done < request->steps || (calendar.sync_every > 0 && done % calendar.sync_every))
+        ECH_TRY(verify_list(v, &done));
     ECH_TRY(validate(v));
     return ech_group_barrier(ech_exec_world(v->layout.session.exec));
 }

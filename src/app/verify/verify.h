@@ -27,7 +27,8 @@ void ech_compared_run_close(ech_compared_run *run);
 /* A comparison and its result. */
 typedef struct ech_verification {
     /* in */
-    int64_t steps;      /* training steps to compare; asynchronous: rounded up to full spans */
+    int64_t
+        steps; /* training steps to compare; rounded up to full spans, or to where replicas that are apart meet */
     double tolerance;   /* the largest error that passes; 0: numbers must be equal */
     bool own_precision; /* in the run's own precision instead of fp64 */
     /* out, on rank 0 */

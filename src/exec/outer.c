@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where replicas that are apart meet (Stich 2019, arXiv:1805.09767; Douillard et al. 2023, arXiv:2311.08105). Of a bucket, with w its
+ * weights in full, and a, the anchor, where replicas met last:
+ *
+ *     DIFFERENCE    d = a - w; REDUCE_GRADS sums d over replicas
+ *     OUTER_UPDATE  d /= replicas; m = momentum m + d; a -= rate (d + momentum m); w = a
+ *
+ * With momentum 0 there is no m, and with rate 1, too, w becomes the mean of the replicas' weights.
+ */
+#include "exec/state.h"
+
+/* All elements of a bucket, as they lie there. */
+static ech_tensor flat(const ech_exec *exec, int bucket, ech_dtype dtype, void *data)
+{
+    return ech_tensor_2d(data, dtype, 1, exec->plan->bucket.at[bucket].elements);
+}
+
+static ech_tensor state_of(const ech_exec *exec, int bucket, ech_state_role role)
+{
+    const ech_plan *plan = exec->plan;
+    return flat(exec, bucket, plan->types.wide,
+                ech_exec_look(exec, ech_plan_bucket_state_of(plan, bucket, role)));
+}
+
+/* What UPDATE works on: masters, or the weights themselves. */
+static ech_tensor in_full(const ech_exec *exec, int bucket)
+{
+    const ech_plan *plan = exec->plan;
+    int masters = ech_plan_masters(plan, bucket);
+    int value = masters < 0 ? ech_plan_weights(plan, bucket, 0) : masters;
+    return flat(exec, bucket, plan->types.wide, ech_exec_look(exec, value));
+}
+
+/* y = alpha x + beta y */
+static void add(ech_exec *exec, const ech_tensor *x, double alpha, double beta, const ech_tensor *y)
+{
+    exec->plan->kernels->scaled_sum(exec->context, x, alpha, beta, 0, NULL, NULL, y);
+}
+
+static void copy(ech_exec *exec, const ech_tensor *from, const ech_tensor *to)
+{
+    exec->device->copy(exec->on[ECH_LANE_COMPUTE].queue, to->data, from->data,
+                       ech_tensor_bytes(from));
+}
+
+static ech_tensor differences(ech_exec *exec, const ech_step *step)
+{
+    int value = ech_list_gradients(exec->plan, exec->list, step->index, step);
+    return flat(exec, step->index, exec->plan->types.wide, ech_exec_touch(exec, value));
+}
+
+/* The step must have declared what it works on; -1: nothing. */
+static void expect(const ech_exec *exec, const ech_step *step, int value)
+{
+    if (value >= 0) ech_ledger_expect(exec, step, value);
+}
+
+static void expect_all(const ech_exec *exec, const ech_step *step)
+{
+    const ech_plan *plan = exec->plan;
+    expect(exec, step, ech_plan_bucket_state_of(plan, step->index, ECH_STATE_ANCHOR));
+    expect(exec, step, ech_plan_masters(plan, step->index));
+    expect(exec, step, ech_plan_weights(plan, step->index, 0));
+}
+
+ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
+{
+    expect_all(exec, step);
+    ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
+    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
+    add(exec, &anchor, 1, 0, &d);
+    add(exec, &w, -1, 1, &d);
+    return ECH_OK;
+}
+
+ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
+{
+    const double rate = exec->config->parallel.outer_learning_rate;
+    const double momentum = exec->config->parallel.outer_momentum;
+    const double mean = 1 / (double)exec->plan->layout->replicas[0];
+    expect_all(exec, step);
+    ech_tensor d = differences(exec, step), w = in_full(exec, step->index);
+    ech_tensor anchor = state_of(exec, step->index, ECH_STATE_ANCHOR);
+    add(exec, &d, -rate * mean, 1, &anchor);
+    if (momentum > 0) {
+        ech_tensor m = state_of(exec, step->index, ECH_STATE_OUTER_MOMENTUM);
+        expect(exec, step,
+               ech_plan_bucket_state_of(exec->plan, step->index, ECH_STATE_OUTER_MOMENTUM));
+        add(exec, &d, mean, momentum, &m);
+        add(exec, &m, -rate * momentum, 1, &anchor);
+    }
+    copy(exec, &anchor, &w);
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], 0);
+    return ECH_OK;
+}
+
+void ech_exec_begin_apart(ech_exec *exec)
+{
+    bool apart = exec->plan->layout->apart && exec->plan->list[ECH_LIST_SYNC].step.n;
+    for (int b = 0; b < (int)exec->plan->bucket.n && apart; b++) {
+        ech_tensor w = in_full(exec, b), anchor = state_of(exec, b, ECH_STATE_ANCHOR);
+        copy(exec, &w, &anchor);
+    }
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where replicas that are apart meet: DIFFERENCE and OUTER_UPDATE, bucket by bucket. What replicas sum of a bucket lies where its
+ * gradients would, in a value of the list's own.
+ */
+#include "schedule/step/step.h"
+
+static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
+{
+    return &plan->bucket.at[step->index];
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " bucket %d", step->index);
+}
+
+static void touch_state(ech_accessor *a, ech_state_role role, bool write)
+{
+    int value = ech_plan_bucket_state_of(a->plan, a->step->index, role);
+    if (value >= 0) ech_access_value(a, value, write);
+}
+
+/* Weights, and where they have masters these. */
+static void touch_weights(ech_accessor *a, bool write)
+{
+    int masters = ech_plan_masters(a->plan, a->step->index);
+    if (masters >= 0) ech_access_value(a, masters, write);
+    ech_access_weights(a, a->step->index, 0, write);
+}
+
+static void touch_difference(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    int *summed = &a->list->summed[a->step->index];
+    *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->elements);
+    a->list->gradients[a->step->index] = *summed;
+    ech_access_value(a, *summed, true);
+    touch_state(a, ECH_STATE_ANCHOR, false);
+    touch_weights(a, false);
+}
+
+static void touch_outer_update(ech_accessor *a)
+{
+    ech_access_value(a, a->list->summed[a->step->index], false);
+    touch_state(a, ECH_STATE_ANCHOR, true);
+    touch_state(a, ECH_STATE_OUTER_MOMENTUM, true);
+    touch_weights(a, true);
+}
+
+/* So many passes over the bucket's numbers. */
+static ech_work passes(const ech_step_query *q, int n)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    return (ech_work){.bytes = n * (double)bucket->elements *
+                               (double)ech_dtype_bytes(q->plan->types.wide)};
+}
+
+static ech_work difference_work(const ech_step_query *q)
+{
+    return passes(q, 3);
+}
+
+static ech_work outer_update_work(const ech_step_query *q)
+{
+    bool has = ech_plan_bucket_state_of(q->plan, q->step->index, ECH_STATE_OUTER_MOMENTUM) >= 0;
+    return passes(q, has ? 6 : 4);
+}
+
+static double difference_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, difference_work(q).bytes);
+}
+
+static double outer_update_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, outer_update_work(q).bytes);
+}
+
+const ech_step_methods ech_difference_methods = {.touch = touch_difference,
+                                                 .print = print,
+                                                 .work = difference_work,
+                                                 .seconds = difference_seconds};
+const ech_step_methods ech_outer_update_methods = {.touch = touch_outer_update,
+                                                   .print = print,
+                                                   .work = outer_update_work,
+                                                   .seconds = outer_update_seconds};
