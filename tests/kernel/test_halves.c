@@ -44,6 +44,8 @@ CALL(layernorm_forward, t[0], t[1], t[2], 1e-5, t[3], t[4], t[5])
 CALL(layernorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], t[6], flag, t[7], t[8])
 CALL(rmsnorm_forward, t[0], t[1], 1e-5, t[2], t[3])
 CALL(rmsnorm_backward, t[0], t[1], t[2], t[3], t[4], t[5], flag, t[6])
+CALL(relu_forward, t[0], t[1])
+CALL(relu_backward, t[0], t[1], t[2])
 CALL(gelu_forward, t[0], t[1])
 CALL(gelu_backward, t[0], t[1], t[2])
 CALL(swiglu_forward, t[0], t[1], t[2])
@@ -282,6 +284,8 @@ static void rows_are_rounded_once(void **state)
         ROW(layernorm_backward, yes, x, ex, column, kept, kept, ex, ey, esum, esum),
         ROW(rmsnorm_forward, no, ex, column, y, row),
         ROW(rmsnorm_backward, yes, x, ex, column, kept, ex, ey, esum),
+        ROW(relu_forward, no, x, y),
+        ROW(relu_backward, no, x, x, y),
         ROW(gelu_forward, no, x, y),
         ROW(gelu_backward, no, x, x, y),
         ROW(swiglu_forward, no, x, x, y),

@@ -107,6 +107,20 @@ static void norms_agree(void **state)
 
 /* ---- activations ---- */
 
+static void call_relu_forward(const ech_kernels *kernels, ech_kernel_context *context,
+                              const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->relu_forward(context, t[0], t[1]);
+}
+
+static void call_relu_backward(const ech_kernels *kernels, ech_kernel_context *context,
+                               const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->relu_backward(context, t[0], t[1], t[2]);
+}
+
 static void call_gelu_forward(const ech_kernels *kernels, ech_kernel_context *context,
                               const ech_tensor *const *t, const void *options)
 {
@@ -156,6 +170,15 @@ static void check_activations(int64_t a, int64_t b, double range, bool alias)
          .op = ECH_OP_swiglu_backward,
          .call = call_swiglu_backward,
          .tensor = {dy, changed, changed, second, third}},
+        {.name = "relu over x",
+         .op = ECH_OP_relu_backward,
+         .call = call_relu_backward,
+         .tensor = {dy, changed, second}},
+        {.name = "relu", .op = ECH_OP_relu_forward, .call = call_relu_forward, .tensor = {x, out}},
+        {.name = "relu",
+         .op = ECH_OP_relu_backward,
+         .call = call_relu_backward,
+         .tensor = {dy, x, over}},
         {.name = "gelu", .op = ECH_OP_gelu_forward, .call = call_gelu_forward, .tensor = {x, out}},
         {.name = "gelu",
          .op = ECH_OP_gelu_backward,

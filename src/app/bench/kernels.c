@@ -57,6 +57,8 @@ CALL(rmsnorm_forward, &t[0], &t[1], 1e-5, &t[2], &t[3])
 CALL(rmsnorm_backward, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], false, &t[5])
 CALL(add_layernorm, &t[0], &t[1], &t[2], &t[3], &t[4], 1e-5, &t[5], &t[6], &t[7])
 CALL(add_rmsnorm, &t[0], &t[1], &t[2], &t[3], 1e-5, &t[4], &t[5])
+CALL(relu_forward, &t[0], &t[1])
+CALL(relu_backward, &t[0], &t[1], &t[2])
 CALL(gelu_forward, &t[0], &t[1])
 CALL(gelu_backward, &t[0], &t[1], &t[2])
 CALL(gelu_backward_bias, &t[0], &t[1], &t[2], false, &t[3])
@@ -183,6 +185,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(rmsnorm_backward, ROWS, "<RC <RC <wC <wR >RC >wC", "10RC", NULL),
     ROW(add_layernorm, ROWS, "<RC <RC >RC <wC <wC >RC >wR >wR", "9RC", NULL),
     ROW(add_rmsnorm, ROWS, "<RC <RC >RC <wC >RC >wR", "5RC", NULL),
+    ROW(relu_forward, WIDE, "<RF >RF", "RF", NULL),
+    ROW(relu_backward, WIDE, "<RF <RF >RF", "RF", NULL),
     ROW(gelu_forward, WIDE, "<RF >RF", "8RF", NULL),
     ROW(gelu_backward, WIDE, "<RF <RF >RF", "15RF", NULL),
     ROW(gelu_backward_bias, "R=16384 N=1024", "<RN <RN >RN >wN", "16RN", NULL),

@@ -1,9 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GELU and SwiGLU.
+ * ReLU, GELU and SwiGLU.
  */
 #include "kernel/cpu/activation.h"
 #include "kernel/shape.h"
+
+void ECH_CPU(relu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ECH_SHAPES(relu_forward, ECH_REAL, x, y);
+    int64_t n = ech_tensor_count(x);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t first = 0; first < n; first += ECH_PART)
+        ech_relu_forward_part(x, y, first, ech_part(n, first, ECH_PART));
+}
+
+void ECH_CPU(relu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
+                            const ech_tensor *dx)
+{
+    ECH_SHAPES(relu_backward, ECH_REAL, dy, x, dx);
+    int64_t n = ech_tensor_count(x);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t first = 0; first < n; first += ECH_PART)
+        ech_relu_backward_part(dy, x, dx, first, ech_part(n, first, ECH_PART));
+}
 
 void ECH_CPU(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {

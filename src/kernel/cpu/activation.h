@@ -1,12 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GELU and SwiGLU of parts of tensors (part.h). With z = 2 sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(z),
+ * ReLU, GELU and SwiGLU of parts of tensors (part.h). With z = 2 sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(z),
  * (1 + tanh(z/2)) / 2 = s, so gelu(x) = x s and gelu'(x) = s + x s (1 - s) z'.
  */
 #ifndef ECH_KERNEL_CPU_ACTIVATION_H
 #define ECH_KERNEL_CPU_ACTIVATION_H
 
 #include "kernel/cpu/part.h"
+
+ECH_INLINE void ech_relu_forward_part(const ech_tensor *x, const ech_tensor *y, int64_t first,
+                                      int64_t count)
+{
+    ECH_ALIGNED float part[2][ECH_PART];
+    const float *in = ech_part_of(x, first, count, part[0]);
+    float *out = ech_part_to(y, first, part[1]);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) out[i] = in[i] < 0.0F ? 0.0F : in[i];
+    ech_part_done(y, first, count, out);
+}
+
+ECH_INLINE void ech_relu_backward_part(const ech_tensor *dy, const ech_tensor *x,
+                                       const ech_tensor *dx, int64_t first, int64_t count)
+{
+    ECH_ALIGNED float part[3][ECH_PART];
+    const float *d = ech_part_of(dy, first, count, part[0]);
+    const float *in = ech_part_of(x, first, count, part[1]);
+    float *out = ech_part_to(dx, first, part[2]);
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) out[i] = in[i] > 0.0F ? d[i] : 0.0F;
+    ech_part_done(dx, first, count, out);
+}
 
 #define ECH_TWO_SQRT_2_OVER_PI 1.59576912F
 

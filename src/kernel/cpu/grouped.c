@@ -6,29 +6,6 @@
 #include "kernel/experts.h"
 #include "kernel/shape.h"
 
-ECH_INLINE void relu_forward_part(const ech_tensor *x, const ech_tensor *y, int64_t first,
-                                  int64_t count)
-{
-    ECH_ALIGNED float part[2][ECH_PART];
-    const float *in = ech_part_of(x, first, count, part[0]);
-    float *out = ech_part_to(y, first, part[1]);
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) out[i] = in[i] < 0.0F ? 0.0F : in[i];
-    ech_part_done(y, first, count, out);
-}
-
-ECH_INLINE void relu_backward_part(const ech_tensor *dy, const ech_tensor *x, const ech_tensor *dx,
-                                   int64_t first, int64_t count)
-{
-    ECH_ALIGNED float part[3][ECH_PART];
-    const float *d = ech_part_of(dy, first, count, part[0]);
-    const float *in = ech_part_of(x, first, count, part[1]);
-    float *out = ech_part_to(dx, first, part[2]);
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) out[i] = in[i] > 0.0F ? d[i] : 0.0F;
-    ech_part_done(dx, first, count, out);
-}
-
 /* Where piece p of a buffer like x begins, and how many elements it has. */
 static int64_t elements_of(const ech_tensor *x, const ech_tensor *counts, int64_t p, int64_t *first)
 {
@@ -53,7 +30,7 @@ void ECH_CPU(grouped_relu_forward)(ech_kernel_context *context, const ech_tensor
                                    const ech_tensor *counts, const ech_tensor *y)
 {
     ECH_SHAPES(grouped_relu_forward, ECH_REAL, x, counts, y);
-    EACH_PART(x, relu_forward_part, x, y)
+    EACH_PART(x, ech_relu_forward_part, x, y)
 }
 
 void ECH_CPU(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -61,7 +38,7 @@ void ECH_CPU(grouped_relu_backward)(ech_kernel_context *context, const ech_tenso
                                     const ech_tensor *dx)
 {
     ECH_SHAPES(grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
-    EACH_PART(x, relu_backward_part, dy, x, dx)
+    EACH_PART(x, ech_relu_backward_part, dy, x, dx)
 }
 
 void ECH_CPU(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,

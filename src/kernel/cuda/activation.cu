@@ -1,8 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GELU (its tanh form) and the gated SiLU of SwiGLU.
+ * ReLU, GELU (its tanh form) and the gated SiLU of SwiGLU.
  */
 #include "kernel/cuda/activation.cuh"
+
+void ECH_CUDA(relu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_relu_forward, ECH_REAL, x, y);
+    const ech_numbers from = x, to = y;
+    ech_each(context, ech_tensor_count(x), [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART];
+        from.load(i, n, v);
+        for (int k = 0; k < ECH_PART; k++) v[k] = ech_relu()(v[k]);
+        to.store(i, n, v);
+    });
+}
+
+void ECH_CUDA(relu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
+                             const ech_tensor *dx)
+{
+    ech_cuda_check(ECH_OP_relu_backward, ECH_REAL, dy, x, dx);
+    ech_each_pair(context, dy, x, dx, ech_relu_gradient());
+}
 
 void ECH_CUDA(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GELU (its tanh form) and the gated SiLU of SwiGLU, of single numbers.
+ * ReLU, GELU (its tanh form) and the gated SiLU of SwiGLU, of single numbers.
  */
 #ifndef ECH_KERNEL_CUDA_ACTIVATION_H
 #define ECH_KERNEL_CUDA_ACTIVATION_H
@@ -26,6 +26,14 @@ static __device__ inline wide ech_gelu_angle(wide v)
 {
     return ECH_SQRT_8_OVER_PI * (v + ECH_CUBIC * v * v * v);
 }
+
+struct ech_relu {
+    __device__ wide operator()(wide v) const { return v < 0 ? 0 : v; }
+};
+
+struct ech_relu_gradient {
+    __device__ wide operator()(wide d, wide v) const { return v > 0 ? d : 0; }
+};
 
 struct ech_gelu {
     __device__ wide operator()(wide v) const

@@ -193,7 +193,7 @@ void ECH_CUDA(grouped_relu_forward)(ech_kernel_context *context, const ech_tenso
                                     const ech_tensor *counts, const ech_tensor *y)
 {
     ech_cuda_check(ECH_OP_grouped_relu_forward, ECH_REAL, x, counts, y);
-    each_number(context, x, counts, y, [] __device__(wide v) { return v < 0 ? 0 : v; });
+    each_number(context, x, counts, y, ech_relu());
 }
 
 void ECH_CUDA(grouped_relu_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -201,7 +201,7 @@ void ECH_CUDA(grouped_relu_backward)(ech_kernel_context *context, const ech_tens
                                      const ech_tensor *dx)
 {
     ech_cuda_check(ECH_OP_grouped_relu_backward, ECH_REAL, dy, x, counts, dx);
-    each_pair(context, dy, x, counts, dx, [] __device__(wide d, wide v) { return v > 0 ? d : 0; });
+    each_pair(context, dy, x, counts, dx, ech_relu_gradient());
 }
 
 void ECH_CUDA(grouped_gelu_forward)(ech_kernel_context *context, const ech_tensor *x,

@@ -1,12 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GELU (its tanh form) and the gated SiLU of SwiGLU.
+ * ReLU, GELU (its tanh form) and the gated SiLU of SwiGLU.
  */
 #include <math.h>
 
 #include "kernel/ref/real.h"
 
 #define SQRT_2_OVER_PI 0.79788456080286535588
+
+void ECH_REF(relu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
+{
+    ECH_SHAPES(relu_forward, ECH_REAL, x, y);
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++) {
+        double v = ech_value(x, i);
+        ech_store(y, i, v < 0 ? 0 : v);
+    }
+}
+
+void ECH_REF(relu_backward)(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
+                            const ech_tensor *dx)
+{
+    ECH_SHAPES(relu_backward, ECH_REAL, dy, x, dx);
+    for (int64_t i = 0, n = ech_tensor_count(x); i < n; i++)
+        ech_store(dx, i, ech_value(x, i) > 0 ? ech_value(dy, i) : 0);
+}
 
 void ECH_REF(gelu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
