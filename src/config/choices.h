@@ -8,6 +8,9 @@
 
 #define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
 
+/* Between the products of a feed-forward layer. */
+#define ECH_HIDDEN_ACTS(X) X(ECH_HIDDEN_ACT_RELU, "relu") X(ECH_HIDDEN_ACT_GELU, "gelu") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
+
 /* Rows of kernel/gates.def. */
 #define ECH_MOE_GATES(X) X(ECH_MOE_GATE_TOPK, "topk") X(ECH_MOE_GATE_SWITCH, "switch") X(ECH_MOE_GATE_GSHARD, "gshard") X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical") X(ECH_MOE_GATE_BIAS, "bias") X(ECH_MOE_GATE_DENSE, "dense")
 
@@ -79,6 +82,7 @@
 
 #define ECH_CHOICE(enumerator, name) enumerator,
 enum { ECH_ROPE_SCALINGS(ECH_CHOICE) };
+enum { ECH_HIDDEN_ACTS(ECH_CHOICE) };
 enum { ECH_MOE_GATES(ECH_CHOICE) };
 enum { ECH_ON_NONFINITES(ECH_CHOICE) };
 enum { ECH_COMPUTES(ECH_CHOICE) };

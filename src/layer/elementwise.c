@@ -72,6 +72,29 @@ static void difference_forward(const ech_call *call)
 
 const ech_layer ech_layer_row_difference = {.name = "difference", .forward = difference_forward};
 
+/* ---- ReLU ---- */
+
+int ech_layer_relu(ech_block *block, int x)
+{
+    return ech_block_add(block, &ech_layer_row_relu, x, -1, 1, block->value.at[x].shape);
+}
+
+static void relu_forward(const ech_call *call)
+{
+    call->kernels->relu_forward(call->context, &call->in[0], &call->out[0]);
+}
+
+static void relu_backward(const ech_call *call)
+{
+    call->kernels->relu_backward(call->context, &call->dout[0], &call->in[0], &call->din[0]);
+}
+
+const ech_layer ech_layer_row_relu = {.name = "relu",
+                                      .forward = relu_forward,
+                                      .backward_input = relu_backward,
+                                      .overwrites = 1,
+                                      .cheap = true};
+
 /* ---- GELU in its tanh form: Hendrycks and Gimpel 2016, arXiv:1606.08415 ---- */
 
 int ech_layer_gelu(ech_block *block, int x)

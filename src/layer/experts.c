@@ -257,6 +257,44 @@ const ech_layer ech_layer_row_expert_swiglu = {.name = "expert_swiglu",
                                                .overwrites = 3,
                                                .cheap = true};
 
+static void relu_forward(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->grouped_relu_forward(call->context, &x, &call->in[1], &y);
+}
+
+static void relu_backward(const ech_call *call)
+{
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
+    call->kernels->grouped_relu_backward(call->context, &dy, &x, &call->in[1], &dx);
+}
+
+const ech_layer ech_layer_row_expert_relu = {.name = "expert_relu",
+                                             .forward = relu_forward,
+                                             .backward_input = relu_backward,
+                                             .overwrites = 1,
+                                             .cheap = true};
+
+static void gelu_forward(const ech_call *call)
+{
+    ech_tensor x = ech_tensor_matrix(&call->in[0]), y = ech_tensor_matrix(&call->out[0]);
+    call->kernels->grouped_gelu_forward(call->context, &x, &call->in[1], &y);
+}
+
+static void gelu_backward(const ech_call *call)
+{
+    ech_tensor dy = ech_tensor_matrix(&call->dout[0]), x = ech_tensor_matrix(&call->in[0]);
+    ech_tensor dx = ech_tensor_matrix(&call->din[0]);
+    call->kernels->grouped_gelu_backward(call->context, &dy, &x, &call->in[1], &dx);
+}
+
+const ech_layer ech_layer_row_expert_gelu = {.name = "expert_gelu",
+                                             .forward = gelu_forward,
+                                             .backward_input = gelu_backward,
+                                             .overwrites = 1,
+                                             .cheap = true};
+
 /* Of rows without an up (-1), whose activation is of one operand. */
 static int activation(ech_block *block, const ech_layer *layer, int gate, int up, int counts)
 {
@@ -302,13 +340,19 @@ static int scatter(ech_block *block, int y)
     return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0, shape);
 }
 
-/* down (silu(gate x) up x) of rows by expert. */
+/* down (silu(gate x) up x), or down (relu(up x)) and so on, of rows by expert. */
 static int work(ech_block *block, const rows_by_expert *of, const ech_experts *experts)
 {
     int64_t C = ech_columns(block, of->rows), F = experts->width;
-    int gate = product(block, of, of->rows, experts->gate_proj, ECH_AXIS_FFN, F);
+    bool gated = experts->activation == ECH_ACTIVATION_SWIGLU;
+    const ech_layer *layer = experts->activation == ECH_ACTIVATION_RELU
+                                 ? &ech_layer_row_expert_relu
+                                 : &ech_layer_row_expert_gelu;
+    int gate = -1;
+    if (gated) gate = product(block, of, of->rows, experts->gate_proj, ECH_AXIS_FFN, F);
     int up = product(block, of, of->rows, experts->up, ECH_AXIS_FFN, F);
-    int y = activation(block, &ech_layer_row_expert_swiglu, gate, up, of->counts);
+    int y = gated ? activation(block, &ech_layer_row_expert_swiglu, gate, up, of->counts)
+                  : activation(block, layer, up, -1, of->counts);
     return product(block, of, y, experts->down, ECH_AXIS_MODEL, C);
 }
 

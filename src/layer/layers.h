@@ -37,6 +37,7 @@ int ech_layer_rotary(ech_block *block, int x, const ech_rope *rope, int starts);
 /* q (B,T,H,D), k, v (B,T,G,D) -> (B,T,H,D), scaled by 1/sqrt(D), dropout p on probabilities. */
 int ech_layer_attention(ech_block *block, int q, int k, int v, int starts, double p);
 int ech_layer_copy(ech_block *block, int x);
+int ech_layer_relu(ech_block *block, int x);
 int ech_layer_gelu(ech_block *block, int x);
 int ech_layer_swiglu(ech_block *block, int gate, int up);
 int ech_layer_dropout(ech_block *block, int x, double p); /* returns x itself if p is 0 */
@@ -48,14 +49,22 @@ static inline bool ech_gate_has_noise(ech_gate_kind kind)
     return kind == ECH_GATE_noisy_topk || kind == ECH_GATE_hierarchical;
 }
 
+/* What is between the products of an expert. */
+typedef enum ech_activation {
+    ECH_ACTIVATION_SWIGLU,
+    ECH_ACTIVATION_RELU,
+    ECH_ACTIVATION_GELU
+} ech_activation;
+
 /* A layer of experts, of which each row of x goes to some. */
 typedef struct ech_experts {
-    ech_gate gate;     /* what says which; numbers of a call are filled in there */
-    int64_t width;     /* F of each expert */
-    int router;        /* (L,C), wide, L: ech_gate_logits */
-    int noise;         /* the same, of gates that ech_gate_has_noise says */
-    int bias;          /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
-    int gate_proj, up; /* (E,F,C) each */
+    ech_gate gate; /* what says which; numbers of a call are filled in there */
+    int64_t width; /* F of each expert */
+    int router;    /* (L,C), wide, L: ech_gate_logits */
+    int noise;     /* the same, of gates that ech_gate_has_noise says */
+    int bias;      /* (E), of the gate `bias`: a layer state, which ech_gate_balance commits */
+    ech_activation activation;
+    int gate_proj, up; /* (E,F,C) each; gate_proj: of SwiGLU alone */
     int down;          /* (E,C,F) */
     double
         jitter; /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
@@ -81,8 +90,8 @@ typedef struct ech_routed {
 } ech_routed;
 
 /* A layer of experts, in three parts: rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, go to their experts; these work on them, and
- * they come back; each row gets the sum of what its experts made of it, down (silu(gate x) up x), by its gates. What is built
- * between the parts is computed while rows are on their way. */
+ * they come back; each row gets the sum of what its experts made of it, down (silu(gate x) up x), or down (relu(up x)) and so on, by its
+ * gates. What is built between the parts is computed while rows are on their way. */
 ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *experts);
 /* Returns the buffer of what experts have made. */
 int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts);

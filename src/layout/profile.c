@@ -46,6 +46,8 @@ static void append_experts(const ech_config *config, ech_text *out)
     if (!ech_family_reads(config, "model.num_local_experts")) return;
     ech_text_append(out, " E=%" PRId64 " k=%" PRId64 " %s", config->model.num_local_experts,
                     config->model.num_experts_per_tok, ech_config_name(config, "model.moe_gate"));
+    if (ech_family_reads(config, "model.hidden_act"))
+        ech_text_append(out, " %s", ech_config_name(config, "model.hidden_act"));
     if (config->model.n_group > 1)
         ech_text_append(out, " groups=%" PRId64 "/%" PRId64, config->model.topk_group,
                         config->model.n_group);

@@ -117,7 +117,11 @@ ech_status ech_family_import_row(const ech_family_import *in, const ech_family_r
     if (!value && !row->initial && !row->derived)
         ECH_FAIL(ECH_EINPUT, "%s: has no %s: not a whole config.json of this family", in->path,
                  row->name);
-    if (value && !to_text(value, text, sizeof text))
+    if (value && row->use & ECH_ROW_NAME) {
+        if (!json_is_string(value) || json_string_length(value) >= sizeof text)
+            ECH_FAIL(ECH_EINPUT, "%s: %s: must be a name", in->path, row->name);
+        snprintf(text, sizeof text, "%s", json_string_value(value));
+    } else if (value && !to_text(value, text, sizeof text))
         ECH_FAIL(ECH_EINPUT, "%s: %s: must be a number, or true or false", in->path, row->name);
     if (!value && row->derived)
         snprintf(text, sizeof text, "%lld", (long long)row->derived(in->config));
@@ -145,7 +149,9 @@ json_t *ech_family_export_rows(const ech_config *config, const ech_family_row *r
     for (const ech_family_row *row = rows; row->name; row++) {
         if (!has_row(config, row) || row->use & ECH_ROW_UNWRITTEN) continue;
         ECH_FREED_TEXT value = {0};
-        if (row->key)
+        if (row->key && row->use & ECH_ROW_NAME)
+            ech_text_append(&value, "\"%s\"", ech_config_name(config, row->key));
+        else if (row->key)
             ech_config_format(config, row->key, &value);
         else
             ech_text_append(&value, is_literal(row->initial) ? "%.*s" : "\"%.*s\"",
@@ -208,14 +214,14 @@ static ech_status import_family(const ech_family_import *in)
     bool ours = skip(OURS, &type), reversible = ours && skip(REVERSIBLE, &type);
     const char *gate = ours ? skip_gate(&type) : NULL;
     bool shared = ours && skip(SHARED, &type);
-    if (!ech_family_find(type) || (ours && !reversible && !gate && !shared))
+    const ech_family *named = ech_family_find(type);
+    if (!named || (named->ours ? !ours || gate : ours && !reversible && !gate && !shared))
         return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.architecture", type));
     if ((gate || shared) && !ech_family_reads(in->config, "model.moe_gate"))
         return refuse(in, &family);
     ECH_TRY(ech_family_import_set(in, "model.reversible", reversible ? "true" : "false"));
     if (gate) ECH_TRY(ech_family_import_set(in, "model.moe_gate", gate));
-    if (gate_rows(in->config)) ECH_TRY(ech_family_import_rows(in, gate_rows(in->config)));
     if (shared)
         ECH_TRY(ech_family_import_rows(in, shared_rows));
     else if (ech_family_reads(in->config, shared_rows->key))
@@ -223,6 +229,7 @@ static ech_status import_family(const ech_family_import *in)
     ECH_TRY(import_unquantized(in));
     const ech_family *found = ech_family_of(in->config);
     ECH_TRY(ech_family_import_rows(in, found->rows));
+    if (gate_rows(in->config)) ECH_TRY(ech_family_import_rows(in, gate_rows(in->config)));
     return found->import_more ? found->import_more(in) : ECH_OK;
 }
 
@@ -363,7 +370,8 @@ static void name_type(const ech_config *config, ech_text *type, ech_text *archit
     const ech_family *family = ech_family_of(config);
     bool reversible = config->model.reversible == 1;
     int gate = find_gate(config);
-    bool gated = gate < GATES, shared = has_shared(config), ours = reversible || gated || shared;
+    bool gated = gate < GATES && !family->ours, shared = has_shared(config);
+    bool ours = family->ours || reversible || gated || shared;
     ech_text_append(type, "%s%s%s%s%s%s", ours ? OURS : "", reversible ? REVERSIBLE : "",
                     gated ? gates[gate].name : "", gated ? "-" : "", shared ? SHARED : "",
                     family->name);

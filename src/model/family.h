@@ -41,7 +41,8 @@ typedef enum ech_family_row_use {
     ECH_ROW_UNREAD = 2,     /* only written */
     ECH_ROW_UNWRITTEN = 4,  /* only read */
     ECH_ROW_LIST = 8,       /* the file has a list of such values */
-    ECH_ROW_OURS = 16       /* no other program knows it: written where it is not `initial`, and not missed */
+    ECH_ROW_OURS = 16,      /* no other program knows it: written where it is not `initial`, and not missed */
+    ECH_ROW_NAME = 32       /* the value is one of the key's names */
 } ech_family_row_use;
 
 /* A value of config.json, in the order in which they are written and read. */

@@ -8,6 +8,9 @@
  *
  * Mixtral. Jiang et al. 2024, arXiv:2401.04088: Llama with experts in place of each feed-forward layer. Qwen3-MoE is Qwen3
  * with such, whose width is a key of its own.
+ *
+ * Switch is ours, after the Switch Transformer (Fedus et al. 2021, arXiv:2101.03961): Llama's blocks, of which every second one
+ * has experts, a token going to one, with ReLU in all feed-forward layers. Weights begin as the paper has them (section 2.4).
  */
 #include <math.h>
 
@@ -21,6 +24,18 @@ static void resolve(ech_config *config)
     if (config->model.intermediate_size == ECH_AUTO)
         config->model.intermediate_size = (8 * config->model.hidden_size / 3 + 63) / 64 * 64;
     if (config->model.tie_word_embeddings == ECH_AUTO) config->model.tie_word_embeddings = false;
+}
+
+/* What a Switch Transformer has where the run file says nothing; other families have the keys' own defaults. */
+static void resolve_switch(ech_config *config)
+{
+    if (config->model.intermediate_size == ECH_AUTO)
+        config->model.intermediate_size = 4 * config->model.hidden_size;
+    if (!ech_config_is_set(config, "model.moe_gate")) config->model.moe_gate = ECH_MOE_GATE_SWITCH;
+    if (!ech_config_is_set(config, "model.num_experts_per_tok"))
+        config->model.num_experts_per_tok = 1;
+    if (!ech_config_is_set(config, "model.moe_every")) config->model.moe_every = 2;
+    resolve(config);
 }
 
 /* Experts of a token together are as wide as a layer without experts. */
@@ -125,16 +140,43 @@ typedef struct feed_forward_names {
 } feed_forward_names;
 
 static const feed_forward_names mlp_names = {"mlp", "gate_proj", "up_proj", "down_proj"};
+static const feed_forward_names switch_names = {"mlp", "wi_0", "wi",
+                                                "wo"}; /* as T5's; wi_0: of SwiGLU */
 
-/* A feed-forward layer in two parts: silu(gate x) up x, F wide, and down of that. The weights are AT.down.weight and so on. */
+static bool is_switch(const ech_config *config)
+{
+    return ech_family_of(config) == &ech_family_row_switch;
+}
+
+static ech_activation activation_of(const ech_config *config)
+{
+    static const ech_activation activations[] = {[ECH_HIDDEN_ACT_RELU] = ECH_ACTIVATION_RELU,
+                                                 [ECH_HIDDEN_ACT_GELU] = ECH_ACTIVATION_GELU,
+                                                 [ECH_HIDDEN_ACT_SWIGLU] = ECH_ACTIVATION_SWIGLU};
+    return is_switch(config) ? activations[config->model.hidden_act] : ECH_ACTIVATION_SWIGLU;
+}
+
+/* What is between the products of a feed-forward layer: gate is of SwiGLU alone. */
+static int activate(ech_block *block, ech_activation activation, int gate, int up)
+{
+    if (activation == ECH_ACTIVATION_SWIGLU) return ech_layer_swiglu(block, gate, up);
+    return activation == ECH_ACTIVATION_RELU ? ech_layer_relu(block, up)
+                                             : ech_layer_gelu(block, up);
+}
+
+/* A feed-forward layer in two parts: silu(gate x) up x, or relu(up x) and so on, F wide, and down of that. The weights are
+ * AT.down.weight and so on. */
 static int widen(const ech_config *config, ech_model *model, ech_block *block, const char *at,
                  const feed_forward_names *names, int64_t F, int x)
 {
     int64_t C = config->model.hidden_size;
-    int gate = linear(model, block, at, names->gate_proj, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F,
+    ech_activation activation = activation_of(config);
+    int gate = -1;
+    if (activation == ECH_ACTIVATION_SWIGLU)
+        gate = linear(model, block, at, names->gate_proj, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F,
                       model->std);
     int up = linear(model, block, at, names->up, x, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, model->std);
-    return ech_layer_swiglu(block, gate, up);
+    return activate(block, activation, gate, up);
 }
 
 static int narrow(const ech_config *config, ech_model *model, ech_block *block, const char *at,
@@ -147,10 +189,11 @@ static int narrow(const ech_config *config, ech_model *model, ech_block *block, 
 static int mlp(const ech_config *config, ech_model *model, ech_block *block, const char *prefix,
                int x, double std)
 {
-    char *at = ech_pool_format(model->pool, "%s.%s", prefix, mlp_names.at);
+    const feed_forward_names *names = is_switch(config) ? &switch_names : &mlp_names;
+    char *at = ech_pool_format(model->pool, "%s.%s", prefix, names->at);
     int64_t F = config->model.intermediate_size;
-    int y = widen(config, model, block, at, &mlp_names, F, x);
-    y = narrow(config, model, block, at, &mlp_names, F, y, std);
+    int y = widen(config, model, block, at, names, F, x);
+    y = narrow(config, model, block, at, names, F, y, std);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }
 
@@ -216,14 +259,16 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     char *shared_at = ech_pool_format(model->pool, "%s.shared_experts", at);
     ech_experts is = {.gate = gate_of(config, normalized),
                       .width = F,
+                      .activation = activation_of(config),
                       .jitter = config->model.router_jitter_noise,
                       .dropout = config->model.moe_dropout,
                       .bound = config->model.moe_bound};
     is.router = router(model, block, at, "gate", &is.gate, C);
     if (ech_gate_has_noise(is.gate.kind)) is.noise = router(model, block, at, "noise", &is.gate, C);
     if (is.gate.kind == ECH_GATE_bias) is.bias = bias(config, model, block, at);
-    is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
-                         ECH_AXIS_MODEL, C, model->std);
+    if (is.activation == ECH_ACTIVATION_SWIGLU)
+        is.gate_proj = stack(config, model, block, at, names->gate_proj, ECH_AXIS_FFN, F,
+                             ECH_AXIS_MODEL, C, model->std);
     is.down = stack(config, model, block, at, names->down, ECH_AXIS_MODEL, C, ECH_AXIS_FFN, F, std);
     is.up =
         stack(config, model, block, at, names->up, ECH_AXIS_FFN, F, ECH_AXIS_MODEL, C, model->std);
@@ -244,6 +289,26 @@ static int mixtral_experts(const ech_config *config, ech_model *model, ech_block
     static const feed_forward_names names = {"block_sparse_moe", "w1", "w3", "w2"};
     return experts(config, model, block, prefix, &names, config->model.intermediate_size, true, x,
                    std);
+}
+
+static int switch_experts(const ech_config *config, ech_model *model, ech_block *block,
+                          const char *prefix, int x, double std)
+{
+    return experts(config, model, block, prefix, &switch_names, config->model.intermediate_size,
+                   true, x, std);
+}
+
+/* Truncated normals of sqrt(s / inputs), whatever a matrix' place: its last axis is its inputs (section 2.4, "reduced
+ * initialization", by which training is stable). */
+static void initialize_switch(const ech_config *config, ech_model *model)
+{
+    for (size_t p = 0; p < model->param.n; p++) {
+        ech_param *param = &model->param.at[p];
+        if (param->initializer != ECH_INIT_NORMAL) continue;
+        param->initializer = ECH_INIT_TRUNCATED;
+        param->std = sqrt(config->model.initializer_scale /
+                          (double)param->shape.size[param->shape.dims - 1]);
+    }
 }
 
 static int qwen3_experts(const ech_config *config, ech_model *model, ech_block *block,
@@ -291,6 +356,7 @@ static ech_status check_head_width(const ech_config *config)
 static const ech_decoder decoder = DECODER(NULL);
 static const ech_decoder mixtral_decoder = DECODER(mixtral_experts);
 static const ech_decoder qwen3_moe_decoder = DECODER(qwen3_experts);
+static const ech_decoder switch_decoder = DECODER(switch_experts);
 
 /* An expert takes a row at least. A folder alone, without a run, does not say of how many. */
 static ech_status check_capacity(const ech_config *config)
@@ -420,11 +486,13 @@ static ech_status check(const ech_config *config)
                                    "does not divide model.hidden_size = %lld; use qwen3 for that",
                                    (long long)config->model.hidden_size);
     if (ech_family_of(config)->decoder != &decoder) ECH_TRY(check_experts(config));
+    if (is_switch(config))
+        ECH_TRY(ech_config_check_read(config, "model.initializer_range", "", "switch"));
     ECH_TRY(check_head_width(config));
     return check_scaling(config);
 }
 
-#define FAMILY(NAME, ARCHITECTURE, RESOLVE, DECODER, MORE_KEYS, ALSO_REPLACES)                     \
+#define FAMILY(NAME, ARCHITECTURE, RESOLVE, DECODER, MORE_KEYS, ALSO_REPLACES, ...)                \
     const ech_family ech_family_row_##NAME = {                                                     \
         .name = #NAME,                                                                             \
         .reads = "model.rope_theta model.rope_scaling " SCALING_KEYS                               \
@@ -440,7 +508,8 @@ static ech_status check(const ech_config *config)
         .replaces = "dtype rope_parameters" ALSO_REPLACES,                                         \
         .prefix = "model.",                                                                        \
         .table = "model.embed_tokens.weight",                                                      \
-        .buffers = ".rotary_emb.inv_freq"}
+        .buffers = ".rotary_emb.inv_freq",                                                         \
+        __VA_ARGS__}
 
 #define EXPERT_KEYS                                                                                \
     " model.num_local_experts model.num_experts_per_tok model.moe_gate model.moe_dropout "         \
@@ -452,10 +521,14 @@ static ech_status check(const ech_config *config)
 /* Of ech_llama_rows, ECH_ROW_OURS. */
 #define OUR_ROWS " moe_capacity_factor moe_group_samples moe_gshard_ports"
 
-FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "");
-FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "");
-FAMILY(mixtral, "MixtralForCausalLM", resolve, mixtral_decoder, EXPERT_KEYS, OUR_ROWS);
+FAMILY(llama, "LlamaForCausalLM", resolve, decoder, "", "", );
+FAMILY(qwen3, "Qwen3ForCausalLM", resolve, decoder, "", "", );
+FAMILY(mixtral, "MixtralForCausalLM", resolve, mixtral_decoder, EXPERT_KEYS, OUR_ROWS, );
 FAMILY(qwen3_moe, "Qwen3MoeForCausalLM", resolve_experts, qwen3_moe_decoder,
        EXPERT_KEYS " model.moe_intermediate_size model.norm_topk_prob model.moe_every "
                    "model.moe_first_dense",
-       " num_local_experts" OUR_ROWS);
+       " num_local_experts" OUR_ROWS, );
+FAMILY(switch, "SwitchForCausalLM", resolve_switch, switch_decoder,
+       EXPERT_KEYS " model.moe_every model.moe_first_dense model.hidden_act "
+                   "model.initializer_scale",
+       OUR_ROWS, .initialize = initialize_switch, .ours = true);

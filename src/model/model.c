@@ -234,6 +234,7 @@ static ech_status create(const ech_config *config, ech_block_options options, ec
     model->std = config->model.initializer_range;
     model->options = options;
     build(config, model);
+    if (family->initialize) family->initialize(config, model);
     for (size_t i = 0; i < model->block.n; i++) {
         ech_block *block = model->block.at[i];
         ech_block_finish(block, model->param.at);

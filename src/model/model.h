@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral, qwen3_moe) is an ech_family and a
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral, qwen3_moe, switch) is an ech_family and a
  * row of models.def. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
@@ -34,6 +34,9 @@ struct ech_family {
     void (*resolve)(ech_config *config);           /* fills "auto" keys of the model section */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
     const struct ech_decoder *decoder;             /* its blocks */
+    /* Says otherwise how the built model's weights begin; NULL: by normals of initializer_range. */
+    void (*initialize)(const ech_config *config, struct ech_model *model);
+    bool ours; /* no other program knows it: its model_type has our name in front */
     /* A Hugging Face config.json of this family: its architecture ("GPT2LMHeadModel"), the table of its values, and
      * what the table cannot express. Errors of import_more: what the layers cannot do. NULL: nothing more. */
     const char *architecture;

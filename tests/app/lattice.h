@@ -82,6 +82,9 @@ static const char *const lattice_models[] = {
     "parallel.expert=2",
     "model.architecture=gpt2 model.tie_word_embeddings=false model.reversible=true",
     "model.architecture=llama model.num_key_value_heads=2 model.reversible=true",
+    "model.architecture=switch model.num_local_experts=4 model.moe_every=1 "
+    "model.moe_capacity_factor=1.25 model.router_aux_loss_coef=0.1 model.moe_dropout=0.2 "
+    "parallel.expert=2",
 };
 static const char *const lattice_schedules[] = {
     "1f1b",

@@ -168,6 +168,9 @@ static void test_pointwise(void **state)
 {
     (void)state;
     runner r = runner_open(B, T);
+    ech_block_output(r.block, ech_layer_relu(r.block, input(&r)));
+    check_block(&r);
+    r = runner_open(B, T);
     ech_block_output(r.block, ech_layer_gelu(r.block, input(&r)));
     check_block(&r);
     r = runner_open(B, T);
@@ -249,14 +252,18 @@ static void test_experts(void **state)
 {
     (void)state;
     enum { E = 5, F = 3 };
-    for (int k = 1; k <= E; k += 2) {
+    for (int form = 0; form < 9; form++) {
+        int k = 1 + form / 3 * 2;
+        ech_activation activation = (ech_activation)(form % 3);
+        bool gated = activation == ECH_ACTIVATION_SWIGLU;
         runner r = runner_open(B, T);
         int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
         ech_experts experts = {
             .gate = {.experts = E, .chosen = k, .normalized = k > 1, .samples = 1},
             .width = F,
+            .activation = activation,
             .router = matrix(&r, E, C),
-            .gate_proj = stack(&r, E, F, C),
+            .gate_proj = gated ? stack(&r, E, F, C) : -1,
             .up = stack(&r, E, F, C),
             .down = stack(&r, E, C, F)};
         assert_true(ech_gate_find(k == E ? "dense" : "topk", &experts.gate.kind));
@@ -425,9 +432,11 @@ static void test_round_trip(void **state)
 static void test_every_layer_is_here(void **state)
 {
     (void)state;
-    const char *tested = "embedding position layernorm rmsnorm linear rotary attention gelu swiglu "
-                         "dropout residual residual_wide difference head_logits head_loss copy "
-                         "router gate route dispatch expert_linear expert_swiglu combine";
+    const char *tested =
+        "embedding position layernorm rmsnorm linear rotary attention relu gelu swiglu "
+        "dropout residual residual_wide difference head_logits head_loss copy "
+        "router gate route dispatch expert_linear "
+        "expert_relu expert_gelu expert_swiglu combine";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
                       "to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
                       "return_rows window_counts expert_linear_both "

@@ -24,7 +24,7 @@ static inline void cut_model_set(ech_config *config, const char *assignments)
     free(words);
 }
 
-/* One layer of width 16 with 8 heads; dropout everywhere. */
+/* One layer of width 16 with 8 heads, with experts if the family has them; dropout everywhere. */
 static inline ech_model *cut_model(const char *architecture, const char *assignments)
 {
     const ech_config_names names[] = {{"models", ech_family_names()}, {"devices", ech_device_names()}};
@@ -39,6 +39,7 @@ static inline ech_model *cut_model(const char *architecture, const char *assignm
     config->model.num_hidden_layers = 1;
     config->model.intermediate_size = 12;
     config->data.sequence_length = CUT_MODEL_TOKENS;
+    if (ech_family_reads(config, "model.moe_every")) cut_model_set(config, "model.moe_every=1");
     cut_model_set(config, "model.embd_pdrop=0.1 model.resid_pdrop=0.2 model.attn_pdrop=0.3");
     cut_model_set(config, assignments);
     assert_int_equal(ech_model_resolve(config, CUT_MODEL_IDS), ECH_OK);

@@ -206,6 +206,14 @@ static void there_and_back(void **state)
         "\"num_hidden_layers\": 5, \"num_attention_heads\": 4, \"intermediate_size\": 40, "
         "\"vocab_size\": 300, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
         "\"moe_capacity_factor\": 1.25, \"moe_group_samples\": 2, \"moe_gshard_ports\": true}",
+        "{\"model_type\": \"echelon-switch\", \"hidden_size\": 20, \"num_hidden_layers\": 5, "
+        "\"num_attention_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300}",
+        "{\"model_type\": \"echelon-shared-switch\", \"hidden_size\": 20, "
+        "\"num_hidden_layers\": 5, \"num_attention_heads\": 2, \"intermediate_size\": 40, "
+        "\"vocab_size\": 300, \"n_shared_experts\": 2, \"hidden_act\": \"gelu\", "
+        "\"moe_gate\": \"bias\", \"num_experts_per_tok\": 2, \"moe_every\": 1, "
+        "\"moe_first_dense\": 3, \"n_group\": 2, \"topk_group\": 1, "
+        "\"routed_scaling_factor\": 2.5, \"initializer_scale\": 0.2}",
         REVERSIBLE};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ech_config *config = imported(texts[i]);
@@ -381,6 +389,12 @@ static void refuses(void **state)
         {"{\"model_type\": \"echelon-switch-gpt2\"}", "echelon-switch-gpt2"},
         {"{\"model_type\": \"echelon-hierarchical-llama\"}", "echelon-hierarchical-llama"},
         {"{\"model_type\": \"echelon-shared-mixtral\"}", "n_shared_experts"},
+        {"{\"model_type\": \"switch\"}", "switch"},
+        {"{\"model_type\": \"echelon-switch-switch\"}", "echelon-switch-switch"},
+        {"{\"model_type\": \"echelon-switch\", \"hidden_size\": 20, \"num_hidden_layers\": 2, "
+         "\"num_attention_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300, "
+         "\"hidden_act\": 3}",
+         "hidden_act: must be a name"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},

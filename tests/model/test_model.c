@@ -248,6 +248,42 @@ static void test_sparse_layers(void **state)
     }
 }
 
+/* Of Switch, what the run file does not say; and its weights begin as truncated normals by their inputs (Fedus et al. 2021). */
+static void test_switch(void **state)
+{
+    (void)state;
+    ech_config *c = config("switch");
+    c->model.hidden_size = 40;
+    c->model.num_hidden_layers = 4;
+    c->model.num_attention_heads = 2;
+    ech_model *model = create(c);
+    assert_int_equal(c->model.moe_gate, ECH_MOE_GATE_SWITCH);
+    assert_int_equal(c->model.num_experts_per_tok, 1);
+    const int64_t attention = 4 * 40 * 40, F = 160, norms = 2 * 40, feed_forward = 2 * 40 * F;
+    int64_t idle = 2 * 7 * feed_forward, ends = 2 * 257 * 40 + 40, router = 8 * 40;
+    assert_int_equal(ech_model_params(model), ends + 4 * (attention + norms) + 2 * router +
+                                                  2 * feed_forward + 2 * 8 * feed_forward);
+    assert_int_equal(ech_model_active(model), ech_model_params(model) - idle);
+    for (size_t p = 0; p < model->param.n; p++) {
+        const ech_param *param = &model->param.at[p];
+        bool narrow = strstr(param->name, ".wo.") != NULL;
+        if (strstr(param->name, "norm")) continue;
+        assert_int_equal(param->initializer, ECH_INIT_TRUNCATED);
+        assert_true(fabs(param->std - sqrt(0.1 / (narrow ? 160 : 40))) < 1e-15);
+    }
+    const char *const names[] = {"model.layers.0.mlp.wi.weight",
+                                 "model.layers.1.mlp.experts.%d.wi.weight",
+                                 "model.layers.2.mlp.wo.weight", "model.layers.3.mlp.gate.weight"};
+    for (int i = 0; i < 4; i++) assert_true(has(model, names[i]));
+    ech_model_destroy(model);
+    assert_int_equal(ech_config_set(c, "model.hidden_act=swiglu"), ECH_OK);
+    model = create(c);
+    assert_true(has(model, "model.layers.1.mlp.experts.%d.wi_0.weight"));
+    ech_model_destroy(model);
+    assert_int_equal(ech_config_set(c, "model.initializer_range=0.1"), ECH_OK);
+    refuse(c, "model.initializer_range = 0.1: not read by switch");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -272,6 +308,6 @@ int main(void)
         cmocka_unit_test(test_gpt2_small),  cmocka_unit_test(test_llama_8b),
         cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_qwen3_moe),
         cmocka_unit_test(test_head_widths), cmocka_unit_test(test_sparse_layers),
-        cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_switch),      cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
