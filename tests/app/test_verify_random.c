@@ -27,25 +27,30 @@ enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6 };
     } while (0)
 
 /* Most of what does not go with the gate is left to errors' hints. */
-static void draw_experts(dice *d, random_run *r, bool qwen)
+static void draw_experts(dice *d, random_run *r, const char *family)
 {
+    bool qwen = family[0] == 'q', ours = family[0] == 's';
     static const char *const gates[] = {"topk",       "topk",         "switch", "gshard",
                                         "noisy_topk", "hierarchical", "bias",   "dense"};
     static const char *const factors[] = {"0.5", "1", "1.25", "4"};
     static const char *const coefficients[] = {"0.1", "3"};
     static const char *const chances[] = {"0.1", "0.5"};
-    const char *gate = ONE_OF(d, gates);
+    static const char *const activations[] = {"relu", "gelu", "swiglu"};
+    bool chooses = !ours || chance(d, 50); /* Switch has a gate of its own */
+    const char *gate = chooses ? ONE_OF(d, gates) : "switch";
     bool levels = gate[0] == 'h', noisy = levels || gate[0] == 'n';
     int64_t groups = from_to(d, 2, 4), each = from_to(d, 1, 3), of = from_to(d, 1, groups);
     int64_t k = from_to(d, 1, 2 * groups < groups * each ? 2 * groups : groups * each);
     if (levels) k = of * from_to(d, 1, each);
-    add(r, "model.moe_gate", gate);
     add_number(r, "model.num_local_experts", groups * each);
-    add_number(r, "model.num_experts_per_tok",
-               gate[0] == 's'   ? 1
-               : gate[0] == 'g' ? 2
-               : gate[0] == 'd' ? groups * each
-                                : k);
+    if (chooses) {
+        add(r, "model.moe_gate", gate);
+        add_number(r, "model.num_experts_per_tok",
+                   gate[0] == 's'   ? 1
+                   : gate[0] == 'g' ? 2
+                   : gate[0] == 'd' ? groups * each
+                                    : k);
+    }
     if (levels || (gate[0] == 'b' && k <= of * each)) {
         add_number(r, "model.n_group", groups);
         add_number(r, "model.topk_group", of);
@@ -64,16 +69,19 @@ static void draw_experts(dice *d, random_run *r, bool qwen)
     ADD_ONE_OF(d, r, "model.router_jitter_noise", chances);
     ADD_ONE_OF(d, r, "model.moe_dropout", chances);
     if (chance(d, 60)) add_number(r, "parallel.expert", from_to(d, 1, 4));
-    if (!qwen) return;
-    if (chance(d, strchr("tb", gate[0]) ? 50 : 5)) add(r, "model.norm_topk_prob", "false");
-    if (chance(d, 50)) add_number(r, "model.moe_intermediate_size", from_to(d, 1, 12));
-    if (chance(d, 30)) add_number(r, "model.moe_every", from_to(d, 1, r->layers));
+    if (qwen && chance(d, strchr("tb", gate[0]) ? 50 : 5)) add(r, "model.norm_topk_prob", "false");
+    if (qwen && chance(d, 50)) add_number(r, "model.moe_intermediate_size", from_to(d, 1, 12));
+    if (ours) ADD_ONE_OF(d, r, "model.hidden_act", activations);
+    if (!qwen && !ours) return;
+    if (chance(d, ours && r->layers == 1 ? 100
+                                         : 30)) /* every second layer where Switch says nothing */
+        add_number(r, "model.moe_every", from_to(d, 1, r->layers));
     if (chance(d, 30)) add_number(r, "model.moe_first_dense", from_to(d, 0, 1));
 }
 
 static bool has_experts(const random_run *r)
 {
-    return strstr(r->words.at, "model.moe_gate") != NULL;
+    return strstr(r->words.at, "model.num_local_experts") != NULL;
 }
 
 static void draw_model(dice *d, random_run *r)
@@ -84,10 +92,12 @@ static void draw_model(dice *d, random_run *r)
     static const char *const epsilons[] = {"1e-3", "1e-6"};
     static const char *const thetas[] = {"100", "500000"};
     static const char *const widths[] = {"2", "4", "6"};
-    static const char *const families[] = {"gpt2",  "gpt2",    "gpt2",     "llama",
-                                           "qwen3", "mixtral", "qwen3_moe"};
+    static const char *const scales[] = {"0.01", "0.3", "1"};
+    static const char *const families[] = {"gpt2",  "gpt2",    "gpt2",      "llama",
+                                           "qwen3", "mixtral", "qwen3_moe", "switch"};
     const char *family = ONE_OF(d, families);
     bool llama = strcmp(family, "gpt2") != 0; /* or what descends from it */
+    bool ours = strcmp(family, "switch") == 0;
     int64_t heads = from_to(d, 1, 8), groups = from_to(d, 1, heads);
     add(r, "model.architecture", family);
     add_number(r, "model.num_attention_heads", heads);
@@ -98,7 +108,10 @@ static void draw_model(dice *d, random_run *r)
     add_number(r, "model.intermediate_size", from_to(d, 1, 12) * from_to(d, 1, 4));
     add_number(r, "model.vocab_size", from_to(d, 257, 272));
     ADD_ONE_OF(d, r, "model.tie_word_embeddings", bools);
-    ADD_ONE_OF(d, r, "model.initializer_range", ranges);
+    if (ours)
+        ADD_ONE_OF(d, r, "model.initializer_scale", scales);
+    else
+        ADD_ONE_OF(d, r, "model.initializer_range", ranges);
     ADD_ONE_OF(d, r, "model.attn_pdrop", dropouts);
     ADD_ONE_OF(d, r, "model.resid_pdrop", dropouts);
     ADD_ONE_OF(d, r, "model.embd_pdrop", dropouts);
@@ -106,7 +119,7 @@ static void draw_model(dice *d, random_run *r)
     if (llama) ADD_ONE_OF(d, r, "model.rope_theta", thetas);
     if (llama) ADD_ONE_OF(d, r, "model.head_dim", widths);
     if (llama && chance(d, 20)) add(r, "model.rope_scaling", "llama3");
-    if (strstr("mixtral qwen3_moe", family)) draw_experts(d, r, family[0] == 'q');
+    if (ech_text_has_word("mixtral qwen3_moe switch", family)) draw_experts(d, r, family);
 }
 
 static void draw_optimizer(dice *d, random_run *r)
