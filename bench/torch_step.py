@@ -64,7 +64,10 @@ class Trainer:
         if self.sharded:
             shard(self.model, job["reshard"])
         elif job["ranks"] > 1:
-            self.run = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
+            # powerSGD_hook sends a bucket's second factor when its first has come: with several buckets two
+            # ranks come to that in different orders, and gloo, which has no streams, mixes them up.
+            whole = {"bucket_cap_mb": 1 << 20} if job.get("powersgd") else {}
+            self.run = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True, **whole)
             if job.get("powersgd"):
                 compress(self.run, job["powersgd"])
         if variant["compiled"]:
