@@ -16,6 +16,7 @@
 #include "app/experts.h"
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 enum { RANKS = 8, RUNS = 3, STEP = 2, L = 2, E = 8, K = 2, C = 32, T = 24, B = 2, M = 2 };
 
@@ -81,6 +82,7 @@ static void test_counters_equal_tables(void **state)
         char words[600];
         counted n = {0};
         bool uneven = false;
+        if (!share_takes()) continue;
         int64_t item = strstr(grids[i].words, "bf16") ? 2 : 8; /* rows go as they are computed with */
         int64_t e = grids[i].expert, forwards = grids[i].again ? 2 : 1;
         int64_t rows = B * T / grids[i].context / grids[i].tensor, assignments = rows * K;
@@ -234,6 +236,7 @@ static void test_reports_are_of_all_ranks(void **state)
         for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
             bool whole = strstr(gates[g], "capacity") || strstr(gates[g], "coef");
             if (whole && strstr(layouts[i], "sequence_chunks")) continue; /* a rule */
+            if (!share_takes()) continue;
             told t = tell(gates[g], layouts[i]);
             assert_told_alike(&t, &alone, layouts[i]);
         }
@@ -344,6 +347,7 @@ static void test_states_move(void **state)
     for (int o = 0; o < (int)(sizeof optimizers / sizeof *optimizers); o++) {
         char words[300];
         snprintf(words, sizeof words, "%s %s", optimizers[o], moves[o]);
+        if (!share_takes()) continue;
         double wanted = run(words, NULL, "first");
         for (int away = 1; away < 5; away++) {
             const char *move = moves[(o + away) % MOVES];
@@ -372,6 +376,7 @@ static void test_checkpoints_move(void **state)
     };
     enum { MOVES = sizeof moves / sizeof *moves };
     for (int from = 0; from < MOVES; from++) {
+        if (!share_takes()) continue;
         double wanted = run(moves[from], NULL, "first");
         for (int away = 1; away < 3; away++) {
             int to = (from + away) % MOVES;

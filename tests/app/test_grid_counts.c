@@ -15,6 +15,7 @@
 #include "app/train/train.h"
 #include "layer/layers.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 
@@ -120,6 +121,7 @@ static void check_counters(const char *family, const char *more)
 {
     char words[700];
     counted n = {0};
+    if (!share_takes()) return;
     print_words(more, strstr(more, "data=2") ? 2 : 1, words, sizeof words);
     grid_run(family, words, count_rank, &n);
     for (int r = 0; r < RANKS; r++) {
@@ -279,6 +281,7 @@ static void test_flows_equal_counters(void **state)
     for (size_t i = 0; i < sizeof flows / sizeof *flows; i++) {
         char words[700];
         int64_t bytes[COUNTS + 1] = {0};
+        if (!share_takes()) continue;
         print_words(flows[i].words, 2, words, sizeof words);
         grid_run("llama", words, compare_flows, bytes);
         assert_int_equal(bytes[SUMS] > 0, flows[i].reduces);

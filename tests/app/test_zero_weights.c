@@ -18,6 +18,7 @@
 #include "check/check.h"
 #include "schedule/peaks.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 enum { MOST = 8, STEPS = 3, BLOCKS = 16 };
 
@@ -263,6 +264,7 @@ static void test_same_numbers(void **state)
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         trial whole, shared, kept;
+        if (!share_takes()) continue;
         run(cases[c].family, cases[c].ranks, cases[c].words, "parallel.zero=0", &whole);
         run(cases[c].family, cases[c].ranks, cases[c].words, "parallel.zero=3", &shared);
         run(cases[c].family, cases[c].ranks, cases[c].words,
@@ -365,6 +367,7 @@ static void test_fetched(void **state)
         size_t r = i / 3;
         trial here, there;
         char words[400], zero[300];
+        if (!share_takes()) continue;
         snprintf(words, sizeof words, "model.tie_word_embeddings=false %s", runs[r].words);
         snprintf(zero, sizeof zero, "%s memory.offload_optimizer=%s memory.offload_parameters=%s",
                  runs[r].zero, spaces[i % 3][0], spaces[i % 3][1]);

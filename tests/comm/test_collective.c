@@ -12,7 +12,7 @@
 #include "comm/checks_collective.h"
 
 static const double deadline = 60;
-enum { MOST = 5 };
+enum { MOST = RANKS_OF_CHECKS };
 
 static ech_status run_collectives(ech_comm *comm, void *context)
 {
@@ -164,7 +164,7 @@ static ech_status run_threads(ech_comm *comm, void *context)
 static void test_threads_at_once(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 4; n++)
+    for (int n = 1; n < RANKS_OF_CHECKS; n++)
         assert_int_equal(ranks_run(n, deadline, run_threads, NULL, NULL), ECH_OK);
 }
 

@@ -13,7 +13,7 @@
 #include "comm/checks.h"
 
 static const double deadline = 60;
-enum { MOST = 5 };
+enum { MOST = RANKS_OF_CHECKS };
 
 static ech_status run_reduction(ech_comm *comm, void *context)
 {
