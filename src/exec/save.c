@@ -22,6 +22,7 @@ typedef struct saved {
     int value;        /* where training has it; -1: this rank does not hold the parameter */
     size_t at, bytes; /* from that value's beginning; how many */
     int snapshot;     /* its copy; -1: none */
+    int state;        /* index; of weights 0 */
     ech_held held;
 } saved;
 
@@ -67,6 +68,7 @@ static saved state_at(const ech_exec *exec, int param, const ech_state *state, i
     const ech_plan_param *p = &plan->param[param];
     saved of = {.name = state->name,
                 .shape = state->shape,
+                .state = index,
                 .dtype = ech_plan_state_dtype(plan, state),
                 .value = -1,
                 .snapshot = -1};
@@ -285,13 +287,15 @@ static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *check
     return ech_checkpoint_load(checkpoint, list.tensor.at, (int)list.tensor.n);
 }
 
-/* What other numbers of replicas have not sent, each gets an equal share of: gradients are sums over them. */
+/* What other numbers of replicas have not sent, each gets an equal share of: gradients are sums over them. Of what optimizers of
+ * replicas that are apart keep each gets the mean. */
 static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                 const saved *of, int64_t replicas)
 {
-    ech_tensor own =
-        ech_exec_state(exec, param, ech_plan_state_of(exec->plan, param, ECH_STATE_RESIDUAL));
+    const ech_plan_param *p = &exec->plan->param[param];
+    ech_tensor own = ech_exec_state(exec, param, of->state);
     int64_t n = ech_tensor_count(&own), now = of->shape.size[dimension_of_replicas(&of->shape)];
+    bool adds = exec->plan->state.at[p->first_state + of->state].is.role == ECH_STATE_RESIDUAL;
     ECH_FREED double *sum = ech_calloc((size_t)n + 1, sizeof *sum);
     ECH_FREED double *one = ech_calloc((size_t)n + 1, sizeof *one);
     for (int64_t r = 0; r < replicas; r++) {
@@ -299,13 +303,13 @@ static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint
         ech_exec_read(exec, &own, one);
         for (int64_t i = 0; i < n; i++) sum[i] += one[i];
     }
-    for (int64_t i = 0; i < n; i++) sum[i] /= (double)now;
+    for (int64_t i = 0; i < n; i++) sum[i] /= (double)(adds ? now : replicas);
     ech_exec_write(exec, &own, sum);
     return ECH_OK;
 }
 
 /* True: it is restored, from other numbers of replicas. */
-static ech_status restore_residual(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
+static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                    const saved *of, bool *restored)
 {
     int d = dimension_of_replicas(&of->shape);
@@ -325,7 +329,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
         of[0].name = weights_of(exec, checkpoint, param);
         for (int i = 0; i < n; i++) {
             bool restored;
-            ECH_TRY(restore_residual(exec, checkpoint, param, &of[i], &restored));
+            ECH_TRY(restore_replicas(exec, checkpoint, param, &of[i], &restored));
             if (!restored)
                 add_tensor(exec, &list, param, &of[i], training_data(exec, NULL, &of[i]));
         }

@@ -64,8 +64,9 @@ static ech_tensor piece_of_param(const ech_exec *exec, const piece *of, const ec
 static ech_tensor piece_of_state(const ech_exec *exec, const piece *of, const ech_state *state,
                                  int64_t begin, char *data)
 {
-    int64_t from, n = ech_plan_state_numbers(exec->plan, of->param, state, of->at, of->n, &from);
-    ech_tensor one = one_of(exec, state, exec->plan->layout->sharding, NULL, 0);
+    ech_state own = ech_state_of_replica(state);
+    int64_t from, n = ech_plan_state_numbers(exec->plan, of->param, &own, of->at, of->n, &from);
+    ech_tensor one = one_of(exec, &own, exec->plan->layout->sharding, NULL, 0);
     size_t before = n ? (size_t)(from - begin) * ech_dtype_bytes(one.dtype) : 0;
     return ech_exec_part(&one, n ? from - of->one * ech_tensor_count(&one) : 0, n, data + before);
 }

@@ -97,7 +97,7 @@ ech_sharding ech_model_sharding(const ech_config *config)
                           .key_value = (int)(tensor < heads ? tensor : heads),
                           .context = (int)config->parallel.context,
                           .expert = (int)config->parallel.expert,
-                          .replicas = (int)ech_compression_members(config),
+                          .replicas = (int)ech_optimizer_replicas(config),
                           .sequence =
                               tensor > 1 && config->parallel.sequence != ECH_SEQUENCE_FALSE};
 }

@@ -26,15 +26,6 @@ int64_t ech_compression_rank(const ech_config *config, const ech_param *param)
     return rank;
 }
 
-int64_t ech_compression_members(const ech_config *config)
-{
-    if (config->parallel.compression == ECH_COMPRESSION_NONE) return 1;
-    const ech_config_list *replicas = &config->parallel.stage_replicas; /* as many of each */
-    int64_t data = replicas->n > 0 ? replicas->at[0] : config->parallel.data;
-    if (data == ECH_AUTO) data = 1; /* not known yet */
-    return data * config->parallel.context;
-}
-
 void ech_compression_declare(const ech_config *config, const ech_param *param,
                              ech_optimizer_needs *needs)
 {
@@ -43,7 +34,7 @@ void ech_compression_declare(const ech_config *config, const ech_param *param,
     if (rank == 0) return;
     ech_shape residual = {.dims = 3,
                           .axis = {ECH_AXIS_REPLICAS, of->axis[0], of->axis[1]},
-                          .size = {ech_compression_members(config), of->size[0], of->size[1]}};
+                          .size = {ech_optimizer_replicas(config), of->size[0], of->size[1]}};
     ech_shape basis = ech_shape_2d(ECH_AXIS_NONE, of->size[1], ECH_AXIS_NONE, rank);
     ECH_ASSERT(needs->states + 2 <= ECH_MAX_STATES);
     needs->state[needs->states++] = (ech_state){

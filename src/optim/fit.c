@@ -70,10 +70,13 @@ int64_t ech_state_part(const ech_state *state, const ech_param *param, const int
 
 /* ---- resume ---- */
 
+/* On other ranks there are other numbers of replicas. */
 static bool is_same_shape(const ech_shape *a, const ech_shape *b)
 {
     bool same = a->dims == b->dims;
-    for (int d = 0; same && d < a->dims; d++) same = a->size[d] == b->size[d];
+    for (int d = 0; same && d < a->dims; d++)
+        same = a->size[d] == b->size[d] ||
+               (a->axis[d] == ECH_AXIS_REPLICAS && b->axis[d] == ECH_AXIS_REPLICAS);
     return same;
 }
 

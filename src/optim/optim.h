@@ -191,6 +191,12 @@ bool ech_optimizer_has_groups(const ech_config *config);
  * warmup has the highest rate, and the last one of the run is one update short of the curve's end: not 0. */
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count);
 
+/* How many have states of their own, which have an axis REPLICAS: data x context, where gradients are compressed (residuals) or
+ * replicas are apart (what their optimizers keep). Otherwise 1. */
+int64_t ech_optimizer_replicas(const ech_config *config);
+/* A state as one of these has it: without that axis. */
+ech_state ech_state_of_replica(const ech_state *state);
+
 /* ---- compressed gradients (parallel.compression) ---- */
 
 /* Whether it is a matrix of a layer, or of a stack each one is: no vector, and no table by token or position. */
@@ -198,15 +204,13 @@ bool ech_optimizer_is_matrix(const ech_param *param);
 /* The rank of the factors that are sent of a parameter's gradient, of a stack of each one's: parallel.compression_rank, or the
  * shorter side where that is less: two such factors are the matrix itself. 0: the gradient is sent as it is. */
 int64_t ech_compression_rank(const ech_config *config, const ech_param *param);
-/* How many have residuals of their own: data x context. 1 where nothing is compressed. */
-int64_t ech_compression_members(const ech_config *config);
 /* Adds residual and basis of a parameter that is compressed. */
 void ech_compression_declare(const ech_config *config, const ech_param *param,
                              ech_optimizer_needs *needs);
 
 /* ---- replicas that are apart (parallel.strategy) ---- */
 
-/* Adds anchor and outer momentum of a parameter, where replicas are. */
+/* Where replicas are: what the optimizer has declared gets an axis REPLICAS, and anchor and outer momentum are added. */
 void ech_outer_declare(const ech_config *config, const ech_param *param,
                        ech_optimizer_needs *needs);
 

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "config/strategy.h"
 #include "optim/optim.h"
 
 #define X(name, help) extern const ech_optimizer ech_optimizer_row_##name;
@@ -35,6 +36,26 @@ const char *ech_optimizer_names(void)
 #include "optim/optimizers.def"
 #undef X
         ;
+}
+
+/* ---- of replicas ---- */
+
+int64_t ech_optimizer_replicas(const ech_config *config)
+{
+    bool compresses = config->parallel.compression != ECH_COMPRESSION_NONE;
+    if (!compresses && !ech_strategy_is_apart(config)) return 1;
+    const ech_config_list *replicas = &config->parallel.stage_replicas; /* as many of each */
+    int64_t data = replicas->n > 0 ? replicas->at[0] : config->parallel.data;
+    if (data == ECH_AUTO) data = 1; /* not known yet */
+    return data * config->parallel.context;
+}
+
+ech_state ech_state_of_replica(const ech_state *state)
+{
+    ech_state of = *state;
+    for (int d = of.shape.dims - 1; d >= 0; d--)
+        if (of.shape.axis[d] == ECH_AXIS_REPLICAS) of.shape = ech_shape_without(&of.shape, 1u << d);
+    return of;
 }
 
 /* ---- of a parameter ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is kept of a parameter where replicas are apart: where they met last, and the momentum of the outer optimizer. Douillard et al.
- * 2023, arXiv:2311.08105.
+ * What is kept of a parameter where replicas are apart: what the optimizer of each keeps, where they met last, and the momentum of the
+ * outer optimizer. Douillard et al. 2023, arXiv:2311.08105.
  */
 #include "config/strategy.h"
 #include "optim/optim.h"
@@ -13,9 +13,23 @@ static void add(ech_optimizer_needs *needs, const char *name, const ech_param *p
     needs->state[needs->states - 1].role = role;
 }
 
+/* Each replica has another. */
+static void add_replicas(ech_state *state, int64_t replicas)
+{
+    ech_shape of = state->shape;
+    ECH_ASSERT(of.dims < ECH_MAX_DIMS);
+    state->shape = (ech_shape){.dims = 1, .axis = {ECH_AXIS_REPLICAS}, .size = {replicas}};
+    for (int d = 0; d < of.dims; d++) {
+        state->shape.axis[d + 1] = of.axis[d];
+        state->shape.size[state->shape.dims++] = of.size[d];
+    }
+}
+
 void ech_outer_declare(const ech_config *config, const ech_param *param, ech_optimizer_needs *needs)
 {
     if (!ech_strategy_is_apart(config)) return;
+    for (int s = 0; s < needs->states; s++)
+        add_replicas(&needs->state[s], ech_optimizer_replicas(config));
     add(needs, "anchor", param, ECH_STATE_ANCHOR);
     if (config->parallel.outer_momentum > 0)
         add(needs, "outer_momentum", param, ECH_STATE_OUTER_MOMENTUM);

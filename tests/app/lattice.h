@@ -42,6 +42,7 @@ enum lattice_axis {
     OPTIMIZER_AT,
     KEPT_AT,
     COMPRESSION,
+    STRATEGY,
     LATTICE_AXES
 };
 
@@ -155,6 +156,8 @@ static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.z
 static const char *const lattice_compressions[] = {
     "", " parallel.compression=powersgd parallel.compression_rank=2",
     " parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt"};
+static const char *const lattice_strategies[] = {"",
+                                                 " parallel.strategy=diloco parallel.sync_every=2"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static"};
@@ -185,6 +188,7 @@ static const int lattice_levels[LATTICE_AXES] = {
     [REDUCTION] = LATTICE_LEVELS(lattice_reductions),
     [ZERO] = LATTICE_LEVELS(lattice_zeros),
     [COMPRESSION] = LATTICE_LEVELS(lattice_compressions),
+    [STRATEGY] = LATTICE_LEVELS(lattice_strategies),
     [BUCKET] = LATTICE_LEVELS(lattice_buckets),
     [DOCUMENTS] = LATTICE_LEVELS(lattice_documents),
 };
@@ -199,6 +203,7 @@ static inline int lattice_needs(int axis, int level)
     if (axis == SCHEDULE || (axis == KEPT_AT && level == LATTICE_PEER)) return PIPELINE;
     if (axis == SEQUENCE && level > 0) return TENSOR;
     if ((axis == ZERO && level > 0) || (axis == REDUCTION && level > 1)) return DATA;
+    if (axis == STRATEGY && level > 0) return DATA;
     if (axis == MODEL && strstr(lattice_models[level], "parallel.expert")) return DATA;
     if ((axis == PARTITION && level > 0) || (axis == DATA && level == UNEQUAL)) return PIPELINE;
     return -1;
@@ -336,11 +341,11 @@ static inline void lattice_print_words(const cover_case *c, ech_text *out)
     ech_text_append(out, " parallel.reduction=%s parallel.bucket_bytes=%s%s%s",
                     lattice_reductions[x[REDUCTION]], lattice_buckets[x[BUCKET]],
                     lattice_zeros[x[ZERO]], lattice_documents[x[DOCUMENTS]]);
-    ech_text_append(out, " %s precision.compute=%s%s %s%s%s%s%s", lattice_optimizers[x[OPTIMIZER]],
-                    lattice_precisions[x[PRECISION]], lattice_wires[x[WIRE]],
-                    lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]],
+    ech_text_append(out, " %s precision.compute=%s%s %s%s%s%s%s%s",
+                    lattice_optimizers[x[OPTIMIZER]], lattice_precisions[x[PRECISION]],
+                    lattice_wires[x[WIRE]], lattice_saves[x[SAVES]], lattice_devices[x[DEVICE]],
                     lattice_optimizers_at[x[OPTIMIZER_AT]], lattice_kept_at[x[KEPT_AT]],
-                    lattice_compressions[x[COMPRESSION]]);
+                    lattice_compressions[x[COMPRESSION]], lattice_strategies[x[STRATEGY]]);
 }
 
 /* Taken by runs instead of their own, which the parent plans: it asks no GPU. NULL: none. */

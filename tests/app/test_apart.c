@@ -20,17 +20,19 @@
 static const struct {
     const char *family, *words;
 } grids[] = {
-    {"gpt2", "parallel.data=3 parallel.strategy=local_sgd parallel.sync_every=2 "
+    {"gpt2", "optimizer.name=sgd parallel.data=3 parallel.strategy=local_sgd parallel.sync_every=2 "
              "training.micro_batch_size=1 training.global_batch_size=6"},
     {"llama", "parallel.data=2 parallel.pipeline=2 parallel.tensor=2 parallel.strategy=diloco "
               "parallel.sync_every=2 model.resid_pdrop=0.1 training.global_batch_size=8 "
               "training.micro_batch_size=1 parallel.schedule=zero-bubble"},
     {"gpt2", "parallel.data=2 parallel.pipeline=2 model.tie_word_embeddings=true "
-             "parallel.strategy=diloco parallel.reduction=ring data.shards=static"},
+             "parallel.strategy=diloco parallel.reduction=ring data.shards=static "
+             "optimizer.name=adafactor optimizer.momentum=0.9"},
     {"qwen3", "parallel.data=2 parallel.context=2 parallel.strategy=diloco parallel.sync_every=2 "
               "data.document_mask=true model.head_dim=4 optimizer.rates=*.1.*=0.5"},
     {"llama", "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 "
-              "parallel.sequence=true parallel.strategy=local_sgd parallel.device=queued"},
+              "parallel.sequence=true parallel.strategy=local_sgd parallel.device=queued "
+              "optimizer.name=muon optimizer.momentum=0.9"},
 };
 
 static void grids_are_their_replay(void **state)
@@ -38,7 +40,7 @@ static void grids_are_their_replay(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         char words[600];
-        snprintf(words, sizeof words, "optimizer.name=sgd %s", grids[i].words);
+        snprintf(words, sizeof words, "%s", grids[i].words);
         ech_config *config = grid_config(grids[i].family, words);
         ech_verification v = {.steps = 4, .tolerance = ECH_TOLERANCE};
         assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
@@ -114,11 +116,12 @@ static void averaging_is_an_outer_step_of_one(void **state)
 static void resumes_are_bitwise(void **state)
 {
     (void)state;
-    static const char *const more[] = {"precision.compute=bf16", "precision.compute=fp32"};
+    static const char *const more[] = {"precision.compute=bf16",
+                                       "optimizer.name=sm3 optimizer.momentum=0.5"};
     for (int i = 0; i < 2; i++) {
         char words[400];
         snprintf(words, sizeof words,
-                 "%s optimizer.name=sgd training.steps=8 checkpoint.every=4 parallel.data=2 "
+                 "%s training.steps=8 checkpoint.every=4 parallel.data=2 "
                  "parallel.strategy=diloco parallel.sync_every=2",
                  more[i]);
         runs_train("llama", "whole", 2, words);
@@ -134,6 +137,51 @@ static void resumes_are_bitwise(void **state)
         runs_remove("whole");
         runs_remove("parts");
     }
+}
+
+/* A tensor of the run's states, in fp64. */
+static double *state_at(const char *name, int step, const char *tensor, int64_t *n)
+{
+    char path[512];
+    ech_safetensors *file;
+    runs_path(path, sizeof path, name, step, runs_state);
+    assert_int_equal(ech_safetensors_open(path, &file), ECH_OK);
+    double *values = runs_read(file, tensor, n);
+    ech_safetensors_close(file);
+    return values;
+}
+
+/* Checkpoints have what each replica's optimizer keeps; other numbers of replicas begin with the mean. A learning rate of 0
+ * and no gradient's part of the next step leave that: beta1 is as good as 1. */
+static void others_go_on_with_the_mean(void **state)
+{
+    (void)state;
+    static const char tensor[] = "model.layers.0.mlp.up_proj.weight.exp_avg";
+    char words[400];
+    snprintf(words, sizeof words,
+             "precision.compute=fp64 training.steps=2 checkpoint.every=2 parallel.data=2 "
+             "parallel.strategy=diloco parallel.sync_every=2");
+    runs_train("llama", "two", 2, words);
+    int64_t n, m;
+    double *two = state_at("two", 2, tensor, &n);
+    snprintf(words, sizeof words,
+             "precision.compute=fp64 training.steps=4 checkpoint.every=4 parallel.data=3 "
+             "training.global_batch_size=12 optimizer.beta1=0.999999 parallel.strategy=diloco "
+             "parallel.sync_every=2");
+    runs_train("llama", "two", 3, words);
+    double *three = state_at("two", 4, tensor, &m);
+    assert_true(n > 100 && 2 * m == 3 * n);
+    double apart = 0, between = 0, size = 0;
+    for (int64_t i = 0; i < n / 2; i++) {
+        double mean = (two[i] + two[n / 2 + i]) / 2;
+        size = fmax(size, fabs(mean));
+        between = fmax(between, fabs(two[i] - two[n / 2 + i]));
+        for (int r = 0; r < 3; r++) apart = fmax(apart, fabs(three[r * (m / 3) + i] - mean));
+    }
+    assert_true(between > 1e-2 * size && apart < 1e-3 * size && apart > 0);
+    free(two);
+    free(three);
+    runs_remove("two");
 }
 
 /* Who is asked to stop does so where replicas have weights in common. */
@@ -186,8 +234,7 @@ static void bytes_are_sent_where_replicas_meet(void **state)
                {"parallel.data=2 parallel.context=2", 4, true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char words[300];
-        snprintf(words, sizeof words, "optimizer.name=sgd parallel.strategy=diloco %s",
-                 all[i].words);
+        snprintf(words, sizeof words, "parallel.strategy=diloco %s", all[i].words);
         grid_run("llama", words, count_bytes, NULL);
         for (int r = 0; r < all[i].ranks; r++) {
             assert_int_equal(sent[r].met, STEPS * sent[r].planned);
@@ -252,6 +299,7 @@ int main(void)
                                        cmocka_unit_test(begins_from_weights_of_others),
                                        cmocka_unit_test(averaging_is_an_outer_step_of_one),
                                        cmocka_unit_test(resumes_are_bitwise),
+                                       cmocka_unit_test(others_go_on_with_the_mean),
                                        cmocka_unit_test(stops_where_replicas_meet),
                                        cmocka_unit_test(bytes_are_sent_where_replicas_meet),
                                        cmocka_unit_test(other_calendars_are_errors),

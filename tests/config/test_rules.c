@@ -259,13 +259,12 @@ static const trial trials[ECH_RULES] = {
         {COMPRESSED " model.architecture=llama model.num_key_value_heads=2 parallel.tensor=4",
          "model.architecture=llama model.num_key_value_heads=2 parallel.tensor=4",
          COMPRESSED " model.architecture=llama model.num_key_value_heads=2 parallel.tensor=2"},
-#define APART "parallel.strategy=local_sgd optimizer.name=sgd"
+#define APART "parallel.strategy=local_sgd"
     [ECH_RULE_sync_every_together] = {"parallel.sync_every=2", "", "parallel.sync_every=2 " APART},
     [ECH_RULE_outer_rate_together] = {"parallel.outer_learning_rate=1", "",
                                       "parallel.outer_learning_rate=1 " APART},
     [ECH_RULE_outer_momentum_together] = {"parallel.outer_momentum=0.5", "",
-                                          "parallel.outer_momentum=0.5 parallel.strategy=diloco "
-                                          "optimizer.name=sgd"},
+                                          "parallel.outer_momentum=0.5 parallel.strategy=diloco"},
     [ECH_RULE_apart_asynchronous] = {APART " " SCHEDULE "pipedream", SCHEDULE "pipedream", APART},
     [ECH_RULE_apart_delayed] = {APART " " DELAYED, DELAYED, APART},
     [ECH_RULE_apart_replicas] = {APART " parallel.stage_replicas=[2,2]",
@@ -284,7 +283,8 @@ static const trial trials[ECH_RULES] = {
                                        APART " precision.compute=bf16"},
     [ECH_RULE_apart_skips] = {APART " training.on_nonfinite=skip", "training.on_nonfinite=skip",
                               APART},
-    [ECH_RULE_apart_inner_states] = {"parallel.strategy=local_sgd", "", APART},
+    [ECH_RULE_apart_codes] = {"parallel.strategy=local_sgd optimizer.name=adamw8",
+                              "optimizer.name=adamw8", APART},
     [ECH_RULE_grouped_heads_gpt2] = {"model.num_key_value_heads=2", "",
                                      "model.num_key_value_heads=2 model.architecture=llama"},
     [ECH_RULE_nesterov_no_momentum] = {"optimizer.nesterov=true", "",
@@ -302,7 +302,7 @@ static ech_config *make(const char *assignments)
     ech_config *config;
     const ech_config_names names[] = {
         {"models", "gpt2 llama mixtral qwen3_moe"},
-        {"optimizers", "adamw sgd muon sm3"},
+        {"optimizers", "adamw sgd muon sm3 adamw8"},
         {"curves", "cosine"},
         {"comms", "local mpi ucx nccl"},
         {"devices", "cpu cuda queued"},

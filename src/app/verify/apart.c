@@ -5,6 +5,7 @@
 #include "app/verify/apart.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct ech_apart {
     ech_compared_run *alone;
@@ -123,15 +124,22 @@ static int state_of(const ech_apart *a, int param, ech_state_role role)
     return 1 + ech_plan_state_of(a->alone->session.plan, param, role);
 }
 
+/* The numbers of a tensor become those of the first replica in all others, too. */
+static void share(ech_apart *a, int param, int k, int64_t n)
+{
+    for (int r = 1; r < a->replicas; r++)
+        memcpy(kept(a, r, param, k), kept(a, 0, param, k), (size_t)n * sizeof(double));
+}
+
 static void meet(ech_apart *a, int param)
 {
-    ech_exec *exec = a->alone->session.exec;
     int full = 1 + a->alone->session.plan->param[param].master;
     int at_anchor = state_of(a, param, ECH_STATE_ANCHOR);
     int at_momentum = state_of(a, param, ECH_STATE_OUTER_MOMENTUM);
     ech_tensor weights = tensor_of(a, param, 0);
+    int64_t n = ech_tensor_count(&weights);
     double *anchor = kept(a, 0, param, at_anchor), *m = kept(a, 0, param, at_momentum);
-    for (int64_t i = 0, n = ech_tensor_count(&weights); i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double d = 0;
         for (int r = 0; r < a->replicas; r++) d += anchor[i] - kept(a, r, param, full)[i];
         d /= a->replicas;
@@ -140,13 +148,12 @@ static void meet(ech_apart *a, int param)
             d += a->momentum * m[i];
         }
         anchor[i] -= a->rate * d;
+        kept(a, 0, param, 0)[i] = kept(a, 0, param, full)[i] = anchor[i];
     }
-    for (int k = 0; k < tensors_of(a, param); k++) {
-        bool moves = k == 0 || k == full || k == at_anchor;
-        ech_tensor x = tensor_of(a, param, k);
-        if (moves) ech_exec_write(exec, &x, anchor);
-        if (k > 0 && k == at_momentum) ech_exec_write(exec, &x, m);
-    }
+    share(a, param, 0, n);
+    share(a, param, full, n);
+    share(a, param, at_anchor, n);
+    if (at_momentum) share(a, param, at_momentum, n);
 }
 
 void ech_apart_meet(ech_apart *a)

@@ -23,7 +23,7 @@ void ech_apart_destroy(ech_apart *apart); /* accepts NULL */
 void ech_apart_load(ech_apart *apart, int replica);
 /* Stores what `alone` is now as that replica. */
 void ech_apart_store(ech_apart *apart, int replica);
-/* Makes `alone` what each replica is where they have met. */
+/* Stores as each replica what it is where they have met. */
 void ech_apart_meet(ech_apart *apart);
 
 #endif

@@ -82,7 +82,7 @@ static ech_held own_held(const ech_verifier *v, const compared *x)
 {
     const ech_plan *plan = v->layout.session.plan;
     int state = x->kind == ECH_HELD_STATE ? x->state : -1;
-    if (x->adds)
+    if (x->adds || plan->layout->apart)
         return ech_layout_held(plan->layout, plan->model, plan->rank, x->copy->param, x->kind,
                                x->shape);
     return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
@@ -421,7 +421,9 @@ static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
     x.kind = ECH_HELD_STATE;
     for (x.state = 0; x.state < needs.states; x.state++) {
         x.name = needs.state[x.state].name;
-        x.shape = &needs.state[x.state].shape;
+        /* Those of one replica at a time are compared. */
+        ech_state own = ech_state_of_replica(&needs.state[x.state]);
+        x.shape = v->layout.design->layout->apart ? &own.shape : &needs.state[x.state].shape;
         ECH_TRY(exchange_tensor(v, &x, turn));
     }
     return ECH_OK;

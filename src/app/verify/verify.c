@@ -115,7 +115,10 @@ static ech_status verify_meeting(ech_verifier *v)
     ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_SYNC, v->step));
     ECH_TRY(check_ranks(v, v->step + 1));
     if (v->result) ech_apart_meet(v->apart);
-    for (v->replica = 0; v->replica < replicas; v->replica++) ECH_TRY(exchange_replica(v));
+    for (v->replica = 0; v->replica < replicas; v->replica++) {
+        if (v->result) ech_apart_load(v->apart, v->replica);
+        ECH_TRY(exchange_replica(v));
+    }
     return ECH_OK;
 }
 
