@@ -258,9 +258,10 @@ typedef struct ech_sum {
     ech_group *group;
     const ech_reduction_row *row;
     char *x, *scratch;
-    int64_t n;       /* elements of x */
-    int64_t segment; /* elements of a message, at most */
-    size_t item;     /* bytes of an element of x */
+    int64_t n;                             /* elements of x */
+    int64_t segment;                       /* elements of a message, at most */
+    const struct ech_row_windows *windows; /* of which shards consist; NULL: even ones */
+    size_t item;                           /* bytes of an element of x */
     ech_dtype dtype;
     size_t wire_item; /* bytes of an element in messages and scratch */
     ech_dtype wire;
@@ -318,6 +319,18 @@ ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine,
  * order. In place: `mine` may point to that shard of x. The rest of x is not changed. */
 ech_status ech_group_reduce_scatter(ech_group *group, const ech_tensor *x, void *mine,
                                     void *scratch);
+/* Windows of rows, as many of each member, one member's behind the other's; of each so many rows are in use. */
+typedef struct ech_row_windows {
+    const int64_t *counts; /* [N][windows], in host memory: the same on all members */
+    int64_t windows, rows; /* of a member; of a window */
+} ech_row_windows;
+/* ech_group_all_gather and ech_group_reduce_scatter of such windows, to the same bits; only of rows in use: others are neither read nor
+ * written, and a window without any is no message. Elements of `whole` and x: N windows rows times those of a row; `scratch`: as
+ * of ech_group_reduce_scatter. Errors: a count that is none of 0 .. rows: ECH_EINTERNAL, which names both ranks. */
+ech_status ech_group_gather_rows(ech_group *group, const ech_tensor *whole, const void *mine,
+                                 const ech_row_windows *of);
+ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *mine, void *scratch,
+                                  const ech_row_windows *of);
 /* Both buffers hold N blocks of `bytes` bytes: block i of `to` goes to member i, block i of `from` comes
  * from member i. */
 ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, size_t bytes);

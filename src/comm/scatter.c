@@ -5,22 +5,52 @@
  */
 #include "comm/reduce.h"
 
+static int64_t count_segments(int64_t elements, int64_t segment)
+{
+    return (elements + segment - 1) / segment;
+}
+
+/* Elements of a window. */
+static int64_t window_of(const ech_sum *sum)
+{
+    return sum->n / sum->group->size / sum->windows->windows;
+}
+
 int64_t ech_sum_segments(const ech_sum *sum)
 {
-    return (ech_collective_shard_count(sum->n, sum->group->size, 0) + sum->segment - 1) /
-           sum->segment;
+    if (sum->windows) return sum->windows->windows * count_segments(window_of(sum), sum->segment);
+    return count_segments(ech_collective_shard_count(sum->n, sum->group->size, 0), sum->segment);
+}
+
+/* Where segment k of a shard begins; of windows *count: the elements in use from there to the end of its window. */
+static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *count)
+{
+    if (!sum->windows) {
+        *count = ech_collective_shard_count(sum->n, sum->group->size, member) - k * sum->segment;
+        return k * sum->segment;
+    }
+    const ech_row_windows *of = sum->windows;
+    int64_t each = window_of(sum), segments = count_segments(each, sum->segment);
+    int64_t window = k / segments, at = k % segments * sum->segment;
+    *count = of->counts[member * of->windows + window] * (each / of->rows) - at;
+    return window * each + at;
 }
 
 ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k)
 {
-    int N = sum->group->size;
-    int64_t at = k * sum->segment;
-    int64_t count = ech_collective_shard_count(sum->n, N, member);
-    int64_t first = ech_collective_shard_first(sum->n, N, member);
-    int64_t n = ech_segment_count(count, at, sum->segment);
+    int64_t count, at = offset_of(sum, member, k, &count);
+    int64_t first = ech_collective_shard_first(sum->n, sum->group->size, member);
+    int64_t n = ech_segment_count(count, 0, sum->segment);
     return (ech_segment){.x = sum->x + (size_t)(first + at) * sum->item,
                          .n = n,
                          .bytes = (size_t)n * sum->wire_item};
+}
+
+/* Where that of this member is in its own shard. */
+static char *place_of(const ech_sum *sum, char *mine, int64_t k)
+{
+    int64_t count;
+    return mine + (size_t)offset_of(sum, sum->group->index, k, &count) * sum->item;
 }
 
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts)
@@ -82,11 +112,10 @@ ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
 static ech_status run(const ech_sum *sum, char *mine)
 {
     int64_t segments = ech_sum_segments(sum), ahead = ECH_UNDER_WAY - 1;
-    size_t step = (size_t)sum->segment * sum->item;
     for (int64_t k = 0; k < segments + ahead; k++) {
         int64_t ends = k - ahead;
         if (k < segments) ECH_TRY(ech_scatter_begin(sum, k));
-        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, mine + (size_t)ends * step, ends));
+        if (ends >= 0) ECH_TRY(ech_scatter_end(sum, place_of(sum, mine, ends), ends));
     }
     return ECH_OK;
 }
@@ -145,4 +174,71 @@ ech_status ech_group_all_gather(ech_group *group, void *whole, const void *mine,
     ech_segment own = ech_sum_segment(&all, group->index, 0);
     if (own.bytes > 0 && mine != own.x) ech_group_copy(group, own.x, mine, own.bytes);
     return ech_gather_end(&all, 0);
+}
+
+/* ---- the same of windows of rows ---- */
+
+static ech_status check_counts(const ech_group *group, const ech_row_windows *of)
+{
+    for (int64_t i = 0; i < group->size * of->windows; i++)
+        if (of->counts[i] < 0 || of->counts[i] > of->rows)
+            ECH_FAIL(
+                ECH_EINTERNAL,
+                "%s over group %s: rank %d says that it has %lld rows in a window of %lld that "
+                "rank %d has room for",
+                ech_comm_call_name(group->call), group->of->name, group->of->ranks[i / of->windows],
+                (long long)of->counts[i], (long long)of->rows, group->of->ranks[group->index]);
+    return ECH_OK;
+}
+
+/* This member's rows, in a group of one. */
+static void copy_rows(const ech_sum *sum, char *mine)
+{
+    for (int64_t k = 0; k < ech_sum_segments(sum); k++) {
+        ech_segment own = ech_sum_segment(sum, 0, k);
+        if (own.n) ech_group_copy(sum->group, place_of(sum, mine, k), own.x, own.bytes);
+    }
+}
+
+/* A window is as many segments as it takes, so that four fit into the scratch of a sum of even shards. */
+ech_status ech_group_scatter_rows(ech_group *group, const ech_tensor *x, void *mine, void *scratch,
+                                  const ech_row_windows *of)
+{
+    ech_sum sum;
+    ECH_TRY(ech_sum_make(group, ECH_CALL_REDUCE_SCATTER, x, x->dtype, scratch, &sum));
+    ECH_TRY(check_counts(group, of));
+    if (sum.n == 0) return ECH_OK;
+    int64_t fourth = sum.n / group->size / ECH_UNDER_WAY;
+    if (sum.segment > fourth) sum.segment = fourth > 0 ? fourth : 1;
+    sum.windows = of;
+    if (group->size > 1) return run(&sum, mine);
+    copy_rows(&sum, mine);
+    return ECH_OK;
+}
+
+/* A window is a segment. */
+ech_status ech_group_gather_rows(ech_group *group, const ech_tensor *whole, const void *mine,
+                                 const ech_row_windows *of)
+{
+    int64_t n = ech_tensor_count(whole), ahead = ECH_UNDER_WAY - 1;
+    size_t item = ech_dtype_bytes(whole->dtype);
+    ech_sum all = {.group = group,
+                   .x = whole->data,
+                   .n = n,
+                   .item = item,
+                   .wire_item = item,
+                   .segment = n,
+                   .windows = of};
+    ech_group_begin(group, ECH_CALL_ALL_GATHER);
+    ECH_TRY(check_counts(group, of));
+    for (int64_t k = 0; k < of->windows + ahead && n > 0; k++) {
+        if (k < of->windows) {
+            ech_segment own = ech_sum_segment(&all, group->index, k);
+            const char *from = place_of(&all, (char *)(uintptr_t)mine, k);
+            ECH_TRY(ech_gather_begin(&all, from, k));
+            if (own.n) ech_group_copy(group, own.x, from, own.bytes);
+        }
+        if (k >= ahead) ECH_TRY(ech_gather_end(&all, k - ahead));
+    }
+    return ECH_OK;
 }

@@ -27,7 +27,9 @@ static void convert(void *context, const ech_tensor *x, const ech_tensor *y)
 ech_status ech_collectives_create(ech_exec *exec)
 {
     size_t members = (size_t)exec->plan->layout->sharding.expert + 1;
-    exec->exchange_rows = ech_pool_alloc(exec->pool, 2 * members * sizeof *exec->exchange_rows);
+    size_t tensor = (size_t)exec->plan->layout->tensor;
+    exec->exchange_rows =
+        ech_pool_alloc(exec->pool, (2 + tensor) * members * sizeof *exec->exchange_rows);
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
         ech_comm_queue *on = &exec->on[lane];
         if (!ech_lane_gathers(lane)) continue;
@@ -49,8 +51,9 @@ typedef struct exchange {
     ech_group *group;
     void *scratch;
     ech_tensor from, to;
-    ech_tensor table[2]; /* of EXCHANGE_ROWS: its second and third input */
+    ech_tensor table[2]; /* of what goes by counts: its second and third input */
     int64_t round;       /* likewise */
+    bool by_counts;
 } exchange;
 
 /* `like`: whose geometry the value has. */
@@ -104,11 +107,11 @@ static ech_status exchange_blocks(const exchange *x)
 
 /* ---- rows by counts ---- */
 
-/* What a table says of each member: the sum of its piece. `from`: where it is; `to`: host memory for it. */
-static void sum_pieces(const ech_tensor *table, const int32_t *at, int64_t members, int64_t *sums)
+/* What a table says, which is in host memory: the sum of each of so many pieces. */
+static void sum_pieces(const ech_tensor *table, const int32_t *at, int64_t pieces, int64_t *sums)
 {
-    int64_t piece = ech_tensor_count(table) / members;
-    for (int64_t m = 0; m < members; m++) {
+    int64_t piece = ech_tensor_count(table) / pieces;
+    for (int64_t m = 0; m < pieces; m++) {
         sums[m] = 0;
         for (int64_t i = 0; i < piece; i++) sums[m] += at[m * piece + i];
     }
@@ -116,12 +119,11 @@ static void sum_pieces(const ech_tensor *table, const int32_t *at, int64_t membe
 
 /* The host must know how many rows there are before it can put messages: this thread waits until the lane's queue, which
  * waits for the tables, has fetched them. */
-static ech_status fetch_counts(const exchange *x, int64_t *sends, int64_t *receives, bool back)
+static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, int64_t *sums[])
 {
     ech_exec *exec = x->exec;
-    int64_t *sums[] = {back ? receives : sends, back ? sends : receives};
     int32_t *at = ech_exec_look(exec, exec->plan->counts), *fetched[2];
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < tables; i++) {
         ECH_ASSERT(x->table[i].dtype == ECH_I32);
         fetched[i] = at;
         exec->device->copy(ech_exec_queue(exec, x->step), at, x->table[i].data,
@@ -129,8 +131,7 @@ static ech_status fetch_counts(const exchange *x, int64_t *sends, int64_t *recei
         at += ech_tensor_count(&x->table[i]);
     }
     ECH_TRY(ech_queue_wait(exec, x->step));
-    for (int i = 0; i < 2; i++)
-        sum_pieces(&x->table[i], fetched[i], ech_group_size(x->group), sums[i]);
+    for (int i = 0; i < tables; i++) sum_pieces(&x->table[i], fetched[i], pieces, sums[i]);
     return ECH_OK;
 }
 
@@ -161,9 +162,22 @@ static ech_status exchange_rows(const exchange *x, bool packs)
                              .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
                              .packs = packs};
     ECH_ASSERT(packed->shape[1] == windows->shape[2] && windows->shape[0] == members);
-    ECH_TRY(fetch_counts(x, sends, receives, packs));
+    int64_t *sums[] = {packs ? receives : sends, packs ? sends : receives};
+    ECH_TRY(fetch_counts(x, 2, members, sums));
     count_rows(x, &what);
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
+}
+
+/* What tensor ranks have received, of all or their sum: `whole` has the windows of all, `own` this rank's. */
+static ech_status move_windows(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
+{
+    int64_t *counts = x->exec->exchange_rows, windows = own->shape[0];
+    ech_row_windows of = {counts, windows, own->shape[1]};
+    ech_tensor all = ech_tensor_flat(whole);
+    ECH_ASSERT(whole->shape[0] == windows * ech_group_size(x->group));
+    ECH_TRY(fetch_counts(x, 1, whole->shape[0], &counts));
+    return whole == &x->to ? ech_group_gather_rows(x->group, &all, own->data, &of)
+                           : ech_group_scatter_rows(x->group, &all, own->data, x->scratch, &of);
 }
 
 /* ---- the step ---- */
@@ -171,6 +185,10 @@ static ech_status exchange_rows(const exchange *x, bool packs)
 static ech_status run(const exchange *x, const ech_exchange *does)
 {
     ech_tensor from = ech_tensor_flat(&x->from), to = ech_tensor_flat(&x->to);
+    if (x->by_counts && does->kind == ECH_COLLECTIVE_ALL_GATHER)
+        return move_windows(x, &x->to, &x->from);
+    if (x->by_counts && does->kind == ECH_COLLECTIVE_REDUCE_SCATTER)
+        return move_windows(x, &x->from, &x->to);
     switch (does->kind) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         ECH_ASSERT(from.data == to.data);
@@ -229,6 +247,7 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
         *operand_of(&x, o) = tensor_of(&x, o->value, o->like);
     x.round = ech_node_round(&x.block->node.at[call->node]).at;
+    x.by_counts = ech_node_goes_by_counts(&x.block->node.at[call->node]);
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
 }
 

@@ -177,7 +177,7 @@ struct ech_exec {
     int link_cursors;
     ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
     ech_comm_count exchanged;              /* ech_exec_exchanged; by the lane COLLECTIVE */
-    int64_t *exchange_rows;   /* [2][e] of the exchange under way: rows to and from each */
+    int64_t *exchange_rows;   /* [2][e] of the exchange under way, rows to and from each; or [t][e], rows in windows */
     ech_sum begun[ECH_LANES]; /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */
     int64_t sums_ahead[ECH_LANES];         /* ech_exec_sums_ahead; each by its lane */

@@ -32,6 +32,8 @@ COLLECTIVE(to_tokens, ALL_TO_ALL, ALL_TO_ALL, CONTEXT, -1, false);
 COLLECTIVE(exchange_counts, ALL_TO_ALL, NONE, EXPERT, 0, false);
 COLLECTIVE(exchange_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, 1, false);
 COLLECTIVE(return_rows, EXCHANGE_ROWS, EXCHANGE_ROWS, EXPERT, -1, false);
+COLLECTIVE(gather_rows, ALL_GATHER, REDUCE_SCATTER, TENSOR, 0, false);
+COLLECTIVE(scatter_rows, REDUCE_SCATTER, ALL_GATHER, TENSOR, 0, false);
 
 /* Rows of tables, which selective recomputation does not make again. */
 const ech_layer ech_layer_row_gather_context = {
@@ -164,16 +166,68 @@ int ech_block_exchange_counts(ech_block *block, int counts)
     return ech_node_out_table(block, node, "received", shape, ECH_TYPE_FIXED, dtype);
 }
 
+/* Of nodes that go by counts. */
+typedef struct rows_options {
+    ech_round round;
+    double expected; /* rows in use, as a share of those that there is room for */
+} rows_options;
+
+bool ech_node_goes_by_counts(const ech_node *node)
+{
+    const ech_layer *layer = node->layer;
+    return layer->exchange.kind == ECH_COLLECTIVE_EXCHANGE_ROWS ||
+           layer == &ech_layer_row_gather_rows || layer == &ech_layer_row_scatter_rows;
+}
+
 ech_round ech_node_round(const ech_node *node)
 {
-    bool rows = node->layer->exchange.kind == ECH_COLLECTIVE_EXCHANGE_ROWS;
-    return rows ? *(const ech_round *)node->options : (ech_round){0, 1};
+    const rows_options *options = node->options;
+    return ech_node_goes_by_counts(node) ? options->round : (ech_round){0, 1};
+}
+
+double ech_node_expected(const ech_node *node)
+{
+    const rows_options *options = node->options;
+    return ech_node_goes_by_counts(node) ? options->expected : 1;
+}
+
+/* Windows of tensor ranks become those of all, one's behind the other's, or the other way. */
+static int move_windows(ech_block *block, const ech_layer *layer, int rows, int counts,
+                        ech_shape shape, ech_round round, double expected)
+{
+    rows_options options = {round, expected};
+    ech_node *node = ech_block_node(block, layer, &options, sizeof options);
+    ech_node_in(node, rows);
+    ech_node_in(node, counts);
+    node->b.in = 2;
+    int made = ech_node_out(block, node, "windows", shape);
+    block->value.at[made].type = block->value.at[rows].type;
+    return made;
+}
+
+int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected)
+{
+    int t = block->options.sharding.tensor;
+    if (t < 2) return rows;
+    ech_shape shape = block->value.at[rows].shape;
+    shape.size[0] *= t;
+    return move_windows(block, &ech_layer_row_gather_rows, rows, counts, shape, round, expected);
+}
+
+int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round, double expected)
+{
+    int t = block->options.sharding.tensor;
+    if (t < 2) return rows;
+    ech_shape shape = block->value.at[rows].shape;
+    shape.size[0] /= t;
+    return move_windows(block, &ech_layer_row_scatter_rows, rows, counts, shape, round, expected);
 }
 
 static ech_node *exchange_rows(ech_block *block, const ech_layer *layer, int rows,
                                const int tables[2], ech_round round)
 {
-    ech_node *node = ech_block_node(block, layer, &round, sizeof round);
+    rows_options options = {round, 1};
+    ech_node *node = ech_block_node(block, layer, &options, sizeof options);
     ech_node_in(node, rows);
     for (int i = 0; i < 2; i++) ech_node_in(node, tables[i]);
     node->b.in = 6;

@@ -308,16 +308,6 @@ static int activation(ech_block *block, const ech_layer *layer, int gate, int up
 
 /* ---- over an expert group ---- */
 
-/* What all tensor ranks have received, one's windows after the other's. */
-static int gather(ech_block *block, int rows)
-{
-    int t = block->options.sharding.tensor;
-    if (t < 2) return rows;
-    ech_shape shape = block->value.at[rows].shape;
-    shape.size[0] *= t;
-    return ech_block_add(block, &ech_layer_row_gather, rows, -1, 0, shape);
-}
-
 static int gather_counts(ech_block *block, int counts)
 {
     int t = block->options.sharding.tensor;
@@ -328,16 +318,6 @@ static int gather_counts(ech_block *block, int counts)
     ech_node *node = ech_block_node(block, &ech_layer_row_gather_table, NULL, 0);
     ech_node_in(node, counts);
     return ech_node_out_table(block, node, "all", shape, table.type, table.dtype);
-}
-
-/* Of the partial sums the whole ones of the rows that this rank has received. */
-static int scatter(ech_block *block, int y)
-{
-    int t = block->options.sharding.tensor;
-    if (t < 2) return y;
-    ech_shape shape = block->value.at[y].shape;
-    shape.size[0] /= t;
-    return ech_block_add(block, &ech_layer_row_scatter, y, -1, 0, shape);
 }
 
 /* down (silu(gate x) up x), or down (relu(up x)) and so on, of rows by expert. */
@@ -421,8 +401,10 @@ static int work_in_group(ech_block *block, const ech_routed *to, const ech_exper
                              .again = round.at > 0};
         if (!of.again) of.expected = whole / (double)(size * block->options.sharding.expert);
         if (of.again) ech_block_begin_round(block);
-        of.rows = gather(block, of.again ? receive(block, to, size, round) : to->received);
-        int y = scatter(block, work(block, &of, experts));
+        int received = of.again ? receive(block, to, size, round) : to->received;
+        of.rows = ech_block_gather_rows(block, received, of.counts, round, of.expected);
+        int y = work(block, &of, experts);
+        y = ech_block_scatter_rows(block, y, of.counts, round, of.expected);
         back = ech_block_return_rows(block, y, tables, packed, back, round);
         if (of.again) ech_block_end_round(block, round.at + 1 == round.of ? to->rows : -1);
     }

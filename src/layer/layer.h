@@ -181,7 +181,8 @@ typedef struct ech_exchange {
     ech_mesh over;       /* among ranks that differ in these coordinates only */
     /* Of SHIFT, in ranks of the group (comm/comm.h). Of ALL_TO_ALL: from tokens to heads (> 0), back (< 0), or of equal
      * blocks that follow each other in memory as they are (0), in values of any shape and type. Of EXCHANGE_ROWS, from the
-     * packed buffer, of which the node's second input is the table, to windows, of which it is the third (> 0), or back (< 0). */
+     * packed buffer, of which the node's second input is the table, to windows, of which it is the third (> 0), or back (< 0). An
+     * ALL_GATHER or REDUCE_SCATTER of a node that goes by counts moves windows, of all of which its second input is the table. */
     int distance;
 } ech_exchange;
 
@@ -343,8 +344,11 @@ void ech_block_end_round(ech_block *block, int also);
 typedef struct ech_round {
     int at, of;
 } ech_round;
-/* Of a node that exchanges rows; of others {0, 1}. */
+/* Whether tables, the inputs behind the first one, say how many rows the node's collective moves. */
+bool ech_node_goes_by_counts(const ech_node *node);
+/* Of such a node; of others {0, 1}. And the share of the rows that there is room for which is expected in its first round; of others 1. */
 ech_round ech_node_round(const ech_node *node);
+double ech_node_expected(const ech_node *node);
 /* Rows that members send each other, and the way back. `packed` has the rows for one behind those for the other, as tables[0] says,
  * `windows` a piece for each member, of equal size, of whose places tables[1] says how many are in use. They return a value of the shape
  * that they name; what is behind the rows in use is undefined there. */
@@ -353,6 +357,11 @@ int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], e
 /* into: what the round before has returned, to which this one adds its window; -1: a value of the shape `packed`. */
 int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
                           int into, ech_round round);
+/* Windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one's behind the other's; and of such, which are partial sums,
+ * this rank's of their sum. counts: the table of all windows. Rows behind those in use are not moved, and undefined. Without
+ * tensor ranks they return what they are given. */
+int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
+int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
 /* The block's last node computes `recomputed` for the backward, which reads it instead of `value`, right before it
  * does. */
 void ech_block_set_recompute(ech_block *block, int value, int recomputed);

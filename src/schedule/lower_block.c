@@ -8,6 +8,7 @@
  * nothing of a collective runs while that is under way, and a part of ring attention while the next keys and
  * values arrive. Two blocks do not overlap: a block's first step waits for all that is outstanding.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "schedule/passes.h"
@@ -144,9 +145,11 @@ static void add_collective(ech_block_lowering *p, ech_phase phase, int call)
     ech_step *step = &p->list->step.at[added];
     step->first_call = call;
     step->calls = 1;
+    int64_t whole = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
+                               ech_step_exchange_elements(block_of(p), c, p->list->extent));
+    double expected = ech_node_expected(&block_of(p)->node.at[c->node]);
     if (!ech_step_exchanges_rest(block_of(p), c))
-        step->bytes = sent_bytes(p, step, ech_step_exchange_dtype(block_of(p), c, p->plan->types),
-                                 ech_step_exchange_elements(block_of(p), c, p->list->extent));
+        step->bytes = (int64_t)llround(expected * (double)whole);
     /* What a collective before it made is there: the lane keeps its order. What has been received for
      * the block's first call must be waited for here if this is the first. */
     for (size_t i = 0; i < p->pending.n; i++) ech_list_add_after(p->list, p->pending.at[i]);

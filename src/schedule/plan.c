@@ -105,7 +105,7 @@ static int64_t largest_counts(const ech_plan *plan)
         for (size_t n = 0; n < block->node.n; n++) {
             const ech_node *node = &block->node.at[n];
             int64_t bytes = 0;
-            if (node->layer->exchange.kind != ECH_COLLECTIVE_EXCHANGE_ROWS) continue;
+            if (!ech_node_goes_by_counts(node)) continue;
             for (int i = 1; i < node->ins; i++)
                 bytes += (int64_t)ech_block_value_bytes(block, node->in[i], extent, plan->types);
             if (bytes > most) most = bytes;

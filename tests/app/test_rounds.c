@@ -23,9 +23,10 @@ enum { MOST = 8, STEPS = 2, L = 2, T = 24, M = 2, C = 32, F = 48, ITEM = sizeof(
 typedef struct trial {
     double loss, norm;
     ech_comm_count exchanged[MOST], sent[MOST];
-    ech_flow rows[MOST];
-    bool peaks[MOST]; /* the ledger's are the plan's */
-    int64_t kept;     /* most bytes of activations of rank 0 */
+    ech_flow rows[MOST], tensor[MOST];
+    int64_t gathered[MOST]; /* bytes over tensor ranks */
+    bool peaks[MOST];       /* the ledger's are the plan's */
+    int64_t kept;           /* most bytes of activations of rank 0 */
 } trial;
 
 static void route_to_first(const ech_model *model, ech_exec *exec)
@@ -52,6 +53,10 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
         ech_exec_channel_count(exec, ECH_GROUP_EXPERT, ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES);
     t->rows[rank] = ech_traffic_of(&traffic[ECH_TRAFFIC_EXPERT], ECH_COLLECTIVE_EXCHANGE_ROWS,
                                    ECH_GROUP_EXPERT);
+    t->tensor[rank] = ech_traffic_of(&traffic[ECH_TRAFFIC_TENSOR], -1, ECH_GROUP_TENSOR);
+    t->gathered[rank] =
+        ech_exec_channel_count(exec, ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES)
+            .bytes;
     if (rank > 0) return ECH_OK;
     t->loss = ech_exec_readings(exec)->loss;
     t->norm = ech_exec_readings(exec)->grad_norm;
@@ -124,6 +129,32 @@ static void test_all_to_one(void **state)
     }
 }
 
+/* Of what tensor ranks have received they send each other rows in use alone: where all go to one expert, its ranks send as much as
+ * plans say at most, and the others nothing, of which plans expect an e-th. */
+static void test_tensor_ranks(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", "memory.recompute=full", "parallel.sequence=true"};
+    enum { EXPERT = 2, TENSOR = 2, RANKS = EXPERT * TENSOR };
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        char words[200], bounded[300];
+        snprintf(words, sizeof words, "parallel.data=2 parallel.tensor=2 parallel.expert=2 %s",
+                 more[i]);
+        snprintf(bounded, sizeof bounded, "%s model.moe_bound=1", words);
+        trial whole = run(words, EXPERT, ""), bound = run(bounded, EXPERT, "");
+        for (int r = 0; r < RANKS; r++) {
+            const ech_flow *is = &whole.tensor[r];
+            int64_t most = STEPS * (is->bytes + is->more);
+            int64_t least = STEPS * (is->bytes - is->more / (EXPERT - 1));
+            bool owner = r / TENSOR == 0;
+            assert_true(is->more > 0 && is->messages < 0);
+            assert_int_equal(whole.gathered[r], owner ? most : least);
+            if (owner) most = STEPS * (bound.tensor[r].bytes + bound.tensor[r].more);
+            assert_int_equal(bound.gathered[r], owner ? most : least);
+        }
+    }
+}
+
 /* Bounds between, other axes, and forwards that are made again. */
 static void test_grids(void **state)
 {
@@ -158,6 +189,7 @@ static void test_grids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_to_one),
+                                       cmocka_unit_test(test_tensor_ranks),
                                        cmocka_unit_test(test_grids)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -299,6 +299,109 @@ static inline ech_status checks_exchanges(ech_group *group)
     return st;
 }
 
+/* ---- windows of rows by counts ---- */
+
+enum { CHECKS_WINDOWS = 3 };
+
+typedef struct checks_windows {
+    ech_group *group;
+    ech_dtype dtype;
+    int64_t counts[RANKS_MOST * CHECKS_WINDOWS], width; /* width: numbers of a row */
+    ech_row_windows of;
+    int64_t own, others; /* rows in use of this member's windows, and of the others' */
+    checks_buffer whole, mine, scratch;
+} checks_windows;
+
+static inline checks_windows checks_windows_new(ech_group *group, ech_dtype dtype, int64_t rows,
+                                                int64_t width, int pattern)
+{
+    int N = ech_group_size(group), index = ech_group_index(group);
+    checks_windows r = {.group = group, .dtype = dtype, .width = width};
+    int64_t n = N * CHECKS_WINDOWS * rows * width;
+    for (int m = 0; m < N; m++)
+        for (int w = 0; w < CHECKS_WINDOWS; w++) {
+            int64_t used = checks_rows(pattern, w, m, N, rows);
+            r.counts[m * CHECKS_WINDOWS + w] = used;
+            *(m == index ? &r.own : &r.others) += used;
+        }
+    r.of = (ech_row_windows){.windows = CHECKS_WINDOWS, .rows = rows};
+    r.whole = checks_buffer_new((size_t)n * ech_dtype_bytes(dtype));
+    r.mine = checks_buffer_new((size_t)(n / N) * ech_dtype_bytes(dtype));
+    r.scratch =
+        checks_buffer_new(ech_collective_scratch(ECH_COLLECTIVE_REDUCE_SCATTER, dtype, n, N));
+    return r;
+}
+
+static inline bool checks_windows_end(checks_windows *r)
+{
+    bool intact = checks_buffer_end(&r->whole);
+    intact &= checks_buffer_end(&r->mine);
+    intact &= checks_buffer_end(&r->scratch);
+    return intact;
+}
+
+/* Whether the rows in use of n windows from the first one on are those of `is`, and the others as buffers begin. */
+static inline bool checks_windows_are(const checks_windows *r, const char *at, const char *is,
+                                      const int64_t *counts, int64_t n)
+{
+    size_t row = (size_t)r->width * ech_dtype_bytes(r->dtype);
+    bool right = true;
+    for (int64_t w = 0; w < n; w++) {
+        size_t first = (size_t)(w * r->of.rows) * row, used = (size_t)counts[w] * row;
+        right &= memcmp(at + first, is + first, used) == 0;
+        for (size_t i = used; i < (size_t)r->of.rows * row; i++) right &= at[first + i] == 0x5a;
+    }
+    return right;
+}
+
+static inline ech_status checks_sent(const checks_windows *r, ech_comm_count *before, int64_t rows)
+{
+    ech_comm_count now = ech_group_count(r->group, ECH_COMM_COLLECTIVES);
+    RANKS_CHECK(now.calls == before->calls + 1);
+    RANKS_CHECK(now.bytes - before->bytes == rows * r->width * (int64_t)ech_dtype_bytes(r->dtype));
+    RANKS_CHECK(rows > 0 || now.messages == before->messages);
+    *before = now;
+    return ECH_OK;
+}
+
+/* Both ways, against what the collectives of even shards give. */
+static inline ech_status checks_move_windows(ech_group *group, ech_dtype dtype, int64_t rows,
+                                             int64_t width, int pattern)
+{
+    int N = ech_group_size(group), index = ech_group_index(group);
+    ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
+    checks_windows r = checks_windows_new(group, dtype, rows, width, pattern);
+    const int64_t *own = r.counts + index * CHECKS_WINDOWS;
+    int64_t n = N * CHECKS_WINDOWS * rows * width;
+    char *sum = malloc(r.whole.bytes + 1), *mine = sum + (size_t)index * r.mine.bytes;
+    r.of.counts = r.counts;
+    checks_serial_sum(sum, dtype, dtype, n, N, false);
+    ech_tensor x = ech_tensor_1d(r.whole.at, dtype, n);
+    checks_fill(r.whole.at, dtype, n, index, false);
+    ech_status st = ech_group_scatter_rows(group, &x, r.mine.at, r.scratch.at, &r.of);
+    bool right = checks_windows_are(&r, r.mine.at, mine, own, CHECKS_WINDOWS);
+    if (st == ECH_OK) st = checks_sent(&r, &before, N > 1 ? r.others : 0);
+    memset(r.whole.at, 0x5a, r.whole.bytes);
+    if (st == ECH_OK) st = ech_group_gather_rows(group, &x, mine, &r.of);
+    right &= checks_windows_are(&r, r.whole.at, sum, r.counts, N * CHECKS_WINDOWS);
+    if (st == ECH_OK) st = checks_sent(&r, &before, (N - 1) * r.own);
+    bool intact = checks_windows_end(&r);
+    free(sum);
+    ECH_TRY(st);
+    RANKS_CHECK(right && intact);
+    return ECH_OK;
+}
+
+static inline ech_status checks_all_windows(ech_group *group)
+{
+    static const int64_t rows[] = {0, 1, 3, 20, 90};
+    ech_status st = ECH_OK;
+    for (int i = 0; i < 5 * CHECKS_PATTERNS && st == ECH_OK; i++)
+        st = checks_move_windows(group, checks_types[i % 4].dtype, rows[i / CHECKS_PATTERNS],
+                                 i % 2 ? 5 : 64, i % CHECKS_PATTERNS);
+    return st;
+}
+
 static inline ech_status checks_shift(ech_group *group, ech_dtype dtype, int64_t n, int distance)
 {
     ech_comm_count before = ech_group_count(group, ECH_COMM_COLLECTIVES);
@@ -350,6 +453,7 @@ static inline ech_status checks_collectives(ech_comm *comm)
     if (st == ECH_OK) st = checks_all_gather(group, ECH_U8, 1001, false);
     if (st == ECH_OK) st = checks_all_to_all(group, ECH_U8, 17);
     if (st == ECH_OK) st = checks_exchanges(group);
+    if (st == ECH_OK) st = checks_all_windows(group);
     ech_group_destroy(group);
     return st;
 }
@@ -365,6 +469,7 @@ static inline ech_status checks_long_collectives(ech_comm *comm)
     for (int in_place = 0; in_place < 2 && st == ECH_OK; in_place++)
         st = checks_reduce_scatter(group, in_place ? ECH_F32 : ECH_F16, N * segment + 1, in_place);
     if (st == ECH_OK) st = checks_all_gather(group, ECH_F64, N * segment + 1, false);
+    if (st == ECH_OK) st = checks_move_windows(group, ECH_F64, 700, 160, 1);
     ech_group_destroy(group);
     return st;
 }

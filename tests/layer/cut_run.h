@@ -213,18 +213,52 @@ static inline void cut_exchange_rows(const cut_group *g, bool forth)
     }
 }
 
+/* Windows of all members, of which one table says how many rows are in use: to all of them, or the sum of theirs to the owner. */
+static inline void cut_move_windows(const cut_group *g, bool gathers)
+{
+    const ech_tensor *whole = gathers ? g->to : g->from, *own = gathers ? g->from : g->to;
+    int64_t windows = own[0].shape[0], room = own[0].shape[1];
+    int64_t row = ech_tensor_count(&own[0]) / (windows * room), all = windows * g->n;
+    ECH_ASSERT(whole[0].shape[0] == all && g->table[0][0].shape[0] == all);
+    for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
+    for (int64_t w = 0; w < all; w++) {
+        int64_t used = 0, X = ech_tensor_count(&g->table[0][0]) / all;
+        double *mine = (double *)own[w / windows].data + w % windows * room * row;
+        for (int64_t i = 0; i < X; i++) used += ((int32_t *)g->table[0][0].data)[w * X + i];
+        ECH_ASSERT(used >= 0 && used <= room);
+        for (int64_t i = 0; i < used * row; i++) {
+            double sum = 0;
+            for (int m = 0; m < g->n; m++) {
+                double *at = (double *)whole[m].data + w * room * row + i;
+                if (gathers)
+                    *at = mine[i];
+                else
+                    sum += *at;
+            }
+            if (!gathers) mine[i] = sum;
+        }
+    }
+}
+
 static inline void cut_group_does(const cut_group *g, const ech_exchange *does)
 {
+    bool has_table = g->table[0][0].data != NULL;
     switch (does->kind) {
     case ECH_COLLECTIVE_ALL_REDUCE:
         for (int m = 0; m < g->n; m++) ECH_ASSERT(g->from[m].data == g->to[m].data);
         cut_all_reduce(g);
         break;
     case ECH_COLLECTIVE_ALL_GATHER:
-        cut_all_gather(g);
+        if (has_table)
+            cut_move_windows(g, true);
+        else
+            cut_all_gather(g);
         break;
     case ECH_COLLECTIVE_REDUCE_SCATTER:
-        cut_reduce_scatter(g);
+        if (has_table)
+            cut_move_windows(g, false);
+        else
+            cut_reduce_scatter(g);
         break;
     case ECH_COLLECTIVE_ALL_TO_ALL:
         if (does->distance)

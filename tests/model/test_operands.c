@@ -543,14 +543,14 @@ static void check_call(bench *b)
 
 /* ---- all calls ---- */
 
-/* Of a collective: from one value to another, or in place; rows by counts read two tables besides, and rounds of them write parts. */
+/* Of a collective: from one value to another, or in place; what goes by counts reads tables besides, and rounds of it write parts. */
 static void check_collective(const bench *b)
 {
     const ech_operand *from = ech_call_next(b->block, b->call, b->purpose, NULL), *to, *end;
     const ech_node *node = &b->block->node.at[b->call->node];
     const ech_layer *layer = node->layer;
     bool part = is_forward(b) ? node->goes_on : node->is_part;
-    for (int i = 0; i < 2 && layer->exchange.kind == ECH_COLLECTIVE_EXCHANGE_ROWS; i++) {
+    for (int i = 1; i < node->ins && ech_node_goes_by_counts(node); i++) {
         assert_int_equal(from->mode, ECH_READ);
         from = ech_call_next(b->block, b->call, b->purpose, from);
     }

@@ -79,7 +79,8 @@ static ech_flow whole_flow(const ech_traffic_count *c, const ech_step *step, con
     return flow;
 }
 
-/* What the rounds behind the first send at most is that one's; but B, which makes them again, sends that once more. */
+/* What the rounds behind the first exchange at most is that one's; but B, which makes them again, sends that once more. Windows that
+ * tensor ranks gather may be full in each round, in as many segments as counts say. */
 static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, const ech_block *block)
 {
     const ech_block_call *call = &block->program[step->phase].at[step->first_call];
@@ -87,10 +88,13 @@ static ech_flow call_flow(const ech_traffic_count *c, const ech_step *step, cons
     ech_dtype dtype = ech_step_exchange_dtype(block, call, c->plan->types);
     int64_t elements = ech_step_exchange_elements(block, call, c->list->extent);
     const ech_membership *m = &c->of[step->group];
+    const ech_node *node = &block->node.at[call->node];
     bool rest = ech_step_exchanges_rest(block, call);
-    bool second = call->recompute && block->node.at[call->node].round == 1;
+    bool second = call->recompute && node->round == 1;
     int64_t most = ech_collective_most(step->collective, dtype, elements, m->size, m->index,
                                        does->distance < 0);
+    if (ech_node_goes_by_counts(node) && step->collective != ECH_COLLECTIVE_EXCHANGE_ROWS)
+        return (ech_flow){.calls = 1, .messages = -1, .more = most - step->bytes};
     return (ech_flow){.calls = 1,
                       .messages = rest ? 0 : messages_of(c, step, dtype, elements),
                       .more = rest && !second ? 0 : most - step->bytes};
