@@ -245,11 +245,11 @@ static bool is_of_states(const ech_plan *plan, int index)
     return plan->model->param.at[first].commit != NULL;
 }
 
-/* Whether its gradients are sent as factors: its parameters keep what they lack. */
-static bool is_compressed(const ech_plan *plan, int index)
+/* Whether its parameters have such a state: of compressed gradients what is not sent, of those that are sent as factors a basis. */
+static bool keeps(const ech_plan *plan, int index, ech_state_role role)
 {
     int first = plan->bucket_param.at[plan->bucket.at[index].first_param];
-    return ech_plan_state_of(plan, first, ECH_STATE_RESIDUAL) >= 0;
+    return ech_plan_state_of(plan, first, role) >= 0;
 }
 
 /* Over whom: who adds to the gradients, and the tensor ranks that have shards of any of its matrices. */
@@ -272,7 +272,8 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .shared = ech_layout_group_size(plan->layout, plan->model, plan->rank, group) > 1,
         .stashes = plan->versions > 1,
         .commits = is_of_states(plan, index),
-        .compressed = is_compressed(plan, index),
+        .compressed = keeps(plan, index, ECH_STATE_RESIDUAL),
+        .chosen = keeps(plan, index, ECH_STATE_RESIDUAL) && !keeps(plan, index, ECH_STATE_BASIS),
         .factors_meet = ech_layout_group_size(plan->layout, plan->model, plan->rank,
                                               factored_over(plan, index)) > 1,
         .weights = plan->weights,
@@ -314,10 +315,12 @@ static bool is_over(const audit *a, const ech_step *step, const ech_bucket_row *
 }
 
 /* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics, sums of those that are compressed, and
- * the norm of these, of factors. */
+ * the norm of these, of factors or selections. */
 static bool is_of_gradients(const bucket_state *b, ech_bucket_stage stage)
 {
-    if (stage == ECH_BUCKET_REDUCE_LEFT || stage == ECH_BUCKET_REDUCE_RIGHT) return false;
+    if (stage == ECH_BUCKET_REDUCE_LEFT || stage == ECH_BUCKET_REDUCE_RIGHT ||
+        stage == ECH_BUCKET_GATHER_CHOSEN)
+        return false;
     if (stage == ECH_BUCKET_NORM) return !b->way.compressed;
     return stage < ECH_BUCKET_NORM || stage == ECH_BUCKET_GRADIENTS_OUT ||
            stage == ECH_BUCKET_DECOMPRESS || stage == ECH_BUCKET_STATISTICS ||

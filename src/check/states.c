@@ -2,7 +2,7 @@
  *
  * Checks who works on optimizer states and statistics: a bucket's steps access its own states alone, and its update all of them;
  * and its turn's statistics, which the first round, or a fetch, begins. Whose states are is asked of the parameters. What steps of
- * compressed gradients work on: all residuals or bases of the bucket, as the step's kind says, and its turn's factors.
+ * compressed gradients work on: all residuals or bases of the bucket, as the step's kind says, and its turn's factors, or selections.
  */
 #include <stdlib.h>
 
@@ -80,6 +80,8 @@ static const struct {
     [ECH_STEP_REDUCE_LEFT] = {true, {0, true}},
     [ECH_STEP_TRANSFORM_BACK] = {true, {0, true}},
     [ECH_STEP_REDUCE_RIGHT] = {true, {0, true}},
+    [ECH_STEP_CHOOSE] = {true, {0, true}},
+    [ECH_STEP_GATHER_CHOSEN] = {true, {0, true}},
     [ECH_STEP_DECOMPRESS] = {true, {RESIDUALS | BASES, true}},
 };
 
@@ -100,11 +102,12 @@ static bool has_states(const state_check *c, int s)
     return true;
 }
 
-/* TRANSFORM begins those of a turn. */
+/* TRANSFORM, or CHOOSE, begins those of a turn. */
 static ech_status check_factors(state_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
-    bool found = false, begins_them = step->kind == ECH_STEP_TRANSFORM;
+    bool found = false;
+    bool begins_them = step->kind == ECH_STEP_TRANSFORM || step->kind == ECH_STEP_CHOOSE;
     for (int i = 0; i < step->accesses && ech_step_has_bucket(step); i++) {
         int value = c->list->access.at[step->first_access + i].value;
         const ech_value *v = ech_plan_value(c->plan, c->list, value);

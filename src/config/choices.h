@@ -12,7 +12,11 @@
 #define ECH_HIDDEN_ACTS(X) X(ECH_HIDDEN_ACT_RELU, "relu") X(ECH_HIDDEN_ACT_GELU, "gelu") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
 
 /* Rows of kernel/gates.def. */
-#define ECH_MOE_GATES(X) X(ECH_MOE_GATE_TOPK, "topk") X(ECH_MOE_GATE_SWITCH, "switch") X(ECH_MOE_GATE_GSHARD, "gshard") X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical") X(ECH_MOE_GATE_BIAS, "bias") X(ECH_MOE_GATE_DENSE, "dense")
+#define ECH_MOE_GATES(X)                                                                           \
+    X(ECH_MOE_GATE_TOPK, "topk")                                                                   \
+    X(ECH_MOE_GATE_SWITCH, "switch") X(ECH_MOE_GATE_GSHARD, "gshard")                              \
+        X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical")      \
+            X(ECH_MOE_GATE_BIAS, "bias") X(ECH_MOE_GATE_DENSE, "dense")
 
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
@@ -47,7 +51,9 @@
     X(ECH_RECOMPUTE_FULL, "full") X(ECH_RECOMPUTE_AUTO, "auto")
 
 /* What is sent of gradients; how the factors of powersgd are made orthonormal. */
-#define ECH_COMPRESSIONS(X) X(ECH_COMPRESSION_NONE, "none") X(ECH_COMPRESSION_POWERSGD, "powersgd")
+#define ECH_COMPRESSIONS(X)                                                                        \
+    X(ECH_COMPRESSION_NONE, "none")                                                                \
+    X(ECH_COMPRESSION_POWERSGD, "powersgd") X(ECH_COMPRESSION_TOPK, "topk")
 #define ECH_ORTHOGONALS(X)                                                                         \
     X(ECH_ORTHOGONAL_HOUSEHOLDER, "householder") X(ECH_ORTHOGONAL_GRAM_SCHMIDT, "gram_schmidt")
 

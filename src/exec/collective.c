@@ -267,7 +267,7 @@ static void *kept_weights(const ech_exec *exec, const ech_step *step)
 /* Whether the step, a GATHER_WEIGHTS, writes an instance. */
 static bool brings(const ech_exec *exec, const ech_step *step)
 {
-    return ech_step_reduction_part(step) == ECH_REDUCTION_GATHER &&
+    return step->kind == ECH_STEP_GATHER_WEIGHTS &&
            ech_bucket_is_brought(&exec->plan->bucket.at[step->index]);
 }
 
@@ -277,12 +277,15 @@ static void *brought(const ech_exec *exec, const ech_step *step, int access)
     return ech_exec_address(exec, step, exec->list->access.at[step->first_access + access].value);
 }
 
-/* What the step sums of factors; first the left ones lie there. */
+/* What the step sums of factors, of which first the left ones lie there, or gathers: all selections. */
 static ech_tensor factors_of(const ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     char *data = ech_exec_address(exec, step, ech_list_factors(exec->list, step));
     if (step->kind == ECH_STEP_REDUCE_LEFT) return ech_tensor_1d(data, bucket->dtype, bucket->left);
+    if (step->kind == ECH_STEP_GATHER_CHOSEN)
+        return ech_tensor_1d(data, bucket->dtype,
+                             ech_plan_selections(exec->plan, bucket) * bucket->chosen);
     data += (size_t)bucket->left * ech_dtype_bytes(bucket->dtype);
     return ech_tensor_1d(data, bucket->dtype, bucket->right);
 }
@@ -309,6 +312,13 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     if (step->kind == ECH_STEP_REDUCE_LEFT || step->kind == ECH_STEP_REDUCE_RIGHT) {
         ech_tensor factors = factors_of(exec, step);
         return ech_sum_begin(group, reduction, &factors, bucket->wire, scratch, out);
+    }
+    if (step->kind == ECH_STEP_GATHER_CHOSEN) {
+        ech_tensor selections = factors_of(exec, step);
+        char *selection =
+            (char *)selections.data +
+            (size_t)(ech_group_index(group) * bucket->chosen) * ech_dtype_bytes(selections.dtype);
+        return ech_sum_begin_gather(group, reduction, &selections, selection, out);
     }
     ech_tensor all = ech_tensor_1d(
         summed(exec, step), gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
@@ -361,6 +371,7 @@ ECH_HANDLE_BY(REDUCE_GRADS, reduce_gradients)
 ECH_HANDLE_BY(SCATTER_GRADS, reduce_gradients)
 ECH_HANDLE_BY(REDUCE_LEFT, reduce_gradients)
 ECH_HANDLE_BY(REDUCE_RIGHT, reduce_gradients)
+ECH_HANDLE_BY(GATHER_CHOSEN, reduce_gradients)
 ECH_HANDLE_BY(GATHER_WEIGHTS, reduce_gradients)
 
 /* ---- counts, without the messages of the thread that writes checkpoints ---- */

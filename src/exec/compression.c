@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * Compressed gradients. RESIDUAL and DECOMPRESS are of all of them; what is sent as selections is in chosen.c.
+ *
  * Gradients that are sent as factors (PowerSGD: Vogels et al. 2019, arXiv:1905.13727). Of each matrix, with G what this rank has of
  * its gradient and E what it has not sent before:
  *
@@ -14,7 +16,7 @@
  * Factors are those of the whole matrix. A rank with a shard of it multiplies what it has with the rows that belong to that, and
  * adds zeros elsewhere; so the sums over tensor ranks complete what has other rows, and add what is a partial sum.
  */
-#include "exec/state.h"
+#include "exec/compression.h"
 
 /* One matrix of a parameter. */
 typedef struct matrix {
@@ -47,8 +49,7 @@ static ech_tensor gradient_in(const matrix *m, const ech_box *box, ech_dtype dty
     return view;
 }
 
-/* A parameter's whole gradient, as this rank has it, in the bucket's value. */
-static ech_tensor whole_gradient(ech_exec *exec, const ech_step *step, int param)
+ech_tensor ech_compression_gradient(ech_exec *exec, const ech_step *step, int param)
 {
     ech_tensor view;
     int value = ech_list_summed(exec->plan, exec->list, step->index, step->turn);
@@ -68,10 +69,11 @@ ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     return ech_tensor_1d(ech_exec_look(exec, ech_list_factors(exec->list, step)), dtype_of(exec),
-                         bucket->left + bucket->right);
+                         bucket->chosen ? ech_plan_selections(exec->plan, bucket) * bucket->chosen
+                                        : bucket->left + bucket->right);
 }
 
-static char *factors_of(ech_exec *exec, const ech_step *step)
+char *ech_compression_sent(ech_exec *exec, const ech_step *step)
 {
     return ech_exec_touch(exec, ech_list_factors(exec->list, step));
 }
@@ -87,11 +89,11 @@ static matrix matrix_of(ech_exec *exec, const ech_step *step, int param, int one
     matrix m = {.param = param, .one = one, .rows = size[0], .columns = size[1], .rank = p->rank};
     int64_t left = p->left + one * m.rows * m.rank;
     int64_t right = plan->bucket.at[step->index].left + p->right + one * m.columns * m.rank;
-    char *factors = factors_of(exec, step);
+    char *factors = ech_compression_sent(exec, step);
     m.left = ech_tensor_2d(factors + left * item, dtype, m.rows, m.rank);
     m.right = ech_tensor_2d(factors + right * item, dtype, m.columns, m.rank);
-    m.gradient =
-        (char *)whole_gradient(exec, step, param).data + one * (p->elements / p->stacked) * item;
+    m.gradient = (char *)ech_compression_gradient(exec, step, param).data +
+                 one * (p->elements / p->stacked) * item;
     m.box = exec->share[param].box;
     m.boxes = exec->share[param].boxes;
     return m;
@@ -129,7 +131,7 @@ ech_status ech_handle_RESIDUAL(ech_exec *exec, const ech_step *step)
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     for (int i = 0; i < n; i++) {
-        ech_tensor gradient = whole_gradient(exec, step, params[i]);
+        ech_tensor gradient = ech_compression_gradient(exec, step, params[i]);
         ech_tensor residual = state_of(exec, step, params[i], ECH_STATE_RESIDUAL);
         int64_t columns = gradient.shape[gradient.dims - 1];
         ech_tensor x = flat(&residual, columns), y = flat(&gradient, columns);
@@ -211,12 +213,17 @@ ech_status ech_handle_TRANSFORM_BACK(ech_exec *exec, const ech_step *step)
 void ech_compression_norm(ech_exec *exec, const ech_step *step, int param)
 {
     const ech_plan *plan = exec->plan;
+    if (plan->param[param].chosen) {
+        ech_chosen_norm(exec, step, param);
+        return;
+    }
     const ech_plan_param *p = &plan->param[param];
     double *partials = ech_exec_touch(exec, plan->partials);
     int64_t size[2], item = (int64_t)ech_dtype_bytes(dtype_of(exec));
     ech_plan_matrix(plan, param, size);
     int64_t n = p->stacked * size[1] * p->rank;
-    char *data = factors_of(exec, step) + (plan->bucket.at[step->index].left + p->right) * item;
+    char *data =
+        ech_compression_sent(exec, step) + (plan->bucket.at[step->index].left + p->right) * item;
     ech_tensor right = ech_tensor_1d(data, dtype_of(exec), n);
     ech_tensor sums =
         ech_tensor_1d(&partials[p->norm_first], ECH_F64, (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);
@@ -240,7 +247,7 @@ static void commit(ech_exec *exec, const ech_step *step, const ech_tensor *x, do
     exec->plan->kernels->scaled_sum(exec->context, x, alpha, beta, 0, NULL, &update, y);
 }
 
-static void decompress(ech_exec *exec, const matrix *m)
+static void multiply_factors(ech_exec *exec, const matrix *m)
 {
     for (int b = 0; b < m->boxes; b++) {
         const ech_box *box = &m->box[b];
@@ -252,26 +259,44 @@ static void decompress(ech_exec *exec, const matrix *m)
     }
 }
 
+static void decompress_factors(ech_exec *exec, const ech_step *step, int param, const ech_tensor *x,
+                               const ech_tensor *residual)
+{
+    const double unscale = 1 / exec->scaler.scale;
+    const double replicas = exec->plan->layout->sharding.replicas;
+    commit(exec, step, x, unscale, 0, residual);
+    for (int one = 0; one < exec->plan->param[param].stacked; one++) {
+        matrix m = matrix_of(exec, step, param, one);
+        multiply_factors(exec, &m);
+        ech_tensor basis = basis_of(exec, step, &m);
+        commit(exec, step, &m.right, unscale, 0, &basis);
+    }
+    commit(exec, step, x, -unscale / replicas, 1, residual);
+}
+
+/* What this rank has not chosen is its residual. */
+static void decompress_selections(ech_exec *exec, const ech_step *step, int param,
+                                  const ech_tensor *x, const ech_tensor *residual)
+{
+    ech_chosen_take(exec, step, param, x);
+    commit(exec, step, x, 1 / exec->scaler.scale, 0, residual);
+    ech_chosen_sum(exec, step, param, x);
+}
+
 ech_status ech_handle_DECOMPRESS(ech_exec *exec, const ech_step *step)
 {
     int n;
-    const double unscale = 1 / exec->scaler.scale;
-    const double replicas = exec->plan->layout->sharding.replicas;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     take_scratch(exec, step, 0);
     for (int i = 0; i < n; i++) {
-        ech_tensor gradient = whole_gradient(exec, step, params[i]);
+        ech_tensor gradient = ech_compression_gradient(exec, step, params[i]);
         ech_tensor residual = state_of(exec, step, params[i], ECH_STATE_RESIDUAL);
         int64_t columns = gradient.shape[gradient.dims - 1];
         ech_tensor x = flat(&gradient, columns), y = flat(&residual, columns);
-        commit(exec, step, &x, unscale, 0, &y);
-        for (int one = 0; one < exec->plan->param[params[i]].stacked; one++) {
-            matrix m = matrix_of(exec, step, params[i], one);
-            decompress(exec, &m);
-            ech_tensor basis = basis_of(exec, step, &m);
-            commit(exec, step, &m.right, unscale, 0, &basis);
-        }
-        commit(exec, step, &x, -unscale / replicas, 1, &y);
+        if (exec->plan->param[params[i]].chosen)
+            decompress_selections(exec, step, params[i], &x, &y);
+        else
+            decompress_factors(exec, step, params[i], &x, &y);
     }
     return ECH_OK;
 }

@@ -201,10 +201,18 @@ ech_state ech_state_of_replica(const ech_state *state);
 
 /* Whether it is a matrix of a layer, or of a stack each one is: no vector, and no table by token or position. */
 bool ech_optimizer_is_matrix(const ech_param *param);
+/* Whether what is sent of its gradient is less than all of it: of such a parameter each rank keeps a residual. */
+bool ech_is_compressed(const ech_config *config, const ech_param *param);
 /* The rank of the factors that are sent of a parameter's gradient, of a stack of each one's: parallel.compression_rank, or the
  * shorter side where that is less: two such factors are the matrix itself. 0: the gradient is sent as it is. */
 int64_t ech_compression_rank(const ech_config *config, const ech_param *param);
-/* Adds residual and basis of a parameter that is compressed. */
+/* How many numbers are sent of each line of a parameter's gradient, of a stack of each one's; 0: others. */
+int64_t ech_compression_chosen(const ech_config *config, const ech_param *param);
+/* Lines of a matrix of a layer, or of each one of a stack, are its rows; its columns if tensor ranks share out these, under any
+ * layout. So no line is cut, and what is chosen of it is the same. */
+bool ech_compression_by_columns(const ech_param *param);
+int64_t ech_compression_line(const ech_param *param); /* numbers of a line */
+/* Adds residual, and basis, of a parameter that is compressed. */
 void ech_compression_declare(const ech_config *config, const ech_param *param,
                              ech_optimizer_needs *needs);
 

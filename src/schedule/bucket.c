@@ -85,8 +85,9 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .group = ech_layout_addends(plan->layout, plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
-    kind.compressed = ech_compression_rank(config, of) > 0;
-    kind.factored = kind.compressed ? factored_over(plan, of, kind.group) : kind.group;
+    kind.compressed = ech_is_compressed(config, of);
+    bool factored = ech_compression_rank(config, of) > 0;
+    kind.factored = factored ? factored_over(plan, of, kind.group) : kind.group;
     for (int i = 0; i < needs.states; i++)
         if (ech_state_is_element_wise(&needs.state[i]))
             kind.state[kind.states++] = (struct ech_flat_state){
@@ -168,6 +169,11 @@ static void plan_factors(ech_plan *plan, ech_bucket *bucket)
         int param = plan->bucket_param.at[bucket->first_param + i];
         ech_plan_param *p = &plan->param[param];
         int64_t size[2];
+        ech_plan_own_matrix(plan, param, size);
+        bool columns = ech_compression_by_columns(&plan->model->param.at[param]);
+        p->lines = p->stacked * size[columns ? 1 : 0];
+        p->in_selection = bucket->chosen;
+        bucket->chosen += 2 * p->lines * p->chosen;
         ech_plan_matrix(plan, param, size);
         p->left = place_factors(plan, bucket, &bucket->left, p->stacked * size[0] * p->rank);
         p->right = place_factors(plan, bucket, &bucket->right, p->stacked * size[1] * p->rank);
@@ -179,6 +185,15 @@ void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2])
     ech_shape one = ech_shape_of_one(&plan->model->param.at[param].shape);
     size[0] = one.size[0];
     size[1] = one.size[1];
+}
+
+void ech_plan_own_matrix(const ech_plan *plan, int param, int64_t size[2])
+{
+    ech_shape one = ech_shape_of_one(&plan->model->param.at[param].shape);
+    int64_t own[ECH_MAX_DIMS];
+    ech_shape_resolve(&one, ech_extent_of_params(plan->layout->sharding), own);
+    size[0] = own[0];
+    size[1] = own[1];
 }
 
 int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role)

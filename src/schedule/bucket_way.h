@@ -19,12 +19,12 @@ typedef enum ech_bucket_stage {
 typedef enum ech_bucket_point {
     ECH_POINT_MICRO_BATCH, /* an instance of the bucket's gradients is complete */
     ECH_POINT_COMPLETE,    /* the last of them is */
-    ECH_POINT_FACTORS,     /* those of all buckets are: what compressed ones send next is made of what they have sent */
-    ECH_POINT_NORMS,       /* then */
-    ECH_POINT_LEAVES,      /* gradients go to the host, where there is room */
-    ECH_POINT_BRINGS,      /* what else the update needs there comes */
-    ECH_POINT_UPDATES,     /* the clip factor is there */
-    ECH_POINT_ROOM         /* the compute lane waits for an update on the host */
+    ECH_POINT_FACTORS, /* those of all buckets are: what compressed ones send next is made of what they have sent */
+    ECH_POINT_NORMS,   /* then */
+    ECH_POINT_LEAVES,  /* gradients go to the host, where there is room */
+    ECH_POINT_BRINGS,  /* what else the update needs there comes */
+    ECH_POINT_UPDATES, /* the clip factor is there */
+    ECH_POINT_ROOM     /* the compute lane waits for an update on the host */
 } ech_bucket_point;
 
 /* Groups of a bucket's own, among those of groups.def. */
@@ -48,8 +48,9 @@ typedef struct ech_bucket_way {
     bool each;         /* to which each micro-batch's gradients are added by themselves */
     bool gathered;     /* and of whose weights it keeps no more */
     bool stashes;      /* several versions of its weights are kept */
-    bool compressed;   /* its gradients are sent as factors */
-    bool factors_meet; /* which others add to */
+    bool compressed;   /* its gradients are sent as factors, or as selections of numbers */
+    bool chosen;       /* as selections */
+    bool factors_meet; /* factors, to which others add */
     bool commits;      /* its parameters are layer states, which have no norm */
     ech_space weights; /* where its weights are */
     ech_space states;  /* where its optimizer's states are; if not on the device the host updates */

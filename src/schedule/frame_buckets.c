@@ -52,6 +52,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .each = bucket->each,
                           .gathered = bucket->gathered,
                           .compressed = bucket->compressed,
+                          .chosen = bucket->chosen > 0,
                           .factors_meet = ech_frame_is_shared(plan, bucket->factored),
                           .stashes = plan->versions > 1,
                           .commits = bucket->commits,

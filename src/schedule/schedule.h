@@ -171,12 +171,15 @@ typedef struct ech_bucket {
      * each turn, since forwards of the next turn may write before this one's update. */
     bool commits;
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
-    /* Its gradients are sent as factors (ech_compression_rank): what of these is summed lies in one value, first the left ones of
-     * all its matrices, then the right ones, in the wide type, which its gradients have. So it is summed once a turn, and whole. */
+    /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which its gradients have: once a
+     * turn, and of all of them. Factors: first the left ones of all its matrices, then the right ones, which are summed. Or numbers
+     * that are chosen: the selection of each member of `group`, with those of one parameter after the other, values and then places. */
     bool compressed;
-    ech_layout_group factored; /* over which factors are summed: where tensor ranks have shards of its matrices these, too */
-    int64_t left, right;       /* elements */
-    int factors;               /* value of the turn whose steps the access pass is at */
+    ech_layout_group
+        factored; /* over which factors are summed: where tensor ranks have shards of its matrices these, too */
+    int64_t left, right; /* elements of factors */
+    int64_t chosen;      /* elements of a selection; 0: its gradients are not sent as selections */
+    int factors; /* value of the turn whose steps the access pass is at: factors, or selections */
     bool
         owned; /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
     /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
@@ -258,6 +261,8 @@ typedef struct ech_plan_param {
     /* Compressed: the rank of its factors (0: it is not), and where they begin, in elements of the bucket's: of a stack one after the
      * other, each those of the whole matrix. */
     int64_t rank, left, right;
+    /* Or how many numbers of each of its `lines` are chosen (0: none are), and where they begin in a selection. */
+    int64_t chosen, lines, in_selection;
     int stacked; /* how many this rank has stacked in it (ech_shape_is_stack); 1: it is no stack */
     int first_owner; /* in plan.owner, of each of them: the member of its bucket's group that makes what one makes */
     int64_t norm_first; /* index of its first partial sum of squares in plan.partials */
@@ -452,10 +457,16 @@ ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Bytes of room for TRANSFORM_BACK to make a left factor of the parameter orthonormal, at the beginning of its scratch. */
 int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param);
-/* The value with the factors of the bucket of a step of compressed gradients, but for RESIDUAL. */
+/* The value with the factors, or selections, of the bucket of a step of compressed gradients, but for RESIDUAL. */
 int ech_list_factors(const ech_list *list, const ech_step *step);
 /* Rows, columns of one of a parameter's matrices, not sharded. */
 void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2]);
+/* This rank's rows, columns of one of a parameter's matrices. */
+void ech_plan_own_matrix(const ech_plan *plan, int param, int64_t size[2]);
+/* How many selections, of `chosen` elements each, a bucket has: one of each member of its group, in their order. */
+int ech_plan_selections(const ech_plan *plan, const ech_bucket *bucket);
+/* Bytes of room for a parameter's gradient as selections have it, at the beginning of NORM's scratch. */
+int64_t ech_plan_sent_room(const ech_plan *plan, int param);
 /* A parameter's state of that role; -1: it has none. */
 int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
 /* The value of a bucket's states of a role that are element-wise, and of its masters; -1: it has none. */

@@ -32,6 +32,7 @@ void ech_plan_states(ech_plan *plan, const ech_config *config, int param)
     p->first_statistic = (int)plan->statistic.n;
     p->statistics = needs.statistics;
     p->rank = ech_compression_rank(config, of);
+    p->chosen = ech_compression_chosen(config, of);
     p->stacked = 1;
     if (ech_shape_is_stack(&of->shape))
         p->stacked =

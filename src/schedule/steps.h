@@ -135,7 +135,7 @@ int ech_step_kind_phase(ech_step_kind kind);
 /* How many ticks the step has: one for each call of a layer, at least one. */
 int ech_step_ticks(const ech_step *step);
 
-/* What of a sum over ranks REDUCE_GRADS, SCATTER_GRADS and GATHER_WEIGHTS do. */
+/* What of a sum over ranks REDUCE_GRADS, SCATTER_GRADS and GATHER_WEIGHTS do, and those of compressed gradients. */
 ech_reduction_part ech_step_reduction_part(const ech_step *step);
 /* Whether it is one of these. */
 bool ech_step_is_sum(const ech_step *step);

@@ -155,7 +155,8 @@ static const char *const lattice_zeros[] = {"", " parallel.zero=1", " parallel.z
                                             " parallel.zero=3"};
 static const char *const lattice_compressions[] = {
     "", " parallel.compression=powersgd parallel.compression_rank=2",
-    " parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt"};
+    " parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt",
+    " parallel.compression=topk parallel.compression_density=0.1"};
 static const char *const lattice_strategies[] = {"",
                                                  " parallel.strategy=diloco parallel.sync_every=2"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};

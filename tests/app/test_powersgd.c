@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "app/grid_run.h"
+#include "app/saved_run.h"
 #include "schedule/traffic.h"
 
 enum { RANKS = 4, MOST_STEPS = 40, ELEMENTS = 40000 };
@@ -200,27 +201,6 @@ static ech_status train_step(watch *w, ech_exec *exec, int step)
     return ECH_OK;
 }
 
-static ech_status restore(const job *j, ech_exec *exec)
-{
-    ech_checkpoint *checkpoint;
-    ECH_TRY(ech_checkpoint_open(j->from, true, &checkpoint));
-    ech_status status = ech_exec_restore(exec, checkpoint);
-    ech_checkpoint_close(checkpoint);
-    return status;
-}
-
-static ech_status save(const job *j, ech_compared_run *run)
-{
-    char yaml[] = "none", json[] = "{}";
-    ech_checkpoint_info info = {.step = j->steps,
-                                .optimizer_count = ech_exec_updates(run->session.exec),
-                                .ranks = run->design->world,
-                                .run_yaml = yaml,
-                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
-    ech_exec_set_save(run->session.exec, j->to, &info, 0, -1);
-    return ech_exec_run(run->session.exec, ECH_LIST_SAVE, j->steps);
-}
-
 static ech_status train(void *context, int rank, ech_compared_run *run)
 {
     const job *j = context;
@@ -229,7 +209,7 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
     watch w = {.job = j, .run = run, .out = &j->of[rank], .step = -1};
     ECH_ASSERT(rank < RANKS && plan->types.wide == ECH_F64);
     memset(w.out, 0, sizeof *w.out);
-    if (j->from) ECH_TRY(restore(j, exec));
+    if (j->from) ECH_TRY(saved_run_restore(j->from, exec));
     ech_exec_observe(exec, look, &w);
     int64_t before = ech_exec_reduce_count(exec).bytes; /* INIT gathers shards */
     for (int step = 0; step < j->steps; step++) ECH_TRY(train_step(&w, exec, step));
@@ -240,7 +220,7 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
         w.out->factor_elements += plan->bucket.at[b].left + plan->bucket.at[b].right;
     w.out->bytes = ech_exec_reduce_count(exec).bytes - before;
     w.out->planned = j->steps * ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
-    return j->to ? save(j, run) : ECH_OK;
+    return j->to ? saved_run_save(j->to, j->steps, run) : ECH_OK;
 }
 
 static seen of[RANKS], other[RANKS];

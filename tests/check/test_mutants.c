@@ -210,6 +210,7 @@ static const char *const shapes[] = {
     "training.steps=6 parallel.flush_every=3 parallel.bucket_bytes=1",
     "parallel.zero=0 parallel.compression=powersgd",
     "parallel.zero=2 parallel.compression=powersgd parallel.tensor=2 parallel.bucket_bytes=1",
+    "parallel.zero=1 parallel.compression=topk",
     "parallel.zero=3",
     "parallel.zero=3 memory.offload_parameters=host",
     "parallel.zero=3 memory.offload_parameters=host memory.offload_optimizer=host",
@@ -511,6 +512,7 @@ static void test_mutants(void **state)
                                           ECH_STEP_RECV_BACK,
                                           ECH_STEP_FETCH_STATISTICS,
                                           ECH_STEP_REDUCE_RIGHT,
+                                          ECH_STEP_GATHER_CHOSEN,
                                           ECH_STEP_OFFLOAD_WEIGHTS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&

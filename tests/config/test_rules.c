@@ -234,11 +234,19 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_sequence_chunks_balanced_experts] = {BALANCED " memory.sequence_chunks=2", BALANCED,
                                                    EXPERTS " memory.sequence_chunks=2"},
 #define COMPRESSED "parallel.compression=powersgd"
-    [ECH_RULE_compression_rank_uncompressed] = {"parallel.compression_rank=2", "",
-                                                "parallel.compression_rank=2 " COMPRESSED},
-    [ECH_RULE_gram_schmidt_uncompressed] =
+    [ECH_RULE_compression_rank_unfactored] = {"parallel.compression_rank=2", "",
+                                              "parallel.compression_rank=2 " COMPRESSED},
+    [ECH_RULE_gram_schmidt_unfactored] =
         {"parallel.compression_orthogonal=gram_schmidt", "",
          "parallel.compression_orthogonal=gram_schmidt " COMPRESSED},
+#define TOPK "parallel.compression=topk"
+    [ECH_RULE_compression_density_not_topk] = {"parallel.compression_density=0.5 " COMPRESSED,
+                                               COMPRESSED,
+                                               "parallel.compression_density=0.5 " TOPK},
+    [ECH_RULE_topk_without_halves] = {TOPK " parallel.reduction=naive", "parallel.reduction=naive",
+                                      TOPK " parallel.reduction=ring"},
+    [ECH_RULE_topk_narrowed] = {TOPK " precision.reduce=bf16", "precision.reduce=bf16",
+                                TOPK " precision.reduce=fp32"},
     [ECH_RULE_compressed_asynchronous] = {COMPRESSED " " SCHEDULE "pipedream", SCHEDULE "pipedream",
                                           COMPRESSED},
     [ECH_RULE_compressed_dynamic_scale] = {COMPRESSED " precision.loss_scale=auto",

@@ -191,13 +191,15 @@ static void rows_are_rounded_once(void **state)
     (void)state;
     /* Products are above; states of 8 bits are rounded to numbers of a map: tests/optim/test_adamw8.c; scalars are fp64; for what
      * reductions compute: test_parts.c; for composed rows: test_composed.c; what is
-     * wide alone: test_orthogonalize.c; for rows of experts: test_experts.c and test_grouped.c;
+     * wide alone: test_orthogonalize.c and test_choose.c; for rows of experts: test_experts.c and test_grouped.c;
      * gates have no tensors of 16 bits. */
     bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,
                           [ECH_OP_adamw8] = true,
                           [ECH_OP_total] = true,
                           [ECH_OP_loss_combine] = true,
                           [ECH_OP_orthogonalize] = true,
+                          [ECH_OP_choose] = true,
+                          [ECH_OP_add_chosen] = true,
                           [ECH_OP_hash] = true,
                           [ECH_OP_hash_parts] = true,
                           [ECH_OP_fold] = true,

@@ -234,8 +234,8 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
         t->progress,
         "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
         "%s%s%s",
-        t->design->model->family->name, (long long)all, active,
-        t->design->world, t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
+        t->design->model->family->name, (long long)all, active, t->design->world,
+        t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
         t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
         ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
@@ -251,7 +251,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
 }
 
 /* Of which matrices the rank that is asked for is more than there is. */
-static void say_what_is_compressed(const ech_trainer *t)
+static void say_whose_rank_is_lower(const ech_trainer *t)
 {
     const ech_model *model = t->design->model;
     const ech_param *first = NULL;
@@ -273,6 +273,26 @@ static void say_what_is_compressed(const ech_trainer *t)
         (long long)asked, n, first->name, (long long)one.size[0], (long long)one.size[1]);
 }
 
+/* Of which matrices the density that is asked for is below a number a line. */
+static void say_whose_density_is_higher(const ech_trainer *t)
+{
+    const ech_model *model = t->design->model;
+    const ech_param *first = NULL;
+    double asked = t->config->parallel.compression_density;
+    int n = 0;
+    for (size_t p = 0; p < model->param.n; p++) {
+        const ech_param *param = &model->param.at[p];
+        if (ech_compression_chosen(t->config, param) != 1) continue;
+        if (asked * (double)ech_compression_line(param) < 1 && n++ == 0) first = param;
+    }
+    if (n == 0) return;
+    ech_progress_say(t->progress,
+                     "parallel.compression_density = %g is less than a number of each row, or "
+                     "column, of %d matrices, such as %s, where that has %lld: of these one "
+                     "number is taken, the fewest that can be chosen of it",
+                     asked, n, first->name, (long long)ech_compression_line(first));
+}
+
 /* Rank 0 logs the largest arenas of all ranks. Collective. */
 static ech_status begin_progress(ech_trainer *t)
 {
@@ -285,7 +305,8 @@ static ech_status begin_progress(ech_trainer *t)
     ech_print_axes(t->design, &axes);
     ECH_TRY(open_progress(t, axes.n ? axes.at : ""));
     say_what_runs(t, most, most[ECH_SPACES] > 0, axes.n ? axes.at : "");
-    say_what_is_compressed(t);
+    say_whose_rank_is_lower(t);
+    say_whose_density_is_higher(t);
     return ECH_OK;
 }
 

@@ -33,19 +33,8 @@ static ech_status send_to_first(ech_verifier *v, int rank, void *x, size_t bytes
     return ech_comm_wait(v->comm, &request, 1);
 }
 
-/* What is compared of a parameter: its gradient, the weights, or a state. */
-typedef struct compared {
-    const ech_copy *copy;
-    ech_held_kind
-        kind; /* as what it is held: of weights amid a span members of a group have their shards, like gradients */
-    const ech_shape *shape;
-    const char *name; /* of a state */
-    int state;
-    bool
-        adds; /* ranks of a stage have addends of it, each with its boxes: those of compressed gradients */
-} compared;
-
-static void put_boxes(const compared *x, const ech_held *held, const double *from, double *whole)
+static void put_boxes(const ech_compared *x, const ech_held *held, const double *from,
+                      double *whole)
 {
     for (int b = 0; b < held->boxes; b++) {
         ech_box_runs runs = ech_box_split(x->shape->dims, x->shape->size, &held->box[b]);
@@ -61,7 +50,7 @@ static void put_boxes(const compared *x, const ech_held *held, const double *fro
 
 /* Whether the whole tensor is made of what that rank, and others, have: the first copies of a stage, or of what is sharded over
  * them all members of the parameter's addend group. */
-static bool is_part(const ech_verifier *v, const compared *x, int rank)
+static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
 {
     const ech_design *design = v->layout.design;
     const ech_coordinates *at = &design->layout->coordinates[rank];
@@ -78,7 +67,7 @@ static bool is_part(const ech_verifier *v, const compared *x, int rank)
 }
 
 /* What this rank has, its memory beginning with it. */
-static ech_held own_held(const ech_verifier *v, const compared *x)
+static ech_held own_held(const ech_verifier *v, const ech_compared *x)
 {
     const ech_plan *plan = v->layout.session.plan;
     int state = x->kind == ECH_HELD_STATE ? x->state : -1;
@@ -97,8 +86,7 @@ static int in_replica(const ech_verifier *v, int rank)
     return ech_layout_rank_at(layout, at->stage, v->replica, at->context, at->tensor);
 }
 
-/* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
-static ech_status gather_copy(ech_verifier *v, const compared *x, double *mine, double *whole)
+ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *mine, double *whole)
 {
     const ech_layout *layout = v->layout.design->layout;
     int64_t n = ech_shape_count(x->shape, ech_extent_of_params(layout->sharding));
@@ -130,7 +118,7 @@ bool ech_verifier_is_replayed(const ech_verifier *v)
     return v->layout.design->schedule->weights != ECH_WEIGHTS_FLUSHED;
 }
 
-static void note(ech_verifier *v, const char *what, int param, double error, double *worst)
+void ech_verifier_note(ech_verifier *v, const char *what, int param, double error, double *worst)
 {
     ech_verification *r = v->result;
     const ech_model *model = v->single.design->model;
@@ -148,8 +136,7 @@ static void note(ech_verifier *v, const char *what, int param, double error, dou
     if (!(error <= r->tolerance) && !r->first_bad[0]) memcpy(r->first_bad, at, sizeof at);
 }
 
-/* max|a - b| over max(max|b|, floor). A NaN on either side is an infinite error. */
-static double error_of(const double *a, const double *b, int64_t n, double floor_)
+double ech_verifier_error(const double *a, const double *b, int64_t n, double floor_)
 {
     double apart = 0, size = floor_;
     for (int64_t i = 0; i < n; i++) {
@@ -215,6 +202,7 @@ void ech_verifier_free(ech_verifier *v)
     ech_design_destroy(&v->reference);
     ech_comm_close(v->alone);
     for (int i = 0; i < 2; i++) ech_config_destroy(v->config[i]);
+    for (size_t i = 0; i < v->copy.n; i++) ech_verifier_free_chosen(&v->copy.at[i]);
     free(v->copy.at);
     free(v->mine);
     free(v->own);
@@ -246,7 +234,8 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
     int params = ech_verifier_params(v);
     for (int i = 0; i < params; i++) {
         if (v->layout.session.plan->param[i].bucket < 0) continue;
-        bool whole = v->layout.session.plan->param[i].rank > 0;
+        const ech_plan *plan = v->layout.session.plan;
+        bool whole = plan->bucket.at[plan->param[i].bucket].compressed;
         ech_tensor gradient =
             whole ? ech_exec_gradient(exec, i) : ech_exec_own_gradient(exec, i, step->turn);
         double *to = v->mine + step->turn * v->own[params] + v->own[i];
@@ -285,14 +274,18 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
     }
     double floor_ = 1e-3 * rms_of_gradients(v, reference);
     for (size_t i = 0; i < v->copy.n; i++) {
-        int p = v->copy.at[i].param;
+        const ech_copy *copy = &v->copy.at[i];
+        int p = copy->param;
         ech_tensor gradient = ech_exec_gradient(exec, p);
         bool is_state = ech_verifier_param(v, p)->commit != NULL;
-        note(v, is_state ? "partials of" : "gradient of", p,
-             error_of(v->gradients + v->copy.at[i].at, reference + v->first[p],
-                      v->first[p + 1] - v->first[p], is_state ? smallest(v) : floor_),
-             &v->result->worst_gradient);
-        ech_exec_write(exec, &gradient, v->gradients + v->copy.at[i].at);
+        bool chooses = ech_verifier_chooses(v, copy);
+        if (chooses) ech_verifier_add_kept(v, copy, reference + v->first[p]);
+        double error =
+            ech_verifier_error(v->gradients + copy->at, reference + v->first[p],
+                               v->first[p + 1] - v->first[p], is_state ? smallest(v) : floor_);
+        ech_verifier_note(v, is_state ? "partials of" : "gradient of", p, error,
+                          &v->result->worst_gradient);
+        ech_exec_write(exec, &gradient, chooses ? copy->sent : v->gradients + copy->at);
         v->result->compared += v->first[p + 1] - v->first[p];
     }
     v->taken = true;
@@ -302,25 +295,38 @@ ech_status ech_verifier_gather_gradients(ech_verifier *v)
 {
     double *mine = v->mine + v->turn * v->own[ech_verifier_params(v)];
     for (size_t i = 0; i < v->copy.n; i++) {
-        const ech_copy *copy = &v->copy.at[i];
+        ech_copy *copy = &v->copy.at[i];
         const ech_param *param = ech_verifier_param(v, copy->param);
+        double *to = v->result ? v->gradients + copy->at : NULL;
+        if (ech_verifier_chooses(v, copy)) {
+            ECH_TRY(ech_verifier_choose(v, copy, mine + v->own[copy->param], to));
+            continue;
+        }
         bool adds = ech_compression_rank(v->layout.design->config, param) > 0;
-        compared x = {
+        ech_compared x = {
             .copy = copy, .kind = ECH_HELD_GRADIENT, .shape = &param->shape, .adds = adds};
-        if (v->result && adds)
-            memset(v->gradients + copy->at, 0,
-                   (size_t)ech_shape_whole(&param->shape) * sizeof *v->gradients);
-        ECH_TRY(gather_copy(v, &x, mine + v->own[copy->param],
-                            v->result ? v->gradients + copy->at : NULL));
+        if (to && adds) memset(to, 0, (size_t)ech_shape_whole(&param->shape) * sizeof *to);
+        ECH_TRY(ech_verifier_gather(v, &x, mine + v->own[copy->param], to));
     }
     return ECH_OK;
 }
 
 /* ---- weights and states ---- */
 
-static ech_tensor tensor_of(const ech_compared_run *c, const compared *x)
+/* The number of the layout's state there: a single rank that does not compress has no residuals. */
+static int state_of(const ech_compared_run *c, const ech_compared *x)
 {
-    return x->name ? ech_exec_state(c->session.exec, x->copy->param, x->state)
+    ech_optimizer_needs needs =
+        ech_optimizer_needs_of(c->design->config, &c->design->model->param.at[x->copy->param]);
+    for (int s = 0; s < needs.states; s++)
+        if (strcmp(needs.state[s].name, x->name) == 0) return s;
+    ECH_ASSERT(false);
+    return -1;
+}
+
+static ech_tensor tensor_of(const ech_compared_run *c, const ech_compared *x)
+{
+    return x->name ? ech_exec_state(c->session.exec, x->copy->param, state_of(c, x))
                    : ech_exec_param(c->session.exec, x->copy->param);
 }
 
@@ -334,7 +340,7 @@ static void accept_neighbours(const ech_verifier *v, const double *a, double *b,
 }
 
 /* What an error of x is compared with at least: what is left of a gradient is a difference from that. */
-static double least_of(const ech_verifier *v, const compared *x)
+static double least_of(const ech_verifier *v, const ech_compared *x)
 {
     double most = smallest(v);
     const double *gradient = v->gradients + x->copy->at;
@@ -345,7 +351,7 @@ static double least_of(const ech_verifier *v, const compared *x)
     return most;
 }
 
-static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
+static void compare_tensor(ech_verifier *v, const ech_compared *x, const double *a)
 {
     ech_tensor single = tensor_of(&v->single, x);
     int64_t n = ech_tensor_count(&single);
@@ -354,14 +360,14 @@ static void compare_tensor(ech_verifier *v, const compared *x, const double *a)
     if (x->name) snprintf(what, sizeof what, "state %s of", x->name);
     ech_exec_read(v->single.session.exec, &single, b);
     if (single.dtype == ECH_U8) accept_neighbours(v, a, b, n);
-    note(v, what, x->copy->param, error_of(a, b, n, least_of(v, x)),
-         x->name ? &v->result->worst_state : &v->result->worst_weight);
+    ech_verifier_note(v, what, x->copy->param, ech_verifier_error(a, b, n, least_of(v, x)),
+                      x->name ? &v->result->worst_state : &v->result->worst_weight);
     ech_exec_write(v->single.session.exec, &single, a);
     v->result->compared += n;
 }
 
 /* This rank's shard in new memory; NULL: it has none. */
-static double *own_shard(const ech_verifier *v, const compared *x, int turn)
+static double *own_shard(const ech_verifier *v, const ech_compared *x, int turn)
 {
     int param = x->copy->param;
     if (v->layout.session.plan->param[param].bucket < 0) return NULL;
@@ -380,7 +386,7 @@ static double *own_shard(const ech_verifier *v, const compared *x, int turn)
 }
 
 /* The single rank has what all replicas have together: x becomes the sum over them, of one of the stack after the other. */
-static void add_replicas(const compared *x, double *whole)
+static void add_replicas(const ech_compared *x, double *whole)
 {
     int64_t before = 1, after = 1, replicas = 1;
     for (int d = 0; d < x->shape->dims; d++) {
@@ -399,23 +405,32 @@ static void add_replicas(const compared *x, double *whole)
 }
 
 /* Compares the layout's tensor with the single rank's, and copies it there. */
-static ech_status exchange_tensor(ech_verifier *v, const compared *x, int turn)
+static ech_status exchange_tensor(ech_verifier *v, const ech_compared *x, int turn)
 {
     int64_t n = ech_shape_whole(x->shape);
     ECH_FREED double *mine = own_shard(v, x, turn);
     ECH_FREED double *whole = v->result ? ech_calloc((size_t)n, sizeof *whole) : NULL;
-    ECH_TRY(gather_copy(v, x, mine, whole));
+    ECH_TRY(ech_verifier_gather(v, x, mine, whole));
     if (v->result) add_replicas(x, whole);
     if (v->result) compare_tensor(v, x, whole);
     return ECH_OK;
 }
 
-static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
+static ech_status exchange_state(ech_verifier *v, ech_copy *copy, const ech_compared *x,
+                                 ech_state_role role, int turn)
+{
+    if (role != ECH_STATE_RESIDUAL || !ech_verifier_chooses(v, copy))
+        return exchange_tensor(v, x, turn);
+    ECH_FREED double *mine = own_shard(v, x, turn);
+    return ech_verifier_compare_kept(v, copy, x, mine);
+}
+
+static ech_status exchange_copy(ech_verifier *v, ech_copy *copy, int turn)
 {
     const ech_param *param = ech_verifier_param(v, copy->param);
-    compared x = {.copy = copy,
-                  .kind = turn > 0 ? ECH_HELD_GRADIENT : ECH_HELD_WEIGHTS,
-                  .shape = &param->shape};
+    ech_compared x = {.copy = copy,
+                      .kind = turn > 0 ? ECH_HELD_GRADIENT : ECH_HELD_WEIGHTS,
+                      .shape = &param->shape};
     ech_optimizer_needs needs = ech_optimizer_needs_of(v->layout.design->config, param);
     ECH_TRY(exchange_tensor(v, &x, turn));
     x.kind = ECH_HELD_STATE;
@@ -424,7 +439,7 @@ static ech_status exchange_copy(ech_verifier *v, const ech_copy *copy, int turn)
         /* Those of one replica at a time are compared. */
         ech_state own = ech_state_of_replica(&needs.state[x.state]);
         x.shape = v->layout.design->layout->apart ? &own.shape : &needs.state[x.state].shape;
-        ECH_TRY(exchange_tensor(v, &x, turn));
+        ECH_TRY(exchange_state(v, copy, &x, needs.state[x.state].role, turn));
     }
     return ECH_OK;
 }
@@ -440,7 +455,7 @@ ech_status ech_verifier_exchange_weights(ech_verifier *v, int turn)
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,
                                  double *worst)
 {
-    note(v, what, -1, error_of(&layout, &single, 1, 0), worst);
+    ech_verifier_note(v, what, -1, ech_verifier_error(&layout, &single, 1, 0), worst);
 }
 
 /* Number by number in fp64. In the run's own precision a choice between two that are nearly equal may differ, and counts with it. */
@@ -457,8 +472,9 @@ void ech_verifier_compare_reports(ech_verifier *v, const double *layout, const d
             snprintf(what, sizeof what, "the %s of %s", report->kind, report->name);
             int64_t each = v->result->own_precision ? report->numbers : 1;
             for (int64_t end = at + report->numbers; at < end; at += each)
-                note(v, what, -1, error_of(&layout[at], &single[at], each, smallest(v)),
-                     &v->result->worst_report);
+                ech_verifier_note(v, what, -1,
+                                  ech_verifier_error(&layout[at], &single[at], each, smallest(v)),
+                                  &v->result->worst_report);
         }
     }
 }

@@ -13,7 +13,22 @@
 typedef struct ech_copy {
     int stage, param;
     int64_t at; /* in ech_verifier.gradients */
+    /* On rank 0, of gradients that are sent as selections: what replicas have not sent, in the residual's shape; the sum of that before
+     * the step; and what all have sent. */
+    double *kept, *before, *sent;
 } ech_copy;
+
+/* What is compared of a parameter: its gradient, the weights, or a state. */
+typedef struct ech_compared {
+    const ech_copy *copy;
+    ech_held_kind
+        kind; /* as what it is held: of weights amid a span members of a group have their shards, like gradients */
+    const ech_shape *shape;
+    const char *name; /* of a state */
+    int state;        /* its number in the layout */
+    bool
+        adds; /* ranks of a stage have addends of it, each with its boxes: those of compressed gradients */
+} ech_compared;
 
 typedef struct ech_verifier {
     ech_verification *result; /* on rank 0; else NULL */
@@ -56,6 +71,27 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
 /* On rank 0, when the single rank's gradients are complete: compares them with the layout's and replaces them by the
  * layout's, so that norm, clipping and optimizer get the same numbers on both sides. */
 void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
+
+/* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
+ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *mine, double *whole);
+/* Notes an error of that parameter of the copy; if it is above *worst, it is stored there. */
+void ech_verifier_note(ech_verifier *v, const char *what, int param, double error, double *worst);
+/* max|a - b| over max(max|b|, floor). A NaN on either side is an infinite error. */
+double ech_verifier_error(const double *a, const double *b, int64_t n, double floor_);
+
+/* ---- gradients that are sent as selections (chosen.c) ---- */
+
+/* Whether the copy's are. The single rank's gradients are not compressed then: rank 0 replays what replicas choose. */
+bool ech_verifier_chooses(const ech_verifier *v, const ech_copy *copy);
+void ech_verifier_free_chosen(ech_copy *copy);
+/* Gathers what replicas choose from, of which `mine` is this rank's, and on rank 0 chooses: the copy's `gradients` (NULL on others)
+ * become the sum of what they choose from. Collective. */
+ech_status ech_verifier_choose(ech_verifier *v, ech_copy *copy, double *mine, double *gradients);
+/* On rank 0: adds what replicas had not sent before to the single rank's gradient, as the layout's ranks do to theirs. */
+void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *gradient);
+/* Compares the layout's residuals with copy->kept, and copies them there. x: the residual. Collective. */
+ech_status ech_verifier_compare_kept(ech_verifier *v, ech_copy *copy, const ech_compared *x,
+                                     double *mine);
 
 /* On rank 0: compares two losses. `what` names them; if their error is above *worst, it is stored there. */
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,

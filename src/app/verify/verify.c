@@ -202,6 +202,10 @@ static ech_status open_single(ech_verifier *v)
     config->memory.offload_optimizer = ECH_OFFLOAD_NONE;
     config->memory.offload_parameters = ECH_OFFLOAD_NONE;
     config->memory.offload_delayed_from = 0;
+    if (config->parallel.compression == ECH_COMPRESSION_TOPK) { /* chosen.c */
+        config->parallel.compression = ECH_COMPRESSION_NONE;
+        config->parallel.compression_density = 0.01; /* the default, which goes with it */
+    }
     bool asynchronous = !ech_weights_are_synchronous(v->schedule.weights);
     if (asynchronous) config->optimizer.clip_norm = 0;
     if (!v->layout.design->schedule->stashing) { /* the replay's backwards see other weights, too */

@@ -123,6 +123,7 @@ static const struct {
     [ECH_STEP_REDUCE_LEFT] = {ECH_REDUCTION_WHOLE, ECH_COLLECTIVE_ALL_REDUCE},
     [ECH_STEP_REDUCE_RIGHT] = {ECH_REDUCTION_WHOLE, ECH_COLLECTIVE_ALL_REDUCE},
     [ECH_STEP_SCATTER_GRADS] = {ECH_REDUCTION_SCATTER, ECH_COLLECTIVE_REDUCE_SCATTER},
+    [ECH_STEP_GATHER_CHOSEN] = {ECH_REDUCTION_GATHER, ECH_COLLECTIVE_ALL_GATHER},
     [ECH_STEP_GATHER_WEIGHTS] = {ECH_REDUCTION_GATHER, ECH_COLLECTIVE_ALL_GATHER},
 };
 
@@ -138,7 +139,7 @@ bool ech_step_is_sum(const ech_step *step)
 
 static bool is_of_weights(const ech_step *step)
 {
-    return sums[step->kind].part == ECH_REDUCTION_GATHER;
+    return step->kind == ECH_STEP_GATHER_WEIGHTS;
 }
 
 /* In which its elements travel. */
@@ -232,6 +233,17 @@ const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_wor
 
 /* ---- NORM, STASH, UPDATE ---- */
 
+/* For one parameter's gradient after the other, of selections. */
+static int64_t room_of(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int64_t most = 0;
+    for (int i = 0; i < bucket->params && bucket->chosen; i++) {
+        int64_t room = ech_plan_sent_room(plan, plan->bucket_param.at[bucket->first_param + i]);
+        if (room > most) most = room;
+    }
+    return most;
+}
+
 /* Left factors are orthonormal: the right ones have the gradients' norm. */
 static void touch_norm(ech_accessor *a)
 {
@@ -240,6 +252,7 @@ static void touch_norm(ech_accessor *a)
         ech_access_value(a, bucket->factors, false);
     else
         read_gradients(a);
+    ech_access_scratch(a, (size_t)room_of(a->plan, bucket));
 }
 
 /* What of a bucket the rank updates. */
@@ -253,7 +266,8 @@ static double updated_part(const ech_bucket *bucket)
 static ech_work norm_work(const ech_step_query *q)
 {
     const ech_bucket *bucket = bucket_of(q->plan, q->step);
-    int64_t numbers = bucket->compressed ? bucket->right : bucket->shard;
+    bool factored = bucket->compressed && !bucket->chosen;
+    int64_t numbers = factored ? bucket->right : bucket->chosen ? bucket->elements : bucket->shard;
     return (ech_work){.bytes = (double)numbers * (double)ech_dtype_bytes(bucket->dtype)};
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What is done with gradients that are sent as factors: RESIDUAL, TRANSFORM, REDUCE_LEFT, TRANSFORM_BACK, REDUCE_RIGHT,
- * DECOMPRESS. The first of them that touches the factors makes their value; it is what each of them touches first.
+ * DECOMPRESS; as selections: RESIDUAL, CHOOSE, GATHER_CHOSEN, DECOMPRESS. The first of them that touches the factors, or selections, makes
+ * their value; it is what each of them touches first.
  */
 #include "schedule/step/step.h"
 
@@ -40,6 +41,17 @@ static void touch_states(ech_accessor *a, ech_state_role role, bool write)
 }
 
 /* ---- scratch ---- */
+
+int ech_plan_selections(const ech_plan *plan, const ech_bucket *bucket)
+{
+    return ech_layout_group_size(plan->layout, plan->model, plan->rank, bucket->group);
+}
+
+int64_t ech_plan_sent_room(const ech_plan *plan, int param)
+{
+    int64_t bytes = plan->param[param].elements * (int64_t)ech_dtype_bytes(plan->types.wide);
+    return ech_align(bytes, plan->alignment[ECH_SPACE_DEVICE]);
+}
 
 int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param)
 {
@@ -93,10 +105,10 @@ static void touch_residual(ech_accessor *a)
     touch_states(a, ECH_STATE_RESIDUAL, false);
 }
 
-static void touch_transform(ech_accessor *a)
+static void touch_new(ech_accessor *a, int64_t elements)
 {
     ech_bucket *bucket = bucket_of(a);
-    int64_t bytes = (bucket->left + bucket->right) * (int64_t)ech_dtype_bytes(bucket->dtype);
+    int64_t bytes = elements * (int64_t)ech_dtype_bytes(bucket->dtype);
     bucket->factors = ech_access_new(a, (ech_value){.kind = ECH_MEMORY_FACTORS,
                                                     .block = -1,
                                                     .local = -1,
@@ -105,13 +117,31 @@ static void touch_transform(ech_accessor *a)
                                                     .bytes = bytes});
     ech_access_value(a, bucket->factors, true);
     touch_gradients(a, false);
+}
+
+static void touch_transform(ech_accessor *a)
+{
+    ech_bucket *bucket = bucket_of(a);
+    touch_new(a, bucket->left + bucket->right);
     touch_states(a, ECH_STATE_BASIS, false);
     ech_access_scratch(a, scratch_of_products(a->plan, bucket, TO_LEFT));
+}
+
+static void touch_choose(ech_accessor *a)
+{
+    touch_new(a, ech_plan_selections(a->plan, bucket_of(a)) * bucket_of(a)->chosen);
+}
+
+static void touch_gather(ech_accessor *a)
+{
+    ech_access_value(a, bucket_of(a)->factors, true);
 }
 
 static int64_t elements_of(const ech_plan *plan, const ech_step *step)
 {
     const ech_bucket *bucket = &plan->bucket.at[step->index];
+    if (step->kind == ECH_STEP_GATHER_CHOSEN)
+        return ech_plan_selections(plan, bucket) * bucket->chosen;
     return step->kind == ECH_STEP_REDUCE_LEFT ? bucket->left : bucket->right;
 }
 
@@ -137,6 +167,7 @@ static void touch_decompress(ech_accessor *a)
     ech_access_value(a, bucket_of(a)->factors, false);
     touch_gradients(a, true);
     touch_states(a, ECH_STATE_RESIDUAL, true);
+    if (bucket_of(a)->chosen) return;
     touch_states(a, ECH_STATE_BASIS, true);
     ech_access_scratch(a, scratch_of_products(a->plan, bucket_of(a), BACK));
 }
@@ -171,6 +202,17 @@ static ech_work decompress_work(const ech_step_query *q)
     return work_of(q, 6, true);
 }
 
+/* What is chosen is found in one pass, and taken in another. */
+static ech_work choose_work(const ech_step_query *q)
+{
+    return work_of(q, 2, false);
+}
+
+static double choose_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, choose_work(q).bytes);
+}
+
 static double residual_seconds(const ech_step_query *q)
 {
     return ech_cost_norm(&q->costs->rates, residual_work(q).bytes);
@@ -188,12 +230,19 @@ static double decompress_seconds(const ech_step_query *q)
 
 /* ---- traffic ---- */
 
+/* Lists are gathered as they are. */
+static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
+{
+    const ech_bucket *bucket = &plan->bucket.at[step->index];
+    return step->kind == ECH_STEP_GATHER_CHOSEN ? bucket->dtype : bucket->wire;
+}
+
 static int64_t sent_bytes(const ech_plan *plan, const ech_step *step, const ech_membership *m)
 {
-    return ech_reduction_part_elements(plan->reduction, ECH_REDUCTION_WHOLE,
+    return ech_reduction_part_elements(plan->reduction, ech_step_reduction_part(step),
                                        elements_of(plan, step), plan->lineup[step->group],
                                        m->index) *
-           (int64_t)ech_dtype_bytes(plan->bucket.at[step->index].wire);
+           (int64_t)ech_dtype_bytes(wire_of(plan, step));
 }
 
 static void print_reduce(const ech_step *step, ech_text *out)
@@ -211,22 +260,23 @@ static ech_work reduce_work(const ech_step_query *q)
 
 static double reduce_seconds(const ech_step_query *q)
 {
-    double bytes = (double)elements_of(q->plan, q->step) *
-                   (double)ech_dtype_bytes(q->plan->bucket.at[q->step->index].wire);
-    return ech_cost_sum(&q->costs->rates, q->plan->reduction, ECH_REDUCTION_WHOLE, bytes,
-                        q->plan->lineup[q->step->group], q->among.first, q->among.last);
+    double bytes =
+        (double)elements_of(q->plan, q->step) * (double)ech_dtype_bytes(wire_of(q->plan, q->step));
+    return ech_cost_sum(&q->costs->rates, q->plan->reduction, ech_step_reduction_part(q->step),
+                        bytes, q->plan->lineup[q->step->group], q->among.first, q->among.last);
 }
 
 static void count_reduce(ech_traffic_count *c, const ech_step *step)
 {
     const ech_membership *m = &c->of[step->group];
+    ech_collective kind = step->kind == ECH_STEP_GATHER_CHOSEN ? ECH_COLLECTIVE_ALL_GATHER
+                                                               : ECH_COLLECTIVE_ALL_REDUCE;
     ech_flow flow = {.calls = 1, .messages = -1, .bytes = sent_bytes(c->plan, step, m)};
     if (c->plan->reduction == ECH_REDUCTION_DIRECT)
-        flow.messages =
-            ech_collective_traffic(ECH_COLLECTIVE_ALL_REDUCE, c->plan->bucket.at[step->index].wire,
-                                   elements_of(c->plan, step), m->size, m->index)
-                .messages;
-    ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], ECH_COLLECTIVE_ALL_REDUCE, step->group, flow);
+        flow.messages = ech_collective_traffic(kind, wire_of(c->plan, step),
+                                               elements_of(c->plan, step), m->size, m->index)
+                            .messages;
+    ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], kind, step->group, flow);
 }
 
 const ech_step_methods ech_residual_methods = {
@@ -239,6 +289,10 @@ const ech_step_methods ech_transform_back_methods = {.touch = touch_transform_ba
                                                      .seconds = transform_seconds};
 const ech_step_methods ech_reduce_factors_methods = {touch_reduce, print_reduce, reduce_work,
                                                      reduce_seconds, count_reduce};
+const ech_step_methods ech_choose_methods = {
+    .touch = touch_choose, .print = print, .work = choose_work, .seconds = choose_seconds};
+const ech_step_methods ech_gather_chosen_methods = {touch_gather, print_reduce, reduce_work,
+                                                    reduce_seconds, count_reduce};
 const ech_step_methods ech_decompress_methods = {.touch = touch_decompress,
                                                  .print = print,
                                                  .work = decompress_work,
