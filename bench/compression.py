@@ -2,9 +2,10 @@
 """A part of speed.py: what is sent of gradients over link.py's link of 1 Gbit, of two ranks that have one
 micro-batch of one sample, so that sending is by far the longer part.
 
-All gradients, their roundings to bf16, and PowerSGD's factors of rank 4, against PyTorch's powerSGD_hook of
-two processes over gloo on the same link. Embedding and head are sent as they are; PyTorch's hook also
-compresses those. Local SGD sends all weights behind every eighth step: its time is the mean of eight.
+All gradients, their roundings to bf16, PowerSGD's factors of rank 4, against PyTorch's powerSGD_hook of
+two processes over gloo on the same link, and the largest hundredth of each line of a gradient, with places.
+Embedding and head are sent as they are; PyTorch's hook also compresses those. Local SGD sends all weights
+behind every eighth step: its time is the mean of eight.
 """
 import statistics
 
@@ -15,8 +16,10 @@ import torch_step
 import train_step
 
 RANK = 4
+DENSITY = 0.01
 WAYS = {"all": [], "bf16": ["precision.reduce=bf16"],
-        "powersgd": ["parallel.compression=powersgd", f"parallel.compression_rank={RANK}"]}
+        "powersgd": ["parallel.compression=powersgd", f"parallel.compression_rank={RANK}"],
+        "topk": ["parallel.compression=topk", f"parallel.compression_density={DENSITY}"]}
 # Wanted rates of steps over that of all gradients, and over PyTorch's.
 OVER_ALL = {"bf16": 1.5, "powersgd": 2.0}
 OVER_TORCH = 1.3
