@@ -113,7 +113,8 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_versions(plan, list));
         ECH_TRY(ech_check_states(plan, list));
     }
-    if (list->kind == ECH_LIST_SYNC && list->step.n > 0) ECH_TRY(ech_check_sync(plan, list));
+    bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;
+    if (meets && list->step.n > 0) ECH_TRY(ech_check_sync(plan, list));
     ECH_TRY(ech_check_races(plan, list));
     ECH_TRY(ech_check_copies(plan, list));
     ECH_TRY(ech_check_held(plan, list));

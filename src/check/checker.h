@@ -71,7 +71,8 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
  * read it; a step of a block reads all the instances that its calls need. Unless the plan keeps them, those of
  * 1 + memory.prefetch blocks live at most at a time. */
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list);
-/* Where replicas that are apart meet, each bucket does: its difference is summed over all of them, and moves its weights. */
+/* Where replicas that are apart meet, each bucket does: its difference is summed over all of them, and moves its weights; and where they mix
+ * with neighbours. */
 ech_status ech_check_sync(const ech_plan *plan, const ech_list *list);
 /* Of two steps that touch a value, one of which writes it, the later waits for the earlier; what is read has been written. */
 ech_status ech_check_races(const ech_plan *plan, const ech_list *list);

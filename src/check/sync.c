@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks where replicas that are apart meet: each bucket's difference is taken once, summed over all replicas where there are others,
- * and then its weights are moved; each step knows that the one before has ended. They work on the differences, weights and states of
+ * and then its weights are moved; or, where replicas mix with neighbours, these' weights come once, and then its own are mixed. Each
+ * step knows that the one before has ended. They work on the differences, weights and states of
  * their own bucket, those that the parameters have.
  */
 #include <stdlib.h>
@@ -53,13 +54,14 @@ static bool has_states(const sync_check *c, int s, bool writes)
         bool anchored = false;
         for (int k = 0; k < p->states; k++) {
             const ech_plan_state *state = &plan->state.at[p->first_state + k];
-            bool anchor = state->is.role == ECH_STATE_ANCHOR;
-            bool momentum = state->is.role == ECH_STATE_OUTER_MOMENTUM && writes;
+            bool meets = c->list->kind == ECH_LIST_SYNC;
+            bool anchor = meets && state->is.role == ECH_STATE_ANCHOR;
+            bool momentum = meets && state->is.role == ECH_STATE_OUTER_MOMENTUM && writes;
             if ((anchor || momentum || k == p->master) && !accesses(c, s, state->value, writes))
                 return false;
             anchored |= anchor;
         }
-        if (!anchored) return false;
+        if (c->list->kind == ECH_LIST_SYNC && !anchored) return false;
     }
     return true;
 }
@@ -81,19 +83,22 @@ static ech_status check_step(sync_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     int b = step->index;
-    bool sums = step->kind == ECH_STEP_REDUCE_GRADS, takes = step->kind == ECH_STEP_DIFFERENCE;
-    if (!sums && !takes && step->kind != ECH_STEP_OUTER_UPDATE)
+    bool gossips = c->list->kind == ECH_LIST_GOSSIP;
+    bool takes = step->kind == (gossips ? ECH_STEP_NEIGHBOURS : ECH_STEP_DIFFERENCE);
+    bool sums = step->kind == ECH_STEP_REDUCE_GRADS && !gossips;
+    if (!sums && !takes && step->kind != (gossips ? ECH_STEP_MIX : ECH_STEP_OUTER_UPDATE))
         return ech_list_reject(c->plan, c->list, s, "is none by which replicas meet");
     if (b < 0 || b >= (int)c->plan->bucket.n)
         return ech_list_reject(c->plan, c->list, s, "is of a bucket that this rank does not have");
-    if (sums && (step->group != ECH_GROUP_REPLICAS || c->members < 2))
-        return ech_list_reject(c->plan, c->list, s, "does not sum over replicas");
+    if (ech_step_gathers(step) && (step->group != ECH_GROUP_REPLICAS || c->members < 2))
+        return ech_list_reject(c->plan, c->list, s, "is not of all replicas");
     if (takes)
         ECH_TRY(follow(c, s, &c->taken[b], s + 1));
     else if (sums)
         ECH_TRY(follow(c, s, &c->summed[b], c->taken[b]));
     else
-        ECH_TRY(follow(c, s, &c->moved[b], c->members > 1 ? c->summed[b] : c->taken[b]));
+        ECH_TRY(
+            follow(c, s, &c->moved[b], c->members > 1 && !gossips ? c->summed[b] : c->taken[b]));
     if (!has_differences(c, s) || (!sums && !has_states(c, s, !takes)))
         return ech_list_reject(c->plan, c->list, s, "does not access what it works on");
     return ECH_OK;

@@ -79,6 +79,7 @@
     X(ECH_STRATEGY_TPU, "tpu")                                                                     \
     X(ECH_STRATEGY_LOCAL_SGD, "local_sgd")                                                         \
     X(ECH_STRATEGY_DILOCO, "diloco")                                                               \
+    X(ECH_STRATEGY_GOSSIP, "gossip")                                                               \
     X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
     X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")
 

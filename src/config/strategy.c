@@ -28,6 +28,11 @@ bool ech_strategy_is_apart(const ech_config *config)
     return strategies[config->parallel.strategy].apart;
 }
 
+bool ech_strategy_gossips(const ech_config *config)
+{
+    return config->parallel.strategy == ECH_STRATEGY_GOSSIP;
+}
+
 ech_status ech_strategy_apply(ech_config *config)
 {
     const char *name = strategies[config->parallel.strategy].name;

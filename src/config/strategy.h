@@ -15,5 +15,7 @@ ech_status ech_strategy_apply(ech_config *config);
 const char *ech_strategy_keys(const ech_config *config);
 /* Whether replicas are apart: each takes training steps of its own, and all meet behind every parallel.sync_every of them. */
 bool ech_strategy_is_apart(const ech_config *config);
+/* Whether these mix their weights with those of two others behind each of the other steps. */
+bool ech_strategy_gossips(const ech_config *config);
 
 #endif

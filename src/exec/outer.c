@@ -6,7 +6,11 @@
  *     DIFFERENCE    d = a - w; REDUCE_GRADS sums d over replicas
  *     OUTER_UPDATE  d /= replicas; m = momentum m + d; a -= rate (d + momentum m); w = a
  *
- * With momentum 0 there is no m, and with rate 1, too, w becomes the mean of the replicas' weights.
+ * With momentum 0 there is no m, and with rate 1, too, w becomes the mean of the replicas' weights. And where they mix with their
+ * neighbours in a ring (Lian et al. 2017, arXiv:1705.09056):
+ *
+ *     NEIGHBOURS    sends w to the next replica and to the one before, and gets theirs
+ *     MIX           w = (w + both) / 3; of two replicas both are the other one's
  */
 #include "exec/state.h"
 
@@ -44,6 +48,7 @@ static void copy(ech_exec *exec, const ech_tensor *from, const ech_tensor *to)
                        ech_tensor_bytes(from));
 }
 
+/* What replicas exchange: differences, or the weights of the first neighbour. */
 static ech_tensor differences(ech_exec *exec, const ech_step *step)
 {
     int value = ech_list_gradients(exec->plan, exec->list, step->index, step);
@@ -56,12 +61,16 @@ static void expect(const ech_exec *exec, const ech_step *step, int value)
     if (value >= 0) ech_ledger_expect(exec, step, value);
 }
 
+static void expect_weights(const ech_exec *exec, const ech_step *step)
+{
+    expect(exec, step, ech_plan_masters(exec->plan, step->index));
+    expect(exec, step, ech_plan_weights(exec->plan, step->index, 0));
+}
+
 static void expect_all(const ech_exec *exec, const ech_step *step)
 {
-    const ech_plan *plan = exec->plan;
-    expect(exec, step, ech_plan_bucket_state_of(plan, step->index, ECH_STATE_ANCHOR));
-    expect(exec, step, ech_plan_masters(plan, step->index));
-    expect(exec, step, ech_plan_weights(plan, step->index, 0));
+    expect(exec, step, ech_plan_bucket_state_of(exec->plan, step->index, ECH_STATE_ANCHOR));
+    expect_weights(exec, step);
 }
 
 ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
@@ -72,6 +81,13 @@ ech_status ech_handle_DIFFERENCE(ech_exec *exec, const ech_step *step)
     add(exec, &anchor, 1, 0, &d);
     add(exec, &w, -1, 1, &d);
     return ECH_OK;
+}
+
+static void round_weights(ech_exec *exec, const ech_step *step)
+{
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], 0);
 }
 
 ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
@@ -91,9 +107,7 @@ ech_status ech_handle_OUTER_UPDATE(ech_exec *exec, const ech_step *step)
         add(exec, &m, -rate * momentum, 1, &anchor);
     }
     copy(exec, &anchor, &w);
-    int n;
-    const int *params = ech_exec_bucket_params(exec, step, &n);
-    for (int i = 0; i < n; i++) ech_exec_round_weights(exec, params[i], 0);
+    round_weights(exec, step);
     return ECH_OK;
 }
 
@@ -104,4 +118,31 @@ void ech_exec_begin_apart(ech_exec *exec)
         ech_tensor w = in_full(exec, b), anchor = state_of(exec, b, ECH_STATE_ANCHOR);
         copy(exec, &w, &anchor);
     }
+}
+
+/* ---- neighbours ---- */
+
+static ech_status shift(ech_exec *exec, const ech_step *step)
+{
+    ech_group *group = exec->channel[step->group][step->lane];
+    int value = ech_list_gradients(exec->plan, exec->list, step->index, step);
+    char *to = ech_exec_address(exec, step, value);
+    expect_weights(exec, step);
+    ech_tensor w = in_full(exec, step->index);
+    size_t bytes = ech_tensor_bytes(&w);
+    ECH_TRY(ech_group_shift(group, 1, w.data, to, bytes));
+    return ech_group_shift(group, ech_group_size(group) - 1, w.data, to + bytes, bytes);
+}
+
+ECH_HANDLE_BY(NEIGHBOURS, shift)
+
+ech_status ech_handle_MIX(ech_exec *exec, const ech_step *step)
+{
+    expect_weights(exec, step);
+    ech_tensor before = differences(exec, step), w = in_full(exec, step->index), behind = before;
+    behind.data = (char *)before.data + ech_tensor_bytes(&before);
+    add(exec, &before, 1.0 / 3, 1.0 / 3, &w);
+    add(exec, &behind, 1.0 / 3, 1, &w);
+    round_weights(exec, step);
+    return ECH_OK;
 }

@@ -22,6 +22,7 @@ ech_calendar ech_calendar_of(const ech_config *config)
                           .save_every = config->checkpoint.every,
                           .sync_every =
                               ech_strategy_is_apart(config) ? config->parallel.sync_every : 0,
+                          .gossips = ech_strategy_gossips(config),
                           .validates = validates(config)};
 }
 
@@ -43,6 +44,8 @@ bool ech_calendar_due(const ech_calendar *calendar, ech_list_kind list, int64_t 
         return step < calendar->steps;
     case ECH_LIST_SYNC:
         return is_multiple(step, calendar->sync_every);
+    case ECH_LIST_GOSSIP:
+        return calendar->gossips && !is_multiple(step, calendar->sync_every);
     case ECH_LIST_VALIDATE:
         return calendar->validates && (last || is_multiple(step, calendar->validate_every));
     case ECH_LIST_CHECK:

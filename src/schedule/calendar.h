@@ -11,7 +11,8 @@ typedef struct ech_calendar {
     int64_t steps;                                   /* training steps of the run */
     int64_t validate_every, check_every, save_every; /* training steps; 0: at the end only */
     int64_t sync_every;                              /* training steps; 0: replicas are not apart */
-    bool validates;                                  /* there are samples to validate on */
+    bool gossips;   /* replicas that are apart mix behind steps behind which not all meet */
+    bool validates; /* there are samples to validate on */
 } ech_calendar;
 ech_calendar ech_calendar_of(const ech_config *config);
 /* Whether a checkpoint is due before the end of training: only then does a snapshot save time. */

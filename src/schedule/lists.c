@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists that run no blocks: INIT, SYNC, CHECK and SAVE.
+ * Lists that run no blocks: INIT, SYNC, GOSSIP, CHECK and SAVE.
  */
 #include "schedule/passes.h"
 
@@ -84,6 +84,25 @@ void ech_pass_sync(ech_plan *plan)
         int update = ech_list_add(list, ECH_STEP_OUTER_UPDATE);
         list->step.at[update].index = b;
         if (list->step.at[ready[b]].lane != ECH_LANE_COMPUTE) ech_list_add_after(list, ready[b]);
+    }
+}
+
+/* Likewise; messages go while weights are mixed. */
+void ech_pass_gossip(ech_plan *plan)
+{
+    ech_list *list = &plan->list[ECH_LIST_GOSSIP];
+    int buckets = (int)plan->bucket.n;
+    if (ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_REPLICAS) < 2)
+        return;
+    for (int b = 0; b < buckets; b++) {
+        int sent = ech_list_add(list, ECH_STEP_NEIGHBOURS);
+        list->step.at[sent].index = b;
+        list->step.at[sent].group = ECH_GROUP_REPLICAS;
+    }
+    for (int b = 0; b < buckets; b++) {
+        int mix = ech_list_add(list, ECH_STEP_MIX);
+        list->step.at[mix].index = b;
+        ech_list_add_after(list, b);
     }
 }
 

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "config/strategy.h"
 #include "schedule/calendar.h"
 #include "schedule/resident.h"
 
@@ -220,6 +221,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     begin(plan, ECH_LIST_TRAIN, ECH_TRAIN, extent, turns, m);
     begin(plan, ECH_LIST_UNDELAYED, ECH_TRAIN, extent, 1, m);
     begin(plan, ECH_LIST_SYNC, ECH_TRAIN, extent, 1, 1);
+    begin(plan, ECH_LIST_GOSSIP, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_VALIDATE, ECH_EVALUATE, extent, 1, m);
     begin(plan, ECH_LIST_CHECK, ECH_TRAIN, extent, 1, 1);
     begin(plan, ECH_LIST_SAVE, ECH_TRAIN, extent, 1, 1);
@@ -233,6 +235,7 @@ static void plan_lists(ech_plan *plan, const ech_plan_request *request, const or
     if (!request->forward_only && plan->schedule->weights == ECH_WEIGHTS_DELAYED)
         plan_undelayed(plan);
     if (!request->forward_only && plan->layout->apart) ech_pass_sync(plan);
+    if (!request->forward_only && ech_strategy_gossips(request->config)) ech_pass_gossip(plan);
     ech_pass_other_lists(plan);
     plan_forwards(plan, &plan->list[ECH_LIST_VALIDATE]);
     if (samples(request)) plan_forwards(plan, &plan->list[ECH_LIST_GENERATE]);

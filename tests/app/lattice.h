@@ -157,8 +157,11 @@ static const char *const lattice_compressions[] = {
     "", " parallel.compression=powersgd parallel.compression_rank=2",
     " parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt",
     " parallel.compression=topk parallel.compression_density=0.1"};
-static const char *const lattice_strategies[] = {"",
-                                                 " parallel.strategy=diloco parallel.sync_every=2"};
+/* With the keys that the name stands for. */
+static const char *const lattice_strategies[] = {
+    "", " parallel.strategy=diloco parallel.sync_every=2",
+    " parallel.strategy=gossip parallel.sync_every=2 parallel.outer_learning_rate=1 "
+    "parallel.outer_momentum=0"};
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = local_sgd and diloco: replicas that take steps of their own and meet. On any grid they are their serial replay;
+ * parallel.strategy = local_sgd, diloco and gossip: replicas that take steps of their own and meet. On any grid they are their serial replay;
  * with plain SGD and a meeting behind each step they are synchronous training; nothing is sent between replicas amid meetings, and
  * where they meet the planned bytes; a resume goes on as if nothing had been.
  */
@@ -30,6 +30,10 @@ static const struct {
              "optimizer.name=adafactor optimizer.momentum=0.9"},
     {"qwen3", "parallel.data=2 parallel.context=2 parallel.strategy=diloco parallel.sync_every=2 "
               "data.document_mask=true model.head_dim=4 optimizer.rates=*.1.*=0.5"},
+    {"llama", "parallel.data=4 parallel.pipeline=2 parallel.strategy=gossip parallel.sync_every=4 "
+              "training.steps=4"},
+    {"gpt2", "parallel.data=2 parallel.tensor=2 parallel.strategy=gossip parallel.sync_every=2 "
+             "parallel.device=walled optimizer.name=sgd optimizer.momentum=0.9"},
     {"llama", "parallel.data=2 parallel.tensor=4 model.num_key_value_heads=2 "
               "parallel.sequence=true parallel.strategy=local_sgd parallel.device=queued "
               "optimizer.name=muon optimizer.momentum=0.9"},
@@ -116,13 +120,13 @@ static void averaging_is_an_outer_step_of_one(void **state)
 static void resumes_are_bitwise(void **state)
 {
     (void)state;
-    static const char *const more[] = {"precision.compute=bf16",
-                                       "optimizer.name=sm3 optimizer.momentum=0.5"};
+    static const char *const more[] = {"precision.compute=bf16 parallel.strategy=diloco",
+                                       "optimizer.name=sm3 optimizer.momentum=0.5 "
+                                       "parallel.strategy=gossip"};
     for (int i = 0; i < 2; i++) {
         char words[400];
         snprintf(words, sizeof words,
-                 "%s training.steps=8 checkpoint.every=4 parallel.data=2 "
-                 "parallel.strategy=diloco parallel.sync_every=2",
+                 "%s training.steps=8 checkpoint.every=4 parallel.sync_every=2 parallel.data=2",
                  more[i]);
         runs_train("llama", "whole", 2, words);
         runs_train("llama", "parts", 2, words);
@@ -131,7 +135,7 @@ static void resumes_are_bitwise(void **state)
         assert_true(runs_same("whole", "parts", 8));
         runs_remove_checkpoint("parts", 8);
         *strstr(words, "parallel.data=2") = '\0';
-        strcat(words, "parallel.data=3 parallel.strategy=diloco parallel.sync_every=2");
+        strcat(words, "parallel.data=3");
         runs_train("llama", "parts", 3, words);
         assert_true(runs_has_checkpoint("parts", 8) && !runs_same("whole", "parts", 8));
         runs_remove("whole");
@@ -244,6 +248,150 @@ static void bytes_are_sent_where_replicas_meet(void **state)
     }
 }
 
+/* ---- gossip ---- */
+
+enum { MOST = 40000, GOSSIPS = 6 };
+
+/* What a rank has seen of its replica: all parameters side by side. */
+typedef struct seen {
+    double weights[GOSSIPS + 1][MOST], gradient[GOSSIPS][MOST];
+    double rate[GOSSIPS];
+    int64_t n, sent, planned;
+} seen;
+
+typedef struct gossip {
+    seen *of;   /* [RANKS] */
+    bool still; /* the last steps have no training: weights are mixed alone */
+} gossip;
+
+typedef struct watch {
+    seen *out;
+    int step;
+} watch;
+
+static void take_gradients(void *context, ech_exec *exec, const ech_step *step)
+{
+    watch *w = context;
+    double *at = w->out->gradient[w->step];
+    if (step->kind != ECH_STEP_CLIP) return;
+    for (int64_t n = 0, p = 0; n < w->out->n; p++) {
+        ech_tensor g = ech_exec_gradient(exec, (int)p);
+        ech_exec_read(exec, &g, at + n);
+        n += ech_tensor_count(&g);
+    }
+}
+
+static void take_weights(const ech_compared_run *run, seen *out, int step)
+{
+    int64_t n = 0;
+    for (int p = 0; p < (int)run->design->model->param.n; p++) {
+        ech_tensor x = ech_exec_param(run->session.exec, p);
+        ECH_ASSERT(n + ech_tensor_count(&x) <= MOST);
+        ech_exec_read(run->session.exec, &x, &out->weights[step][n]);
+        n += ech_tensor_count(&x);
+    }
+    out->n = n;
+}
+
+static ech_status train_and_mix(void *context, int rank, ech_compared_run *run)
+{
+    const gossip *g = context;
+    ech_exec *exec = run->session.exec;
+    seen *out = &g->of[rank];
+    watch w = {.out = out};
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    ech_plan_list_traffic(run->session.plan, ECH_LIST_GOSSIP, traffic);
+    out->planned = ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes;
+    take_weights(run, out, 0);
+    for (w.step = 0; w.step < GOSSIPS; w.step++) {
+        bool trains = !g->still || w.step < 2;
+        ech_exec_observe(exec, take_gradients, &w);
+        if (trains) ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, w.step));
+        if (trains) out->rate[w.step] = ech_exec_readings(exec)->learning_rate;
+        ech_exec_observe(exec, NULL, NULL);
+        if (!g->still || w.step >= 2) ECH_TRY(ech_exec_run(exec, ECH_LIST_GOSSIP, w.step));
+        take_weights(run, out, w.step + 1);
+    }
+    out->sent =
+        ech_exec_channel_count(exec, ECH_GROUP_REPLICAS, ECH_LANE_REDUCE, ECH_COMM_COLLECTIVES)
+            .bytes;
+    return ECH_OK;
+}
+
+static seen replicas[RANKS];
+
+static void gossip_run(int data, bool still)
+{
+    char words[300];
+    gossip g = {.of = replicas, .still = still};
+    snprintf(words, sizeof words,
+             "optimizer.name=sgd optimizer.clip_norm=0 optimizer.weight_decay=0 training.steps=6 "
+             "optimizer.learning_rate=0.5 parallel.data=%d training.micro_batch_size=1 "
+             "training.global_batch_size=%d parallel.strategy=gossip parallel.sync_every=6",
+             data, data);
+    grid_run("gpt2", words, train_and_mix, &g);
+}
+
+/* The mean over replicas of an element, of what each has at a step. */
+static double mean_of(int data, int64_t i, int step, bool gradient)
+{
+    double sum = 0;
+    for (int r = 0; r < data; r++)
+        sum += gradient ? replicas[r].gradient[step][i] : replicas[r].weights[step][i];
+    return sum / data;
+}
+
+/* Of the weights from their mean, squared and summed. */
+static double spread(int data, int step)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < replicas[0].n; i++)
+        for (int r = 0; r < data; r++) {
+            double d = replicas[r].weights[step][i] - mean_of(data, i, step, false);
+            sum += d * d;
+        }
+    return sqrt(sum);
+}
+
+/* Mixing leaves the mean: it moves as averaged SGD does, by the mean of what replicas find where they are. */
+static void the_mean_moves_as_averaged_sgd(void **state)
+{
+    (void)state;
+    for (int data = 2; data <= 5; data++) {
+        double apart = 0, moved = 0;
+        gossip_run(data, false);
+        for (int step = 0; step < GOSSIPS; step++)
+            for (int64_t i = 0; i < replicas[0].n; i++) {
+                double before = mean_of(data, i, step, false);
+                double wanted = before - replicas[0].rate[step] * mean_of(data, i, step, true);
+                apart = fmax(apart, fabs(mean_of(data, i, step + 1, false) - wanted));
+                moved = fmax(moved, fabs(wanted - before));
+            }
+        if (apart > 1e-12 || moved < 1e-4) fail_msg("%d: %g of %g", data, apart, moved);
+        assert_true(data == 3 ? spread(data, GOSSIPS) < 1e-12 : spread(data, GOSSIPS) > 1e-6);
+        for (int r = 0; r < data; r++) { /* all weights, to each of two neighbours, of fp64 */
+            assert_true(replicas[r].sent >= GOSSIPS * 2 * replicas[r].n * (int64_t)sizeof(double));
+            assert_int_equal(replicas[r].sent, GOSSIPS * replicas[r].planned);
+        }
+    }
+}
+
+/* Of thirds around a ring of N the second eigenvalue is (1 + 2 cos(2 pi / N)) / 3. */
+static void mixing_brings_replicas_together(void **state)
+{
+    (void)state;
+    for (int data = 2; data <= 6; data++) {
+        double bound = fabs(1 + 2 * cos(2 * acos(-1) / data)) / 3;
+        gossip_run(data, true);
+        assert_true(spread(data, 2) > 1e-4);
+        for (int step = 2; step < GOSSIPS; step++)
+            assert_true(spread(data, step + 1) <= (bound + 1e-9) * spread(data, step) + 1e-12);
+        for (int64_t i = 0; i < replicas[0].n; i++)
+            assert_true(fabs(mean_of(data, i, 2, false) - mean_of(data, i, GOSSIPS, false)) <
+                        1e-12);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void other_calendars_are_errors(void **state)
@@ -302,6 +450,8 @@ int main(void)
                                        cmocka_unit_test(others_go_on_with_the_mean),
                                        cmocka_unit_test(stops_where_replicas_meet),
                                        cmocka_unit_test(bytes_are_sent_where_replicas_meet),
+                                       cmocka_unit_test(the_mean_moves_as_averaged_sgd),
+                                       cmocka_unit_test(mixing_brings_replicas_together),
                                        cmocka_unit_test(other_calendars_are_errors),
                                        cmocka_unit_test(strategies_cannot_change)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

@@ -273,6 +273,8 @@ static const trial trials[ECH_RULES] = {
                                       "parallel.outer_learning_rate=1 " APART},
     [ECH_RULE_outer_momentum_together] = {"parallel.outer_momentum=0.5", "",
                                           "parallel.outer_momentum=0.5 parallel.strategy=diloco"},
+    [ECH_RULE_gossips_meets_each_step] = {"parallel.strategy=gossip", "",
+                                          "parallel.strategy=gossip parallel.sync_every=4"},
     [ECH_RULE_apart_asynchronous] = {APART " " SCHEDULE "pipedream", SCHEDULE "pipedream", APART},
     [ECH_RULE_apart_delayed] = {APART " " DELAYED, DELAYED, APART},
     [ECH_RULE_apart_replicas] = {APART " parallel.stage_replicas=[2,2]",

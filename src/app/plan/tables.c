@@ -306,6 +306,10 @@ static void print_meeting(const ech_plan *plan, ech_text *out)
     ech_plan_list_traffic(plan, ECH_LIST_SYNC, traffic);
     ech_text_append(out, ECH_PLAN_INDENT "where replicas meet rank %d sends %s more\n", plan->rank,
                     ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
+    if (plan->list[ECH_LIST_GOSSIP].step.n == 0) return;
+    ech_plan_list_traffic(plan, ECH_LIST_GOSSIP, traffic);
+    ech_text_append(out, ECH_PLAN_INDENT "behind each step between to its two neighbours %s\n",
+                    ECH_BYTES(ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes));
 }
 
 void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)

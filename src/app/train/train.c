@@ -245,9 +245,10 @@ static ech_status train_list(ech_trainer *t)
     ECH_TRY(ech_exec_run(exec, list, t->step));
     if (shown) take_times(t);
     if (shown) ech_trace_take(t->trace, exec, t->step);
-    if (ech_calendar_due(&t->calendar, ECH_LIST_SYNC, t->step + turns) &&
-        !is_withheld(ech_exec_readings(exec), turns))
-        ECH_TRY(ech_exec_run(exec, ECH_LIST_SYNC, t->step));
+    static const ech_list_kind meetings[] = {ECH_LIST_SYNC, ECH_LIST_GOSSIP};
+    for (int i = 0; i < 2 && !is_withheld(ech_exec_readings(exec), turns); i++)
+        if (ech_calendar_due(&t->calendar, meetings[i], t->step + turns))
+            ECH_TRY(ech_exec_run(exec, meetings[i], t->step));
     double seconds = (ech_clock_now() - start) / turns;
     sent = (ech_exec_sent_bytes(exec) - sent) / turns;
     for (int turn = 0; turn < turns; turn++)

@@ -160,3 +160,24 @@ void ech_apart_meet(ech_apart *a)
 {
     for (int p = 0; p < params_of(a); p++) meet(a, p);
 }
+
+static void mix(ech_apart *a, int param)
+{
+    int full = 1 + a->alone->session.plan->param[param].master, N = a->replicas;
+    ech_tensor weights = tensor_of(a, param, 0);
+    int64_t n = ech_tensor_count(&weights);
+    ECH_FREED double *before = ech_calloc((size_t)(n * N) + 1, sizeof *before);
+    for (int r = 0; r < N; r++)
+        memcpy(before + r * n, kept(a, r, param, full), (size_t)n * sizeof *before);
+    for (int r = 0; r < N; r++) {
+        const double *own = before + r * n, *next = before + (r + 1) % N * n;
+        const double *last = before + (r + N - 1) % N * n;
+        for (int64_t i = 0; i < n; i++)
+            kept(a, r, param, full)[i] = kept(a, r, param, 0)[i] = (own[i] + next[i] + last[i]) / 3;
+    }
+}
+
+void ech_apart_mix(ech_apart *a)
+{
+    for (int p = 0; p < params_of(a); p++) mix(a, p);
+}

@@ -6,6 +6,9 @@
  *
  *     d = mean over replicas of (a - w);  m = momentum m + d;  a = a - rate (d + momentum m);  w = a of each replica
  *
+ * and behind other steps, where replicas gossip, w of each is the mean of its own, the next one's and the last one's, around a ring
+ * (Lian et al. 2017).
+ *
  * Nothing is collective.
  */
 #ifndef ECH_APP_VERIFY_APART_H
@@ -25,5 +28,7 @@ void ech_apart_load(ech_apart *apart, int replica);
 void ech_apart_store(ech_apart *apart, int replica);
 /* Stores as each replica what it is where they have met. */
 void ech_apart_meet(ech_apart *apart);
+/* The same where each has mixed with its neighbours. */
+void ech_apart_mix(ech_apart *apart);
 
 #endif

@@ -109,12 +109,13 @@ static ech_status exchange_replica(ech_verifier *v)
     return ECH_OK;
 }
 
-static ech_status verify_meeting(ech_verifier *v)
+/* list: by which all meet, or mix with their neighbours. */
+static ech_status verify_meeting(ech_verifier *v, ech_list_kind list)
 {
     int replicas = v->layout.design->layout->replicas[0];
-    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_SYNC, v->step));
-    ECH_TRY(check_ranks(v, v->step + 1));
-    if (v->result) ech_apart_meet(v->apart);
+    ECH_TRY(ech_exec_run(v->layout.session.exec, list, v->step));
+    if (list == ECH_LIST_SYNC) ECH_TRY(check_ranks(v, v->step + 1));
+    if (v->result) (list == ECH_LIST_SYNC ? ech_apart_meet : ech_apart_mix)(v->apart);
     for (v->replica = 0; v->replica < replicas; v->replica++) {
         if (v->result) ech_apart_load(v->apart, v->replica);
         ECH_TRY(exchange_replica(v));
@@ -138,7 +139,10 @@ static ech_status verify_apart(ech_verifier *v, int64_t *done)
         ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)->loss,
                                     tokens > 0 ? loss / tokens : 0, &v->result->worst_loss);
     ++*done;
-    return ech_calendar_due(&calendar, ECH_LIST_SYNC, *done) ? verify_meeting(v) : ECH_OK;
+    if (ech_calendar_due(&calendar, ECH_LIST_GOSSIP, *done))
+        ECH_TRY(verify_meeting(v, ECH_LIST_GOSSIP));
+    return ech_calendar_due(&calendar, ECH_LIST_SYNC, *done) ? verify_meeting(v, ECH_LIST_SYNC)
+                                                             : ECH_OK;
 }
 
 /* ---- lists ---- */

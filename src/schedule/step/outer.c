@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where replicas that are apart meet: DIFFERENCE and OUTER_UPDATE, bucket by bucket. What replicas sum of a bucket lies where its
- * gradients would, in a value of the list's own.
+ * Where replicas that are apart meet: DIFFERENCE and OUTER_UPDATE, bucket by bucket; and where they mix with neighbours: NEIGHBOURS and
+ * MIX. What replicas exchange of a bucket lies where its gradients would, in a value of the list's own.
  */
 #include "schedule/step/step.h"
 
@@ -29,13 +29,19 @@ static void touch_weights(ech_accessor *a, bool write)
     ech_access_weights(a, a->step->index, 0, write);
 }
 
-static void touch_difference(ech_accessor *a)
+/* A value for so many of the bucket's numbers times its elements. */
+static void touch_new(ech_accessor *a, int times)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int *summed = &a->list->summed[a->step->index];
-    *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->elements);
+    *summed = ech_access_new_gradients(a, a->step->index, -1, times * bucket->elements);
     a->list->gradients[a->step->index] = *summed;
     ech_access_value(a, *summed, true);
+}
+
+static void touch_difference(ech_accessor *a)
+{
+    touch_new(a, 1);
     touch_state(a, ECH_STATE_ANCHOR, false);
     touch_weights(a, false);
 }
@@ -45,6 +51,19 @@ static void touch_outer_update(ech_accessor *a)
     ech_access_value(a, a->list->summed[a->step->index], false);
     touch_state(a, ECH_STATE_ANCHOR, true);
     touch_state(a, ECH_STATE_OUTER_MOMENTUM, true);
+    touch_weights(a, true);
+}
+
+/* What comes from two neighbours; masters travel, where there are some. */
+static void touch_neighbours(ech_accessor *a)
+{
+    touch_new(a, 2);
+    touch_weights(a, false);
+}
+
+static void touch_mix(ech_accessor *a)
+{
+    ech_access_value(a, a->list->summed[a->step->index], false);
     touch_weights(a, true);
 }
 
@@ -85,3 +104,49 @@ const ech_step_methods ech_outer_update_methods = {.touch = touch_outer_update,
                                                    .print = print,
                                                    .work = outer_update_work,
                                                    .seconds = outer_update_seconds};
+
+/* ---- neighbours ---- */
+
+static void print_over(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+static int64_t bytes_of(const ech_plan *plan, const ech_step *step)
+{
+    return bucket_of(plan, step)->elements * (int64_t)ech_dtype_bytes(plan->types.wide);
+}
+
+static ech_work neighbours_work(const ech_step_query *q)
+{
+    return (ech_work){.bytes = 2 * (double)bytes_of(q->plan, q->step)};
+}
+
+static double neighbours_seconds(const ech_step_query *q)
+{
+    const ech_rates *rates = &q->costs->rates;
+    return rates->latency +
+           neighbours_work(q).bytes / ech_rates_between(rates, q->among.first, q->among.last);
+}
+
+static void count_neighbours(ech_traffic_count *c, const ech_step *step)
+{
+    ech_flow flow = {.calls = 2, .messages = 2, .bytes = 2 * bytes_of(c->plan, step)};
+    ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], ECH_COLLECTIVE_SHIFT, step->group, flow);
+}
+
+static ech_work mix_work(const ech_step_query *q)
+{
+    return passes(q, 5);
+}
+
+static double mix_seconds(const ech_step_query *q)
+{
+    return ech_cost_norm(&q->costs->rates, mix_work(q).bytes);
+}
+
+const ech_step_methods ech_neighbours_methods = {touch_neighbours, print_over, neighbours_work,
+                                                 neighbours_seconds, count_neighbours};
+const ech_step_methods ech_mix_methods = {
+    .touch = touch_mix, .print = print, .work = mix_work, .seconds = mix_seconds};
