@@ -83,7 +83,7 @@ static bool is_same_shape(const ech_shape *a, const ech_shape *b)
 /* Anchors and outer momentum. */
 static ech_status refuse_strategy(const ech_config *saved, const ech_config *now)
 {
-    bool same = ech_strategy_is_apart(saved) == ech_strategy_is_apart(now);
+    bool same = saved->parallel.strategy == now->parallel.strategy;
     const char *key = same ? "parallel.outer_momentum" : "parallel.strategy";
     ECH_FREED_TEXT was = {0};
     ech_config_format(saved, key, &was);
