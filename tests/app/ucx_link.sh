@@ -44,10 +44,16 @@ fi
 make_tokens
 keys=(model.hidden_size=32 parallel.pipeline=2 parallel.data=2 checkpoint.every=4)
 
+# A link that has just been made is not up yet, and UCX takes no interface that is down.
+is_up() {
+    local i
+    for i in 0 1; do ip -n "${ends[i]}" link show dev "${devices[i]}" | grep -q "state UP" || return 1; done
+}
 # begin OPTION ...: four ranks, two at each end.
 begin() {
     local r end
     processes=()
+    wait_until 30 is_up || complain "the link does not come up"
     for r in 0 1 2 3; do
         end=${ends[r / 2]}
         # shellcheck disable=SC2016

@@ -102,6 +102,8 @@ CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], &t[4], &t[4], 1, &updat
 CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
 CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(scaled_sum, &t[0], 0.5, 2, 1, NULL, NULL, &t[1])
+CALL(choose, &t[0], false, &t[1], &t[2])
+CALL(add_chosen, &t[0], &t[1], false, 0.5, &t[2]) /* at a line's first two places, which patterns say */
 CALL(square_sums, &t[0], &t[1])
 CALL(hash, &t[0], 0, &t[1])
 CALL(find_nonfinite, &t[0], &t[1])
@@ -235,6 +237,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(sm3_maxima, MATRIX, "<RC <wR <wC >dR >dC", "5RC", NULL),
     ROW(sm3, MATRIX, "=wRC <RC <wR <wC <dR <dC", "9RC", NULL),
     ROW(scaled_sum, MATRIX, "<RC =wRC", "3RC", NULL),
+    ROW(choose, MATRIX " K=41", "<wRC >wRK >wRK", "", NULL),
+    ROW(add_chosen, MATRIX " K=41", "<wRK <wRK ~wRC", "2RK", "16RK"),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
     ROW(hash, WEIGHTS, "<N =l", "", NULL),
     ROW(find_nonfinite, WEIGHTS, "<N >d", "", NULL),
