@@ -95,7 +95,7 @@ run asan 0/8 -E '^(app/(mpi_death|restarts_kills|signals|slurm)|schedule/scale)$
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
-    run tsan 0/32 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
+    run tsan 0/64 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
     run release 1-7/8 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi|schedule/scale)'
     build fuzz fuzzers

@@ -394,11 +394,11 @@ static inline ech_status checks_move_windows(ech_group *group, ech_dtype dtype, 
 
 static inline ech_status checks_all_windows(ech_group *group)
 {
-    static const int64_t rows[] = {0, 1, 3, 20, 90};
+    static const int64_t rows[] = {0, 3, 90};
     ech_status st = ECH_OK;
-    for (int i = 0; i < 5 * CHECKS_PATTERNS && st == ECH_OK; i++)
+    for (int i = 0; i < 3 * CHECKS_PATTERNS && st == ECH_OK; i++)
         st = checks_move_windows(group, checks_types[i % 4].dtype, rows[i / CHECKS_PATTERNS],
-                                 i % 2 ? 5 : 64, i % CHECKS_PATTERNS);
+                                 i % 2 ? 5 : 16, i % CHECKS_PATTERNS);
     return st;
 }
 
@@ -469,7 +469,7 @@ static inline ech_status checks_long_collectives(ech_comm *comm)
     for (int in_place = 0; in_place < 2 && st == ECH_OK; in_place++)
         st = checks_reduce_scatter(group, in_place ? ECH_F32 : ECH_F16, N * segment + 1, in_place);
     if (st == ECH_OK) st = checks_all_gather(group, ECH_F64, N * segment + 1, false);
-    if (st == ECH_OK) st = checks_move_windows(group, ECH_F64, 700, 160, 1);
+    if (st == ECH_OK) st = checks_move_windows(group, ECH_F64, 700, 60, 1);
     ech_group_destroy(group);
     return st;
 }
