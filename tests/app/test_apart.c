@@ -422,7 +422,7 @@ static void strategies_cannot_change(void **state)
         const char *saved, *now, *said;
     } all[] = {{"", "parallel.strategy=diloco", "the checkpoint has those of synchronous"},
                {"parallel.strategy=local_sgd", "", "the checkpoint has those of local_sgd"},
-               {"parallel.strategy=diloco", "parallel.strategy=local_sgd", "has those of 0.9"}};
+               {"parallel.strategy=diloco", "parallel.strategy=local_sgd", "has those of diloco"}};
     ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char words[200];
