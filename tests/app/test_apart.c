@@ -13,6 +13,7 @@
 
 #include "app/grid_run.h"
 #include "app/runs.h"
+#include "app/train/trained.h"
 #include "schedule/traffic.h"
 
 /* ---- verify ---- */
@@ -197,6 +198,35 @@ static void stops_where_replicas_meet(void **state)
                    "training.time_limit=0.000001");
     assert_true(runs_has_checkpoint("late", 2) && !runs_has_checkpoint("late", 4));
     runs_remove("late");
+}
+
+static ech_status count_params(ech_trained *trained, void *context)
+{
+    *(size_t *)context = trained->design.model->param.n;
+    return ECH_OK;
+}
+
+/* `sample` and `eval` have one rank, which keys of replicas are not for. */
+static void one_rank_reads_what_replicas_trained(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"parallel.strategy=local_sgd",
+                                       "parallel.strategy=gossip parallel.sync_every=4",
+                                       "parallel.strategy=diloco parallel.sync_every=2 "
+                                       "parallel.outer_learning_rate=0.5 parallel.outer_momentum=0"};
+    char path[300];
+    snprintf(path, sizeof path, "%s/read", fixture_folder);
+    for (int i = 0; i < 3; i++) {
+        char words[400];
+        size_t params = 0;
+        snprintf(words, sizeof words, RUN "parallel.data=2 %s", more[i]);
+        runs_train("gpt2", "read", 2, words);
+        assert_int_equal(ech_trained_run(&(ech_trained_options){.path = path, .samples = 1},
+                                         count_params, &params),
+                         ECH_OK);
+        assert_true(params > 10);
+        runs_remove("read");
+    }
 }
 
 /* ---- what is sent ---- */
@@ -449,6 +479,7 @@ int main(void)
                                        cmocka_unit_test(resumes_are_bitwise),
                                        cmocka_unit_test(others_go_on_with_the_mean),
                                        cmocka_unit_test(stops_where_replicas_meet),
+                                       cmocka_unit_test(one_rank_reads_what_replicas_trained),
                                        cmocka_unit_test(bytes_are_sent_where_replicas_meet),
                                        cmocka_unit_test(the_mean_moves_as_averaged_sgd),
                                        cmocka_unit_test(mixing_brings_replicas_together),

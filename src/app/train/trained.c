@@ -29,6 +29,9 @@ static ech_status read_config(const trained_run *run, ech_config **out)
     char *assignments[] = {batch,
                            micro_batch,
                            (char[]){"parallel.strategy=synchronous"},
+                           (char[]){"parallel.sync_every=1"},
+                           (char[]){"parallel.outer_learning_rate=0.7"}, /* the defaults: unread */
+                           (char[]){"parallel.outer_momentum=0.9"},
                            (char[]){"parallel.comm=local"},
                            (char[]){"parallel.threads=auto"},
                            (char[]){"parallel.reduction=direct"},
