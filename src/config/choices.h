@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choices of NAME and LIST keys: an enumeration for each key, and in the same order the names that a run file
+ * The choices of NAME, LIST and INT keys: an enumeration for each key, and in the same order the names that a run file
  * has. Keys with a choice "@table" ("@models") have none here: their choices are that table's rows, from 0.
  */
 #ifndef ECH_CONFIG_CHOICES_H
@@ -83,6 +83,9 @@
     X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
     X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")
 
+/* The words that an INT key may have instead of a number. */
+#define ECH_SYNC_EVERIES(X) X(ECH_SYNC_EVERY_EPOCH, "epoch")
+
 /* The words that a LIST key may have instead of a list. */
 #define ECH_STAGE_REPLICAS(X) X(ECH_REPLICAS_AUTO, "auto")
 #define ECH_PARTITIONS(X)     X(ECH_PARTITION_EVEN, "even") X(ECH_PARTITION_AUTO, "auto")
@@ -107,6 +110,7 @@ enum { ECH_SAVED_DTYPES(ECH_CHOICE) };
 enum { ECH_OFFLOADS_TO_PEER(ECH_CHOICE) };
 enum { ECH_SHARDS(ECH_CHOICE) };
 enum { ECH_STRATEGIES(ECH_CHOICE) };
+enum { ECH_SYNC_EVERIES(ECH_CHOICE) };
 enum { ECH_STAGE_REPLICAS(ECH_CHOICE) };
 enum { ECH_PARTITIONS(ECH_CHOICE) };
 #undef ECH_CHOICE

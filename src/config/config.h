@@ -28,8 +28,10 @@
 /* The value of INT, SIZE and BOOL keys that are "auto", until it is resolved. (REAL and TIME keys have no auto; TEXT
  * keys hold the text "auto"; NAME and LIST keys have it as a choice.) */
 enum { ECH_AUTO = -1 };
+/* The value of an INT key that is a word, its choice of that number, until it is resolved. */
+#define ECH_WORD(choice) (-2 - (choice))
 
-#define ECH_CONFIG_FIELD_INT  int64_t
+#define ECH_CONFIG_FIELD_INT  int64_t /* or ECH_AUTO, or an ECH_WORD */
 #define ECH_CONFIG_FIELD_SIZE int64_t /* bytes */
 #define ECH_CONFIG_FIELD_REAL double
 #define ECH_CONFIG_FIELD_TIME double /* seconds */

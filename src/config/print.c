@@ -44,10 +44,18 @@ void ech_config_format_bounds(const ech_config_key *key, ech_text *out)
     format_bound(key, key->high, out);
 }
 
+static void format_word(const char *choices, int64_t row, ech_text *out)
+{
+    for (; row > 0; row--) choices += strcspn(choices, " ") + 1;
+    ech_text_append_bytes(out, choices, strcspn(choices, " "));
+}
+
 static void format_whole(const ech_config_key *key, int64_t value, ech_text *out)
 {
     if (value == ECH_AUTO)
         ech_text_append(out, "auto");
+    else if (key->type == ECH_CONFIG_INT && value <= ECH_WORD(0))
+        format_word(key->choices, ECH_WORD(value), out);
     else if (key->type == ECH_CONFIG_SIZE)
         format_size(value, out);
     else
@@ -154,7 +162,7 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
 {
     ECH_FREED_TEXT value = {0};
     ech_config_format_value(config, key, &value);
-    bool is_word = key->type == ECH_CONFIG_TEXT || key->choices;
+    bool is_word = key->type != ECH_CONFIG_INT && (key->type == ECH_CONFIG_TEXT || key->choices);
     bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
     /* Names among which are these two mean them. */
     bool is_truth = key->type == ECH_CONFIG_NAME &&
@@ -215,7 +223,7 @@ static void append_wrapped(const char *words, int indent, ech_text *out)
 /* What a value of each type is; what stands before the key's choices. */
 static const struct {
     const char *is, *choices;
-} types[] = {[ECH_CONFIG_INT] = {"whole number", NULL},
+} types[] = {[ECH_CONFIG_INT] = {"whole number", "; or one of"},
              [ECH_CONFIG_SIZE] = {"bytes (units: KiB, MiB, GiB ...)", NULL},
              [ECH_CONFIG_REAL] = {"number", NULL},
              [ECH_CONFIG_TIME] = {"seconds (also 90m, 2h, 1:30:00, 1-12:00:00)", NULL},

@@ -25,7 +25,7 @@ typedef struct ech_config_key {
     size_t offset;       /* bytes from the start of ech_config */
     const char *initial; /* the default as text; "required": there is none */
     double low, high;    /* bounds of numbers, inclusive */
-    const char *choices; /* of NAME and LIST; of TEXT: suggestions; NULL: none */
+    const char *choices; /* of NAME, LIST and INT; of TEXT: suggestions; NULL: none */
     bool fixed;          /* may not change on resume */
     const char *help;
 } ech_config_key;

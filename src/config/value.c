@@ -40,16 +40,25 @@ static bool may_be_auto(const ech_config_key *key)
     return strcmp(key->initial, "auto") == 0 && key->type != ECH_CONFIG_LIST;
 }
 
-static const char *or_auto(const ech_config_key *key)
+/* The words that an INT key may be; "": none. */
+static const char *words_of(const ech_config_key *key)
 {
-    return may_be_auto(key) ? ", or auto" : "";
+    return key->type == ECH_CONFIG_INT && key->choices ? key->choices : "";
+}
+
+/* What may be written in place of a number; no key has both. */
+static void append_instead(const ech_config_key *key, ech_text *out)
+{
+    const char *words = may_be_auto(key) ? "auto" : words_of(key);
+    if (*words) ech_text_append(out, ", or %s", words);
 }
 
 static ech_status refuse_bounds(const attempt *a)
 {
     ECH_FREED_TEXT bounds = {0};
     ech_config_format_bounds(a->key, &bounds);
-    return refuse(a, "out of bounds; %s%s", bounds.at, or_auto(a->key));
+    append_instead(a->key, &bounds);
+    return refuse(a, "out of bounds; %s", bounds.at);
 }
 
 /* "1_000" -> "1000": what a number means without the underscores, "" if that is none either. */
@@ -74,7 +83,10 @@ static ech_status refuse_number(const attempt *a, const char *what, const char *
         ech_text_to_real(a->text, &value) && fabs(value) <= exact &&
         fabs(value - trunc(value)) <= 0)
         return refuse(a, "not %s; write it out: %.0f", what, value);
-    return refuse(a, "not %s; write it like %s%s", what, example, or_auto(a->key));
+    ECH_FREED_TEXT instead = {0};
+    ech_text_append(&instead, "%s", example);
+    append_instead(a->key, &instead);
+    return refuse(a, "not %s; write it like %s", what, instead.at);
 }
 
 /* A whole number that no 64 bits hold is out of bounds, not malformed. */
@@ -92,6 +104,11 @@ static ech_status read_whole(const attempt *a, int64_t *out)
     int64_t value;
     if (may_be_auto(a->key) && strcmp(a->text, "auto") == 0) {
         *out = ECH_AUTO;
+        return ECH_OK;
+    }
+    int word = ech_text_find_word(words_of(a->key), a->text);
+    if (word >= 0) {
+        *out = ECH_WORD(word);
         return ECH_OK;
     }
     if (size ? !ech_text_to_bytes(a->text, &value) : !ech_text_to_int(a->text, &value)) {
@@ -128,7 +145,8 @@ static ech_status read_bool(const attempt *a, int *out)
     else if (may_be_auto(a->key) && strcmp(a->text, "auto") == 0)
         *out = ECH_AUTO;
     else
-        return refuse(a, "neither true nor false; write true or false%s", or_auto(a->key));
+        return refuse(a, "neither true nor false; write true or false%s",
+                      may_be_auto(a->key) ? ", or auto" : "");
     return ECH_OK;
 }
 

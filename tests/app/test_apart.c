@@ -31,6 +31,8 @@ static const struct {
              "optimizer.name=adafactor optimizer.momentum=0.9"},
     {"qwen3", "parallel.data=2 parallel.context=2 parallel.strategy=diloco parallel.sync_every=2 "
               "data.document_mask=true model.head_dim=4 optimizer.rates=*.1.*=0.5"},
+    {"llama", "parallel.data=2 parallel.strategy=local_sgd data.shards=static training.steps=26 "
+              "parallel.sync_every=epoch optimizer.name=sgd optimizer.momentum=0.9"},
     {"llama", "parallel.data=4 parallel.pipeline=2 parallel.strategy=gossip parallel.sync_every=4 "
               "training.steps=4"},
     {"gpt2", "parallel.data=2 parallel.tensor=2 parallel.strategy=gossip parallel.sync_every=2 "
@@ -141,6 +143,46 @@ static void resumes_are_bitwise(void **state)
         assert_true(runs_has_checkpoint("parts", 8) && !runs_same("whole", "parts", 8));
         runs_remove("whole");
         runs_remove("parts");
+    }
+}
+
+/* 999 targets in samples of 9: 111 of them, 12 a step, so the tenth step ends the epoch and begins the next one. */
+static void an_epoch_is_a_number_of_steps(void **state)
+{
+    (void)state;
+    static const char words[] = RUN "parallel.data=3 data.shards=static checkpoint.every=10 "
+                                    "parallel.strategy=local_sgd training.steps=20";
+    static const char *const every[] = {"epoch", "10", "20"}, *const name[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) {
+        char more[500];
+        snprintf(more, sizeof more, "%s parallel.sync_every=%s%s", words, every[i],
+                 i == 2 ? " checkpoint.every=20" : "");
+        runs_train("gpt2", name[i], 3, more);
+        if (i > 0) continue;
+        runs_remove_checkpoint("a", 20);
+        runs_train("gpt2", "a", 3, more);
+    }
+    assert_true(runs_same("a", "b", 10) && runs_same("a", "b", 20) && !runs_same("a", "c", 20));
+    for (int i = 0; i < 3; i++) runs_remove(name[i]);
+}
+
+static void epochs_that_cannot_be_are_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *said;
+    } all[] = {{"parallel.strategy=diloco training.steps=15",
+                "no multiple of parallel.sync_every = 10, behind which replicas have weights in "
+                "common; 20 would be"},
+               {"parallel.strategy=gossip training.global_batch_size=111 parallel.data=3",
+                "all replicas meet behind each step"},
+               {"parallel.strategy=diloco data.train=nowhere", "nowhere"},
+               {"", "replicas sum their gradients in every step"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char words[300];
+        snprintf(words, sizeof words, "parallel.data=3 parallel.sync_every=epoch %s", all[i].words);
+        assert_int_not_equal(runs_try("gpt2", "refused", 3, words), ECH_OK);
+        if (!strstr(ech_last_error(), all[i].said)) fail_msg("%s", ech_last_error());
     }
 }
 
@@ -477,6 +519,8 @@ int main(void)
                                        cmocka_unit_test(begins_from_weights_of_others),
                                        cmocka_unit_test(averaging_is_an_outer_step_of_one),
                                        cmocka_unit_test(resumes_are_bitwise),
+                                       cmocka_unit_test(an_epoch_is_a_number_of_steps),
+                                       cmocka_unit_test(epochs_that_cannot_be_are_errors),
                                        cmocka_unit_test(others_go_on_with_the_mean),
                                        cmocka_unit_test(stops_where_replicas_meet),
                                        cmocka_unit_test(one_rank_reads_what_replicas_trained),

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/log.h"
 #include "config/sample.h"
 
 static void set(ech_config *config, const char *key, const char *name)
@@ -57,6 +58,31 @@ static void names_are_enumerators(void **state)
     ech_config_destroy(config);
 }
 
+/* Of a whole number. */
+static void words_stand_for_numbers(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    ech_text text = {0}, yaml = {0};
+    assert_int_equal(ech_config_set(config, "parallel.sync_every=epoch"), ECH_OK);
+    assert_int_equal(config->parallel.sync_every, ECH_WORD(ECH_SYNC_EVERY_EPOCH));
+    ech_config_format(config, "parallel.sync_every", &text);
+    assert_string_equal(text.at, "epoch");
+    config->parallel.sync_every = 251;
+    ech_config_print(config, &yaml);
+    assert_non_null(strstr(yaml.at, "sync_every: 251\n"));
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_config_set(config, "parallel.sync_every=epochs"), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "not a whole number; write it like 16, or epoch"));
+    assert_int_equal(ech_config_set(config, "parallel.sync_every=0"), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "out of bounds; 1 to 1000000000000, or epoch"));
+    assert_int_equal(ech_config_set(config, "parallel.flush_every=epoch"), ECH_EUSAGE);
+    ech_log_set_quiet(false);
+    ech_text_free(&text);
+    ech_text_free(&yaml);
+    ech_config_destroy(config);
+}
+
 /* sample_create hands in two models, two comms and so on. */
 static void handed_in_names_are_rows(void **state)
 {
@@ -80,6 +106,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_enumerators),
+        cmocka_unit_test(words_stand_for_numbers),
         cmocka_unit_test(handed_in_names_are_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -297,6 +297,21 @@ static ech_status resolve_shares(ech_config *config)
                                ECH_COUNT(micro, "micro-batch"), (long long)fits);
 }
 
+/* parallel.sync_every = epoch: the step in which an epoch ends is its last. What rules say of the number holds of this one. */
+static ech_status resolve_epoch(ech_config *config, const ech_design *design)
+{
+    ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
+    int64_t batch = config->training.global_batch_size;
+    if (config->parallel.sync_every != ECH_WORD(ECH_SYNC_EVERY_EPOCH)) return ECH_OK;
+    ECH_TRY(ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus));
+    int64_t samples = ech_corpus_samples(corpus);
+    config->parallel.sync_every = (samples - 1) / batch + 1;
+    ech_log_info("parallel.sync_every = epoch is %s: %lld samples, %lld a step",
+                 ECH_COUNT(config->parallel.sync_every, "step"), (long long)samples,
+                 (long long)batch);
+    return ech_rules_check(config);
+}
+
 /* Chooses stages, replicas, micro-batches and spans from the whole model (`whole`), then makes the sharded
  * model and its layout and schedule. */
 static ech_status make_design(ech_config *config, const ech_model *whole,
@@ -312,6 +327,7 @@ static ech_status make_design(ech_config *config, const ech_model *whole,
                                 choice));
     ECH_TRY(ech_layout_resolve(config, whole, design->world, &filter));
     ECH_TRY(resolve_shares(config));
+    ECH_TRY(resolve_epoch(config, design));
     if (design->profile)
         ECH_TRY(ech_profile_check(design->profile, config, whole, config->parallel.profile));
     return finds ? find_recomputation(config, choice, design) : build(config, choice, design);
