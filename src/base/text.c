@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/memory.h"
 
@@ -121,10 +122,24 @@ static const char *find_abbreviated(const char *name, const char *const *candida
     return found;
 }
 
+/* gelu_new for gelu: the only one that begins so. */
+static const char *find_beginning(const char *name, const char *const *candidates, size_t n)
+{
+    const char *found = NULL;
+    for (size_t c = 0; c < n; c++) {
+        if (strncasecmp(name, candidates[c], strlen(name)) != 0) continue;
+        if (found) return NULL;
+        found = candidates[c];
+    }
+    return found;
+}
+
 const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n)
 {
     size_t length = strlen(name);
     if (length == 0 || length > LONGEST_NAME) return NULL;
+    const char *begins = length < 3 ? NULL : find_beginning(name, candidates, n);
+    if (begins) return begins;
     /* Meant is what shares about two thirds of the letters. */
     size_t best = (length + 2) / 3 + 1;
     const char *nearest = NULL;

@@ -54,7 +54,7 @@ char *ech_text_from_count(int64_t n, const char *noun, char *buffer, size_t size
 /* That text in a buffer that lives as long as the enclosing block. */
 #define ECH_COUNT(n, noun) ech_text_from_count((n), (noun), (char[64]){0}, 64)
 
-/* For "did you mean": the candidate closest to `name` by edit distance; else the shortest one that `name`
+/* For "did you mean": the only candidate that begins with `name`; else the closest one by edit distance; else the shortest one that `name`
  * abbreviates ("num_layers" for num_hidden_layers); NULL if none is close. */
 const char *ech_text_nearest(const char *name, const char *const *candidates, size_t n);
 

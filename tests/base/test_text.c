@@ -191,6 +191,9 @@ static void test_nearest_name(void **state)
     longest[sizeof longest - 1] = '\0';
     assert_null(nearest(longest));
     assert_null(ech_text_nearest("a", NULL, 0));
+    static const char *const acts[] = {"relu", "gelu_new", "swiglu"};
+    assert_string_equal(ech_text_nearest("gelu", acts, 3), "gelu_new"); /* not by one letter */
+    assert_string_equal(ech_text_nearest("celu", acts, 3), "relu");
 }
 
 static void test_words(void **state)
