@@ -8,8 +8,10 @@
 
 #define ECH_ROPE_SCALINGS(X) X(ECH_ROPE_SCALING_NONE, "none") X(ECH_ROPE_SCALING_LLAMA3, "llama3")
 
-/* Between the products of a feed-forward layer. */
-#define ECH_HIDDEN_ACTS(X) X(ECH_HIDDEN_ACT_RELU, "relu") X(ECH_HIDDEN_ACT_GELU, "gelu") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
+/* Between the products of a feed-forward layer. GELU is its tanh form, which Hugging Face calls gelu_new; its "gelu" has erf. */
+#define ECH_HIDDEN_ACTS(X)                                                                         \
+    X(ECH_HIDDEN_ACT_RELU, "relu")                                                                 \
+    X(ECH_HIDDEN_ACT_GELU, "gelu_new") X(ECH_HIDDEN_ACT_SWIGLU, "swiglu")
 
 /* Rows of kernel/gates.def. */
 #define ECH_MOE_GATES(X)                                                                           \

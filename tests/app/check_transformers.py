@@ -56,7 +56,7 @@ CASES = {
                                                  "moe_first_dense": 2}, "auto"),
     "switch": (SWITCH, "auto"),
     "switch with a capacity": (SWITCH | {"moe_capacity_factor": 0.75, "moe_every": 1}, "auto"),
-    "switch of gelu": (SWITCH | {"hidden_act": "gelu", "moe_first_dense": 2}, "auto"),
+    "switch of gelu": (SWITCH | {"hidden_act": "gelu_new", "moe_first_dense": 2}, "auto"),
     "qwen3 tied": (QWEN3 | {"hidden_size": 30, "tie_word_embeddings": "true"}, "auto"),
 }
 # how far a loss and a logit may be from those of transformers in fp64
@@ -117,7 +117,7 @@ def switch_of(folder):
     switch = transformers.SwitchTransformersConfig(
         d_model=said["hidden_size"], d_ff=said["intermediate_size"], num_experts=experts,
         expert_capacity=most, dropout_rate=0, router_jitter_noise=0, router_bias=False,
-        dense_act_fn={"relu": "relu", "gelu": "gelu_new"}[said["hidden_act"]])
+        dense_act_fn=said["hidden_act"])
     model = transformers.LlamaForCausalLM(llama)
     for i, layer in enumerate(model.model.layers):
         has_experts = i >= said["moe_first_dense"] and (i + 1) % said["moe_every"] == 0

@@ -86,6 +86,9 @@ static const char *const lattice_models[] = {
     "model.architecture=switch model.num_local_experts=4 model.moe_every=1 "
     "model.moe_capacity_factor=1.25 model.router_aux_loss_coef=0.1 model.moe_dropout=0.2 "
     "parallel.expert=2",
+    "model.architecture=switch model.hidden_act=gelu_new model.num_local_experts=4 "
+    "model.moe_gate=topk model.num_experts_per_tok=2 model.moe_every=1 model.moe_first_dense=1 "
+    "model.moe_shared_experts=1 model.moe_bound=1 parallel.expert=2",
 };
 static const char *const lattice_schedules[] = {
     "1f1b",

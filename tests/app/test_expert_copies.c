@@ -96,6 +96,12 @@ static void test_verify(void **state)
         "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=3 "
         "model.moe_dropout=0.1 parallel.data=4 parallel.expert=4 parallel.pipeline=2 "
         "parallel.schedule=pipedream parallel.flush_every=2",
+        "model.architecture=switch model.hidden_act=gelu_new model.moe_every=1 "
+        "model.moe_gate=topk model.moe_bound=1 parallel.data=2 parallel.context=2 "
+        "parallel.tensor=2 parallel.sequence=true parallel.expert=4",
+        "model.architecture=switch model.hidden_act=gelu_new model.num_experts_per_tok=1 "
+        "model.moe_capacity_factor=1 model.router_aux_loss_coef=1 model.moe_dropout=0.1 "
+        "parallel.data=4 parallel.pipeline=2 parallel.expert=4 memory.recompute=full",
         "model.moe_gate=noisy_topk model.router_importance_coef=2 parallel.data=2 "
         "parallel.context=2 parallel.expert=4 parallel.pipeline=2 training.micro_batch_size=1 "
         "parallel.schedule=pipedream-2bw parallel.flush_every=2",

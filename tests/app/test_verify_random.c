@@ -35,7 +35,7 @@ static void draw_experts(dice *d, random_run *r, const char *family)
     static const char *const factors[] = {"0.5", "1", "1.25", "4"};
     static const char *const coefficients[] = {"0.1", "3"};
     static const char *const chances[] = {"0.1", "0.5"};
-    static const char *const activations[] = {"relu", "gelu", "swiglu"};
+    static const char *const activations[] = {"relu", "gelu_new", "swiglu"};
     bool chooses = !ours || chance(d, 50); /* Switch has a gate of its own */
     const char *gate = chooses ? ONE_OF(d, gates) : "switch";
     bool levels = gate[0] == 'h', noisy = levels || gate[0] == 'n';

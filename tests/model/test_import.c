@@ -210,7 +210,7 @@ static void there_and_back(void **state)
         "\"num_attention_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300}",
         "{\"model_type\": \"echelon-shared-switch\", \"hidden_size\": 20, "
         "\"num_hidden_layers\": 5, \"num_attention_heads\": 2, \"intermediate_size\": 40, "
-        "\"vocab_size\": 300, \"n_shared_experts\": 2, \"hidden_act\": \"gelu\", "
+        "\"vocab_size\": 300, \"n_shared_experts\": 2, \"hidden_act\": \"gelu_new\", "
         "\"moe_gate\": \"bias\", \"num_experts_per_tok\": 2, \"moe_every\": 1, "
         "\"moe_first_dense\": 3, \"n_group\": 2, \"topk_group\": 1, "
         "\"routed_scaling_factor\": 2.5, \"initializer_scale\": 0.2}",
@@ -395,6 +395,11 @@ static void refuses(void **state)
          "\"num_attention_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300, "
          "\"hidden_act\": 3}",
          "hidden_act: must be a name"},
+        /* which is another function there */
+        {"{\"model_type\": \"echelon-switch\", \"hidden_size\": 20, \"num_hidden_layers\": 2, "
+         "\"num_attention_heads\": 2, \"intermediate_size\": 40, \"vocab_size\": 300, "
+         "\"hidden_act\": \"gelu\"}",
+         "not one of: relu gelu_new swiglu; did you mean gelu_new?"},
         {"{\"model_type\": \"mistral\"}", "mistral"},
         {"{\"model_type\": \"gpt2\", \"n_embd\": 3}", "vocab_size"},
         {"{" GPT2 ", \"n_embd\": 3}", "duplicate"},

@@ -53,7 +53,7 @@ static const char *const grids[] = {
 };
 /* Of Switch. */
 static const char *const activations[] = {
-    "model.hidden_act=gelu", "model.hidden_act=swiglu",
+    "model.hidden_act=gelu_new", "model.hidden_act=swiglu",
     "model.hidden_act=relu model.moe_shared_experts=1 parallel.tensor=2 parallel.sequence=true "
     "memory.recompute=selective",
 };
