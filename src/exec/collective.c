@@ -28,8 +28,8 @@ ech_status ech_collectives_create(ech_exec *exec)
 {
     size_t members = (size_t)exec->plan->layout->sharding.expert + 1;
     size_t tensor = (size_t)exec->plan->layout->tensor;
-    exec->exchange_rows =
-        ech_pool_alloc(exec->pool, (2 + tensor) * members * sizeof *exec->exchange_rows);
+    exec->exchange_rows = ech_pool_alloc(exec->pool, 2 * members * sizeof(int64_t));
+    exec->window_rows = ech_pool_alloc(exec->pool, tensor * members * sizeof(int64_t));
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
         ech_comm_queue *on = &exec->on[lane];
         if (!ech_lane_gathers(lane)) continue;
@@ -52,16 +52,22 @@ typedef struct exchange {
     void *scratch;
     ech_tensor from, to;
     ech_tensor table[2]; /* of what goes by counts: its second and third input */
+    int tables[2];       /* of the list: their values */
     int64_t round;       /* likewise */
     bool by_counts;
 } exchange;
 
+/* The list's value. */
+static int value_of(const exchange *x, int local)
+{
+    return ech_list_value_of(x->exec->plan, x->exec->list, x->block, local, x->step->micro,
+                             ech_step_instance(x->step));
+}
+
 /* `like`: whose geometry the value has. */
 static ech_tensor tensor_of(const exchange *x, int local, int like)
 {
-    int value = ech_list_value_of(x->exec->plan, x->exec->list, x->block, local, x->step->micro,
-                                  ech_step_instance(x->step));
-    void *data = ech_exec_address(x->exec, x->step, value);
+    void *data = ech_exec_address(x->exec, x->step, value_of(x, local));
     ech_tensor tensor;
     ech_exec_view(x->exec, x->block, like, data, &tensor);
     return tensor;
@@ -107,13 +113,14 @@ static ech_status exchange_blocks(const exchange *x)
 
 /* ---- rows by counts ---- */
 
-/* What a table says, which is in host memory: the sum of each of so many pieces. */
+/* What a table says, which is in host memory: the sum of each of so many pieces, or a number in it that is below 0. */
 static void sum_pieces(const ech_tensor *table, const int32_t *at, int64_t pieces, int64_t *sums)
 {
     int64_t piece = ech_tensor_count(table) / pieces;
     for (int64_t m = 0; m < pieces; m++) {
         sums[m] = 0;
-        for (int64_t i = 0; i < piece; i++) sums[m] += at[m * piece + i];
+        for (int64_t i = 0; i < piece && sums[m] >= 0; i++)
+            sums[m] = at[m * piece + i] < 0 ? at[m * piece + i] : sums[m] + at[m * piece + i];
     }
 }
 
@@ -123,6 +130,7 @@ static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, in
 {
     ech_exec *exec = x->exec;
     int32_t *at = ech_exec_look(exec, exec->plan->counts), *fetched[2];
+    exec->tables_fetched++;
     for (int i = 0; i < tables; i++) {
         ECH_ASSERT(x->table[i].dtype == ECH_I32);
         fetched[i] = at;
@@ -148,11 +156,27 @@ static void count_rows(const exchange *x, const ech_row_exchange *what)
     }
 }
 
+/* What the tables say goes to each member and comes from each. A layer's exchanges, of all rounds and both ways, go by the same
+ * tables, which are written once a run of the list: who follows another of them knows already, and does not wait. So an
+ * empty round waits for nothing. */
+static ech_status know_rows(const exchange *x, int64_t *sums[])
+{
+    ech_known_rows *known = &x->exec->known_rows;
+    const bool knows = known->run == x->exec->run && known->table[0] == x->tables[0] &&
+                       known->table[1] == x->tables[1];
+    if (knows) return ECH_OK;
+    known->run = 0; /* of none, should this fail */
+    ECH_TRY(fetch_counts(x, 2, ech_group_size(x->group), sums));
+    *known = (ech_known_rows){x->exec->run, {x->tables[0], x->tables[1]}};
+    return ECH_OK;
+}
+
 /* packs: from windows to the packed buffer, whose counts are the first table's. */
 static ech_status exchange_rows(const exchange *x, bool packs)
 {
     int64_t members = ech_group_size(x->group);
-    int64_t *sends = x->exec->exchange_rows, *receives = sends + members;
+    int64_t *sums[] = {x->exec->exchange_rows, x->exec->exchange_rows + members};
+    int64_t *sends = sums[packs], *receives = sums[!packs];
     const ech_tensor *packed = packs ? &x->to : &x->from, *windows = packs ? &x->from : &x->to;
     ech_row_exchange what = {.sends = sends,
                              .receives = receives,
@@ -162,8 +186,7 @@ static ech_status exchange_rows(const exchange *x, bool packs)
                              .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
                              .packs = packs};
     ECH_ASSERT(packed->shape[1] == windows->shape[2] && windows->shape[0] == members);
-    int64_t *sums[] = {packs ? receives : sends, packs ? sends : receives};
-    ECH_TRY(fetch_counts(x, 2, members, sums));
+    ECH_TRY(know_rows(x, sums));
     count_rows(x, &what);
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
 }
@@ -171,7 +194,7 @@ static ech_status exchange_rows(const exchange *x, bool packs)
 /* What tensor ranks have received, of all or their sum: `whole` has the windows of all, `own` this rank's. */
 static ech_status move_windows(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
 {
-    int64_t *counts = x->exec->exchange_rows, windows = own->shape[0];
+    int64_t *counts = x->exec->window_rows, windows = own->shape[0];
     ech_row_windows of = {counts, windows, own->shape[1]};
     ech_tensor all = ech_tensor_flat(whole);
     ECH_ASSERT(whole->shape[0] == windows * ech_group_size(x->group));
@@ -245,7 +268,11 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
     if (!step->calls) return make_whole(&x);
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
     for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
+    {
         *operand_of(&x, o) = tensor_of(&x, o->value, o->like);
+        if (o->port == ECH_PORT_IN && o->index > 0)
+            x.tables[o->index - 1] = value_of(&x, o->value);
+    }
     x.round = ech_node_round(&x.block->node.at[call->node]).at;
     x.by_counts = ech_node_goes_by_counts(&x.block->node.at[call->node]);
     return run(&x, ech_call_exchange(x.block, call, step->phase, exec->list->purpose));
@@ -413,6 +440,11 @@ int64_t ech_exec_sums_ahead(const ech_exec *exec)
 ech_comm_count ech_exec_exchanged(const ech_exec *exec)
 {
     return exec->exchanged;
+}
+
+int64_t ech_exec_tables_fetched(const ech_exec *exec)
+{
+    return exec->tables_fetched;
 }
 
 ech_comm_count ech_exec_message_count(const ech_exec *exec)

@@ -193,6 +193,8 @@ ech_comm_count ech_exec_held_count(const ech_exec *exec, bool back);
 /* What this rank was to send so far of rows by counts, by the tables: the channels have counted the same, and exchanges of the
  * tables themselves. */
 ech_comm_count ech_exec_exchanged(const ech_exec *exec);
+/* How many times it has waited for tables so far, to know how many rows go where. */
+int64_t ech_exec_tables_fetched(const ech_exec *exec);
 /* What this rank has sent so far over one channel by calls of that kind; zeros: it has no such channel. */
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
                                       ech_comm_counted kind);

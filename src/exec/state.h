@@ -109,6 +109,12 @@ typedef struct ech_saver {
     ech_saved_list list; /* what the last thread writes */
 } ech_saver;
 
+/* Of which tables the host knows what they say. */
+typedef struct ech_known_rows {
+    uint64_t run; /* of lists, in which they were fetched; 0: none */
+    int table[2]; /* values of the list */
+} ech_known_rows;
+
 /* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest of a step's work. */
 typedef struct ech_share {
     bool counts;
@@ -177,7 +183,11 @@ struct ech_exec {
     int link_cursors;
     ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
     ech_comm_count exchanged;              /* ech_exec_exchanged; by the lane COLLECTIVE */
-    int64_t *exchange_rows;   /* [2][e] of the exchange under way, rows to and from each; or [t][e], rows in windows */
+    /* By the lane COLLECTIVE. */
+    int64_t *exchange_rows;    /* [2][e] of known_rows: rows to and from each, on the way to experts */
+    ech_known_rows known_rows;
+    int64_t *window_rows;   /* [t][e] of what tensor ranks gather or scatter: rows in windows */
+    int64_t tables_fetched; /* ech_exec_tables_fetched */
     ech_sum begun[ECH_LANES]; /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */
     int64_t sums_ahead[ECH_LANES];         /* ech_exec_sums_ahead; each by its lane */

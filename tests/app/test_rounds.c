@@ -27,6 +27,7 @@ typedef struct trial {
     int64_t gathered[MOST]; /* bytes over tensor ranks */
     bool peaks[MOST];       /* the ledger's are the plan's */
     int64_t kept;           /* most bytes of activations of rank 0 */
+    int64_t fetched[MOST];  /* ech_exec_tables_fetched */
 } trial;
 
 static void route_to_first(const ech_model *model, ech_exec *exec)
@@ -49,6 +50,7 @@ static ech_status train(void *context, int rank, ech_compared_run *run)
     t->peaks[rank] = fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED);
     ech_plan_traffic(run->session.plan, traffic);
     t->exchanged[rank] = ech_exec_exchanged(exec);
+    t->fetched[rank] = ech_exec_tables_fetched(exec);
     t->sent[rank] =
         ech_exec_channel_count(exec, ECH_GROUP_EXPERT, ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES);
     t->rows[rank] = ech_traffic_of(&traffic[ECH_TRAFFIC_EXPERT], ECH_COLLECTIVE_EXCHANGE_ROWS,
@@ -125,7 +127,12 @@ static void test_all_to_one(void **state)
                          both[i]->loss, both[i]->norm, alone.loss, alone.norm);
         /* What a layer keeps of rows that experts have received, but of the last, whose rounds take room. */
         assert_true(bound.kept <= whole.kept - (L - 1) * (e - 1) * S * (C + 2 * F) * ITEM);
-        for (int r = 0; r < grids[g].ranks; r++) check_counts(&bound, g, r);
+        for (int r = 0; r < grids[g].ranks; r++) {
+            check_counts(&bound, g, r);
+            /* once in F and once in B of each layer and micro-batch, however many rounds */
+            assert_int_equal(whole.fetched[r], STEPS * (2 * M * L - M));
+            assert_int_equal(bound.fetched[r], whole.fetched[r]);
+        }
     }
 }
 
