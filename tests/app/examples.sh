@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every run file of examples/ is planned and trained, for two small steps.
+# Every run file of examples/ is planned and trained, for two or three small steps.
 #     examples.sh ECHELON
 set -u
 echelon=${1:?usage: examples.sh ECHELON} here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +24,7 @@ run() {
     shift 2
     tried=$((tried + 1))
     expect 0 "ranks?" "$echelon" plan "$file" --ranks "$ranks" "${small[@]}" "$@"
-    expect 0 "step +2/2 .* validation loss" "$echelon" train "$file" --ranks "$ranks" "${small[@]}" "$@"
+    expect 0 "step +([23])/\1 .* validation loss" "$echelon" train "$file" --ranks "$ranks" "${small[@]}" "$@"
 }
 for name in shakespeare bf16 adafactor muon recompute switch switch_dense; do run $name 1; done
 run offload 1 model.num_hidden_layers=2 model.hidden_size=50 data.sequence_length=64 data.valid=data/shakespeare-valid
@@ -34,11 +34,25 @@ run grid 4
 mkdir models
 cp -r runs/shakespeare/checkpoints/step-00000002/model models/gpt2 || complain "no model"
 run finetune 1 data.sequence_length=64
-# The arrangements that examples/switch.yaml names.
-small+=(training.global_batch_size=4)
-while read -r ranks words; do
-    read -ra words <<<"$words"
-    expect 0 "PASSED" "$echelon" verify "$here/../../examples/switch.yaml" --ranks "$ranks" "${small[@]}" "${words[@]}"
-done < <(sed -n 's/^#   .* --ranks //p' "$here/../../examples/switch.yaml")
+# The arrangements of the Switch Transformer's paper: one run file but for the layout, verified, and trained alike.
+small+=(training.global_batch_size=4 training.steps=3)
+losses=
+while read -r name ranks; do
+    file=$here/../../examples/switch_$name.yaml
+    run "switch_$name" "$ranks"
+    sed '/^#/d; /^parallel:/,$d' "$file" | cmp -s - <(sed '/^#/d; /^parallel:/,$d' "$here/../../examples/switch_data.yaml") ||
+        complain "switch_$name.yaml is of another model than switch_data.yaml"
+    expect 0 "PASSED" "$echelon" verify "$file" --ranks "$ranks" "${small[@]}"
+    losses+=$(sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "runs/switch_$name/metrics.jsonl" | tr '\n' ' ')$'\n'
+done <<'END'
+data 2
+model 2
+model_data 4
+expert_data 2
+expert_model_data 4
+END
+awk 'NF != 3 { exit 1 }
+    { for (i = 1; i <= 3; i++) { if (NR == 1) of[i] = $i; far = $i / of[i] - 1; if (far > 1e-4 || far < -1e-4) exit 1 } }
+    END { exit NR != 5 }' <<<"${losses%$'\n'}" || complain "the arrangements have losses of their own: $losses"
 [ "$tried" = "$(find "$here/../../examples" -name '*.yaml' | wc -l)" ] || complain "a file of examples/ is not tried"
 conclude
