@@ -345,6 +345,9 @@ typedef struct ech_row_exchange {
     size_t bytes; /* of a row */
     bool packs;   /* `from` is packed, `to` has windows; otherwise the other way around */
 } ech_row_exchange;
+/* What a table of so many pieces, of `each` numbers, says: rows [pieces], the sums; of a piece with a number below 0 that number, which no
+ * exchange takes, so that no sum hides it. */
+void ech_row_sums(const int32_t *table, int64_t pieces, int64_t each, int64_t *rows);
 /* How many of a piece of so many rows are in the window; -1: the piece is no message, since it has ended in one before. */
 static inline int64_t ech_row_window(const ech_row_exchange *x, int64_t count)
 {

@@ -29,6 +29,17 @@ ech_status ech_group_all_to_all(ech_group *group, const void *to, void *from, si
 
 /* ---- rows by counts ---- */
 
+void ech_row_sums(const int32_t *table, int64_t pieces, int64_t each, int64_t *rows)
+{
+    for (int64_t m = 0; m < pieces; m++) {
+        rows[m] = 0;
+        for (int64_t i = 0; i < each && rows[m] >= 0; i++) {
+            int32_t n = table[m * each + i];
+            rows[m] = n < 0 ? n : rows[m] + n;
+        }
+    }
+}
+
 static ech_status check_counts(const ech_group *group, const ech_row_exchange *x)
 {
     int own = group->of->ranks[group->index];

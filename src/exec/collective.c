@@ -113,17 +113,6 @@ static ech_status exchange_blocks(const exchange *x)
 
 /* ---- rows by counts ---- */
 
-/* What a table says, which is in host memory: the sum of each of so many pieces, or a number in it that is below 0. */
-static void sum_pieces(const ech_tensor *table, const int32_t *at, int64_t pieces, int64_t *sums)
-{
-    int64_t piece = ech_tensor_count(table) / pieces;
-    for (int64_t m = 0; m < pieces; m++) {
-        sums[m] = 0;
-        for (int64_t i = 0; i < piece && sums[m] >= 0; i++)
-            sums[m] = at[m * piece + i] < 0 ? at[m * piece + i] : sums[m] + at[m * piece + i];
-    }
-}
-
 /* The host must know how many rows there are before it can put messages: this thread waits until the lane's queue, which
  * waits for the tables, has fetched them. */
 static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, int64_t *sums[])
@@ -139,7 +128,8 @@ static ech_status fetch_counts(const exchange *x, int tables, int64_t pieces, in
         at += ech_tensor_count(&x->table[i]);
     }
     ECH_TRY(ech_queue_wait(exec, x->step));
-    for (int i = 0; i < tables; i++) sum_pieces(&x->table[i], fetched[i], pieces, sums[i]);
+    for (int i = 0; i < tables; i++)
+        ech_row_sums(fetched[i], pieces, ech_tensor_count(&x->table[i]) / pieces, sums[i]);
     return ECH_OK;
 }
 

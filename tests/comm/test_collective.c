@@ -334,6 +334,17 @@ static void test_wrong_counts(void **state)
     }
 }
 
+/* A sum hides no number below 0, which the case above with -4 rows is then. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    const int32_t table[] = {1, 2, 3, 0, 0, 0, 9, -4, 5, INT32_MAX, INT32_MAX, INT32_MAX};
+    const int64_t wanted[] = {6, 0, -4, 3 * (int64_t)INT32_MAX};
+    int64_t rows[4];
+    ech_row_sums(table, 4, 3, rows);
+    assert_memory_equal(rows, wanted, sizeof wanted);
+}
+
 /* A member that fails: all others come out of the collective. */
 static void test_abort(void **state)
 {
@@ -363,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_other_sizes),
         cmocka_unit_test(test_other_collectives),
         cmocka_unit_test(test_wrong_counts),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_abort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
