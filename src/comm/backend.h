@@ -16,8 +16,8 @@
 #include "comm/board.h"
 #include "comm/comm.h"
 
-/* Tags below this are the caller's; those from here on belong to groups. */
-enum { ECH_COMM_TAGS = 1 << 20 };
+/* Tags below the first are the caller's; those from there on belong to groups, and have so many bits. */
+enum { ECH_COMM_TAGS = 1 << 20, ECH_COMM_TAG_BITS = 29 };
 
 /* Data functions. No function waits for a queue. Addresses are the device's. The first two are called without the endpoint's
  * lock; of those that are NULL there is nothing to do. */

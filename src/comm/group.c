@@ -9,7 +9,6 @@
  */
 #include "comm/group.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,10 @@
 #include "base/memory.h"
 
 /* Tags of a group, for all of its lanes; and the most groups that two ranks can be in together. */
-enum { TAGS = ECH_GROUP_LANES * ECH_CALLS, MOST_SHARED = (INT_MAX - ECH_COMM_TAGS) / TAGS };
+enum {
+    TAGS = ECH_GROUP_LANES * ECH_CALLS,
+    MOST_SHARED = ((1 << ECH_COMM_TAG_BITS) - ECH_COMM_TAGS) / TAGS
+};
 
 /* This rank's index among the members. Checks that these are as comm.h asks and that tags are left. */
 static ech_status find_index(const ech_comm *comm, const char *name, const int *ranks, int n,

@@ -7,29 +7,32 @@
  * machine have a worker of UCX each for this pair alone: a rank that is killed in the middle of a message leaves the receiver's
  * queue half written, which would hold up all that send into the same queue.
  *
- * A message's tag holds the generation of the meeting, the sender and the tag. So nothing of a process that met others before
- * is ever received.
+ * A message's tag holds the generation of the meeting, the sender, the kind and the tag. So nothing of a process that met others
+ * before is ever received. A large message between ranks of a machine is read by its receiver (ucx_read.c).
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "comm/ucx_state.h"
 
-/* Bits of a tag; generations and ranks have those above. */
-enum { TAG_BITS = 31, RANK_BITS = 12 };
-_Static_assert(ECH_TCP_MOST_RANKS == 1 << RANK_BITS, "a rank fits into its bits");
+/* Bits of a tag; generations and senders have those above. */
+enum { KIND_BITS = 2, TAG_BITS = ECH_COMM_TAG_BITS + KIND_BITS, RANK_BITS = 12 };
+static const uint64_t kind_mask = (uint64_t)((1 << KIND_BITS) - 1) << ECH_COMM_TAG_BITS;
+_Static_assert(ECH_UCX_KINDS <= 1 << KIND_BITS, "a kind fits into its bits");
+_Static_assert(ECH_TCP_MOST_RANKS == 1 << RANK_BITS, "so does a rank");
 _Static_assert(ECH_TCP_GENERATIONS == 1 << (64 - TAG_BITS - RANK_BITS), "so does a generation");
 /* Allocated in advance: only the first training step may allocate. */
 enum { MESSAGES = 256 };
 
-static ech_ucx_message *take_message(ech_ucx_state *state, ech_ucx_peer *peer)
+ech_ucx_message *ech_ucx_take(ech_ucx_state *state, ech_ucx_peer *peer)
 {
     ech_ucx_message *m = state->free;
     if (m)
         state->free = m->next;
     else
         m = ech_calloc(1, sizeof *m);
-    *m = (ech_ucx_message){.next = peer->open, .status = UCS_OK};
+    *m = (ech_ucx_message){.next = peer->open, .peer = peer, .status = UCS_OK};
     if (peer->open)
         peer->open->before = m;
     else if (state->patience > 0)
@@ -38,13 +41,14 @@ static ech_ucx_message *take_message(ech_ucx_state *state, ech_ucx_peer *peer)
     return m;
 }
 
-static void give_message(ech_ucx_state *state, ech_ucx_peer *peer, ech_ucx_message *m)
+void ech_ucx_give(ech_ucx_state *state, ech_ucx_message *m)
 {
+    atomic_store(&m->open, 0);
     if (m->next) m->next->before = m->before;
     if (m->before)
         m->before->next = m->next;
     else
-        peer->open = m->next;
+        m->peer->open = m->next;
     m->next = state->free;
     state->free = m;
 }
@@ -84,6 +88,8 @@ static void note_received(void *request, ucs_status_t status, const ucp_tag_recv
 {
     ech_ucx_message *m = context;
     m->length = info->length;
+    if (status == UCS_OK && (info->sender_tag & kind_mask) >> ECH_COMM_TAG_BITS == ECH_UCX_OFFER)
+        ech_ucx_note_offer(m);
     end(m, request, status);
 }
 
@@ -95,33 +101,27 @@ static ech_status fail_lost(const ech_comm *comm, int rank)
              rank, comm->rank);
 }
 
-static uint64_t make_tag(const ech_ucx_state *state, int sender, int tag)
+uint64_t ech_ucx_tag(const ech_ucx_state *state, int sender, ech_ucx_kind kind, int tag)
 {
     return state->generation << (TAG_BITS + RANK_BITS) | (uint64_t)sender << TAG_BITS |
-           (uint64_t)tag;
+           (uint64_t)kind << ECH_COMM_TAG_BITS | (uint64_t)tag;
 }
 
-static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+void ech_ucx_post(ech_ucx_state *state, ech_ucx_message *m, const void *data, size_t bytes,
+                  uint64_t tag, bool any_kind)
 {
-    ech_ucx_state *state = comm->state;
-    ech_ucx_peer *peer = &state->peer[request->peer];
-    if (peer->loss == ECH_UCX_LOST) return fail_lost(comm, request->peer);
-    ech_ucx_message *m = take_message(state, peer);
-    m->receives = !request->sends;
-    request->handle = m;
+    const ech_ucx_peer *peer = m->peer;
     ucp_request_param_t how = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA, .user_data = m};
     ucs_status_ptr_t got;
-    if (request->sends) {
-        how.cb.send = note_sent;
-        got = state->ucx->ucp_tag_send_nbx(peer->ep, from, request->bytes,
-                                           make_tag(state, comm->rank, request->tag), &how);
-    } else {
+    if (m->receives) {
         how.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL; /* always tells the length */
         how.cb.recv = note_received;
-        got = state->ucx->ucp_tag_recv_nbx(peer->worker, to, request->bytes,
-                                           make_tag(state, request->peer, request->tag),
-                                           ~(ucp_tag_t)0, &how);
+        got = state->ucx->ucp_tag_recv_nbx(peer->worker, (void *)(uintptr_t)data, bytes, tag,
+                                           any_kind ? ~kind_mask : ~(ucp_tag_t)0, &how);
+    } else {
+        how.cb.send = note_sent;
+        got = state->ucx->ucp_tag_send_nbx(peer->ep, data, bytes, tag, &how);
     }
     if (!UCS_PTR_IS_PTR(got))
         end(m, NULL, UCS_PTR_STATUS(got));
@@ -129,6 +129,26 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
         state->ucx->ucp_request_free(got);
     else
         m->request = got;
+}
+
+static ech_status start(ech_comm *comm, ech_request *request, const void *from, void *to)
+{
+    ech_ucx_state *state = comm->state;
+    ech_ucx_peer *peer = &state->peer[request->peer];
+    if (peer->loss == ECH_UCX_LOST) return fail_lost(comm, request->peer);
+    ech_ucx_message *m = ech_ucx_take(state, peer);
+    int sender = request->sends ? comm->rank : request->peer;
+    bool large = request->sends && ech_ucx_is_large(peer, request->bytes);
+    ech_ucx_kind kind = large ? ECH_UCX_OFFER : ECH_UCX_DATA;
+    uint64_t tag = ech_ucx_tag(state, sender, kind, request->tag);
+    request->handle = m;
+    m->receives = !request->sends;
+    m->to = to;
+    m->room = request->bytes;
+    if (large)
+        ech_ucx_offer_data(state, m, from, request->bytes, tag);
+    else
+        ech_ucx_post(state, m, request->sends ? from : to, request->bytes, tag, peer->is_read);
     return ECH_OK;
 }
 
@@ -136,6 +156,12 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
 static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
                               const ech_ucx_message *m)
 {
+    if (m->error && ech_comm_is_over(comm)) return ECH_EABORTED;
+    if (m->error)
+        ECH_FAIL(ECH_ECOMM,
+                 "rank %d cannot read a message of %zu bytes out of the memory of rank %d "
+                 "(process_vm_readv: %s)",
+                 comm->rank, request->bytes, request->peer, strerror(m->error));
     if (m->status == UCS_OK && (request->sends || m->length == request->bytes)) return ECH_OK;
     if (m->status == UCS_OK)
         ECH_FAIL(ECH_EINTERNAL,
@@ -149,27 +175,39 @@ static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
     return fail_lost(comm, request->peer);
 }
 
+static bool is_done(const ech_ucx_message *m)
+{
+    return m->done && !m->reads;
+}
+
 static ech_status test(ech_comm *comm, ech_request *request)
 {
     ech_ucx_state *state = comm->state;
     ech_ucx_peer *peer = &state->peer[request->peer];
     ech_ucx_message *m = request->handle;
-    if (!m->done) ech_ucx_progress(state, peer);
-    if (!m->done) {
+    if (!is_done(m)) ech_ucx_progress(state, peer);
+    if (!is_done(m)) {
         ech_ucx_look(state);
         for (int r = 0; r < comm->size; r++)
             if (state->peer[r].open && &state->peer[r] != peer && state->peer[r].near)
                 ech_ucx_progress(state, &state->peer[r]);
     }
-    if (!m->done) return peer->loss == ECH_UCX_LOST ? fail_lost(comm, request->peer) : ECH_OK;
+    if (!is_done(m)) return peer->loss == ECH_UCX_LOST ? fail_lost(comm, request->peer) : ECH_OK;
     ech_status st = check_bytes(comm, request, m);
     if (state->patience > 0) peer->moved_at = ech_clock_now();
-    give_message(state, peer, m);
+    ech_ucx_give(state, m);
     request->done = st == ECH_OK;
     return st;
 }
 
 /* ---- the end ---- */
+
+/* The process is about to end, and until then nobody calls UCX; but others may read. */
+static void withdraw(ech_comm *comm)
+{
+    ech_ucx_state *state = comm->state;
+    for (int r = 0; r < comm->size; r++) ech_ucx_end_reads(&state->peer[r]);
+}
 
 static void close_own(ech_comm *comm)
 {
@@ -186,6 +224,6 @@ const ech_comm_backend ech_comm_ucx = {
     .close = close_own,
     .start = start,
     .test = test,
-    .withdraw = NULL, /* the process is about to end; until then nobody calls UCX */
+    .withdraw = withdraw,
     .abort = ech_tcp_abort,
 };

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "comm/life.h"
 #include "comm/ucx_state.h"
 
@@ -94,6 +96,15 @@ static ech_status make_workers(ech_ucx_state *state)
 
 /* ---- addresses ---- */
 
+/* What others read to see whether they may; it stands there while the endpoint does. */
+static uint64_t probe;
+
+/* What goes before an address. */
+typedef struct told {
+    uint64_t length;
+    uint64_t probe_at, probe;
+} told;
+
 static ech_status tell_address(ech_ucx_state *state, int rank)
 {
     const ech_ucx *ucx = state->ucx;
@@ -103,8 +114,8 @@ static ech_status tell_address(ech_ucx_state *state, int rank)
     int fd = state->links.peer[rank].fd;
     ECH_TRY(ech_ucx_check(ucx, ucx->ucp_worker_get_address(worker, &address, &bytes),
                           "ucp_worker_get_address"));
-    uint64_t length = bytes;
-    ech_status st = ech_tcp_write(fd, &length, sizeof length);
+    const told word = {.length = bytes, .probe_at = (uint64_t)(uintptr_t)&probe, .probe = probe};
+    ech_status st = ech_tcp_write(fd, &word, sizeof word);
     if (st == ECH_OK) st = ech_tcp_write(fd, address, bytes);
     ucx->ucp_worker_release_address(worker, address);
     return st;
@@ -118,17 +129,21 @@ static void note_failure(void *context, ucp_ep_h ep, ucs_status_t status)
     peer->failed = true;
 }
 
-static ech_status hear_address(ech_ucx_state *state, int rank)
+/* *error: why the memory of a rank near by cannot be read; 0: it can. */
+static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
 {
     const ech_ucx *ucx = state->ucx;
     ech_ucx_peer *peer = &state->peer[rank];
-    uint64_t length;
-    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, &length, sizeof length));
-    if (length == 0 || length > MOST_ADDRESS)
+    told word;
+    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, &word, sizeof word));
+    if (word.length == 0 || word.length > MOST_ADDRESS)
         ECH_FAIL(ECH_ECOMM, "rank %d has an address of %llu bytes; is it of this job?", rank,
-                 (unsigned long long)length);
-    ECH_FREED char *address = ech_calloc(1, length);
-    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, address, length));
+                 (unsigned long long)word.length);
+    ECH_FREED char *address = ech_calloc(1, word.length);
+    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, address, word.length));
+    *error = 0;
+    if (peer->near)
+        peer->is_read = ech_ucx_may_read(peer->process, word.probe_at, word.probe, error);
     const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -140,24 +155,47 @@ static ech_status hear_address(ech_ucx_state *state, int rank)
                                     : "an endpoint of the network; see UCX_TLS, UCX_NET_DEVICES");
 }
 
-/* Nobody goes on, and perhaps ends, before all have all endpoints. */
+/* Tells all whether this rank may read their memory, and hears it of them. Nobody goes on, and perhaps ends, before all have all
+ * endpoints. */
 static ech_status await_all(ech_ucx_state *state)
 {
     char word;
-    for (int r = 0; r < state->links.size; r++)
-        if (r != state->links.rank) ECH_TRY(ech_tcp_write(state->links.peer[r].fd, "", 1));
-    for (int r = 0; r < state->links.size; r++)
-        if (r != state->links.rank) ECH_TRY(ech_tcp_read(state->links.peer[r].fd, &word, 1));
+    for (int r = 0; r < state->links.size; r++) {
+        word = state->peer[r].is_read;
+        if (r != state->links.rank) ECH_TRY(ech_tcp_write(state->links.peer[r].fd, &word, 1));
+    }
+    for (int r = 0; r < state->links.size; r++) {
+        if (r == state->links.rank) continue;
+        ECH_TRY(ech_tcp_read(state->links.peer[r].fd, &word, 1));
+        state->peer[r].reads_ours = word != 0;
+    }
     return ECH_OK;
+}
+
+/* Once: said by the lower rank of the first pair. */
+static void say_slow(const ech_ucx_state *state, int rank, int error)
+{
+    if (rank < state->links.rank) return;
+    ech_log_warn(
+        "rank %d may not read the memory of rank %d on the same machine (process_vm_readv: "
+        "%s): their large messages go through /dev/shm instead, at half the rate or less; "
+        "see docs/running.md",
+        state->links.rank, rank, strerror(error));
 }
 
 /* What is told at first is short enough for the connections' buffers. */
 static ech_status connect_all(ech_ucx_state *state)
 {
+    bool all_read = true;
+    probe = ech_ucx_tag(state, state->links.rank, ECH_UCX_ANSWER, 0);
     for (int r = 0; r < state->links.size; r++)
         if (r != state->links.rank) ECH_TRY(tell_address(state, r));
-    for (int r = 0; r < state->links.size; r++)
-        if (r != state->links.rank) ECH_TRY(hear_address(state, r));
+    for (int r = 0; r < state->links.size; r++) {
+        int error = 0;
+        if (r != state->links.rank) ECH_TRY(hear_address(state, r, &error));
+        if (error && all_read) say_slow(state, r, error);
+        all_read &= error == 0;
+    }
     return await_all(state);
 }
 
@@ -168,6 +206,7 @@ static void watch(ech_ucx_state *state, const ech_tcp_meeting *met)
         const ech_tcp_card *card = &met->cards[r];
         ech_ucx_peer *peer = &state->peer[r];
         bool near = peer->near && r != state->links.rank;
+        peer->process = card->process;
         if (near) (void)ech_life_open(card->process, card->space, &peer->life);
         state->polled[2 * r] = (struct pollfd){.fd = state->links.peer[r].fd, .events = POLLIN};
         state->polled[2 * r + 1] = (struct pollfd){.fd = peer->life, .events = POLLIN};
@@ -186,6 +225,7 @@ static ech_status join_all(ech_ucx_state *state, int wanted, double deadline_sec
     for (size_t r = 0; r < size; r++) state->peer[r].life = -1;
     find_near(state, met);
     watch(state, met);
+    ech_ucx_let_read(true);
     ECH_TRY(make_workers(state));
     return connect_all(state);
 }
@@ -216,6 +256,7 @@ ech_status ech_ucx_join(ech_ucx_state *state, int wanted, double deadline_second
     *out = ech_comm_make(&ech_comm_ucx, state->links.rank, state->links.size,
                          state->links.rank - met.first, met.near, deadline_seconds, met.board);
     (*out)->state = state;
+    state->looked_at = ech_clock_now();
     if (!met.outlives) ech_guard_watch(state->guard, met.board, (*out)->local_rank);
     return ECH_OK;
 }
@@ -251,6 +292,7 @@ static void flush(ech_ucx_state *state, ucp_worker_h worker)
 void ech_ucx_leave(ech_ucx_state *state)
 {
     ech_guard_enter(state->guard, "the end of the ranks' messages");
+    state->leaves = true;
     for (int r = 0; r < state->links.size; r++)
         if (state->peer[r].ep && state->peer[r].near && state->peer[r].loss == ECH_UCX_LIVES)
             flush(state, state->peer[r].worker);
@@ -289,6 +331,7 @@ static void free_messages(ech_ucx_message *m)
 void ech_ucx_release(ech_ucx_state *state)
 {
     const ech_ucx *ucx = state->ucx;
+    ech_ucx_let_read(false);
     for (int r = 0; r < state->links.size && state->peer; r++) {
         ech_ucx_peer *peer = &state->peer[r];
         close_endpoint(state, peer);

@@ -28,13 +28,17 @@ static void move_all(const ech_ucx_state *state, ucp_worker_h worker)
     for (int i = 0; i < MOST_MOVES && state->ucx->ucp_worker_progress(worker); i++) continue;
 }
 
-void ech_ucx_progress(ech_ucx_state *state, const ech_ucx_peer *peer)
+void ech_ucx_progress(ech_ucx_state *state, ech_ucx_peer *peer)
 {
-    if (peer->near && peer->loss != ECH_UCX_LOST) move_all(state, peer->worker);
+    if (peer->near && peer->loss != ECH_UCX_LOST) {
+        move_all(state, peer->worker);
+        ech_ucx_read(state, peer);
+    }
     if (state->far_worker) move_all(state, state->far_worker);
 }
 
-/* A word is that it leaves (ech_ucx_leave). */
+/* A word is that it leaves (ech_ucx_leave). It is gone once all others have left, or it has given them up: so if it ends before this
+ * rank leaves, it has taken this one for lost. */
 static bool has_ended(ech_ucx_state *state, int rank)
 {
     char word;
@@ -52,14 +56,15 @@ void ech_ucx_look(ech_ucx_state *state)
 {
     double now = ech_clock_now();
     if (now - state->looked_at < look_seconds) return;
-    double gap = ech_clock_take_gap(&state->looked_at, now); /* in which this rank was away itself */
+    double gap =
+        ech_clock_take_gap(&state->looked_at, now); /* in which this rank was away itself */
     if (poll(state->polled, 2 * (nfds_t)state->links.size, 0) < 0) return;
     for (int r = 0; r < state->links.size; r++) {
         ech_ucx_peer *peer = &state->peer[r];
         if (r == state->links.rank || peer->loss == ECH_UCX_LOST) continue;
         peer->moved_at += gap;
         bool ended = has_ended(state, r) || peer->failed;
-        if (peer->left) continue;
+        if (peer->left && state->leaves) continue;
         if (ended && peer->loss == ECH_UCX_LIVES) {
             peer->loss = ECH_UCX_SUSPECTED;
             peer->suspected_at = now;
@@ -93,6 +98,7 @@ void ech_ucx_lose(ech_ucx_state *state, int rank)
     ech_ucx_peer *peer = &state->peer[rank];
     if (peer->loss == ECH_UCX_LOST || rank == state->links.rank) return;
     peer->loss = ECH_UCX_LOST;
+    ech_ucx_end_reads(peer);
     if (peer->near) return;
     const ucp_request_param_t now = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                      .flags = UCP_EP_CLOSE_FLAG_FORCE};

@@ -6,9 +6,15 @@
 #ifndef ECH_TESTS_COMM_PROCESSES_H
 #define ECH_TESTS_COMM_PROCESSES_H
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +36,7 @@ typedef struct job {
     bool outlives;                /* a rank's death ends nothing but messages with it */
     const char *secret;           /* all but rank 0's; NULL: none */
     const char *setting[2];       /* a further variable and its value; NULL: none */
+    bool may_not_read;            /* the ranks' system refuses process_vm_readv */
 } job;
 
 static inline int free_port(void)
@@ -59,9 +66,24 @@ static inline void set_variables(const job *j, int rank, int port)
     if (j->setting[0]) setenv(j->setting[0], j->setting[1], 1);
 }
 
+/* As a container's filter does. */
+static inline void forbid_reads(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        _exit(SAID);
+}
+
 static inline int run_child(const job *j)
 {
     ech_comm *comm;
+    if (j->may_not_read) forbid_reads();
     ech_tcp_pretend_machines(j->machines);
     ech_tcp_outlive(j->outlives);
     if (ech_comm_open(j->backend, 0, j->deadline, &comm) != ECH_OK) return FAILED;

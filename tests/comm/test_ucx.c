@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include <sys/mman.h>
+
 #include "comm/processes.h"
 
 static const ech_comm_backend *ucx;
@@ -50,6 +52,118 @@ static void test_early_messages(void **state)
 {
     (void)state;
     expect_success(ucx, 2, cross);
+}
+
+/* ---- large messages, which are read out of the sender's memory ---- */
+
+/* More than one call reads; both ways at once, and two with one tag. */
+enum { LARGE = (20 << 20) + 12345 };
+
+static unsigned char find_byte(int sender, int message, size_t at)
+{
+    return (unsigned char)((size_t)(sender + 3 * message) * 41 + at * 7 + (at >> 12));
+}
+
+static ech_status send_large(ech_comm *comm, void *context)
+{
+    (void)context;
+    int own = ech_comm_rank(comm), peer = 1 - own;
+    unsigned char *out[2], *in[2];
+    ech_request sent[2], came[2];
+    for (int i = 0; i < 2; i++) {
+        out[i] = malloc(LARGE);
+        in[i] = malloc(LARGE);
+        for (size_t b = 0; b < LARGE; b++) out[i][b] = find_byte(own, i, b);
+        ECH_TRY(ech_comm_send_start(comm, peer, 5, out[i], LARGE, &sent[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        ECH_TRY(ech_comm_receive_start(comm, peer, 5, in[i], LARGE, &came[i]));
+    /* The second first: all that has come moves, whichever is waited for. */
+    ECH_TRY(ech_comm_wait(comm, &came[1], 1));
+    ECH_TRY(ech_comm_wait(comm, sent, 2));
+    ECH_TRY(ech_comm_wait(comm, came, 1));
+    for (int i = 0; i < 2; i++) {
+        for (size_t b = 0; b < LARGE; b++) RANKS_CHECK(in[i][b] == find_byte(peer, i, b));
+        free(in[i]);
+        free(out[i]);
+    }
+    return ECH_OK;
+}
+
+static void test_large(void **state)
+{
+    (void)state;
+    int codes[MOST];
+    char *log;
+    job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = send_large};
+    run(&j, codes, &log);
+    if (codes[0] || codes[1] || *log) fail_msg("%d and %d: %s", codes[0], codes[1], log);
+    free(log);
+    j.may_not_read = true;
+    run(&j, codes, &log);
+    if (codes[0] || codes[1]) fail_msg("%d and %d: %s", codes[0], codes[1], log);
+    const char *words = "rank 0 may not read the memory of rank 1 on the same machine";
+    expect_in(log, words);
+    assert_null(strstr(strstr(log, words) + strlen(words), "may not read")); /* said once */
+    free(log);
+}
+
+typedef struct late {
+    pid_t reader;
+    atomic_bool has_tried;
+} late;
+
+static ech_status test_until_error(ech_comm *comm, ech_request *request, late *of)
+{
+    ech_status st = ECH_OK;
+    while (st == ECH_OK && !request->done) {
+        st = ucx->test(comm, request);
+        usleep(1000);
+    }
+    if (of) atomic_store(&of->has_tried, true);
+    RANKS_CHECK(st == ECH_ECOMM);
+    return ECH_OK;
+}
+
+/* Rank 1 stops before it reads what rank 0 offers, and wakes when rank 0 has given it up and has other data there. */
+static ech_status read_late(ech_comm *comm, void *context)
+{
+    late *of = context;
+    enum { BYTES = 1 << 20 };
+    static char data[BYTES];
+    int own = ech_comm_rank(comm);
+    ech_request request = {
+        .data = data, .peer = 1 - own, .tag = 2, .bytes = BYTES, .sends = own == 0};
+    ech_log_set_quiet(true);
+    if (own == 1) {
+        of->reader = getpid();
+        ECH_TRY(ucx->start(comm, &request, NULL, data));
+        raise(SIGSTOP);
+        return test_until_error(comm, &request, of);
+    }
+    memset(data, 1, BYTES);
+    ECH_TRY(ucx->start(comm, &request, data, NULL));
+    ECH_TRY(test_until_error(comm, &request, NULL));
+    memset(data, 2, BYTES);
+    while (!atomic_load(&of->has_tried)) {
+        kill(of->reader, SIGCONT);
+        usleep(1000);
+    }
+    return ECH_OK;
+}
+
+static void test_late_reader(void **state)
+{
+    (void)state;
+    late *of = mmap(NULL, sizeof *of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(of != MAP_FAILED);
+    expect_success_of(&(job){.backend = ucx,
+                             .ranks = 2,
+                             .deadline = 0.5,
+                             .body = read_late,
+                             .context = of,
+                             .outlives = true});
+    munmap(of, sizeof *of);
 }
 
 static ech_status do_nothing(ech_comm *comm, void *context)
@@ -161,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_machines),
         cmocka_unit_test(test_alone),       cmocka_unit_test(test_early_messages),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_late_reader),
         cmocka_unit_test(test_ends),        cmocka_unit_test(test_misfit),
         cmocka_unit_test(test_refusals),
     };
