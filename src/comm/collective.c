@@ -36,6 +36,33 @@ int ech_torus_columns(int N)
     return columns;
 }
 
+int ech_lineup_owners(const ech_lineup *of)
+{
+    return of->stores ? of->stores : of->size;
+}
+
+int ech_lineup_first_owner(const ech_lineup *of)
+{
+    return of->size - ech_lineup_owners(of);
+}
+
+int64_t ech_lineup_shard_first(const ech_lineup *of, int64_t n, int member)
+{
+    int owner = member - ech_lineup_first_owner(of);
+    return owner < 0 ? 0 : ech_collective_shard_first(n, ech_lineup_owners(of), owner);
+}
+
+int64_t ech_lineup_shard_count(const ech_lineup *of, int64_t n, int member)
+{
+    int owner = member - ech_lineup_first_owner(of);
+    return owner < 0 ? 0 : ech_collective_shard_count(n, ech_lineup_owners(of), owner);
+}
+
+bool ech_lineup_adds(const ech_lineup *of, int member)
+{
+    return member < of->size - of->stores;
+}
+
 int ech_lineup_divide(const int *ranks, int n, int each, int *first)
 {
     int machines = 0;
@@ -74,6 +101,22 @@ static int64_t count_scattered(ech_dtype dtype, int64_t n, int size, int index)
     return longer * count_segments(dtype, n, size, 0) +
            (size - longer) * count_segments(dtype, n, size, size - 1) -
            count_segments(dtype, n, size, index);
+}
+
+int64_t ech_reduction_part_messages(ech_reduction_part part, ech_dtype wire, int64_t n,
+                                    ech_lineup of, int index)
+{
+    ech_collective kind = part == ECH_REDUCTION_GATHER    ? ECH_COLLECTIVE_ALL_GATHER
+                          : part == ECH_REDUCTION_SCATTER ? ECH_COLLECTIVE_REDUCE_SCATTER
+                                                          : ECH_COLLECTIVE_ALL_REDUCE;
+    if (!of.stores) return ech_collective_traffic(kind, wire, n, of.size, index).messages;
+    int64_t segment = ech_segment_elements(ech_dtype_bytes(wire), of.size), messages = 0;
+    bool adds = ech_lineup_adds(&of, index), gathers = part == ECH_REDUCTION_GATHER;
+    if (adds == gathers) return 0;
+    if (gathers) return ech_lineup_shard_count(&of, n, index) > 0 ? of.size - of.stores : 0;
+    for (int m = ech_lineup_first_owner(&of); m < of.size; m++)
+        messages += (ech_lineup_shard_count(&of, n, m) + segment - 1) / segment;
+    return messages;
 }
 
 ech_collective_sends ech_collective_traffic(ech_collective collective, ech_dtype dtype, int64_t n,

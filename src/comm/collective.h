@@ -73,9 +73,18 @@ bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed)
 typedef struct ech_lineup {
     int size;
     int machines; /* 0: not divided, all are on one */
+    int stores; /* the last members have all shards, and nothing to add; 0: each has one, and adds */
     const int *
         first; /* [machines + 1]: machine m has members first[m] .. first[m + 1] - 1; NULL where there are none */
 } ech_lineup;
+/* Members that have shards, and the first of them; shards are those of ech_collective_shard_first over these. */
+int ech_lineup_owners(const ech_lineup *of);
+int ech_lineup_first_owner(const ech_lineup *of);
+/* First element, and number of elements, of a member's shard of n elements; none: 0. */
+int64_t ech_lineup_shard_first(const ech_lineup *of, int64_t n, int member);
+int64_t ech_lineup_shard_count(const ech_lineup *of, int64_t n, int member);
+/* Whether the member has addends. */
+bool ech_lineup_adds(const ech_lineup *of, int member);
 /* The machines of members with these ranks, ascending, where each has `each` ranks: fills first[n + 1], and returns how many. */
 int ech_lineup_divide(const int *ranks, int n, int each, int *first);
 
@@ -86,7 +95,8 @@ int ech_torus_columns(int N);
 /* Bytes of scratch that an ech_group_reduce needs, of n elements that travel in that type. */
 size_t ech_reduction_scratch(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of);
 /* What of a sum is done: all, or one of its halves. After the scatter each member has the sum of its own shard
- * (ech_collective_shard_first), after the gather each member has the shards of all. NAIVE and LIBRARY have no halves. */
+ * (ech_lineup_shard_first), after the gather each member that adds has the shards of all. NAIVE and LIBRARY have no halves. Where
+ * some members are stores there are the halves of DIRECT alone. */
 typedef enum ech_reduction_part {
     ECH_REDUCTION_WHOLE,
     ECH_REDUCTION_SCATTER,
@@ -101,6 +111,9 @@ size_t ech_reduction_part_scratch(ech_reduction reduction, ech_reduction_part pa
 /* Elements that member `index` sends in a part, which must exist. With equal shards each half sends n (size - 1) / size;
  * in general all members together n (size - 1). HIERARCHICAL's send what reduce_hierarchical.c says. DIRECT's halves send the messages of REDUCE_SCATTER and ALL_GATHER. */
 int64_t ech_reduction_part_elements(ech_reduction reduction, ech_reduction_part part, int64_t n,
+                                    ech_lineup of, int index);
+/* Messages likewise, of DIRECT's halves. */
+int64_t ech_reduction_part_messages(ech_reduction_part part, ech_dtype wire, int64_t n,
                                     ech_lineup of, int index);
 /* Payload bytes that member `index` sends in ech_group_reduce. LIBRARY: the bytes of the tensor, as what it sends is not known. */
 int64_t ech_reduction_bytes(ech_reduction reduction, ech_dtype wire, int64_t n, ech_lineup of,

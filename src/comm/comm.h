@@ -211,6 +211,8 @@ ech_status ech_group_set_queue(ech_group *group, const ech_comm_queue *on);
 /* Says which members are on one machine (ech_lineup), alike on all members; copied. Of all channels of the group, once, before
  * any sum. A group that is not told has all on one. The machines may be pretended: nothing else goes by them. */
 void ech_group_set_machines(ech_group *group, const int *first, int machines);
+/* Says that the last members are stores (ech_lineup.stores); likewise, before any half of a sum. */
+void ech_group_set_stores(ech_group *group, int stores);
 ech_lineup ech_group_lineup(const ech_group *group); /* lives as long as the group */
 /* Says that this rank's saver uses the channel: the thread that writes the rank's part of a checkpoint while training
  * goes on. Its waits are shown on the board apart from those of the rank's other threads (ech_board_thread). */
@@ -283,12 +285,12 @@ ech_status ech_sum_end(const ech_sum *sum);
  * Scatter: this member's shard of the sum is written to `shard`, in x's type, or with `adds` added to what is there: one
  * more addition in that type, of bf16 and fp16 in fp32, rounded once. The sum has the bits of the whole reduction's. x is
  * used up: afterwards its elements are undefined, but for `shard`, which may be this member's shard of x unless it adds.
- * `scratch`: ech_reduction_part_scratch bytes. */
+ * `scratch`: ech_reduction_part_scratch bytes. A store (ech_group_set_stores) has nothing to add: its x has no data. */
 ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                                  ech_dtype wire, void *shard, bool adds, void *scratch,
                                  ech_sum *out);
 /* Gather: shard i of x (n, contiguous, of any type) becomes the one of member i: copies, bit for bit. `shard`: this
- * member's, which may be its place in x. Needs no scratch. */
+ * member's, which may be its place in x. Needs no scratch. Stores send theirs to the others, and have no x. */
 ech_status ech_sum_begin_gather(ech_group *group, ech_reduction reduction, const ech_tensor *x,
                                 void *shard, ech_sum *out);
 

@@ -178,9 +178,18 @@ void ech_group_set_machines(ech_group *group, const int *first, int machines)
     memcpy(of->first, first, ((size_t)machines + 1) * sizeof *of->first);
 }
 
+void ech_group_set_stores(ech_group *group, int stores)
+{
+    ECH_ASSERT(stores < group->size);
+    group->of->stores = stores;
+}
+
 ech_lineup ech_group_lineup(const ech_group *group)
 {
-    return (ech_lineup){group->size, group->of->machines, group->of->first};
+    return (ech_lineup){.size = group->size,
+                        .machines = group->of->machines,
+                        .stores = group->of->stores,
+                        .first = group->of->first};
 }
 
 ech_comm_count ech_group_count(const ech_group *group, ech_comm_counted kind)

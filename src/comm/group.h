@@ -47,6 +47,7 @@ typedef struct ech_members {
     int *tags;      /* [size]: first tag of messages with each member; lane l adds ECH_CALLS l */
     int machines;   /* of ech_group_set_machines; 0: not divided */
     int *first;     /* [machines + 1]; NULL where there are none */
+    int stores;     /* of ech_group_set_stores */
     unsigned lanes; /* bit l: lane l has been opened; it stays so without its channel */
     int channels;   /* open ones; under the endpoint's lock */
 } ech_members;

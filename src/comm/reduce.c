@@ -114,7 +114,7 @@ bool ech_reduction_supported(const ech_comm_backend *backend, ech_reduction redu
 
 int64_t ech_sum_scattered(int64_t n, const ech_lineup *of, int index)
 {
-    return n - ech_collective_shard_count(n, of->size, index);
+    return ech_lineup_adds(of, index) ? n - ech_lineup_shard_count(of, n, index) : 0;
 }
 
 int64_t ech_segment_elements(size_t item, int N)

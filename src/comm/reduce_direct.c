@@ -6,7 +6,8 @@
  *
  * Segments are pipelined: while the sum of one is sent, the next ones are received, so that a link is busy
  * in both directions. The last sums are sent while the next reduction begins. Its halves are just these two: of a
- * scatter the last segments arrive while the next one begins.
+ * scatter the last segments arrive while the next one begins. These halves also do where some members are stores: the others
+ * send them all that they add, and get all shards from them.
  */
 #include "comm/reduce.h"
 
@@ -14,7 +15,8 @@ enum { AHEAD = ECH_UNDER_WAY - 1 }; /* segments begun before the sum of one is s
 
 static int64_t gathered(int64_t n, const ech_lineup *of, int index)
 {
-    return (of->size - 1) * ech_collective_shard_count(n, of->size, index);
+    int others = of->stores ? of->size - of->stores : of->size - 1;
+    return others * ech_lineup_shard_count(of, n, index);
 }
 
 static int64_t sent(int64_t n, const ech_lineup *of, int index)

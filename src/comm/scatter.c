@@ -19,14 +19,17 @@ static int64_t window_of(const ech_sum *sum)
 int64_t ech_sum_segments(const ech_sum *sum)
 {
     if (sum->windows) return sum->windows->windows * count_segments(window_of(sum), sum->segment);
-    return count_segments(ech_collective_shard_count(sum->n, sum->group->size, 0), sum->segment);
+    ech_lineup of = ech_group_lineup(sum->group);
+    return count_segments(ech_lineup_shard_count(&of, sum->n, ech_lineup_first_owner(&of)),
+                          sum->segment);
 }
 
 /* Where segment k of a shard begins; of windows *count: the elements in use from there to the end of its window. */
 static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *count)
 {
     if (!sum->windows) {
-        *count = ech_collective_shard_count(sum->n, sum->group->size, member) - k * sum->segment;
+        ech_lineup of = ech_group_lineup(sum->group);
+        *count = ech_lineup_shard_count(&of, sum->n, member) - k * sum->segment;
         return k * sum->segment;
     }
     const ech_row_windows *of = sum->windows;
@@ -36,14 +39,22 @@ static int64_t offset_of(const ech_sum *sum, int member, int64_t k, int64_t *cou
     return window * each + at;
 }
 
+/* A store has of x its own shard alone. */
+static char *place_in_x(const ech_sum *sum, int member, int64_t at)
+{
+    ech_lineup of = ech_group_lineup(sum->group);
+    int index = sum->group->index;
+    if (!ech_lineup_adds(&of, index))
+        return member == index ? sum->shard + (size_t)at * sum->item : NULL;
+    return sum->x + (size_t)(ech_lineup_shard_first(&of, sum->n, member) + at) * sum->item;
+}
+
 ech_segment ech_sum_segment(const ech_sum *sum, int member, int64_t k)
 {
     int64_t count, at = offset_of(sum, member, k, &count);
-    int64_t first = ech_collective_shard_first(sum->n, sum->group->size, member);
     int64_t n = ech_segment_count(count, 0, sum->segment);
-    return (ech_segment){.x = sum->x + (size_t)(first + at) * sum->item,
-                         .n = n,
-                         .bytes = (size_t)n * sum->wire_item};
+    return (ech_segment){
+        .x = n ? place_in_x(sum, member, at) : sum->x, .n = n, .bytes = (size_t)n * sum->wire_item};
 }
 
 /* Where that of this member is in its own shard. */
@@ -58,11 +69,17 @@ char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts)
     return sum->scratch + (size_t)(k % ECH_UNDER_WAY * parts * sum->segment) * sum->wire_item;
 }
 
+/* From how many members an owner receives addends. */
+static int parts_of(const ech_lineup *of)
+{
+    return of->stores ? of->size - of->stores : of->size - 1;
+}
+
 int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of)
 {
-    int N = of->size;
-    int64_t shard = ech_collective_shard_count(n, N, 0);
-    return (N - 1) * ech_segment_count(shard, 0, ECH_UNDER_WAY * ech_segment_elements(item, N));
+    int64_t shard = ech_lineup_shard_count(of, n, ech_lineup_first_owner(of));
+    int64_t segment = ech_segment_elements(item, of->size);
+    return parts_of(of) * ech_segment_count(shard, 0, ECH_UNDER_WAY * segment);
 }
 
 void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
@@ -83,16 +100,18 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = ech_sum_batch(sum, sum->scatters, k);
+    ech_lineup of = ech_group_lineup(group);
     int N = group->size, index = group->index;
+    bool adds = ech_lineup_adds(&of, index);
     ech_segment own = ech_sum_segment(sum, index, k);
-    char *to = ech_sum_slot(sum, k, N - 1);
-    ech_narrow(sum, own.x, own.n);
+    char *to = ech_sum_slot(sum, k, parts_of(&of));
+    if (adds) ech_narrow(sum, own.x, own.n);
     for (int i = 0; i < N; i++) {
-        if (i == index) continue;
+        if (i == index || !ech_lineup_adds(&of, i)) continue;
         ech_comm_batch_receive(group, batch, i, to, own.bytes);
         to += own.bytes;
     }
-    for (int d = 1; d < N; d++) { /* not all to member 0 first */
+    for (int d = 1; d < N && adds; d++) { /* not all to member 0 first */
         int owner = (index + d) % N;
         ech_segment p = ech_sum_segment(sum, owner, k);
         ech_narrow(sum, p.x, p.n);
@@ -104,8 +123,15 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
 ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
 {
     ech_segment own = ech_sum_segment(sum, sum->group->index, k);
+    ech_lineup of = ech_group_lineup(sum->group);
+    char *parts = ech_sum_slot(sum, k, parts_of(&of));
     ECH_TRY(ech_comm_batch_wait(sum->group, ech_sum_batch(sum, sum->scatters, k)));
-    ech_add_in_order(sum, mine, own.x, ech_sum_slot(sum, k, sum->group->size - 1), own.n);
+    if (!of.stores)
+        ech_add_in_order(sum, mine, own.x, parts, own.n);
+    else if (parts_of(&of) > 1) /* the first part stands for the own one */
+        ech_add_parts(sum, mine, parts, parts + own.bytes, parts_of(&of) - 1, 0, own.n);
+    else if (own.n)
+        ech_group_copy(sum->group, mine, parts, own.bytes);
     return ECH_OK;
 }
 
@@ -140,14 +166,18 @@ ech_status ech_gather_begin(const ech_sum *sum, const char *mine, int64_t k)
 {
     ech_group *group = sum->group;
     ech_comm_batch *batch = ech_sum_batch(sum, sum->gathers, k);
+    ech_lineup of = ech_group_lineup(group);
     int N = group->size, index = group->index;
     for (int i = 0; i < N; i++) {
-        if (i == index) continue;
+        if (i == index || !ech_lineup_adds(&of, index)) continue;
         ech_segment p = ech_sum_segment(sum, i, k);
         ech_comm_batch_receive(group, batch, i, p.x, p.bytes);
     }
     int64_t n = ech_sum_segment(sum, index, k).n;
-    for (int d = 1; d < N; d++) ech_sum_send(sum, batch, (index + d) % N, mine, n);
+    for (int d = 1; d < N; d++) {
+        int to = (index + d) % N;
+        if (ech_lineup_adds(&of, to)) ech_sum_send(sum, batch, to, mine, n);
+    }
     return ech_comm_batch_put(group, batch);
 }
 

@@ -22,7 +22,7 @@ static inline ech_lineup checks_lineup(const ech_comm *comm)
     int ranks[RANKS_MOST], N = ech_comm_size(comm);
     for (int r = 0; r < N; r++) ranks[r] = r;
     int machines = ech_lineup_divide(ranks, N, 2, first);
-    return (ech_lineup){N, machines, first};
+    return (ech_lineup){.size = N, .machines = machines, .first = first};
 }
 
 /* A group of all ranks. */

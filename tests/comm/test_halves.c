@@ -181,6 +181,89 @@ static void formulas(void **state)
         }
 }
 
+/* The last `stores` members have the shards: each gets the sum of its own, in member order, and sends it to the others. */
+typedef struct served {
+    int stores;
+    ech_dtype wire;
+} served;
+
+/* What the counters say is what plans say. */
+static bool counts_are(const ech_group *group, const served *of, ech_reduction_part part, int64_t n,
+                       ech_comm_counted kind)
+{
+    ech_lineup all = ech_group_lineup(group);
+    ech_dtype wire = part == ECH_REDUCTION_SCATTER ? of->wire : ECH_F32;
+    ech_comm_count counted = ech_group_count(group, kind);
+    int64_t sent =
+        ech_reduction_part_elements(ECH_REDUCTION_DIRECT, part, n, all, ech_group_index(group));
+    return counted.bytes == sent * (int64_t)ech_dtype_bytes(wire) &&
+           counted.messages ==
+               ech_reduction_part_messages(part, wire, n, all, ech_group_index(group));
+}
+
+static ech_status serve(ech_comm *comm, void *context)
+{
+    const served *of = context;
+    enum { COUNT = 100003 };
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm), workers = N - of->stores;
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    ech_group_set_stores(group, of->stores);
+    ech_lineup all = ech_group_lineup(group);
+    int64_t first = ech_lineup_shard_first(&all, COUNT, rank);
+    int64_t n = ech_lineup_shard_count(&all, COUNT, rank);
+    size_t scratch_bytes = ech_reduction_part_scratch(ECH_REDUCTION_DIRECT, ECH_REDUCTION_SCATTER,
+                                                      of->wire, COUNT, all);
+    bool serves = rank >= workers;
+    float *x = calloc(COUNT, sizeof *x), *expected = calloc(COUNT, sizeof *x);
+    float *shard = calloc((size_t)n + 1, sizeof *shard);
+    void *scratch = malloc(scratch_bytes + 1);
+    for (int64_t i = 0; i < COUNT; i++) { /* whole numbers up to 256, of which bf16 loses none */
+        x[i] = (float)((i + 3 * rank) % 64);
+        for (int r = 0; r < workers; r++) expected[i] += (float)((i + 3 * r) % 64);
+    }
+    ech_sum sum;
+    ech_tensor view = ech_tensor_1d(serves ? NULL : x, ECH_F32, COUNT);
+    ech_status st = ech_sum_begin_scatter(group, ECH_REDUCTION_DIRECT, &view, of->wire,
+                                          serves ? shard : x + first, false, scratch, &sum);
+    if (st == ECH_OK) st = ech_sum_run(&sum);
+    if (st == ECH_OK) st = ech_sum_end(&sum);
+    bool sums = (n > 0) == serves;
+    for (int64_t i = 0; i < n; i++) sums &= shard[i] == expected[first + i];
+    for (int64_t i = 0; i < COUNT; i++) x[i] = -1;
+    if (st == ECH_OK)
+        st = ech_sum_begin_gather(group, ECH_REDUCTION_DIRECT, &view, serves ? shard : x, &sum);
+    if (st == ECH_OK) st = ech_sum_run(&sum);
+    if (st == ECH_OK) st = ech_sum_end(&sum);
+    for (int64_t i = 0; i < COUNT && !serves; i++) sums &= x[i] == expected[i];
+    bool counts = counts_are(group, of, ECH_REDUCTION_SCATTER, COUNT, ECH_COMM_SCATTERS) &&
+                  counts_are(group, of, ECH_REDUCTION_GATHER, COUNT, ECH_COMM_GATHERS);
+    int64_t bytes = ech_group_count(group, ECH_COMM_SCATTERS).bytes +
+                    ech_group_count(group, ECH_COMM_GATHERS).bytes;
+    int64_t expected_bytes =
+        serves ? workers * n * 4 : (int64_t)COUNT * (int64_t)ech_dtype_bytes(of->wire);
+    free(x);
+    free(expected);
+    free(shard);
+    free(scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(sums);
+    RANKS_CHECK(counts && bytes == expected_bytes);
+    return ECH_OK;
+}
+
+static void stores_sum_what_others_have(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= MOST; n++)
+        for (int stores = 1; stores < n; stores++)
+            for (int narrow = 0; narrow < 2; narrow++) {
+                served of = {stores, narrow ? ECH_BF16 : ECH_F32};
+                assert_int_equal(ranks_run(n, deadline, serve, &of, NULL), ECH_OK);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +273,7 @@ int main(void)
         cmocka_unit_test(beginning_waits_for_nobody),
         cmocka_unit_test(others_have_no_halves),
         cmocka_unit_test(formulas),
+        cmocka_unit_test(stores_sum_what_others_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
