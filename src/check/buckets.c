@@ -279,7 +279,8 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .weights = plan->weights,
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
-    way.sharded = way.shared && plan->zero > 0 && !way.commits;
+    way.sharded = way.shared && (plan->zero > 0 || plan->layout->servers) && !way.commits;
+    way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);
@@ -327,6 +328,15 @@ static bool is_of_gradients(const bucket_state *b, ech_bucket_stage stage)
            stage == ECH_BUCKET_UPDATE;
 }
 
+/* A server's gradients are the workers': they are there when a turn begins. */
+static bool begin_served(const audit *a, bucket_state *b)
+{
+    if (!ech_layout_serves(a->plan->layout, a->plan->rank)) return false;
+    b->now.at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
+    b->written = b->now.turn < a->list->turns;
+    return true;
+}
+
 /* The gradients' way is over: they have left for the host, or the turn has ended. */
 static void end_turn(const audit *a, bucket_state *b)
 {
@@ -334,6 +344,7 @@ static void end_turn(const audit *a, bucket_state *b)
     b->summed = 0;
     b->written = false;
     b->now.turn++;
+    if (begin_served(a, b)) return;
     if (!b->written_in || b->now.turn >= a->list->turns || !b->written_in[b->now.turn]) return;
     b->now.at = (ech_bucket_place){.stage = ECH_BUCKET_WRITE};
     b->written = true;
@@ -426,6 +437,7 @@ ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list)
         a.bucket[b].way = way_of(plan, (int)b);
         if (a.bucket[b].way.commits) a.bucket[b].written_in = &written_in[b * turns];
         a.bucket[b].of = &a.instance[b * micro_batches];
+        begin_served(&a, &a.bucket[b]);
     }
     ech_status status = check_steps(&a);
     free(a.bucket);

@@ -56,8 +56,8 @@ bool ech_list_trains(const ech_list *list)
 
 bool ech_list_has_blocks(const ech_list *list)
 {
-    return list->step.n > 0 && (ech_list_kind_trains(list->kind) || list->kind == ECH_LIST_VALIDATE ||
-                                list->kind == ECH_LIST_GENERATE);
+    return list->step.n > 0 && (ech_list_kind_trains(list->kind) ||
+                                list->kind == ECH_LIST_VALIDATE || list->kind == ECH_LIST_GENERATE);
 }
 
 int64_t ech_list_global_micro(const ech_plan *plan, const ech_list *list, int micro)
@@ -98,7 +98,7 @@ static ech_status check_after(const ech_plan *plan, const ech_list *list)
 ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
 {
     ECH_TRY(check_after(plan, list));
-    if (ech_list_has_blocks(list)) {
+    if (ech_list_has_blocks(list) && !ech_layout_serves(plan->layout, plan->rank)) {
         ech_block_steps blocks;
         ECH_TRY(ech_block_steps_create(plan, list, &blocks));
         ech_status status = ech_check_blocks(plan, list, &blocks);

@@ -33,6 +33,12 @@ bool ech_strategy_gossips(const ech_config *config)
     return config->parallel.strategy == ECH_STRATEGY_GOSSIP;
 }
 
+int ech_strategy_servers(const ech_config *config)
+{
+    bool serves = config->parallel.strategy == ECH_STRATEGY_PARAMETER_SERVER;
+    return serves ? (int)config->parallel.servers : 0;
+}
+
 ech_status ech_strategy_apply(ech_config *config)
 {
     const char *name = strategies[config->parallel.strategy].name;

@@ -18,4 +18,7 @@ bool ech_strategy_is_apart(const ech_config *config);
 /* Whether these mix their weights with those of two others behind each of the other steps. */
 bool ech_strategy_gossips(const ech_config *config);
 
+/* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
+int ech_strategy_servers(const ech_config *config);
+
 #endif

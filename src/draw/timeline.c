@@ -251,6 +251,10 @@ static bool name_coordinates(const ech_layout *layout, int first, int last, ech_
 {
     const ech_coordinates *a = &layout->coordinates[first], *b = &layout->coordinates[last];
     int n = 1;
+    if (ech_layout_serves(layout, last)) {
+        if (first == last) ech_text_append(out, "server %d", a->data - layout->replicas[0]);
+        return first == last;
+    }
     if (layout->stages > 1) ech_text_append(out, "stage %d", a->stage);
     n *= name_range(out, "replica", "replicas", a->data, b->data, layout->replicas[a->stage]);
     n *= name_range(out, "context rank", "context ranks", a->context, b->context, layout->context);

@@ -307,11 +307,14 @@ static ech_tensor factors_of(const ech_exec *exec, const ech_step *step)
     return ech_tensor_1d(data, bucket->dtype, bucket->right);
 }
 
-/* What the step sums, or gathers. */
+/* What the step sums, or gathers; of a server, its shard. */
 static void *summed(const ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
-    if (ech_step_reduction_part(step) != ECH_REDUCTION_GATHER)
+    bool gathers = ech_step_reduction_part(step) == ECH_REDUCTION_GATHER;
+    if (!gathers && plan->bucket.at[step->index].serves)
+        return ech_exec_address(exec, step, exec->list->summed[step->index]);
+    if (!gathers)
         return ech_exec_address(exec, step,
                                 ech_list_gradients(plan, exec->list, step->index, step));
     if (brings(exec, step)) return brought(exec, step, 1);
@@ -337,9 +340,11 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
             (size_t)(ech_group_index(group) * bucket->chosen) * ech_dtype_bytes(selections.dtype);
         return ech_sum_begin_gather(group, reduction, &selections, selection, out);
     }
-    ech_tensor all = ech_tensor_1d(
-        summed(exec, step), gathers ? bucket->weight_dtype : bucket->dtype, bucket->elements);
-    char *own = (char *)all.data + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
+    char *here = summed(exec, step);
+    ech_tensor all =
+        ech_tensor_1d(bucket->serves ? NULL : here, gathers ? bucket->weight_dtype : bucket->dtype,
+                      bucket->elements);
+    char *own = bucket->serves ? here : here + (size_t)bucket->own * ech_dtype_bytes(all.dtype);
     if (brings(exec, step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)

@@ -154,6 +154,7 @@ static ech_status make_group(ech_exec *exec, ech_layout_group kind, const int *m
     const ech_lineup *of = &exec->plan->lineup[kind];
     ECH_TRY(ech_group_create(exec->comm, ech_layout_group_name(kind), members, n, &group));
     if (of->machines) ech_group_set_machines(group, of->first, of->machines);
+    if (of->stores) ech_group_set_stores(group, of->stores);
     for (int lane = 0; lane < ECH_LANES; lane++)
         if (lanes & 1u << lane) exec->channel[kind][lane] = ech_group_open(group, lane + 1);
     ech_group_destroy(group);

@@ -77,7 +77,8 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
     ECH_ASSERT(exec->plan->param[param].bucket >= 0);
     const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
     char *weights = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, version));
-    if (bucket->gathered) return own_part(exec, param, bucket->weight_dtype, weights, bucket->own);
+    if (ech_bucket_keeps_shard(bucket))
+        return own_part(exec, param, bucket->weight_dtype, weights, bucket->own);
     ech_exec_set_weights(exec, param, weights, &view);
     return view;
 }
@@ -122,7 +123,7 @@ ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn)
     ECH_ASSERT(ech_list_kind_trains(exec->list->kind));
     if (!bucket->sharded) return whole_gradient(exec, param, turn);
     return own_part(exec, param, bucket->dtype, ech_exec_look(exec, exec->list->summed[index]),
-                    bucket->each ? bucket->own : 0);
+                    ech_bucket_sums_shard(bucket) ? bucket->own : 0);
 }
 
 ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version)
@@ -130,7 +131,7 @@ ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version)
     ech_tensor weights = ech_exec_param_at(exec, param, version);
     int64_t first, n = ech_plan_own(exec->plan, param, &first);
     const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
-    bool cut = bucket->sharded && !bucket->gathered;
+    bool cut = bucket->sharded && !ech_bucket_keeps_shard(bucket);
     return cut ? ech_exec_elements(&weights, first, n) : weights;
 }
 

@@ -50,7 +50,7 @@ static saved weights_at(const ech_exec *exec, int param, const char *name, int v
                 .snapshot = version ? p->previous : p->snapshot};
     if (p->bucket >= 0) {
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
-        if (bucket->gathered) {
+        if (ech_bucket_keeps_shard(bucket)) {
             n = ech_plan_own(plan, param, &first);
             before = n ? before + first - bucket->own : 0;
         }
@@ -252,7 +252,8 @@ static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, c
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
     bool in_memory = exec->plan->states != ECH_SPACE_DISK && exec->plan->weights != ECH_SPACE_DISK;
-    if (p->master < 0 || (in_memory && (!bucket->sharded || bucket->gathered))) return;
+    if (p->master < 0 || (in_memory && (!bucket->sharded || ech_bucket_keeps_shard(bucket))))
+        return;
     saved weights = weights_at(exec, param, name, 0);
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
 }

@@ -44,7 +44,8 @@ typedef enum ech_mesh {
     ECH_MESH_QUERY = 1 << 7,
     ECH_MESH_TENSOR = ECH_MESH_KEY_VALUE | ECH_MESH_QUERY,
     ECH_MESH_TENSOR_CONTEXT = ECH_MESH_TENSOR | ECH_MESH_CONTEXT,
-    ECH_MESH_ROWS = ECH_MESH_DATA | ECH_MESH_CONTEXT | ECH_MESH_TENSOR
+    ECH_MESH_ROWS = ECH_MESH_DATA | ECH_MESH_CONTEXT | ECH_MESH_TENSOR,
+    ECH_MESH_SERVER = 1 << 8 /* servers, besides those who compute */
 } ech_mesh;
 
 typedef struct ech_shape {

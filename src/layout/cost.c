@@ -88,6 +88,10 @@ double ech_cost_sum(const ech_rates *rates, ech_reduction reduction, ech_reducti
     double slowest = ech_rates_between(rates, first, last);
     bool whole = part == ECH_REDUCTION_WHOLE;
     if (of.size < 2) return 0;
+    if (of.stores) { /* all of a worker's, or what a server has of all workers: whichever is more */
+        double most = fmax(1, (double)(of.size - of.stores) / of.stores);
+        return rates->latency + bytes * most / slowest;
+    }
     if (reduction == ECH_REDUCTION_TORUS)
         return cost_torus(rates, whole ? 2 * bytes : bytes, of, slowest);
     if (reduction == ECH_REDUCTION_HIERARCHICAL)

@@ -11,6 +11,7 @@
 #include "base/divisor.h"
 #include "comm/collective.h"
 #include "config/rules.h"
+#include "config/strategy.h"
 #include "model/model.h"
 
 int64_t ech_nearest_multiple(int64_t n, int64_t step)
@@ -31,7 +32,12 @@ ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, i
                                      const ech_layout_filter *filter)
 {
     const ech_config_list *list = &config->parallel.stage_replicas;
-    ech_grid_problem p = {.config = config, .blocks = blocks, .world = world, .filter = filter};
+    int64_t servers = ech_strategy_servers(config);
+    ech_grid_problem p = {.config = config,
+                          .blocks = blocks,
+                          .world = world - servers,
+                          .servers = servers,
+                          .filter = filter};
     p.listed = list->n;
     p.most = p.least = p.listed ? list->at[0] : 0;
     for (int s = 0; s < p.listed; s++) {
@@ -196,7 +202,7 @@ static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
 {
     if (!refusal) return false;
     int64_t world = fitting_world(p);
-    if (world) ech_text_append(refusal->why, "; use --ranks %lld", (number)world);
+    if (world) ech_text_append(refusal->why, "; use --ranks %lld", (number)(world + p->servers));
     if (otherwise) ech_text_append(refusal->why, "%s%s", world ? ", or " : "; ", otherwise);
     return false;
 }
@@ -252,9 +258,9 @@ static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
     else
         refuse(refusal, longest_key(g),
                "pipeline %lld x data %lld x context %lld x tensor %lld needs %s, and %lld %s "
-               "started",
+               "started%s",
                stages, (number)g->data, (number)g->context, (number)g->tensor,
-               ECH_COUNT(ranks, "rank"), world, were);
+               ECH_COUNT(ranks, "rank"), world, were, p->servers ? " besides servers" : "");
     ech_grid open = *g;
     open.data = ECH_AUTO;
     open = ech_grid_fill(p, open);

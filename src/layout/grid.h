@@ -21,12 +21,14 @@ enum { ECH_GRID_LISTED = 0 };
 /* What a grid must fit. The configuration's model section is resolved. */
 typedef struct ech_grid_problem {
     const ech_config *config;
-    int64_t blocks, world;    /* of the model; number of ranks */
+    int64_t blocks, world;    /* of the model; number of ranks, without servers */
+    int64_t servers;          /* of which there are so many besides */
     int listed;               /* entries of parallel.stage_replicas; 0: the key is not given */
     int64_t sum, most, least; /* sum, largest and smallest of these entries */
     const ech_layout_filter *filter; /* the schedule's; NULL: accepts all */
 } ech_grid_problem;
 
+/* world: all ranks; there are more of them than servers. */
 ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
                                      const ech_layout_filter *filter);
 /* The grid that the configuration asks for; one stage where parallel.pipeline is "auto". */

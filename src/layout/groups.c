@@ -147,6 +147,9 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     int n = 0;
     bool of_replicas = kind == ECH_GROUP_REPLICA || kind == ECH_GROUP_REPLICAS;
     if (of_replicas && !layout->apart) return 0; /* stages may have unequal numbers of them */
+    int servers = axes & ECH_MESH_SERVER ? layout->servers : 0;
+    if (kind == ECH_GROUP_SERVED && !servers) return 0;
+    if (ech_layout_serves(layout, rank) && !servers) return 0;
     if (!has_stage(layout, model, rank, axes, layout->coordinates[rank].stage)) return 0;
     for (int s = 0; s < layout->stages; s++) {
         if (!has_stage(layout, model, rank, axes, s)) continue;
@@ -154,6 +157,8 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
         if (ranks) list_ranks(layout, s, &b, ranks + n);
         n += b.n;
     }
+    for (int i = 0; i < servers; i++, n++)
+        if (ranks) ranks[n] = layout->world - servers + i;
     return n;
 }
 
@@ -188,6 +193,7 @@ ech_lineup ech_layout_lineup(const ech_layout *layout, const ech_model *model, i
                              ech_layout_group kind, int **first)
 {
     ech_lineup of = {.size = ech_layout_group_size(layout, model, rank, kind)};
+    if (kind == ECH_GROUP_SERVED && of.size) of.stores = layout->servers;
     *first = NULL;
     if (of.size < 2 || layout->node >= layout->world) return of;
     ECH_FREED int *ranks = ech_calloc((size_t)of.size, sizeof *ranks);
@@ -205,6 +211,7 @@ ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *m
     bool alone = tensor == ECH_MESH_QUERY ? ranks_alike(layout) == 1 : layout->tensor == 1;
     if (alone) axes &= ~tensor;
     if (layout->sharding.expert < 2 && axes & ECH_MESH_EXPERT_DATA) axes |= ECH_MESH_EXPERT;
+    if (layout->servers) axes |= ECH_MESH_SERVER;
     return ech_layout_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED
                                                                        : axes);
 }

@@ -58,6 +58,8 @@ static void fill_coordinates(ech_layout *layout)
                 for (int t = 0; t < layout->tensor; t++)
                     layout->coordinates[rank++] =
                         (ech_coordinates){.stage = s, .data = d, .context = c, .tensor = t};
+    for (int i = 0; i < layout->servers; i++)
+        layout->coordinates[rank++] = (ech_coordinates){.data = layout->replicas[0] + i};
 }
 
 static void place_virtual_stages(ech_layout *layout, ech_placement placement)
@@ -150,6 +152,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->tensor = (int)config->parallel.tensor;
     layout->sharding = ech_model_sharding(config);
     layout->apart = ech_strategy_is_apart(config);
+    layout->servers = ech_strategy_servers(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =
@@ -157,7 +160,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->micro_batch = config->training.micro_batch_size;
     layout->micro_batches = config->training.global_batch_size / layout->micro_batch;
     fill_replicas(config, layout);
-    ECH_ASSERT(layout->first_rank[stages] == world);
+    ECH_ASSERT(layout->first_rank[stages] + layout->servers == world);
     ech_status status = check_bytes(config, model, layout);
     if (status == ECH_OK) {
         ech_partition_blocks(config, model, ech_layout_extent(layout, config, model),
@@ -188,6 +191,18 @@ void ech_layout_destroy(ech_layout *layout)
     free(layout);
 }
 
+/* ---- roles ---- */
+
+bool ech_layout_serves(const ech_layout *layout, int rank)
+{
+    return rank >= layout->world - layout->servers;
+}
+
+int ech_layout_pattern(const ech_layout *layout, int rank)
+{
+    return ech_layout_serves(layout, rank) ? 0 : rank;
+}
+
 /* ---- blocks ---- */
 
 void ech_layout_blocks(const ech_layout *layout, int rank, int chunk, int *first, int *end)
@@ -213,6 +228,7 @@ static int stage_of_block(const ech_layout *layout, int block)
 
 bool ech_layout_has_block(const ech_layout *layout, int rank, int block)
 {
+    if (ech_layout_serves(layout, rank)) return false;
     return stage_of_block(layout, block) == layout->coordinates[rank].stage;
 }
 

@@ -14,6 +14,9 @@
  * feed-forward and vocabulary of the layers over tensor ranks. Ranks are numbered by stage, then replica, then
  * context rank, then tensor rank: tensor ranks, which communicate most, are neighbours.
  *
+ * SERVERS (parallel.strategy = parameter_server) are ranks behind all of these: each keeps a shard of every parameter, with
+ * its optimizer states, and has neither blocks nor micro-batches. The others, one stage of replicas of one rank each, are WORKERS.
+ *
  * EXPERTS of a layer are sharded over e ranks of data x context that are as near as can be, an EXPERT GROUP: e of c context
  * ranks, or all of several replicas. That adds no ranks.
  */
@@ -51,7 +54,7 @@ typedef struct ech_virtual_stage {
 
 typedef struct ech_coordinates {
     int stage;   /* which model chunks */
-    int data;    /* replica of its stage: which micro-batches */
+    int data;    /* replica of its stage: which micro-batches; of servers those behind the last */
     int context; /* which shard of the tokens of their samples */
     int tensor;  /* which shard of the layers */
 } ech_coordinates;
@@ -73,6 +76,7 @@ typedef struct ech_layout {
     ech_coordinates *coordinates; /* [world] */
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
+    int servers;  /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
     /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */
@@ -126,6 +130,13 @@ int ech_layout_virtual_stages(const ech_layout *layout); /* how many: p x v */
 int ech_layout_virtual_stage(const ech_layout *layout, int rank, int chunk);
 /* The virtual stage after a rank's model chunk, or before it; -1: none. It may be on the rank itself. */
 int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool after);
+
+/* ---- roles ---- */
+
+/* Whether the rank is a server. */
+bool ech_layout_serves(const ech_layout *layout, int rank);
+/* The worker whose order of micro-batches a rank's lists follow: itself, or of servers the first. */
+int ech_layout_pattern(const ech_layout *layout, int rank);
 
 /* ---- blocks ---- */
 

@@ -3,6 +3,7 @@
  * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition, micro-batches.
  */
 #include "base/divisor.h"
+#include "config/strategy.h"
 #include "layout/grid.h"
 
 /* ---- stages and replicas ---- */
@@ -80,6 +81,15 @@ static ech_status check_partition(const ech_config *config)
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_filter *filter)
 {
+    int64_t servers = ech_strategy_servers(config);
+    if (servers >= world)
+        return ech_config_complain(config, "parallel.servers",
+                                   "%s of %s leave no worker; start more ranks, or use fewer",
+                                   ECH_COUNT(servers, "server"), ECH_COUNT(world, "rank"));
+    if (servers > (int64_t)model->param.n)
+        return ech_config_complain(
+            config, "parallel.servers", "%lld, and the model has %s to keep; use fewer",
+            (long long)servers, ECH_COUNT((int64_t)model->param.n, "parameter tensor"));
     ech_grid_problem problem = ech_grid_problem_of(config, (int64_t)model->block.n, world, filter);
     ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
     ech_status status = check_chunks(config, &problem);

@@ -74,6 +74,7 @@ int64_t ech_replica_global_micro(int replicas, int replica, int64_t k)
 int ech_layout_micro_batches(const ech_layout *layout, int rank)
 {
     const ech_coordinates *here = &layout->coordinates[rank];
+    if (ech_layout_serves(layout, rank)) return 0;
     return (int)ech_replica_micro_batches(layout->micro_batches, layout->replicas[here->stage],
                                           here->data);
 }

@@ -135,20 +135,31 @@ static void put(ech_plan *plan, int param, const ech_config *config)
     bucket->padding += p->padding;
 }
 
+/* Where the shard of a rank begins; behind all of them, if it has none. */
+static int64_t begin_of_shard(const ech_plan *plan, const ech_bucket *bucket, int rank)
+{
+    ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
+    int owner = bucket->stores ? m.index - (m.size - bucket->stores) : m.index;
+    return (owner < 0 ? bucket->stores : owner) * bucket->shard;
+}
+
 /* Cuts a bucket into equal shards, for which the padding of its last parameter is longer. */
 static void cut(ech_plan *plan, ech_bucket *bucket)
 {
     ech_membership m = ech_layout_membership(plan->layout, plan->model, plan->rank, bucket->group);
     int last = plan->bucket_param.at[bucket->first_param + bucket->params - 1];
-    bucket->shard = round_up((bucket->elements + m.size - 1) / m.size, bucket->unit);
-    bucket->own = m.index * bucket->shard;
-    bucket->sharded = plan->zero > 0 && m.size > 1 && !bucket->commits;
+    bucket->stores = plan->layout->servers;
+    int owners = bucket->stores ? bucket->stores : m.size;
+    bucket->shard = round_up((bucket->elements + owners - 1) / owners, bucket->unit);
+    bucket->own = begin_of_shard(plan, bucket, plan->rank);
+    bucket->serves = ech_layout_serves(plan->layout, plan->rank);
+    bucket->sharded = bucket->stores || (plan->zero > 0 && m.size > 1 && !bucket->commits);
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
     bucket->each =
         bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
     bucket->gathered = bucket->each && plan->zero > 2;
     bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits;
-    int64_t more = m.size * bucket->shard - bucket->elements;
+    int64_t more = owners * bucket->shard - bucket->elements;
     plan->param[last].padding += more;
     bucket->padding += more;
     bucket->elements += more;
@@ -249,8 +260,7 @@ int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket)
 int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first)
 {
     const ech_bucket *bucket = &plan->bucket.at[plan->param[param].bucket];
-    ech_membership m = ech_layout_membership(plan->layout, plan->model, rank, bucket->group);
-    return find_part(plan, param, m.index * bucket->shard, first);
+    return find_part(plan, param, begin_of_shard(plan, bucket, rank), first);
 }
 
 int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state *state,
@@ -307,7 +317,10 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     ech_held held = ech_layout_held(plan->layout, plan->model, rank, param, kind, shape);
     const ech_bucket *bucket = p->bucket < 0 ? NULL : &plan->bucket.at[p->bucket];
     bool weights = kind == ECH_HELD_WEIGHTS;
-    if (!bucket || !(weights ? bucket->gathered : bucket->sharded)) return held;
+    if (!bucket) return held;
+    bool serves = ech_layout_serves(plan->layout, rank);
+    if (bucket->stores && weights && !serves) held.writes = false;
+    if (!(weights ? bucket->gathered || serves : bucket->sharded)) return held;
     if (is && is->role != ECH_STATE_OPTIMIZER) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
     int64_t others = others_write(plan, param, is, first, n);

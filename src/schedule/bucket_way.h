@@ -45,6 +45,7 @@ const ech_bucket_row *ech_bucket_row_of(ech_bucket_stage stage);
 typedef struct ech_bucket_way {
     bool shared;       /* its addend group has other members */
     bool sharded;      /* and each member updates its own shard */
+    bool served;       /* or servers do, for this rank */
     bool each;         /* to which each micro-batch's gradients are added by themselves */
     bool gathered;     /* and of whose weights it keeps no more */
     bool stashes;      /* several versions of its weights are kept */

@@ -120,8 +120,13 @@ static void end(ech_framing *f)
     ech_frame_end_buckets(f);
 }
 
+/* A server's list has none of the lowered steps: what completes a bucket is complete when the turn begins. */
 static void copy_step(ech_framing *f, size_t s)
 {
+    if (ech_layout_serves(f->plan->layout, f->plan->rank)) {
+        f->now[s] = f->begun;
+        return;
+    }
     int here = ech_list_copy_step(f->list, &f->from[s], f->from_after, f->now);
     /* So instances under way are those being written, and of those being scattered the last step's. */
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
@@ -134,7 +139,7 @@ static void copy_step(ech_framing *f, size_t s)
 
 static void begin_turn(ech_framing *f, int turn)
 {
-    if (f->list->purpose != ECH_GENERATE) ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
+    if (f->list->purpose != ECH_GENERATE) f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
 }
 
 /* Before a micro-batch's first forward the next one is loaded, of the next turn, too. */

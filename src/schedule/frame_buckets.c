@@ -49,6 +49,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
 {
     ech_bucket_way way = {.shared = ech_frame_is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
+                          .served = ech_bucket_is_served(bucket),
                           .each = bucket->each,
                           .gathered = bucket->gathered,
                           .compressed = bucket->compressed,
@@ -87,6 +88,8 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     if (needs_room && of->room >= 0) ech_list_add_after(f->list, of->room);
     if (step->lane == ECH_LANE_HOST) ech_list_add_after(f->list, of->scalars);
     if (row->point < ECH_POINT_UPDATES) return here;
+    if (of->on[bucket].way.served) /* no update is between them and who has read the weights */
+        ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_GATHER)
         *gathered(f, bucket, step->version) = here;

@@ -54,7 +54,7 @@ static void plan_check(ech_plan *plan, ech_list *list)
     }
     int last = (int)list->step.n - 1;
     ech_list_add(list, ECH_STEP_READ);
-    ech_list_add_after(list, last);
+    if (last >= 0) ech_list_add_after(list, last); /* a server compares nothing */
 }
 
 static void plan_save(ech_plan *plan, ech_list *list)

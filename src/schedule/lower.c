@@ -313,7 +313,7 @@ void ech_pass_lower(const ech_plan *plan, ech_list *list, const ech_order *order
         .list = list,
         .order = order,
         .forwards = list->purpose != ECH_TRAIN,
-        .rank = plan->rank,
+        .rank = ech_layout_pattern(plan->layout, plan->rank),
         .item = index_items(order, plan->layout->chunks, list->micro_batches),
         .version = version,
         .received = ech_calloc(n, sizeof *l.received),

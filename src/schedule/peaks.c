@@ -106,15 +106,17 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
         int64_t of_weights = bucket->padding * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-        if (bucket->gathered)
+        if (ech_bucket_keeps_shard(bucket))
             of_weights = (bucket->shard - ech_plan_own_all(plan, bucket)) *
                          (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         padding[plan->persistent.at[bucket->weights].kind] += plan->versions * of_weights;
         if (!trains) continue;
         int64_t of_states = bucket->padding;
-        if (bucket->sharded) of_states = bucket->shard - ech_plan_own_all(plan, bucket);
+        int64_t first, updated = ech_bucket_updated(bucket, &first);
+        if (bucket->sharded) of_states = updated - ech_plan_own_all(plan, bucket);
         padding[ECH_MEMORY_GRADIENTS] +=
-            (bucket->each ? of_states : bucket->padding) * (int64_t)ech_dtype_bytes(bucket->dtype);
+            (ech_bucket_sums_shard(bucket) ? of_states : bucket->padding) *
+            (int64_t)ech_dtype_bytes(bucket->dtype);
         for (int s = 0; s < bucket->states; s++)
             padding[plan->persistent.at[bucket->state[s].value].kind] +=
                 of_states * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);

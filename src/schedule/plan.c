@@ -183,12 +183,18 @@ static void plan_training(ech_plan *plan, ech_list *list, const ordered *train)
     ech_pass_frame_training(plan, list);
 }
 
+/* Whose order of micro-batches its lists follow. */
+static int pattern_of(const ech_plan *plan)
+{
+    return ech_layout_pattern(plan->layout, plan->rank);
+}
+
 /* As where updates are not delayed, in a plan that keeps two versions. */
 static void plan_undelayed(ech_plan *plan)
 {
     ech_list *list = &plan->list[ECH_LIST_UNDELAYED];
     ordered train = {0};
-    ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, false, &train.order);
+    ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), 1, false, &train.order);
     ech_order_expand_sequence_chunks(plan->schedule, &train.order, list->numbering, NULL);
     plan_training(plan, list, &train);
     free(train.order.at);
@@ -197,7 +203,7 @@ static void plan_undelayed(ech_plan *plan)
 static void plan_forwards(ech_plan *plan, ech_list *list)
 {
     ech_order order = {0};
-    ech_schedule_order(plan->schedule, plan->layout, plan->rank, 1, true, &order);
+    ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), 1, true, &order);
     ech_order_expand_sequence_chunks(plan->schedule, &order, list->numbering, NULL);
     if (list->purpose == ECH_GENERATE) /* one sample, on ranks that have all blocks */
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
@@ -214,7 +220,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
     /* Token by token, with the keys and values of those before. */
     ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .sharding = plan->layout->sharding};
-    int m = ech_layout_micro_batches(plan->layout, plan->rank), turns = plan->schedule->turns;
+    int m = ech_layout_micro_batches(plan->layout, pattern_of(plan)), turns = plan->schedule->turns;
     int64_t rows = plan->model->options.rows;
     ECH_ASSERT(rows == 0 || rows == extent.batch * extent.tokens);
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
@@ -260,7 +266,7 @@ static void finish_lists(ech_plan *plan)
 /* Also finds how many versions must be kept. */
 static void order_training(ech_plan *plan, ordered *train)
 {
-    ech_schedule_order(plan->schedule, plan->layout, plan->rank, plan->schedule->turns, false,
+    ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), plan->schedule->turns, false,
                        &train->order);
     train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
     plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
@@ -414,8 +420,8 @@ static int64_t weights_of(const ech_plan *plan, int param)
 {
     const ech_plan_param *p = &plan->param[param];
     int64_t first;
-    bool gathered = p->bucket >= 0 && plan->bucket.at[p->bucket].gathered;
-    return gathered ? ech_plan_own(plan, param, &first) : p->elements;
+    bool shard = p->bucket >= 0 && ech_bucket_keeps_shard(&plan->bucket.at[p->bucket]);
+    return shard ? ech_plan_own(plan, param, &first) : p->elements;
 }
 
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES])
@@ -429,8 +435,9 @@ void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t number
     }
     for (size_t b = 0; b < plan->bucket.n && kind == ECH_MEMORY_GRADIENTS; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
-        numbers[bucket->dtype] +=
-            bucket->each ? ech_plan_own_all(plan, bucket) : bucket->elements - bucket->padding;
+        numbers[bucket->dtype] += ech_bucket_sums_shard(bucket)
+                                      ? ech_plan_own_all(plan, bucket)
+                                      : bucket->elements - bucket->padding;
     }
 }
 

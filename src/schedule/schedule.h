@@ -171,6 +171,11 @@ typedef struct ech_bucket {
      * each turn, since forwards of the next turn may write before this one's update. */
     bool commits;
     bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
+    /* Shards are kept by the last members of `group`, servers, so many; 0: by all. What others keep is all weights, and no shard:
+     * theirs begins at the end. */
+    int stores;
+    /* This rank is one of them: of weights it keeps the shard, too; gradients of its own it has none, their sum is of the shard. */
+    bool serves;
     /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which its gradients have: once a
      * turn, and of all of them. Factors: first the left ones of all its matrices, then the right ones, which are summed. Or numbers
      * that are chosen: the selection of each member of `group`, with those of one parameter after the other, values and then places. */
@@ -227,10 +232,28 @@ static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
     return bucket->gathered || bucket->fetched;
 }
 
+/* Whether this rank keeps of its weights its own shard alone. */
+static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
+{
+    return bucket->gathered || bucket->serves;
+}
+
+/* Whether this rank keeps of its gradients' sum its own shard alone. */
+static inline bool ech_bucket_sums_shard(const ech_bucket *bucket)
+{
+    return bucket->each || bucket->serves;
+}
+
 /* Elements of its weights that this rank keeps. */
 static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
 {
-    return bucket->gathered ? bucket->shard : bucket->elements;
+    return ech_bucket_keeps_shard(bucket) ? bucket->shard : bucket->elements;
+}
+
+/* Whether servers update it, and this rank is none of them. */
+static inline bool ech_bucket_is_served(const ech_bucket *bucket)
+{
+    return bucket->stores && !bucket->serves;
 }
 
 /* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the device. */
@@ -243,6 +266,7 @@ static inline bool ech_bucket_meets(const ech_bucket *bucket)
 static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *first)
 {
     *first = bucket->sharded ? bucket->own : 0;
+    if (ech_bucket_is_served(bucket)) return 0;
     return bucket->sharded ? bucket->shard : bucket->elements;
 }
 

@@ -164,7 +164,9 @@ static const char *const lattice_compressions[] = {
 static const char *const lattice_strategies[] = {
     "", " parallel.strategy=diloco parallel.sync_every=2",
     " parallel.strategy=gossip parallel.sync_every=2 parallel.outer_learning_rate=1 "
-    "parallel.outer_momentum=0"};
+    "parallel.outer_momentum=0",
+    " parallel.strategy=parameter_server parallel.servers=2"};
+enum { LATTICE_SERVED = 3, LATTICE_SERVERS = 2 }; /* STRATEGY: so many ranks more */
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static"};
@@ -258,7 +260,8 @@ static inline int lattice_ranks(const cover_case *c)
 {
     int stages = lattice_stages(c), data = c->level[DATA];
     int each = lattice_degrees[c->level[CONTEXT]] * lattice_degrees[c->level[TENSOR]];
-    return (data == UNEQUAL ? stages + 1 : stages * lattice_degrees[data]) * each;
+    int servers = c->level[STRATEGY] == LATTICE_SERVED ? LATTICE_SERVERS : 0;
+    return (data == UNEQUAL ? stages + 1 : stages * lattice_degrees[data]) * each + servers;
 }
 
 /* Whether some axis is not at its first level although that changes nothing. */

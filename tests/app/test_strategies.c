@@ -97,7 +97,6 @@ static void others_are_errors(void **state)
         {"parallel.strategy=mirrored parallel.comm=mpi",
          "parallel.comm = mpi: parallel.strategy = mirrored says local"},
         {"parallel.strategy=central_storage", "use mirrored"},
-        {"parallel.strategy=parameter_server", "use multi_worker_mirrored"},
     };
     ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

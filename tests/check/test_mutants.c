@@ -20,7 +20,7 @@
 #include "schedule/lists.h"
 #include "draw/draw.h"
 
-enum { PLANS = 700, MUTANTS = 12, PARTS = 2 };
+enum { PLANS = 700, SERVED_PLANS = 60, MUTANTS = 12, PARTS = 2 };
 
 /* ---- contents ---- */
 
@@ -223,25 +223,33 @@ static const char *const shapes[] = {
     "parallel.zero=3 parallel.bucket_bytes=1",
     "parallel.zero=3 memory.recompute=full",
 };
+static const char *const served_shapes[] = {
+    "parallel.strategy=parameter_server parallel.servers=2",
+    "parallel.strategy=parameter_server parallel.servers=2 parallel.bucket_bytes=1",
+    "parallel.strategy=parameter_server parallel.servers=2 memory.recompute=full"};
+enum { SERVED_SHAPES = sizeof served_shapes / sizeof *served_shapes };
 static const char *const schedules[] = {"gpipe",         "1f1b",      "interleaved",  "zero-bubble",
                                         "zero-bubble-v", "pipedream", "pipedream-2bw"};
 enum { SHAPES = sizeof shapes / sizeof *shapes, SCHEDULES = sizeof schedules / sizeof *schedules };
 
 /* False: the run file is refused. */
-static bool random_fixture(uint64_t *state, fixture *f)
+static bool random_fixture(uint64_t *state, bool served, fixture *f)
 {
-    const char *schedule = schedules[draw(state, SCHEDULES)];
-    const char *more = shapes[draw(state, SHAPES)];
+    const char *schedule = schedules[draw(state, served ? 2 : SCHEDULES)];
+    const char *more =
+        served ? served_shapes[draw(state, SERVED_SHAPES)] : shapes[draw(state, SHAPES)];
     bool asynchronous = fixture_is_asynchronous(schedule), held = strstr(more, "peer") != NULL;
     fixture_shape shape = {.schedule = schedule,
                            .architecture = draw(state, 2) ? "gpt2" : "llama",
-                           .stages = held ? 4 : 1 + draw(state, 2),
+                           .stages = held     ? 4
+                                     : served ? 1
+                                              : 1 + draw(state, 2),
                            .chunks = fixture_chunks(schedule),
                            .data = 2,
                            .micro_batches = held ? 4 : 2,
                            .turns = asynchronous ? 3 : 0,
                            .more = more};
-    int ranks = fixture_world(&shape) * (strstr(more, "tensor=2") ? 2 : 1);
+    int ranks = fixture_world(&shape) * (strstr(more, "tensor=2") ? 2 : 1) + (served ? 2 : 0);
     bool quiet = ech_log_set_quiet(true);
     ech_status status = fixture_try(fixture_shape_config(&shape), ranks, f);
     ech_log_set_quiet(quiet);
@@ -483,7 +491,7 @@ static void run_plan(uint64_t seed, tally *t)
 {
     uint64_t state = seed, sum;
     fixture f;
-    if (!random_fixture(&state, &f)) return;
+    if (!random_fixture(&state, seed >= PLANS, &f)) return;
     ech_plan *plan = fixture_plan_rank(&f, draw(&state, f.ranks));
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     for (size_t s = 0; s < list->step.n; s++) t->has[list->step.at[s].kind] = true;
@@ -498,6 +506,7 @@ static void test_mutants(void **state)
     (void)state;
     tally t = {0};
     for (uint64_t seed = 0; seed < PLANS; seed++) run_plan(seed, &t);
+    for (uint64_t seed = PLANS; seed < PLANS + SERVED_PLANS; seed++) run_plan(seed, &t);
     printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
            t.refused_sound);
     static const ech_step_kind kinds[] = {ECH_STEP_SCATTER_GRADS,

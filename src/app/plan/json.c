@@ -60,6 +60,7 @@ static json_t *batch_json(const ech_design *design)
 static json_t *blocks_json(const ech_layout *layout, int rank)
 {
     json_t *blocks = json_array();
+    if (ech_layout_serves(layout, rank)) return blocks;
     for (int chunk = 0; chunk < layout->chunks; chunk++) {
         int first, end;
         ech_layout_blocks(layout, rank, chunk, &first, &end);
@@ -75,12 +76,13 @@ static json_t *ranks_json(const ech_plan_report *report)
     json_t *ranks = json_array();
     for (int rank = 0; rank < layout->world; rank++) {
         const ech_coordinates *here = &layout->coordinates[rank];
-        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:o, s:i, s:i}", "rank",
-                                               rank, "stage", here->stage, "data", here->data,
-                                               "context", here->context, "tensor", here->tensor,
-                                               "blocks", blocks_json(layout, rank), "micro_batches",
-                                               ech_layout_micro_batches(layout, rank), "plan",
-                                               report->class_of[rank]));
+        json_array_append_new(
+            ranks,
+            json_pack("{s:i, s:s, s:i, s:i, s:i, s:i, s:o, s:i, s:i}", "rank", rank, "role",
+                      ech_layout_serves(layout, rank) ? "server" : "worker", "stage", here->stage,
+                      "data", here->data, "context", here->context, "tensor", here->tensor,
+                      "blocks", blocks_json(layout, rank), "micro_batches",
+                      ech_layout_micro_batches(layout, rank), "plan", report->class_of[rank]));
     }
     return ranks;
 }

@@ -52,9 +52,10 @@ void ech_print_axes(const ech_design *design, ech_text *out)
                         ech_config_name(design->config, "parallel.context_method"));
     if (layout->tensor > 1) ech_text_append(&axes, " x %d tensor", layout->tensor);
     if (layout->sharding.sequence) ech_text_append(&axes, ", sequence parallel");
-    if (ech_strategy_keys(design->config)[0] || layout->apart)
+    if (ech_strategy_keys(design->config)[0] || layout->apart || layout->servers)
         ech_text_append(&axes, ", %s%s", ech_config_name(design->config, "parallel.strategy"),
                         design->config->parallel.strategy == ECH_STRATEGY_TPU ? " (emulated)" : "");
+    if (layout->servers) ech_text_append(&axes, ", %s", ECH_COUNT(layout->servers, "server"));
     if (layout->sharding.expert > 1)
         ech_text_append(&axes, ", experts over %d", layout->sharding.expert);
     if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);
@@ -224,6 +225,10 @@ static void print_rank(const ech_layout *layout, int rank, ech_text *out)
     print_blocks_of(layout, rank, &blocks);
     ech_text_append(out, ECH_PLAN_INDENT);
     print_range(rank, layout->tensor, rank_width(layout), out);
+    if (ech_layout_serves(layout, rank)) {
+        ech_text_append(out, "  a server of weights and optimizer states\n");
+        return;
+    }
     ech_text_append(out, "  %5d  %4d", here->stage, here->data);
     if (layout->context > 1) ech_text_append(out, "  %7d", here->context);
     if (layout->tensor > 1) print_range(0, layout->tensor, 10, out);
@@ -300,6 +305,8 @@ static void print_rows(const ech_plan_report *report, ech_text *out)
     for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
         const ech_plan_class *alike = &report->alike.at[c];
         ECH_FREED_TEXT row = {0};
+        if (ech_layout_serves(alike->plan->layout, alike->plan->rank))
+            continue; /* it has no order */
         ech_list_print_row(&alike->plan->list[ECH_LIST_TRAIN], &row);
         size_t n = row.n;
         if (n > MOST_COLUMNS)

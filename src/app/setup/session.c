@@ -74,12 +74,18 @@ static ech_plan_request request_of(const ech_design *design, int rank)
         .threads = (int)design->config->parallel.threads};
 }
 
+/* Stages, and behind them servers: each part's first rank stands for it (ech_layout.first_rank). */
+static int parts_of(const ech_layout *layout)
+{
+    return layout->stages + (layout->servers > 0);
+}
+
 /* Of all ranks without snapshots. */
 static size_t most_arena(const ech_design *design)
 {
     int64_t most = 0;
-    for (int stage = 0; stage < design->layout->stages; stage++) {
-        ech_plan_request request = request_of(design, design->layout->first_rank[stage]);
+    for (int part = 0; part < parts_of(design->layout); part++) {
+        ech_plan_request request = request_of(design, design->layout->first_rank[part]);
         ech_plan *plan = ech_plan_create(&request);
         if (plan->arena_bytes[ECH_SPACE_DEVICE] > most) most = plan->arena_bytes[ECH_SPACE_DEVICE];
         ech_plan_destroy(plan);
@@ -249,8 +255,11 @@ static int64_t most_host_bytes(const ech_design *design, const ech_plan *plan)
 {
     const ech_layout *layout = design->layout;
     int stage = layout->coordinates[plan->rank].stage;
+    bool serves = ech_layout_serves(layout, plan->rank);
+    int first = serves ? layout->world - layout->servers : layout->first_rank[stage];
+    int end = serves ? layout->world : layout->first_rank[stage + 1];
     int64_t own = ech_plan_snapshot_bytes(plan, plan->rank), most = 0;
-    for (int rank = layout->first_rank[stage]; rank < layout->first_rank[stage + 1]; rank++) {
+    for (int rank = first; rank < end; rank++) {
         int64_t bytes = ech_plan_snapshot_bytes(plan, rank);
         if (bytes > most) most = bytes;
     }
@@ -260,8 +269,8 @@ static int64_t most_host_bytes(const ech_design *design, const ech_plan *plan)
 bool ech_design_fits(const ech_design *design, int *longest)
 {
     bool all = true;
-    for (int stage = 0; stage < design->layout->stages; stage++) {
-        ech_plan_request request = request_of(design, design->layout->first_rank[stage]);
+    for (int part = 0; part < parts_of(design->layout); part++) {
+        ech_plan_request request = request_of(design, design->layout->first_rank[part]);
         ech_plan *plan = ech_plan_create(&request);
         all &= fits(design, plan, most_host_bytes(design, plan));
         for (int b = 0; longest && b < (int)design->model->block.n; b++)

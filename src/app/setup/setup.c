@@ -187,13 +187,15 @@ int64_t ech_setup_ranks(const ech_config *config)
     if (list->n) return times(ranks, each);
     int64_t stages = config->parallel.pipeline, data = config->parallel.data;
     if (data == ECH_AUTO && stages == ECH_AUTO && each == 1) return 0;
-    return times(times(data == ECH_AUTO ? 1 : data, stages == ECH_AUTO ? 1 : stages), each);
+    return times(times(data == ECH_AUTO ? 1 : data, stages == ECH_AUTO ? 1 : stages), each) +
+           ech_strategy_servers(config);
 }
 
 void ech_setup_alone(ech_config *config)
 {
     config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
     config->parallel.context = config->parallel.tensor = config->parallel.expert = 1;
+    config->parallel.servers = 0;
     config->memory.sequence_chunks = 1;
     config->memory.recompute = ECH_RECOMPUTE_NONE;
     config->memory.recompute_blocks = ECH_AUTO;
@@ -487,7 +489,7 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
         .global_batch_size = c->training.global_batch_size,
         .micro_batch_size = c->training.micro_batch_size,
         .data_degree = design->layout->replicas[design->layout->coordinates[rank].stage],
-        .data_rank = design->layout->coordinates[rank].data,
+        .data_rank = design->layout->coordinates[ech_layout_pattern(design->layout, rank)].data,
         .replicas = apart ? design->layout->replicas[0] : 0,
         .replica = apart ? design->layout->coordinates[rank].data : 0,
         .counts_only = !reads_batch(design, rank),

@@ -66,6 +66,10 @@ static void print_coordinates(const ech_layout *layout, int rank, ech_text *out)
     const ech_coordinates *here = &layout->coordinates[rank];
     bool replicas = false;
     for (int r = 0; r < layout->world; r++) replicas |= layout->coordinates[r].data > 0;
+    if (ech_layout_serves(layout, rank)) {
+        ech_text_append(out, "rank %d (server %d)", rank, here->data - layout->replicas[0]);
+        return;
+    }
     ech_text_append(out, "rank %d (stage %d", rank, here->stage);
     if (replicas) ech_text_append(out, ", replica %d", here->data);
     if (layout->context > 1) ech_text_append(out, ", context %d", here->context);

@@ -62,6 +62,7 @@ static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
     if (own) return at->stage == x->copy->stage && at->tensor % copies == 0;
     bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
     bool shared = x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0;
+    if (design->layout->servers) return ech_layout_serves(design->layout, rank);
     if (shared) return held.counts;
     return held.is_first && at->stage == x->copy->stage;
 }

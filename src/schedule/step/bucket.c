@@ -43,7 +43,7 @@ int64_t ech_plan_weights_room(const ech_plan *plan)
         const ech_plan_param *p = &plan->param[i];
         if (p->bucket < 0 || !plan->bucket.at[p->bucket].fetched) continue;
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
-        int64_t n = bucket->gathered ? ech_plan_own(plan, i, &first) : p->elements;
+        int64_t n = ech_bucket_keeps_shard(bucket) ? ech_plan_own(plan, i, &first) : p->elements;
         int64_t bytes = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         if (bytes > most) most = bytes;
     }
@@ -149,13 +149,14 @@ static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
     return is_of_weights(step) ? bucket->weight_dtype : bucket->wire;
 }
 
-/* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. */
+/* Of what is scattered the sum is elsewhere, where each micro-batch is scattered by itself. A server has nothing but sums. */
 static void touch_gradients(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     int *summed = &a->list->summed[a->step->index];
-    ech_access_value(a, ech_list_gradients(a->plan, a->list, a->step->index, a->step), true);
-    if (!bucket->each) return;
+    if (!bucket->serves)
+        ech_access_value(a, ech_list_gradients(a->plan, a->list, a->step->index, a->step), true);
+    if (!ech_bucket_sums_shard(bucket)) return;
     if (*summed < 0) *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
     ech_access_value(a, *summed, true);
 }
@@ -179,6 +180,7 @@ static void touch_sum(ech_accessor *a)
         ech_access_weights(a, a->step->index, a->step->version, true);
     else
         touch_brought(a);
+    if (ech_bucket_is_served(bucket)) return; /* it adds nothing up */
     ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
                                                      bucket->wire, bucket->elements,
                                                      a->plan->lineup[a->step->group]));
@@ -221,10 +223,9 @@ static void count_sum(ech_traffic_count *c, const ech_step *step)
     const ech_membership *m = &c->of[step->group];
     ech_flow flow = {.calls = 1, .messages = -1, .bytes = sent_bytes(c->plan, step, m)};
     if (c->plan->reduction == ECH_REDUCTION_DIRECT)
-        flow.messages =
-            ech_collective_traffic(kind, wire_of(c->plan, step), bucket_of(c->plan, step)->elements,
-                                   m->size, m->index)
-                .messages;
+        flow.messages = ech_reduction_part_messages(sums[step->kind].part, wire_of(c->plan, step),
+                                                    bucket_of(c->plan, step)->elements,
+                                                    c->plan->lineup[step->group], m->index);
     ech_traffic_add(&c->traffic[ECH_TRAFFIC_DATA], kind, step->group, flow);
 }
 

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.strategy = parameter_server: what workers and servers train together is what ranks train that add up their gradients
+ * themselves, to the last bit of the weights; workers keep no optimizer states; a worker sends its gradients once a step and a server its
+ * shard of the weights to each worker, as planned; a run goes on with other servers, or without.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/runs.h"
+#include "schedule/traffic.h"
+
+#define SERVED "parallel.strategy=parameter_server "
+
+/* ---- verify ---- */
+
+static const struct {
+    const char *family, *words;
+} grids[] = {
+    {"gpt2", SERVED "parallel.data=2 optimizer.name=sgd"},
+    {"llama", SERVED "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
+                     "training.global_batch_size=6 parallel.bucket_bytes=1000 "
+                     "optimizer.clip_norm=0.01"},
+    {"qwen3", SERVED "parallel.data=2 parallel.servers=3 memory.recompute=full data.shards=static "
+                     "parallel.device=walled model.head_dim=4 optimizer.rates=*.1.*=0.5"},
+    {"gpt2", SERVED "parallel.data=4 parallel.servers=2 model.tie_word_embeddings=true "
+                    "optimizer.name=adamw8 optimizer.block=2 parallel.device=queued "
+                    "model.resid_pdrop=0.1 training.micro_batch_size=1"},
+    {"llama", SERVED "parallel.data=1 parallel.servers=3 memory.sequence_chunks=2 "
+                     "optimizer.name=sgd optimizer.momentum=0.9 parallel.schedule=gpipe"},
+};
+
+static void servers_are_synchronous_training(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        char words[600];
+        snprintf(words, sizeof words, "%s", grids[i].words);
+        ech_config *config = grid_config(grids[i].family, words);
+        ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
+        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
+        if (!v.passed) fail_msg("%s: %g at %s", words, v.worst, v.worst_at);
+        assert_true(v.compared > 10000 && v.validated);
+        ech_config_destroy(config);
+    }
+}
+
+/* ---- runs ---- */
+
+/* Also in 16 bits. The norm adds up other shards, so it must not clip. */
+static void weights_have_the_bits_of_a_sum(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"optimizer.name=sgd optimizer.momentum=0.9 ",
+                                       "model.tie_word_embeddings=true parallel.bucket_bytes=1 ",
+                                       "precision.compute=bf16 precision.reduce=bf16 "};
+    for (int i = 0; i < 3; i++) {
+        char words[400];
+        snprintf(words, sizeof words,
+                 "%straining.steps=4 optimizer.clip_norm=0 parallel.data=3 "
+                 "training.global_batch_size=12",
+                 more[i]);
+        runs_train("llama", "sum", 3, words);
+        strcat(words, " parallel.servers=2 " SERVED);
+        runs_train("llama", "served", 5, words);
+        assert_true(runs_same("sum", "served", 4));
+        runs_remove("sum");
+        runs_remove("served");
+    }
+}
+
+/* On as many servers, on fewer, and on none; of a run of none. */
+static void checkpoints_know_no_servers(void **state)
+{
+    (void)state;
+#define RUN "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0 parallel.data=2 "
+    static const struct {
+        int ranks;
+        const char *words;
+    } of[] = {{4, RUN SERVED "parallel.servers=2"}, {3, RUN SERVED}, {2, RUN}};
+    runs_train("gpt2", "whole", of[2].ranks, of[2].words);
+    for (int i = 0; i < 4; i++) {
+        runs_train("gpt2", "parts", of[i % 3].ranks, of[i % 3].words);
+        assert_true(runs_same("whole", "parts", 8));
+        runs_remove_checkpoint("parts", 8);
+        runs_train("gpt2", "parts", of[(i + (i > 0)) % 3].ranks, of[(i + (i > 0)) % 3].words);
+        assert_true(runs_same("whole", "parts", 8));
+        runs_remove("parts");
+    }
+    runs_remove("whole");
+}
+
+/* ---- what is kept, and sent ---- */
+
+enum { RANKS = 5, WORKERS = 3, SERVERS = 2, STEPS = 3 };
+static struct {
+    int64_t weights, states, gradients; /* bytes, of numbers without padding */
+    int64_t sent, planned;              /* of gradients or weights, in all steps */
+    int64_t padded;                     /* all elements of buckets */
+    int blocks, updates;                /* steps of the train list */
+} seen[RANKS];
+
+static ech_status look(void *context, int rank, ech_compared_run *run)
+{
+    (void)context;
+    ech_exec *exec = run->session.exec;
+    const ech_plan *plan = run->session.plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    memset(&seen[rank], 0, sizeof seen[rank]);
+    seen[rank].weights = ech_plan_number_bytes(plan, ECH_MEMORY_PARAMETERS);
+    seen[rank].states = ech_plan_number_bytes(plan, ECH_MEMORY_OPTIMIZER);
+    seen[rank].gradients = ech_plan_number_bytes(plan, ECH_MEMORY_GRADIENTS);
+    seen[rank].planned = STEPS * ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
+    for (size_t b = 0; b < plan->bucket.n; b++) seen[rank].padded += plan->bucket.at[b].elements;
+    for (size_t s = 0; s < train->step.n; s++) {
+        seen[rank].blocks += ech_step_kind_phase(train->step.at[s].kind) >= 0;
+        seen[rank].updates += train->step.at[s].kind == ECH_STEP_UPDATE;
+    }
+    int64_t before = ech_exec_reduce_count(exec).bytes;
+    for (int step = 0; step < STEPS; step++) ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
+    seen[rank].sent = ech_exec_reduce_count(exec).bytes - before;
+    return ECH_OK;
+}
+
+static void roles_keep_and_send_what_is_theirs(void **state)
+{
+    (void)state;
+    grid_run("llama",
+             SERVED "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
+                    "training.global_batch_size=6",
+             look, NULL);
+    int64_t all = seen[0].weights, item = (int64_t)sizeof(double), states = 0, weights = 0;
+    int64_t S = seen[0].padded * item;
+    for (int r = 0; r < RANKS; r++) {
+        bool serves = r >= WORKERS;
+        assert_int_equal(seen[r].sent, seen[r].planned);
+        assert_int_equal(seen[r].padded, seen[0].padded);
+        assert_true((seen[r].blocks > 0) == !serves && (seen[r].updates > 0) == serves);
+        /* Each byte that one sends another receives: a worker sends S and receives S, a server W S / n of each. */
+        assert_int_equal(seen[r].sent, serves ? STEPS * WORKERS * S / SERVERS : STEPS * S);
+        if (!serves) {
+            assert_true(seen[r].weights == all && seen[r].gradients == all && !seen[r].states);
+            continue;
+        }
+        weights += seen[r].weights;
+        states += seen[r].states;
+        assert_true(seen[r].gradients == seen[r].weights && seen[r].weights > 0);
+    }
+    assert_true(all > 100000 && weights == all && states == 2 * all); /* two moments of AdamW */
+    assert_true(2 * seen[RANKS - 1].weights > all * 9 / 10);          /* and they are even */
+}
+
+/* ---- what is refused ---- */
+
+static void impossible_servers_are_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *said;
+    } refused[] = {
+        {"parallel.servers=4", "leave no worker"},
+        {"parallel.servers=3 parallel.data=2", "use --ranks 5"},
+        {"parallel.zero=1", "use parallel.zero = 0"},
+        {"parallel.reduction=ring", "use parallel.reduction = direct"},
+    };
+    ech_log_set_quiet(true);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char words[300];
+        snprintf(words, sizeof words, SERVED "training.global_batch_size=12 %s", refused[i].words);
+        assert_int_equal(runs_try("gpt2", "refused", 4, words), ECH_EUSAGE);
+        if (!strstr(ech_last_error(), refused[i].said))
+            fail_msg("%s: %s", refused[i].words, ech_last_error());
+    }
+    ech_log_set_quiet(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(servers_are_synchronous_training),
+        cmocka_unit_test(weights_have_the_bits_of_a_sum),
+        cmocka_unit_test(checkpoints_know_no_servers),
+        cmocka_unit_test(roles_keep_and_send_what_is_theirs),
+        cmocka_unit_test(impossible_servers_are_errors),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
