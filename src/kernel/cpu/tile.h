@@ -214,6 +214,22 @@ ECH_OUTLINE void ech_tile_pack(const ech_tensor *x, int64_t b, int64_t h, int64_
     }
 }
 
+#ifdef ECH_PAIRS
+/* Pairs of two rows of n numbers; zeros from there to the width. high: NULL if there is one row. */
+ECH_INLINE void ech_tile_pair(const ech_real *low, const ech_real *high, int64_t n, int64_t width,
+                              ech_unit *to)
+{
+    int64_t i = 0;
+    for (; high && i + ECH_WIDE <= n; i += ECH_WIDE) {
+        __m512i first = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)(low + i)));
+        __m512i second = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)(high + i)));
+        *(ech_units *)(to + i) = (ech_units)_mm512_or_si512(first, _mm512_slli_epi32(second, 16));
+    }
+    for (; i < n; i++) to[i] = low[i] | (high ? (uint32_t)high[i] << 16 : 0);
+    for (; i < width; i++) to[i] = 0;
+}
+#endif
+
 /* The same, for sums over rows: pairs are of two rows. */
 ECH_OUTLINE void ech_tile_pack_rows(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                     int64_t rows, int64_t width, ech_unit *to)
@@ -223,12 +239,9 @@ ECH_OUTLINE void ech_tile_pack_rows(const ech_tensor *x, int64_t b, int64_t h, i
     for (int64_t r = 0; r < ECH_TILE; r += 2, to += width) {
         const ech_real *low = r < rows ? ech_tile_row(x, b, first + r, h) : NULL;
         const ech_real *high = r + 1 < rows ? ech_tile_row(x, b, first + r + 1, h) : NULL;
-        int64_t d = 0;
         ech_tile_prefetch(x, b, h, first, r, rows);
         ech_tile_prefetch(x, b, h, first, r + 1, rows);
-        for (; high && d < D; d++) to[d] = low[d] | (uint32_t)high[d] << 16;
-        for (; low && d < D; d++) to[d] = low[d];
-        for (; d < width; d++) to[d] = 0;
+        ech_tile_pair(low, high, low ? D : 0, width, to);
     }
 #else
     ech_tile_pack(x, b, h, first, rows, 1.0F, width, to);
@@ -261,9 +274,9 @@ ECH_INLINE ech_unit ech_tile_unit(const ech_real *row, int64_t unit, int64_t D, 
 #endif
 }
 
-/* Transposes 4 x 4 units of four rows, times `factor`. */
+/* Transposes 4 x 4 units of four rows, times `factor`; `stride` units are between rows of what it writes. */
 ECH_INLINE void ech_tile_turn(const ech_real *const from[4], int64_t unit, float factor,
-                              ech_unit *to)
+                              int64_t stride, ech_unit *to)
 {
     ech_quad a = ech_tile_quad(from[0], unit, factor), b = ech_tile_quad(from[1], unit, factor);
     ech_quad c = ech_tile_quad(from[2], unit, factor), e = ech_tile_quad(from[3], unit, factor);
@@ -271,34 +284,36 @@ ECH_INLINE void ech_tile_turn(const ech_real *const from[4], int64_t unit, float
     ech_quad ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
     ech_quad ce0 = __builtin_shufflevector(c, e, 0, 4, 1, 5);
     ech_quad ce2 = __builtin_shufflevector(c, e, 2, 6, 3, 7);
-    to += unit * ECH_TILE;
+    to += unit * stride;
     *(ech_quad *)to = __builtin_shufflevector(ab0, ce0, 0, 1, 4, 5);
-    *(ech_quad *)(to + ECH_TILE) = __builtin_shufflevector(ab0, ce0, 2, 3, 6, 7);
-    *(ech_quad *)(to + 2 * ECH_TILE) = __builtin_shufflevector(ab2, ce2, 0, 1, 4, 5);
-    *(ech_quad *)(to + 3 * ECH_TILE) = __builtin_shufflevector(ab2, ce2, 2, 3, 6, 7);
+    *(ech_quad *)(to + stride) = __builtin_shufflevector(ab0, ce0, 2, 3, 6, 7);
+    *(ech_quad *)(to + 2 * stride) = __builtin_shufflevector(ab2, ce2, 0, 1, 4, 5);
+    *(ech_quad *)(to + 3 * stride) = __builtin_shufflevector(ab2, ce2, 2, 3, 6, 7);
+}
+
+/* Packs up to four rows of D numbers, times `factor`, as columns of (units of D, stride): zeros from the `rows`-th on.
+ * `apart`: numbers between rows. */
+ECH_INLINE void ech_tile_turn_rows(const ech_real *x, int64_t apart, int64_t rows, int64_t D,
+                                   float factor, int64_t stride, ech_unit *to)
+{
+    const ech_real *const from[4] = {x, x + apart, x + 2 * apart, x + 3 * apart};
+    int64_t u = 0;
+    if (rows >= 4)
+        for (; (u + 4) * ECH_DEPTH <= D; u += 4) ech_tile_turn(from, u, factor, stride, to);
+    for (; u < ech_tile_units(D); u++)
+        for (int i = 0; i < 4; i++)
+            to[u * stride + i] = i < rows ? ech_tile_unit(from[i], u, D, factor) : 0;
 }
 
 /* Packs the rows of ech_tile_pack transposed, into (units of D, ECH_TILE). */
 ECH_OUTLINE void ech_tile_pack_transposed(const ech_tensor *x, int64_t b, int64_t h, int64_t first,
                                           int64_t rows, float factor, ech_unit *to)
 {
-    int64_t D = x->shape[3], units = ech_tile_units(D), r = 0;
-    for (; r + 4 <= rows; r += 4) {
-        const ech_real *from[4];
-        int64_t u = 0;
-        for (int i = 0; i < 4; i++) {
-            from[i] = ech_tile_row(x, b, first + r + i, h);
-            ech_tile_prefetch(x, b, h, first, r + i, rows);
-        }
-        for (; (u + 4) * ECH_DEPTH <= D; u += 4) ech_tile_turn(from, u, factor, to + r);
-        for (; u < units; u++)
-            for (int i = 0; i < 4; i++)
-                to[u * ECH_TILE + r + i] = ech_tile_unit(from[i], u, D, factor);
+    for (int64_t r = 0; r < ECH_TILE; r += 4) {
+        for (int64_t i = r; i < rows && i < r + 4; i++) ech_tile_prefetch(x, b, h, first, i, rows);
+        ech_tile_turn_rows(ech_tile_row(x, b, first + r, h), x->stride[1], rows - r, x->shape[3],
+                           factor, ECH_TILE, to + r);
     }
-    for (; r < ECH_TILE; r++)
-        for (int64_t u = 0; u < units; u++)
-            to[u * ECH_TILE + r] =
-                r < rows ? ech_tile_unit(ech_tile_row(x, b, first + r, h), u, D, factor) : 0;
 }
 
 /* Units of the numbers of ECH_DEPTH vectors; of pairs rounded. */

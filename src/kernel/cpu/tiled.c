@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products in tiles: of 16-bit types, where oneDNN has no fast one of the type or shape, and of all types in builds without
- * it. For each tile of c blocks of both operands are widened and multiplied in fp32, and the sum is rounded once. Tiles do
- * not depend on the number of threads, and neither do results.
+ * it. For each tile of c blocks of both operands are widened and multiplied in fp32, or, where the machine has products of pairs,
+ * multiplied as they are; the sum is in fp32 and is rounded once. Tiles do not depend on the number of threads, and neither
+ * do results.
  */
 #include <omp.h>
 #ifdef ECH_HAS_ONEDNN
@@ -10,17 +11,18 @@
 #endif
 
 #include "kernel/cpu/rows.h"
-#ifndef ECH_HAS_ONEDNN
-#undef ECH_PAIRS /* blocks are of fp32 */
-#endif
 #include "kernel/cpu/blocks.h"
 #include "kernel/cpu/part.h"
 #include "kernel/cpu/tile.h"
 #include "kernel/shape.h"
 
-/* Sizes of tiles of c, and of the blocks of K. A widened number takes part in so many products that its widening does
+/* Sizes of tiles of c, and of the blocks of K. A packed number takes part in so many products that its packing does
  * not count; all three blocks fit in a core's second cache. */
 enum { ROWS = 128, COLUMNS = 256, DEPTH = 256 };
+
+/* What registers hold (ech_tile_block) divides a tile's sides, which are rounded up with zeros: by so much at most, in all
+ * instruction sets alike, so that scratch sizes are equal. PANEL: columns of b that follow each other. */
+enum { PAD_ROWS = 8, PAD_COLUMNS = 32, PANEL = ECH_TILE_VECTORS * ECH_WIDE };
 
 typedef struct product {
     const ech_tensor *a, *b, *bias, *add, *c;
@@ -38,47 +40,6 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Rows [row, row + rows) and columns [column, column + columns) of x as a matrix of `stride` columns; others are 0. */
-static void widen(const ech_tensor *x, int64_t row, int64_t rows, int64_t column, int64_t columns,
-                  int64_t stride, float *to)
-{
-    for (int64_t r = 0; r < rows; r++, to += stride) {
-        ech_widen((const ech_real *)x->data + (row + r) * x->stride[0] + column, columns, to);
-        for (int64_t i = columns; i < stride; i++) to[i] = 0;
-    }
-}
-
-#ifdef ECH_HAS_ONEDNN
-enum { PAD_ROWS = 0, PAD_COLUMNS = 0 };
-
-static sides sides_of(int64_t rows, int64_t columns, int64_t depth)
-{
-    return (sides){rows, columns, depth, columns};
-}
-
-/* sum = the product of two blocks, or with `add` += it. Inside of a parallel region sgemm takes the calling thread alone. */
-static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
-                            float *a, float *b, float *sum)
-{
-    if (p->a_transposed)
-        widen(p->a, k, s.depth, m, s.rows, s.rows, a);
-    else
-        widen(p->a, m, s.rows, k, s.depth, s.depth, a);
-    if (p->b_transposed)
-        widen(p->b, n, s.columns, k, s.depth, s.depth, b);
-    else
-        widen(p->b, k, s.depth, n, s.columns, s.columns, b);
-    dnnl_status_t status =
-        dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', s.rows, s.columns,
-                   s.depth, 1.0F, a, p->a_transposed ? s.rows : s.depth, b,
-                   p->b_transposed ? s.depth : s.columns, add ? 1.0F : 0.0F, sum, s.columns);
-    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
-}
-#else
-/* What registers hold (ech_tile_block) divides a tile's sides, which are rounded up with zeros: by so much at most, in all
- * instruction sets alike, so that scratch sizes are equal. PANEL: columns of b that follow each other. */
-enum { PAD_ROWS = 8, PAD_COLUMNS = 32, PANEL = ECH_TILE_VECTORS * ECH_WIDE };
-
 static int64_t round_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit * unit;
@@ -89,40 +50,105 @@ static sides sides_of(int64_t rows, int64_t columns, int64_t depth)
     return (sides){rows, columns, depth, round_up(columns, PANEL)};
 }
 
-/* (depth, PANEL) of each panel. */
-static void widen_panels(const product *p, int64_t n, int64_t k, sides s, float *to)
+static const ech_real *place(const ech_tensor *x, int64_t row, int64_t column)
 {
-    for (int64_t i = 0; i < s.columns; i += PANEL, to += s.depth * PANEL) {
-        int64_t columns = least(s.columns - i, PANEL);
-        if (!p->b_transposed) {
-            widen(p->b, k, s.depth, n + i, columns, PANEL, to);
-            continue;
-        }
-        const ech_real *from = (const ech_real *)p->b->data + (n + i) * p->b->stride[0] + k;
-        for (int64_t d = 0; d < s.depth; d++)
-            for (int64_t c = 0; c < PANEL; c++)
-                to[d * PANEL + c] = c < columns ? ech_value(from[c * p->b->stride[0] + d]) : 0;
+    return (const ech_real *)x->data + row * x->stride[0] + column;
+}
+
+#ifdef ECH_PAIRS
+/* Rows [row, row + rows) and columns [column, column + columns) of x in units of a row, as (rows, stride); others are 0. */
+static void pack_rows(const ech_tensor *x, int64_t row, int64_t rows, int64_t column,
+                      int64_t columns, int64_t stride, ech_unit *to)
+{
+    size_t bytes = (size_t)columns * sizeof(ech_real);
+    for (int64_t r = 0; r < rows; r++, to += stride) {
+        memcpy(to, place(x, row + r, column), bytes);
+        memset((char *)to + bytes, 0, (size_t)stride * sizeof *to - bytes);
     }
 }
 
-static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
-                            float *a, float *b, float *sum)
+/* The same in units of a column, as (units of rows, stride). */
+static void pack_columns(const ech_tensor *x, int64_t row, int64_t rows, int64_t column,
+                         int64_t columns, int64_t stride, ech_unit *to)
 {
-    const ech_interval all = {0, s.depth}, panel = {0, PANEL};
-    int64_t rows = round_up(s.rows, ECH_TILE_ROWS);
-    ech_factor by = {a, s.depth, 1};
+    for (int64_t r = 0; r < rows; r += 2, to += stride) {
+        const ech_real *low = place(x, row + r, column);
+        ech_tile_pair(low, r + 1 < rows ? low + x->stride[0] : NULL, columns, stride, to);
+    }
+}
+#else
+static void pack_rows(const ech_tensor *x, int64_t row, int64_t rows, int64_t column,
+                      int64_t columns, int64_t stride, float *to)
+{
+    for (int64_t r = 0; r < rows; r++, to += stride) {
+        ech_widen(place(x, row + r, column), columns, to);
+        for (int64_t i = columns; i < stride; i++) to[i] = 0;
+    }
+}
+
+static void pack_columns(const ech_tensor *x, int64_t row, int64_t rows, int64_t column,
+                         int64_t columns, int64_t stride, float *to)
+{
+    pack_rows(x, row, rows, column, columns, stride, to);
+}
+#endif
+
+#if defined(ECH_HAS_ONEDNN) && !defined(ECH_PAIRS)
+/* sum = the product of two blocks, or with `add` += it. Inside of a parallel region sgemm takes the calling thread alone. */
+static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
+                            void *a, void *b, float *sum)
+{
+    if (p->a_transposed)
+        pack_columns(p->a, k, s.depth, m, s.rows, s.rows, a);
+    else
+        pack_rows(p->a, m, s.rows, k, s.depth, s.depth, a);
+    if (p->b_transposed)
+        pack_rows(p->b, n, s.columns, k, s.depth, s.depth, b);
+    else
+        pack_columns(p->b, k, s.depth, n, s.columns, s.columns, b);
+    dnnl_status_t status =
+        dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', s.rows, s.columns,
+                   s.depth, 1.0F, a, p->a_transposed ? s.rows : s.depth, b,
+                   p->b_transposed ? s.depth : s.columns, add ? 1.0F : 0.0F, sum, s.stride);
+    ECH_ASSERT(status == dnnl_success); /* fails on wrong arguments or without memory alone */
+}
+#else
+/* (units of depth, PANEL) of each panel. Memory is read in its order. */
+static void pack_panels(const product *p, int64_t n, int64_t k, sides s, ech_unit *to)
+{
+    int64_t units = ech_tile_units(s.depth);
+    for (int64_t d = 0; !p->b_transposed && d < s.depth; d += ECH_DEPTH, to += PANEL)
+        for (int64_t i = 0; i < s.columns; i += PANEL)
+            pack_columns(p->b, k + d, least(s.depth - d, ECH_DEPTH), n + i,
+                         least(s.columns - i, PANEL), PANEL, to + i * units);
+    for (int64_t i = 0; p->b_transposed && i < s.stride; i += 4)
+        ech_tile_turn_rows(place(p->b, n + i, k), p->b->stride[0], s.columns - i, s.depth, 1.0F,
+                           PANEL, to + i / PANEL * units * PANEL + i % PANEL);
+}
+
+/* sum = the product of two blocks, or with `add` += it. */
+static void multiply_blocks(const product *p, int64_t m, int64_t n, int64_t k, sides s, bool add,
+                            void *a, void *b, float *sum)
+{
+    int64_t rows = round_up(s.rows, ECH_TILE_ROWS), units = ech_tile_units(s.depth);
+    const ech_interval all = {0, units};
+    ech_factor by = {a, units, 1};
     if (p->a_transposed) {
-        widen(p->a, k, s.depth, m, s.rows, rows, a);
+        pack_columns(p->a, k, s.depth, m, s.rows, rows, a);
         by = (ech_factor){a, 1, rows};
     } else {
-        widen(p->a, m, s.rows, k, s.depth, s.depth, a);
-        memset(a + s.rows * s.depth, 0, (size_t)((rows - s.rows) * s.depth) * sizeof *a);
+        pack_rows(p->a, m, s.rows, k, s.depth, units, a);
+        memset((ech_unit *)a + s.rows * units, 0,
+               (size_t)((rows - s.rows) * units) * sizeof(ech_unit));
     }
-    widen_panels(p, n, k, s, b);
-    for (int64_t i = 0; i < s.stride; i += PANEL, b += s.depth * PANEL)
+    pack_panels(p, n, k, s, b);
+    const ech_unit *panel = b;
+    for (int64_t i = 0; i < s.columns; i += PANEL, panel += units * PANEL) {
+        const ech_interval columns = {0, least(round_up(s.columns - i, ECH_WIDE), PANEL)};
         for (int64_t r = 0; r < rows; r += ECH_TILE_ROWS)
-            ech_tile_columns(panel, all, (ech_factor){by.x + r * by.row, by.row, by.column}, b,
-                             PANEL, add, NULL, 1.0F, sum + r * s.stride + i, s.stride);
+            ech_tile_columns(columns, all, (ech_factor){by.x + r * by.row, by.row, by.column},
+                             panel, PANEL, add, NULL, 1.0F, sum + r * s.stride + i, s.stride);
+    }
 }
 #endif
 
