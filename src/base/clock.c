@@ -36,6 +36,16 @@ double ech_clock_take_gap(double *looked, double now)
     return gap > longest_look ? gap : 0;
 }
 
+void ech_clock_sleep_until(double time)
+{
+    for (double left; (left = time - ech_clock_now()) > 0;) {
+        time_t whole = (time_t)left;
+        nanosleep(
+            &(struct timespec){.tv_sec = whole, .tv_nsec = (long)(1e9 * (left - (double)whole))},
+            NULL);
+    }
+}
+
 int ech_clock_ms_until(double time)
 {
     double left = time - ech_clock_now();

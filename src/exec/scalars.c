@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "exec/state.h"
 
 static size_t row_bytes(const ech_exec *exec)
@@ -67,7 +68,10 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     row->stop = exec->ask_stop;
     row->save_now = exec->ask_save;
     row->save_failed = ech_saver_has_failed(&exec->saver);
-    if (ech_list_kind_trains(exec->list->kind)) stage_update(exec, step->turn, row);
+    if (!ech_list_kind_trains(exec->list->kind)) return ECH_OK;
+    stage_update(exec, step->turn, row);
+    double delay = ech_layout_delay(exec->plan->layout, exec->plan->rank);
+    if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
     return ECH_OK;
 }
 

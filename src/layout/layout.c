@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "config/strategy.h"
+#include "layout/delay.h"
 #include "layout/partition.h"
 #include "optim/optim.h"
 
@@ -170,6 +171,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
         find_users(layout, model);
         status = check_runs(config, layout);
     }
+    if (status == ECH_OK) status = ech_layout_fill_delays(config, layout);
     if (status == ECH_OK)
         *out = layout;
     else
@@ -186,6 +188,7 @@ void ech_layout_destroy(ech_layout *layout)
     free(layout->virtual_of);
     free(layout->first_block);
     free(layout->coordinates);
+    free(layout->delay);
     free(layout->first_user);
     free(layout->user);
     free(layout);

@@ -76,6 +76,7 @@ typedef struct ech_layout {
     ech_coordinates *coordinates; /* [world] */
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
+    double *delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
     int servers;  /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
@@ -103,7 +104,8 @@ typedef struct ech_layout_filter {
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_filter *filter);
 /* Makes the layout of a resolved configuration; the caller destroys it. Errors: all parameters and states, or all
- * activations, would be more than 2^60 bytes; a rank has more than ECH_MOST_BLOCK_RUNS. */
+ * activations, would be more than 2^60 bytes; a rank has more than ECH_MOST_BLOCK_RUNS; parallel.delay is not RANK:SECONDS of
+ * ranks that exist, each once, or longer than others wait. */
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out);
 void ech_layout_destroy(ech_layout *layout); /* accepts NULL */
@@ -137,6 +139,9 @@ int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool aft
 bool ech_layout_serves(const ech_layout *layout, int rank);
 /* The worker whose order of micro-batches a rank's lists follow: itself, or of servers the first. */
 int ech_layout_pattern(const ech_layout *layout, int rank);
+
+/* Seconds that the rank sleeps in each training step. */
+double ech_layout_delay(const ech_layout *layout, int rank);
 
 /* ---- blocks ---- */
 

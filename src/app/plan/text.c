@@ -267,6 +267,14 @@ static void print_strategy(const ech_config *config, ech_text *out)
                     config->parallel.outer_learning_rate, config->parallel.outer_momentum);
 }
 
+static void print_delays(const ech_layout *layout, ech_text *out)
+{
+    for (int rank = 0; rank < layout->world; rank++)
+        if (ech_layout_delay(layout, rank) > 0)
+            ech_text_append(out, ECH_PLAN_INDENT "rank %d sleeps %g s in each step\n", rank,
+                            ech_layout_delay(layout, rank));
+}
+
 static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
@@ -295,6 +303,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
         print_rank(layout, layout->world - layout->tensor, out);
     }
     print_imbalance(report->design, out);
+    print_delays(layout, out);
 }
 
 /* ---- schedule ---- */

@@ -211,6 +211,7 @@ void ech_setup_alone(ech_config *config)
     ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
     ech_config_replace_text(&config->parallel.schedule, "1f1b");
     ech_config_replace_text(&config->parallel.profile, "");
+    ech_config_replace_text(&config->parallel.delay, "");
 }
 
 static ech_status read_profile(const ech_config *config, ech_profile **out)

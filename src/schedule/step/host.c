@@ -4,10 +4,10 @@
  */
 #include "schedule/step/step.h"
 
-/* Waiting for the batch is its part of what a training step does once. */
+/* Waiting for the batch is its part of what a training step does once; a rank that is slowed sleeps here. */
 static double count_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.other_seconds;
+    return q->costs->rates.other_seconds + ech_layout_delay(q->plan->layout, q->plan->rank);
 }
 
 const ech_step_methods ech_count_methods = {.seconds = count_seconds};
