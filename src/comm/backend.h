@@ -73,6 +73,8 @@ struct ech_comm_backend {
     /* Optional: cancels all transfers of this endpoint; afterwards none touches a buffer. NULL: the process
      * is about to end. */
     void (*withdraw)(ech_comm *comm);
+    /* Optional: what `close` does, but without a word to others, some of whom may be lost (ech_comm_remake). */
+    void (*drop)(ech_comm *comm);
     /* Optional: ends the job and this process. Called after the other ranks had time to print their errors. */
     void (*abort)(ech_comm *comm);
     /* NULL: the backend has no all-reduce of a library. Starts x (n elements of dtype) = the sum over ranks[size],
@@ -129,7 +131,4 @@ void ech_comm_withdraw(ech_comm *comm);
 void ech_mpi_pretend_machines(int machines);
 /* For tests of `tcp` and `ucx`: ranks are dealt out to `machines` machines, in order. On all ranks, before ech_comm_open. */
 void ech_tcp_pretend_machines(int machines);
-/* For tests of `ucx`: a rank's death is an error of requests to it, and does not end the job. Before ech_comm_open. */
-void ech_tcp_outlive(bool outlives);
-
 #endif

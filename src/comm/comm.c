@@ -124,17 +124,35 @@ static void end_job(ech_comm *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-void ech_comm_close(ech_comm *comm)
+static void release(ech_comm *comm, void (*close)(ech_comm *comm))
 {
-    if (!comm) return;
-    if (ech_comm_is_over(comm)) end_job(comm);
     if (comm->joined) comm->opened->data->close(comm);
     pthread_mutex_lock(&comm->lock);
-    comm->backend->close(comm);
+    close(comm);
     pthread_mutex_unlock(&comm->lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->shared);
     free(comm);
+}
+
+void ech_comm_close(ech_comm *comm)
+{
+    if (!comm) return;
+    if (ech_comm_is_over(comm)) end_job(comm);
+    release(comm, comm->backend->close);
+}
+
+ech_status ech_comm_remake(ech_comm **comm)
+{
+    const ech_comm_backend *backend = (*comm)->opened;
+    int size = (*comm)->size;
+    double deadline = (*comm)->deadline;
+    ECH_ASSERT(backend->drop);
+    ech_board_abort((*comm)->board, (*comm)->rank);
+    ech_comm_withdraw(*comm);
+    release(*comm, backend->drop);
+    *comm = NULL;
+    return ech_comm_open(backend, size, deadline, comm);
 }
 
 int ech_comm_rank(const ech_comm *comm)

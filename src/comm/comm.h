@@ -70,6 +70,16 @@ ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadl
  * not return. */
 void ech_comm_close(ech_comm *comm);
 
+/* Before ech_comm_open, over `ucx` and for good: a rank that dies, or does nothing for the deadline, ends the messages with it
+ * by errors that name it, and not the job. */
+void ech_comm_outlive(bool outlives);
+/* Of an endpoint that outlives ranks, once an error has shown that one was lost: leaves the group without a word, so that all ranks
+ * learn of it by errors of their own (ECH_ECOMM; on this machine ECH_EABORTED), and meets again, under a new generation,
+ * with all that do the same and with the processes that have taken the place of the lost. Nothing of the old group is
+ * received, nor of a rank that was stopped and wakes. End the rank's other threads and destroy its channels before. *comm: the
+ * new endpoint; NULL after an error, which is one of ech_comm_open. Collective over those who are in the new group. */
+ech_status ech_comm_remake(ech_comm **comm);
+
 int ech_comm_rank(const ech_comm *comm);
 int ech_comm_size(const ech_comm *comm);
 const char *ech_comm_name(const ech_comm *comm); /* "local", "mpi" or "nccl" */

@@ -125,10 +125,9 @@ void ech_tcp_pretend_machines(int machines)
     pretended_machines = machines;
 }
 
-/* ech_tcp_outlive. */
 static bool outlives_others;
 
-void ech_tcp_outlive(bool outlives)
+void ech_comm_outlive(bool outlives)
 {
     outlives_others = outlives;
 }
@@ -148,8 +147,8 @@ static void name_machine(ech_tcp_card *own, int size)
     if (pretended_machines) snprintf(own->machine, 61, "%d", own->rank * pretended_machines / size);
 }
 
-/* Counts sixteenths of a second: two meetings at one place are further apart, and a job is not repeated after weeks. */
-static uint32_t make_generation(void)
+/* Sixteenths of a second: two jobs at one place are further apart, and none is repeated after weeks. */
+static uint32_t count_time(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -157,11 +156,26 @@ static uint32_t make_generation(void)
     return (uint32_t)(ticks % ECH_TCP_GENERATIONS);
 }
 
+/* One under which none of these has met before. */
+static uint32_t make_generation(const ech_tcp_card *cards, int n)
+{
+    uint32_t next = count_time();
+    for (int i = 0; i < n; i++) {
+        if (cards[i].generation != next) continue;
+        next = (next + 1) % ECH_TCP_GENERATIONS;
+        i = -1;
+    }
+    return next;
+}
+
+/* Of this process's last meeting. */
+static uint32_t last_generation = ECH_TCP_GENERATIONS;
+
 static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
 {
     const char *secret = getenv(ECH_SECRET_VARIABLE);
     *out = (ech_tcp_card){.rank = state->rank,
-                          .generation = make_generation(),
+                          .generation = last_generation,
                           .process = (int32_t)getpid(),
                           .space = ech_life_space()};
     name_machine(out, state->size);
@@ -180,6 +194,7 @@ static ech_status lead(ech_tcp_state *state, int listener, ech_tcp_card *cards)
         ECH_TRY(accept_rank(state, listener, 1, &cards[0], &who));
         cards[who.rank] = who;
     }
+    cards[0].generation = make_generation(cards, state->size);
     for (int r = 1; r < state->size; r++)
         ECH_TRY(ech_tcp_write(state->peer[r].fd, cards, (size_t)state->size * sizeof *cards));
     return ECH_OK;
@@ -289,6 +304,7 @@ ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_second
     ECH_FREED ech_tcp_card *cards = ech_calloc((size_t)state->size, sizeof *cards);
     ech_tcp_meeting met = {.cards = cards, .outlives = outlives_others};
     ECH_TRY(connect_all(state, deadline_seconds, cards));
+    last_generation = cards[0].generation;
     ECH_TRY(find_machine(state, cards, &met.first, &met.near));
     ech_status st = share_board(state, met.first, met.near, &met.board);
     if (st != ECH_OK) {

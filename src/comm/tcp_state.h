@@ -50,9 +50,8 @@ enum { ECH_TCP_MOST_RANKS = 1 << 12, ECH_TCP_GENERATIONS = 1 << 21 };
 
 /* What a process says of itself, and rank 0 of all. */
 typedef struct ech_tcp_card {
-    int32_t rank, port; /* at which it listens */
-    uint32_t
-        generation; /* rank 0's is that of the meeting: another one than that of any before it */
+    int32_t rank, port;  /* at which it listens */
+    uint32_t generation; /* of the last meeting; what rank 0 says of itself to all: of this one */
     int32_t process;
     uint64_t space; /* of the process id (ech_life_space) */
     char machine[128];
@@ -65,7 +64,7 @@ typedef struct ech_tcp_meeting {
     ech_tcp_card *cards; /* [size], of all ranks; the caller's to free */
     int first, near;     /* the ranks of this machine: its first, and how many */
     ech_board *board;    /* theirs */
-    bool outlives;       /* ech_tcp_outlive */
+    bool outlives;       /* ech_comm_outlive */
 } ech_tcp_meeting;
 
 /* Connects this process with all others, which the environment names: RANK, WORLD_SIZE, and MASTER_ADDR and MASTER_PORT, at

@@ -202,7 +202,7 @@ static ech_status test(ech_comm *comm, ech_request *request)
 
 /* ---- the end ---- */
 
-/* The process is about to end, and until then nobody calls UCX; but others may read. */
+/* Nobody calls UCX any more but to end all, and nothing moves outside of calls; but others may read. */
 static void withdraw(ech_comm *comm)
 {
     ech_ucx_state *state = comm->state;
@@ -216,6 +216,13 @@ static void close_own(ech_comm *comm)
     ech_board_file_unmap(comm->board);
 }
 
+static void drop(ech_comm *comm)
+{
+    ech_board_leave(comm->board, comm->local_rank);
+    ech_ucx_drop(comm->state);
+    ech_board_file_unmap(comm->board);
+}
+
 const ech_comm_backend ech_comm_ucx = {
     .name = "ucx",
     .version = ech_ucx_version,
@@ -225,5 +232,6 @@ const ech_comm_backend ech_comm_ucx = {
     .start = start,
     .test = test,
     .withdraw = withdraw,
+    .drop = drop,
     .abort = ech_tcp_abort,
 };

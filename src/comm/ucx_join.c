@@ -320,6 +320,15 @@ static void close_endpoint(const ech_ucx_state *state, ech_ucx_peer *peer)
     state->ucx->ucp_request_free(closing);
 }
 
+void ech_ucx_drop(ech_ucx_state *state)
+{
+    for (int r = 0; r < state->links.size; r++) {
+        ech_ucx_peer *peer = &state->peer[r];
+        if (peer->worker) ech_ucx_cancel_receives(state, peer);
+    }
+    ech_ucx_release(state);
+}
+
 static void free_messages(ech_ucx_message *m)
 {
     for (ech_ucx_message *next; m; m = next) {

@@ -84,13 +84,17 @@ ech_status ech_ucx_join(ech_ucx_state *state, int wanted, double deadline_second
 /* Waits until all ranks that are not lost have come here too, so that each has what was sent to it; releases everything of
  * the state. Collective; after an abort the process ends instead. */
 void ech_ucx_leave(ech_ucx_state *state);
-/* Releases everything at once. */
+/* Ends all messages, without a word to others, and releases everything. */
+void ech_ucx_drop(ech_ucx_state *state);
+/* Releases everything at once: there are no messages under way. */
 void ech_ucx_release(ech_ucx_state *state);
 
 /* Lets UCX move what it can of the messages with a rank, and with the ranks that are not near by. */
 void ech_ucx_progress(ech_ucx_state *state, ech_ucx_peer *peer);
 /* Looks for ranks that have ended without a word, if the last look was long enough ago. */
 void ech_ucx_look(ech_ucx_state *state);
+/* Cancels receives that nothing has reached: UCX would leave them for good. */
+void ech_ucx_cancel_receives(const ech_ucx_state *state, const ech_ucx_peer *peer);
 /* Ends all messages with a rank: afterwards none touches a buffer. */
 void ech_ucx_lose(ech_ucx_state *state, int rank);
 

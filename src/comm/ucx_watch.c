@@ -76,7 +76,7 @@ void ech_ucx_look(ech_ucx_state *state)
     }
 }
 
-static void cancel_receives(const ech_ucx_state *state, const ech_ucx_peer *peer)
+void ech_ucx_cancel_receives(const ech_ucx_state *state, const ech_ucx_peer *peer)
 {
     ech_ucx_message *next;
     for (ech_ucx_message *m = peer->open; m; m = next) {
@@ -102,7 +102,7 @@ void ech_ucx_lose(ech_ucx_state *state, int rank)
     if (peer->near) return;
     const ucp_request_param_t now = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                      .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    cancel_receives(state, peer);
+    ech_ucx_cancel_receives(state, peer);
     ucs_status_ptr_t closing = ucx->ucp_ep_close_nbx(peer->ep, &now);
     peer->ep = NULL;
     double until = ech_clock_now() + drain_seconds;

@@ -6,6 +6,7 @@
 #ifndef ECH_TESTS_COMM_PROCESSES_H
 #define ECH_TESTS_COMM_PROCESSES_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -85,7 +86,7 @@ static inline int run_child(const job *j)
     ech_comm *comm;
     if (j->may_not_read) forbid_reads();
     ech_tcp_pretend_machines(j->machines);
-    ech_tcp_outlive(j->outlives);
+    ech_comm_outlive(j->outlives);
     if (ech_comm_open(j->backend, 0, j->deadline, &comm) != ECH_OK) return FAILED;
     ech_log_set_rank(ech_comm_rank(comm));
     ech_status st = j->body(comm, j->context);
@@ -98,22 +99,27 @@ static inline int run_child(const job *j)
 typedef struct running {
     pid_t child[MOST];
     FILE *file; /* what they log */
+    int port;
 } running;
+
+/* Starts a process as rank r. */
+static inline void begin_rank(const job *j, running *of, int r)
+{
+    fflush(NULL);
+    of->child[r] = fork();
+    assert_true(of->child[r] >= 0);
+    if (of->child[r] > 0) return;
+    set_variables(j, r, of->port);
+    dup2(fileno(of->file), STDERR_FILENO);
+    _exit(run_child(j));
+}
 
 static inline void begin(const job *j, running *of)
 {
-    int port = free_port();
+    of->port = free_port();
     of->file = tmpfile();
     assert_non_null(of->file);
-    fflush(NULL);
-    for (int r = 0; r < j->ranks; r++) {
-        of->child[r] = fork();
-        assert_true(of->child[r] >= 0);
-        if (of->child[r] > 0) continue;
-        set_variables(j, r, port);
-        dup2(fileno(of->file), STDERR_FILENO);
-        _exit(run_child(j));
-    }
+    for (int r = 0; r < j->ranks; r++) begin_rank(j, of, r);
 }
 
 /* codes[r]: how rank r has ended; of a signal its number negated. */
@@ -159,6 +165,17 @@ static inline void expect_success(const ech_comm_backend *backend, int ranks, ra
 static inline void expect_in(const char *log, const char *words)
 {
     if (!strstr(log, words)) fail_msg("not said: %s\n%s", words, log);
+}
+
+/* Of UCX, in /dev/shm. */
+static inline int count_segments(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/dev/shm");
+    for (const struct dirent *e; folder && (e = readdir(folder));)
+        n += !strncmp(e->d_name, "ucx", 3);
+    if (folder) closedir(folder);
+    return n;
 }
 
 /* ---- bodies ---- */

@@ -11,7 +11,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -179,16 +178,6 @@ static ech_status exchange(ech_comm *comm, void *context)
 }
 
 /* ---- the parent ---- */
-
-static int count_segments(void)
-{
-    int n = 0;
-    DIR *folder = opendir("/dev/shm");
-    for (const struct dirent *e; folder && (e = readdir(folder));)
-        n += !strncmp(e->d_name, "ucx", 3);
-    if (folder) closedir(folder);
-    return n;
-}
 
 /* A child that signals the victim amid its messages. */
 static void strike(shared *s, pid_t victim, int sent)
