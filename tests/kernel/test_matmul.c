@@ -77,6 +77,21 @@ static void products_agree(void **state)
         }
 }
 
+/* A long matrix and two of up to 8 columns, in a row of its own; with rows, columns and vectors that are left over. */
+static void thin_products_agree(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{258, 4, 259}, {131, 1, 515}, {67, 8, 1000}, {515, 7, 131}};
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
+        for (int way = 0; way < 4 * ADDS; way++) {
+            flags f = {.a_transposed = way & 1, .add = way / 4};
+            trial t =
+                make_trial(shapes[s][0], shapes[s][1], shapes[s][2], &f, false, way & 2 ? 3 : 0);
+            t.depends_on_threads = t.depends_on_address = t.is_library = f.add == ADD_OTHER;
+            trial_check(&t);
+        }
+}
+
 /* Sums of 16-bit operands are in fp32; around the sides of tiles and the blocks of K. */
 static void halves_agree(void **state)
 {
@@ -210,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree),
+        cmocka_unit_test(thin_products_agree),
         cmocka_unit_test(halves_agree),
         cmocka_unit_test(large_halves_agree),
         cmocka_unit_test(empty_products_leave_the_bias),

@@ -5,5 +5,5 @@
 #include "kernel/cpu/rows.h"
 
 #define ECH_COMPOSED        ECH_CPU
-#define ECH_COMPOSED_MATMUL ECH_CPU_MATMUL
+#define ECH_COMPOSED_MATMUL ECH_CPU(matmul)
 #include "kernel/composed.h"

@@ -196,9 +196,9 @@ static bool is_dense(const ech_product *p, const ech_tensor *a, const ech_tensor
            (!add || row_stride(add) == p->N);
 }
 
-void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
-                    const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
-                    const ech_tensor *add, const ech_tensor *c)
+void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                            const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                            const ech_tensor *add, const ech_tensor *c)
 {
     int64_t M = c->shape[0], N = c->shape[1], K = a->shape[a_transposed ? 0 : 1];
     const ech_tensor op_a = ech_shape_transposed(a, a_transposed);
@@ -225,7 +225,7 @@ void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_tra
 
 /* dims: M, N, K, a_transposed, b_transposed, has_bias, has_add. Dense matrices need most: for spaced rows
  * oneDNN takes an implementation without a scratchpad. */
-size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
+size_t ech_cpu_library_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims)
 {
     int64_t M = dims[0], N = dims[1], K = dims[2];
     if (M == 0 || N == 0 || K == 0) return 0;

@@ -34,13 +34,13 @@ typedef float ech_real;
 #endif
 
 #ifdef ECH_HAS_ONEDNN
-/* Compiled once, as only oneDNN computes: row matmul of fp32, and the library_product of ech_kernels, for benchmarks.
+/* Compiled once, as only oneDNN computes: products of fp32 that are not thin, and the library_product of ech_kernels, for benchmarks.
  * ech_cpu_library_multiplies is the row for bf16 on machines with products of its pairs; false: not done, as the
  * library has no fast one: of rows with gaps those that are not made in parts, and those without elements to sum. */
-void ech_cpu_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
-                    const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
-                    const ech_tensor *add, const ech_tensor *c);
-size_t ech_cpu_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
+void ech_cpu_library_matmul(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                            const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                            const ech_tensor *add, const ech_tensor *c);
+size_t ech_cpu_library_scratch_matmul(ech_dtype dtype, int threads, const int64_t *dims);
 bool ech_cpu_library_multiplies(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
                                 const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
                                 const ech_tensor *add, const ech_tensor *c);
@@ -59,17 +59,13 @@ void ech_cpu_grouped_matmul_weight(ech_kernel_context *context, const ech_tensor
 #define ECH_CPU_LIBRARY_PRODUCT NULL
 #endif
 
-/* Products of fp32 are the library's where the build has it; every other is made of tiles (tiled.c). */
+/* Products of fp32 are thin (thin.c), or the library's where the build has it; every other is made of tiles (tiled.c). */
 #if defined(ECH_HAS_ONEDNN) && !defined(ECH_REAL_16)
 #define ECH_CPU_GROUPED(op)         ech_cpu_##op
 #define ECH_CPU_SCRATCH_GROUPED(op) NULL
-#define ECH_CPU_MATMUL              ech_cpu_matmul
-#define ECH_CPU_SCRATCH_MATMUL      ech_cpu_scratch_matmul
 #else
 #define ECH_CPU_GROUPED(op)         ECH_CPU(op)
 #define ECH_CPU_SCRATCH_GROUPED(op) ECH_CPU(scratch_##op)
-#define ECH_CPU_MATMUL              ECH_CPU(matmul)
-#define ECH_CPU_SCRATCH_MATMUL      ECH_CPU(scratch_matmul)
 #endif
 
 #ifdef ECH_ISA
@@ -80,6 +76,13 @@ extern const ech_kernels ECH_CPU(kernels);
 #include "kernel/kernel.def"
 #undef X
 
+#ifndef ECH_REAL_16
+/* A product of row matmul whose shapes are checked, if it is thin; false: not done. */
+bool ECH_CPU(multiplies_thin)(ech_kernel_context *context, const ech_tensor *a, bool a_transposed,
+                              const ech_tensor *b, bool b_transposed, const ech_tensor *bias,
+                              const ech_tensor *add, const ech_tensor *c);
+size_t ECH_CPU(scratch_thin)(ech_dtype dtype, int threads, const int64_t *dims);
+#endif
 size_t ECH_CPU(scratch_matmul)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_layernorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);
 size_t ECH_CPU(scratch_rmsnorm_backward)(ech_dtype dtype, int threads, const int64_t *dims);

@@ -218,6 +218,9 @@ void ECH_CPU(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_tr
     const ech_tensor op_b = ech_shape_transposed(b, b_transposed);
     ECH_SHAPES(matmul, ECH_REAL, &op_a, &op_b, bias, add, c);
     if (M == 0 || N == 0) return;
+#ifndef ECH_REAL_16
+    if (ECH_CPU(multiplies_thin)(context, a, a_transposed, b, b_transposed, bias, add, c)) return;
+#endif
 #if defined(ECH_PAIRS) && defined(ECH_HAS_ONEDNN)
     if (ech_cpu_library_multiplies(context, a, a_transposed, b, b_transposed, bias, add, c)) return;
 #endif
@@ -229,6 +232,10 @@ void ECH_CPU(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_tr
 size_t ECH_CPU(scratch_matmul)(ech_dtype dtype, int threads, const int64_t *dims)
 {
     size_t bytes = tile_bytes(threads, dims[0], dims[1], dims[2]);
+#ifndef ECH_REAL_16
+    size_t thin = ECH_CPU(scratch_thin)(dtype, threads, dims);
+    if (thin > bytes) bytes = thin;
+#endif
 #if defined(ECH_PAIRS) && defined(ECH_HAS_ONEDNN)
     size_t library = ech_cpu_library_scratch(dtype, threads, dims);
     if (library > bytes) bytes = library;

@@ -18,11 +18,17 @@ static double *column_of(const columns *c, int64_t k)
     return c->data + k * c->stride;
 }
 
+enum { LANES = 8 }; /* sums that do not wait for each other */
+
 /* From row `first` on. */
 static double product(const columns *c, const double *a, const double *b, int64_t first)
 {
-    double sum = 0;
-    for (int64_t r = first; r < c->R; r++) sum += a[r] * b[r];
+    double lane[LANES] = {0}, sum = 0;
+    int64_t r = first;
+    for (; r + LANES <= c->R; r += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] += a[r + l] * b[r + l];
+    for (; r < c->R; r++) sum += a[r] * b[r];
+    for (int l = 0; l < LANES; l++) sum += lane[l];
     return sum;
 }
 
