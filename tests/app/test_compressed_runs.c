@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Training with compressed gradients: a resume goes on as if nothing had been, also in 16 bits and where residuals lie on tensor
+ * ranks, stages and under ZeRO, and on other ranks with what they have kept; what cannot be as asked for is said.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/runs.h"
+
+#define SAVES "training.steps=8 checkpoint.every=4 "
+
+static void resumes_are_bitwise(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        int ranks;
+    } all[] = {
+        {"parallel.compression=powersgd parallel.data=2 parallel.tensor=2 parallel.zero=1", 4},
+        {"parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt "
+         "parallel.data=2 parallel.pipeline=2 precision.compute=bf16 precision.reduce=bf16 "
+         "parallel.zero=2",
+         4},
+        {"parallel.compression=topk parallel.compression_density=0.1 parallel.data=3 "
+         "parallel.reduction=ring optimizer.name=sgd optimizer.momentum=0.9",
+         3},
+        {"parallel.compression=topk parallel.compression_density=0.1 parallel.data=2 "
+         "parallel.context=2 data.sequence_length=8 precision.compute=bf16",
+         4}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char words[400];
+        snprintf(words, sizeof words, SAVES "%s", all[i].words);
+        runs_train("llama", "whole", all[i].ranks, words);
+        runs_train("llama", "parts", all[i].ranks, words);
+        runs_remove_checkpoint("parts", 8);
+        runs_train("llama", "parts", all[i].ranks, words);
+        assert_true(runs_same("whole", "parts", 8));
+        runs_remove("whole");
+        runs_remove("parts");
+    }
+}
+
+/* Sums of residuals are what the next step sees: under powersgd other degrees train the same. */
+static void other_ranks_go_on(void **state)
+{
+    (void)state;
+    static const char words[] = SAVES "precision.compute=fp64 parallel.compression=powersgd "
+                                      "parallel.compression_rank=2 model.resid_pdrop=0 "
+                                      "model.attn_pdrop=0 parallel.data=%d";
+    char two[400], three[400];
+    snprintf(two, sizeof two, words, 2);
+    snprintf(three, sizeof three, words, 3);
+    runs_train("llama", "whole", 2, two);
+    runs_train("llama", "parts", 2, two);
+    runs_remove_checkpoint("parts", 8);
+    runs_train("llama", "parts", 3, three);
+    assert_false(runs_same_file("whole", "parts", 8, runs_state)); /* three residuals */
+    assert_true(runs_apart("whole", "parts", 8, runs_model) < 1e-9);
+    runs_remove("whole");
+    runs_remove("parts");
+}
+
+/* What a run prints. */
+static void run_and_read(const char *words, char **text)
+{
+    char path[300];
+    size_t n;
+    snprintf(path, sizeof path, "%s/printed", fixture_folder);
+    int own = dup(STDERR_FILENO), file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    assert_true(own >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    runs_train("gpt2", "said", 2, words);
+    assert_true(dup2(own, STDERR_FILENO) >= 0);
+    close(own);
+    close(file);
+    assert_int_equal(ech_file_read(path, 1 << 20, text, &n), ECH_OK);
+    runs_remove("said");
+}
+
+/* Matrices are 16 x 48, 16 x 16, 16 x 64 and 64 x 16 in each of two layers. */
+static void what_is_used_instead_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        bool said;
+    } all[] = {{"powersgd parallel.compression_rank=17", true},
+               {"powersgd parallel.compression_rank=16", false}};
+    for (int i = 0; i < 2; i++) {
+        char words[200], *text;
+        snprintf(words, sizeof words, "parallel.data=2 parallel.compression=%s", all[i].words);
+        run_and_read(words, &text);
+        bool said = strstr(text, "parallel.compression_rank = 17 is above the shorter side of 8 "
+                                 "matrices") &&
+                    strstr(text, "of these that side is taken, since two factors of that rank are "
+                                 "the matrix itself");
+        if (said != all[i].said) fail_msg("%s", text);
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resumes_are_bitwise),
+                                       cmocka_unit_test(other_ranks_go_on),
+                                       cmocka_unit_test(what_is_used_instead_is_said)};
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
