@@ -91,13 +91,13 @@ fi
 
 build asan
 # What kills and signals processes is about time, not about memory, and so are a thousand ranks' plans: below, in the release build.
-run asan 0/8 -E '^(app/(mpi_death|restarts_kills|signals|slurm)|schedule/scale)$'
+run asan 0/16 -j $((jobs + 1)) -E '^(app/(mpi_death|restarts_kills|signals|slurm)|schedule/scale)$'
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
-    run tsan 0/64 -R "^($(IFS='|' && echo "${threaded[*]}"))$"
+    run tsan 0/64 -j $((jobs + 1)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
-    run release 1-7/8 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi|schedule/scale)'
+    run release 1-15/16 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi|schedule/scale)'
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi
