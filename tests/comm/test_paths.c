@@ -144,7 +144,9 @@ static void uneven_ones_send_what_is_predicted(void **state)
                     paths p = {.reduction = reductions[i], .part = part, .each = each, .n = 997};
                     int ranks[MOST], first[MOST + 1];
                     for (int r = 0; r < N; r++) ranks[r] = r;
-                    ech_lineup of = {N, ech_lineup_divide(ranks, N, each, first), first};
+                    ech_lineup of = {.size = N,
+                                     .machines = ech_lineup_divide(ranks, N, each, first),
+                                     .first = first};
                     count(&p, N);
                     for (int r = 0; r < N; r++) {
                         int64_t sent = 0;

@@ -136,7 +136,8 @@ static void test_reductions(void **state)
 {
     (void)state;
     static const int three[] = {0, 3, 6}, two[] = {0, 2, 4, 6};
-    const ech_lineup of = {6, 2, three}, others = {6, 3, two};
+    const ech_lineup of = {.size = 6, .machines = 2, .first = three},
+                     others = {.size = 6, .machines = 3, .first = two};
     const ech_rates rates = {.node = 3, .inside = 10, .between = 2, .latency = 0.25};
     static const struct {
         ech_reduction reduction;
