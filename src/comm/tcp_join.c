@@ -23,7 +23,9 @@
 
 enum { MOST_RANKS = ECH_TCP_MOST_RANKS };
 /* Answers to a process that says who it is. */
-enum { WELCOME = 1, REFUSED = 2 };
+enum { WELCOME = 1, REFUSED = 2, OTHER_SIZE = 3 };
+/* For it to say so, seconds: until then nobody else is heard. */
+enum { CARD_SECONDS = 5 };
 
 /* ---- variables ---- */
 
@@ -42,19 +44,41 @@ static ech_status read_number(const char *name, int64_t least, int64_t most, int
 
 /* ---- who comes ---- */
 
+/* Whether it says who it is. What connects, and says nothing or ends, is none of this job. */
+static bool hear_card(int fd, ech_tcp_card *who)
+{
+    struct timeval patience = {.tv_sec = CARD_SECONDS};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    bool quiet = ech_log_set_quiet(true);
+    ech_status st = ech_tcp_read(fd, who, sizeof *who);
+    ech_log_set_quiet(quiet);
+    ech_clear_error();
+    patience.tv_sec = 0;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    who->machine[sizeof who->machine - 1] = '\0';
+    who->secret[sizeof who->secret - 1] = '\0';
+    return st == ECH_OK;
+}
+
 static ech_status accept_one(int listener, ech_tcp_card *who, int *out)
 {
     struct sockaddr_in from;
-    socklen_t n = sizeof from;
-    int fd;
-    do fd = accept4(listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC);
-    while (fd < 0 && errno == EINTR);
-    if (fd < 0) ECH_FAIL(ECH_ECOMM, "waiting for ranks: %s", strerror(errno));
-    *out = fd;
-    ECH_TRY(ech_tcp_read(fd, who, sizeof *who));
-    who->machine[sizeof who->machine - 1] = '\0';
-    who->secret[sizeof who->secret - 1] = '\0';
-    (void)inet_ntop(AF_INET, &from.sin_addr, who->address, sizeof who->address);
+    char address[INET_ADDRSTRLEN] = "";
+    for (;;) {
+        socklen_t n = sizeof from;
+        int fd = accept4(listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0) ECH_FAIL(ECH_ECOMM, "waiting for ranks: %s", strerror(errno));
+        (void)inet_ntop(AF_INET, &from.sin_addr, address, sizeof address);
+        *out = fd;
+        if (hear_card(fd, who)) break;
+        close(fd);
+        *out = -1;
+        ech_log_warn(
+            "a process at %s has connected and does not say which rank it is; it is ignored",
+            address);
+    }
+    strcpy(who->address, address);
     return ECH_OK;
 }
 
@@ -72,9 +96,14 @@ static ech_status accept_known(int listener, const ech_tcp_card *own, ech_tcp_ca
 {
     for (;;) {
         ECH_TRY(accept_one(listener, who, out));
-        char verdict = is_secret(own, who) ? WELCOME : REFUSED;
+        char verdict = !is_secret(own, who)     ? REFUSED
+                       : who->size != own->size ? OTHER_SIZE
+                                                : WELCOME;
         ECH_TRY(ech_tcp_write(*out, &verdict, 1));
         if (verdict == WELCOME) return ECH_OK;
+        if (verdict == OTHER_SIZE)
+            ECH_FAIL(ECH_EUSAGE, "rank %d was told that WORLD_SIZE is %d, but here it is %d",
+                     who->rank, who->size, own->size);
         close(*out);
         *out = -1;
         ech_log_warn("a process at %s says that it is rank %d, but names another secret; it is "
@@ -107,6 +136,9 @@ static ech_status greet(const ech_tcp_state *state, int to, const ech_tcp_card *
     ECH_TRY(ech_tcp_write(state->peer[to].fd, own, sizeof *own));
     ECH_TRY(ech_tcp_read(state->peer[to].fd, &verdict, 1));
     if (verdict == WELCOME) return ECH_OK;
+    if (verdict == OTHER_SIZE)
+        ECH_FAIL(ECH_EUSAGE, "rank %d refuses this process: WORLD_SIZE is not %d there", to,
+                 own->size);
     ECH_FAIL(ECH_EUSAGE,
              "rank %d refuses this process as rank %d: its secret is another one; "
              "set " ECH_SECRET_VARIABLE
@@ -175,6 +207,7 @@ static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
 {
     const char *secret = getenv(ECH_SECRET_VARIABLE);
     *out = (ech_tcp_card){.rank = state->rank,
+                          .size = state->size,
                           .generation = last_generation,
                           .process = (int32_t)getpid(),
                           .space = ech_life_space()};

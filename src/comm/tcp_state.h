@@ -50,7 +50,8 @@ enum { ECH_TCP_MOST_RANKS = 1 << 12, ECH_TCP_GENERATIONS = 1 << 21 };
 
 /* What a process says of itself, and rank 0 of all. */
 typedef struct ech_tcp_card {
-    int32_t rank, port;  /* at which it listens */
+    int32_t rank, size;  /* as it was told */
+    int32_t port;        /* at which it listens */
     uint32_t generation; /* of the last meeting; what rank 0 says of itself to all: of this one */
     int32_t process;
     uint64_t space; /* of the process id (ech_life_space) */

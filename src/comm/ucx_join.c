@@ -43,12 +43,16 @@ static ech_status make_context(const ech_ucx *ucx, const setting *settings, ucp_
     ech_status st = ECH_OK;
     for (const setting *s = settings; s->name && st == ECH_OK; s++)
         st = ech_ucx_check(ucx, ucx->ucp_config_modify(config, s->name, s->value), s->name);
-    if (st == ECH_OK)
-        st = ech_ucx_check(
-            ucx, ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, out),
-            "ucp_init");
+    ucs_status_t made =
+        st == ECH_OK ? ucx->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, out)
+                     : UCS_OK;
     ucx->ucp_config_release(config);
-    return st;
+    ECH_TRY(st);
+    return ech_ucx_check(ucx, made,
+                         made == UCS_ERR_NO_DEVICE
+                             ? "ucp_init: is an interface up (ip link), and one that "
+                               "UCX_NET_DEVICES and UCX_TLS allow?"
+                             : "ucp_init");
 }
 
 static ech_status make_worker(const ech_ucx *ucx, ucp_context_h in, ucp_worker_h *out)

@@ -33,6 +33,7 @@ typedef struct job {
     ranks_body body;
     void *context;
     const char *ranks_text[MOST]; /* RANK of each; NULL: its number */
+    const char *size_text[MOST];  /* WORLD_SIZE of each; NULL: the number of ranks */
     int machines;                 /* that the ranks take themselves to be on; 0: this one */
     bool outlives;                /* a rank's death ends nothing but messages with it */
     const char *secret;           /* all but rank 0's; NULL: none */
@@ -59,7 +60,7 @@ static inline void set_variables(const job *j, int rank, int port)
     clearenv();
     setenv("RANK", j->ranks_text[rank] ? j->ranks_text[rank] : text, 1);
     snprintf(text, sizeof text, "%d", j->ranks);
-    setenv("WORLD_SIZE", text, 1);
+    setenv("WORLD_SIZE", j->size_text[rank] ? j->size_text[rank] : text, 1);
     snprintf(text, sizeof text, "%d", port);
     setenv("MASTER_PORT", text, 1);
     setenv("MASTER_ADDR", "localhost", 1);

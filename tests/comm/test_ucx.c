@@ -253,10 +253,55 @@ static void expect_other_secret(void)
     free(log);
 }
 
+static void connect_to(int port, const char *text, bool ends)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    for (int i = 0; connect(fd, (struct sockaddr *)&at, sizeof at) != 0; i++) {
+        if (i > 30000) fail_msg("nobody listens at port %d", port);
+        usleep(1000);
+    }
+    assert_int_equal(send(fd, text, strlen(text), 0), strlen(text));
+    if (ends) close(fd);
+}
+
+/* Of a process that ends its connection, and of one that has it and says no more, the ranks take no notice. */
+static void test_strangers(void **state)
+{
+    (void)state;
+    job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing};
+    running of = {.port = free_port(), .file = tmpfile()};
+    int codes[MOST];
+    char *log;
+    begin_rank(&j, &of, 0);
+    connect_to(of.port, "", true);
+    connect_to(of.port, "GET / HTTP/1.1\r\n\r\n", true);
+    connect_to(of.port, "", false);
+    begin_rank(&j, &of, 1);
+    for (int r = 0; r < 2; r++) await(&of, r, codes);
+    finish(&of, &log);
+    if (codes[0] || codes[1]) fail_msg("%d and %d: %s", codes[0], codes[1], log);
+    expect_in(log, "a process at 127.0.0.1 has connected and does not say which rank it is");
+    free(log);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
     job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing};
+    j.size_text[1] = "4";
+    expect_refusal(&j, "rank 1 was told that WORLD_SIZE is 4, but here it is 2");
+    expect_refusal(&j, "rank 0 refuses this process: WORLD_SIZE is not 4 there");
+    j.size_text[1] = NULL;
+    j.machines = 2;
+    j.setting[0] = "UCX_NET_DEVICES";
+    j.setting[1] = "nosuch0";
+    expect_refusal(&j,
+                   "is an interface up (ip link), and one that UCX_NET_DEVICES and UCX_TLS allow?");
+    j.machines = 0;
+    j.setting[0] = NULL;
     j.ranks_text[0] = "first";
     j.ranks = 1;
     expect_refusal(&j, "RANK is \"first\"");
@@ -277,7 +322,7 @@ int main(void)
         cmocka_unit_test(test_alone),       cmocka_unit_test(test_early_messages),
         cmocka_unit_test(test_large),       cmocka_unit_test(test_late_reader),
         cmocka_unit_test(test_ends),        cmocka_unit_test(test_misfit),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_strangers),
     };
     ucx = ech_comm_find("ucx");
     if (!ucx) {
