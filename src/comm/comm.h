@@ -360,6 +360,12 @@ typedef struct ech_row_exchange {
 /* What a table of so many pieces, of `each` numbers, says: rows [pieces], the sums; of a piece with a number below 0 that number, which no
  * exchange takes, so that no sum hides it. */
 void ech_row_sums(const int32_t *table, int64_t pieces, int64_t each, int64_t *rows);
+/* Of a piece of `count` rows those in a window of `rows` from row `first` on. */
+static inline int64_t ech_row_part(int64_t count, int64_t first, int64_t rows)
+{
+    int64_t left = count - first;
+    return left < 0 ? 0 : left < rows ? left : rows;
+}
 /* How many of a piece of so many rows are in the window; -1: the piece is no message, since it has ended in one before. */
 static inline int64_t ech_row_window(const ech_row_exchange *x, int64_t count)
 {

@@ -28,7 +28,9 @@ ech_status ech_collectives_create(ech_exec *exec)
 {
     size_t members = (size_t)exec->plan->layout->sharding.expert + 1;
     size_t tensor = (size_t)exec->plan->layout->tensor;
-    exec->exchange_rows = ech_pool_alloc(exec->pool, 2 * members * sizeof(int64_t));
+    for (int i = 0; i < 2; i++)
+        exec->exchanged_rows.rows[i] = ech_pool_alloc(exec->pool, members * sizeof(int64_t));
+    exec->received_rows.rows[0] = ech_pool_alloc(exec->pool, tensor * members * sizeof(int64_t));
     exec->window_rows = ech_pool_alloc(exec->pool, tensor * members * sizeof(int64_t));
     for (ech_lane lane = 0; lane < ECH_LANES; lane++) {
         ech_comm_queue *on = &exec->on[lane];
@@ -146,18 +148,20 @@ static void count_rows(const exchange *x, const ech_row_exchange *what)
     }
 }
 
-/* What the tables say goes to each member and comes from each. A layer's exchanges, of all rounds and both ways, go by the same
- * tables, which are written once a run of the list: who follows another of them knows already, and does not wait. So an
- * empty round waits for nothing. */
-static ech_status know_rows(const exchange *x, int64_t *sums[])
+/* What the exchange's tables say of so many pieces. A layer's exchanges, of all rounds and both ways, go by the same tables, which
+ * are written once a run of the list: who follows another of them knows already, and does not wait. So an empty round waits
+ * for nothing. */
+static ech_status know_rows(const exchange *x, int tables, int64_t pieces, ech_known_rows *known)
 {
-    ech_known_rows *known = &x->exec->known_rows;
-    const bool knows = known->run == x->exec->run && known->table[0] == x->tables[0] &&
-                       known->table[1] == x->tables[1];
+    const int second = tables > 1 ? x->tables[1] : -1;
+    const bool knows =
+        known->run == x->exec->run && known->table[0] == x->tables[0] && known->table[1] == second;
     if (knows) return ECH_OK;
     known->run = 0; /* of none, should this fail */
-    ECH_TRY(fetch_counts(x, 2, ech_group_size(x->group), sums));
-    *known = (ech_known_rows){x->exec->run, {x->tables[0], x->tables[1]}};
+    ECH_TRY(fetch_counts(x, tables, pieces, known->rows));
+    known->run = x->exec->run;
+    known->table[0] = x->tables[0];
+    known->table[1] = second;
     return ECH_OK;
 }
 
@@ -165,8 +169,8 @@ static ech_status know_rows(const exchange *x, int64_t *sums[])
 static ech_status exchange_rows(const exchange *x, bool packs)
 {
     int64_t members = ech_group_size(x->group);
-    int64_t *sums[] = {x->exec->exchange_rows, x->exec->exchange_rows + members};
-    int64_t *sends = sums[packs], *receives = sums[!packs];
+    ech_known_rows *known = &x->exec->exchanged_rows;
+    const int64_t *sends = known->rows[packs], *receives = known->rows[!packs];
     const ech_tensor *packed = packs ? &x->to : &x->from, *windows = packs ? &x->from : &x->to;
     ech_row_exchange what = {.sends = sends,
                              .receives = receives,
@@ -176,7 +180,7 @@ static ech_status exchange_rows(const exchange *x, bool packs)
                              .bytes = (size_t)packed->shape[1] * ech_dtype_bytes(packed->dtype),
                              .packs = packs};
     ECH_ASSERT(packed->shape[1] == windows->shape[2] && windows->shape[0] == members);
-    ECH_TRY(know_rows(x, sums));
+    ECH_TRY(know_rows(x, 2, members, known));
     count_rows(x, &what);
     return ech_group_exchange_rows(x->group, x->from.data, x->to.data, &what);
 }
@@ -184,11 +188,15 @@ static ech_status exchange_rows(const exchange *x, bool packs)
 /* What tensor ranks have received, of all or their sum: `whole` has the windows of all, `own` this rank's. */
 static ech_status move_windows(const exchange *x, const ech_tensor *whole, const ech_tensor *own)
 {
-    int64_t *counts = x->exec->window_rows, windows = own->shape[0];
-    ech_row_windows of = {counts, windows, own->shape[1]};
+    int64_t *counts = x->exec->window_rows, windows = own->shape[0], rows = own->shape[1];
+    const int64_t *received = x->exec->received_rows.rows[0];
+    ech_row_windows of = {counts, windows, rows};
     ech_tensor all = ech_tensor_flat(whole);
     ECH_ASSERT(whole->shape[0] == windows * ech_group_size(x->group));
-    ECH_TRY(fetch_counts(x, 1, whole->shape[0], &counts));
+    ECH_TRY(know_rows(x, 1, whole->shape[0], &x->exec->received_rows));
+    for (int64_t i = 0; i < whole->shape[0]; i++)
+        counts[i] =
+            received[i] < 0 ? received[i] : ech_row_part(received[i], x->round * rows, rows);
     return whole == &x->to ? ech_group_gather_rows(x->group, &all, own->data, &of)
                            : ech_group_scatter_rows(x->group, &all, own->data, x->scratch, &of);
 }

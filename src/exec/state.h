@@ -109,10 +109,11 @@ typedef struct ech_saver {
     ech_saved_list list; /* what the last thread writes */
 } ech_saver;
 
-/* Of which tables the host knows what they say. */
+/* What tables say, once the host knows. */
 typedef struct ech_known_rows {
-    uint64_t run; /* of lists, in which they were fetched; 0: none */
-    int table[2]; /* values of the list */
+    uint64_t run;     /* of lists, in which they were fetched; 0: none */
+    int table[2];     /* values of the list; -1: absent */
+    int64_t *rows[2]; /* by piece */
 } ech_known_rows;
 
 /* What steps ask of ech_layout_held (ECH_HELD_GRADIENT), asked once: it takes as long as the rest of a step's work. */
@@ -184,9 +185,9 @@ struct ech_exec {
     ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
     ech_comm_count exchanged;              /* ech_exec_exchanged; by the lane COLLECTIVE */
     /* By the lane COLLECTIVE. */
-    int64_t *exchange_rows;    /* [2][e] of known_rows: rows to and from each, on the way to experts */
-    ech_known_rows known_rows;
-    int64_t *window_rows;   /* [t][e] of what tensor ranks gather or scatter: rows in windows */
+    ech_known_rows exchanged_rows; /* [e] to each, and from each, on the way to experts */
+    ech_known_rows received_rows;  /* [t e] of what tensor ranks have received */
+    int64_t *window_rows;          /* [t e] of these, in a round's windows */
     int64_t tables_fetched; /* ech_exec_tables_fetched */
     ech_sum begun[ECH_LANES]; /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */

@@ -402,9 +402,9 @@ static int work_in_group(ech_block *block, const ech_routed *to, const ech_exper
         if (!of.again) of.expected = whole / (double)(size * block->options.sharding.expert);
         if (of.again) ech_block_begin_round(block);
         int received = of.again ? receive(block, to, size, round) : to->received;
-        of.rows = ech_block_gather_rows(block, received, of.counts, round, of.expected);
+        of.rows = ech_block_gather_rows(block, received, all, round, of.expected);
         int y = work(block, &of, experts);
-        y = ech_block_scatter_rows(block, y, of.counts, round, of.expected);
+        y = ech_block_scatter_rows(block, y, all, round, of.expected);
         back = ech_block_return_rows(block, y, tables, packed, back, round);
         if (of.again) ech_block_end_round(block, round.at + 1 == round.of ? to->rows : -1);
     }

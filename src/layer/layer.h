@@ -358,7 +358,7 @@ int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], e
 int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
                           int into, ech_round round);
 /* Windows of rows, (windows,ECH_AXIS_WINDOW,width), of all tensor ranks, one's behind the other's; and of such, which are partial sums,
- * this rank's of their sum. counts: the table of all windows. Rows behind those in use are not moved, and undefined. Without
+ * this rank's of their sum. counts: the table of all whole pieces, of which the round's windows follow. Rows behind those in use are not moved, and undefined. Without
  * tensor ranks they return what they are given. */
 int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
 int ech_block_scatter_rows(ech_block *block, int rows, int counts, ech_round round, double expected);
