@@ -26,7 +26,7 @@ run() {
     expect 0 "ranks?" "$echelon" plan "$file" --ranks "$ranks" "${small[@]}" "$@"
     expect 0 "step +([23])/\1 .* validation loss" "$echelon" train "$file" --ranks "$ranks" "${small[@]}" "$@"
 }
-for name in shakespeare bf16 adafactor muon recompute switch switch_dense; do run $name 1; done
+for name in shakespeare bf16 adafactor muon recompute experts experts_dense switch switch_dense; do run $name 1; done
 run offload 1 model.num_hidden_layers=2 model.hidden_size=50 data.sequence_length=64 data.valid=data/shakespeare-valid
 run quickstart 2
 run pipeline 2
