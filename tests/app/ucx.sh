@@ -101,6 +101,38 @@ wait_until 30 grep -q "restart 1 of 1, from step" err out || complain "it does n
 kill -TERM $job
 ended 75 "stopped after step"
 
+# Each rank is started again by somebody of its own: those that end with one that is killed meet again with who takes its place.
+loops() {
+    local r status=0 pids=() port
+    # shellcheck disable=SC2016
+    port=$("$echelon" launch 1 sh -c 'echo "$MASTER_PORT"')
+    for r in 0 1 2 3; do
+        (
+            for _ in 1 2 3; do
+                code=0
+                RANK=$r WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=$port ECHELON_SECRET=same \
+                    "$echelon" train run.yaml parallel.comm=ucx >>"out.$r" 2>>"err.$r" </dev/null || code=$?
+                [ $code = 1 ] || [ $code = 137 ] || break
+            done
+            exit "$code"
+        ) &
+        pids+=($!)
+    done
+    for r in "${pids[@]}"; do wait "$r" || status=$?; done
+    cat err.? >err
+    return $status
+}
+rm -rf run out.? err.?
+loops 2>/dev/null &
+job=$!
+wait_until 60 has_saved || complain "ranks in loops do not save"
+wait_until 10 find_ranks 4 $job || complain "ranks in loops are not found"
+kill -9 "${ranks[2]}"
+wait_until 30 grep -qs "resuming from .*step-0*[0-9]* (saved by 4 ranks)" err.0 || complain "ranks in loops do not go on"
+wait_until 10 find_ranks 4 $job || complain "nobody has taken the place of rank 2"
+kill -TERM "${ranks[0]}"
+ended 75 "stopped after step"
+
 # ---- what is refused ----
 
 make_run training.steps=12 model.hidden_size=32 parallel.pipeline=2 parallel.data=2
