@@ -82,7 +82,8 @@ void ech_plan_make_outline(ech_plan *plan, const ech_plan *like)
     ech_list *train = &plan->list[ECH_LIST_TRAIN];
     ech_plan_forget_values(plan);
     for (int i = 0; i < ECH_LIST_KINDS; i++)
-        if (i != ECH_LIST_TRAIN) ech_list_free(&plan->list[i]);
+        if (i != ECH_LIST_TRAIN && i != ECH_LIST_SYNC && i != ECH_LIST_GOSSIP)
+            ech_list_free(&plan->list[i]);
     plan->outline = true;
     if (!like) return;
     const ech_list *lent = &like->list[ECH_LIST_TRAIN];

@@ -415,7 +415,7 @@ ECH_DESTROY_AT(ech_plan, ech_plan_destroy)
 /* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory stay; no value
  * may be asked for any more. */
 void ech_plan_forget_values(ech_plan *plan);
-/* Makes an outline (ech_plan_request.outline) of a plan that has a train list: frees all else. like (optional): another
+/* Makes an outline (ech_plan_request.outline) of a plan that has a train list: frees all else but SYNC and GOSSIP. like (optional): another
  * plan, which is kept as long; if the two ranks' steps are the same but for peers, which are as far from each, the
  * outline borrows its steps. */
 void ech_plan_make_outline(ech_plan *plan, const ech_plan *like);

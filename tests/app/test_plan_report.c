@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "app/fixture.h"
+#include "app/made_up_profile.h"
 #include "app/plan/report.h"
 #include "base/log.h"
 #include "schedule/peaks.h"
@@ -474,13 +475,57 @@ static void test_balance(void **state)
                    (32 * layer + head) / (32 * layer + head / 2), "even in FLOPs");
 }
 
+/* On links that are slow enough for nothing else to count, meetings and mixing take what is sent over the bandwidth. */
+static void test_meetings(void **state)
+{
+    (void)state;
+    enum { BANDWIDTH = 100000 };
+    static const ech_list_kind lists[] = {ECH_LIST_SYNC, ECH_LIST_GOSSIP};
+    static const char *const words[] = {"parallel.strategy=gossip parallel.data=4",
+                                        "parallel.strategy=diloco parallel.data=2 "
+                                        "parallel.pipeline=2",
+                                        "parallel.data=4"};
+    char path[300], more[700];
+    made m;
+    snprintf(path, sizeof path, "%s/profile.json", fixture_folder);
+    for (int i = 0; i < 3; i++) {
+        const char *every = i < 2 ? " parallel.sync_every=2 training.micro_batch_size=3" : "";
+        snprintf(more, sizeof more, "training.micro_batch_size=3 %s%s", words[i], every);
+        make(4, more, &m);
+        for (int l = 0; l < 2; l++) /* without a profile messages cost nothing */
+            assert_true(m.report.list_time[lists[l]] < 100);
+        made_up_profile_write(&m.design, path);
+        release(&m);
+        snprintf(more, sizeof more,
+                 "training.micro_batch_size=3 %s%s parallel.profile=%s "
+                 "parallel.node_bandwidth=%d",
+                 words[i], every, path, BANDWIDTH);
+        make(4, more, &m);
+        for (int l = 0; l < 2; l++) {
+            double most = 0;
+            for (int rank = 0; rank < 4 && i + l < 2; rank++) {
+                ech_traffic traffic[ECH_TRAFFIC_AXES];
+                ech_plan *plan;
+                assert_int_equal(ech_design_plan(&m.design, rank, false, &plan), ECH_OK);
+                ech_plan_list_traffic(plan, lists[l], traffic);
+                most = fmax(most, (double)ech_traffic_all(&traffic[ECH_TRAFFIC_DATA]).bytes);
+                ech_plan_destroy(plan);
+            }
+            assert_true((most > 0) == (i + l < 2));
+            double wanted = most / BANDWIDTH, got = m.report.list_time[lists[l]];
+            if (fabs(got - wanted) > 0.01 * wanted) fail_msg("%s: %g, not %g", more, got, wanted);
+        }
+        release(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_alike),   cmocka_unit_test(test_traffic_json),
         cmocka_unit_test(test_traffic_table), cmocka_unit_test(test_last_stage),
         cmocka_unit_test(test_snapshots),     cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_bound),         cmocka_unit_test(test_meetings),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

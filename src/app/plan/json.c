@@ -23,9 +23,9 @@ static json_t *model_json(const ech_plan_report *report)
     ech_dtype stream = ech_type_dtype(model->options.stream, types.wide, types);
     return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s, s:s, s:f, s:f, s:o}", "architecture",
                      model->family->name, "parameters", (json_int_t)ech_model_params(model),
-                     "active_parameters", (json_int_t)ech_model_active(model),
-                     "compute", ech_dtype_name(types.compute), "wide", ech_dtype_name(types.wide),
-                     "gradients", ech_dtype_name(types.gradient), "stream", ech_dtype_name(stream),
+                     "active_parameters", (json_int_t)ech_model_active(model), "compute",
+                     ech_dtype_name(types.compute), "wide", ech_dtype_name(types.wide), "gradients",
+                     ech_dtype_name(types.gradient), "stream", ech_dtype_name(stream),
                      "flops_per_step", ech_plan_step_flops(report->design), "flops_per_token",
                      ech_plan_token_flops(report->design), "blocks", blocks);
 }
@@ -39,10 +39,11 @@ static json_t *grid_json(const ech_design *design)
     for (int s = 0; s < layout->stages; s++)
         json_array_append_new(replicas, json_integer(layout->replicas[s]));
     return json_pack(
-        "{s:i, s:i, s:o, s:i, s:s, s:i, s:i, s:s, s:i, s:s, s:b}", "stages", layout->stages, "chunks",
-        layout->chunks, "replicas", replicas, "context", layout->context, "context_method",
-        ech_config_name(design->config, "parallel.context_method"), "tensor", layout->tensor,
-        "expert", (int)design->config->parallel.expert, "sequence", ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
+        "{s:i, s:i, s:o, s:i, s:s, s:i, s:i, s:s, s:i, s:s, s:b}", "stages", layout->stages,
+        "chunks", layout->chunks, "replicas", replicas, "context", layout->context,
+        "context_method", ech_config_name(design->config, "parallel.context_method"), "tensor",
+        layout->tensor, "expert", (int)design->config->parallel.expert, "sequence",
+        ech_config_name(design->config, "parallel.sequence"), "sequence_chunks",
         options->sequence_chunks > 1 ? options->sequence_chunks : 1, "recompute",
         ech_config_name(design->config, "memory.recompute"), "invert", options->invert);
 }
@@ -212,10 +213,12 @@ static json_t *simulation_json(const ech_plan_report *report)
     for (int rank = 0; rank < simulation->ranks; rank++)
         json_array_append_new(waits, waits_json(simulation->waits[rank], turns));
     bool others = simulation->seconds && report->design->profile->busy;
-    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "unit",
-                     simulation->seconds ? "seconds" : "block forwards", "busy_profile", others,
-                     "turns", turns, "step_time", simulation->end / turns, "bubble",
-                     simulation->bubble, "collective_time", collectives / turns, "collective_wait",
+    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}",
+                     "unit", simulation->seconds ? "seconds" : "block forwards", "busy_profile",
+                     others, "turns", turns, "step_time", simulation->end / turns, "meeting_time",
+                     report->list_time[ECH_LIST_SYNC], "mixing_time",
+                     report->list_time[ECH_LIST_GOSSIP], "bubble", simulation->bubble,
+                     "collective_time", collectives / turns, "collective_wait",
                      timeline->waits * timeline->end / turns, "waits", waits, "busy", busy,
                      "in_flight", flight, "links", links, "timeline", bars);
 }
@@ -303,11 +306,10 @@ static json_t *plan_json(const ech_plan_report *report, const ech_plan_class *al
 static json_t *calendar_json(const ech_config *config)
 {
     ech_calendar calendar = ech_calendar_of(config);
-    json_t *out =
-        json_pack("{s:I, s:b, s:I, s:I, s:I}", "steps", (json_int_t)calendar.steps, "validates",
-                  calendar.validates, "validate_every", (json_int_t)calendar.validate_every,
-                  "check_every", (json_int_t)calendar.check_every, "save_every",
-                  (json_int_t)calendar.save_every);
+    json_t *out = json_pack(
+        "{s:I, s:b, s:I, s:I, s:I}", "steps", (json_int_t)calendar.steps, "validates",
+        calendar.validates, "validate_every", (json_int_t)calendar.validate_every, "check_every",
+        (json_int_t)calendar.check_every, "save_every", (json_int_t)calendar.save_every);
     if (calendar.sync_every)
         json_object_set_new(out, "sync_every", json_integer((json_int_t)calendar.sync_every));
     return out;

@@ -97,12 +97,29 @@ static ech_status check_others(const ech_design *design)
     return status;
 }
 
+/* Where replicas that are apart meet, or mix: the lists of all ranks together, and how long they take. */
+static ech_status check_meeting(ech_plan_report *report, const ech_plan *const *plans,
+                                ech_list_kind list)
+{
+    int n = report->design->world;
+    ech_simulation simulation = {0};
+    ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
+    if (n > ECH_PLAN_FULL_RANKS || plans[0]->list[list].step.n == 0) return ECH_OK;
+    ECH_TRY(ech_design_check_plans(report->design, plans, n, list));
+    ECH_TRY(ech_simulate(plans, n, list, &costs, &simulation));
+    report->list_time[list] = simulation.end;
+    ech_simulation_free(&simulation);
+    return ECH_OK;
+}
+
 static ech_status check_all(ech_plan_report *report)
 {
     const ech_plan *const *plans = (const ech_plan *const *)report->plan.at;
     int n = (int)report->plan.n;
     if (n < report->design->world) return ECH_OK;
     ECH_TRY(ech_design_check_plans(report->design, plans, n, ECH_LIST_TRAIN));
+    ECH_TRY(check_meeting(report, plans, ECH_LIST_SYNC));
+    ECH_TRY(check_meeting(report, plans, ECH_LIST_GOSSIP));
     ech_costs costs = ech_costs_of(report->design->config, report->design->profile);
     ECH_TRY(ech_simulate(plans, n, ECH_LIST_TRAIN, &costs, &report->simulation));
     ech_simulation_timeline(&report->simulation, plans, ECH_LIST_TRAIN, &report->timeline);

@@ -33,12 +33,13 @@ typedef struct ech_plan_options {
 typedef struct ech_plan_report {
     const ech_design *design; /* borrowed */
     ech_plan_options options;
-    ECH_LIST(ech_plan *) plan;      /* of every rank, or one per class; values forgotten; owned */
-    ECH_LIST(ech_plan_class) alike; /* the classes */
-    int *class_of;                  /* [world] index in `alike` */
-    bool checked;                   /* there are plans of all ranks, checked and simulated */
-    ech_simulation simulation;      /* of all ranks' train lists, if checked */
-    ech_timeline timeline;          /* of the simulation, finished; empty unless checked */
+    ECH_LIST(ech_plan *) plan;        /* of every rank, or one per class; values forgotten; owned */
+    ECH_LIST(ech_plan_class) alike;   /* the classes */
+    int *class_of;                    /* [world] index in `alike` */
+    bool checked;                     /* there are plans of all ranks, checked and simulated */
+    ech_simulation simulation;        /* of all ranks' train lists, if checked */
+    ech_timeline timeline;            /* of the simulation, finished; empty unless checked */
+    double list_time[ECH_LIST_KINDS]; /* of SYNC and GOSSIP, likewise simulated; 0: there is none */
 } ech_plan_report;
 
 /* Makes, checks and simulates the plans. Simulated times are seconds if the design has a profile, else in forwards of a

@@ -65,6 +65,23 @@ static void print_waits(const ech_plan_report *report, ech_text *out)
     }
 }
 
+/* Beside steps; without a profile it costs nothing. */
+static void print_meetings(const ech_plan_report *report, ech_text *out)
+{
+    const double *time = report->list_time;
+    if (!report->simulation.seconds || !(time[ECH_LIST_SYNC] > 0)) return;
+    ech_text_append(out, ECH_PLAN_INDENT "replicas meet in ");
+    ech_timeline_time(&report->timeline, time[ECH_LIST_SYNC], out);
+    ech_text_append(out, " behind every %s",
+                    ECH_COUNT(report->design->config->parallel.sync_every, "step"));
+    if (time[ECH_LIST_GOSSIP] > 0) {
+        ech_text_append(out, ", and mix in ");
+        ech_timeline_time(&report->timeline, time[ECH_LIST_GOSSIP], out);
+        ech_text_append(out, " behind each of the others");
+    }
+    ech_text_append(out, "\n");
+}
+
 void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out)
 {
     const ech_simulation *simulation = &report->simulation;
@@ -84,6 +101,7 @@ void ech_plan_print_simulation(const ech_plan_report *report, ech_text *out)
         ech_text_append(out,
                         ECH_PLAN_INDENT "the profile is of a machine that did something else, too: "
                                         "measure again\n");
+    print_meetings(report, out);
     ech_timeline_collectives(&report->timeline, turns, &collectives);
     if (collectives.n) ech_text_append(out, ECH_PLAN_INDENT "collectives: %s\n", collectives.at);
     print_waits(report, out);
