@@ -200,8 +200,12 @@ static uint32_t make_generation(const ech_tcp_card *cards, int n)
     return next;
 }
 
-/* Of this process's last meeting. */
 static uint32_t last_generation = ECH_TCP_GENERATIONS;
+
+uint32_t ech_tcp_generation(void)
+{
+    return last_generation;
+}
 
 static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
 {

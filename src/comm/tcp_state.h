@@ -74,6 +74,8 @@ typedef struct ech_tcp_meeting {
  * Errors: ECH_EUSAGE, the variables, another secret; ECH_ECOMM, a connection. Collective. */
 ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_seconds,
                         ech_tcp_meeting *out);
+/* Of this process's last meeting; ECH_TCP_GENERATIONS: there was none. */
+uint32_t ech_tcp_generation(void);
 /* Closes all connections. */
 void ech_tcp_part(ech_tcp_state *state);
 /* Whole texts over a connection of a meeting. Errors: ECH_ECOMM, it has ended. */
