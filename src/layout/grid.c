@@ -166,6 +166,7 @@ static bool rule_together(const ech_grid_problem *p, const ech_grid *g, ech_grid
     ech_config config = *p->config; /* its texts are the other's */
     config.parallel.pipeline = g->pipeline;
     config.parallel.context = g->context;
+    config.parallel.tensor = g->tensor;
     config.training.micro_batch_size = ech_grid_micro_batch(p, g);
     const ech_rule *broken = ech_rule_broken(&config, ECH_RULES_OF_GRID);
     if (!broken || !refusal) return !broken;

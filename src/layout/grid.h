@@ -58,10 +58,10 @@ bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid);
 ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope);
 
 /* Appends "; grids that work on 8 ranks: pipeline 1 x data 4 x context 1 x tensor 2, ...", at most four, the nearest
- * first. If none works on that many ranks, appends those of the nearest number of ranks on which one does; if none is
- * found, nothing. Distance from `wanted`: the product over all degrees of larger / smaller, the pipeline's squared; a
- * data degree that is not given does not count. Of equally near grids, fewer stages come first, then fewer context
- * ranks, then fewer tensor ranks. */
+ * first. Numbers of ranks include servers ("on 13 ranks, 1 of them a server"). If none works on that many ranks,
+ * appends those of the nearest number of ranks on which one does; if none is found, nothing. Distance from `wanted`:
+ * the product over all degrees of larger / smaller, the pipeline's squared; a data degree that is not given does not
+ * count. Of equally near grids, fewer stages come first, then fewer context ranks, then fewer tensor ranks. */
 void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ech_text *out);
 
 /* The training.global_batch_size nearest to the configured one with which the grid may be suggested; 0: none of the 512

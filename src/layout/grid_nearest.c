@@ -133,6 +133,15 @@ static void print_grids(const search *s, ech_text *out)
     }
 }
 
+/* "13, 1 of them a server": all ranks, as --ranks has them. */
+static void print_world(const ech_grid_problem *p, ech_text *out, const char *unit)
+{
+    int64_t ranks = p->world + p->servers;
+    ech_text_append(out, "%lld%s%s", (long long)ranks, unit, unit[0] && ranks > 1 ? "s" : "");
+    if (p->servers == 1) ech_text_append(out, ", 1 of them a server");
+    if (p->servers > 1) ech_text_append(out, ", %lld of them servers", (long long)p->servers);
+}
+
 /* Other numbers of ranks, the nearest first; fewer before more. */
 static bool find_elsewhere(search *s, ech_grid_problem *elsewhere, int64_t world)
 {
@@ -151,13 +160,16 @@ void ech_grid_print_nearest(const ech_grid_problem *problem, ech_grid wanted, ec
     ech_grid_problem tried = *problem;
     search s = {.problem = &tried, .wanted = wanted};
     find_grids(&s);
-    if (s.found.n)
-        ech_text_append(out, "; grids that work on %lld rank%s: ", (long long)tried.world,
-                        tried.world > 1 ? "s" : "");
-    else if (find_elsewhere(&s, &tried, problem->world))
-        ech_text_append(out,
-                        "; no grid works on %lld rank%s, but on %lld: ", (long long)problem->world,
-                        problem->world > 1 ? "s" : "", (long long)tried.world);
+    bool elsewhere = !s.found.n && find_elsewhere(&s, &tried, problem->world);
+    if (elsewhere)
+        ech_text_append(out, "; no grid works on %s, but on ",
+                        ECH_COUNT(problem->world + problem->servers, "rank"));
+    else if (s.found.n)
+        ech_text_append(out, "; grids that work on ");
+    if (s.found.n) {
+        print_world(&tried, out, elsewhere ? "" : " rank");
+        ech_text_append(out, ": ");
+    }
     print_grids(&s, out);
     free(s.found.at);
     free(s.divisor.at);

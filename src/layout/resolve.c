@@ -83,9 +83,10 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
 {
     int64_t servers = ech_strategy_servers(config);
     if (servers >= world)
-        return ech_config_complain(config, "parallel.servers",
-                                   "%s of %s leave no worker; start more ranks, or use fewer",
-                                   ECH_COUNT(servers, "server"), ECH_COUNT(world, "rank"));
+        return ech_config_complain(
+            config, "parallel.servers", "%s of %s %s no worker; start more ranks%s",
+            ECH_COUNT(servers, "server"), ECH_COUNT(world, "rank"),
+            servers == 1 ? "leaves" : "leave", world > 1 ? ", or use fewer" : "");
     if (servers > (int64_t)model->param.n)
         return ech_config_complain(
             config, "parallel.servers", "%lld, and the model has %s to keep; use fewer",

@@ -88,9 +88,9 @@ static ech_status refuse_strategy(const ech_config *saved, const ech_config *now
     ECH_FREED_TEXT was = {0};
     ech_config_format(saved, key, &was);
     return ech_config_complain(now, key,
-                               "changes which states there are of replicas that take steps of "
-                               "their own, and the checkpoint has those of %s; use that, or start "
-                               "a run in another directory with model.init_from",
+                               "changes which states a checkpoint has, and this one was saved with "
+                               "%s; use that, or start a run in another directory with "
+                               "model.init_from",
                                was.at);
 }
 

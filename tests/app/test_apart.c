@@ -252,10 +252,10 @@ static ech_status count_params(ech_trained *trained, void *context)
 static void one_rank_reads_what_replicas_trained(void **state)
 {
     (void)state;
-    static const char *const more[] = {"parallel.strategy=local_sgd",
-                                       "parallel.strategy=gossip parallel.sync_every=4",
-                                       "parallel.strategy=diloco parallel.sync_every=2 "
-                                       "parallel.outer_learning_rate=0.5 parallel.outer_momentum=0"};
+    static const char *const more[] = {
+        "parallel.strategy=local_sgd", "parallel.strategy=gossip parallel.sync_every=4",
+        "parallel.strategy=diloco parallel.sync_every=2 "
+        "parallel.outer_learning_rate=0.5 parallel.outer_momentum=0"};
     char path[300];
     snprintf(path, sizeof path, "%s/read", fixture_folder);
     for (int i = 0; i < 3; i++) {
@@ -492,9 +492,9 @@ static void strategies_cannot_change(void **state)
     (void)state;
     static const struct {
         const char *saved, *now, *said;
-    } all[] = {{"", "parallel.strategy=diloco", "the checkpoint has those of synchronous"},
-               {"parallel.strategy=local_sgd", "", "the checkpoint has those of local_sgd"},
-               {"parallel.strategy=diloco", "parallel.strategy=local_sgd", "has those of diloco"}};
+    } all[] = {{"", "parallel.strategy=diloco", "this one was saved with synchronous;"},
+               {"parallel.strategy=local_sgd", "", "this one was saved with local_sgd;"},
+               {"parallel.strategy=diloco", "parallel.strategy=local_sgd", "saved with diloco;"}};
     ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char words[200];

@@ -163,7 +163,13 @@ static void impossible_servers_are_errors(void **state)
     static const struct {
         const char *words, *said;
     } refused[] = {
-        {"parallel.servers=4", "leave no worker"},
+        {"parallel.servers=4", "leave no worker; start more ranks, or use fewer"},
+        {"parallel.servers=2 parallel.data=1",
+         "grids that work on 4 ranks, 2 of them servers: pipeline 1 x data 2 x context 1 x tensor "
+         "1"},
+        {"training.global_batch_size=4",
+         "no grid works on 4 ranks, but on 3, 1 of them a server: pipeline 1 x data 2 x context 1 "
+         "x tensor 1"},
         {"parallel.servers=3 parallel.data=2", "use --ranks 5"},
         {"parallel.zero=1", "use parallel.zero = 0"},
         {"parallel.reduction=ring", "use parallel.reduction = direct"},
@@ -175,7 +181,10 @@ static void impossible_servers_are_errors(void **state)
         assert_int_equal(runs_try("gpt2", "refused", 4, words), ECH_EUSAGE);
         if (!strstr(ech_last_error(), refused[i].said))
             fail_msg("%s: %s", refused[i].words, ech_last_error());
+        assert_null(strstr(ech_last_error(), " tensor 2")); /* a worker has the whole model */
     }
+    assert_int_equal(runs_try("gpt2", "refused", 1, SERVED "parallel.servers=1"), ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "1 server of 1 rank leaves no worker; start more"));
     ech_log_set_quiet(false);
 }
 
