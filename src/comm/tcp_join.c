@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 enum { MOST_RANKS = ECH_TCP_MOST_RANKS };
 /* Answers to a process that says who it is. */
 enum { WELCOME = 1, REFUSED = 2, OTHER_SIZE = 3 };
-/* For it to say so, seconds: until then nobody else is heard. */
+/* For it to say all of it, seconds: until then nobody else is heard. */
 enum { CARD_SECONDS = 5 };
 
 /* ---- variables ---- */
@@ -44,20 +45,22 @@ static ech_status read_number(const char *name, int64_t least, int64_t most, int
 
 /* ---- who comes ---- */
 
-/* Whether it says who it is. What connects, and says nothing or ends, is none of this job. */
+/* Whether it says who it is, all of it in that time. What connects, and says nothing or ends, is none of this job. */
 static bool hear_card(int fd, ech_tcp_card *who)
 {
-    struct timeval patience = {.tv_sec = CARD_SECONDS};
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    bool quiet = ech_log_set_quiet(true);
-    ech_status st = ech_tcp_read(fd, who, sizeof *who);
-    ech_log_set_quiet(quiet);
-    ech_clear_error();
-    patience.tv_sec = 0;
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    double end = ech_clock_now() + CARD_SECONDS;
+    for (size_t at = 0; at < sizeof *who;) {
+        int ms = ech_clock_ms_until(end);
+        struct pollfd polled = {.fd = fd, .events = POLLIN};
+        if (ms == 0) return false;
+        if (poll(&polled, 1, ms) <= 0) continue; /* a signal, or time is up */
+        ssize_t n = recv(fd, (char *)who + at, sizeof *who - at, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
+        if (n > 0) at += (size_t)n;
+    }
     who->machine[sizeof who->machine - 1] = '\0';
     who->secret[sizeof who->secret - 1] = '\0';
-    return st == ECH_OK;
+    return true;
 }
 
 static ech_status accept_one(int listener, ech_tcp_card *who, int *out)
@@ -99,17 +102,37 @@ static ech_status accept_known(int listener, const ech_tcp_card *own, ech_tcp_ca
         char verdict = !is_secret(own, who)     ? REFUSED
                        : who->size != own->size ? OTHER_SIZE
                                                 : WELCOME;
-        ECH_TRY(ech_tcp_write(*out, &verdict, 1));
-        if (verdict == WELCOME) return ECH_OK;
+        bool is_there = send(*out, &verdict, 1, MSG_NOSIGNAL) == 1; /* it may have died */
+        if (verdict == WELCOME && is_there) return ECH_OK;
         if (verdict == OTHER_SIZE)
             ECH_FAIL(ECH_EUSAGE, "rank %d was told that WORLD_SIZE is %d, but here it is %d",
                      who->rank, who->size, own->size);
         close(*out);
         *out = -1;
-        ech_log_warn("a process at %s says that it is rank %d, but names another secret; it is "
-                     "refused",
-                     who->address, who->rank);
+        if (verdict == REFUSED)
+            ech_log_warn("a process at %s says that it is rank %d, but names another secret; it is "
+                         "refused",
+                         who->address, who->rank);
     }
+}
+
+/* Closes the connections of ranks that have died since, which may be started once more. Returns how many ranks from 1 on are awaited.
+ * A rank has nothing to say before it is spoken to. */
+static int drop_ended(const ech_tcp_state *state)
+{
+    int awaited = 0;
+    for (int r = 1; r < state->size; r++) {
+        char byte;
+        ssize_t n =
+            state->peer[r].fd < 0 ? -1 : recv(state->peer[r].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        bool is_there =
+            state->peer[r].fd >= 0 && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
+        if (is_there) continue;
+        if (state->peer[r].fd >= 0) close(state->peer[r].fd);
+        state->peer[r].fd = -1;
+        awaited++;
+    }
+    return awaited;
 }
 
 static ech_status accept_rank(ech_tcp_state *state, int listener, int least,
@@ -117,16 +140,19 @@ static ech_status accept_rank(ech_tcp_state *state, int listener, int least,
 {
     int fd = -1;
     ech_status st = accept_known(listener, own, who, &fd);
-    bool fits = st == ECH_OK && who->rank >= least && who->rank < state->size &&
-                state->peer[who->rank].fd < 0;
-    if (fits) {
+    bool can_be = st == ECH_OK && who->rank >= least && who->rank < state->size;
+    if (state->rank == 0) drop_ended(state);
+    if (can_be && state->peer[who->rank].fd < 0) {
         state->peer[who->rank].fd = fd;
         return ECH_OK;
     }
     if (fd >= 0) close(fd);
     ECH_TRY(st);
-    ECH_FAIL(ECH_EUSAGE, "a process says that it is rank %d of %d, which is wrong or there already",
-             who->rank, state->size);
+    ECH_FAIL(
+        ECH_EUSAGE,
+        "a process says that it is rank %d of %d, which %s; RANK is from 0 on, another one for "
+        "each process",
+        who->rank, state->size, can_be ? "is there already" : "cannot be");
 }
 
 /* Says who this is to rank `to`, to which it has just connected. */
@@ -226,7 +252,7 @@ static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
 /* Rank 0 hears of all and tells all. */
 static ech_status lead(ech_tcp_state *state, int listener, ech_tcp_card *cards)
 {
-    for (int r = 1; r < state->size; r++) {
+    while (drop_ended(state) > 0) {
         ech_tcp_card who;
         ECH_TRY(accept_rank(state, listener, 1, &cards[0], &who));
         cards[who.rank] = who;

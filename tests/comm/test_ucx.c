@@ -287,6 +287,30 @@ static void test_strangers(void **state)
     free(log);
 }
 
+/* A rank that dies while the others are awaited, and is started once more, is the rank: whenever it was. */
+static void test_second_start(void **state)
+{
+    (void)state;
+    for (int moment = 0; moment < 3; moment++) {
+        job j = {.backend = ucx, .ranks = 3, .deadline = 60, .body = do_nothing};
+        running of = {.port = free_port(), .file = tmpfile()};
+        int codes[MOST];
+        char *log;
+        begin_rank(&j, &of, 0);
+        begin_rank(&j, &of, 1);
+        usleep((useconds_t)(150000 * moment));
+        kill(of.child[1], SIGKILL);
+        await(&of, 1, codes);
+        assert_int_equal(codes[1], -SIGKILL);
+        begin_rank(&j, &of, 1);
+        begin_rank(&j, &of, 2);
+        for (int r = 0; r < 3; r++) await(&of, r, codes);
+        finish(&of, &log);
+        if (codes[0] || codes[1] || codes[2]) fail_msg("%s", log);
+        free(log);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -318,11 +342,12 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives), cmocka_unit_test(test_machines),
-        cmocka_unit_test(test_alone),       cmocka_unit_test(test_early_messages),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_late_reader),
-        cmocka_unit_test(test_ends),        cmocka_unit_test(test_misfit),
-        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_alone),        cmocka_unit_test(test_early_messages),
+        cmocka_unit_test(test_large),        cmocka_unit_test(test_late_reader),
+        cmocka_unit_test(test_ends),         cmocka_unit_test(test_misfit),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_second_start),
     };
     ucx = ech_comm_find("ucx");
     if (!ucx) {
