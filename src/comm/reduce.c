@@ -134,7 +134,7 @@ int64_t ech_segment_count(int64_t count, int64_t at, int64_t segment)
 bool ech_reduction_takes(ech_reduction reduction, ech_dtype wire, bool narrowed)
 {
     bool as_it_is = (wire == ECH_F32 || wire == ECH_F64) && !narrowed;
-    return ech_dtype_is_real(wire) && (as_it_is || table[reduction].row->narrows);
+    return ech_dtype_converts(wire) && (as_it_is || table[reduction].row->narrows);
 }
 
 bool ech_reduction_has_halves(ech_reduction reduction)

@@ -38,7 +38,8 @@
 /* In which type gradients travel. */
 #define ECH_WIRES(X)                                                                               \
     X(ECH_WIRE_AUTO, "auto")                                                                       \
-    X(ECH_WIRE_FP32, "fp32") X(ECH_WIRE_BF16, "bf16") X(ECH_WIRE_FP16, "fp16")
+    X(ECH_WIRE_FP32, "fp32") X(ECH_WIRE_BF16, "bf16") X(ECH_WIRE_FP16, "fp16")             \
+    X(ECH_WIRE_E6M9, "e6m9")
 
 /* Sequence parallelism; KEEP: gathered inputs are kept for the backward, which need not gather them again. */
 #define ECH_SEQUENCES(X)                                                                           \

@@ -69,7 +69,7 @@ static bool is_dynamic(const ech_config *c)
 static bool is_narrowed(const ech_config *c)
 {
     int64_t wire = c->precision.reduce;
-    return wire == ECH_WIRE_BF16 || wire == ECH_WIRE_FP16 ||
+    return wire == ECH_WIRE_BF16 || wire == ECH_WIRE_FP16 || wire == ECH_WIRE_E6M9 ||
            (wire == ECH_WIRE_FP32 && c->precision.compute == ECH_COMPUTE_FP64);
 }
 

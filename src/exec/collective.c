@@ -9,7 +9,8 @@
 
 static const ech_kernels *table_of(const ech_kernel_context *context, ech_dtype dtype)
 {
-    return ech_kernels_on(context->device->name, dtype);
+    /* What only travels is converted, and summed, by fp32's. */
+    return ech_kernels_on(context->device->name, ech_dtype_is_real(dtype) ? dtype : ECH_F32);
 }
 
 static void add_parts(void *context, const ech_tensor *own, const ech_tensor *parts, int64_t index,

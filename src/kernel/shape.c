@@ -21,7 +21,7 @@ static const char *const row_shapes[ECH_OPS] = {
 typedef struct rule {
     const char *name;
     int name_length;
-    bool optional, strided, wide, either, real; /* real: "any", of all real types */
+    bool optional, strided, wide, either, real; /* real: "any", of all types that ech_convert takes */
     ech_dtype fixed; /* ECH_DTYPES: of the table's type, or what `wide` and `either` say */
     bool any;        /* "(...)" */
     int dims, letter[ECH_MAX_DIMS];
@@ -114,7 +114,7 @@ static void resolve(const rule *of, ech_dtype real, const ech_tensor *x, sizes *
     out->of = of;
     out->dtype = of->fixed != ECH_DTYPES ? of->fixed : of->wide ? wide : real;
     out->other = of->either ? wide : out->dtype;
-    if (of->real && ech_dtype_is_real(x->dtype)) out->dtype = out->other = x->dtype;
+    if (of->real && ech_dtype_converts(x->dtype)) out->dtype = out->other = x->dtype;
     if (of->any) {
         if (!known->any) known->any = x;
         out->dims = known->any->dims;

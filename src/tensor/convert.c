@@ -9,11 +9,19 @@
 
 #include <string.h>
 
+#include "tensor/half.h"
+
+enum { E6 = ECH_E6M9_EXPONENT, M9 = ECH_E6M9_SIGNIFICAND };
 enum { BUFFER = 256 }; /* elements that go from one half to the other at a time */
 
 bool ech_dtype_is_real(ech_dtype dtype)
 {
     return dtype == ECH_F32 || dtype == ECH_F64 || dtype == ECH_BF16 || dtype == ECH_F16;
+}
+
+bool ech_dtype_converts(ech_dtype dtype)
+{
+    return ech_dtype_is_real(dtype) || dtype == ECH_E6M9;
 }
 
 ech_dtype ech_dtype_wide(ech_dtype compute)
@@ -39,46 +47,6 @@ static float float_of(uint32_t bits)
     return value;
 }
 
-static double from_bf16(uint16_t half)
-{
-    return (double)float_of((uint32_t)half << 16);
-}
-
-static double from_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half >> 15) << 31, exponent = half >> 10 & 31, rest = half & 1023;
-    if (exponent == 31) return (double)float_of(sign | 255u << 23 | rest << 13);
-    if (exponent > 0) return (double)float_of(sign | (exponent + 112) << 23 | rest << 13);
-    return (double)float_of(sign | 127u << 23) * (double)rest * 0x1p-24;
-}
-
-/* A double as the bits of a type with so many bits of exponent and of significand after the point. */
-static uint16_t narrow(double value, int exponent_bits, int significand_bits)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t sign = (uint32_t)(bits >> 63) << 15, infinite = (1u << exponent_bits) - 1;
-    uint64_t significand = bits & ((UINT64_C(1) << 52) - 1);
-    int exponent = (int)(bits >> 52 & 2047);
-    if (exponent == 2047 && significand)
-        return (uint16_t)(sign | infinite << significand_bits |
-                          1u << (significand_bits - 1)); /* NaN */
-    if (exponent > 0) significand |= UINT64_C(1) << 52;
-    exponent -= 1023 - (1 << (exponent_bits - 1)) + 1;
-    if (exponent >= (int)infinite) return (uint16_t)(sign | infinite << significand_bits);
-    int dropped = 52 - significand_bits;
-    if (exponent < 1) { /* a subnormal number: its last bit is worth as much as the smallest's */
-        dropped += 1 - exponent;
-        exponent = 1;
-    }
-    if (dropped > 54) return (uint16_t)sign;
-    uint64_t number = significand >> dropped, rest = significand - (number << dropped);
-    uint64_t half = UINT64_C(1) << (dropped - 1);
-    number += rest > half || (rest == half && (number & 1));
-    /* the leading bit counts as one of the exponent, and so does a carry into it */
-    return (uint16_t)(sign | (((uint32_t)(exponent - 1) << significand_bits) + (uint32_t)number));
-}
-
 static void widen(const void *from, ech_dtype dtype, double *to, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -87,9 +55,11 @@ static void widen(const void *from, ech_dtype dtype, double *to, int64_t n)
         else if (dtype == ECH_F32)
             to[i] = (double)((const float *)from)[i];
         else if (dtype == ECH_BF16)
-            to[i] = from_bf16(((const uint16_t *)from)[i]);
+            to[i] = ech_half_widen(((const uint16_t *)from)[i], 8, 7);
+        else if (dtype == ECH_F16)
+            to[i] = ech_half_widen(((const uint16_t *)from)[i], 5, 10);
         else
-            to[i] = from_f16(((const uint16_t *)from)[i]);
+            to[i] = ech_half_widen(((const uint16_t *)from)[i], E6, M9);
     }
 }
 
@@ -101,9 +71,11 @@ static void put(const double *from, void *to, ech_dtype dtype, int64_t n)
         else if (dtype == ECH_F32)
             ((float *)to)[i] = (float)from[i];
         else if (dtype == ECH_BF16)
-            ((uint16_t *)to)[i] = narrow(from[i], 8, 7);
+            ((uint16_t *)to)[i] = ech_half_narrow(from[i], 8, 7);
+        else if (dtype == ECH_F16)
+            ((uint16_t *)to)[i] = ech_half_narrow(from[i], 5, 10);
         else
-            ((uint16_t *)to)[i] = narrow(from[i], 5, 10);
+            ((uint16_t *)to)[i] = ech_half_narrow(from[i], E6, M9);
     }
 }
 
@@ -143,31 +115,60 @@ static uint32_t choose(bool first, uint32_t a, uint32_t b)
     return (a & mask) | (b & ~mask);
 }
 
-/* Significand and exponent move as one number; the exponent's bias differs by 112. */
-static void f16_to_f32(const uint16_t *restrict from, float *restrict to, int64_t n)
+/* Of a type with so many bits of exponent, e, and of significand, m: significand and exponent move as one number; the exponent's bias
+ * differs, and all its bits stand for infinity. */
+static inline void to_f32(const uint16_t *restrict from, float *restrict to, int64_t n, int e,
+                          int m)
 {
+    const uint32_t bias = 127u - (1u << (e - 1)) + 1, infinity = ((1u << e) - 1) << m;
+    const float unit = float_of((bias + 1 - (uint32_t)m) << 23);
     for (int64_t i = 0; i < n; i++) {
         uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, rest = (uint32_t)(from[i] & 0x7fff);
-        uint32_t normal = (rest << 13) + (112u << 23);
-        uint32_t subnormal = bits_of((float)(int32_t)rest * 0x1p-24f);
-        uint32_t infinite = (rest << 13) | INFINITE | choose(rest > 0x7c00, QUIET, 0);
-        uint32_t finite = choose(rest < 0x400, subnormal, normal);
-        to[i] = float_of(sign | choose(rest < 0x7c00, finite, infinite));
+        uint32_t normal = (rest << (23 - m)) + (bias << 23);
+        uint32_t subnormal = bits_of((float)(int32_t)rest * unit);
+        uint32_t infinite = (rest << (23 - m)) | INFINITE | choose(rest > infinity, QUIET, 0);
+        uint32_t finite = choose(rest < 1u << m, subnormal, normal);
+        to[i] = float_of(sign | choose(rest < infinity, finite, infinite));
     }
 }
 
-/* A subnormal result is what is left of the value's last bits once 1/2, whose last bit is worth as much as the
- * smallest half, has been added. */
-static void f32_to_f16(const float *restrict from, uint16_t *restrict to, int64_t n)
+/* A subnormal result is what is left of the value's last bits once `least`, whose last bit is worth as much as the
+ * smallest number's, has been added. */
+static inline void from_f32(const float *restrict from, uint16_t *restrict to, int64_t n, int e,
+                            int m)
 {
+    const uint32_t bias = 127u - (1u << (e - 1)) + 1, infinity = ((1u << e) - 1) << m;
+    const uint32_t half = (1u << (22 - m)) - 1;
+    const float least = float_of((bias + 24 - (uint32_t)m) << 23);
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = bits_of(from[i]), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-        uint32_t normal = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
-        uint32_t subnormal = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f);
-        uint32_t beyond = choose(rest > INFINITE, 0x7e00, 0x7c00);
-        uint32_t finite = choose(rest < 113u << 23, subnormal, normal);
-        to[i] = (uint16_t)(sign | choose(rest < 143u << 23, finite, beyond));
+        uint32_t normal = (rest - (bias << 23) + half + (rest >> (23 - m) & 1)) >> (23 - m);
+        uint32_t subnormal = bits_of(float_of(rest) + least) - bits_of(least);
+        uint32_t beyond = choose(rest > INFINITE, infinity | 1u << (m - 1), infinity);
+        uint32_t finite = choose(rest < (bias + 1) << 23, subnormal, normal);
+        uint32_t last = (bias + (1u << e) - 1) << 23;
+        to[i] = (uint16_t)(sign | choose(rest < last, finite, beyond));
     }
+}
+
+static void f16_to_f32(const uint16_t *from, float *to, int64_t n)
+{
+    to_f32(from, to, n, 5, 10);
+}
+
+static void f32_to_f16(const float *from, uint16_t *to, int64_t n)
+{
+    from_f32(from, to, n, 5, 10);
+}
+
+static void e6m9_to_f32(const uint16_t *from, float *to, int64_t n)
+{
+    to_f32(from, to, n, E6, M9);
+}
+
+static void f32_to_e6m9(const float *from, uint16_t *to, int64_t n)
+{
+    from_f32(from, to, n, E6, M9);
 }
 
 /* False: both are of 16 bits. */
@@ -182,6 +183,10 @@ static bool convert_directly(const void *from, ech_dtype from_dtype, void *to, e
         f32_to_bf16(from, to, n);
     else if (from_dtype == ECH_F32 && to_dtype == ECH_F16)
         f32_to_f16(from, to, n);
+    else if (from_dtype == ECH_E6M9 && to_dtype == ECH_F32)
+        e6m9_to_f32(from, to, n);
+    else if (from_dtype == ECH_F32 && to_dtype == ECH_E6M9)
+        f32_to_e6m9(from, to, n);
     else if (to_dtype == ECH_F64)
         widen(from, from_dtype, to, n);
     else if (from_dtype == ECH_F64)
@@ -193,7 +198,7 @@ static bool convert_directly(const void *from, ech_dtype from_dtype, void *to, e
 
 void ech_convert(const void *from, ech_dtype from_dtype, void *to, ech_dtype to_dtype, int64_t n)
 {
-    ECH_ASSERT(ech_dtype_is_real(from_dtype) && ech_dtype_is_real(to_dtype));
+    ECH_ASSERT(ech_dtype_converts(from_dtype) && ech_dtype_converts(to_dtype));
     size_t in = ech_dtype_bytes(from_dtype), out = ech_dtype_bytes(to_dtype);
     if (from_dtype == to_dtype) {
         memmove(to, from, (size_t)n * in);

@@ -44,7 +44,7 @@ bool ech_dtype_from_name(const char *name, ech_dtype *out)
 bool ech_dtype_from_disk(const char *name, ech_dtype *out)
 {
     ech_dtype d = 0;
-    while (d < ECH_DTYPES && strcmp(dtypes[d].on_disk, name) != 0) d++;
+    while (d < ECH_DTYPES && (!*name || strcmp(dtypes[d].on_disk, name) != 0)) d++;
     if (d < ECH_DTYPES) *out = d;
     return d < ECH_DTYPES;
 }

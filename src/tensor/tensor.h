@@ -23,12 +23,15 @@ typedef enum ech_dtype {
 
 size_t ech_dtype_bytes(ech_dtype dtype);
 const char *ech_dtype_name(ech_dtype dtype);    /* "fp32": in run files and prints */
-const char *ech_dtype_on_disk(ech_dtype dtype); /* "F32": in safetensors */
+const char *ech_dtype_on_disk(ech_dtype dtype); /* "F32": in safetensors; "": not there */
 /* The inverses. False, *out unchanged: no type has that name. */
 bool ech_dtype_from_name(const char *name, ech_dtype *out);
 bool ech_dtype_from_disk(const char *name, ech_dtype *out);
-/* Whether it is a floating-point type: fp32, fp64, bf16 or fp16. */
+/* Whether it is a floating-point type that kernels compute in: fp32, fp64, bf16 or fp16. */
 bool ech_dtype_is_real(ech_dtype dtype);
+/* Whether ech_convert takes it: also e6m9, of 6 bits of exponent and 9 of significand, in which numbers only travel (Ramesh et al.
+ * 2021, arXiv:2102.12092, appendix E: wider than fp16's range, and more digits than bf16's). */
+bool ech_dtype_converts(ech_dtype dtype);
 /* The type of what a run in `compute` keeps wide: fp64 of fp64, otherwise fp32. */
 ech_dtype ech_dtype_wide(ech_dtype compute);
 
@@ -84,7 +87,7 @@ int64_t ech_tensor_count(const ech_tensor *x); /* elements */
 size_t ech_tensor_bytes(const ech_tensor *x);  /* elements x bytes of one */
 bool ech_tensor_is_contiguous(const ech_tensor *x);
 
-/* sum[n] = ((p0 + p1) + p2) + ..., N addends in order, all of one real type; of halves in fp32, rounded once. Addend
+/* sum[n] = ((p0 + p1) + p2) + ..., N addends in order, all of one type that ech_convert takes; of halves in fp32, rounded once. Addend
  * `index` is own[n]; the others are in parts[N-1][n], in order, which is overwritten. `sum` may be own or the first part. */
 void ech_tensor_add_parts(const ech_tensor *own, const ech_tensor *parts, int64_t index,
                           const ech_tensor *sum);

@@ -108,6 +108,7 @@ static const struct {
     double near; /* norms are within it */
 } types[] = {{"fp32", "bf16", ECH_BF16, 2, 5e-3},
              {"fp32", "fp16", ECH_F16, 2, 1e-3},
+             {"fp32", "e6m9", ECH_E6M9, 2, 2e-3},
              {"fp64", "fp32", ECH_F32, 2, 1e-6},
              {"fp64", "bf16", ECH_BF16, 4, 5e-3}};
 
@@ -135,7 +136,7 @@ static void test_grids(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++)
-        for (int type = 0; type < (i == 0 ? 4 : 1); type++) check(grids[i], type);
+        for (int type = 0; type < (i == 0 ? 5 : 1); type++) check(grids[i], type);
 }
 
 /* Where nothing is narrower than what is kept, no bit changes. */

@@ -16,8 +16,14 @@
 #include "kernel/kernel.h"
 
 enum { N = 2500, MEMBERS = 4 }; /* more than a block of each type */
-static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
+static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16, ECH_E6M9};
 enum { TYPES = sizeof types / sizeof *types };
+
+/* Of a type in which numbers only travel fp32's table has them. */
+static ech_dtype table_of(ech_dtype dtype)
+{
+    return ech_dtype_is_real(dtype) ? dtype : ECH_F32;
+}
 
 static double element(int member, int i)
 {
@@ -49,7 +55,7 @@ static void expect(ech_dtype dtype, double out[N])
 
 static void check(const ech_device *device, ech_dtype dtype)
 {
-    const ech_kernels *kernels = ech_kernels_on(device->name, dtype);
+    const ech_kernels *kernels = ech_kernels_on(device->name, table_of(dtype));
     size_t bytes = N * ech_dtype_bytes(dtype);
     ech_kernel_context *context;
     ech_queue *queue;
@@ -101,7 +107,7 @@ static void types_change_in_place(void **state)
             fill(x, types[a], 0);
             memcpy(from, x, sizeof x);
             ech_convert(from, types[a], expected, types[b], N);
-            ech_kernels_fast(types[a])->convert(context, &before, &after);
+            ech_kernels_fast(table_of(types[a]))->convert(context, &before, &after);
             assert_memory_equal(x, expected, N * ech_dtype_bytes(types[b]));
         }
     ech_kernel_context_destroy(context);

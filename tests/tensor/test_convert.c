@@ -46,6 +46,11 @@ static void every_half(void **state)
     for (int i = 0; i < ALL; i++) {
         uint16_t half = (uint16_t)i;
         double brain = value_of(half, ECH_BF16), ieee = value_of(half, ECH_F16);
+        double e6m9 = value_of(half, ECH_E6M9);
+        if (isnan(defined(half, 6, 9)))
+            assert_true(isnan(e6m9) && isnan(value_of(half_of(e6m9, ECH_E6M9), ECH_E6M9)));
+        else
+            assert_true(e6m9 == defined(half, 6, 9) && half_of(e6m9, ECH_E6M9) == half);
         if (isnan(defined(half, 8, 7)))
             assert_true(isnan(brain) && isnan(value_of(half_of(brain, ECH_BF16), ECH_BF16)));
         else
@@ -75,6 +80,7 @@ static void every_rounding(void **state)
     (void)state;
     for (uint16_t half = 0; half < 0x7f80; half++) check_between(half, ECH_BF16);
     for (uint16_t half = 0; half < 0x7c00; half++) check_between(half, ECH_F16);
+    for (uint16_t half = 0; half < 0x7e00; half++) check_between(half, ECH_E6M9);
 }
 
 static void edges(void **state)
@@ -86,6 +92,8 @@ static void edges(void **state)
     assert_int_equal(half_of(5e-324, ECH_F16), 0);
     assert_int_equal(half_of(-5e-324, ECH_BF16), 0x8000);
     assert_int_equal(half_of(-0.0, ECH_BF16), 0x8000);
+    assert_int_equal(half_of(0x1p32, ECH_E6M9), 0x7e00);
+    assert_true(value_of(0x7dff, ECH_E6M9) == 0x1.ff8p31 && value_of(1, ECH_E6M9) == 0x1p-39);
     assert_int_equal(half_of(0x1p-25, ECH_F16), 0);
     assert_int_equal(half_of(nextafter(0x1p-25, 1), ECH_F16), 1);
 }
@@ -103,6 +111,8 @@ static void long_arrays(void **state)
     ech_convert(doubles, ECH_F64, back, ECH_F32, N);
     for (int i = 0; i < N; i++) assert_true(back[i] == floats[i]);
     assert_true(ech_dtype_is_real(ECH_BF16) && !ech_dtype_is_real(ECH_I32));
+    assert_true(ech_dtype_converts(ECH_E6M9) && !ech_dtype_is_real(ECH_E6M9));
+    assert_false(ech_dtype_converts(ECH_U16));
     assert_true(ech_dtype_wide(ECH_F64) == ECH_F64 && ech_dtype_wide(ECH_F16) == ECH_F32);
     ech_types types = {.compute = ECH_BF16, .wide = ECH_F32, .gradient = ECH_F32};
     assert_true(ech_type_dtype(ECH_TYPE_COMPUTE, ECH_I32, types) == ECH_BF16);
@@ -113,10 +123,10 @@ static void long_arrays(void **state)
 /* From fp32 directly and by way of fp64: the same bits, NaN included. */
 static void check_direct(uint32_t bits)
 {
-    static const ech_dtype halves[] = {ECH_BF16, ECH_F16};
+    static const ech_dtype halves[] = {ECH_BF16, ECH_F16, ECH_E6M9};
     float value;
     memcpy(&value, &bits, sizeof value);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         uint16_t half;
         ech_convert(&value, ECH_F32, &half, halves[i], 1);
         assert_int_equal(half, half_of((double)value, halves[i]));
@@ -133,9 +143,9 @@ static void directly_as_by_fp64(void **state)
         for (size_t i = 0; i < sizeof lower / sizeof *lower; i++)
             check_direct(upper << 16 | lower[i]);
     for (int i = 0; i < ALL; i++)
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 3; k++) {
             uint16_t half = (uint16_t)i;
-            ech_dtype dtype = k ? ECH_F16 : ECH_BF16;
+            ech_dtype dtype = k == 0 ? ECH_BF16 : k == 1 ? ECH_F16 : ECH_E6M9;
             float direct, other = (float)value_of(half, dtype);
             ech_convert(&half, dtype, &direct, ECH_F32, 1);
             assert_memory_equal(&direct, &other, sizeof direct);
