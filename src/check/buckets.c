@@ -256,11 +256,11 @@ static bool keeps(const ech_plan *plan, int index, ech_state_role role)
 static ech_layout_group factored_over(const ech_plan *plan, int index)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
-    for (int i = 0; i < bucket->params; i++) {
+    for (int i = 0; i < bucket->params && keeps(plan, index, ECH_STATE_BASIS); i++) {
         int param = plan->bucket_param.at[bucket->first_param + i];
         const ech_shape *shape = &plan->model->param.at[param].shape;
         if (ech_shape_copies(shape, plan->layout->sharding) < plan->layout->tensor)
-            return ECH_GROUP_PARTIAL;
+            return ech_layout_group_over(ech_layout_group_axes(bucket->group) | ECH_MESH_TENSOR);
     }
     return bucket->group;
 }

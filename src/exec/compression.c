@@ -259,11 +259,20 @@ static void multiply_factors(ech_exec *exec, const matrix *m)
     }
 }
 
+/* Ranks with a residual each of the same matrices: of experts fewer than of the rest. */
+static double replicas_of(const ech_exec *exec, int param)
+{
+    const ech_plan *plan = exec->plan;
+    int state = plan->param[param].first_state + ech_plan_state_of(plan, param, ECH_STATE_RESIDUAL);
+    const ech_shape *residual = &plan->state.at[state].is.shape;
+    return (double)residual->size[ech_shape_replicas(residual)];
+}
+
 static void decompress_factors(ech_exec *exec, const ech_step *step, int param, const ech_tensor *x,
                                const ech_tensor *residual)
 {
     const double unscale = 1 / exec->scaler.scale;
-    const double replicas = exec->plan->layout->sharding.replicas;
+    const double replicas = replicas_of(exec, param);
     commit(exec, step, x, unscale, 0, residual);
     for (int one = 0; one < exec->plan->param[param].stacked; one++) {
         matrix m = matrix_of(exec, step, param, one);
@@ -304,12 +313,16 @@ ech_status ech_handle_DECOMPRESS(ech_exec *exec, const ech_step *step)
 /* ---- what is kept ---- */
 
 /* Normals that are the same on every rank, under any layout: the parameter's own, of a step that is none. */
-void ech_compression_init_basis(ech_exec *exec, int param, const ech_tensor *basis)
+void ech_compression_init_basis(ech_exec *exec, int param, int state, const ech_tensor *basis)
 {
+    ech_held held = ech_plan_held(exec->plan, exec->plan->rank, param, ECH_HELD_STATE, state);
     const ech_param *of = &exec->plan->model->param.at[param];
+    /* Of experts a rank has some, one after the other. */
+    int64_t stacked = exec->plan->param[param].stacked;
+    int64_t first = held.box[0].begin[0] * (ech_tensor_count(basis) / stacked);
     ech_random_key key = {
         .seed = (uint64_t)exec->config->training.seed,
         .step = UINT32_MAX,
         .stream = ech_random_stream((uint32_t)of->block, ECH_SITE_PARAMETER + (uint32_t)of->site)};
-    exec->plan->kernels->fill_normal(exec->context, basis, key, 0, 0, 1);
+    exec->plan->kernels->fill_normal(exec->context, basis, key, first, 0, 1);
 }

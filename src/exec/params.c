@@ -273,7 +273,7 @@ static ech_status init_state(ech_exec *exec, const ech_step *step, int index, in
     state = in_reach(exec, &own, buffer);
     exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, state.data, 0, ech_tensor_bytes(&state));
     ech_state_role role = exec->plan->state.at[p->first_state + s].is.role;
-    if (role == ECH_STATE_BASIS) ech_compression_init_basis(exec, index, &state);
+    if (role == ECH_STATE_BASIS) ech_compression_init_basis(exec, index, s, &state);
     if (role == ECH_STATE_ANCHOR) init_tensor(exec, index, s, &state);
     if (s == p->master) {
         init_tensor(exec, index, s, &state);

@@ -258,14 +258,6 @@ static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, c
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
 }
 
-/* Which dimension of a state counts replicas; -1: none. */
-static int dimension_of_replicas(const ech_shape *shape)
-{
-    for (int d = 0; d < shape->dims; d++)
-        if (shape->axis[d] == ECH_AXIS_REPLICAS) return d;
-    return -1;
-}
-
 /* How many replicas' the checkpoint has; 0: it has none of that name. */
 static int64_t replicas_in(const ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                            const saved *of)
@@ -281,7 +273,7 @@ static ech_status load_replica(const ech_exec *exec, const ech_checkpoint *check
 {
     ECH_CLEANUP(ech_saved_list_free) ech_saved_list list = {.copier = copier_of(exec, 0)};
     saved of = *own;
-    int d = dimension_of_replicas(&of.shape);
+    int d = ech_shape_replicas(&of.shape);
     of.shape.size[d] = replicas;
     for (int b = 0; b < of.held.boxes; b++) of.held.box[b].begin[d] = replica;
     add_tensor(exec, &list, param, &of, training_data(exec, NULL, &of));
@@ -295,7 +287,7 @@ static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint
 {
     const ech_plan_param *p = &exec->plan->param[param];
     ech_tensor own = ech_exec_state(exec, param, of->state);
-    int64_t n = ech_tensor_count(&own), now = of->shape.size[dimension_of_replicas(&of->shape)];
+    int64_t n = ech_tensor_count(&own), now = of->shape.size[ech_shape_replicas(&of->shape)];
     bool adds = exec->plan->state.at[p->first_state + of->state].is.role == ECH_STATE_RESIDUAL;
     ECH_FREED double *sum = ech_calloc((size_t)n + 1, sizeof *sum);
     ECH_FREED double *one = ech_calloc((size_t)n + 1, sizeof *one);
@@ -313,7 +305,7 @@ static ech_status restore_share(ech_exec *exec, const ech_checkpoint *checkpoint
 static ech_status restore_replicas(ech_exec *exec, const ech_checkpoint *checkpoint, int param,
                                    const saved *of, bool *restored)
 {
-    int d = dimension_of_replicas(&of->shape);
+    int d = ech_shape_replicas(&of->shape);
     int64_t replicas = d < 0 ? 0 : replicas_in(exec, checkpoint, param, of);
     *restored = replicas > 0 && replicas != of->shape.size[d];
     return *restored ? restore_share(exec, checkpoint, param, of, replicas) : ECH_OK;

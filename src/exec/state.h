@@ -245,7 +245,7 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
 /* NORM of a parameter that is compressed. */
 void ech_compression_norm(ech_exec *exec, const ech_step *step, int param);
 /* A basis as it is at first. */
-void ech_compression_init_basis(ech_exec *exec, int param, const ech_tensor *basis);
+void ech_compression_init_basis(ech_exec *exec, int param, int state, const ech_tensor *basis);
 /* The turn's update: all that changes from turn to turn by its place among the scalars. */
 ech_update ech_scalars_update(const ech_exec *exec, int turn);
 /* The same for an update on the host, of what READ_UPDATE has fetched. */

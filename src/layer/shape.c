@@ -86,6 +86,14 @@ bool ech_shape_has(const ech_shape *shape, ech_axis axis)
     return false;
 }
 
+int ech_shape_replicas(const ech_shape *shape)
+{
+    for (int d = 0; d < shape->dims; d++)
+        if (shape->axis[d] == ECH_AXIS_REPLICAS || shape->axis[d] == ECH_AXIS_EXPERT_REPLICAS)
+            return d;
+    return -1;
+}
+
 int ech_axis_shards(ech_axis axis, ech_sharding sharding)
 {
     ech_mesh mesh = rules[axis].mesh;
@@ -93,6 +101,8 @@ int ech_axis_shards(ech_axis axis, ech_sharding sharding)
     if (mesh == ECH_MESH_KEY_VALUE) return at_least_one(sharding.key_value);
     if (mesh == ECH_MESH_EXPERT) return at_least_one(sharding.expert);
     if (mesh == ECH_MESH_REPLICAS) return at_least_one(sharding.replicas);
+    if (axis == ECH_AXIS_EXPERT_REPLICAS)
+        return at_least_one(sharding.replicas / at_least_one(sharding.expert));
     if (mesh == ECH_MESH_TENSOR_CONTEXT)
         return at_least_one(sharding.tensor) * at_least_one(sharding.context);
     return 1;
@@ -109,9 +119,10 @@ ech_cut ech_axis_cut(ech_axis axis, int64_t size, ech_sharding sharding, ech_sha
     int shards = ech_axis_shards(axis, sharding);
     /* With fewer shards than ranks, neighbours have the same one. */
     ech_mesh mesh = rules[axis].mesh;
-    int shard = mesh == ECH_MESH_EXPERT     ? at.expert
-                : mesh == ECH_MESH_REPLICAS ? at.replica
-                                            : at.tensor * shards / at_least_one(sharding.tensor);
+    int shard = at.tensor * shards / at_least_one(sharding.tensor);
+    if (mesh == ECH_MESH_EXPERT) shard = at.expert;
+    if (mesh == ECH_MESH_REPLICAS) shard = at.replica;
+    if (axis == ECH_AXIS_EXPERT_REPLICAS) shard = at.expert_replica;
     if (shards == 1) shard = 0;
     return (ech_cut){.size = size, .parts = rules[axis].parts, .shards = shards, .shard = shard};
 }

@@ -64,9 +64,11 @@ typedef struct ech_sharding {
     bool sequence; /* sequence parallelism: norms, dropout and residual sums have a row shard */
 } ech_sharding;
 
-/* Which shard a rank has of what is sharded over tensor ranks, over an expert group, and over data x context. */
+/* Which shard a rank has of what is sharded over tensor ranks, over an expert group, and over data x context (which replicas
+ * it has numbers of). */
 typedef struct ech_shard_at {
     int tensor, expert, replica;
+    int expert_replica; /* among those with the same experts */
 } ech_shard_at;
 
 /* How much one call of a list of steps works on, on this rank. */
@@ -121,6 +123,8 @@ int ech_shape_interval_boxes(const ech_shape *shape, ech_sharding sharding, ech_
 /* How many tensor ranks have the same boxes of it; they are neighbours. */
 int ech_shape_copies(const ech_shape *shape, ech_sharding sharding);
 bool ech_shape_has(const ech_shape *shape, ech_axis axis);
+/* The dimension that counts replicas, each with numbers of its own; -1: none. */
+int ech_shape_replicas(const ech_shape *shape);
 /* Whether it is stacked of experts: then its first dimension counts them. */
 bool ech_shape_is_stack(const ech_shape *shape);
 /* The shape of one of the stack; of what is none, the shape itself. */

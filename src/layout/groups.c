@@ -57,7 +57,9 @@ ech_shard_at ech_layout_shard_at(const ech_layout *layout, int rank)
     ech_expert_span in = ech_layout_expert_span(layout);
     return (ech_shard_at){.tensor = here->tensor,
                           .expert = here->data % in.data * in.context + here->context % in.context,
-                          .replica = here->data * layout->context + here->context};
+                          .replica = here->data * layout->context + here->context,
+                          .expert_replica = here->data / in.data * (layout->context / in.context) +
+                                            here->context / in.context};
 }
 
 /* With fewer key/value heads than tensor ranks, neighbours have the same ones: how many. */

@@ -39,7 +39,7 @@ ech_held ech_layout_held(const ech_layout *layout, const ech_model *model, int r
     int turn = param % (replicas * sharers);
     held.writes =
         kind != ECH_HELD_GRADIENT && here->stage == first && sharer == turn && index < sharers;
-    if (ech_shape_has(shape, ECH_AXIS_REPLICAS)) /* each has another */
+    if (ech_shape_replicas(shape) >= 0) /* each has another */
         held.writes = here->stage == first && index == 0;
     return held;
 }

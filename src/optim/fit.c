@@ -76,7 +76,7 @@ static bool is_same_shape(const ech_shape *a, const ech_shape *b)
     bool same = a->dims == b->dims;
     for (int d = 0; same && d < a->dims; d++)
         same = a->size[d] == b->size[d] ||
-               (a->axis[d] == ECH_AXIS_REPLICAS && b->axis[d] == ECH_AXIS_REPLICAS);
+               (ech_shape_replicas(a) == d && ech_shape_replicas(b) == d);
     return same;
 }
 

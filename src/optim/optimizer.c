@@ -53,8 +53,8 @@ int64_t ech_optimizer_replicas(const ech_config *config)
 ech_state ech_state_of_replica(const ech_state *state)
 {
     ech_state of = *state;
-    for (int d = of.shape.dims - 1; d >= 0; d--)
-        if (of.shape.axis[d] == ECH_AXIS_REPLICAS) of.shape = ech_shape_without(&of.shape, 1u << d);
+    int d = ech_shape_replicas(&of.shape);
+    if (d >= 0) of.shape = ech_shape_without(&of.shape, 1u << d);
     return of;
 }
 
@@ -80,9 +80,21 @@ static void stack(ech_state *state, const ech_shape *of)
     state->lacks <<= 1;
 }
 
-static void stack_needs(ech_optimizer_needs *needs, const ech_shape *of)
+/* Of experts there are fewer replicas: the ranks of an expert group together have one. */
+static void share_replicas(const ech_config *config, ech_shape *of)
 {
-    for (int i = 0; i < needs->states; i++) stack(&needs->state[i], of);
+    int d = ech_shape_replicas(of);
+    if (d < 0) return;
+    of->axis[d] = ECH_AXIS_EXPERT_REPLICAS;
+    of->size[d] = of->size[d] > config->parallel.expert ? of->size[d] / config->parallel.expert : 1;
+}
+
+static void stack_needs(const ech_config *config, ech_optimizer_needs *needs, const ech_shape *of)
+{
+    for (int i = 0; i < needs->states; i++) {
+        share_replicas(config, &needs->state[i].shape);
+        stack(&needs->state[i], of);
+    }
     for (int i = 0; i < needs->statistics; i++) {
         stack(&needs->statistic[i].is, of);
         needs->statistic[i].over <<= 1;
@@ -99,7 +111,7 @@ ech_optimizer_needs ech_optimizer_needs_of(const ech_config *config, const ech_p
     ech_optimizer_of(config)->declare(config, &one, &needs);
     ech_compression_declare(config, &one, &needs);
     ech_outer_declare(config, &one, &needs);
-    if (ech_shape_is_stack(&param->shape)) stack_needs(&needs, &param->shape);
+    if (ech_shape_is_stack(&param->shape)) stack_needs(config, &needs, &param->shape);
     if (!narrow || param->type != ECH_TYPE_COMPUTE) return needs;
     needs.master = needs.states;
     ech_optimizer_add_state(&needs, "master", param, 0);

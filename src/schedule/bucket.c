@@ -68,7 +68,7 @@ static ech_layout_group factored_over(const ech_plan *plan, const ech_param *of,
     for (int d = 0; d < of->shape.dims; d++)
         if (ech_axis_mesh(of->shape.axis[d]) & ECH_MESH_TENSOR &&
             ech_axis_shards(of->shape.axis[d], plan->layout->sharding) > 1)
-            return ECH_GROUP_PARTIAL;
+            return ech_layout_group_over(ech_layout_group_axes(addends) | ECH_MESH_TENSOR);
     return addends;
 }
 

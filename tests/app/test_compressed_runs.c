@@ -24,7 +24,7 @@ static void resumes_are_bitwise(void **state)
     } all[] = {
         {"parallel.compression=powersgd parallel.data=2 parallel.tensor=2 parallel.zero=1", 4},
         {"parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt "
-         "parallel.data=2 parallel.pipeline=2 precision.compute=bf16 precision.reduce=bf16 "
+         "parallel.data=2 parallel.pipeline=2 precision.compute=bf16 precision.reduce=e6m9 "
          "parallel.zero=2",
          4},
         {"parallel.compression=topk parallel.compression_density=0.1 parallel.data=3 "
@@ -32,6 +32,9 @@ static void resumes_are_bitwise(void **state)
          3},
         {"parallel.compression=topk parallel.compression_density=0.1 parallel.data=2 "
          "parallel.context=2 data.sequence_length=8 precision.compute=bf16",
+         4},
+        {"parallel.compression=powersgd parallel.data=4 parallel.expert=2 parallel.zero=1 "
+         "training.global_batch_size=4 model.architecture=mixtral model.num_local_experts=4",
          4}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char words[400];
@@ -47,23 +50,44 @@ static void resumes_are_bitwise(void **state)
 }
 
 /* Sums of residuals are what the next step sees: under powersgd other degrees train the same. */
-static void other_ranks_go_on(void **state)
+static void check_others(const char *words, int ranks, const char *grid, int other_ranks,
+                         const char *other)
 {
-    (void)state;
-    static const char words[] = SAVES "precision.compute=fp64 parallel.compression=powersgd "
-                                      "parallel.compression_rank=2 model.resid_pdrop=0 "
-                                      "model.attn_pdrop=0 parallel.data=%d";
-    char two[400], three[400];
-    snprintf(two, sizeof two, words, 2);
-    snprintf(three, sizeof three, words, 3);
-    runs_train("llama", "whole", 2, two);
-    runs_train("llama", "parts", 2, two);
+    char before[600], after[600];
+    snprintf(before, sizeof before, "%s %s", words, grid);
+    snprintf(after, sizeof after, "%s %s", words, other);
+    runs_train("llama", "whole", ranks, before);
+    runs_train("llama", "parts", ranks, before);
     runs_remove_checkpoint("parts", 8);
-    runs_train("llama", "parts", 3, three);
-    assert_false(runs_same_file("whole", "parts", 8, runs_state)); /* three residuals */
+    runs_train("llama", "parts", other_ranks, after);
+    assert_false(runs_same_file("whole", "parts", 8, runs_state)); /* other residuals */
     assert_true(runs_apart("whole", "parts", 8, runs_model) < 1e-9);
     runs_remove("whole");
     runs_remove("parts");
+}
+
+#define POWERSGD                                                                                   \
+    SAVES "precision.compute=fp64 parallel.compression=powersgd parallel.compression_rank=2 "      \
+          "model.resid_pdrop=0 model.attn_pdrop=0"
+
+static void other_ranks_go_on(void **state)
+{
+    (void)state;
+    check_others(POWERSGD, 2, "parallel.data=2", 3, "parallel.data=3");
+}
+
+/* Of experts there are fewer residuals than of the rest. */
+static void other_expert_degrees_go_on(void **state)
+{
+    (void)state;
+    const char *words = POWERSGD " training.global_batch_size=4 data.sequence_length=8 "
+                                 "model.architecture=mixtral model.num_local_experts=4";
+    check_others(words, 4, "parallel.data=4 parallel.expert=2", 2,
+                 "parallel.data=2 parallel.expert=2");
+    check_others(words, 4, "parallel.data=4 parallel.expert=2", 4,
+                 "parallel.data=2 parallel.tensor=2");
+    check_others(words, 2, "parallel.data=2", 4,
+                 "parallel.data=2 parallel.context=2 parallel.expert=4");
 }
 
 /* What a run prints. */
@@ -108,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(resumes_are_bitwise),
                                        cmocka_unit_test(other_ranks_go_on),
+                                       cmocka_unit_test(other_expert_degrees_go_on),
                                        cmocka_unit_test(what_is_used_instead_is_said)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

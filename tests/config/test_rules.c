@@ -261,8 +261,6 @@ static const trial trials[ECH_RULES] = {
                                              COMPRESSED " parallel.zero=2"},
     [ECH_RULE_compressed_updates_elsewhere] = {COMPRESSED " memory.offload_optimizer=host",
                                                "memory.offload_optimizer=host", COMPRESSED},
-    [ECH_RULE_compressed_expert_parallel] = {COMPRESSED " parallel.expert=2 " EXPERTS,
-                                             "parallel.expert=2 " EXPERTS, COMPRESSED " " EXPERTS},
     [ECH_RULE_compressed_shared_heads] =
         {COMPRESSED " model.architecture=llama model.num_key_value_heads=2 parallel.tensor=4",
          "model.architecture=llama model.num_key_value_heads=2 parallel.tensor=4",

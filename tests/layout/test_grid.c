@@ -207,6 +207,7 @@ static void compare_groups_of(const sample *s, bool tied)
                 [ECH_GROUP_CONTEXT] = replica && a.tensor,
                 [ECH_GROUP_EXPERT] = a.stage && a.tensor && a.group,
                 [ECH_GROUP_EXPERT_DATA] = a.stage && a.tensor && a.place,
+                [ECH_GROUP_EXPERT_PARTIAL] = a.stage && a.place,
             };
             for (int kind = 0; kind < ECH_GROUPS; kind++)
                 assert_int_equal(is_member(s, x, (ech_layout_group)kind, y), expected[kind]);

@@ -57,7 +57,7 @@ static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
     ech_held held =
         ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
     int64_t zero = design->config->parallel.zero;
-    bool own = x->adds || ech_shape_has(x->shape, ECH_AXIS_REPLICAS); /* each replica has another */
+    bool own = x->adds || ech_shape_replicas(x->shape) >= 0; /* each replica has another */
     int copies = ech_shape_copies(x->shape, design->layout->sharding);
     if (own) return at->stage == x->copy->stage && at->tensor % copies == 0;
     bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
@@ -346,7 +346,7 @@ static double least_of(const ech_verifier *v, const ech_compared *x)
     double most = smallest(v);
     const double *gradient = v->gradients + x->copy->at;
     int64_t n = ech_shape_whole(&ech_verifier_param(v, x->copy->param)->shape);
-    if (!ech_shape_has(x->shape, ECH_AXIS_REPLICAS)) return most;
+    if (ech_shape_replicas(x->shape) < 0) return most;
     for (int64_t i = 0; i < n; i++)
         if (fabs(gradient[i]) > most) most = fabs(gradient[i]);
     return most;
@@ -389,14 +389,12 @@ static double *own_shard(const ech_verifier *v, const ech_compared *x, int turn)
 /* The single rank has what all replicas have together: x becomes the sum over them, of one of the stack after the other. */
 static void add_replicas(const ech_compared *x, double *whole)
 {
-    int64_t before = 1, after = 1, replicas = 1;
-    for (int d = 0; d < x->shape->dims; d++) {
-        if (x->shape->axis[d] == ECH_AXIS_REPLICAS)
-            replicas = x->shape->size[d], before = after, after = 1;
-        else
-            after *= x->shape->size[d];
-    }
-    if (!ech_shape_has(x->shape, ECH_AXIS_REPLICAS)) return;
+    int at = ech_shape_replicas(x->shape);
+    int64_t before = 1, after = 1;
+    if (at < 0) return;
+    const int64_t replicas = x->shape->size[at];
+    for (int d = 0; d < at; d++) before *= x->shape->size[d];
+    for (int d = at + 1; d < x->shape->dims; d++) after *= x->shape->size[d];
     for (int64_t s = 0; s < before; s++)
         for (int64_t i = 0; i < after; i++) {
             double sum = 0;
