@@ -281,6 +281,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
     way.sharded = way.shared && (plan->zero > 0 || plan->layout->servers) && !way.commits;
     way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
+    way.pushes = plan->layout->pushes;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);
@@ -389,10 +390,40 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
     return ECH_OK;
 }
 
+/* A push has come: its gradients are those of the turn. */
+static ech_status serve(audit *a, int s)
+{
+    const ech_step *step = &a->list->step.at[s];
+    for (size_t b = 0; b < a->plan->bucket.n; b++) {
+        bucket_state *of = &a->bucket[b];
+        if (step->turn != of->now.turn || of->now.at.stage != ECH_BUCKET_WRITE)
+            return ech_list_reject(a->plan, a->list, s,
+                                   "comes before the push of turn %d is served", of->now.turn);
+        of->now.step = s;
+    }
+    return ECH_OK;
+}
+
+/* Behind a span all have the newest weights. */
+static ech_status meet(audit *a, int s)
+{
+    int b = a->list->step.at[s].index;
+    if (b >= 0 && b < (int)a->plan->bucket.n && a->bucket[b].now.turn == a->list->turns)
+        return ECH_OK;
+    return ech_list_reject(a->plan, a->list, s, "comes before all pushes are served");
+}
+
+static bool is_meeting(const audit *a, const ech_step *step)
+{
+    return a->plan->layout->pushes && step->group == ECH_GROUP_SERVED;
+}
+
 static ech_status use_bucket(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
+    if (step->kind == ECH_STEP_SERVE) return serve(a, s);
     if (!ech_step_has_bucket(step) || ech_step_brings_weights(step)) return ECH_OK;
+    if (is_meeting(a, step)) return meet(a, s);
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];

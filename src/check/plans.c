@@ -88,6 +88,33 @@ static ech_status check_pair(const plans *p, int rank_a, int rank_b, int channel
     }
 }
 
+/* Of a turn how many collectives a rank has over that channel. */
+static int count_of_turn(const ech_list *list, int channel, int turn)
+{
+    int n = 0;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        n += step->turn == turn && ech_step_gathers(step) && ech_step_channel(step) == channel;
+    }
+    return n;
+}
+
+/* A server's turns are the workers', in whatever order they come: there are as many, and each is as any other. */
+static ech_status check_pushed(const plans *p, int rank, int channel)
+{
+    const ech_layout *layout = p->at[rank]->layout;
+    const ech_list *list = list_of(p, rank), *theirs = list_of(p, 0);
+    bool serves = ech_layout_serves(layout, rank);
+    int turns = theirs->turns * (serves ? ech_layout_workers(layout) : 1);
+    int wanted = count_of_turn(theirs, channel, 0), turn = 0;
+    while (turn < turns && turn < list->turns && count_of_turn(list, channel, turn) == wanted)
+        turn++;
+    if (turn == turns && turn == list->turns) return ECH_OK;
+    ech_text why = {0};
+    ech_text_append(&why, "ends a list with %d pushes alike, and there are %d", turn, turns);
+    return reject(p, rank, (int)list->step.n - 1, &why);
+}
+
 /* All members compare with the first. */
 static ech_status check_channel(const plans *p, int rank, int channel, int *members)
 {
@@ -95,6 +122,7 @@ static ech_status check_channel(const plans *p, int rank, int channel, int *memb
     int s = 0, step = next_collective(list_of(p, rank), channel, &s);
     int n =
         ech_layout_members(plan->layout, plan->model, rank, ech_channel_group(channel), members);
+    if (ech_channel_group(channel) == ECH_GROUP_PUSHED) return check_pushed(p, rank, channel);
     if (n == 0 && step >= 0) {
         ech_text why = {0};
         ech_text_append(&why, "is over a group that this rank is not in");

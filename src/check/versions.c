@@ -224,7 +224,8 @@ static ech_status gather(shelf *v, int s)
 {
     const ech_step *step = &v->list->step.at[s];
     bool served = v->plan->layout->servers && !ech_layout_serves(v->plan->layout, v->plan->rank);
-    v->newest[step->index] += served; /* others make it */
+    v->newest[step->index] +=
+        served; /* others make it; behind a span of pushes others' have, too */
     if (step->version != v->newest[step->index])
         return ech_list_reject(v->plan, v->list, s, "makes version %d whole; the newest is %d",
                                step->version, v->newest[step->index]);

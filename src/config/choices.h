@@ -16,9 +16,10 @@
 /* Rows of kernel/gates.def. */
 #define ECH_MOE_GATES(X)                                                                           \
     X(ECH_MOE_GATE_TOPK, "topk")                                                                   \
-    X(ECH_MOE_GATE_SWITCH, "switch") X(ECH_MOE_GATE_GSHARD, "gshard")                              \
-        X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical")      \
-            X(ECH_MOE_GATE_BIAS, "bias") X(ECH_MOE_GATE_DENSE, "dense")
+    X(ECH_MOE_GATE_SWITCH, "switch")                                                               \
+    X(ECH_MOE_GATE_GSHARD, "gshard") X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk")                      \
+        X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical") X(ECH_MOE_GATE_BIAS, "bias")                  \
+            X(ECH_MOE_GATE_DENSE, "dense")
 
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
@@ -38,8 +39,8 @@
 /* In which type gradients travel. */
 #define ECH_WIRES(X)                                                                               \
     X(ECH_WIRE_AUTO, "auto")                                                                       \
-    X(ECH_WIRE_FP32, "fp32") X(ECH_WIRE_BF16, "bf16") X(ECH_WIRE_FP16, "fp16")             \
-    X(ECH_WIRE_E6M9, "e6m9")
+    X(ECH_WIRE_FP32, "fp32")                                                                       \
+    X(ECH_WIRE_BF16, "bf16") X(ECH_WIRE_FP16, "fp16") X(ECH_WIRE_E6M9, "e6m9")
 
 /* Sequence parallelism; KEEP: gathered inputs are kept for the backward, which need not gather them again. */
 #define ECH_SEQUENCES(X)                                                                           \
@@ -84,7 +85,8 @@
     X(ECH_STRATEGY_DILOCO, "diloco")                                                               \
     X(ECH_STRATEGY_GOSSIP, "gossip")                                                               \
     X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
-    X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")
+    X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")                                           \
+    X(ECH_STRATEGY_ASP, "asp") X(ECH_STRATEGY_SSP, "ssp")
 
 /* The words that an INT key may have instead of a number. */
 #define ECH_SYNC_EVERIES(X) X(ECH_SYNC_EVERY_EPOCH, "epoch")

@@ -35,8 +35,21 @@ bool ech_strategy_gossips(const ech_config *config)
 
 int ech_strategy_servers(const ech_config *config)
 {
-    bool serves = config->parallel.strategy == ECH_STRATEGY_PARAMETER_SERVER;
+    int64_t strategy = config->parallel.strategy;
+    bool serves = strategy == ECH_STRATEGY_PARAMETER_SERVER || strategy == ECH_STRATEGY_ASP ||
+                  strategy == ECH_STRATEGY_SSP;
     return serves ? (int)config->parallel.servers : 0;
+}
+
+bool ech_strategy_pushes(const ech_config *config)
+{
+    bool bound = config->parallel.strategy == ECH_STRATEGY_SSP && config->parallel.staleness == 0;
+    return ech_strategy_servers(config) > 0 && config->parallel.server_sync == 0 && !bound;
+}
+
+int64_t ech_strategy_staleness(const ech_config *config)
+{
+    return config->parallel.strategy == ECH_STRATEGY_SSP ? config->parallel.staleness : INT64_MAX;
 }
 
 ech_status ech_strategy_apply(ech_config *config)

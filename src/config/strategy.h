@@ -20,5 +20,9 @@ bool ech_strategy_gossips(const ech_config *config);
 
 /* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
+/* Whether these update at each worker's gradient by itself, a push, when it comes; otherwise once a training step. */
+bool ech_strategy_pushes(const ech_config *config);
+/* Steps by which a worker may then be ahead of the slowest one. */
+int64_t ech_strategy_staleness(const ech_config *config);
 
 #endif

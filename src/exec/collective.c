@@ -42,6 +42,10 @@ ech_status ech_collectives_create(ech_exec *exec)
         for (ech_layout_group g = 0; g < ECH_GROUPS; g++)
             if (exec->channel[g][lane]) ECH_TRY(ech_group_set_queue(exec->channel[g][lane], on));
     }
+    for (int i = 0; i < ech_exec_pushed_channels(exec); i++)
+        if (ech_exec_pushed_channel(exec, i))
+            ECH_TRY(ech_group_set_queue(ech_exec_pushed_channel(exec, i),
+                                        &exec->on[i % (int)ECH_LANES]));
     return ECH_OK;
 }
 
@@ -266,11 +270,9 @@ static ech_status collect(ech_exec *exec, const ech_step *step)
                       step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch)};
     if (!step->calls) return make_whole(&x);
     const ech_block_call *call = &x.block->program[step->phase].at[step->first_call];
-    for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));)
-    {
+    for (const ech_operand *o = NULL; (o = ech_call_next(x.block, call, exec->list->purpose, o));) {
         *operand_of(&x, o) = tensor_of(&x, o->value, o->like);
-        if (o->port == ECH_PORT_IN && o->index > 0)
-            x.tables[o->index - 1] = value_of(&x, o->value);
+        if (o->port == ECH_PORT_IN && o->index > 0) x.tables[o->index - 1] = value_of(&x, o->value);
     }
     x.round = ech_node_round(&x.block->node.at[call->node]).at;
     x.by_counts = ech_node_goes_by_counts(&x.block->node.at[call->node]);
@@ -335,7 +337,7 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_reduction_part part = ech_step_reduction_part(step);
     bool gathers = part == ECH_REDUCTION_GATHER;
-    ech_group *group = exec->channel[step->group][step->lane];
+    ech_group *group = ech_exec_channel(exec, step);
     ech_reduction reduction = exec->plan->reduction;
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     if (step->kind == ECH_STEP_REDUCE_LEFT || step->kind == ECH_STEP_REDUCE_RIGHT) {
@@ -410,8 +412,10 @@ ECH_HANDLE_BY(GATHER_WEIGHTS, reduce_gradients)
 static ech_comm_count add_counts(const ech_exec *exec, ech_comm_counted kind)
 {
     ech_comm_count sum = {0};
-    for (int i = 0; i < ECH_CHANNELS; i++) {
-        const ech_group *channel = exec->channel[i / ECH_LANES][i % ECH_LANES];
+    for (int i = 0; i < ECH_CHANNELS + ech_exec_pushed_channels(exec); i++) {
+        const ech_group *channel = i < ECH_CHANNELS
+                                       ? exec->channel[i / ECH_LANES][i % ECH_LANES]
+                                       : ech_exec_pushed_channel(exec, i - ECH_CHANNELS);
         if (!channel || i % ECH_LANES == ECH_LANE_DISK) continue;
         ech_comm_count one = ech_group_count(channel, kind);
         sum.calls += one.calls;

@@ -170,7 +170,10 @@ static ech_status make_groups(ech_exec *exec)
     ECH_FREED int *members = ech_calloc((size_t)plan->layout->world, sizeof *members);
     for (ech_layout_group kind = 0; kind < ECH_GROUPS; kind++) {
         int n = ech_layout_members(plan->layout, plan->model, plan->rank, kind, members);
-        if (n > 0) ECH_TRY(make_group(exec, kind, members, n));
+        if (kind == ECH_GROUP_PUSHED)
+            ECH_TRY(ech_exec_make_pushed(exec));
+        else if (n > 0)
+            ECH_TRY(make_group(exec, kind, members, n));
     }
     ech_group_set_saves(exec->channel[ECH_GROUP_WORLD][ECH_LANE_DISK]);
     return ECH_OK;
@@ -239,6 +242,7 @@ static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
     size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
+    ech_exec_create_server(exec);
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     ECH_TRY(allot_records(exec));
@@ -273,6 +277,7 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->plan = setup->plan;
     exec->device = setup->device;
     exec->comm = setup->comm;
+    exec->workers = 1;
     exec->curve = ech_curve_of(setup->config);
     exec->pool = ech_pool_create();
     pthread_mutex_init(&exec->lock, NULL);
@@ -305,6 +310,8 @@ void ech_exec_destroy(ech_exec *exec)
     if (exec->stuck || !ech_queues_are_idle(exec)) return;
     for (int i = 0; i < ECH_CHANNELS; i++)
         ech_group_destroy(exec->channel[i / ECH_LANES][i % ECH_LANES]);
+    for (int i = 0; i < ech_exec_pushed_channels(exec); i++)
+        ech_group_destroy(ech_exec_pushed_channel(exec, i));
     ech_kernel_context_destroy(exec->context);
     for (int lane = 0; lane < ECH_LANES; lane++)
         ech_kernel_context_destroy(exec->lane_context[lane].inner);

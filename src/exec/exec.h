@@ -100,9 +100,9 @@ typedef struct ech_readings {
     bool withheld;        /* no update was made, because of a NaN or infinity */
     bool overflow; /* withheld because gradients overflowed under a dynamic loss scale above 1 */
     const double *reports; /* [model.reports], over all ranks; borrowed, until the next run */
-    bool stop, save_now; /* ech_exec_ask asked for it on some rank */
-    bool save_failed;    /* a checkpoint was not written: ech_exec_finish_save returns why */
-    bool hash_differs;   /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */
+    bool stop, save_now;   /* ech_exec_ask asked for it on some rank */
+    bool save_failed;      /* a checkpoint was not written: ech_exec_finish_save returns why */
+    bool hash_differs;     /* only of ECH_LIST_CHECK: replicas of some parameter differ in bits */
 } ech_readings;
 /* [turns of the list that ran last]. Borrowed. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
@@ -148,6 +148,24 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 /* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0; only in ECH_LIST_TRAIN's
  * observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
+/* ---- pushes (ech_layout.pushes) ---- */
+
+/* A push that a server has served, turn by turn of its train list. */
+typedef struct ech_serve {
+    int worker;
+    int64_t clock; /* the training step of its gradient */
+    int read; /* pushes of the span that the server had served in the weights that it has read */
+    bool withheld; /* it has updated nothing */
+} ech_serve;
+/* Those of the list that ran last; NULL, *n 0: the rank serves none. */
+const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
+/* Whose push is to be served in a turn of the span that begins with training step `step`; another order than the one in which they
+ * come. The run waits for it. */
+typedef int ech_serve_order(void *context, int64_t step, int turn);
+void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
+/* The rank's updates count as pushes of so many workers: the learning rate is that of the step they are of, over their number. */
+void ech_exec_set_workers(ech_exec *exec, int workers);
+
 /* All factors of the bucket of a step of compressed gradients in the list that runs, but for RESIDUAL: the left ones first
  * (ech_plan_param.left, right). */
 ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step);

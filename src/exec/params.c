@@ -343,8 +343,11 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];
         int64_t first, own = ech_plan_own(plan, params[i], &first);
-        bool sharded = plan->bucket.at[step->index].sharded;
-        ech_tensor gradient = ech_exec_own_gradient(exec, params[i], step->turn);
+        bool pushes = plan->layout->pushes; /* its gradients, which servers have no part of yet */
+        bool sharded = plan->bucket.at[step->index].sharded && !pushes;
+        ech_tensor gradient = pushes ? ech_exec_gradient(exec, params[i])
+                                     : ech_exec_own_gradient(exec, params[i], step->turn);
+        if (pushes) first = 0, own = p->elements;
         ech_tensor part = ech_exec_elements(&gradient, sharded ? 0 : first, own);
         ech_tensor sums = ech_tensor_1d(&partials[p->norm_first], ECH_F64,
                                         (own + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK);

@@ -31,11 +31,36 @@ static ech_scalar_row *staged_row(const ech_exec *exec, int turn)
     return (ech_scalar_row *)(void *)(exec->staged + (size_t)turn * row_bytes(exec));
 }
 
+static void put_row(ech_exec *exec, const ech_step *step)
+{
+    exec->device->copy(ech_exec_queue(exec, step), ech_exec_row(exec, step->turn),
+                       staged_row(exec, step->turn), row_bytes(exec));
+}
+
+static void fetch_row(ech_exec *exec, const ech_step *step)
+{
+    exec->device->copy(ech_exec_queue(exec, step), staged_row(exec, step->turn),
+                       ech_exec_row(exec, step->turn), row_bytes(exec));
+}
+
 /* ---- COUNT ---- */
 
 static bool is_asynchronous(const ech_exec *exec)
 {
     return !ech_weights_are_synchronous(exec->plan->schedule->weights);
+}
+
+/* W pushes are of one step, and move weights as far as that. */
+static void number_update(const ech_exec *exec, int64_t number, ech_scalar_row *row)
+{
+    int64_t step = (number - 1) / exec->workers + 1;
+    row->updates = number;
+    row->learning_rate = ech_learning_rate(exec->config, exec->curve, step) / exec->workers;
+}
+
+void ech_exec_set_workers(ech_exec *exec, int workers)
+{
+    exec->workers = workers;
 }
 
 /* The updates of a span are numbered before it runs, since one that is withheld counts, too. */
@@ -45,15 +70,8 @@ static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
     row->loss_factor = row->tokens > 0 ? row->loss_scale / row->tokens : 0;
     row->group_factor = row->loss_scale * (double)exec->config->model.moe_group_samples /
                         (double)exec->config->training.global_batch_size;
-    row->updates = exec->updates + 1 + turn;
-    row->learning_rate = ech_learning_rate(exec->config, exec->curve, row->updates);
+    number_update(exec, exec->updates + 1 + turn, row);
     row->withheld = exec->scanning;
-}
-
-static void put_row(ech_exec *exec, const ech_step *step)
-{
-    exec->device->copy(ech_exec_queue(exec, step), ech_exec_row(exec, step->turn),
-                       staged_row(exec, step->turn), row_bytes(exec));
 }
 
 /* Put on the queue, since the loader keeps a turn's batch until the next turn's is asked for. */
@@ -152,9 +170,28 @@ ech_update ech_scalars_update_on_host(const ech_exec *exec, int turn)
 
 ech_status ech_handle_READ_UPDATE(ech_exec *exec, const ech_step *step)
 {
-    exec->device->copy(ech_exec_queue(exec, step), staged_row(exec, step->turn),
-                       ech_exec_row(exec, step->turn), row_bytes(exec));
+    fetch_row(exec, step);
     return ECH_OK;
+}
+
+/* ---- pushes ---- */
+
+ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out)
+{
+    fetch_row(exec, step);
+    ECH_TRY(ech_queue_wait(exec, step));
+    *out = staged_row(exec, step->turn);
+    return ECH_OK;
+}
+
+void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row *row)
+{
+    ech_scalar_row *staged = staged_row(exec, step->turn);
+    memset(staged, 0, row_bytes(exec));
+    *staged = *row;
+    number_update(exec, exec->updates * exec->workers + 1 + step->turn, staged);
+    staged->save_failed = ech_saver_has_failed(&exec->saver);
+    put_row(exec, step);
 }
 
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
@@ -211,7 +248,8 @@ static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
 {
     double sum = 0;
     for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row->squares[i];
-    return sqrt(exec->plan->layout->apart ? sum / exec->plan->layout->replicas[0] : sum);
+    bool apart = exec->plan->layout->apart || exec->plan->layout->pushes;
+    return sqrt(apart ? sum / exec->plan->layout->replicas[0] : sum);
 }
 
 /* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
@@ -229,7 +267,8 @@ static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
 /* In a span the host hears of a withheld step at the end alone. */
 static bool is_span(const ech_exec *exec)
 {
-    return is_asynchronous(exec) || ech_list_is_delayed(exec->plan, exec->list);
+    return is_asynchronous(exec) || exec->plan->layout->pushes ||
+           ech_list_is_delayed(exec->plan, exec->list);
 }
 
 /* A withheld step advances neither the optimizer's count nor the curve; in a span it does: under asynchronous schedules
@@ -238,7 +277,10 @@ static bool is_span(const ech_exec *exec)
 static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r)
 {
     bool withheld = s->withheld > 0;
-    if (!withheld || is_span(exec)) exec->updates = s->updates;
+    if (exec->server)
+        exec->updates++; /* steps, of W pushes each */
+    else if (!withheld || is_span(exec))
+        exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     r->learning_rate = withheld ? 0 : s->learning_rate;
     r->loss_scale = s->loss_scale;
@@ -277,12 +319,13 @@ static void read_hashes(const ech_exec *exec, ech_readings *r)
 void ech_scalars_take(ech_exec *exec)
 {
     const ech_list *list = exec->list;
+    int steps = exec->plan->schedule->turns; /* a server has more turns: pushes */
     if (!exec->fetched) return;
     exec->fetched = false;
     if (list->kind == ECH_LIST_CHECK)
         read_hashes(exec, exec->readings);
     else
-        for (int turn = 0; turn < list->turns; turn++) read_turn(exec, turn);
+        for (int turn = 0; turn < list->turns && turn < steps; turn++) read_turn(exec, turn);
 }
 
 /* The last step of its lane. */

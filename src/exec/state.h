@@ -14,6 +14,7 @@
 #include "device/cores.h"
 #include "device/disk.h"
 #include "exec/exec.h"
+#include "schedule/serving.h"
 
 /* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is none for COMPUTE, which
  * is the thread that calls ech_exec_run, and for lanes that no list uses. */
@@ -123,6 +124,8 @@ typedef struct ech_share {
     ech_box *box;
 } ech_share;
 
+typedef struct ech_server ech_server; /* serve.c */
+
 struct ech_exec {
     const ech_config *config;
     const ech_plan *plan;
@@ -131,6 +134,7 @@ struct ech_exec {
     const ech_curve *curve;
     ech_pool *pool;                            /* of arrays that live as long as this */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
+    ech_server *server;                        /* serve.c; NULL: the rank serves no pushes */
     ech_kernel_context *context;
     ech_kernel_context lane_context[ECH_LANES]; /* of lanes other than compute: on one thread */
     const char *binding;                        /* the outcome of parallel.pin */
@@ -146,6 +150,7 @@ struct ech_exec {
     char *scalars;                /* on the device: a row for each turn */
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
     int64_t updates;    /* so far */
+    int workers;        /* whose pushes these are; 1: none's */
     ech_scaler scaler;  /* of the next list */
     bool fetched;       /* READ has put the copy to `staged` */
     int64_t host_waits; /* ech_exec_host_waits */
@@ -185,11 +190,11 @@ struct ech_exec {
     ech_comm_count messages[ECH_MESSAGES]; /* ech_exec_message_count */
     ech_comm_count exchanged;              /* ech_exec_exchanged; by the lane COLLECTIVE */
     /* By the lane COLLECTIVE. */
-    ech_known_rows exchanged_rows; /* [e] to each, and from each, on the way to experts */
-    ech_known_rows received_rows;  /* [t e] of what tensor ranks have received */
-    int64_t *window_rows;          /* [t e] of these, in a round's windows */
-    int64_t tables_fetched; /* ech_exec_tables_fetched */
-    ech_sum begun[ECH_LANES]; /* the sum that a lane has begun ahead of its step */
+    ech_known_rows exchanged_rows;         /* [e] to each, and from each, on the way to experts */
+    ech_known_rows received_rows;          /* [t e] of what tensor ranks have received */
+    int64_t *window_rows;                  /* [t e] of these, in a round's windows */
+    int64_t tables_fetched;                /* ech_exec_tables_fetched */
+    ech_sum begun[ECH_LANES];              /* the sum that a lane has begun ahead of its step */
     const ech_step *begun_step[ECH_LANES]; /* that step; NULL: no sum has begun ahead */
     int64_t sums_ahead[ECH_LANES];         /* ech_exec_sums_ahead; each by its lane */
     bool records;                          /* `times` are recorded */
@@ -242,6 +247,22 @@ static inline ech_tensor ech_exec_elements(const ech_tensor *x, int64_t first, i
 /* counts: this rank counts them. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums,
                                bool counts);
+/* Waits for the turn's row, for the host. */
+ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out);
+/* Puts the numbers of a push as the turn's row, with the number and rate of its update. */
+void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row *row);
+
+/* ---- serve.c ---- */
+
+void ech_exec_create_server(ech_exec *exec);
+/* Groups of a worker and servers: of a worker its own, of a server one with each. */
+ech_status ech_exec_make_pushed(ech_exec *exec);
+/* The channel of a step's group: as a server that of the turn's worker. */
+ech_group *ech_exec_channel(const ech_exec *exec, const ech_step *step);
+/* All channels that a server has with workers; NULL entries are not used. */
+int ech_exec_pushed_channels(const ech_exec *exec);
+ech_group *ech_exec_pushed_channel(const ech_exec *exec, int i);
+
 /* NORM of a parameter that is compressed. */
 void ech_compression_norm(ech_exec *exec, const ech_step *step, int param);
 /* A basis as it is at first. */

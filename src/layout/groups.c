@@ -142,6 +142,16 @@ static bool has_stage(const ech_layout *layout, const ech_model *model, int rank
     return axes & ECH_MESH_STAGE || stage == layout->coordinates[rank].stage;
 }
 
+/* A server is in one such group with each worker: this is the one with the first. */
+static int pushed_members(const ech_layout *layout, int rank, int *ranks)
+{
+    if (!layout->pushes) return 0;
+    if (ranks) ranks[0] = ech_layout_pattern(layout, rank);
+    for (int i = 0; ranks && i < layout->servers; i++)
+        ranks[1 + i] = ech_layout_workers(layout) + i;
+    return 1 + layout->servers;
+}
+
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
                        ech_layout_group kind, int *ranks)
 {
@@ -151,6 +161,7 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     if (of_replicas && !layout->apart) return 0; /* stages may have unequal numbers of them */
     int servers = axes & ECH_MESH_SERVER ? layout->servers : 0;
     if (kind == ECH_GROUP_SERVED && !servers) return 0;
+    if (kind == ECH_GROUP_PUSHED) return pushed_members(layout, rank, ranks);
     if (ech_layout_serves(layout, rank) && !servers) return 0;
     if (!has_stage(layout, model, rank, axes, layout->coordinates[rank].stage)) return 0;
     for (int s = 0; s < layout->stages; s++) {
@@ -176,6 +187,9 @@ ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *
     ech_mesh axes = axes_in(layout, kind);
     int size = ech_layout_group_size(layout, model, rank, kind), index = 0;
     if (size == 0) return (ech_membership){0};
+    if (kind == ECH_GROUP_PUSHED)
+        return (ech_membership){
+            size, ech_layout_serves(layout, rank) ? 1 + rank - ech_layout_workers(layout) : 0};
     for (int s = 0, own = layout->coordinates[rank].stage; s <= own; s++) {
         box b = box_of(layout, rank, axes, s);
         if (has_stage(layout, model, rank, axes, s)) index += s < own ? b.n : b.index;
@@ -188,14 +202,15 @@ ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *
 bool ech_layout_sums_over(ech_layout_group kind)
 {
     ech_mesh axes = ech_layout_group_axes(kind);
-    return axes & ECH_MESH_DATA_OUTER && !(axes & ECH_MESH_STAGE);
+    return axes & (ECH_MESH_DATA_OUTER | ECH_MESH_SERVER) && !(axes & ECH_MESH_STAGE);
 }
 
 ech_lineup ech_layout_lineup(const ech_layout *layout, const ech_model *model, int rank,
                              ech_layout_group kind, int **first)
 {
     ech_lineup of = {.size = ech_layout_group_size(layout, model, rank, kind)};
-    if (kind == ECH_GROUP_SERVED && of.size) of.stores = layout->servers;
+    bool stores = kind == ECH_GROUP_SERVED || kind == ECH_GROUP_PUSHED;
+    if (stores && of.size) of.stores = layout->servers;
     *first = NULL;
     if (of.size < 2 || layout->node >= layout->world) return of;
     ECH_FREED int *ranks = ech_calloc((size_t)of.size, sizeof *ranks);
@@ -214,6 +229,7 @@ ech_layout_group ech_layout_addends(const ech_layout *layout, const ech_model *m
     if (alone) axes &= ~tensor;
     if (layout->sharding.expert < 2 && axes & ECH_MESH_EXPERT_DATA) axes |= ECH_MESH_EXPERT;
     if (layout->servers) axes |= ECH_MESH_SERVER;
+    if (layout->pushes) axes = ECH_MESH_SERVER; /* a worker's gradient is its own */
     return ech_layout_group_over(is_tied(layout, param, &first, &last) ? axes | ECH_MESH_TIED
                                                                        : axes);
 }

@@ -154,6 +154,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->sharding = ech_model_sharding(config);
     layout->apart = ech_strategy_is_apart(config);
     layout->servers = ech_strategy_servers(config);
+    layout->pushes = ech_strategy_pushes(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =
@@ -199,6 +200,11 @@ void ech_layout_destroy(ech_layout *layout)
 bool ech_layout_serves(const ech_layout *layout, int rank)
 {
     return rank >= layout->world - layout->servers;
+}
+
+int ech_layout_workers(const ech_layout *layout)
+{
+    return layout->world - layout->servers;
 }
 
 int ech_layout_pattern(const ech_layout *layout, int rank)

@@ -76,8 +76,10 @@ typedef struct ech_layout {
     ech_coordinates *coordinates; /* [world] */
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
     bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
-    double *delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    int servers;  /* the last ranks, which keep variables and have no blocks; 0: there are none */
+    double *
+        delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
+    bool pushes; /* servers update at each worker's gradient by itself (ech_strategy_pushes) */
+    int servers; /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
     /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */
@@ -137,6 +139,7 @@ int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool aft
 
 /* Whether the rank is a server. */
 bool ech_layout_serves(const ech_layout *layout, int rank);
+int ech_layout_workers(const ech_layout *layout); /* the ranks that compute: the first ones */
 /* The worker whose order of micro-batches a rank's lists follow: itself, or of servers the first. */
 int ech_layout_pattern(const ech_layout *layout, int rank);
 

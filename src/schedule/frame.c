@@ -137,9 +137,25 @@ static void copy_step(ech_framing *f, size_t s)
 
 /* ---- a turn's beginning and end ---- */
 
+/* Whether it is a server's list of pushes. */
+static bool is_pushed(const ech_framing *f)
+{
+    return f->plan->layout->pushes && f->list->kind == ECH_LIST_TRAIN &&
+           ech_layout_serves(f->plan->layout, f->plan->rank);
+}
+
 static void begin_turn(ech_framing *f, int turn)
 {
-    if (f->list->purpose != ECH_GENERATE) f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
+    if (is_pushed(f) || f->list->purpose == ECH_GENERATE) return;
+    f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
+}
+
+/* A server's turns are pushes: each begins when one has come. */
+static void serve(ech_framing *f, size_t s)
+{
+    bool begins = s == 0 || f->from[s].turn != f->from[s - 1].turn;
+    if (is_pushed(f) && begins)
+        f->begun = ech_frame_add(f, ECH_STEP_SERVE, f->from[s].turn, -1, -1);
 }
 
 /* Before a micro-batch's first forward the next one is loaded, of the next turn, too. */
@@ -161,10 +177,39 @@ static void load_ahead(ech_framing *f, const ech_step *step)
 
 /* ---- buckets ---- */
 
+/* A worker clips by its own norm, and servers update by what it says of that. */
+static void push_update(ech_framing *f)
+{
+    int turn = f->buckets.turn;
+    if (!ech_layout_serves(f->plan->layout, f->plan->rank)) {
+        ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
+        ech_frame_add(f, ECH_STEP_CLIP, turn, -1, -1);
+        ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
+    }
+    ech_frame_updates(f);
+}
+
+/* Behind a span all have what all pushes have made. A rank's version is the next to what it has seen. */
+static void add_meeting(ech_framing *f)
+{
+    ech_list *list = f->list;
+    int last = ech_frame_last_compute(list);
+    bool serves = ech_layout_serves(f->plan->layout, f->plan->rank);
+    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
+        int gather = ech_frame_add(f, ECH_STEP_GATHER_WEIGHTS, 0, b, last);
+        list->step.at[gather].group = ECH_GROUP_SERVED;
+        list->step.at[gather].version = list->updates + !serves;
+    }
+}
+
 static void add_update(ech_framing *f)
 {
     int turn = f->buckets.turn, folded = -1;
     ech_frame_norms(f);
+    if (f->plan->layout->pushes) {
+        push_update(f);
+        return;
+    }
     if (is_synchronous(f))
         folded = add_reduce_turn(f, whole_of(f), turn, ech_frame_last_compute(f->list));
     int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, folded);
@@ -234,12 +279,15 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     find_ready(&f, first, last);
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
+        serve(&f, s);
         copy_step(&f, s);
         ech_frame_follow(&f, &f.from[s]);
         reduce_ready(&f, f.from[s].turn, s);
     }
     int folded = -1;
-    for (int turn = 0; turn < list->turns && !is_synchronous(&f); turn++)
+    bool span = !is_synchronous(&f) || plan->layout->pushes;
+    if (plan->layout->pushes) add_meeting(&f);
+    for (int turn = 0; turn < plan->schedule->turns && span; turn++)
         folded = add_reduce_turn(&f, ECH_GROUP_WORLD, turn, ech_frame_last_compute(list));
     if (plan->layout->apart)
         folded = add_reduce_turn(&f, ECH_GROUP_REPLICAS, 0, ech_frame_last_compute(list));

@@ -37,7 +37,7 @@ void ech_frame_await_weights(ech_framing *f, const ech_step *step)
 
 void ech_frame_await_leave(ech_framing *f, size_t s)
 {
-    for (int i = f->delays ? f->first_begun[s] : -1; i >= 0; i = f->next_begun[i]) {
+    for (int i = f->away ? f->first_begun[s] : -1; i >= 0; i = f->next_begun[i]) {
         int away = f->away[i % (int)f->plan->bucket.n];
         if (away >= 0) ech_list_add_after(f->list, away);
     }
@@ -50,6 +50,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
     ech_bucket_way way = {.shared = ech_frame_is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
                           .served = ech_bucket_is_served(bucket),
+                          .pushes = plan->layout->pushes,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
                           .compressed = bucket->compressed,
@@ -91,6 +92,7 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     if (of->on[bucket].way.served) /* no update is between them and who has read the weights */
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
+    if (at.stage == ECH_BUCKET_PUSH) f->away[bucket] = here;
     if (at.stage == ECH_BUCKET_GATHER)
         *gathered(f, bucket, step->version) = here;
     else if (step->lane == ECH_LANE_COMPUTE)

@@ -14,7 +14,7 @@ static void plan_init(ech_plan *plan, ech_list *list)
         int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
         list->step.at[gather].index = i / plan->versions;
         list->step.at[gather].version = i % plan->versions;
-        list->step.at[gather].group = bucket->group;
+        list->step.at[gather].group = plan->layout->pushes ? ECH_GROUP_SERVED : bucket->group;
         ech_list_add_after(list, init);
     }
 }

@@ -38,6 +38,12 @@ static int64_t normed(const ech_plan *plan, int param)
     return p->stacked * size[1] * p->rank;
 }
 
+int ech_plan_turns(const ech_plan *plan)
+{
+    bool pushed = plan->layout->pushes && ech_layout_serves(plan->layout, plan->rank);
+    return plan->schedule->turns * (pushed ? ech_layout_workers(plan->layout) : 1);
+}
+
 /* What this rank holds of a parameter. */
 static void plan_param(ech_plan *plan, const ech_plan_request *request, int index)
 {
@@ -139,7 +145,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_bucket(plan, request->config);
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
-    int64_t rows = forward_only ? 1 : plan->schedule->turns;
+    int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
     plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0, rows * row_bytes);
     plan->partials = forward_only
@@ -220,7 +226,7 @@ static void begin_lists(ech_plan *plan, const ech_config *config)
     ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
     /* Token by token, with the keys and values of those before. */
     ech_extent one = {.batch = 1, .tokens = 1, .sequence = T, .sharding = plan->layout->sharding};
-    int m = ech_layout_micro_batches(plan->layout, pattern_of(plan)), turns = plan->schedule->turns;
+    int m = ech_layout_micro_batches(plan->layout, pattern_of(plan)), turns = ech_plan_turns(plan);
     int64_t rows = plan->model->options.rows;
     ECH_ASSERT(rows == 0 || rows == extent.batch * extent.tokens);
     begin(plan, ECH_LIST_INIT, ECH_TRAIN, extent, 1, 1);
@@ -266,11 +272,11 @@ static void finish_lists(ech_plan *plan)
 /* Also finds how many versions must be kept. */
 static void order_training(ech_plan *plan, ordered *train)
 {
-    ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), plan->schedule->turns, false,
+    ech_schedule_order(plan->schedule, plan->layout, pattern_of(plan), ech_plan_turns(plan), false,
                        &train->order);
     train->version = ech_calloc(train->order.n + 1, sizeof *train->version);
-    plan->versions = ech_schedule_versions(plan->schedule, plan->layout, plan->rank, &train->order,
-                                           train->version);
+    plan->versions = ech_schedule_versions(plan->schedule, plan->layout, pattern_of(plan),
+                                           &train->order, train->version);
     ech_order_expand_sequence_chunks(plan->schedule, &train->order,
                                      plan->list[ECH_LIST_TRAIN].numbering, &train->version);
 }

@@ -97,6 +97,8 @@ typedef struct ech_schedule {
     bool vertical_sync; /* ECH_WEIGHTS_STASHED: all stages read the version that the first read */
     int turns;          /* training steps of a span; 1: synchronous */
     int64_t
+        staleness; /* ECH_WEIGHTS_PULLED: steps by which a worker may be ahead of the slowest one */
+    int64_t
         delayed_from; /* ECH_WEIGHTS_DELAYED: the training step with which the first span begins; else 0 */
 } ech_schedule;
 
@@ -406,6 +408,9 @@ static inline bool ech_list_is_delayed(const ech_plan *plan, const ech_list *lis
 {
     return plan->schedule->weights == ECH_WEIGHTS_DELAYED && list->kind == ECH_LIST_TRAIN;
 }
+
+/* Turns of the rank's train list: training steps; of a server that updates at each push pushes. */
+int ech_plan_turns(const ech_plan *plan);
 
 /* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows model, layout, schedule
  * and kernels, not the configuration. */

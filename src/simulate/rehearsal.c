@@ -7,6 +7,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "schedule/serving.h"
 
 typedef struct event {
     double time;
@@ -25,6 +28,13 @@ typedef struct channel {
     int last; /* rank that arrived last; the others by arrived_before */
 } channel;
 
+/* What a worker and servers have for each other in a lane. A server goes on when it has its part. */
+typedef struct pushing {
+    int step;  /* that has begun; -1: none */
+    int left;  /* of a worker: servers that have not ended their part */
+    bool *met; /* [servers] of a worker: those that have begun it */
+} pushing;
+
 typedef struct rank_state {
     int *next;      /* [steps]: the next step of its lane or queue, or the list's length */
     int *cursor_of; /* [lane or queue]: which of `cursor` */
@@ -33,6 +43,12 @@ typedef struct rank_state {
     double sends_until, receives_until;
     int channel_of[ECH_CHANNELS];  /* 1 + which of engine.channel; 0: not asked yet */
     int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
+    pushing push[ECH_LANES];
+    /* Of a server: */
+    int *bound;          /* [turns] whose push each is */
+    ech_serving serving; /* who is served next */
+    int serves;          /* the SERVE that waits for a push; -1: none does */
+    int served;          /* pushes that the first server has taken */
 } rank_state;
 
 /* What calls [c, c + calls) of a block's program cost: the same for every micro-batch and rank. calls 0: not known. */
@@ -173,6 +189,80 @@ static double cost_alone(engine *e, int rank, const ech_step *step)
     return of->cost;
 }
 
+/* The server's part begins when both are there. */
+static void try_to_meet(engine *e, int worker, int server, ech_lane lane)
+{
+    pushing *own = &e->rank[worker].push[lane], *theirs = &e->rank[server].push[lane];
+    const ech_layout *layout = e->out->plans[worker]->layout;
+    int number = server - ech_layout_workers(layout);
+    if (own->step < 0 || own->met[number] || theirs->step < 0) return;
+    const ech_step *step = step_of(e, server, theirs->step);
+    if (e->rank[server].bound[step->turn] != worker) return;
+    ech_participants among = {1 + layout->servers, worker, layout->world - 1};
+    own->met[number] = true;
+    end_in(e, ech_costs_of_step(e->costs, e->out->plans[server], step, among), server,
+           theirs->step);
+}
+
+static void begin_pushed(engine *e, int rank, int step)
+{
+    const ech_layout *layout = e->out->plans[rank]->layout;
+    const ech_step *s = step_of(e, rank, step);
+    pushing *own = &e->rank[rank].push[s->lane];
+    own->step = step;
+    if (ech_layout_serves(layout, rank)) {
+        try_to_meet(e, e->rank[rank].bound[s->turn], rank, s->lane);
+        return;
+    }
+    own->left = layout->servers;
+    memset(own->met, 0, (size_t)layout->servers * sizeof *own->met);
+    for (int server = ech_layout_workers(layout); server < layout->world; server++)
+        try_to_meet(e, rank, server, s->lane);
+}
+
+/* Another server does as the first has done, once that has. */
+static void try_to_follow(engine *e, int first, int server)
+{
+    rank_state *state = &e->rank[server];
+    if (state->serves < 0) return;
+    const ech_step *step = step_of(e, server, state->serves);
+    if (step->turn >= e->rank[first].served) return;
+    state->bound[step->turn] = e->rank[first].bound[step->turn];
+    end_in(e, cost_alone(e, server, step), server, state->serves);
+    state->serves = -1;
+}
+
+/* Of the pushes that have come the first server takes the first that it may. */
+static void try_to_serve(engine *e, int first)
+{
+    rank_state *state = &e->rank[first];
+    int worker = state->serves < 0 ? -1 : ech_serving_next(&state->serving);
+    if (worker < 0) return;
+    int step = state->serves;
+    state->bound[state->served++] = worker;
+    state->serves = -1;
+    ech_serving_take(&state->serving, worker);
+    end_in(e, cost_alone(e, first, step_of(e, first, step)), first, step);
+    for (int server = first + 1; server < e->out->ranks; server++) try_to_follow(e, first, server);
+}
+
+static void serve(engine *e, int server, int step)
+{
+    int first = ech_layout_workers(e->out->plans[server]->layout);
+    e->rank[server].serves = step;
+    if (server == first)
+        try_to_serve(e, server);
+    else
+        try_to_follow(e, first, server);
+}
+
+static void announce(engine *e, int worker)
+{
+    int first = ech_layout_workers(e->out->plans[worker]->layout);
+    ech_serving_come(&e->rank[first].serving, worker);
+    try_to_serve(e, first);
+}
+
 static void begin(engine *e, int rank, int step)
 {
     const ech_step *s = step_of(e, rank, step);
@@ -181,8 +271,12 @@ static void begin(engine *e, int rank, int step)
     if (!is_message || e->out->in_queues) cursor_of(e, rank, s)->running = step;
     if (is_message)
         begin_message(e, rank, step);
+    else if (s->group == ECH_GROUP_PUSHED)
+        begin_pushed(e, rank, step);
     else if (ech_step_gathers(s))
         begin_collective(e, rank, step);
+    else if (s->kind == ECH_STEP_SERVE)
+        serve(e, rank, step);
     else
         end_in(e, cost_alone(e, rank, s), rank, step);
 }
@@ -230,14 +324,33 @@ static void finish_collective(engine *e, int rank, const ech_step *step)
     }
 }
 
+/* A server's part; with the last one the worker's step ends, too. */
+static void finish_pushed(engine *e, int server, int step)
+{
+    const ech_step *s = step_of(e, server, step);
+    int worker = e->rank[server].bound[s->turn];
+    pushing *own = &e->rank[worker].push[s->lane];
+    int theirs = own->step;
+    e->rank[server].push[s->lane].step = -1;
+    bool last = --own->left == 0;
+    if (last) own->step = -1;
+    finish(e, server, step);
+    if (last) finish(e, worker, theirs);
+}
+
 static void handle(engine *e, const event *ended)
 {
     const ech_step *s = step_of(e, ended->rank, ended->step);
     e->now = e->out->end = ended->time;
+    if (s->group == ECH_GROUP_PUSHED) {
+        finish_pushed(e, ended->rank, ended->step);
+        return;
+    }
     if (ech_step_gathers(s)) {
         finish_collective(e, ended->rank, s);
         return;
     }
+    if (s->kind == ECH_STEP_ANNOUNCE) announce(e, ended->rank);
     finish(e, ended->rank, ended->step);
     if (ech_step_sends(s))
         finish(e, peer_of(e, ended->rank, s), e->out->pairing.partner[ended->rank][ended->step]);
@@ -270,6 +383,22 @@ static void find_cursors(engine *e, int rank)
     }
 }
 
+static void begin_serving(engine *e, int rank)
+{
+    const ech_plan *plan = e->out->plans[rank];
+    rank_state *state = &e->rank[rank];
+    size_t turns = (size_t)ech_rehearsal_list(e->out, rank)->turns;
+    state->serves = -1;
+    for (int lane = 0; lane < ECH_LANES; lane++) {
+        size_t servers = (size_t)plan->layout->servers;
+        state->push[lane] =
+            (pushing){.step = -1, .met = ech_pool_alloc(e->out->pool, servers * sizeof(bool) + 1)};
+    }
+    if (!plan->layout->pushes || !ech_layout_serves(plan->layout, rank)) return;
+    state->bound = ech_pool_alloc(e->out->pool, turns * sizeof *state->bound);
+    state->serving = ech_serving_begin(plan->schedule, plan->layout, e->out->pool);
+}
+
 static void allocate(engine *e)
 {
     ech_rehearsal *out = e->out;
@@ -289,6 +418,7 @@ static void allocate(engine *e)
         out->finish[rank] = ech_pool_alloc(out->pool, steps * sizeof **out->finish);
         for (size_t s = 0; s < steps; s++) out->begin[rank][s] = out->finish[rank][s] = -1;
         find_cursors(e, rank);
+        begin_serving(e, rank);
     }
 }
 

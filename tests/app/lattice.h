@@ -162,11 +162,14 @@ static const char *const lattice_compressions[] = {
     " parallel.compression=topk parallel.compression_density=0.1"};
 /* With the keys that the name stands for. */
 static const char *const lattice_strategies[] = {
-    "", " parallel.strategy=diloco parallel.sync_every=2",
+    "",
+    " parallel.strategy=diloco parallel.sync_every=2",
     " parallel.strategy=gossip parallel.sync_every=2 parallel.outer_learning_rate=1 "
     "parallel.outer_momentum=0",
-    " parallel.strategy=parameter_server parallel.servers=2"};
-enum { LATTICE_SERVED = 3, LATTICE_SERVERS = 2 }; /* STRATEGY: so many ranks more */
+    " parallel.strategy=parameter_server parallel.servers=2",
+    " parallel.strategy=asp parallel.server_sync=false",
+    " parallel.strategy=ssp parallel.server_sync=false parallel.staleness=1 parallel.servers=2"};
+static const int lattice_servers[] = {0, 0, 0, 2, 1, 2}; /* STRATEGY: so many ranks more */
 static const char *const lattice_buckets[] = {"1GiB", "8KiB", "1"};
 static const char *const lattice_documents[] = {"", " data.document_mask=true",
                                                 " data.shards=static"};
@@ -260,8 +263,8 @@ static inline int lattice_ranks(const cover_case *c)
 {
     int stages = lattice_stages(c), data = c->level[DATA];
     int each = lattice_degrees[c->level[CONTEXT]] * lattice_degrees[c->level[TENSOR]];
-    int servers = c->level[STRATEGY] == LATTICE_SERVED ? LATTICE_SERVERS : 0;
-    return (data == UNEQUAL ? stages + 1 : stages * lattice_degrees[data]) * each + servers;
+    return (data == UNEQUAL ? stages + 1 : stages * lattice_degrees[data]) * each +
+           lattice_servers[c->level[STRATEGY]];
 }
 
 /* Whether some axis is not at its first level although that changes nothing. */

@@ -54,28 +54,43 @@ static void all_wait_for_the_slowest(void **state)
     }
 }
 
-static double simulated(const char *delay)
+/* When each rank has pushed for the last time, or done what comes last. */
+static double ends[RANKS];
+
+static void take_ends(const ech_simulation *simulation, ech_plan *plans[], int ranks)
 {
-    char words[300], path[300];
+    for (int r = 0; r < ranks; r++) {
+        const ech_list *list = &plans[r]->list[ECH_LIST_TRAIN];
+        ends[r] = 0;
+        for (size_t s = 0; s < list->step.n; s++) {
+            bool counts = list->step.at[s].kind == ECH_STEP_ANNOUNCE || !plans[r]->layout->pushes;
+            if (counts && simulation->finish[r][s] > ends[r]) ends[r] = simulation->finish[r][s];
+        }
+    }
+}
+
+static double simulated(int ranks, const char *words)
+{
+    char path[300];
     ech_design design;
     ech_profile *profile;
-    ech_plan *plans[2];
+    ech_plan *plans[RANKS];
     ech_simulation simulation;
-    snprintf(words, sizeof words, "parallel.data=2 %s", delay);
     snprintf(path, sizeof path, "%s/profile", fixture_folder);
     ech_config *config = grid_config("gpt2", words);
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
     made_up_profile_write(&design, path);
     assert_int_equal(ech_profile_read(path, &profile), ECH_OK);
-    for (int r = 0; r < 2; r++)
+    for (int r = 0; r < ranks; r++)
         assert_int_equal(ech_design_plan(&design, r, false, &plans[r]), ECH_OK);
     ech_costs costs = ech_costs_of(config, profile);
     assert_int_equal(
-        ech_simulate((const ech_plan *const *)plans, 2, ECH_LIST_TRAIN, &costs, &simulation),
+        ech_simulate((const ech_plan *const *)plans, ranks, ECH_LIST_TRAIN, &costs, &simulation),
         ECH_OK);
     double end = simulation.end;
+    take_ends(&simulation, plans, ranks);
     ech_simulation_free(&simulation);
-    for (int r = 0; r < 2; r++) ech_plan_destroy(plans[r]);
+    for (int r = 0; r < ranks; r++) ech_plan_destroy(plans[r]);
     ech_profile_destroy(profile);
     ech_design_destroy(&design);
     ech_config_destroy(config);
@@ -85,8 +100,29 @@ static double simulated(const char *delay)
 static void simulations_wait_too(void **state)
 {
     (void)state;
-    double even = simulated(""), slow = simulated("parallel.delay=1:0.5");
+    double even = simulated(2, "parallel.data=2");
+    double slow = simulated(2, "parallel.data=2 parallel.delay=1:0.5");
     assert_true(even > 0 && fabs(slow - even - 0.5) < 1e-9);
+}
+
+/* Of 8 steps two workers do each: with one delayed in each step by as much as a step takes or more the other does not wait under asp,
+ * waits for all but the bound under ssp, and in each step of synchronous ones. A span ends when the slow worker ends: what the others
+ * have won is that they are done long before. */
+static void workers_that_push_do_not_wait(void **state)
+{
+    (void)state;
+#define SLOW "parallel.data=2 training.steps=8 parallel.delay=1:1 parallel.strategy="
+    enum { STALENESS = 2, SPAN = 8 };
+    double slow_end = simulated(3, SLOW "asp");
+    double free_end = ends[0], slow_worker = ends[1];
+    assert_true(slow_worker >= SPAN && slow_end >= slow_worker);
+    assert_true(free_end < 1); /* it has never waited */
+    simulated(3, SLOW "ssp parallel.staleness=2");
+    assert_true(ends[0] > SPAN - STALENESS - 2 && ends[0] < SPAN - STALENESS + 1);
+    assert_true(fabs(ends[1] - slow_worker) < 0.1);
+    double synchronous = simulated(3, SLOW "parameter_server");
+    assert_true(synchronous > 1 && fabs(ends[0] - ends[1]) < 0.1);
+#undef SLOW
 }
 
 static void others_are_errors(void **state)
@@ -118,6 +154,7 @@ int main(void)
         cmocka_unit_test(bits_stay),
         cmocka_unit_test(all_wait_for_the_slowest),
         cmocka_unit_test(simulations_wait_too),
+        cmocka_unit_test(workers_that_push_do_not_wait),
         cmocka_unit_test(others_are_errors),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

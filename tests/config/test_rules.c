@@ -295,6 +295,13 @@ static const trial trials[ECH_RULES] = {
                               "optimizer.name=adamw8", APART},
 #define SERVED "parallel.strategy=parameter_server"
     [ECH_RULE_servers_unserved] = {"parallel.servers=2", "", "parallel.servers=2 " SERVED},
+#define PUSHES "parallel.strategy=asp parallel.server_sync=false"
+    [ECH_RULE_pushes_unserved] = {"parallel.server_sync=false", "", PUSHES},
+    [ECH_RULE_staleness_unbound] = {"parallel.staleness=1", "",
+                                    "parallel.strategy=ssp parallel.staleness=1"},
+    [ECH_RULE_pushes_dynamic_scale] = {PUSHES " precision.loss_scale=auto",
+                                       "precision.loss_scale=auto", PUSHES},
+    [ECH_RULE_pushes_experts] = {PUSHES " " EXPERTS, EXPERTS, PUSHES},
     [ECH_RULE_served_pipelined] = {SERVED " parallel.pipeline=2", "parallel.pipeline=2", SERVED},
     [ECH_RULE_served_tensor] = {SERVED " parallel.tensor=2", "parallel.tensor=2", SERVED},
     [ECH_RULE_served_context] = {SERVED " parallel.context=2", "parallel.context=2", SERVED},

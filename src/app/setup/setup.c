@@ -196,6 +196,8 @@ void ech_setup_alone(ech_config *config)
     config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
     config->parallel.context = config->parallel.tensor = config->parallel.expert = 1;
     config->parallel.servers = 0;
+    config->parallel.server_sync = 1;
+    config->parallel.staleness = 2; /* the default */
     config->memory.sequence_chunks = 1;
     config->memory.recompute = ECH_RECOMPUTE_NONE;
     config->memory.recompute_blocks = ECH_AUTO;
@@ -484,7 +486,8 @@ static bool reads_batch(const ech_design *design, int rank)
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
 {
     const ech_config *c = design->config;
-    bool apart = design->layout->apart && shuffle; /* not of validations */
+    /* Not of validations. */
+    bool apart = (design->layout->apart || design->layout->pushes) && shuffle;
     return (ech_loader_options){
         .sequence_length = c->data.sequence_length,
         .global_batch_size = c->training.global_batch_size,

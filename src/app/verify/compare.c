@@ -15,8 +15,7 @@
 
 enum { TAG = (1 << 20) - 1 }; /* of tensors on their way to rank 0 */
 
-/* Sends x of `rank` to `to` on rank 0. Collective. */
-static ech_status send_to_first(ech_verifier *v, int rank, void *x, size_t bytes, void *to)
+ech_status ech_verifier_send(ech_verifier *v, int rank, void *x, size_t bytes, void *to)
 {
     int me = ech_comm_rank(v->comm);
     ech_request request;
@@ -97,8 +96,8 @@ ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *m
         if (!is_part(v, x, rank)) continue;
         int from = in_replica(v, rank);
         if (from == v->layout.session.plan->rank) held = own_held(v, x);
-        ECH_TRY(send_to_first(v, from, &held, sizeof held, &held));
-        ECH_TRY(send_to_first(v, from, mine, (size_t)n * sizeof *part, part));
+        ECH_TRY(ech_verifier_send(v, from, &held, sizeof held, &held));
+        ECH_TRY(ech_verifier_send(v, from, mine, (size_t)n * sizeof *part, part));
         if (v->result) put_boxes(x, &held, part, whole);
     }
     return ECH_OK;
@@ -116,7 +115,8 @@ const ech_param *ech_verifier_param(const ech_verifier *v, int param)
 
 bool ech_verifier_is_replayed(const ech_verifier *v)
 {
-    return v->layout.design->schedule->weights != ECH_WEIGHTS_FLUSHED;
+    ech_weights weights = v->layout.design->schedule->weights;
+    return weights != ECH_WEIGHTS_FLUSHED && weights != ECH_WEIGHTS_PULLED;
 }
 
 void ech_verifier_note(ech_verifier *v, const char *what, int param, double error, double *worst)
@@ -188,6 +188,7 @@ void ech_verifier_prepare(ech_verifier *v)
                 ECH_PUSH(v->copy, copy);
                 elements += v->first[p + 1] - v->first[p];
             }
+    if (layout->pushes) turns = 1; /* no rank knows what was before its push */
     size_t sets = turns > 1 ? 2 * turns : 1;
     v->mine = ech_calloc(sets * (size_t)v->own[params], sizeof *v->mine);
     v->states = ech_calloc((turns - 1) * (size_t)v->own_state[params] + 1, sizeof *v->states);
@@ -198,6 +199,7 @@ void ech_verifier_free(ech_verifier *v)
 {
     ech_replay_destroy(v->replay);
     ech_apart_destroy(v->apart);
+    ech_pushed_destroy(v->pushed);
     ech_compared_run_close(&v->single);
     ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);

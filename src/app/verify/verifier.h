@@ -7,6 +7,7 @@
 #define ECH_APP_VERIFY_VERIFIER_H
 
 #include "app/verify/apart.h"
+#include "app/verify/pushed.h"
 #include "app/verify/replay.h"
 
 /* A parameter on the first replica of a stage; a tied parameter has a copy on each stage that uses it. */
@@ -40,6 +41,7 @@ typedef struct ech_verifier {
     ech_design reference;  /* of the single rank */
     ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
     ech_apart *apart;      /* NULL: replicas are not apart */
+    ech_pushed *pushed;    /* NULL: servers update once a training step, or there are none */
     int replica;           /* where they are: the one that is compared */
     ECH_LIST(ech_copy) copy;
     double *mine; /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */
@@ -72,6 +74,8 @@ void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *
  * layout's, so that norm, clipping and optimizer get the same numbers on both sides. */
 void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);
 
+/* Sends x of `rank` to `to` on rank 0. Collective. */
+ech_status ech_verifier_send(ech_verifier *v, int rank, void *x, size_t bytes, void *to);
 /* Gathers a tensor in `whole` on rank 0. `mine`: what this rank has (NULL: nothing). Collective. */
 ech_status ech_verifier_gather(ech_verifier *v, const ech_compared *x, double *mine, double *whole);
 /* Notes an error of that parameter of the copy; if it is above *worst, it is stored there. */

@@ -145,6 +145,45 @@ static ech_status verify_apart(ech_verifier *v, int64_t *done)
                                                              : ECH_OK;
 }
 
+/* ---- pushes ---- */
+
+/* What servers have served, on rank 0: [servers][pushes of a span]. */
+static ech_status gather_serves(ech_verifier *v, ech_serve *serves)
+{
+    const ech_layout *layout = v->layout.design->layout;
+    int n, workers = ech_layout_workers(layout);
+    size_t pushes = (size_t)(workers * v->layout.design->schedule->turns);
+    const ech_serve *own = ech_exec_serves(v->layout.session.exec, &n);
+    for (int s = 0; s < layout->servers; s++)
+        ECH_TRY(ech_verifier_send(v, workers + s, (void *)own, pushes * sizeof *serves,
+                                  serves + (size_t)s * pushes));
+    return ECH_OK;
+}
+
+/* Runs and compares the span that begins at training step *done. */
+static ech_status verify_pushed(ech_verifier *v, int64_t *done)
+{
+    const ech_design *design = v->layout.design;
+    int turns = design->schedule->turns;
+    size_t pushes = (size_t)(ech_layout_workers(design->layout) * turns);
+    ECH_FREED ech_serve *serves =
+        ech_calloc((size_t)design->layout->servers * pushes, sizeof *serves);
+    ECH_FREED double *loss = ech_calloc((size_t)turns, sizeof *loss);
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, *done));
+    ECH_TRY(check_ranks(v, *done + turns));
+    ECH_TRY(gather_serves(v, serves));
+    if (v->result) ECH_TRY(ech_pushed_replay(v->pushed, *done, serves, loss));
+    for (int turn = 0; turn < turns; turn++) {
+        v->step = *done + turn;
+        if (v->result)
+            ech_verifier_compare_losses(v, "loss",
+                                        ech_exec_readings(v->layout.session.exec)[turn].loss,
+                                        loss[turn], &v->result->worst_loss);
+    }
+    *done += turns;
+    return ech_verifier_exchange_weights(v, 0);
+}
+
 /* ---- lists ---- */
 
 /* Runs and compares the list that begins at training step *done. */
@@ -152,6 +191,7 @@ static ech_status verify_list(ech_verifier *v, int64_t *done)
 {
     int turns;
     if (v->layout.design->layout->apart) return verify_apart(v, done);
+    if (v->layout.design->layout->pushes) return verify_pushed(v, done);
     v->list = ech_schedule_list(&v->schedule, *done, &turns);
     ECH_TRY(ech_exec_run(v->layout.session.exec, v->list, *done));
     ECH_TRY(check_ranks(v, *done + turns));
@@ -173,6 +213,8 @@ static ech_status validate(ech_verifier *v)
     ECH_TRY(ech_compared_run_validate(&v->layout, &validates, &layout));
     if (!validates || !v->result) return ECH_OK;
     ECH_TRY(ech_compared_run_validate(&v->single, &validates, &single));
+    /* Workers sum theirs first: the one number here that is no replay's. */
+    if (v->pushed && v->result->own_precision) return ECH_OK;
     v->result->validated = true;
     ech_verifier_compare_losses(v, "validation loss", layout, single, &v->result->worst_validation);
     return ECH_OK;
@@ -182,17 +224,18 @@ static ech_status validate(ech_verifier *v)
 
 /* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that several
  * blocks use is summed in the order of their backwards, which a pipeline may change. Inputs that are made from outputs
- * are not the forward's to the last bit. */
+ * are not the forward's to the last bit. Of pushes the replay is of the same gradients, one by one. */
 static bool is_exact(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
     const ech_schedule *schedule = design->schedule;
+    bool alike = design->model->options.sequence_chunks < 2 && !design->model->options.invert;
+    if (layout->pushes) return alike && !schedule->written;
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
     for (size_t p = 0; p < design->model->param.n && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;
     return !layout->apart && schedule->weights == ECH_WEIGHTS_FLUSHED && layout->uniform &&
-           layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 &&
-           design->model->options.sequence_chunks < 2 && !design->model->options.invert;
+           layout->replicas[0] == 1 && layout->tensor == 1 && layout->context == 1 && alike;
 }
 
 static ech_status open_single(ech_verifier *v)
@@ -225,6 +268,8 @@ static ech_status open_single(ech_verifier *v)
         v->replay = ech_replay_create(&v->layout, &v->single, asynchronous ? clip_norm : 0);
     if (v->layout.design->layout->apart)
         ECH_TRY(ech_apart_create(&v->layout, &v->single, &v->apart));
+    if (v->layout.design->layout->pushes)
+        return ech_pushed_create(&v->layout, &v->single, &v->pushed);
     ech_exec_observe(v->single.session.exec, observe_single, v);
     return ECH_OK;
 }
@@ -270,7 +315,8 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (v->schedule.delayed_from) v->schedule.delayed_from = 1; /* soon, to be seen */
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
-    ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
+    if (!design->layout->pushes)
+        ech_exec_observe(v->layout.session.exec, ech_verifier_observe_layout, v);
     if (v->result) {
         v->result->replayed = ech_verifier_is_replayed(v);
         v->result->exact = is_exact(design);

@@ -48,12 +48,16 @@ typedef enum ech_weights {
     /* An order that is synchronous, of spans whose updates run under the compute of the next training step (ZeRO-Offload):
      * training step t reads version t - 1. */
     ECH_WEIGHTS_DELAYED,
+    /* An order that is synchronous, of spans of training steps each of which reads what servers had when they took this rank's last
+     * push (asp, ssp). */
+    ECH_WEIGHTS_PULLED,
 } ech_weights;
 
 /* Whether losses, flags and squares of all ranks are folded before a training step's update. */
 static inline bool ech_weights_are_synchronous(ech_weights weights)
 {
-    return weights == ECH_WEIGHTS_FLUSHED || weights == ECH_WEIGHTS_DELAYED;
+    return weights == ECH_WEIGHTS_FLUSHED || weights == ECH_WEIGHTS_DELAYED ||
+           weights == ECH_WEIGHTS_PULLED;
 }
 
 /* Whether a list reads the version before the one that is the newest when it begins: so that is saved, too. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE.
+ * What comes in from the host and goes out to it: COUNT, LOAD, LOGITS, SNAPSHOT, SAVE; and scalars by messages: ANNOUNCE, SERVE.
  */
 #include "schedule/step/step.h"
 
@@ -11,6 +11,14 @@ static double count_seconds(const ech_step_query *q)
 }
 
 const ech_step_methods ech_count_methods = {.seconds = count_seconds};
+
+/* A few numbers. */
+static double announce_seconds(const ech_step_query *q)
+{
+    return q->costs->rates.latency;
+}
+
+const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
 
 /* Values of a batch slot, for all micro-batches. */
 static void make_batch(ech_accessor *a, int block, int local)

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.strategy = asp and ssp: servers that update at each worker's gradient by itself. On any number of workers and servers they are
+ * the serial replay of what servers have written down, to the last bit in the run's own types; one worker trains as one rank does, and
+ * under no staleness all train as with a synchronous server; every push is served once, with a version that it can have read, and under
+ * bounded staleness no worker gets further ahead; bytes are the plan's, and states are on servers alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/runs.h"
+#include "schedule/traffic.h"
+
+#define ASP "parallel.strategy=asp "
+#define SSP "parallel.strategy=ssp "
+
+/* ---- verify ---- */
+
+static const struct {
+    const char *family, *words;
+} grids[] = {
+    {"gpt2", ASP "parallel.data=2 optimizer.name=sgd"},
+    {"llama", ASP "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
+                  "training.global_batch_size=6 parallel.bucket_bytes=1000 "
+                  "optimizer.clip_norm=0.01"},
+    {"qwen3", SSP "parallel.staleness=1 parallel.data=4 parallel.servers=3 memory.recompute=full "
+                  "data.shards=static model.head_dim=4 optimizer.rates=*.1.*=0.5 "
+                  "training.micro_batch_size=1 precision.compute=fp32"},
+    {"gpt2", SSP "parallel.data=3 parallel.servers=2 model.tie_word_embeddings=true "
+                 "optimizer.name=adamw8 optimizer.block=2 parallel.device=walled "
+                 "model.resid_pdrop=0.1 training.micro_batch_size=1 precision.compute=bf16 "
+                 "training.global_batch_size=6 parallel.flush_every=2"},
+    {"llama", ASP "parallel.data=2 parallel.servers=3 memory.sequence_chunks=2 "
+                  "optimizer.name=sgd optimizer.momentum=0.9 parallel.schedule=gpipe "
+                  "precision.compute=fp32 parallel.delay=0:0.01"},
+    {"llama", ASP "parallel.data=3 parallel.servers=2 parallel.device=queued "
+                  "training.micro_batch_size=1 training.global_batch_size=6"},
+};
+
+static void pushes_are_their_replay(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        char words[700];
+        snprintf(words, sizeof words, "%s training.steps=8", grids[i].words);
+        ech_config *config = grid_config(grids[i].family, words);
+        ech_verifications v = {.main = {.steps = 8, .tolerance = ECH_TOLERANCE},
+                               .own = {.tolerance = ECH_TOLERANCE_FP32},
+                               .own_precision = true};
+        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_twice_rank, &v),
+                         ECH_OK);
+        if (!v.main.passed) fail_msg("%s: %g at %s", words, v.main.worst, v.main.worst_at);
+        if (!v.own.passed) fail_msg("%s: %g at %s", words, v.own.worst, v.own.worst_at);
+        bool exact = !strstr(words, "sequence_chunks"); /* gradients are sums of theirs */
+        assert_true(v.main.compared > 10000 && v.main.validated && v.own.exact == exact);
+        assert_true(!exact || v.own.worst == 0);
+        ech_config_destroy(config);
+    }
+}
+
+/* ---- runs ---- */
+
+/* It reads what it has pushed: its gradient is of the newest weights, and the rate is the whole. */
+static void one_worker_trains_as_one_rank(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"optimizer.clip_norm=0.01 ", "precision.compute=bf16 "};
+    for (int i = 0; i < 2; i++) {
+        char words[400];
+        snprintf(words, sizeof words, "%straining.steps=4 parallel.data=1", more[i]);
+        runs_train("llama", "alone", 1, words);
+        strcat(words, " parallel.servers=2 " ASP);
+        runs_train("llama", "pushed", 3, words);
+        assert_true(runs_same("alone", "pushed", 4));
+        runs_remove("alone");
+        runs_remove("pushed");
+    }
+}
+
+static void no_staleness_is_synchronous(void **state)
+{
+    (void)state;
+#define RUN "training.steps=4 parallel.data=2 parallel.servers=2 parallel.strategy="
+    runs_train("gpt2", "synchronous", 4, RUN "parameter_server");
+    runs_train("gpt2", "bound", 4, RUN "ssp parallel.staleness=0");
+    assert_true(runs_same("synchronous", "bound", 4));
+    runs_remove("synchronous");
+    runs_remove("bound");
+#undef RUN
+}
+
+/* One worker's order is the only one, so a run that is resumed has its bits; with more it goes on as well, also with other servers
+ * and without. */
+static void checkpoints_know_no_pushes(void **state)
+{
+    (void)state;
+#define RUN "training.steps=8 checkpoint.every=4 parallel.flush_every=2 "
+    runs_train("gpt2", "whole", 2, RUN ASP "parallel.data=1");
+    runs_train("gpt2", "parts", 2, RUN ASP "parallel.data=1");
+    runs_remove_checkpoint("parts", 8);
+    runs_train("gpt2", "parts", 3, RUN ASP "parallel.data=1 parallel.servers=2");
+    assert_true(runs_same("whole", "parts", 8));
+    static const struct {
+        int ranks;
+        const char *words;
+    } others[] = {{4, RUN ASP "parallel.data=2 parallel.servers=2"},
+                  {3, RUN SSP "parallel.data=2"},
+                  {2, "training.steps=8 checkpoint.every=4 parallel.data=2"}};
+    for (int i = 0; i < 3; i++) {
+        runs_remove_checkpoint("parts", 8);
+        runs_train("gpt2", "parts", others[i].ranks, others[i].words);
+        assert_true(runs_has_checkpoint("parts", 8) && !runs_same("whole", "parts", 8));
+    }
+    runs_remove("whole");
+    runs_remove("parts");
+#undef RUN
+}
+
+/* ---- what is served, kept and sent ---- */
+
+enum { RANKS = 5, WORKERS = 3, SERVERS = 2, STEPS = 4, PUSHES = WORKERS * STEPS };
+static struct {
+    ech_serve serve[PUSHES];
+    int serves;
+    int64_t weights, states, gradients; /* bytes, of numbers without padding */
+    int64_t sent, planned;              /* of gradients or weights, in a span */
+    int64_t padded;                     /* all elements of buckets */
+    int announced, served;              /* steps of the train list */
+} seen[RANKS];
+
+static ech_status look(void *context, int rank, ech_compared_run *run)
+{
+    (void)context;
+    ech_exec *exec = run->session.exec;
+    const ech_plan *plan = run->session.plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    memset(&seen[rank], 0, sizeof seen[rank]);
+    seen[rank].weights = ech_plan_number_bytes(plan, ECH_MEMORY_PARAMETERS);
+    seen[rank].states = ech_plan_number_bytes(plan, ECH_MEMORY_OPTIMIZER);
+    seen[rank].gradients = ech_plan_number_bytes(plan, ECH_MEMORY_GRADIENTS);
+    for (size_t b = 0; b < plan->bucket.n; b++) seen[rank].padded += plan->bucket.at[b].elements;
+    for (size_t s = 0; s < train->step.n; s++) {
+        seen[rank].announced += train->step.at[s].kind == ECH_STEP_ANNOUNCE;
+        seen[rank].served += train->step.at[s].kind == ECH_STEP_SERVE;
+    }
+    int64_t before = ech_exec_reduce_count(exec).bytes;
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
+    seen[rank].sent = ech_exec_reduce_count(exec).bytes - before;
+    const ech_serve *serves = ech_exec_serves(exec, &seen[rank].serves);
+    for (int i = 0; i < seen[rank].serves && i < PUSHES; i++) seen[rank].serve[i] = serves[i];
+    return ECH_OK;
+}
+
+/* A worker's clocks follow each other; a push has read what the one before has left; nobody is further ahead than may be. */
+static void check_serves(const ech_serve *serve, int n, int staleness)
+{
+    int clock[WORKERS] = {0}, read[WORKERS] = {0};
+    assert_int_equal(n, PUSHES);
+    for (int turn = 0; turn < n; turn++) {
+        int w = serve[turn].worker, least = STEPS, most = 0;
+        assert_true(w >= 0 && w < WORKERS && !serve[turn].withheld);
+        assert_int_equal(serve[turn].clock, clock[w]);
+        assert_int_equal(serve[turn].read, read[w]);
+        clock[w]++;
+        read[w] = turn + 1;
+        for (int i = 0; i < WORKERS; i++) {
+            if (clock[i] < least) least = clock[i];
+            if (clock[i] > most) most = clock[i];
+        }
+        assert_true(most - least <= staleness);
+    }
+    for (int w = 0; w < WORKERS; w++) assert_int_equal(clock[w], STEPS);
+}
+
+static void every_push_is_served_once(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {ASP, SSP "parallel.staleness=1"};
+    static const int staleness[] = {STEPS, 1};
+    for (int i = 0; i < 2; i++) {
+        char words[400];
+        snprintf(words, sizeof words,
+                 "%s parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
+                 "training.global_batch_size=6 training.steps=4 parallel.delay=1:0.005",
+                 strategies[i]);
+        grid_run("llama", words, look, NULL);
+        for (int r = 0; r < RANKS; r++) {
+            bool serves = r >= WORKERS;
+            assert_int_equal(seen[r].announced, serves ? 0 : STEPS);
+            assert_int_equal(seen[r].served, serves ? PUSHES : 0);
+            if (serves) check_serves(seen[r].serve, seen[r].serves, staleness[i]);
+            assert_true(serves || seen[r].serves == 0);
+        }
+        assert_memory_equal(seen[WORKERS].serve, seen[WORKERS + 1].serve,
+                            sizeof seen[WORKERS].serve); /* all servers have one order */
+    }
+}
+
+/* A worker pushes S and pulls S a step, a server has W S / n of each; at a span's end each worker is sent the weights once more. */
+static void roles_keep_and_send_what_is_theirs(void **state)
+{
+    (void)state;
+    grid_run("llama",
+             ASP "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
+                 "training.global_batch_size=6 training.steps=4",
+             look, NULL);
+    int64_t all = seen[0].weights, item = (int64_t)sizeof(double), states = 0, weights = 0;
+    int64_t S = seen[0].padded * item;
+    for (int r = 0; r < RANKS; r++) {
+        bool serves = r >= WORKERS;
+        assert_int_equal(seen[r].padded, seen[0].padded);
+        assert_int_equal(seen[r].sent, serves ? (STEPS + 1) * WORKERS * S / SERVERS : STEPS * S);
+        if (!serves) {
+            assert_true(seen[r].weights == all && seen[r].gradients == all && !seen[r].states);
+            continue;
+        }
+        weights += seen[r].weights;
+        states += seen[r].states;
+    }
+    assert_true(all > 100000 && weights == all && states == 2 * all); /* two moments of AdamW */
+}
+
+/* ---- what is refused ---- */
+
+static void impossible_pushes_are_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *said;
+    } refused[] = {
+        {ASP "parallel.pipeline=2", "a worker has the whole model"},
+        {ASP "parallel.tensor=2", "a worker has the whole model"},
+        {ASP "parallel.zero=1", "use parallel.zero = 0"},
+        {ASP "precision.compute=fp16 precision.loss_scale=auto", "precision.loss_scale"},
+        {ASP "optimizer.name=adafactor", "use optimizer.name = adamw"},
+        {ASP "parallel.staleness=1", "set parallel.strategy = ssp"},
+        {"parallel.server_sync=false", "set parallel.strategy = asp"},
+    };
+    ech_log_set_quiet(true);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(runs_try("gpt2", "refused", 4, refused[i].words), ECH_EUSAGE);
+        if (!strstr(ech_last_error(), refused[i].said))
+            fail_msg("%s: %s", refused[i].words, ech_last_error());
+    }
+    ech_log_set_quiet(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pushes_are_their_replay),
+        cmocka_unit_test(one_worker_trains_as_one_rank),
+        cmocka_unit_test(no_staleness_is_synchronous),
+        cmocka_unit_test(checkpoints_know_no_pushes),
+        cmocka_unit_test(every_push_is_served_once),
+        cmocka_unit_test(roles_keep_and_send_what_is_theirs),
+        cmocka_unit_test(impossible_pushes_are_errors),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
