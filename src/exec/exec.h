@@ -96,9 +96,14 @@ typedef struct ech_readings {
     double learning_rate; /* of the update; 0 if it was withheld */
     double clip;          /* factor of gradients, <= 1; 0 if the update was withheld */
     double loss_scale;    /* of this turn's gradients; those of the norm are without it */
-    int64_t updates;      /* ech_exec_updates after this turn */
-    bool withheld;        /* no update was made, because of a NaN or infinity */
-    bool overflow; /* withheld because gradients overflowed under a dynamic loss scale above 1 */
+    double
+        idle; /* share of the time between the beginnings of the turn before and this one in which compute lanes have
+                           * waited for others, mean over ranks but servers; NaN: not known */
+    double
+        staleness; /* pushes of others served since a push's worker got its weights, mean over the step's pushes */
+    int64_t updates; /* ech_exec_updates after this turn */
+    bool withheld;   /* no update was made, because of a NaN or infinity */
+    bool overflow;   /* withheld because gradients overflowed under a dynamic loss scale above 1 */
     const double *reports; /* [model.reports], over all ranks; borrowed, until the next run */
     bool stop, save_now;   /* ech_exec_ask asked for it on some rank */
     bool save_failed;      /* a checkpoint was not written: ech_exec_finish_save returns why */

@@ -74,6 +74,17 @@ static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
     row->withheld = exec->scanning;
 }
 
+/* Where queues run by themselves the host does not know. */
+static double take_idle(ech_exec *exec)
+{
+    double now = ech_clock_now(), since = now - exec->counted_at, waited = exec->waited;
+    bool known = exec->counted_at > 0 && since > 0 && exec->device->is_immediate;
+    if (ech_layout_serves(exec->plan->layout, exec->plan->rank)) return 0; /* not of workers */
+    exec->counted_at = now;
+    exec->waited = 0;
+    return known ? waited / since : (double)NAN;
+}
+
 /* Put on the queue, since the loader keeps a turn's batch until the next turn's is asked for. */
 static ech_status stage_row(ech_exec *exec, const ech_step *step)
 {
@@ -87,6 +98,7 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     row->save_now = exec->ask_save;
     row->save_failed = ech_saver_has_failed(&exec->saver);
     if (!ech_list_kind_trains(exec->list->kind)) return ECH_OK;
+    row->idle = take_idle(exec);
     stage_update(exec, step->turn, row);
     double delay = ech_layout_delay(exec->plan->layout, exec->plan->rank);
     if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
@@ -194,6 +206,14 @@ void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row 
     put_row(exec, step);
 }
 
+void ech_scalars_add_staleness(ech_exec *exec, const ech_step *step, int turn, double staleness)
+{
+    double *staged = &staged_row(exec, turn)->staleness;
+    *staged += staleness;
+    exec->device->copy(ech_exec_queue(exec, step), &ech_exec_row(exec, turn)->staleness, staged,
+                       sizeof *staged);
+}
+
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
 
 static double *reduced(const ech_exec *exec, const ech_step *step)
@@ -284,6 +304,8 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     r->learning_rate = withheld ? 0 : s->learning_rate;
     r->loss_scale = s->loss_scale;
+    r->idle = s->idle / ech_layout_workers(exec->plan->layout);
+    r->staleness = s->staleness / ech_layout_workers(exec->plan->layout);
     r->reports = &s->squares[exec->plan->model->param.n];
     r->clip = s->clip * s->loss_scale;
     r->updates = exec->updates;

@@ -250,6 +250,9 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
                                       .clip = what.clip,
                                       .withheld = what.withheld,
                                       .step = what.step});
+    if (exec->plan->rank == ech_layout_workers(layout_of(exec)))
+        ech_scalars_add_staleness(exec, step, (int)(what.step - exec->step),
+                                  step->turn - server->log[step->turn].read);
     return ECH_OK;
 }
 

@@ -151,6 +151,8 @@ struct ech_exec {
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
     int64_t updates;    /* so far */
     int workers;        /* whose pushes these are; 1: none's */
+    double waited;      /* seconds that the compute lane has waited since COUNT */
+    double counted_at;  /* the clock at COUNT; 0: there was none */
     ech_scaler scaler;  /* of the next list */
     bool fetched;       /* READ has put the copy to `staged` */
     int64_t host_waits; /* ech_exec_host_waits */
@@ -251,6 +253,8 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
 ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out);
 /* Puts the numbers of a push as the turn's row, with the number and rate of its update. */
 void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row *row);
+/* Adds to the staleness of another turn's training step, whose row is put. */
+void ech_scalars_add_staleness(ech_exec *exec, const ech_step *step, int turn, double staleness);
 
 /* ---- serve.c ---- */
 

@@ -72,6 +72,7 @@ bool ech_exec_wait_for(ech_exec *exec, int step, bool compute)
 {
     for (int spin = 0; spin < 64; spin++)
         if (is_done(exec, step)) return !ech_exec_has_failed(exec);
+    double began = compute ? ech_clock_now() : 0;
     if (compute) {
         atomic_store(&exec->awaited, step);
         ech_exec_wake(exec);
@@ -86,7 +87,10 @@ bool ech_exec_wait_for(ech_exec *exec, int step, bool compute)
     }
     atomic_fetch_sub(&exec->waiting, 1);
     pthread_mutex_unlock(&exec->lock);
-    if (compute) atomic_store(&exec->awaited, -1);
+    if (compute) {
+        atomic_store(&exec->awaited, -1);
+        exec->waited += ech_clock_now() - began;
+    }
     return !ech_exec_has_failed(exec);
 }
 

@@ -131,6 +131,7 @@ static struct {
     int64_t sent, planned;              /* of gradients or weights, in a span */
     int64_t padded;                     /* all elements of buckets */
     int announced, served;              /* steps of the train list */
+    double staleness;                   /* summed over pushes, as rank 0 reads it */
 } seen[RANKS];
 
 static ech_status look(void *context, int rank, ech_compared_run *run)
@@ -151,6 +152,11 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     int64_t before = ech_exec_reduce_count(exec).bytes;
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
     seen[rank].sent = ech_exec_reduce_count(exec).bytes - before;
+    for (int step = 0; step < STEPS; step++) {
+        const ech_readings *r = &ech_exec_readings(exec)[step];
+        seen[rank].staleness += WORKERS * r->staleness;
+        if (step > 0 && rank == 0) assert_true(r->idle >= 0 && r->idle <= 1);
+    }
     const ech_serve *serves = ech_exec_serves(exec, &seen[rank].serves);
     for (int i = 0; i < seen[rank].serves && i < PUSHES; i++) seen[rank].serve[i] = serves[i];
     return ECH_OK;
@@ -177,6 +183,13 @@ static void check_serves(const ech_serve *serve, int n, int staleness)
     for (int w = 0; w < WORKERS; w++) assert_int_equal(clock[w], STEPS);
 }
 
+static void check_staleness(const ech_serve *serve, int n)
+{
+    double sum = 0;
+    for (int turn = 0; turn < n; turn++) sum += turn - serve[turn].read;
+    for (int r = 0; r < RANKS; r++) assert_true(fabs(seen[r].staleness - sum) < 1e-9);
+}
+
 static void every_push_is_served_once(void **state)
 {
     (void)state;
@@ -198,6 +211,7 @@ static void every_push_is_served_once(void **state)
         }
         assert_memory_equal(seen[WORKERS].serve, seen[WORKERS + 1].serve,
                             sizeof seen[WORKERS].serve); /* all servers have one order */
+        check_staleness(seen[WORKERS].serve, seen[WORKERS].serves);
     }
 }
 

@@ -134,6 +134,8 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
         ech_metrics_int(&json, "overflows", m->overflows);
         ech_metrics_real(&json, "next_loss_scale", m->next_scale);
     }
+    ech_metrics_real(&json, "idle", m->idle);
+    if (m->pushes) ech_metrics_real(&json, "staleness", m->staleness);
     ech_expert_metrics_json(&m->experts, &json);
     if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
     add_json(p, &json);
@@ -163,10 +165,13 @@ static void show_step(ech_progress *p, const ech_note *note)
         {"memory/process_gib", process_bytes() / gib},
         {"run/tokens", (double)m->tokens},
         {"run/restarts", (double)(p->start - 1)},
-        {"optimizer/loss_scale", m->loss_scale}, /* last, since not all runs show it */
+        {"run/idle_percent", 100 * m->idle},
     };
-    int n = sizeof scalars / sizeof *scalars;
-    add_scalars(p, note->wall_time, m->step, scalars, is_scaled(m) ? n : n - 1);
+    const ech_event_scalar scale = {"optimizer/loss_scale", m->loss_scale};
+    const ech_event_scalar staleness = {"optimizer/staleness", m->staleness};
+    add_scalars(p, note->wall_time, m->step, scalars, sizeof scalars / sizeof *scalars);
+    if (is_scaled(m)) add_scalars(p, note->wall_time, m->step, &scale, 1);
+    if (m->pushes) add_scalars(p, note->wall_time, m->step, &staleness, 1);
 }
 
 static void show_experts(ech_progress *p, const ech_note *note)
@@ -199,6 +204,7 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
                     ech_count_text(whole_number(m->tokens_per_second), speed),
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
     if (isfinite(mfu(p, m))) ech_text_append(out, " (mfu %.0f%%)", 100 * mfu(p, m));
+    if (m->pushes) ech_text_append(out, " | staleness %.1f", m->staleness);
 }
 
 static void write_step_note(ech_progress *p, const ech_note *note)

@@ -42,6 +42,9 @@ typedef struct ech_step_metrics {
     double loss_scale; /* of this step; it and the next three have JSON keys if the run has one */
     bool overflow;     /* skipped for an overflow under a dynamic loss scale */
     int64_t overflows; /* since the run began */
+    double idle;       /* ech_readings.idle */
+    bool pushes;       /* servers update at each push */
+    double staleness;  /* ech_readings.staleness, if so */
     double next_scale; /* the next step's; JSON key "next_loss_scale" */
     ech_expert_metrics experts;
 } ech_step_metrics;

@@ -166,6 +166,9 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                               .overflow = r->overflow,
                               .overflows = (int64_t)scaler.overflows,
                               .next_scale = scaler.scale,
+                              .idle = r->idle,
+                              .pushes = t->design->layout->pushes,
+                              .staleness = r->staleness,
                               .skipped = r->withheld}};
     switch_to(t, ECH_ACTIVITY_METRICS);
     ech_expert_metrics_take(t->design->model, r->reports, &note.step.experts);
