@@ -30,26 +30,39 @@ static ech_status refuse_more(const ech_trainer *t, const char *what)
              (long long)t->config->training.nonfinite_limit, (long long)t->skipped);
 }
 
-/* In an asynchronous schedule, and with delayed updates, later steps have begun by then, so the step cannot be repeated. */
+/* Of lists of several steps: what is skipped, and where its place is found. */
+typedef struct span_words {
+    const char *skipped, *instead;
+} span_words;
+
+static span_words words_of(ech_weights weights)
+{
+    if (weights == ECH_WEIGHTS_DELAYED)
+        return (span_words){"update skipped", "memory.offload_delayed_from=0"};
+    if (weights == ECH_WEIGHTS_PULLED)
+        return (span_words){"pushes in which it showed updated nothing",
+                            "parallel.strategy=parameter_server"};
+    return (span_words){"stages where it showed skipped their update",
+                        "a synchronous schedule, such as parallel.schedule=1f1b"};
+}
+
+/* In such a list later steps have begun by then, so the step cannot be repeated. */
 static ech_status explain_asynchronous(ech_trainer *t)
 {
     bool first = ech_trainer_is_first(t);
     bool goes_on = skips(t) && !is_beyond(t);
     if (!first) return goes_on ? ECH_OK : ECH_EABORTED;
-    bool delayed = t->design->schedule->weights == ECH_WEIGHTS_DELAYED;
+    span_words words = words_of(t->design->schedule->weights);
     if (goes_on) {
         ech_progress_say(t->progress, "step %lld: NaN or infinity; %s", (long long)t->step + 1,
-                         delayed ? "update skipped"
-                                 : "stages where it showed skipped their update");
+                         words.skipped);
         return ECH_OK;
     }
     if (skips(t)) return refuse_more(t, "in the loss or in gradients");
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity in the loss or in gradients; lower "
              "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with %s",
-             (long long)t->step + 1,
-             delayed ? "memory.offload_delayed_from=0"
-                     : "a synchronous schedule, such as parallel.schedule=1f1b");
+             (long long)t->step + 1, words.instead);
 }
 
 static void describe(const ech_trainer *t, const ech_finding *finding, ech_text *out)
