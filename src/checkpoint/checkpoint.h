@@ -98,9 +98,12 @@ typedef struct ech_checkpoint_info {
         skipped_steps; /* training steps whose update was withheld, those of overflows not counted */
     bool has_scaler;   /* the run's loss scale is dynamic */
     ech_scaler scaler; /* if has_scaler */
-    double loss;       /* of the last step */
-    int ranks;         /* that saved it; set by ech_checkpoint_save */
-    char *run_yaml;    /* the resolved run file; owned */
+    int64_t *
+        clock; /* [clocks] where servers update at each push: the training step of each worker's next one; owned */
+    int clocks;     /* workers; 0: there are no pushes */
+    double loss;    /* of the last step */
+    int ranks;      /* that saved it; set by ech_checkpoint_save */
+    char *run_yaml; /* the resolved run file; owned */
     struct {
         char *at; /* n bytes and a NUL; NULL: no such file; owned */
         size_t n;

@@ -5,6 +5,8 @@
  */
 #include "checkpoint/manifest.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -15,7 +17,7 @@
 #include "base/memory.h"
 
 /* Of version 2 is the manifest of a run with a dynamic loss scale: it has some keys more. */
-enum { VERSION = 1, SCALED_VERSION = 2 };
+enum { VERSION = 1, SCALED_VERSION = 2, CLOCKED_VERSION = 3 };
 static const char FORMAT[] = "echelon checkpoint";
 static const char HASH_KEY[] = ",\"xxh3_128\":\"";
 static const char ENDING[] = "\"}\n";
@@ -49,6 +51,8 @@ ech_checkpoint_info ech_checkpoint_info_copy(const ech_checkpoint_info *info)
 {
     ech_checkpoint_info copy = *info;
     copy.run_yaml = info->run_yaml ? ech_strdup(info->run_yaml) : NULL;
+    copy.clock = ech_calloc((size_t)info->clocks + 1, sizeof *copy.clock);
+    for (int w = 0; w < info->clocks; w++) copy.clock[w] = info->clock[w];
     for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++)
         copy.text[f].at = copy_bytes(info->text[f].at, info->text[f].n);
     return copy;
@@ -58,6 +62,9 @@ void ech_checkpoint_info_free(ech_checkpoint_info *info)
 {
     free(info->run_yaml);
     info->run_yaml = NULL;
+    free(info->clock);
+    info->clock = NULL;
+    info->clocks = 0;
     for (int f = ECH_FIRST_TEXT; f < ECH_FILES; f++) {
         free(info->text[f].at);
         info->text[f].at = NULL;
@@ -117,6 +124,21 @@ static void append_scaler(ech_scaler scaler, ech_text *out)
                         (int64_t)*scaler_field(&scaler, i));
 }
 
+static void append_clocks(const ech_checkpoint_info *info, ech_text *out)
+{
+    ech_text_append(out, "\"clocks\":\"");
+    for (int w = 0; w < info->clocks; w++)
+        ech_text_append(out, "%s%" PRId64, w ? " " : "", info->clock[w]);
+    ech_text_append(out, "\",\n");
+}
+
+/* A loss scale that changes, and pushes, do not go together. */
+static int version_of(const ech_checkpoint_info *info)
+{
+    if (info->clocks) return CLOCKED_VERSION;
+    return info->has_scaler ? SCALED_VERSION : VERSION;
+}
+
 static void append_loss(double loss, ech_text *out)
 {
     char number[32] = "null"; /* JSON has neither NaN nor infinity */
@@ -128,13 +150,13 @@ ech_status ech_manifest_print(const ech_manifest *manifest, ech_text *out)
 {
     const ech_checkpoint_info *info = &manifest->info;
     ECH_FREED_TEXT text = {0};
-    ech_text_append(&text, "{\"format\":\"%s\",\n\"version\":%d,\n", FORMAT,
-                    info->has_scaler ? SCALED_VERSION : VERSION);
+    ech_text_append(&text, "{\"format\":\"%s\",\n\"version\":%d,\n", FORMAT, version_of(info));
     ech_text_append(&text, "\"step\":%" PRId64 ",\n", info->step);
     ech_text_append(&text, "\"optimizer_count\":%" PRId64 ",\n", info->optimizer_count);
     ech_text_append(&text, "\"samples\":%" PRId64 ",\n", info->samples);
     ech_text_append(&text, "\"skipped_steps\":%" PRId64 ",\n", info->skipped_steps);
-    if (info->has_scaler) append_scaler(info->scaler, &text);
+    if (version_of(info) == SCALED_VERSION) append_scaler(info->scaler, &text);
+    if (version_of(info) == CLOCKED_VERSION) append_clocks(info, &text);
     append_loss(info->loss, &text);
     ech_text_append(&text, "\"ranks\":%d,\n\"run_yaml\":", info->ranks);
     if (!ech_json_append_string(&text, info->run_yaml ? info->run_yaml : ""))
@@ -186,20 +208,18 @@ static ech_status take_int(const char *path, const json_t *root, const char *key
     return ECH_OK;
 }
 
-static ech_status check_kind(const char *path, const json_t *root, bool *scaled)
+static ech_status check_kind(const char *path, const json_t *root, int64_t *version)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, FORMAT) != 0)
         ECH_FAIL(ECH_EINPUT, "%s: 'format' is not \"%s\": no manifest of a checkpoint", path,
                  FORMAT);
-    int64_t version;
-    ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, &version));
-    *scaled = version == SCALED_VERSION;
-    if (version != VERSION && !*scaled)
+    ECH_TRY(take_int(path, root, "version", 1, INT64_MAX, version));
+    if (*version > CLOCKED_VERSION)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: version %" PRId64
                  ", this program reads versions up to %d: a newer one wrote it",
-                 path, version, SCALED_VERSION);
+                 path, *version, CLOCKED_VERSION);
     int64_t range;
     ECH_TRY(take_int(path, root, "range_bytes", ECH_HASH_RANGE, ECH_HASH_RANGE, &range));
     return ECH_OK;
@@ -239,6 +259,25 @@ static ech_status take_scaler(const char *path, const json_t *root, ech_scaler *
         *scaler_field(out, i) = (double)value;
     }
     return ECH_OK;
+}
+
+/* Numbers with blanks between. */
+static ech_status take_clocks(const char *path, const json_t *root, ech_checkpoint_info *out)
+{
+    const json_t *value = json_object_get(root, "clocks");
+    const char *at = json_string_value(value);
+    out->clock = ech_calloc(json_string_length(value) / 2 + 2, sizeof *out->clock);
+    for (bool more = at != NULL; more; at++) {
+        char *end;
+        errno = 0;
+        int64_t clock = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : -1;
+        if (clock < 0 || errno || clock > INT64_C(1) << 53 || (*end && *end != ' ')) break;
+        out->clock[out->clocks++] = clock;
+        more = *end == ' ';
+        at = end;
+        if (!more) return ECH_OK;
+    }
+    ECH_FAIL(ECH_EINPUT, "%s: 'clocks' are no numbers with blanks between", path);
 }
 
 static bool find_file(const char *name, int *out)
@@ -281,14 +320,17 @@ static ech_status take_file(const char *path, const json_t *value, ech_manifest 
 static ech_status take_all(const char *path, const json_t *root, ech_manifest *out)
 {
     enum { KEYS = 12 };
-    bool *scaled = &out->info.has_scaler;
-    ECH_TRY(check_kind(path, root, scaled));
-    int keys = KEYS + (*scaled ? SCALER_KEYS : 0);
+    int64_t version;
+    ECH_TRY(check_kind(path, root, &version));
+    bool scaled = out->info.has_scaler = version == SCALED_VERSION;
+    bool clocked = version == CLOCKED_VERSION;
+    int keys = KEYS + (scaled ? SCALER_KEYS : 0) + clocked;
     if ((int)json_object_size(root) != keys)
         ECH_FAIL(ECH_EINPUT, "%s: %zu keys where version %d has %d", path, json_object_size(root),
-                 *scaled ? SCALED_VERSION : VERSION, keys);
+                 (int)version, keys);
     ECH_TRY(take_counters(path, root, &out->info));
-    if (*scaled) ECH_TRY(take_scaler(path, root, &out->info.scaler));
+    if (scaled) ECH_TRY(take_scaler(path, root, &out->info.scaler));
+    if (clocked) ECH_TRY(take_clocks(path, root, &out->info));
     const json_t *files = json_object_get(root, "files");
     if (!json_is_array(files)) ECH_FAIL(ECH_EINPUT, "%s: 'files' is no array", path);
     for (size_t i = 0; i < json_array_size(files); i++)

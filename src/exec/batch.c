@@ -78,7 +78,7 @@ static void put_part(ech_exec *exec, const part *p, const ech_batch *batch)
 
 ech_status ech_exec_find_batch(ech_exec *exec, const ech_step *step, const ech_batch **out)
 {
-    return ech_loader_next(exec->loader[exec->list->purpose], exec->step + step->turn, out);
+    return ech_loader_next(exec->loader[exec->list->purpose], ech_exec_clock(exec, step->turn), out);
 }
 
 static ech_status gather(ech_exec *exec, const ech_step *step)

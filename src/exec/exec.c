@@ -79,7 +79,8 @@ static ech_status run_in_order(ech_exec *exec, ech_lane lane)
         if (!await(exec, step)) return ECH_OK;
         ech_exec_begin(exec, (int)s);
         bool compute = lane == ECH_LANE_COMPUTE;
-        ECH_TRY(compute ? compute_step(exec, step) : ech_exec_handle(exec, step));
+        if (!ech_exec_is_idle(exec, step))
+            ECH_TRY(compute ? compute_step(exec, step) : ech_exec_handle(exec, step));
         ech_exec_complete(exec, (int)s);
     }
     return ECH_OK;
@@ -242,7 +243,7 @@ static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
     size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
-    ech_exec_create_server(exec);
+    ech_exec_create_pushes(exec);
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));
     ECH_TRY(allot_records(exec));
@@ -346,6 +347,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_lock(&exec->lock);
     exec->list = &exec->plan->list[kind];
     exec->step = step;
+    ech_exec_begin_pushes(exec);
     exec->posted.n = exec->requested = 0;
     memset(exec->begun_step, 0, sizeof exec->begun_step);
     atomic_store(&exec->awaited, -1);
@@ -376,7 +378,9 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
 
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader)
 {
+    bool pushes = exec->pushes.clock && !exec->server && purpose == ECH_TRAIN;
     exec->loader[purpose] = loader;
+    if (pushes) ech_loader_rewind(loader, exec->pushes.clock[exec->plan->rank]);
 }
 
 void ech_exec_observe(ech_exec *exec, ech_observer observer, void *context)

@@ -158,7 +158,7 @@ ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 /* A push that a server has served, turn by turn of its train list. */
 typedef struct ech_serve {
     int worker;
-    int64_t clock; /* the training step of its gradient */
+    int64_t clock; /* the training step whose samples its gradient is of: its worker counts its own */
     int read; /* pushes of the span that the server had served in the weights that it has read */
     bool withheld; /* it has updated nothing */
 } ech_serve;
@@ -168,6 +168,8 @@ const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
  * come. The run waits for it. */
 typedef int ech_serve_order(void *context, int64_t step, int turn);
 void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
+/* [workers] the training step of each worker's next push, alike on all ranks behind a span. NULL: there are no pushes. Borrowed. */
+const int64_t *ech_exec_clocks(const ech_exec *exec);
 /* The rank's updates count as pushes of so many workers: the learning rate is that of the step they are of, over their number. */
 void ech_exec_set_workers(ech_exec *exec, int workers);
 

@@ -333,6 +333,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
         if (has_param(exec, param)) ech_exec_round_weights(exec, param, 0);
     const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
     exec->updates = info->optimizer_count;
+    ech_exec_set_clocks(exec, info->clock, info->clocks, info->step);
     if (info->has_scaler && ech_scaler_is_dynamic(exec->config)) exec->scaler = info->scaler;
     return keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }

@@ -74,6 +74,13 @@ static void stage_update(const ech_exec *exec, int turn, ech_scalar_row *row)
     row->withheld = exec->scanning;
 }
 
+static void put_flags(const ech_exec *exec, ech_scalar_row *row)
+{
+    row->stop = exec->ask_stop;
+    row->save_now = exec->ask_save;
+    row->save_failed = ech_saver_has_failed(&exec->saver);
+}
+
 /* Where queues run by themselves the host does not know. */
 static double take_idle(ech_exec *exec)
 {
@@ -93,10 +100,8 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     ECH_TRY(ech_exec_find_batch(exec, step, &batch));
     memset(row, 0, row_bytes(exec));
     row->tokens = batch->step_tokens;
-    row->step = exec->step + step->turn;
-    row->stop = exec->ask_stop;
-    row->save_now = exec->ask_save;
-    row->save_failed = ech_saver_has_failed(&exec->saver);
+    row->step = ech_exec_clock(exec, step->turn);
+    put_flags(exec, row);
     if (!ech_list_kind_trains(exec->list->kind)) return ECH_OK;
     row->idle = take_idle(exec);
     stage_update(exec, step->turn, row);
@@ -202,16 +207,32 @@ void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row 
     memset(staged, 0, row_bytes(exec));
     *staged = *row;
     number_update(exec, exec->updates * exec->workers + 1 + step->turn, staged);
-    staged->save_failed = ech_saver_has_failed(&exec->saver);
     put_row(exec, step);
 }
 
-void ech_scalars_add_staleness(ech_exec *exec, const ech_step *step, int turn, double staleness)
+/* Of the norm the sum of squares is in the first parameter's place. */
+static void tally_step(const ech_pushed_step *of, ech_scalar_row *row)
 {
-    double *staged = &staged_row(exec, turn)->staleness;
-    *staged += staleness;
-    exec->device->copy(ech_exec_queue(exec, step), &ech_exec_row(exec, turn)->staleness, staged,
-                       sizeof *staged);
+    row->loss = of->loss;
+    row->loss_weight = of->loss_weight;
+    row->squares[0] = of->squares;
+    row->idle = of->idle;
+    row->staleness = of->staleness;
+}
+
+void ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps)
+{
+    size_t n = (size_t)exec->plan->schedule->turns;
+    memset(exec->staged, 0, n * row_bytes(exec));
+    for (int turn = 0; turn < (int)n; turn++) {
+        ech_scalar_row *row = staged_row(exec, turn);
+        number_update(exec, exec->updates + 1 + turn, row);
+        row->loss_scale = exec->scaler.scale;
+        put_flags(exec, row);
+        if (steps) tally_step(&steps[turn], row);
+    }
+    exec->device->copy(ech_exec_queue(exec, step), exec->scalars, exec->staged,
+                       n * row_bytes(exec));
 }
 
 /* ---- REDUCE: member 0 gathers the numbers, folds them in member order, and sends the result to all ---- */
@@ -297,10 +318,7 @@ static bool is_span(const ech_exec *exec)
 static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r)
 {
     bool withheld = s->withheld > 0;
-    if (exec->server)
-        exec->updates++; /* steps, of W pushes each */
-    else if (!withheld || is_span(exec))
-        exec->updates = s->updates;
+    if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
     r->learning_rate = withheld ? 0 : s->learning_rate;
     r->loss_scale = s->loss_scale;

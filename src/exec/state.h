@@ -126,6 +126,14 @@ typedef struct ech_share {
 
 typedef struct ech_server ech_server; /* serve.c */
 
+/* Where servers update at each push. */
+typedef struct ech_pushes {
+    int64_t *
+        clock; /* [workers] the training step of each worker's next push; NULL: there are no pushes */
+    int last;  /* of a worker: the last turn of the list that it has */
+    int tally; /* the train list's TALLY, behind all turns */
+} ech_pushes;
+
 struct ech_exec {
     const ech_config *config;
     const ech_plan *plan;
@@ -134,7 +142,8 @@ struct ech_exec {
     const ech_curve *curve;
     ech_pool *pool;                            /* of arrays that live as long as this */
     ech_group *channel[ECH_GROUPS][ECH_LANES]; /* NULL: not used on this rank */
-    ech_server *server;                        /* serve.c; NULL: the rank serves no pushes */
+    ech_pushes pushes;
+    ech_server *server; /* serve.c; NULL: the rank serves no pushes */
     ech_kernel_context *context;
     ech_kernel_context lane_context[ECH_LANES]; /* of lanes other than compute: on one thread */
     const char *binding;                        /* the outcome of parallel.pin */
@@ -253,12 +262,27 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
 ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out);
 /* Puts the numbers of a push as the turn's row, with the number and rate of its update. */
 void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row *row);
-/* Adds to the staleness of another turn's training step, whose row is put. */
-void ech_scalars_add_staleness(ech_exec *exec, const ech_step *step, int turn, double staleness);
+/* A training step's pushes together. */
+typedef struct ech_pushed_step {
+    double loss, loss_weight, squares, idle, staleness; /* sums over them */
+} ech_pushed_step;
+/* Puts a span's scalars by training step: `steps` of them (NULL: zeros), and the rank's own flags. */
+void ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps);
 
 /* ---- serve.c ---- */
 
-void ech_exec_create_server(ech_exec *exec);
+void ech_exec_create_pushes(ech_exec *exec);
+/* A list begins. */
+void ech_exec_begin_pushes(ech_exec *exec);
+/* Whether the step is of a turn that the worker has no push for. */
+static inline bool ech_exec_is_idle(const ech_exec *exec, const ech_step *step)
+{
+    return step->turn > exec->pushes.last && step - exec->list->step.at < exec->pushes.tally;
+}
+/* n clocks for the next span, if that is how many workers there are; otherwise all have `step`. */
+void ech_exec_set_clocks(ech_exec *exec, const int64_t *clocks, int n, int64_t step);
+/* The training step whose samples a turn of the list is of. */
+int64_t ech_exec_clock(const ech_exec *exec, int turn);
 /* Groups of a worker and servers: of a worker its own, of a server one with each. */
 ech_status ech_exec_make_pushed(ech_exec *exec);
 /* The channel of a step's group: as a server that of the turn's worker. */

@@ -193,7 +193,7 @@ static void push_update(ech_framing *f)
 static void add_meeting(ech_framing *f)
 {
     ech_list *list = f->list;
-    int last = ech_frame_last_compute(list);
+    int last = ech_frame_add(f, ECH_STEP_TALLY, 0, -1, -1);
     bool serves = ech_layout_serves(f->plan->layout, f->plan->rank);
     for (int b = 0; b < (int)f->plan->bucket.n; b++) {
         int gather = ech_frame_add(f, ECH_STEP_GATHER_WEIGHTS, 0, b, last);

@@ -7,6 +7,7 @@
 #include "config/strategy.h"
 #include "schedule/calendar.h"
 #include "schedule/resident.h"
+#include "schedule/serving.h"
 
 enum {
     HOST_ALIGNMENT = 64,  /* bytes: a cache line */
@@ -40,8 +41,10 @@ static int64_t normed(const ech_plan *plan, int param)
 
 int ech_plan_turns(const ech_plan *plan)
 {
-    bool pushed = plan->layout->pushes && ech_layout_serves(plan->layout, plan->rank);
-    return plan->schedule->turns * (pushed ? ech_layout_workers(plan->layout) : 1);
+    if (!plan->layout->pushes) return plan->schedule->turns;
+    return ech_layout_serves(plan->layout, plan->rank)
+               ? plan->schedule->turns * ech_layout_workers(plan->layout)
+               : ech_serving_most(plan->schedule, plan->layout);
 }
 
 /* What this rank holds of a parameter. */

@@ -409,7 +409,8 @@ static inline bool ech_list_is_delayed(const ech_plan *plan, const ech_list *lis
     return plan->schedule->weights == ECH_WEIGHTS_DELAYED && list->kind == ECH_LIST_TRAIN;
 }
 
-/* Turns of the rank's train list: training steps; of a server that updates at each push pushes. */
+/* Turns of the rank's train list: training steps; where servers update at each push, pushes of a span: of a worker the most that it can have,
+ * of a server all (schedule/serving.h). */
 int ech_plan_turns(const ech_plan *plan);
 
 /* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows model, layout, schedule

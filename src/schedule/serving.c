@@ -1,29 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a server serves next.
+ * Whom a server serves next, and who has another push.
  */
 #include "schedule/serving.h"
 
 #include <string.h>
+
+static bool is_bounded(const ech_schedule *schedule)
+{
+    return schedule->staleness < INT64_MAX;
+}
+
+int ech_serving_most(const ech_schedule *schedule, const ech_layout *layout)
+{
+    int workers = ech_layout_workers(layout);
+    return is_bounded(schedule) ? schedule->turns : workers * (schedule->turns - 1) + 1;
+}
 
 ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *layout,
                               ech_pool *pool)
 {
     size_t workers = (size_t)ech_layout_workers(layout);
     ech_serving serving = {.workers = (int)workers,
-                           .turns = schedule->turns,
+                           .pushes = (int)workers * schedule->turns,
+                           .most = ech_serving_most(schedule, layout),
                            .staleness = schedule->staleness,
-                           .clock = ech_pool_alloc(pool, workers * sizeof *serving.clock),
-                           .came = ech_pool_alloc(pool, workers * sizeof *serving.came)};
+                           .done = ech_pool_alloc(pool, workers * sizeof *serving.done),
+                           .came = ech_pool_alloc(pool, workers * sizeof *serving.came),
+                           .ended = ech_pool_alloc(pool, workers * sizeof *serving.ended)};
     ech_serving_reset(&serving);
     return serving;
 }
 
 void ech_serving_reset(ech_serving *serving)
 {
+    size_t workers = (size_t)serving->workers;
     serving->coming = 0;
-    memset(serving->clock, 0, (size_t)serving->workers * sizeof *serving->clock);
-    memset(serving->came, 0, (size_t)serving->workers * sizeof *serving->came);
+    serving->begun = serving->workers;
+    memset(serving->done, 0, workers * sizeof *serving->done);
+    memset(serving->came, 0, workers * sizeof *serving->came);
+    memset(serving->ended, 0, workers * sizeof *serving->ended);
 }
 
 void ech_serving_come(ech_serving *serving, int worker)
@@ -34,10 +50,10 @@ void ech_serving_come(ech_serving *serving, int worker)
 
 bool ech_serving_may(const ech_serving *serving, int worker)
 {
-    int after = serving->clock[worker] + 1, least = after;
-    if (after > serving->turns) return false;
+    int after = serving->done[worker] + 1, least = after;
+    if (serving->ended[worker]) return false;
     for (int w = 0; w < serving->workers; w++)
-        if (serving->clock[w] < least && w != worker) least = serving->clock[w];
+        if (serving->done[w] < least && w != worker) least = serving->done[w];
     return after - least <= serving->staleness;
 }
 
@@ -51,8 +67,12 @@ int ech_serving_next(const ech_serving *serving)
     return first;
 }
 
-void ech_serving_take(ech_serving *serving, int worker)
+bool ech_serving_take(ech_serving *serving, int worker)
 {
     serving->came[worker] = 0;
-    serving->clock[worker]++;
+    serving->done[worker]++;
+    bool more = serving->begun < serving->pushes && serving->done[worker] < serving->most;
+    serving->begun += more;
+    serving->ended[worker] = !more;
+    return more;
 }

@@ -5,6 +5,7 @@
  */
 #include "simulate/rehearsal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,9 @@ typedef struct rank_state {
     int channel_of[ECH_CHANNELS];  /* 1 + which of engine.channel; 0: not asked yet */
     int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
     pushing push[ECH_LANES];
+    int tally;     /* the TALLY of the list, behind all turns; 0: it has none */
+    int last;      /* of a worker: the last turn that it has */
+    int announces; /* its ANNOUNCE that waits for an answer */
     /* Of a server: */
     int *bound;          /* [turns] whose push each is */
     ech_serving serving; /* who is served next */
@@ -232,6 +236,15 @@ static void try_to_follow(engine *e, int first, int server)
     state->serves = -1;
 }
 
+/* Of a turn that the worker has no push for. */
+static bool is_idle(const engine *e, int rank, int step)
+{
+    const rank_state *state = &e->rank[rank];
+    return step < state->tally && step_of(e, rank, step)->turn > state->last;
+}
+
+static void finish(engine *e, int rank, int step);
+
 /* Of the pushes that have come the first server takes the first that it may. */
 static void try_to_serve(engine *e, int first)
 {
@@ -241,8 +254,10 @@ static void try_to_serve(engine *e, int first)
     int step = state->serves;
     state->bound[state->served++] = worker;
     state->serves = -1;
-    ech_serving_take(&state->serving, worker);
+    if (!ech_serving_take(&state->serving, worker))
+        e->rank[worker].last = step_of(e, worker, e->rank[worker].announces)->turn;
     end_in(e, cost_alone(e, first, step_of(e, first, step)), first, step);
+    finish(e, worker, e->rank[worker].announces);
     for (int server = first + 1; server < e->out->ranks; server++) try_to_follow(e, first, server);
 }
 
@@ -256,9 +271,11 @@ static void serve(engine *e, int server, int step)
         try_to_follow(e, first, server);
 }
 
-static void announce(engine *e, int worker)
+/* It ends when it is served. */
+static void announce(engine *e, int worker, int step)
 {
     int first = ech_layout_workers(e->out->plans[worker]->layout);
+    e->rank[worker].announces = step;
     ech_serving_come(&e->rank[first].serving, worker);
     try_to_serve(e, first);
 }
@@ -271,6 +288,8 @@ static void begin(engine *e, int rank, int step)
     if (!is_message || e->out->in_queues) cursor_of(e, rank, s)->running = step;
     if (is_message)
         begin_message(e, rank, step);
+    else if (is_idle(e, rank, step))
+        end_in(e, 0, rank, step);
     else if (s->group == ECH_GROUP_PUSHED)
         begin_pushed(e, rank, step);
     else if (ech_step_gathers(s))
@@ -342,15 +361,22 @@ static void handle(engine *e, const event *ended)
 {
     const ech_step *s = step_of(e, ended->rank, ended->step);
     e->now = e->out->end = ended->time;
+    if (is_idle(e, ended->rank, ended->step)) {
+        finish(e, ended->rank, ended->step);
+        return;
+    }
     if (s->group == ECH_GROUP_PUSHED) {
         finish_pushed(e, ended->rank, ended->step);
+        return;
+    }
+    if (s->kind == ECH_STEP_ANNOUNCE) {
+        announce(e, ended->rank, ended->step);
         return;
     }
     if (ech_step_gathers(s)) {
         finish_collective(e, ended->rank, s);
         return;
     }
-    if (s->kind == ECH_STEP_ANNOUNCE) announce(e, ended->rank);
     finish(e, ended->rank, ended->step);
     if (ech_step_sends(s))
         finish(e, peer_of(e, ended->rank, s), e->out->pairing.partner[ended->rank][ended->step]);
@@ -394,7 +420,11 @@ static void begin_serving(engine *e, int rank)
         state->push[lane] =
             (pushing){.step = -1, .met = ech_pool_alloc(e->out->pool, servers * sizeof(bool) + 1)};
     }
-    if (!plan->layout->pushes || !ech_layout_serves(plan->layout, rank)) return;
+    const ech_list *list = ech_rehearsal_list(e->out, rank);
+    bool pushes = plan->layout->pushes && list->kind == ECH_LIST_TRAIN;
+    state->last = INT_MAX;
+    while (pushes && list->step.at[state->tally].kind != ECH_STEP_TALLY) state->tally++;
+    if (!pushes || !ech_layout_serves(plan->layout, rank)) return;
     state->bound = ech_pool_alloc(e->out->pool, turns * sizeof *state->bound);
     state->serving = ech_serving_begin(plan->schedule, plan->layout, e->out->pool);
 }

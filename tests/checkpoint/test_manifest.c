@@ -113,6 +113,39 @@ static void test_loss_scale(void **state)
     ech_text_free(&text);
 }
 
+/* Clocks of workers make it version 3, and come back. */
+static void test_clocks(void **state)
+{
+    (void)state;
+    ech_manifest manifest, have;
+    ech_hash hashes[3];
+    ech_text text = {0};
+    int64_t clock[] = {0, 12, INT64_C(1) << 53};
+    make(&manifest, hashes);
+    manifest.info.clock = clock;
+    manifest.info.clocks = 3;
+    assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+    assert_non_null(strstr(text.at, "\"version\":3,"));
+    assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_OK);
+    assert_int_equal(have.info.clocks, 3);
+    assert_memory_equal(have.info.clock, clock, sizeof clock);
+    ech_checkpoint_info copy = ech_checkpoint_info_copy(&have.info);
+    ech_manifest_free(&have);
+    assert_memory_equal(copy.clock, clock, sizeof clock);
+    ech_checkpoint_info_free(&copy);
+    ech_text_free(&text);
+    const int64_t refused[] = {-1, (INT64_C(1) << 53) + 1};
+    for (int i = 0; i < 2; i++) {
+        clock[1] = refused[i];
+        assert_int_equal(ech_manifest_print(&manifest, &text), ECH_OK);
+        bool quiet = ech_log_set_quiet(true);
+        assert_int_equal(ech_manifest_parse("m", text.at, text.n, &have), ECH_EINPUT);
+        ech_log_set_quiet(quiet);
+        assert_error_has("clocks");
+        ech_text_free(&text);
+    }
+}
+
 static void test_every_bit_and_every_cut(void **state)
 {
     (void)state;
@@ -164,7 +197,7 @@ static void test_refused_content(void **state)
     } cases[] = {
         {"echelon checkpoint", "other", "format"},
         {"\"version\":1", "\"version\":2", "version 2"},
-        {"\"version\":1", "\"version\":3", "up to 2"},
+        {"\"version\":1", "\"version\":4", "up to 3"},
         {"\"version\":1", "\"version\":0", "version"},
         {"\"version\":1", "\"version\":\"1\"", "version"},
         {"\"step\":100", "\"step\":-1", "step"},
@@ -235,9 +268,13 @@ static void test_hash_digits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_loss_that_json_has_not),
-        cmocka_unit_test(test_loss_scale),      cmocka_unit_test(test_every_bit_and_every_cut),
-        cmocka_unit_test(test_refused_content), cmocka_unit_test(test_refused_run_file),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_loss_that_json_has_not),
+        cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_clocks),
+        cmocka_unit_test(test_every_bit_and_every_cut),
+        cmocka_unit_test(test_refused_content),
+        cmocka_unit_test(test_refused_run_file),
         cmocka_unit_test(test_hash_digits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -337,7 +337,9 @@ void ech_plan_print_traffic(const ech_plan_report *report, ech_text *out)
 
 void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC_AXES])
 {
-    int turns = plan->schedule->turns;
+    /* A worker's pushes are as many as it can have in a span; on the average one a training step. */
+    bool pushes = plan->layout->pushes && !ech_layout_serves(plan->layout, plan->rank);
+    int turns = pushes ? ech_plan_turns(plan) : plan->schedule->turns;
     ech_plan_traffic(plan, traffic);
     for (int axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
         for (int group = 0; group < ECH_GROUPS; group++)

@@ -149,6 +149,8 @@ ech_status ech_trainer_save(ech_trainer *t)
     info.skipped_steps = t->skipped;
     info.has_scaler = ech_scaler_is_dynamic(t->config);
     info.scaler = ech_exec_scaler(t->session.exec);
+    info.clock = (int64_t *)ech_exec_clocks(t->session.exec); /* borrowed, to be copied */
+    info.clocks = info.clock ? ech_layout_workers(t->design->layout) : 0;
     info.loss = t->loss;
     info.ranks = t->design->world;
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The serial replay of pushes. A push is one training step of the single rank with the weights that its worker has: before the update
- * the newest weights take their place. Of what that makes the shard of the server which serves it is kept.
+ * the newest weights take their place.
  */
 #include "app/verify/pushed.h"
 
@@ -14,16 +14,13 @@ enum { TENSORS = 1 + ECH_MAX_STATES }; /* of a parameter: the weights, then stat
 typedef struct worker {
     ech_loader *loader; /* of the same batches: what is another worker's is padding */
     double *weights;    /* what it computes with */
-    double *next;       /* what it has of servers that have served its push */
-    int64_t clock;      /* training steps that all servers have served */
-    int left;           /* servers that have not served the next one */
-    double *loss;       /* [turns] sums over its targets; then [turns] their weights */
+    int64_t clock;      /* the training step of its next push */
 } worker;
 
 struct ech_pushed {
     const ech_compared_run *layout;
     ech_compared_run *alone;
-    int workers, servers, turns;
+    int workers, turns;
     int64_t *first; /* [params * TENSORS + 1] where each tensor begins in a whole copy */
     double *newest; /* all weights and states */
     worker *worker; /* [workers] */
@@ -82,26 +79,6 @@ static void store(ech_pushed *p, double *copy)
         }
 }
 
-/* What lies of a tensor in a server's shard: *first: its first number. */
-static int64_t own_of(const ech_pushed *p, int server, int param, int k, int64_t *first)
-{
-    const ech_plan *plan = p->layout->session.plan;
-    int rank = p->workers + server;
-    return k == 0 ? ech_plan_part(plan, rank, param, first)
-                  : ech_plan_state_part(plan, rank, param, k - 1, first);
-}
-
-/* The server's shard of one copy becomes that of another. */
-static void copy_shard(const ech_pushed *p, int server, double *to, double *from, int tensors)
-{
-    for (int param = 0; param < params_of(p); param++)
-        for (int k = 0; k < tensors && k < tensors_of(p, param); k++) {
-            int64_t first, n = own_of(p, server, param, k, &first);
-            memcpy(place(p, to, param, k) + first, place(p, from, param, k) + first,
-                   (size_t)n * sizeof *to);
-        }
-}
-
 /* ---- a push ---- */
 
 /* The gradient and its clip factor are there: the update is of the newest weights. */
@@ -112,102 +89,54 @@ static void observe(void *context, ech_exec *exec, const ech_step *step)
     if (step->kind == ECH_STEP_CLIP) load(p, p->newest, 0, 1);
 }
 
-/* The server's number `turn` of the span that begins with `step`. */
-static ech_status serve(ech_pushed *p, int64_t step, int server, int turn, int who, double *made)
+/* The push of turn `turn` of the span that begins with `step`: its worker goes on with what it leaves. */
+static ech_status serve(ech_pushed *p, int64_t step, int turn, const ech_serve *push)
 {
-    worker *w = &p->worker[who];
     ech_exec *exec = p->alone->session.exec;
+    if (push->worker < 0 || push->worker >= p->workers ||
+        p->worker[push->worker].clock != push->clock)
+        ECH_FAIL(ECH_EINTERNAL,
+                 "servers have written down that push %d behind step %lld is of worker %d and its "
+                 "step %lld, which has no such push then",
+                 turn, (long long)step, push->worker, (long long)push->clock);
+    worker *w = &p->worker[push->worker];
     load(p, p->newest, 1, TENSORS);
     load(p, w->weights, 0, 1);
     ech_exec_set_loader(exec, ECH_TRAIN, w->loader);
     ech_exec_set_updates(exec, step * p->workers + turn);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, w->clock));
-    store(p, made);
-    copy_shard(p, server, p->newest, made, TENSORS);
-    copy_shard(p, server, w->next, made, 1);
+    store(p, p->newest);
+    memcpy(w->weights, p->newest, (size_t)p->first[params_of(p) * TENSORS] * sizeof *w->weights);
+    w->clock++;
     return ECH_OK;
 }
 
-/* All servers have served the worker's push: it goes on with what they have sent back. */
-static void go_on(ech_pushed *p, worker *w)
-{
-    memcpy(w->weights, w->next, (size_t)p->first[params_of(p) * TENSORS] * sizeof *w->next);
-    w->clock++;
-    w->left = p->servers;
-}
-
-/* Whether the push can be served now: its worker has what it computes with. */
-static bool is_ready(const ech_pushed *p, const ech_serve *push)
-{
-    return push->worker >= 0 && push->worker < p->workers &&
-           p->worker[push->worker].clock == push->clock;
-}
-
-static void begin_span(ech_pushed *p, int64_t step)
+static void begin_span(ech_pushed *p)
 {
     size_t all = (size_t)p->first[params_of(p) * TENSORS];
-    for (int w = 0; w < p->workers; w++) {
+    for (int w = 0; w < p->workers; w++)
         memcpy(p->worker[w].weights, p->newest, all * sizeof *p->newest);
-        memcpy(p->worker[w].next, p->newest, all * sizeof *p->newest);
-        p->worker[w].clock = step;
-        p->worker[w].left = p->servers;
-    }
 }
 
-/* As ranks fold them: in the workers' order. */
-static double fold_loss(const ech_pushed *p, int turn)
+/* Of a training step: so many pushes as there are workers. */
+static ech_status replay_step(ech_pushed *p, int64_t step, int first, const ech_serve *serves,
+                              double *loss)
 {
     double sum = 0, tokens = 0;
-    for (int w = 0; w < p->workers; w++) {
-        sum += p->worker[w].loss[turn];
-        tokens += p->worker[w].loss[p->turns + turn];
+    for (int turn = first; turn < first + p->workers; turn++) {
+        ECH_TRY(serve(p, step, turn, &serves[turn]));
+        sum += ech_exec_readings(p->alone->session.exec)->loss_sum;
+        tokens += ech_exec_readings(p->alone->session.exec)->tokens;
     }
-    return tokens > 0 ? sum / tokens : 0;
-}
-
-/* Serves what a server has next, if that can be. */
-static ech_status try_one(ech_pushed *p, int64_t step, int server, const ech_serve *serves,
-                          int *next, double *made)
-{
-    const ech_serve *push = &serves[*next];
-    if (*next == p->workers * p->turns || !is_ready(p, push)) return ECH_OK;
-    worker *w = &p->worker[push->worker];
-    ECH_TRY(serve(p, step, server, *next, push->worker, made));
-    const ech_readings *r = ech_exec_readings(p->alone->session.exec);
-    w->loss[push->clock - step] = r->loss_sum; /* each server's replay makes the same */
-    w->loss[p->turns + push->clock - step] = r->tokens;
-    ++*next;
-    if (--w->left == 0) go_on(p, w);
-    return ECH_OK;
-}
-
-static ech_status replay(ech_pushed *p, int64_t step, const ech_serve *serves, double *made)
-{
-    int pushes = p->workers * p->turns, done = 0, before = -1;
-    ECH_FREED int *next = ech_calloc((size_t)p->servers, sizeof *next);
-    while (done < p->servers * pushes && done != before) {
-        before = done;
-        for (int s = 0; s < p->servers; s++) {
-            int at = next[s];
-            ECH_TRY(try_one(p, step, s, serves + s * pushes, &next[s], made));
-            done += next[s] - at;
-        }
-    }
-    if (done < p->servers * pushes)
-        ECH_FAIL(ECH_EINTERNAL,
-                 "step %lld: %d of %d pushes that servers have written down can be "
-                 "served in their order",
-                 (long long)step + 1, done, p->servers * pushes);
+    *loss = tokens > 0 ? sum / tokens : 0;
     return ECH_OK;
 }
 
 ech_status ech_pushed_replay(ech_pushed *p, int64_t step, const ech_serve *serves, double *loss)
 {
-    size_t all = (size_t)p->first[params_of(p) * TENSORS];
-    ECH_FREED double *made = ech_calloc(all + 1, sizeof *made);
-    begin_span(p, step);
-    ECH_TRY(replay(p, step, serves, made));
-    for (int turn = 0; turn < p->turns; turn++) loss[turn] = fold_loss(p, turn);
+    begin_span(p);
+    for (int turn = 0; turn < p->turns; turn++)
+        ECH_TRY(replay_step(p, step, turn * p->workers, serves, &loss[turn]));
     load(p, p->newest, 0, TENSORS);
     return ECH_OK;
 }
@@ -231,7 +160,6 @@ ech_status ech_pushed_create(const ech_compared_run *layout, ech_compared_run *a
     p->layout = layout;
     p->alone = alone;
     p->workers = ech_layout_workers(of);
-    p->servers = of->servers;
     p->turns = layout->design->schedule->turns;
     lay_out(p);
     size_t all = (size_t)p->first[params_of(p) * TENSORS];
@@ -240,8 +168,6 @@ ech_status ech_pushed_create(const ech_compared_run *layout, ech_compared_run *a
     store(p, p->newest);
     for (int w = 0; w < p->workers; w++) {
         p->worker[w].weights = ech_calloc(all + 1, sizeof *p->worker[w].weights);
-        p->worker[w].next = ech_calloc(all + 1, sizeof *p->worker[w].next);
-        p->worker[w].loss = ech_calloc(2 * (size_t)p->turns, sizeof *p->worker[w].loss);
         ECH_TRY(read_worker(p, w));
     }
     ech_exec_set_workers(alone->session.exec, p->workers);
@@ -255,8 +181,6 @@ void ech_pushed_destroy(ech_pushed *p)
     for (int w = 0; w < p->workers && p->worker; w++) {
         ech_loader_destroy(p->worker[w].loader);
         free(p->worker[w].weights);
-        free(p->worker[w].next);
-        free(p->worker[w].loss);
     }
     free(p->worker);
     free(p->newest);

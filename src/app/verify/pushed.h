@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Serial replay of pushes, as the reference for verify: one rank does in turn what workers and servers have done, by what servers have
- * written down. A push is a worker's gradient of one of its training steps, with the weights that its push before has left; a server
- * applies it to its shard of the newest weights and optimizer states. Orders of several servers differ: each is followed by itself.
- * What comes of it are the same bits, since kernels and order are the same.
+ * written down. A push is a worker's gradient of one of its training steps, with the weights that its push before has left; servers
+ * apply it to the newest weights and optimizer states. What comes of it are the same bits, since kernels and order are the same.
  *
  * Nothing is collective.
  */
@@ -18,9 +17,9 @@ typedef struct ech_pushed ech_pushed;
 ech_status ech_pushed_create(const ech_compared_run *layout, ech_compared_run *alone,
                              ech_pushed **out);
 void ech_pushed_destroy(ech_pushed *pushed); /* accepts NULL */
-/* Replays the span that begins with training step `step`. serves: [servers][pushes of a span]. *loss: [training steps of a span] the
- * losses over all workers. `alone` then has the weights and states that servers have in the end. Errors: ECH_EINTERNAL: a push is
- * served twice, or not at all. */
+/* Replays the span that begins with training step `step`. serves: [pushes of a span]. *loss: [training steps of a span] the
+ * losses over as many pushes as there are workers. `alone` then has the weights and states that servers have in the end. Errors:
+ * ECH_EINTERNAL: a worker has not that push then. */
 ech_status ech_pushed_replay(ech_pushed *pushed, int64_t step, const ech_serve *serves,
                              double *loss);
 

@@ -147,17 +147,12 @@ static ech_status verify_apart(ech_verifier *v, int64_t *done)
 
 /* ---- pushes ---- */
 
-/* What servers have served, on rank 0: [servers][pushes of a span]. */
-static ech_status gather_serves(ech_verifier *v, ech_serve *serves)
+/* What the first server has served in a span, on rank 0; all have one order. */
+static ech_status gather_serves(ech_verifier *v, ech_serve *serves, int pushes)
 {
-    const ech_layout *layout = v->layout.design->layout;
-    int n, workers = ech_layout_workers(layout);
-    size_t pushes = (size_t)(workers * v->layout.design->schedule->turns);
+    int n, first = ech_layout_workers(v->layout.design->layout);
     const ech_serve *own = ech_exec_serves(v->layout.session.exec, &n);
-    for (int s = 0; s < layout->servers; s++)
-        ECH_TRY(ech_verifier_send(v, workers + s, (void *)own, pushes * sizeof *serves,
-                                  serves + (size_t)s * pushes));
-    return ECH_OK;
+    return ech_verifier_send(v, first, (void *)own, (size_t)pushes * sizeof *serves, serves);
 }
 
 /* Runs and compares the span that begins at training step *done. */
@@ -165,13 +160,12 @@ static ech_status verify_pushed(ech_verifier *v, int64_t *done)
 {
     const ech_design *design = v->layout.design;
     int turns = design->schedule->turns;
-    size_t pushes = (size_t)(ech_layout_workers(design->layout) * turns);
-    ECH_FREED ech_serve *serves =
-        ech_calloc((size_t)design->layout->servers * pushes, sizeof *serves);
+    int pushes = ech_layout_workers(design->layout) * turns;
+    ECH_FREED ech_serve *serves = ech_calloc((size_t)pushes, sizeof *serves);
     ECH_FREED double *loss = ech_calloc((size_t)turns, sizeof *loss);
     ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, *done));
     ECH_TRY(check_ranks(v, *done + turns));
-    ECH_TRY(gather_serves(v, serves));
+    ECH_TRY(gather_serves(v, serves, pushes));
     if (v->result) ECH_TRY(ech_pushed_replay(v->pushed, *done, serves, loss));
     for (int turn = 0; turn < turns; turn++) {
         v->step = *done + turn;
