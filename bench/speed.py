@@ -32,6 +32,7 @@ import report
 import bound
 import torch_step
 import train_step
+import workers
 import zero
 from common import torch
 
@@ -49,6 +50,7 @@ PARTS = {
     "compression-link": (compression.run, "compressed gradients over a link of 1 Gbit, and against powerSGD_hook"),
     "offload": (offload.run, "updates on the host against memory's rate"),
     "experts": (experts.run, "layers of experts against dense ones, and against PyTorch"),
+    "workers": (workers.run, "servers that wait for a slow worker, and that do not"),
     "growth": (growth.run, "micro-batches, layers, tokens"),
 }
 

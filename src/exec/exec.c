@@ -43,7 +43,7 @@ void ech_exec_fail(ech_exec *exec, ech_status status)
 
 void ech_exec_show_position(ech_exec *exec, const ech_step *step)
 {
-    ech_comm_set_position(exec->comm, exec->step + step->turn,
+    ech_comm_set_position(exec->comm, ech_exec_clock(exec, step->turn),
                           exec->where[exec->list->kind][step - exec->list->step.at]);
 }
 

@@ -138,7 +138,7 @@ void ech_exec_begin_pushes(ech_exec *exec)
 int64_t ech_exec_clock(const ech_exec *exec, int turn)
 {
     bool own = exec->pushes.clock && !exec->server && exec->list->kind == ECH_LIST_TRAIN;
-    return turn + (own ? exec->pushes.clock[exec->plan->rank] : exec->step);
+    return own ? exec->pushes.clock[exec->plan->rank] + turn : exec->step + turn / exec->workers;
 }
 
 const int64_t *ech_exec_clocks(const ech_exec *exec)
