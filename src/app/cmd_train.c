@@ -63,6 +63,7 @@ static ech_status train(const ech_run *run, void *given, int *code)
     char *words[] = {"--profile"};
     ech_start start = {.command = "train",
                        .reads_weights = true,
+                       .evaluates = true,
                        .run = run,
                        .options = words,
                        .n = arguments->profile,

@@ -82,6 +82,50 @@ ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t en
     return ECH_OK;
 }
 
+/* NULL: no object. */
+static json_t *parse(const char *line, size_t n)
+{
+    json_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (json_is_object(object)) return object;
+    json_decref(object);
+    return NULL;
+}
+
+/* ---- finding ---- */
+
+typedef struct sought {
+    const char *key;
+    int64_t step;
+    bool found;
+} sought;
+
+/* Most lines are not parsed: a file may have millions. */
+static ech_status seek_line(void *context, const char *line, size_t n, int64_t end)
+{
+    (void)end;
+    sought *s = context;
+    int64_t step;
+    if (s->found || !line || !memmem(line, n, s->key, strlen(s->key))) return ECH_OK;
+    json_auto_t *object = parse(line, n);
+    s->found = json_object_get(object, s->key) &&
+               ech_json_to_int(json_object_get(object, "step"), s->step, s->step, &step);
+    return ECH_OK;
+}
+
+ech_status ech_metrics_find(const char *path, const char *key, int64_t step, bool *found)
+{
+    sought s = {key, step, false};
+    int fd;
+    int64_t size;
+    *found = false;
+    if (!ech_file_exists(path)) return ECH_OK;
+    ECH_TRY(ech_file_open(path, &fd, &size));
+    ech_status st = ech_metrics_lines(fd, path, 0, size, seek_line, &s);
+    close(fd);
+    if (st == ECH_OK) *found = s.found;
+    return st;
+}
+
 /* ---- truncating ---- */
 
 typedef struct truncation {
@@ -92,15 +136,6 @@ typedef struct truncation {
     int64_t size_now; /* of the lines that stay, so far */
     int writes_to;    /* -1: nothing is written yet */
 } truncation;
-
-/* NULL: no object. */
-static json_t *parse(const char *line, size_t n)
-{
-    json_t *object = line ? json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    if (json_is_object(object)) return object;
-    json_decref(object);
-    return NULL;
-}
 
 static bool stays(const truncation *c, const json_t *object)
 {

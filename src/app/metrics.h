@@ -6,6 +6,7 @@
 #ifndef ECH_APP_METRICS_H
 #define ECH_APP_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -28,6 +29,9 @@ typedef ech_status ech_metrics_line(void *context, const char *line, size_t n, i
  * of `take` and returns it. The file may be larger than memory. `path` is for errors. */
 ech_status ech_metrics_lines(int fd, const char *path, int64_t begin, int64_t end,
                              ech_metrics_line *take, void *context);
+
+/* Whether a line has the key, and that "step". No error if there is no file. */
+ech_status ech_metrics_find(const char *path, const char *key, int64_t step, bool *found);
 
 /* Removes from metrics.jsonl the lines of training steps > last_step, an incomplete last line, and lines without a
  * "step" after the last training step that stays. In place, for files of any size. No error if there is no file.

@@ -43,10 +43,10 @@ static ech_status ask(ech_comm *comm, int peer, double ahead, ech_comm_clock_off
     return ECH_OK;
 }
 
-static ech_status ask_all(ech_comm *comm, ech_machine machine, double ahead)
+static ech_status ask_all(ech_comm *comm, int all, ech_machine machine, double ahead)
 {
     int ranks = machine.ranks;
-    for (int peer = ranks; peer < ech_comm_size(comm); peer += ranks) {
+    for (int peer = ranks; peer < all; peer += ranks) {
         ech_comm_clock_offset offset;
         ECH_TRY(receive(comm, peer, &ranks, sizeof ranks));
         ECH_ASSERT(ranks > 0);
@@ -73,13 +73,14 @@ static ech_status answer(ech_comm *comm, ech_machine machine, double ahead,
     return ECH_OK;
 }
 
-ech_status ech_comm_clock_agree(ech_comm *comm, ech_machine machine, double ahead,
+ech_status ech_comm_clock_agree(ech_comm *comm, int ranks, ech_machine machine, double ahead,
                                 ech_comm_clock_offset *out)
 {
     ech_comm_clock_offset offset = {0};
     int rank = ech_comm_rank(comm);
+    if (machine.ranks > ranks - machine.first) machine.ranks = ranks - machine.first;
     if (rank == 0)
-        ECH_TRY(ask_all(comm, machine, ahead));
+        ECH_TRY(ask_all(comm, ranks, machine, ahead));
     else if (machine.first == rank)
         ECH_TRY(answer(comm, machine, ahead, &offset));
     else if (machine.first > 0)

@@ -140,7 +140,9 @@ const char *ech_rule_explain(const ech_rule *rule, const ech_config *config, ech
 {
     const char *key = features[rule->other].key;
     ech_text_append(out, "not with %s = ", key);
+    size_t before = out->n;
     ech_config_format_value(config, ech_config_find_path(key), out);
+    if (out->n == before) ech_text_append(out, "\"\"");
     ech_text_append(out, ": %s; %s", rule->reason, rule->hint);
     return features[rule->feature].key;
 }

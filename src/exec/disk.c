@@ -51,7 +51,7 @@ ech_status ech_exec_take_disk(ech_exec *exec)
 {
     int64_t bytes = exec->plan->arena_bytes[ECH_SPACE_DISK];
     if (!offloads_to_disk(exec->config)) return take(exec, bytes);
-    int size = ech_comm_size(exec->comm), me = ech_comm_rank(exec->comm);
+    int size = exec->plan->layout->world, me = exec->plan->rank;
     ECH_FREED outcome *all = ech_calloc((size_t)size, sizeof *all);
     bool quiet = ech_log_set_quiet(true);
     outcome own = {.status = take(exec, bytes)};

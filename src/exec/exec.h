@@ -133,7 +133,8 @@ int64_t ech_exec_updates(const ech_exec *exec);
 /* Sets it, for who replays steps. */
 void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 
-/* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters only, from model/. */
+/* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters only, from model/, or where it is
+ * an evaluator's as training has them: from state/, if that has them in full. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
 /* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0 also a tied head. */
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);

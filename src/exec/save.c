@@ -218,10 +218,10 @@ static bool has_param(const ech_exec *exec, int param)
     return exec->plan->param[param].bucket >= 0;
 }
 
-/* The state that training goes on from instead of the weights in model/; NULL: from those. */
+/* The state that training goes on from, and an evaluator validates, instead of the weights in model/; NULL: from those. */
 static const char *weights_of(const ech_exec *exec, const ech_checkpoint *checkpoint, int param)
 {
-    if (!trains(exec)) return NULL;
+    if (!trains(exec) && !exec->plan->validates) return NULL;
     ech_pool *pool = ech_pool_create();
     const char *name = ech_saved_name(pool, &exec->plan->model->param.at[param], master_name);
     bool has = ech_checkpoint_has_state(checkpoint, name);

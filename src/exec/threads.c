@@ -30,7 +30,7 @@ typedef struct neighbours {
 static neighbours look_around(const ech_exec *exec, const ech_core_set *sets)
 {
     neighbours found = {0};
-    int me = ech_comm_rank(exec->comm), size = ech_comm_size(exec->comm);
+    int me = exec->plan->rank, size = exec->plan->layout->world;
     for (int r = 0; r < size; r++) {
         if (!ech_comm_is_near(exec->comm, &r, 1)) continue;
         bool same = ech_cores_are_same(&sets[r], &sets[me]);
@@ -94,7 +94,7 @@ static ech_status try_threads(const ech_exec *exec)
 ech_status ech_threads_bind(ech_exec *exec)
 {
     ECH_TRY(try_threads(exec));
-    int size = ech_comm_size(exec->comm);
+    int size = exec->plan->layout->world;
     exec->binding = "not pinned: parallel.pin is false";
     if (exec->config->parallel.pin == ECH_PIN_FALSE) return ECH_OK;
     ECH_FREED ech_core_set *sets = ech_calloc((size_t)size, sizeof *sets);

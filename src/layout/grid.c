@@ -37,6 +37,7 @@ ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, i
                           .blocks = blocks,
                           .world = world - servers,
                           .servers = servers,
+                          .evaluators = config->parallel.evaluators,
                           .filter = filter};
     p.listed = list->n;
     p.most = p.least = p.listed ? list->at[0] : 0;
@@ -203,7 +204,9 @@ static bool refuse_ranks(const ech_grid_problem *p, const char *otherwise,
 {
     if (!refusal) return false;
     int64_t world = fitting_world(p);
-    if (world) ech_text_append(refusal->why, "; use --ranks %lld", (number)(world + p->servers));
+    if (world)
+        ech_text_append(refusal->why, "; use --ranks %lld",
+                        (number)(world + p->servers + p->evaluators));
     if (otherwise) ech_text_append(refusal->why, "%s%s", world ? ", or " : "; ", otherwise);
     return false;
 }
@@ -230,6 +233,12 @@ static const char *longest_key(const ech_grid *g)
     return g->data > 1 || replica_of(g) == 1 ? "parallel.data"
            : g->tensor > 1                   ? "parallel.tensor"
                                              : "parallel.context";
+}
+
+static const char *besides(const ech_grid_problem *p)
+{
+    if (p->servers && p->evaluators) return " besides servers and evaluators";
+    return p->servers ? " besides servers" : p->evaluators ? " besides evaluators" : "";
 }
 
 static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_refusal *refusal)
@@ -261,7 +270,7 @@ static bool rule_ranks(const ech_grid_problem *p, const ech_grid *g, ech_grid_re
                "pipeline %lld x data %lld x context %lld x tensor %lld needs %s, and %lld %s "
                "started%s",
                stages, (number)g->data, (number)g->context, (number)g->tensor,
-               ECH_COUNT(ranks, "rank"), world, were, p->servers ? " besides servers" : "");
+               ECH_COUNT(ranks, "rank"), world, were, besides(p));
     ech_grid open = *g;
     open.data = ECH_AUTO;
     open = ech_grid_fill(p, open);

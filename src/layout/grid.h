@@ -21,14 +21,15 @@ enum { ECH_GRID_LISTED = 0 };
 /* What a grid must fit. The configuration's model section is resolved. */
 typedef struct ech_grid_problem {
     const ech_config *config;
-    int64_t blocks, world;    /* of the model; number of ranks, without servers */
+    int64_t blocks, world;    /* of the model; number of ranks, without servers and evaluators */
     int64_t servers;          /* of which there are so many besides */
+    int64_t evaluators;       /* likewise */
     int listed;               /* entries of parallel.stage_replicas; 0: the key is not given */
     int64_t sum, most, least; /* sum, largest and smallest of these entries */
     const ech_layout_filter *filter; /* the schedule's; NULL: accepts all */
 } ech_grid_problem;
 
-/* world: all ranks; there are more of them than servers. */
+/* world: all ranks but evaluators; there are more of them than servers. */
 ech_grid_problem ech_grid_problem_of(const ech_config *config, int64_t blocks, int64_t world,
                                      const ech_layout_filter *filter);
 /* The grid that the configuration asks for; one stage where parallel.pipeline is "auto". */
@@ -58,7 +59,7 @@ bool ech_grid_is_offered(const ech_grid_problem *problem, const ech_grid *grid);
 ech_status ech_grid_check(const ech_grid_problem *problem, ech_grid grid, ech_grid_scope scope);
 
 /* Appends "; grids that work on 8 ranks: pipeline 1 x data 4 x context 1 x tensor 2, ...", at most four, the nearest
- * first. Numbers of ranks include servers ("on 13 ranks, 1 of them a server"). If none works on that many ranks,
+ * first. Numbers of ranks include servers and evaluators ("on 13 ranks, 1 of them a server"). If none works on that many ranks,
  * appends those of the nearest number of ranks on which one does; if none is found, nothing. Distance from `wanted`:
  * the product over all degrees of larger / smaller, the pipeline's squared; a data degree that is not given does not
  * count. Of equally near grids, fewer stages come first, then fewer context ranks, then fewer tensor ranks. */

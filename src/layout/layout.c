@@ -146,6 +146,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     size_t stages = (size_t)config->parallel.pipeline;
     int64_t node = config->parallel.node_ranks;
     layout->world = world;
+    layout->evaluators = (int)config->parallel.evaluators;
     layout->node = node == ECH_AUTO || node > world ? world : (int)node;
     layout->stages = (int)stages;
     layout->chunks = (int)config->parallel.virtual_stages;
@@ -200,6 +201,11 @@ void ech_layout_destroy(ech_layout *layout)
 bool ech_layout_serves(const ech_layout *layout, int rank)
 {
     return rank >= layout->world - layout->servers;
+}
+
+bool ech_layout_evaluates(const ech_layout *layout, int rank)
+{
+    return rank >= layout->world;
 }
 
 int ech_layout_workers(const ech_layout *layout)

@@ -17,6 +17,10 @@
  * SERVERS (parallel.strategy = parameter_server) are ranks behind all of these: each keeps a shard of every parameter, with
  * its optimizer states, and has neither blocks nor micro-batches. The others, one stage of replicas of one rank each, are WORKERS.
  *
+ * EVALUATORS (parallel.evaluators) are behind these, and are none of the mesh: numbers of ranks here leave them out. Each validates
+ * checkpoints on a layout of its own, of one rank. The CHIEF is rank 0, the first worker: it initializes, begins and commits
+ * checkpoints, and hands them to evaluators.
+ *
  * EXPERTS of a layer are sharded over e ranks of data x context that are as near as can be, an EXPERT GROUP: e of c context
  * ranks, or all of several replicas. That adds no ranks.
  */
@@ -60,7 +64,8 @@ typedef struct ech_coordinates {
 } ech_coordinates;
 
 typedef struct ech_layout {
-    int world;
+    int world;             /* ranks, without evaluators */
+    int evaluators;        /* ranks behind these */
     int node;              /* ranks of a machine (parallel.node_ranks) */
     int stages;            /* p */
     int chunks;            /* v: model chunks of every stage, so of every rank */
@@ -139,6 +144,8 @@ int ech_layout_neighbour(const ech_layout *layout, int rank, int chunk, bool aft
 
 /* Whether the rank is a server. */
 bool ech_layout_serves(const ech_layout *layout, int rank);
+/* Whether it is an evaluator. No other function here takes such a rank. */
+bool ech_layout_evaluates(const ech_layout *layout, int rank);
 int ech_layout_workers(const ech_layout *layout); /* the ranks that compute: the first ones */
 /* The worker whose order of micro-batches a rank's lists follow: itself, or of servers the first. */
 int ech_layout_pattern(const ech_layout *layout, int rank);

@@ -102,7 +102,7 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
 /* Sampling is one rank's. */
 static bool samples(const ech_plan_request *request)
 {
-    return request->forward_only && request->layout->world == 1;
+    return request->forward_only && !request->validates && request->layout->world == 1;
 }
 
 /* Bytes of the tables that one exchange of rows goes by, at most. */
@@ -321,6 +321,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
 {
     ech_plan *plan = ech_calloc(1, sizeof *plan);
     plan->rank = request->rank;
+    plan->validates = request->validates;
     plan->outline = request->outline;
     plan->model = request->model;
     plan->layout = request->layout;

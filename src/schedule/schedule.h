@@ -325,6 +325,7 @@ typedef struct ech_plan_statistic {
 typedef struct ech_plan {
     int rank;
     bool outline; /* ech_plan_request.outline */
+    bool validates; /* likewise: an evaluator's */
     const ech_model *model;
     const ech_layout *layout;
     const ech_schedule *schedule;
@@ -398,6 +399,7 @@ typedef struct ech_plan_request {
     ech_alignment alignment;    /* of device memory (ech_kernels_alignment) */
     int rank, threads;
     bool forward_only; /* evaluation and sampling: no gradients, no optimizer, no train list */
+    bool validates;    /* of these the first alone: no KV cache either. With forward_only */
     bool
         outline; /* only steps, without values and memory, of the train list, or with forward_only of
                           all others: to check, simulate and draw thousands of ranks. Cannot be run */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as metrics.jsonl: series whose steps ascend.
+ * Arbitrary bytes as metrics.jsonl: series whose steps ascend, and a search for a line.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "app/metrics.h"
 #include "app/report/parts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
@@ -24,7 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     int fd = memfd_create("metrics", MFD_CLOEXEC);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();
+    bool found;
     if (ech_metrics_series_read(path, &series) != ECH_OK) abort();
+    if (ech_metrics_find(path, "evaluation", 4, &found) != ECH_OK) abort();
     close(fd);
     const ech_report_points *all[] = {&series.loss, &series.grad_norm, &series.learning_rate,
                                       &series.tokens_per_second, &series.step_seconds};

@@ -5,6 +5,7 @@
  */
 #include "checkpoint/scratch.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -225,13 +226,17 @@ static void leaves_nobody_behind(void **state)
 
 /* ---- ranks that stand still ---- */
 
-/* Ranks that do nothing of themselves any more: stopped, or asleep without an end. */
-static void begin_idle(job *j, double deadline, pid_t process[RANKS], bool stopped)
+typedef enum idle { ASLEEP, STOPPED, BUT_EVALUATOR } idle;
+
+/* Ranks that do nothing of themselves any more: asleep without an end, or stopped; or so is all but an evaluator. */
+static void begin_idle(job *j, double deadline, pid_t process[RANKS], idle how)
 {
+    bool stopped = how == STOPPED;
     int ready[2];
     char byte = 0;
     *j = (job){0};
     assert_int_equal(ech_monitor_create(RANKS, deadline, &j->monitor), ECH_OK);
+    if (how == BUT_EVALUATOR) ech_monitor_set_evaluators(j->monitor, RANKS - 1);
     assert_int_equal(ech_board_file_take(RANKS, &j->file, &j->board), ECH_OK);
     assert_int_equal(pipe(ready), 0);
     for (int i = 0; i < RANKS; i++) {
@@ -242,6 +247,7 @@ static void begin_idle(job *j, double deadline, pid_t process[RANKS], bool stopp
             if (write(ready[1], &byte, 1) != 1) _exit(1);
             if (stopped) raise(SIGSTOP);
             if (stopped) _exit(5); /* it was let go on */
+            while (how == BUT_EVALUATOR && i == RANKS - 1) sched_yield();
             for (;;) pause();
         }
         int status = 0;
@@ -269,14 +275,15 @@ static void expect_end(pid_t process, int signal, int code)
 static void ends_a_job_that_stands_still(void **state)
 {
     (void)state;
-    for (int stopped = 0; stopped < 2; stopped++) {
+    for (idle how = ASLEEP; how <= BUT_EVALUATOR; how++) {
+        bool stopped = how == STOPPED;
         job j;
         int never[2], life = -1;
         pid_t process[RANKS];
         char wanted[256];
         if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
         close(life);
-        begin_idle(&j, 0.2, process, stopped);
+        begin_idle(&j, 0.2, process, how);
         assert_int_equal(pipe(never), 0);
         bool quiet = ech_log_set_quiet(true);
         assert_false(ech_monitor_wait(j.monitor, never[0]));
@@ -305,7 +312,7 @@ static void lets_stopped_ranks_go_on(void **state)
     pid_t process[RANKS];
     if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
     close(life);
-    begin_idle(&j, 600, process, true);
+    begin_idle(&j, 600, process, STOPPED);
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(write(ready[1], "", 1), 1);
     assert_true(ech_monitor_wait(j.monitor, ready[0])); /* it meets them */

@@ -332,6 +332,12 @@ static const trial trials[ECH_RULES] = {
                                     "data.split=9,1"},
     [ECH_RULE_validation_split_train] = {"training.validate_every=1 data.split=9", "data.split=9",
                                          "training.validate_every=1 data.split=9 data.valid=x"},
+    [ECH_RULE_evaluators_one_checkpoint] = {"parallel.evaluators=1 data.valid=x", "",
+                                            "parallel.evaluators=1 data.valid=x "
+                                            "checkpoint.every=2"},
+    [ECH_RULE_evaluators_unvalidated] = {"parallel.evaluators=1 checkpoint.every=2",
+                                         "checkpoint.every=2",
+                                         "parallel.evaluators=2 data.split=9,1 checkpoint.every=2"},
 };
 
 static ech_config *make(const char *assignments)

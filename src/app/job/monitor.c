@@ -86,8 +86,11 @@ ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
     ech_transient file;
     ECH_TRY(ech_board_file_create(ranks, &file, &board));
     ech_monitor *monitor = ech_calloc(1, sizeof *monitor);
-    *monitor = (ech_monitor){
-        .board = board, .file = file, .stall = {.deadline = deadline}, .first_dead = -1};
+    *monitor = (ech_monitor){.board = board,
+                             .file = file,
+                             .stall = {.deadline = deadline},
+                             .evaluators = ranks,
+                             .first_dead = -1};
     ech_watch_begin(&monitor->watch, board, ranks);
     atomic_store(&board->is_watched, 1);
     setenv(ECH_BOARD_VARIABLE, file.path, 1);
@@ -97,6 +100,11 @@ ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out)
     else
         ech_monitor_destroy(monitor);
     return status;
+}
+
+void ech_monitor_set_evaluators(ech_monitor *monitor, int first)
+{
+    monitor->evaluators = first;
 }
 
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher)

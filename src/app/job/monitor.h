@@ -35,6 +35,9 @@ typedef struct ech_job_end {
 ech_status ech_monitor_create(int ranks, double deadline, ech_monitor **out);
 void ech_monitor_destroy(ech_monitor *monitor); /* removes board and folder; accepts NULL */
 
+/* Ranks from `first` on are evaluators: they look for work as long as they live, which does not show that the job goes on. */
+void ech_monitor_set_evaluators(ech_monitor *monitor, int first);
+
 /* Names the child once it has started. Rank processes below a launcher are watched from their start on. */
 void ech_monitor_follow(ech_monitor *monitor, pid_t child, bool is_launcher);
 

@@ -56,11 +56,14 @@ static const char *state_name(const ech_life_signs *signs)
     return "asleep";
 }
 
-/* Appends the rank processes that have joined the board, then those that have not. False: not all are known. */
-static bool list_ranks(const ech_monitor *monitor, ech_process_ids *out)
+/* Appends the rank processes that have joined the board, without evaluators unless `all_roles`, then those that have not joined.
+ * False: not all are known. */
+static bool list_ranks(const ech_monitor *monitor, bool all_roles, ech_process_ids *out)
 {
     bool all = true;
     for (int i = 0; i < monitor->watch.slots; i++) {
+        bool evaluates = atomic_load(&monitor->board->slot[i].rank) >= monitor->evaluators;
+        if (evaluates && !all_roles) continue;
         pid_t process = ech_monitor_process(monitor, i);
         if (process)
             ECH_PUSH(*out, process);
@@ -77,7 +80,7 @@ static ech_observation observe(const ech_monitor *monitor)
 {
     ech_observation seen = {.pulse = ech_board_pulse(monitor->board), .asked = monitor->asked};
     ech_process_ids ranks = {0};
-    bool all = list_ranks(monitor, &ranks);
+    bool all = list_ranks(monitor, false, &ranks);
     if (ranks.n == 0 && monitor->child) ECH_PUSH(ranks, monitor->child);
     for (size_t i = 0; i < ranks.n && all; i++) {
         ech_life_signs signs;
@@ -166,7 +169,7 @@ void ech_monitor_note_stop(ech_monitor *monitor)
     int n = 0;
     ech_process_ids processes = {0};
     monitor->asked = true;
-    list_ranks(monitor, &processes);
+    list_ranks(monitor, true, &processes);
     if (monitor->child) ECH_PUSH(processes, monitor->child);
     for (size_t i = 0; i < processes.n; i++) n += continue_process(processes.at[i]);
     free(processes.at);

@@ -157,6 +157,14 @@ static json_t *memory_json(const ech_plan *plan)
     return memory;
 }
 
+static json_t *evaluators_json(const ech_plan_report *report)
+{
+    json_t *memory = memory_json(report->evaluator.plan);
+    json_object_del(memory, "model_states_bytes"); /* it has no gradients and optimizer states */
+    return json_pack("{s:i, s:i, s:o}", "first_rank", report->design->world, "ranks",
+                     report->design->layout->evaluators, "memory", memory);
+}
+
 static json_t *steps_json(const ech_list *list)
 {
     json_t *steps = json_array();
@@ -341,6 +349,8 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     if (all)
         json_object_set_new(all, "host_limit_bytes",
                             json_integer((json_int_t)config->memory.host_limit));
+    if (all && report->evaluator.plan)
+        json_object_set_new(all, "evaluators", evaluators_json(report));
     if (all && report->checked) {
         json_object_set_new(all, "bubble", json_real(report->simulation.bubble));
         json_object_set_new(all, "simulation", simulation_json(report));

@@ -128,6 +128,18 @@ static ech_status check_all(ech_plan_report *report)
     return ECH_OK;
 }
 
+static ech_status add_evaluator(ech_plan_report *report)
+{
+    ech_plan_evaluator *e = &report->evaluator;
+    const ech_design *design = report->design;
+    if (design->layout->evaluators == 0) return ECH_OK;
+    e->config = ech_config_copy(design->config);
+    ECH_TRY(ech_design_create_evaluator(design, design->world, e->config, &e->design));
+    ECH_TRY(ech_design_plan(&e->design, 0, true, &e->plan));
+    ech_plan_forget_values(e->plan);
+    return ECH_OK;
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
@@ -138,6 +150,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = add_rank(&report, rank);
     if (status == ECH_OK) status = check_all(&report);
+    if (status == ECH_OK) status = add_evaluator(&report);
     if (status == ECH_OK)
         *out = report;
     else
@@ -149,6 +162,9 @@ void ech_plan_report_destroy(ech_plan_report *report)
 {
     if (report->checked) ech_simulation_free(&report->simulation);
     ech_timeline_free(&report->timeline);
+    ech_plan_destroy(report->evaluator.plan);
+    ech_design_destroy(&report->evaluator.design);
+    ech_config_destroy(report->evaluator.config);
     for (size_t i = 0; i < report->plan.n; i++) ech_plan_destroy(report->plan.at[i]);
     free(report->plan.at);
     free(report->alike.at);

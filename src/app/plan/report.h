@@ -30,11 +30,19 @@ typedef struct ech_plan_options {
     bool simulate; /* show the simulation's results (it is made in any case) */
 } ech_plan_options;
 
+/* What each evaluator runs, beside the others. */
+typedef struct ech_plan_evaluator {
+    ech_config *config;
+    ech_design design;
+    ech_plan *plan; /* NULL: there are no evaluators; values forgotten */
+} ech_plan_evaluator;
+
 typedef struct ech_plan_report {
     const ech_design *design; /* borrowed */
     ech_plan_options options;
-    ECH_LIST(ech_plan *) plan;        /* of every rank, or one per class; values forgotten; owned */
-    ECH_LIST(ech_plan_class) alike;   /* the classes */
+    ECH_LIST(ech_plan *) plan;      /* of every rank, or one per class; values forgotten; owned */
+    ECH_LIST(ech_plan_class) alike; /* the classes */
+    ech_plan_evaluator evaluator;
     int *class_of;                    /* [world] index in `alike` */
     bool checked;                     /* there are plans of all ranks, checked and simulated */
     ech_simulation simulation;        /* of all ranks' train lists, if checked */

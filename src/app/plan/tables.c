@@ -192,12 +192,24 @@ static void print_states(const ech_plan *plan, ech_text *out)
     ech_text_append(out, ECH_PLAN_INDENT "%-21s %22s\n", "model states", ECH_DIGITS(bytes));
 }
 
+/* It is the same on each, and none of what others have. */
+static void print_evaluator(const ech_plan_report *report, ech_text *out)
+{
+    const ech_plan_evaluator *e = &report->evaluator;
+    if (!e->plan) return;
+    ech_text_append(out, "evaluator   memory of rank %d%s: the whole model, to validate\n",
+                    e->design.first_rank,
+                    report->design->layout->evaluators > 1 ? " and of each behind it" : "");
+    ech_print_memory(e->plan, out);
+}
+
 void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
 {
     print_states(report->alike.at[0].plan, out);
     const ech_plan *plan = report->alike.at[0].plan;
     if (report->alike.n > 1) {
         print_memory_table(report, out);
+        print_evaluator(report, out);
         return;
     }
     print_buckets(plan, out);
@@ -205,6 +217,7 @@ void ech_plan_print_memory(const ech_plan_report *report, ech_text *out)
     print_device(report, out);
     ech_text_append(out, "\n");
     ech_print_memory(plan, out);
+    print_evaluator(report, out);
 }
 
 /* ---- traffic: a row for each axis, collective and group, for each set of classes that send the same ---- */

@@ -56,6 +56,8 @@ void ech_print_axes(const ech_design *design, ech_text *out)
         ech_text_append(&axes, ", %s%s", ech_config_name(design->config, "parallel.strategy"),
                         design->config->parallel.strategy == ECH_STRATEGY_TPU ? " (emulated)" : "");
     if (layout->servers) ech_text_append(&axes, ", %s", ECH_COUNT(layout->servers, "server"));
+    if (layout->evaluators)
+        ech_text_append(&axes, ", %s", ECH_COUNT(layout->evaluators, "evaluator"));
     if (layout->sharding.expert > 1)
         ech_text_append(&axes, ", experts over %d", layout->sharding.expert);
     if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);
@@ -275,6 +277,23 @@ static void print_delays(const ech_layout *layout, ech_text *out)
                             ech_layout_delay(layout, rank));
 }
 
+/* Those behind the table, and who begins what all do. */
+static void print_roles(const ech_layout *layout, ech_text *out)
+{
+    int evaluators = layout->evaluators;
+    if (evaluators) {
+        ech_text_append(out, ECH_PLAN_INDENT);
+        print_range(layout->world, evaluators, rank_width(layout), out);
+        ech_text_append(out, evaluators > 1 ? "  evaluators, each of checkpoints of its own\n"
+                                            : "  an evaluator of checkpoints\n");
+    }
+    if (evaluators || layout->servers)
+        ech_text_append(out,
+                        ECH_PLAN_INDENT "rank 0 is the chief: it initializes, begins and commits "
+                                        "checkpoints%s\n",
+                        evaluators ? ", hands them out and writes what evaluators find" : "");
+}
+
 static void print_layout(const ech_plan_report *report, ech_text *out)
 {
     const ech_layout *layout = report->design->layout;
@@ -288,9 +307,9 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
     if (report->design->model->options.sequence_chunks > 1)
         ech_text_append(out, ", each in %d sequence chunks",
                         report->design->model->options.sequence_chunks);
-    ech_text_append(out, "\nlayout      %s of %s, on %s", ECH_COUNT(layout->world, "rank"),
-                    ECH_COUNT(config->parallel.threads, "thread"),
-                    ech_config_name(config, "parallel.comm"));
+    ech_text_append(
+        out, "\nlayout      %s of %s, on %s", ECH_COUNT(layout->world + layout->evaluators, "rank"),
+        ECH_COUNT(config->parallel.threads, "thread"), ech_config_name(config, "parallel.comm"));
     ech_print_axes(report->design, &axes);
     if (axes.n) ech_text_append(out, ": %s", axes.at);
     ech_text_append(out, "\n");
@@ -302,6 +321,7 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
                         layout->world - (shown + 1) * layout->tensor);
         print_rank(layout, layout->world - layout->tensor, out);
     }
+    print_roles(layout, out);
     print_imbalance(report->design, out);
     print_delays(layout, out);
 }

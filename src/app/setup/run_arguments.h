@@ -60,8 +60,10 @@ typedef struct ech_start {
     ech_design_main main;  /* executed by every rank, with `context` */
     void *context;
     bool reads_weights; /* check that there are weights (ech_initial_expect) */
-    int stop_signal;    /* tells a rank of a job to save and stop; 0: ranks are killed */
-    int restarts;       /* of the job after failures, at most */
+    bool
+        evaluates; /* `main` has something for evaluators to do; otherwise a run with some is refused */
+    int stop_signal; /* tells a rank of a job to save and stop; 0: ranks are killed */
+    int restarts;    /* of the job after failures, at most */
 } ech_start;
 
 /* Makes the design and executes start->main on every rank: as a rank if a launcher started this process, else with all

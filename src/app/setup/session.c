@@ -71,6 +71,7 @@ static ech_plan_request request_of(const ech_design *design, int rank)
         .kernels = design->kernels,
         .alignment = ech_kernels_alignment(ech_config_name(design->config, "parallel.device")),
         .rank = rank,
+        .validates = design->first_rank > 0,
         .threads = (int)design->config->parallel.threads};
 }
 
@@ -148,24 +149,25 @@ static ech_status refuse_host(const ech_design *design, const ech_plan *plan)
     ECH_FREED_TEXT need = {0};
     append_need(plan->arena_bytes[ECH_SPACE_HOST], design->config->memory.host_limit,
                 " of the host", &need);
-    return ech_config_complain(
-        design->config, "memory.host_limit",
-        "rank %d %s; what would help: %s%smore ranks, or more bytes", plan->rank, need.at,
-        plan->states == ECH_SPACE_HOST
-            ? "optimizer states on disk (memory.offload_optimizer=disk), "
-            : "",
-        plan->kept == ECH_SPACE_HOST ? "activations on disk (memory.offload_activations=disk), "
-        : plan->snapshots            ? "no snapshot (checkpoint.background=false), "
-                                     : "a smaller training.micro_batch_size, ");
+    return ech_config_complain(design->config, "memory.host_limit",
+                               "rank %d %s; what would help: %s%smore ranks, or more bytes",
+                               design->first_rank + plan->rank, need.at,
+                               plan->states == ECH_SPACE_HOST
+                                   ? "optimizer states on disk (memory.offload_optimizer=disk), "
+                                   : "",
+                               plan->kept == ECH_SPACE_HOST
+                                   ? "activations on disk (memory.offload_activations=disk), "
+                               : plan->snapshots ? "no snapshot (checkpoint.background=false), "
+                                                 : "a smaller training.micro_batch_size, ");
 }
 
 /* Line by line. */
-static void log_memory(const ech_plan *plan)
+static void log_memory(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT table = {0};
     char *rest = NULL;
     ech_print_memory(plan, &table);
-    ech_log_info("the memory of rank %d:", plan->rank);
+    ech_log_info("the memory of rank %d:", design->first_rank + plan->rank);
     for (char *line = strtok_r(table.at, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         ech_log_info("%s", line);
 }
@@ -188,6 +190,13 @@ static bool may_shard(const ech_design *design, const ech_plan *plan)
 static void append_helps(const ech_design *design, const ech_plan *plan, ech_text *out)
 {
     bool recomputes = design->config->memory.recompute == ECH_RECOMPUTE_FULL;
+    if (design->first_rank) {
+        ech_text_append(out,
+                        "no evaluator, which has the whole model (parallel.evaluators=0, and fewer "
+                        "ranks), a smaller training.micro_batch_size (now %lld), ",
+                        (long long)design->config->training.micro_batch_size);
+        return;
+    }
     ech_text_append(
         out,
         "a smaller training.micro_batch_size (now %lld), a shorter data.sequence_length, more "
@@ -210,21 +219,21 @@ static ech_status refuse(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT helps = {0}, need = {0};
     int64_t bytes = device_need(design, plan, plan->arena_bytes[ECH_SPACE_HOST]);
-    log_memory(plan);
+    log_memory(design, plan);
     append_helps(design, plan, &helps);
     if (bytes <= design->config->memory.device_limit) return refuse_host(design, plan);
     if (design->in_fp64) return refuse_fp64(design);
     append_need(bytes, design->config->memory.device_limit, "", &need);
     return ech_config_complain(design->config, "memory.device_limit",
-                               "rank %d %s; what would help: %sor more bytes", plan->rank, need.at,
-                               helps.at);
+                               "rank %d %s; what would help: %sor more bytes",
+                               design->first_rank + plan->rank, need.at, helps.at);
 }
 
 /* The machine has less left than the limit says, as when another process uses it; the error has told how much. */
 static void explain_memory(const ech_design *design, const ech_plan *plan)
 {
     ECH_FREED_TEXT helps = {0};
-    log_memory(plan);
+    log_memory(design, plan);
     append_helps(design, plan, &helps);
     ech_log_info("what would help: %sor to end what else uses this memory", helps.at);
 }
@@ -284,10 +293,16 @@ bool ech_design_fits(const ech_design *design, int *longest)
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out)
 {
+    return ech_session_create_on(design, comm, ech_comm_local_rank(comm), forward_only, out);
+}
+
+ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int local_rank,
+                                 bool forward_only, ech_session *out)
+{
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), forward_only, &plan));
     const ech_device *device = ech_device_find(ech_config_name(design->config, "parallel.device"));
-    if (device->use) device->use(ech_comm_local_rank(comm) % device->count());
+    if (device->use) device->use(local_rank % device->count());
     ech_exec_setup setup = {.config = design->config, .plan = plan, .device = device, .comm = comm};
     ech_status status = ech_exec_create(&setup, &out->exec);
     if (status == ECH_ENOMEM) explain_memory(design, plan);

@@ -184,18 +184,20 @@ int64_t ech_setup_ranks(const ech_config *config)
     int64_t ranks = 0;
     int64_t each = config->parallel.context * config->parallel.tensor; /* of a replica */
     for (int s = 0; s < list->n; s++) ranks += list->at[s];
-    if (list->n) return times(ranks, each);
+    int64_t evaluators = config->parallel.evaluators;
+    if (list->n) return times(ranks, each) + evaluators;
     int64_t stages = config->parallel.pipeline, data = config->parallel.data;
-    if (data == ECH_AUTO && stages == ECH_AUTO && each == 1) return 0;
+    bool open = data == ECH_AUTO && stages == ECH_AUTO && each == 1;
+    if (open && evaluators == 0) return 0;
     return times(times(data == ECH_AUTO ? 1 : data, stages == ECH_AUTO ? 1 : stages), each) +
-           ech_strategy_servers(config);
+           ech_strategy_servers(config) + evaluators;
 }
 
 void ech_setup_alone(ech_config *config)
 {
     config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
     config->parallel.context = config->parallel.tensor = config->parallel.expert = 1;
-    config->parallel.servers = 0;
+    config->parallel.servers = config->parallel.evaluators = 0;
     config->parallel.server_sync = 1;
     config->parallel.staleness = 2; /* the default */
     config->memory.sequence_chunks = 1;
@@ -420,9 +422,24 @@ static ech_status check_written(const ech_design *design)
     return status;
 }
 
-ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
+/* How many ranks are left to train. */
+static ech_status count_world(const ech_config *config, int ranks, int *world)
+{
+    int64_t evaluators = config->parallel.evaluators;
+    if (evaluators >= ranks)
+        return ech_config_complain(
+            config, "parallel.evaluators", "%s of %s %s none to train; start more ranks%s",
+            ECH_COUNT(evaluators, "evaluator"), ECH_COUNT(ranks, "rank"),
+            evaluators == 1 ? "leaves" : "leave", ranks > 1 ? ", or use fewer" : "");
+    *world = ranks - (int)evaluators;
+    return ECH_OK;
+}
+
+ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
                              int local_ranks, ech_design *out)
 {
+    int world = ranks;
+    ECH_TRY(count_world(config, ranks, &world));
     ECH_CLEANUP(ech_design_destroy)
     ech_design design = {.config = config,
                          .tokenizer = tokenizer,

@@ -36,8 +36,8 @@ ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *d
 #define ECH_LIMIT_UNKNOWN INT64_MAX
 
 /* The number of ranks that the parallel section asks for: pipeline x data x context x tensor, where auto counts as 1;
- * with stage_replicas their sum x context x tensor. 0: it asks for none, since pipeline and data are auto and context
- * and tensor are 1. */
+ * with stage_replicas their sum x context x tensor; and servers and evaluators. 0: it asks for none, since pipeline and data are
+ * auto, context and tensor are 1, and there are no evaluators. */
 int64_t ech_setup_ranks(const ech_config *config);
 /* Changes the configuration to one rank without parallelism, which trains the same model on the global batch in the
  * same micro-batches. The configuration may be resolved or not. */
@@ -53,18 +53,23 @@ typedef struct ech_design {
     ech_schedule *schedule;
     ech_profile *profile;       /* measured costs of blocks; NULL: none */
     const ech_kernels *kernels; /* static */
-    int world;                  /* number of ranks */
+    int world;                  /* number of ranks, without evaluators: ech_layout.world */
+    int first_rank;             /* the job's rank that is rank 0 here; above 0: an evaluator's */
     bool
         in_fp64; /* though another type is asked for, and memory.recompute chosen for that: what does not fit says so */
 } ech_design;
 
-/* Resolves the configuration in place (replaces every "auto", for `world` ranks, `local_ranks` of them on this machine)
- * and makes model, layout and schedule from it. tokenizer NULL: model.vocab_size must be set. The design borrows both.
+/* Resolves the configuration in place (replaces every "auto", for `ranks` ranks, evaluators among them, `local_ranks` of them
+ * on this machine) and makes model, layout and schedule from it. tokenizer NULL: model.vocab_size must be set. The design borrows both.
  * Errors: all that is wrong with the configuration, each with its key and value. */
-ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int world,
+ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
                              int local_ranks, ech_design *out);
 /* A design of one rank on the data of `other`. Borrows config: a copy of other's, changed with ech_setup_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
+/* The design of an evaluator, rank `rank` of the job that `other` is the design of: one rank with the whole model, which validates
+ * in the same micro-batches. Borrows config: a copy of other's, which it changes. */
+ech_status ech_design_create_evaluator(const ech_design *other, int rank, ech_config *config,
+                                       ech_design *out);
 void ech_design_destroy(ech_design *design); /* frees what the design does not borrow */
 /* Opens the corpus of a split. *out is NULL for ECH_SPLIT_VALID if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
@@ -94,6 +99,9 @@ typedef struct ech_session {
 } ech_session;
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out); /* collective over `comm` */
+/* The same on the device of this machine that is for its rank `local_rank`, whatever the endpoint's is. */
+ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int local_rank,
+                                 bool forward_only, ech_session *out);
 void ech_session_destroy(ech_session *session);
 /* Makes the loader of the session's batches for a purpose and gives it to the engine, which borrows it. It begins with
  * the batch of `first_step` (0: the first), is shuffled for ECH_TRAIN, and has samples before position `last`
@@ -110,7 +118,7 @@ typedef ech_status (*ech_rank_main)(ech_comm *comm, void *context);
 ech_status ech_run_ranks(ech_comm_kind kind, int ranks, double deadline, ech_rank_main main,
                          void *context);
 typedef ech_status (*ech_design_main)(ech_comm *comm, const ech_design *design, void *context);
-/* ech_run_ranks for the ranks of a design. */
+/* ech_run_ranks for the ranks of a design, evaluators among them. */
 ech_status ech_design_run(const ech_design *design, ech_design_main main, void *context);
 
 #endif

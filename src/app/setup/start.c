@@ -64,12 +64,23 @@ static bool has_threads(const ech_config *config)
     return ech_comm_has_threads((ech_comm_kind)config->parallel.comm);
 }
 
+static ech_status check_evaluator(const ech_design *design)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *config = ech_config_copy(design->config);
+    ECH_CLEANUP(ech_design_destroy) ech_design evaluator = {0};
+    ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
+    ECH_TRY(ech_design_create_evaluator(design, design->world, config, &evaluator));
+    return ech_design_plan(&evaluator, 0, true, &plan);
+}
+
 /* Whether the plan fits, where that does not depend on how many ranks share a machine. */
 static ech_status check_memory(const ech_config *config, const ech_design *design)
 {
     ECH_CLEANUP(ech_plan_destroy_at) ech_plan *plan = NULL;
     bool is_known = config->memory.device_limit != ECH_AUTO || has_threads(config);
-    return is_known ? ech_design_plan(design, 0, false, &plan) : ECH_OK;
+    if (!is_known) return ECH_OK;
+    ECH_TRY(ech_design_plan(design, 0, false, &plan));
+    return design->layout->evaluators ? check_evaluator(design) : ECH_OK;
 }
 
 static ech_status check_tokens(const ech_design *design, ech_split split)
@@ -108,7 +119,13 @@ static ech_status check_device(const ech_config *config, int ranks, int local_ra
 static ech_status check_start(const ech_start *start, const ech_design *design, int local_ranks)
 {
     const ech_config *given = start->run->config;
-    ECH_TRY(check_device(design->config, design->world, local_ranks));
+    int evaluators = design->layout->evaluators, ranks = design->world + evaluators;
+    if (evaluators && !start->evaluates)
+        return ech_config_complain(given, "parallel.evaluators",
+                                   "`echelon %s` has nothing for them to do; with "
+                                   "parallel.evaluators=0 it takes %s",
+                                   start->command, ECH_COUNT(design->world, "rank"));
+    ECH_TRY(check_device(design->config, ranks, local_ranks));
     if (start->reads_weights) ECH_TRY(ech_initial_expect(given));
     ECH_TRY(check_memory(given, design));
     ECH_TRY(check_tokens(design, ECH_SPLIT_TRAIN));
@@ -155,7 +172,8 @@ static ech_status start_job(const prepared *p, ech_launch_by by, int *code)
     const ech_start *start = p->start;
     ECH_CLEANUP(ech_launch_line_free) ech_launch_line line = {0};
     ech_job job = {.line = &line,
-                   .ranks = p->design.world,
+                   .ranks = p->design.world + p->design.layout->evaluators,
+                   .evaluators = p->design.layout->evaluators,
                    .by_launcher = by != ECH_LAUNCH_NOBODY,
                    .stop_signal = start->stop_signal,
                    .deadline = start->run->config->parallel.deadline,

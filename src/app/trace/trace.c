@@ -277,7 +277,7 @@ ech_status ech_trace_open(const ech_config *config, const ech_plan *plan, ech_co
                           int64_t first_step, ech_trace **out)
 {
     ech_comm_clock_offset clock;
-    ECH_TRY(ech_comm_clock_agree(comm, ech_machine_of(comm), 0, &clock));
+    ECH_TRY(ech_comm_clock_agree(comm, plan->layout->world, ech_machine_of(comm), 0, &clock));
     ECH_CLEANUP(ech_trace_close_at) ech_trace *trace = ech_calloc(1, sizeof *trace);
     *trace = (ech_trace){.plan = plan,
                          .folder = ech_file_join(config->log.directory, "trace"),

@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "app/bench/machine.h"
+#include "app/metrics.h"
 #include "app/plan/report.h"
 #include "app/setup/initial.h"
 #include "app/train/trainer.h"
+#include "app/train/validation.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "device/card.h"
@@ -214,7 +216,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .first_step = t->step,
                                 .every = t->config->log.every,
                                 .peak_flops = peak_of(t),
-                                .ranks = t->design->world,
+                                .ranks = t->design->world + t->design->layout->evaluators,
                                 .layout = axes,
                                 .run_yaml = yaml.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
@@ -227,6 +229,7 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
 {
     char device[32], host[32], disk[32];
     char active[48] = "";
+    int ranks = t->design->world + t->design->layout->evaluators;
     int64_t all = ech_model_params(t->design->model), used = ech_model_active(t->design->model);
     if (used < all) snprintf(active, sizeof active, " (%lld active in a token)", (long long)used);
     bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0;
@@ -234,10 +237,9 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
         t->progress,
         "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
         "%s%s%s",
-        t->design->model->family->name, (long long)all, active, t->design->world,
-        t->design->world > 1 ? "s" : "", (long long)t->config->parallel.threads,
-        t->config->parallel.threads > 1 ? "s" : "", ech_comm_name(t->comm),
-        ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
+        t->design->model->family->name, (long long)all, active, ranks, ranks > 1 ? "s" : "",
+        (long long)t->config->parallel.threads, t->config->parallel.threads > 1 ? "s" : "",
+        ech_comm_name(t->comm), ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
         t->design->world > 1 ? "at most " : "",
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DEVICE], device, sizeof device),
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host),
@@ -310,6 +312,19 @@ static ech_status begin_progress(ech_trainer *t)
     return ECH_OK;
 }
 
+/* A start may have ended before the checkpoint that this one goes on from was evaluated. */
+static ech_status begin_evaluations(ech_trainer *t)
+{
+    ECH_FREED char *path = ech_file_join(t->config->log.directory, "metrics.jsonl");
+    bool is_known = true;
+    ECH_TRY(ech_evaluations_create(t->comm, t->design->layout, t->config->parallel.deadline,
+                                   t->progress, &t->evaluations));
+    if (t->saved_step < 0) return ECH_OK;
+    ECH_TRY(ech_metrics_find(path, "evaluation", t->saved_step, &is_known));
+    if (!is_known) ech_evaluations_add(t->evaluations, t->saved_step);
+    return ECH_OK;
+}
+
 /* Recordings are of the train list. */
 static int64_t first_traced(const ech_trainer *t)
 {
@@ -330,11 +345,12 @@ ech_status ech_trainer_begin(ech_trainer *t)
     ECH_TRY(restore(t));
     ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
+    if (t->design->layout->evaluators && ech_trainer_is_first(t)) ECH_TRY(begin_evaluations(t));
     if (t->config->log.trace == 1)
         ECH_TRY(ech_trace_open(t->config, t->session.plan, t->comm, first_traced(t), &t->trace));
     ECH_TRY(ech_session_read(&t->session, t->design, t->train, ECH_TRAIN, t->step, INT64_MAX,
                              &t->loader));
     if (!t->calendar.validates) return ECH_OK;
     return ech_session_read(&t->session, t->design, t->valid, ECH_EVALUATE, 0,
-                            ech_trainer_samples(t), &t->valid_loader);
+                            ech_validation_samples(t->config, t->valid), &t->valid_loader);
 }

@@ -254,6 +254,32 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
                     ech_count_text(m->tokens, count), m->seconds);
 }
 
+static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *text)
+{
+    const ech_evaluation_metrics *m = &note->evaluation;
+    const ech_event_scalar scalar = {"loss/evaluation", m->loss};
+    ech_text json = {0};
+    char count[ECH_COUNT_BYTES];
+    ech_metrics_int(&json, "step", m->step);
+    ech_metrics_text(&json, "evaluation", m->name);
+    ech_metrics_real(&json, "evaluation_loss", m->removed ? (double)NAN : m->loss);
+    ech_metrics_int(&json, "evaluation_tokens", m->tokens);
+    ech_metrics_real(&json, "seconds", m->seconds);
+    if (m->removed) ech_text_append(&json, ",\"removed\":true");
+    add_json(p, &json);
+    begin_line(p, m->step, text);
+    if (m->removed) {
+        ech_text_append(text,
+                        "%s was removed before an evaluator got to it; a higher checkpoint.keep, "
+                        "or more parallel.evaluators, would keep up",
+                        m->name);
+        return;
+    }
+    add_scalars(p, note->wall_time, m->step, &scalar, 1);
+    ech_text_append(text, "evaluation loss %.4f | %s tokens | %.1f s", m->loss,
+                    ech_count_text(m->tokens, count), m->seconds);
+}
+
 static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, ech_text *text)
 {
     ech_text json = {0};
@@ -301,6 +327,9 @@ static void write_note(void *progress, void *record)
         break;
     case ECH_NOTE_VALIDATION:
         write_validation(p, note, &text);
+        break;
+    case ECH_NOTE_EVALUATION:
+        write_evaluation(p, note, &text);
         break;
     case ECH_NOTE_CHECKPOINT:
         write_checkpoint(p, &note->checkpoint, &text);

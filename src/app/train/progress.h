@@ -56,6 +56,17 @@ typedef struct ech_validation_metrics {
     double seconds;
 } ech_validation_metrics;
 
+/* Of a checkpoint, by an evaluator. */
+typedef struct ech_evaluation_metrics {
+    int64_t step;
+    char name[32];  /* JSON key "evaluation": "step-00000100" */
+    double loss;    /* JSON key "evaluation_loss" */
+    int64_t tokens; /* JSON key "evaluation_tokens": tokens with a target */
+    double seconds;
+    bool
+        removed; /* JSON key if it is: the checkpoint was removed before it was read, and there is no loss */
+} ech_evaluation_metrics;
+
 /* A completed checkpoint. */
 typedef struct ech_checkpoint_metrics {
     int64_t step;
@@ -77,6 +88,7 @@ typedef struct ech_note {
     enum {
         ECH_NOTE_STEP, /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
         ECH_NOTE_VALIDATION,
+        ECH_NOTE_EVALUATION,
         ECH_NOTE_CHECKPOINT,
         ECH_NOTE_END, /* has a log line only if a number is not 0 */
         ECH_NOTE_LINE /* only a log line, of ech_progress_say */
@@ -85,6 +97,7 @@ typedef struct ech_note {
     union {           /* by kind */
         ech_step_metrics step;
         ech_validation_metrics validation;
+        ech_evaluation_metrics evaluation;
         ech_checkpoint_metrics checkpoint;
         ech_end_metrics end;
         char *line; /* owned by the record; freed when it was written */

@@ -118,6 +118,7 @@ static void log_saved(ech_trainer *t)
     snprintf(note.checkpoint.name, sizeof note.checkpoint.name, "step-%08lld",
              (long long)saved.step);
     ech_progress_submit(t->progress, &note);
+    if (t->evaluations) ech_evaluations_add(t->evaluations, saved.step);
 }
 
 ech_status ech_trainer_follow_save(ech_trainer *t, bool failed)

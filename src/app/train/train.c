@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "app/bench/machine.h"
+#include "app/train/evaluations.h"
 #include "app/train/trainer.h"
+#include "app/train/validation.h"
 #include "base/clock.h"
 #include "base/file.h"
 
@@ -75,27 +77,16 @@ static ech_status finish_step_profile(ech_trainer *t)
 
 /* ---- validation ---- */
 
-int64_t ech_trainer_samples(const ech_trainer *t)
-{
-    int64_t all = ech_corpus_samples(t->valid), wanted = t->config->training.validate_samples;
-    return wanted > 0 && wanted < all ? wanted : all;
-}
-
 static ech_status validate(ech_trainer *t)
 {
-    double start = ech_clock_now(), loss = 0, tokens = 0;
-    int64_t G = t->config->training.global_batch_size, samples = ech_trainer_samples(t);
-    for (int64_t step = 0; step * G < samples; step++) {
-        ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_VALIDATE, step));
-        loss += ech_exec_readings(t->session.exec)->loss_sum;
-        tokens += ech_exec_readings(t->session.exec)->tokens;
-    }
-    ech_loader_rewind(t->valid_loader, 0); /* the next one's first batches will be there */
-    const ech_note note = {.kind = ECH_NOTE_VALIDATION,
-                           .validation = {.step = t->step,
-                                          .loss = tokens > 0 ? loss / tokens : 0,
-                                          .tokens = (int64_t)tokens,
-                                          .seconds = ech_clock_now() - start}};
+    ech_validation found;
+    ECH_TRY(ech_validation_run(t->session.exec, t->config->training.global_batch_size,
+                               ech_validation_samples(t->config, t->valid), t->valid_loader, NULL,
+                               NULL, &found));
+    const ech_note note = {
+        .kind = ECH_NOTE_VALIDATION,
+        .validation = {
+            .step = t->step, .loss = found.loss, .tokens = found.tokens, .seconds = found.seconds}};
     if (ech_trainer_is_first(t)) ech_progress_submit(t->progress, &note);
     return ECH_OK;
 }
@@ -296,6 +287,23 @@ static ech_status run_due(ech_trainer *t)
     return ECH_OK;
 }
 
+/* Waits until all checkpoints are evaluated, unless the run is stopped; those who have nothing to do with it look after each other
+ * meanwhile, so that no wait is longer than parallel.deadline. Evaluators end then. */
+static ech_status finish_evaluations(ech_trainer *t)
+{
+    enum { LEFT, ASKED, NUMBERS };
+    double numbers[NUMBERS] = {[LEFT] = !t->stopped};
+    if (t->design->layout->evaluators == 0) return ECH_OK;
+    while (numbers[LEFT] > 0 && numbers[ASKED] <= 0) {
+        int left = 0;
+        if (t->evaluations) ECH_TRY(ech_evaluations_await(t->evaluations, &left));
+        numbers[LEFT] = left;
+        numbers[ASKED] = asked_to_stop || is_overdue(t);
+        ECH_TRY(ech_group_fold(ech_exec_world(t->session.exec), ECH_FOLD_MAX, numbers, NUMBERS));
+    }
+    return t->evaluations ? ech_evaluations_end(t->evaluations) : ECH_OK;
+}
+
 static ech_status loop(ech_trainer *t)
 {
     bool done = t->step >= t->config->training.steps;
@@ -306,12 +314,14 @@ static ech_status loop(ech_trainer *t)
     while (ech_calendar_due(&t->calendar, ECH_LIST_TRAIN, t->step) && !t->stopped) {
         ECH_TRY(train_list(t));
         ECH_TRY(ech_trainer_follow_save(t, last_readings(t)->save_failed));
+        if (t->evaluations) ECH_TRY(ech_evaluations_follow(t->evaluations));
         if (!ech_trace_wants(t->trace, t->step)) ECH_TRY(finish_trace(t));
         ECH_TRY(run_due(t));
     }
     ECH_TRY(finish_step_profile(t));
     ECH_TRY(ech_trainer_finish_save(t));
     ECH_TRY(finish_trace(t));
+    ECH_TRY(finish_evaluations(t));
     if (ech_trainer_is_first(t) && !done)
         ech_progress_submit(t->progress,
                             &(ech_note){.kind = ECH_NOTE_END, .end = {t->step, t->skipped}});
@@ -321,6 +331,8 @@ static ech_status loop(ech_trainer *t)
 
 ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *context)
 {
+    if (ech_layout_evaluates(design->layout, ech_comm_rank(comm)))
+        return ech_evaluator_run(comm, design);
     ech_training *training = context;
     ech_trainer t = {.comm = comm,
                      .design = design,
@@ -339,6 +351,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_session_destroy(&t.session);
     ech_checkpoint_info_free(&t.texts);
     free(t.model_folder);
+    ech_evaluations_destroy(t.evaluations);
     ech_progress_destroy(t.progress); /* savers use it */
     for (int i = 0; i < 2; i++)       /* a checkpoint under way has ended */
         if (t.lock[i] >= 0) close(t.lock[i]);

@@ -7,6 +7,7 @@
 
 #include "app/step_profile/step_profile.h"
 #include "app/trace/trace.h"
+#include "app/train/evaluations.h"
 #include "app/train/progress.h"
 #include "app/train/train.h"
 #include "schedule/calendar.h"
@@ -21,6 +22,7 @@ typedef struct ech_trainer {
     ech_corpus *train, *valid; /* valid: NULL without validation */
     ech_loader *loader, *valid_loader;
     ech_progress *progress;         /* rank 0; else NULL */
+    ech_evaluations *evaluations;   /* rank 0 of a run with evaluators; else NULL */
     ech_trace *trace;               /* NULL: log.trace is off */
     ech_step_profile *step_profile; /* NULL: no --profile */
     int lock[2];        /* rank 0: locked descriptors of log and checkpoint directory, or -1 */
@@ -53,8 +55,6 @@ ech_status ech_trainer_begin(ech_trainer *t);
 
 /* Fills `texts`, which needs `progress` on rank 0; part of ech_trainer_begin. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
-/* The number of samples of one validation. Needs `valid`. */
-int64_t ech_trainer_samples(const ech_trainer *t);
 
 /* Saves a checkpoint unless this step's is there already. With checkpoint.background it returns once the snapshot is
  * made, before the files are written. Collective. */

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch by batch over the validation data.
+ */
+#include "app/train/validation.h"
+
+#include "base/clock.h"
+
+int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpus)
+{
+    int64_t all = ech_corpus_samples(corpus), wanted = config->training.validate_samples;
+    return wanted > 0 && wanted < all ? wanted : all;
+}
+
+ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ech_loader *loader,
+                              ech_validation_pause *pause, void *context, ech_validation *out)
+{
+    double start = ech_clock_now(), loss = 0, tokens = 0;
+    bool ends = false;
+    for (int64_t step = 0; step * batch < samples && !ends; step++) {
+        ECH_TRY(ech_exec_run(exec, ECH_LIST_VALIDATE, step));
+        loss += ech_exec_readings(exec)->loss_sum;
+        tokens += ech_exec_readings(exec)->tokens;
+        if (pause) ECH_TRY(pause(context, &ends));
+    }
+    ech_loader_rewind(loader, 0); /* the next one's first batches will be there */
+    *out = (ech_validation){.loss = tokens > 0 ? loss / tokens : 0,
+                            .tokens = (int64_t)tokens,
+                            .seconds = ech_clock_now() - start};
+    return ECH_OK;
+}
