@@ -203,6 +203,7 @@ static void evaluators_are_in_no_collective(void **state)
 /* What is given to an evaluator by hand: steps of the run "run". */
 typedef struct given {
     int steps[4], n;
+    bool aloud, silent; /* what its evaluators are */
 } given;
 
 static ech_status give(ech_comm *comm, const ech_design *design, given *g)
@@ -222,10 +223,32 @@ static ech_status give(ech_comm *comm, const ech_design *design, given *g)
     return status;
 }
 
+/* An evaluator whose own deadline is so short that it gives a sign of life behind each batch. */
+static ech_status evaluate_aloud(ech_comm *comm, const ech_design *design)
+{
+    ech_config *config = ech_config_copy(design->config);
+    ech_design own = *design;
+    config->parallel.deadline = 1e-6;
+    own.config = config;
+    ech_status status = ech_evaluator_run(comm, &own);
+    ech_config_destroy(config);
+    return status;
+}
+
+/* One that is as good as stopped. */
+static ech_status keep_silent(const ech_comm *comm)
+{
+    while (ech_comm_check(comm) == ECH_OK) usleep(1000);
+    return ECH_EABORTED;
+}
+
 static ech_status give_rank(ech_comm *comm, const ech_design *design, void *context)
 {
-    bool evaluates = ech_layout_evaluates(design->layout, ech_comm_rank(comm));
-    return evaluates ? ech_evaluator_run(comm, design) : give(comm, design, context);
+    const given *g = context;
+    if (!ech_layout_evaluates(design->layout, ech_comm_rank(comm)))
+        return give(comm, design, context);
+    if (g->silent) return keep_silent(comm);
+    return g->aloud ? evaluate_aloud(comm, design) : ech_evaluator_run(comm, design);
 }
 
 static ech_status give_steps(const char *words, int ranks, given *g)
@@ -250,8 +273,9 @@ static void removed_ones_are_said(void **state)
     runs_remove_checkpoint("run", 4);
     for (int evaluators = 1; evaluators <= 2; evaluators++) {
         char words[400];
+        given g = {.steps = {2, 4, 6}, .n = 3, .aloud = evaluators == 1};
         snprintf(words, sizeof words, CALENDAR "parallel.evaluators=%d", evaluators);
-        assert_int_equal(give_steps(words, 1 + evaluators, &(given){{2, 4, 6}, 3}), ECH_OK);
+        assert_int_equal(give_steps(words, 1 + evaluators, &g), ECH_OK);
         char *text = read_metrics("given"), *trained = read_metrics("run");
         for (int step = 2; step <= 4; step += 2) {
             assert_int_equal(find(text, step, "evaluation_loss", loss), 1);
@@ -276,9 +300,17 @@ static void a_damaged_one_ends_the_run(void **state)
     runs_train("gpt2", "run", 1, CALENDAR);
     runs_path(path, sizeof path, "run", 4, runs_model);
     assert_int_equal(truncate(path, 1000), 0);
-    assert_int_equal(give_steps(EVALUATED, 2, &(given){{4, 6}, 2}), ECH_EINPUT);
+    assert_int_equal(give_steps(EVALUATED, 2, &(given){.steps = {4, 6}, .n = 2}), ECH_EINPUT);
     runs_remove("given");
     runs_remove("run");
+}
+
+static void a_silent_one_is_named(void **state)
+{
+    (void)state;
+    given g = {.steps = {2}, .n = 1, .silent = true};
+    assert_int_equal(give_steps(EVALUATED "parallel.deadline=0.3", 2, &g), ECH_ECOMM);
+    runs_remove("given");
 }
 
 /* ---- starts and ends ---- */
@@ -422,6 +454,7 @@ int main(void)
         cmocka_unit_test(evaluators_are_in_no_collective),
         cmocka_unit_test(removed_ones_are_said),
         cmocka_unit_test(a_damaged_one_ends_the_run),
+        cmocka_unit_test(a_silent_one_is_named),
         cmocka_unit_test(what_was_left_is_made_good),
         cmocka_unit_test(evaluators_end_with_training),
         cmocka_unit_test(impossible_ones_are_errors),
