@@ -77,6 +77,9 @@ struct ech_comm_backend {
     void (*drop)(ech_comm *comm);
     /* Optional: ends the job and this process. Called after the other ranks had time to print their errors. */
     void (*abort)(ech_comm *comm);
+    /* ech_comm_take_window and ech_comm_give_window. NULL: ranks have no memory in common. */
+    ech_status (*take_window)(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
+    void (*give_window)(ech_comm *comm);
     /* NULL: the backend has no all-reduce of a library. Starts x (n elements of dtype) = the sum over ranks[size],
      * in place. A channel's first call, with *handle NULL, makes the library's communicator and waits for all
      * members; with n = 0 it does only that. The caller keeps *handle for the channel's next calls. */

@@ -257,6 +257,20 @@ ech_status ech_comm_check_device(const ech_comm_backend *backend, const ech_devi
              backend->name, device->name);
 }
 
+ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
+{
+    if (comm->opened->take_window) return comm->opened->take_window(comm, device, bytes, out);
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "ranks of parallel.comm = %s are processes, which have no window in common; set "
+             "parallel.comm = local, whose ranks are threads",
+             comm->opened->name);
+}
+
+void ech_comm_give_window(ech_comm *comm)
+{
+    comm->opened->give_window(comm);
+}
+
 ech_status ech_comm_join(ech_comm *comm, ech_comm_queue *on, const char *name, const int *ranks,
                          int n)
 {

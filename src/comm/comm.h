@@ -132,6 +132,17 @@ typedef struct ech_comm_queue {
     void (*convert)(void *context, const ech_tensor *x, const ech_tensor *y);
 } ech_comm_queue;
 
+/* ---- windows ----
+ *
+ * A window is memory of a device that all ranks share: there is one copy of it, at one address. It sends nothing, and orders nothing:
+ * who reads what another rank writes there must have heard from it since. */
+
+/* Ranks that are threads of one process have one; each takes it with the same number of bytes, > 0, and gives it back. The first
+ * one allocates it, zeroed, and the last one frees it, so between a window and the next one all ranks must have given it back. At most
+ * one at a time. Not collective. Errors: ECH_ENOMEM; ECH_EUNSUPPORTED: the ranks are processes. */
+ech_status ech_comm_take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
+void ech_comm_give_window(ech_comm *comm);
+
 /* ---- point to point ---- */
 
 typedef struct ech_request {

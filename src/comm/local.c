@@ -49,9 +49,19 @@ typedef struct box {
     post *sends, *receives; /* oldest first */
 } box;
 
+/* What all ranks share (ech_comm_take_window). */
+typedef struct window {
+    pthread_mutex_t lock;
+    int takers; /* ranks that have it; 0: there is none */
+    const ech_device *device;
+    void *memory;
+    size_t bytes;
+} window;
+
 /* Shared by all endpoints; the last to close frees it. */
 typedef struct job {
     atomic_int open;
+    window window;
     int size;
     ech_board *board;
     bool board_is_given; /* mapped, from the job monitor; else in memory */
@@ -274,6 +284,7 @@ static ech_status open_all(int size, double deadline_seconds, ech_comm **endpoin
                  size, MOST_RANKS);
     job *shared = ech_calloc(1, sizeof *shared + (size_t)size * sizeof(box));
     shared->size = size;
+    pthread_mutex_init(&shared->window.lock, NULL);
     atomic_store(&shared->open, size);
     open_board(shared);
     for (int rank = 0; rank < size; rank++) {
@@ -326,11 +337,41 @@ static void close_one(ech_comm *comm)
     if (atomic_fetch_sub(&shared->open, 1) > 1) return;
     for (int rank = 0; rank < shared->size; rank++)
         pthread_mutex_destroy(&shared->boxes[rank].lock);
+    pthread_mutex_destroy(&shared->window.lock);
     if (shared->board_is_given)
         ech_board_file_unmap(shared->board);
     else
         free(shared->board);
     free(shared);
+}
+
+/* ---- the window ---- */
+
+static ech_status take_window(ech_comm *comm, const ech_device *device, size_t bytes, void **out)
+{
+    window *w = &((local_state *)comm->state)->job->window;
+    ech_status status = ECH_OK;
+    pthread_mutex_lock(&w->lock);
+    if (w->takers == 0) status = device->alloc(bytes, &w->memory);
+    if (status == ECH_OK) {
+        ECH_ASSERT(w->takers == 0 || (w->device == device && w->bytes == bytes));
+        ECH_ASSERT(w->takers < comm->size);
+        w->takers++;
+        w->device = device;
+        w->bytes = bytes;
+        *out = w->memory;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static void give_window(ech_comm *comm)
+{
+    window *w = &((local_state *)comm->state)->job->window;
+    pthread_mutex_lock(&w->lock);
+    ECH_ASSERT(w->takers > 0);
+    if (--w->takers == 0) w->device->release(w->memory, w->bytes);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static const ech_comm_data data = {.put = put, .test = test};
@@ -343,4 +384,6 @@ const ech_comm_backend ech_comm_local = {
     .start = start,
     .test = test,
     .withdraw = withdraw,
+    .take_window = take_window,
+    .give_window = give_window,
 };

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows: of the memory that all ranks share there is one copy, allocated by the first that takes it and freed by the last that
+ * gives it back; what one rank has written another reads behind a message; ranks that are processes have none.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "comm/backend.h"
+#include "comm/ranks.h"
+
+enum { RANKS = 4, NUMBERS = 1000, TIMES = 3 };
+static const double deadline = 60;
+static const ech_device *under;
+static atomic_int allocated, released;
+
+static ech_status count_alloc(size_t bytes, void **out)
+{
+    atomic_fetch_add(&allocated, 1);
+    return under->alloc(bytes, out);
+}
+
+static void count_release(void *memory, size_t bytes)
+{
+    atomic_fetch_add(&released, 1);
+    under->release(memory, bytes);
+}
+
+static ech_status lack_memory(size_t bytes, void **out)
+{
+    (void)out;
+    ECH_FAIL(ECH_ENOMEM, "no %zu bytes", bytes);
+}
+
+static ech_device counting(void)
+{
+    ech_device device = *(under = ech_device_find("cpu"));
+    device.alloc = count_alloc;
+    device.release = count_release;
+    allocated = released = 0;
+    return device;
+}
+
+/* Each writes its own numbers, and behind a barrier reads those of the next rank. */
+static ech_status share(ech_comm *comm, const ech_device *device, ech_group *all, int time)
+{
+    int rank = ech_comm_rank(comm), next = (rank + 1) % RANKS;
+    size_t bytes = (size_t)(time + 1) * RANKS * NUMBERS * sizeof(int);
+    void *memory;
+    ECH_TRY(ech_comm_take_window(comm, device, bytes, &memory));
+    int *numbers = memory;
+    for (int i = 0; i < NUMBERS; i++) {
+        RANKS_CHECK(numbers[rank * NUMBERS + i] == 0);
+        numbers[rank * NUMBERS + i] = rank + time;
+    }
+    ECH_TRY(ech_group_barrier(all));
+    for (int i = 0; i < NUMBERS; i++) RANKS_CHECK(numbers[next * NUMBERS + i] == next + time);
+    ECH_TRY(ech_group_barrier(all));
+    ech_comm_give_window(comm);
+    return ech_group_barrier(all);
+}
+
+static ech_status share_often(ech_comm *comm, void *context)
+{
+    ech_group *all;
+    int ranks[RANKS];
+    for (int r = 0; r < RANKS; r++) ranks[r] = r;
+    ECH_TRY(ech_group_create(comm, "all", ranks, RANKS, &all));
+    ech_status status = ECH_OK;
+    for (int time = 0; time < TIMES && status == ECH_OK; time++)
+        status = share(comm, context, all, time);
+    ech_group_destroy(all);
+    return status;
+}
+
+static void all_share_one_copy(void **state)
+{
+    (void)state;
+    ech_device device = counting();
+    assert_int_equal(ranks_run(RANKS, deadline, share_often, &device, NULL), ECH_OK);
+    assert_int_equal(allocated, TIMES);
+    assert_int_equal(released, TIMES);
+}
+
+static ech_status take_none(ech_comm *comm, void *context)
+{
+    void *memory;
+    ech_log_set_quiet(true);
+    RANKS_CHECK(ech_comm_take_window(comm, context, 8, &memory) == ECH_ENOMEM);
+    return ECH_OK;
+}
+
+static void memory_may_be_lacking(void **state)
+{
+    (void)state;
+    ech_device device = counting();
+    device.alloc = lack_memory;
+    assert_int_equal(ranks_run(2, deadline, take_none, &device, NULL), ECH_OK);
+    assert_int_equal(released, 0);
+}
+
+static ech_status ask_processes(ech_comm *comm, void *context)
+{
+    void *memory;
+    const ech_comm_backend *opened = comm->opened, processes = {.name = "mpi"};
+    ech_log_set_quiet(true);
+    comm->opened = &processes;
+    ech_status status = ech_comm_take_window(comm, context, 8, &memory);
+    comm->opened = opened;
+    RANKS_CHECK(status == ECH_EUNSUPPORTED);
+    RANKS_CHECK(strstr(ech_last_error(), "set parallel.comm = local"));
+    return ECH_OK;
+}
+
+static void processes_have_none(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(1, deadline, ask_processes, (void *)ech_device_find("cpu"), NULL),
+                     ECH_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_share_one_copy),
+        cmocka_unit_test(memory_may_be_lacking),
+        cmocka_unit_test(processes_have_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
