@@ -279,7 +279,9 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .weights = plan->weights,
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
-    way.sharded = way.shared && (plan->zero > 0 || plan->layout->servers) && !way.commits;
+    way.central = plan->layout->central;
+    bool shared_out = plan->zero > 0 || plan->layout->servers || way.central;
+    way.sharded = way.shared && shared_out && !way.commits;
     way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
     way.pushes = plan->layout->pushes;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;

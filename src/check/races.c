@@ -100,7 +100,7 @@ static ech_status check_step(race_check *c, int s)
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
         bool is_slot = access->value < (int)c->plan->persistent.n &&
-                       c->plan->persistent.at[access->value].kind == ECH_MEMORY_PARAMETERS;
+                       ech_memory_is_weights(c->plan->persistent.at[access->value].kind);
         if (!is_slot) ECH_TRY(touch(c, s, access));
     }
     return ECH_OK;

@@ -134,7 +134,7 @@ static ech_status check_accesses(shelf *v, int s)
         const ech_access *access = &v->list->access.at[step->first_access + i];
         const ech_value *value = ech_plan_value(v->plan, v->list, access->value);
         int instance = access->value - (int)v->plan->persistent.n;
-        if (value->kind != ECH_MEMORY_PARAMETERS) continue;
+        if (!ech_memory_is_weights(value->kind)) continue;
         int version = step->version + (copies && access->write);
         if (instance >= 0) {
             ECH_TRY(check_instance(v, s, access));

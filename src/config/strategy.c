@@ -11,16 +11,14 @@
 static const struct {
     const char *name, *sets;
     bool apart;
-    const char *lacking;
 } strategies[] = {
-#define X(NAME, text, sets, apart, lacking) [ECH_STRATEGY_##NAME] = {text, sets, apart, lacking},
+#define X(NAME, text, sets, apart) [ECH_STRATEGY_##NAME] = {text, sets, apart},
 #include "config/strategies.def"
 };
 
 const char *ech_strategy_keys(const ech_config *config)
 {
-    const char *sets = strategies[config->parallel.strategy].sets;
-    return sets ? sets : "";
+    return strategies[config->parallel.strategy].sets;
 }
 
 bool ech_strategy_is_apart(const ech_config *config)
@@ -31,6 +29,11 @@ bool ech_strategy_is_apart(const ech_config *config)
 bool ech_strategy_gossips(const ech_config *config)
 {
     return config->parallel.strategy == ECH_STRATEGY_GOSSIP;
+}
+
+bool ech_strategy_is_central(const ech_config *config)
+{
+    return config->parallel.strategy == ECH_STRATEGY_CENTRAL_STORAGE;
 }
 
 int ech_strategy_servers(const ech_config *config)
@@ -55,8 +58,6 @@ int64_t ech_strategy_staleness(const ech_config *config)
 ech_status ech_strategy_apply(ech_config *config)
 {
     const char *name = strategies[config->parallel.strategy].name;
-    const char *lacking = strategies[config->parallel.strategy].lacking;
-    if (lacking) return ech_config_complain(config, "parallel.strategy", "%s", lacking);
     ECH_FREED char *words = ech_strdup(ech_strategy_keys(config));
     ECH_FREED_TEXT place = {0};
     ech_status status = ECH_OK;

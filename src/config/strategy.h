@@ -9,7 +9,7 @@
 
 /* Sets the keys that the configuration's strategy stands for, as ech_config_fill does: what they are is then printed, ruled
  * and resolved as if the run file had set them. Call it once all assignments are made. Errors: a key is set to another value
- * than the strategy's, each with a line; the program has no such strategy. */
+ * than the strategy's, each with a line. */
 ech_status ech_strategy_apply(ech_config *config);
 /* The assignments that it makes, divided by blanks; "": none. */
 const char *ech_strategy_keys(const ech_config *config);
@@ -18,6 +18,8 @@ bool ech_strategy_is_apart(const ech_config *config);
 /* Whether these mix their weights with those of two others behind each of the other steps. */
 bool ech_strategy_gossips(const ech_config *config);
 
+/* Whether all ranks share one copy of the weights, in a window, and keep a shard of optimizer states each. */
+bool ech_strategy_is_central(const ech_config *config);
 /* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
 /* Whether these update at each worker's gradient by itself, a push, when it comes; otherwise once a training step. */

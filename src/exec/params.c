@@ -77,8 +77,9 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)
     ECH_ASSERT(exec->plan->param[param].bucket >= 0);
     const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
     char *weights = ech_exec_look(exec, bucket->weights + ech_exec_weight_slot(exec, version));
-    if (ech_bucket_keeps_shard(bucket))
-        return own_part(exec, param, bucket->weight_dtype, weights, bucket->own);
+    if (ech_bucket_holds_shard(bucket))
+        return own_part(exec, param, bucket->weight_dtype, weights,
+                        bucket->central ? 0 : bucket->own);
     ech_exec_set_weights(exec, param, weights, &view);
     return view;
 }
@@ -131,7 +132,7 @@ ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version)
     ech_tensor weights = ech_exec_param_at(exec, param, version);
     int64_t first, n = ech_plan_own(exec->plan, param, &first);
     const ech_bucket *bucket = &exec->plan->bucket.at[exec->plan->param[param].bucket];
-    bool cut = bucket->sharded && !ech_bucket_keeps_shard(bucket);
+    bool cut = bucket->sharded && !ech_bucket_holds_shard(bucket);
     return cut ? ech_exec_elements(&weights, first, n) : weights;
 }
 
@@ -145,7 +146,8 @@ void ech_exec_clear_padding(const ech_exec *exec, int param, const ech_tensor *o
 static void clear_value(ech_exec *exec, int persistent)
 {
     const ech_value *value = &exec->plan->persistent.at[persistent];
-    if (ech_memory_space(value->kind) == ECH_SPACE_DISK) return; /* its file is zero */
+    ech_space space = ech_memory_space(value->kind);
+    if (space == ECH_SPACE_DISK || space == ECH_SPACE_WINDOW) return; /* zero from the start */
     exec->device->fill(exec->on[ECH_LANE_COMPUTE].queue, ech_exec_at(exec, value), 0,
                        (size_t)value->bytes);
 }
@@ -395,7 +397,8 @@ static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int 
     const ech_bucket *bucket = &plan->bucket.at[p->bucket];
     const ech_shape *shape = master < 0 ? NULL : &plan->state.at[p->first_state + master].is.shape;
     ech_mesh both = ech_layout_group_axes(step->group) & ech_layout_group_axes(bucket->group);
-    if (both && (master < 0 ? bucket->gathered : bucket->sharded)) return false;
+    bool shard = bucket->gathered || bucket->central;
+    if (both && (master < 0 ? shard : bucket->sharded)) return false;
     return ech_layout_is_alike(plan->layout, plan->model, plan->rank, step->group, param,
                                master < 0 ? ECH_HELD_WEIGHTS : ECH_HELD_STATE, shape);
 }

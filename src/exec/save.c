@@ -50,9 +50,9 @@ static saved weights_at(const ech_exec *exec, int param, const char *name, int v
                 .snapshot = version ? p->previous : p->snapshot};
     if (p->bucket >= 0) {
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
-        if (ech_bucket_keeps_shard(bucket)) {
+        if (ech_bucket_holds_shard(bucket)) {
             n = ech_plan_own(plan, param, &first);
-            before = n ? before + first - bucket->own : 0;
+            before = n ? before + first - (bucket->central ? 0 : bucket->own) : 0;
         }
         of.value = bucket->weights + ech_exec_weight_slot(exec, version);
         of.at = (size_t)before * ech_dtype_bytes(of.dtype);
@@ -252,7 +252,7 @@ static void add_rounded(const ech_exec *exec, ech_saved_list *list, int param, c
     const ech_plan_param *p = &exec->plan->param[param];
     const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
     bool in_memory = exec->plan->states != ECH_SPACE_DISK && exec->plan->weights != ECH_SPACE_DISK;
-    if (p->master < 0 || (in_memory && (!bucket->sharded || ech_bucket_keeps_shard(bucket))))
+    if (p->master < 0 || (in_memory && (!bucket->sharded || ech_bucket_holds_shard(bucket))))
         return;
     saved weights = weights_at(exec, param, name, 0);
     add_tensor(exec, list, param, &weights, training_data(exec, NULL, &weights));
@@ -335,6 +335,7 @@ ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint)
     exec->updates = info->optimizer_count;
     ech_exec_set_clocks(exec, info->clock, info->clocks, info->step);
     if (info->has_scaler && ech_scaler_is_dynamic(exec->config)) exec->scaler = info->scaler;
+    ECH_TRY(ech_exec_meet_in_window(exec));
     return keeps_previous(exec) ? restore_previous(exec, checkpoint) : ECH_OK;
 }
 
@@ -369,5 +370,5 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights)
         for (int v = 1; v < exec->plan->versions; v++) ech_exec_copy_weights(exec, i, 0, v);
     }
     ech_exec_begin_apart(exec);
-    return ECH_OK;
+    return ech_exec_meet_in_window(exec);
 }

@@ -438,6 +438,11 @@ void ech_exec_copy_weights(ech_exec *exec, int param, int from, int to);
 /* Makes the rank's arena on disk, if it has values there. Collective over all ranks. Errors are said once. */
 ech_status ech_exec_take_disk(ech_exec *exec);
 
+/* Takes the window that all ranks share, if the plan has values there. All ranks must have met since they gave back the one before. */
+ech_status ech_exec_take_window(ech_exec *exec);
+/* What ranks have written to the window outside of lists all may read then. Collective over all ranks, if there is a window. */
+ech_status ech_exec_meet_in_window(ech_exec *exec);
+
 void ech_ledger_create(ech_exec *exec);
 void ech_ledger_begin(ech_exec *exec); /* when a run begins: no value is live */
 /* When the compute lane reaches a tick: values whose last tick is before it die. */

@@ -84,6 +84,7 @@ typedef struct ech_layout {
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
     bool pushes; /* servers update at each worker's gradient by itself (ech_strategy_pushes) */
+    bool central; /* one copy of the weights is all ranks' (ech_strategy_is_central) */
     int servers; /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */

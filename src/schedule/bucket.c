@@ -153,7 +153,9 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     bucket->shard = round_up((bucket->elements + owners - 1) / owners, bucket->unit);
     bucket->own = begin_of_shard(plan, bucket, plan->rank);
     bucket->serves = ech_layout_serves(plan->layout, plan->rank);
-    bucket->sharded = bucket->stores || (plan->zero > 0 && m.size > 1 && !bucket->commits);
+    bucket->central = plan->central;
+    bool shared_out = plan->zero > 0 || plan->central;
+    bucket->sharded = bucket->stores || (shared_out && m.size > 1 && !bucket->commits);
     /* Stages complete a micro-batch at different times: their sums come once, after all others. */
     bucket->each =
         bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
@@ -320,7 +322,8 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
     if (!bucket) return held;
     bool serves = ech_layout_serves(plan->layout, rank);
     if (bucket->stores && weights && !serves) held.writes = false;
-    if (!(weights ? bucket->gathered || serves : bucket->sharded)) return held;
+    bool central = bucket->central && bucket->sharded;
+    if (!(weights ? bucket->gathered || central || serves : bucket->sharded)) return held;
     if (is && is->role != ECH_STATE_OPTIMIZER) return held;
     int64_t first, from, n = ech_plan_part(plan, rank, param, &first);
     int64_t others = others_write(plan, param, is, first, n);

@@ -49,6 +49,7 @@ typedef struct ech_bucket_way {
     bool pushes;       /* servers update at each worker's gradients by themselves */
     bool each;         /* to which each micro-batch's gradients are added by themselves */
     bool gathered;     /* and of whose weights it keeps no more */
+    bool central;      /* its weights are in the window */
     bool stashes;      /* several versions of its weights are kept */
     bool compressed;   /* its gradients are sent as factors, or as selections of numbers */
     bool chosen;       /* as selections */

@@ -53,6 +53,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .pushes = plan->layout->pushes,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
+                          .central = bucket->central,
                           .compressed = bucket->compressed,
                           .chosen = bucket->chosen > 0,
                           .factors_meet = ech_frame_is_shared(plan, bucket->factored),
@@ -93,7 +94,7 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_PUSH) f->away[bucket] = here;
-    if (at.stage == ECH_BUCKET_GATHER)
+    if (at.stage == ECH_BUCKET_GATHER || at.stage == ECH_BUCKET_PUBLISH)
         *gathered(f, bucket, step->version) = here;
     else if (step->lane == ECH_LANE_COMPUTE)
         await_gather(f, gather);

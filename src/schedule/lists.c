@@ -11,7 +11,8 @@ static void plan_init(ech_plan *plan, ech_list *list)
     for (int i = 0; i < (int)plan->bucket.n * plan->versions; i++) {
         const ech_bucket *bucket = &plan->bucket.at[i / plan->versions];
         if (!bucket->sharded || ech_bucket_is_brought(bucket)) continue;
-        int gather = ech_list_add(list, ECH_STEP_GATHER_WEIGHTS);
+        int gather =
+            ech_list_add(list, bucket->central ? ECH_STEP_PUBLISH : ECH_STEP_GATHER_WEIGHTS);
         list->step.at[gather].index = i / plan->versions;
         list->step.at[gather].version = i % plan->versions;
         list->step.at[gather].group = plan->layout->pushes ? ECH_GROUP_SERVED : bucket->group;

@@ -67,12 +67,14 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
     static const ech_memory_kind kinds[ECH_SPACES] = {
         [ECH_SPACE_DEVICE] = ECH_MEMORY_PARAMETERS,
         [ECH_SPACE_HOST] = ECH_MEMORY_PARAMETERS_ON_HOST,
-        [ECH_SPACE_DISK] = ECH_MEMORY_PARAMETERS_ON_DISK};
+        [ECH_SPACE_DISK] = ECH_MEMORY_PARAMETERS_ON_DISK,
+        [ECH_SPACE_WINDOW] = ECH_MEMORY_PARAMETERS_IN_WINDOW};
     int64_t bytes = ech_bucket_kept(bucket) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+    ech_space space = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE;
+    if (bucket->central) space = ECH_SPACE_WINDOW;
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
-        ech_plan_add_persistent(plan, kinds[bucket->fetched ? plan->weights : ECH_SPACE_DEVICE],
-                                index, bytes);
+        ech_plan_add_persistent(plan, kinds[space], index, bytes);
     if (!forward_only) ech_plan_state_values(plan, index);
 }
 
@@ -331,6 +333,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     ECH_ASSERT(plan->types.compute == request->kernels->dtype);
     plan->threads = request->threads;
     plan->alignment[ECH_SPACE_DEVICE] = request->alignment.value;
+    plan->alignment[ECH_SPACE_WINDOW] = request->alignment.value;
     plan->part = request->alignment.part;
     if (!request->forward_only) {
         plan->kept = space_of(request->config->memory.offload_activations);
@@ -354,6 +357,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     line_up(plan);
     plan->zero = (int)request->config->parallel.zero;
     if (request->forward_only && plan->zero < 3) plan->zero = 0; /* there is nothing to share out */
+    plan->central = plan->layout->central && !request->forward_only;
     plan->keeps = request->config->parallel.zero_keep == 1;
     ordered train = {0};
     bool holds = request->config->memory.offload_activations == ECH_OFFLOAD_PEER;
@@ -425,12 +429,12 @@ int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket)
     return b->elements * (int64_t)ech_dtype_bytes(b->dtype);
 }
 
-/* How many of a parameter's weights this rank keeps. */
+/* How many of a parameter's weights this rank keeps: in the window those that it updates. */
 static int64_t weights_of(const ech_plan *plan, int param)
 {
     const ech_plan_param *p = &plan->param[param];
     int64_t first;
-    bool shard = p->bucket >= 0 && ech_bucket_keeps_shard(&plan->bucket.at[p->bucket]);
+    bool shard = p->bucket >= 0 && ech_bucket_holds_shard(&plan->bucket.at[p->bucket]);
     return shard ? ech_plan_own(plan, param, &first) : p->elements;
 }
 

@@ -194,6 +194,8 @@ typedef struct ech_bucket {
     bool each;
     /* This rank keeps the weights of its own shard, too: steps of blocks read instances that are gathered for them. */
     bool gathered;
+    /* Its weights are in the window: all ranks read them there, and each of several writes its own shard, and holds that alone. */
+    bool central;
     /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
     bool fetched;
     ech_dtype weight_dtype; /* of all its weights */
@@ -238,6 +240,12 @@ static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
 static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
 {
     return bucket->gathered || bucket->serves;
+}
+
+/* Whether of its weights its own shard alone is what this rank holds (ech_plan_held), as one that keeps all of them may. */
+static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
+{
+    return ech_bucket_keeps_shard(bucket) || (bucket->central && bucket->sharded);
 }
 
 /* Whether this rank keeps of its gradients' sum its own shard alone. */
@@ -338,6 +346,7 @@ typedef struct ech_plan {
     ech_lineup lineup
         [ECH_GROUPS]; /* this rank's groups over which gradients are summed; of others not set */
     int zero;         /* parallel.zero; in plans of forwards alone 0, or 3 */
+    bool central;     /* weights are in the window (ech_layout.central); not in plans of forwards alone */
     bool keeps;       /* parallel.zero_keep: what is gathered stays to its last use */
     ech_space kept;   /* where what forwards keep is meanwhile (memory.offload_activations) */
     /* memory.offload_activations = peer: the rank that holds some of what this one's forwards keep, or for which this one

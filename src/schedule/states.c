@@ -132,7 +132,8 @@ static int64_t written_bytes(const ech_plan *plan, int rank, int param, int stat
     if (state >= 0)
         return ech_plan_state_part(plan, rank, param, state, &from) *
                item_of(plan, &plan->state.at[p->first_state + state].is);
-    if (!bucket->gathered && !bucket->stores) return ech_plan_param_bytes(plan, param);
+    bool central = bucket->central && bucket->sharded;
+    if (!bucket->gathered && !central && !bucket->stores) return ech_plan_param_bytes(plan, param);
     return ech_plan_part(plan, rank, param, &from) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 

@@ -29,6 +29,12 @@ static inline ech_space ech_memory_space(ech_memory_kind kind)
     return spaces[kind];
 }
 
+/* Whether values of a kind are weights that steps of blocks read. */
+static inline bool ech_memory_is_weights(ech_memory_kind kind)
+{
+    return kind == ECH_MEMORY_PARAMETERS || kind == ECH_MEMORY_PARAMETERS_IN_WINDOW;
+}
+
 typedef enum ech_list_kind {
 #define X(name, text, meaning) ECH_LIST_##name,
 #include "schedule/lists.def"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * parallel.strategy: each name trains, is resumed and verified, with the bits of the keys that it stands for; a key beside it
- * that says otherwise, and a strategy that the program lacks, is an error that says what would do.
+ * that says otherwise is an error that says what would do.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,6 +24,7 @@ static const struct strategy {
     {"multi_worker_mirrored", 3, "parallel.node_ranks=2",
      "parallel.data=3 parallel.reduction=hierarchical parallel.node_ranks=2"},
     {"tpu", 4, "", "parallel.data=4 parallel.reduction=torus"},
+    {"central_storage", 3, "", "parallel.data=3 parallel.reduction=direct"},
 };
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
@@ -96,7 +97,8 @@ static void others_are_errors(void **state)
          "parallel.zero = 1: parallel.strategy = multi_worker_mirrored says 0"},
         {"parallel.strategy=mirrored parallel.comm=mpi",
          "parallel.comm = mpi: parallel.strategy = mirrored says local"},
-        {"parallel.strategy=central_storage", "use mirrored"},
+        {"parallel.strategy=central_storage parallel.comm=ucx",
+         "parallel.comm = ucx: parallel.strategy = central_storage says local"},
     };
     ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

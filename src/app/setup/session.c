@@ -58,7 +58,8 @@ void ech_print_memory(const ech_plan *plan, ech_text *out)
     print_space(plan, ECH_SPACE_DEVICE, out);
     print_working(plan, out);
     print_space(plan, ECH_SPACE_HOST, out);
-    if (plan->arena_bytes[ECH_SPACE_DISK]) print_space(plan, ECH_SPACE_DISK, out);
+    for (ech_space space = ECH_SPACE_HOST + 1; space < ECH_SPACES; space++)
+        if (plan->arena_bytes[space]) print_space(plan, space, out);
 }
 
 static ech_plan_request request_of(const ech_design *design, int rank)
@@ -120,10 +121,13 @@ static bool shares_limit(const ech_design *design)
            !ech_config_is_set(design->config, "memory.device_limit");
 }
 
-/* What a rank needs of what memory.device_limit says, if its host arena has so many bytes. */
+/* What a rank needs of what memory.device_limit says, if its host arena has so many bytes. Of the window, of which there is one, it
+ * is a rank's share. */
 static int64_t device_need(const ech_design *design, const ech_plan *plan, int64_t host)
 {
-    return plan->arena_bytes[ECH_SPACE_DEVICE] + (shares_limit(design) ? host : 0);
+    int64_t ranks = design->world, window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    return plan->arena_bytes[ECH_SPACE_DEVICE] + (window + ranks - 1) / ranks +
+           (shares_limit(design) ? host : 0);
 }
 
 static bool fits(const ech_design *design, const ech_plan *plan, int64_t host)
@@ -183,6 +187,7 @@ static bool may_offload(const ech_design *design, const ech_plan *plan)
 static bool may_shard(const ech_design *design, const ech_plan *plan)
 {
     return plan->list[ECH_LIST_TRAIN].step.n && design->config->parallel.zero < 3 &&
+           !design->layout->central &&
            design->config->parallel.data * design->config->parallel.context > 1;
 }
 

@@ -227,16 +227,16 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
 static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPACES], bool far,
                           const char *axes)
 {
-    char device[32], host[32], disk[32];
+    char device[32], host[32], disk[32], window[32];
     char active[48] = "";
     int ranks = t->design->world + t->design->layout->evaluators;
     int64_t all = ech_model_params(t->design->model), used = ech_model_active(t->design->model);
     if (used < all) snprintf(active, sizeof active, " (%lld active in a token)", (long long)used);
-    bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0;
+    bool on_disk = arena_bytes[ECH_SPACE_DISK] > 0, in_window = arena_bytes[ECH_SPACE_WINDOW] > 0;
     ech_progress_say(
         t->progress,
         "%s, %lld parameters%s, on %d rank%s of %lld thread%s (%s, %s)%s%s; %s%s and %s of the host"
-        "%s%s%s",
+        "%s%s%s%s%s",
         t->design->model->family->name, (long long)all, active, ranks, ranks > 1 ? "s" : "",
         (long long)t->config->parallel.threads, t->config->parallel.threads > 1 ? "s" : "",
         ech_comm_name(t->comm), ech_exec_binding(t->session.exec), axes[0] ? ": " : "", axes,
@@ -245,7 +245,10 @@ static void say_what_runs(const ech_trainer *t, const double arena_bytes[ECH_SPA
         ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_HOST], host, sizeof host),
         on_disk ? ", " : "",
         on_disk ? ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_DISK], disk, sizeof disk) : "",
-        on_disk ? " on disk" : "");
+        on_disk ? " on disk" : "", in_window ? ", and of all together a window of " : "",
+        in_window
+            ? ech_text_from_bytes((int64_t)arena_bytes[ECH_SPACE_WINDOW], window, sizeof window)
+            : "");
     if (far)
         ech_progress_say(t->progress,
                          "tensor ranks of one group are on several machines; a parallel.tensor "

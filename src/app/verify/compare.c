@@ -56,11 +56,12 @@ static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
     ech_held held =
         ech_layout_held(design->layout, design->model, rank, x->copy->param, x->kind, x->shape);
     int64_t zero = design->config->parallel.zero;
+    bool central = design->layout->central;
     bool own = x->adds || ech_shape_replicas(x->shape) >= 0; /* each replica has another */
     int copies = ech_shape_copies(x->shape, design->layout->sharding);
     if (own) return at->stage == x->copy->stage && at->tensor % copies == 0;
     bool tied = ech_layout_addends(design->layout, design->model, x->copy->param) == ECH_GROUP_TIED;
-    bool shared = x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0;
+    bool shared = (x->kind == ECH_HELD_WEIGHTS ? zero > 2 && !tied : zero > 0) || central;
     if (design->layout->servers) return ech_layout_serves(design->layout, rank);
     if (shared) return held.counts;
     return held.is_first && at->stage == x->copy->stage;

@@ -232,6 +232,29 @@ static void count_sum(ech_traffic_count *c, const ech_step *step)
 const ech_step_methods ech_reduce_grads_methods = {touch_sum, print_sum, sum_work, sum_seconds,
                                                    count_sum};
 
+/* ---- PUBLISH ---- */
+
+/* Others have written their shards. */
+static void touch_publish(ech_accessor *a)
+{
+    ech_access_weights(a, a->step->index, a->step->version, true);
+}
+
+static void print_publish(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+static double publish_seconds(const ech_step_query *q)
+{
+    return q->costs->rates.latency * ech_cost_rounds(q->among.members);
+}
+
+/* Empty messages, which traffic leaves out. */
+const ech_step_methods ech_publish_methods = {
+    .touch = touch_publish, .print = print_publish, .seconds = publish_seconds};
+
 /* ---- NORM, STASH, UPDATE ---- */
 
 /* For one parameter's gradient after the other, of selections. */

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.strategy = central_storage: weights are in a window, once in the process, and optimizer states once over all ranks, as planned
+ * and as allocated; what is trained has the bits of mirrored; a checkpoint of either goes on as the other; nobody updates what another
+ * rank may still read.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdatomic.h>
+
+#include "app/grid_run.h"
+#include "app/runs.h"
+#include "check/check.h"
+#include "schedule/peaks.h"
+
+#define CENTRAL  "parallel.strategy=central_storage "
+#define MIRRORED "parallel.strategy=mirrored "
+
+/* ---- verify ---- */
+
+static const struct {
+    const char *family, *words;
+} grids[] = {
+    {"gpt2", CENTRAL "parallel.data=2 optimizer.name=sgd optimizer.momentum=0.9"},
+    {"llama", CENTRAL "parallel.data=3 training.micro_batch_size=1 training.global_batch_size=6 "
+                      "parallel.bucket_bytes=1000 optimizer.clip_norm=0.01 "
+                      "parallel.reduction=ring"},
+    {"qwen3", CENTRAL "parallel.data=4 training.micro_batch_size=1 memory.recompute=full "
+                      "parallel.device=walled model.head_dim=4 data.shards=static"},
+    {"llama", CENTRAL "parallel.data=2 memory.sequence_chunks=2 parallel.schedule=gpipe "
+                      "model.tie_word_embeddings=true parallel.compression=powersgd"},
+    {"gpt2", CENTRAL "parallel.data=1"},
+};
+
+static void ranks_train_what_one_does(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        ech_config *config = grid_config(grids[i].family, grids[i].words);
+        ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
+        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
+        if (!v.passed) fail_msg("%s: %g at %s", grids[i].words, v.worst, v.worst_at);
+        assert_true(v.compared > 10000 && v.validated);
+        ech_config_destroy(config);
+    }
+}
+
+/* ---- runs ---- */
+
+static void the_bits_are_those_of_mirrored(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *words, *like;
+    } runs[] = {
+        {"llama", "optimizer.clip_norm=0.1", MIRRORED},
+        {"gpt2", "optimizer.name=sgd optimizer.momentum=0.9 parallel.bucket_bytes=1", MIRRORED},
+        {"llama", "precision.compute=bf16 precision.reduce=bf16", MIRRORED},
+        {"qwen3", "precision.compute=fp16 precision.loss_scale=auto optimizer.name=adamw8",
+         MIRRORED},
+        {"gpt2", "optimizer.name=muon optimizer.momentum=0.9 model.tie_word_embeddings=true",
+         MIRRORED},
+        /* Sums of an optimizer's shards have other bits than sums of the whole. */
+        {"mixtral", "optimizer.name=adafactor", "parallel.comm=local parallel.zero=1"},
+        {"llama", "parallel.compression=topk parallel.compression_density=0.1", MIRRORED},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char words[400];
+        snprintf(words, sizeof words,
+                 "training.steps=4 parallel.data=3 training.global_batch_size=12 %s %s",
+                 runs[i].words, runs[i].like);
+        runs_train(runs[i].family, "mirrored", 3, words);
+        snprintf(words, sizeof words,
+                 CENTRAL "training.steps=4 parallel.data=3 training.global_batch_size=12 %s",
+                 runs[i].words);
+        runs_train(runs[i].family, "central", 3, words);
+        if (!runs_same("mirrored", "central", 4)) fail_msg("%s", words);
+        runs_remove("mirrored");
+        runs_remove("central");
+    }
+}
+
+/* On as many ranks, on others, and mirrored; with masters, and saved in the background or not. */
+static void checkpoints_go_on_either_way(void **state)
+{
+    (void)state;
+#define RUN                                                                                        \
+    "training.steps=8 checkpoint.every=4 training.global_batch_size=12 optimizer.clip_norm=0 "
+    static const struct {
+        int ranks;
+        const char *words;
+    } of[] = {{2, RUN CENTRAL "parallel.data=2"},
+              {2, RUN MIRRORED "parallel.data=2"},
+              {2, RUN CENTRAL "parallel.data=2 checkpoint.background=false"}};
+    static const char *const precisions[] = {"", " precision.compute=bf16"};
+    for (int p = 0; p < 2; p++) {
+        char words[3][300];
+        for (int i = 0; i < 3; i++)
+            snprintf(words[i], sizeof words[i], "%s%s", of[i].words, precisions[p]);
+        runs_train("gpt2", "whole", of[1].ranks, words[1]);
+        for (int i = 0; i < 3; i++) {
+            runs_train("gpt2", "parts", of[i].ranks, words[i]);
+            assert_true(runs_same("whole", "parts", 8));
+            runs_remove_checkpoint("parts", 8);
+            runs_train("gpt2", "parts", of[(i + 1) % 3].ranks, words[(i + 1) % 3]);
+            assert_true(runs_same("whole", "parts", 8));
+            runs_remove("parts");
+        }
+        runs_remove("whole");
+    }
+}
+
+/* ---- what there is of it ---- */
+
+enum { RANKS = 4, STEPS = 3 };
+static const ech_device *under;
+static ech_device counting;
+static _Atomic int64_t taken, given;
+static struct {
+    int64_t weights, states; /* bytes, of numbers without padding */
+    int64_t arena, window;   /* of the plan */
+    const double
+        *first; /* number of the first parameter in the window; NULL: the rank updates none of it */
+} seen[RANKS];
+
+static ech_status take(size_t bytes, void **out)
+{
+    taken += (int64_t)bytes;
+    return under->alloc(bytes, out);
+}
+
+static void give(void *memory, size_t bytes)
+{
+    if (memory) given += (int64_t)bytes;
+    under->release(memory, bytes);
+}
+
+static void look(const ech_session *s, int rank)
+{
+    const ech_plan *plan = s->plan;
+    int64_t peak[ECH_MEMORY_KINDS], measured[ECH_MEMORY_KINDS];
+    ech_plan_peaks(plan, peak);
+    ech_exec_peaks(s->exec, measured);
+    assert_true(fixture_peaks_are_planned(s, FIXTURE_TRAINED));
+    assert_true(peak[ECH_MEMORY_PARAMETERS_IN_WINDOW] > 0 && peak[ECH_MEMORY_PARAMETERS] == 0);
+    assert_int_equal(measured[ECH_MEMORY_PARAMETERS_IN_WINDOW],
+                     peak[ECH_MEMORY_PARAMETERS_IN_WINDOW]);
+    seen[rank].weights = ech_plan_number_bytes(plan, ECH_MEMORY_PARAMETERS);
+    seen[rank].states = ech_plan_number_bytes(plan, ECH_MEMORY_OPTIMIZER);
+    seen[rank].arena = plan->arena_bytes[ECH_SPACE_DEVICE];
+    seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    int64_t own, elements = ech_plan_own(plan, 0, &own);
+    ech_tensor first = ech_exec_param(s->exec, 0);
+    assert_int_equal(ech_tensor_count(&first), elements);
+    seen[rank].first = elements ? (double *)first.data - own : NULL;
+}
+
+static ech_status train_rank(ech_comm *comm, const ech_design *design, void *context)
+{
+    (void)context;
+    ech_session s = {0};
+    ech_corpus *corpus = NULL;
+    ech_loader *loader = NULL;
+    ECH_TRY(ech_design_plan(design, ech_comm_rank(comm), false, &s.plan));
+    ech_exec_setup setup = {
+        .config = design->config, .plan = s.plan, .device = &counting, .comm = comm};
+    ech_status status = ech_exec_create(&setup, &s.exec);
+    if (status == ECH_OK) status = ech_design_open_data(design, ECH_SPLIT_TRAIN, &corpus);
+    if (status == ECH_OK)
+        status = ech_session_read(&s, design, corpus, ECH_TRAIN, 0, INT64_MAX, &loader);
+    if (status == ECH_OK) status = ech_exec_run(s.exec, ECH_LIST_INIT, 0);
+    for (int64_t step = 0; step < STEPS && status == ECH_OK; step++)
+        status = ech_exec_run(s.exec, ECH_LIST_TRAIN, step);
+    if (status == ECH_OK) look(&s, ech_comm_rank(comm));
+    ech_session_destroy(&s);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+    return status;
+}
+
+static void there_is_one_copy(void **state)
+{
+    (void)state;
+    counting = *(under = ech_device_find("cpu"));
+    counting.alloc = take;
+    counting.release = give;
+    taken = given = 0;
+    ech_config *config = grid_config("llama", CENTRAL "parallel.data=4 parallel.bucket_bytes=1GiB");
+    assert_int_equal(fixture_run(config, RANKS, train_rank, NULL), ECH_OK);
+    ech_config_destroy(config);
+    grid_plans one = grid_plan("llama", "parallel.data=1");
+    int64_t all = ech_plan_number_bytes(one.plan[0], ECH_MEMORY_PARAMETERS);
+    int64_t weights = 0, states = 0, arenas = 0;
+    for (int r = 0; r < RANKS; r++) {
+        weights += seen[r].weights;
+        states += seen[r].states;
+        arenas += seen[r].arena;
+        assert_int_equal(seen[r].window, seen[0].window);
+        assert_true(seen[r].weights > 0 && seen[r].weights < all / 2);
+        assert_true(!seen[r].first || seen[r].first == seen[0].first);
+    }
+    assert_true(all > 100000 && weights == all && states == 2 * all); /* two moments of AdamW */
+    assert_true(seen[0].window >= all && seen[0].window < all + all / 20);
+    assert_int_equal(taken, arenas + seen[0].window);
+    assert_int_equal(given, taken);
+    grid_plans_free(&one);
+}
+
+/* ---- what the checker finds ---- */
+
+static int find(const ech_list *list, ech_step_kind kind)
+{
+    int s = 0;
+    while (list->step.at[s].kind != kind) s++;
+    return s;
+}
+
+static void expect_refused(const ech_plan *plan, const char *why)
+{
+    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
+}
+
+static void faults_are_found(void **state)
+{
+    (void)state;
+    grid_plans g = grid_plan("gpt2", CENTRAL "parallel.data=2");
+    ech_plan *plan;
+    assert_int_equal(ech_design_outline(&g.design, 1, false, &plan), ECH_OK);
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    ech_log_set_quiet(true);
+
+    /* The norm's sum does not wait for the others' squares: they may still compute. */
+    int *afters = &list->step.at[find(list, ECH_STEP_NORM_SUM)].afters;
+    assert_int_equal(*afters, 1);
+    *afters = 0;
+    expect_refused(plan, "does not wait until all ranks have read the weights of bucket");
+    *afters = 1;
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+
+    /* Nobody hears that a shard is there. */
+    ech_step *publish = &list->step.at[find(list, ECH_STEP_PUBLISH)];
+    int index = publish->index;
+    publish->index = index ? 0 : 1;
+    expect_refused(plan, "(publish bucket");
+    publish->index = index;
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_log_set_quiet(false);
+    ech_plan_destroy(plan);
+    grid_plans_free(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_train_what_one_does),
+        cmocka_unit_test(the_bits_are_those_of_mirrored),
+        cmocka_unit_test(checkpoints_go_on_either_way),
+        cmocka_unit_test(there_is_one_copy),
+        cmocka_unit_test(faults_are_found),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
