@@ -284,6 +284,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
     way.sharded = way.shared && shared_out && !way.commits;
     way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
     way.pushes = plan->layout->pushes;
+    way.lock_free = plan->layout->lock_free;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;
     find_rounds(plan, &plan->bucket.at[index], &way);
@@ -328,7 +329,7 @@ static bool is_of_gradients(const bucket_state *b, ech_bucket_stage stage)
     if (stage == ECH_BUCKET_NORM) return !b->way.compressed;
     return stage < ECH_BUCKET_NORM || stage == ECH_BUCKET_GRADIENTS_OUT ||
            stage == ECH_BUCKET_DECOMPRESS || stage == ECH_BUCKET_STATISTICS ||
-           stage == ECH_BUCKET_UPDATE;
+           stage == ECH_BUCKET_UPDATE || stage == ECH_BUCKET_ADD;
 }
 
 /* A server's gradients are the workers': they are there when a turn begins. */
@@ -417,7 +418,10 @@ static ech_status meet(audit *a, int s)
 
 static bool is_meeting(const audit *a, const ech_step *step)
 {
-    return a->plan->layout->pushes && step->group == ECH_GROUP_SERVED;
+    if (a->plan->layout->pushes) return step->group == ECH_GROUP_SERVED;
+    return step->kind == ECH_STEP_PULL && step->index >= 0 &&
+           step->index < (int)a->plan->bucket.n &&
+           a->bucket[step->index].now.turn == a->list->turns;
 }
 
 static ech_status use_bucket(audit *a, int s)

@@ -67,7 +67,8 @@ ech_status ech_check_collectives(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_buckets(const ech_plan *plan, const ech_list *list);
 /* Each step reads the weight version that the schedule promises, and no later update has overwritten it. */
 ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
-/* Of weights that all ranks share: each update waits until all ranks have read what it overwrites. */
+/* Of weights that all ranks share: each update waits until all ranks have read what it overwrites; or where ranks are lock-free they begin
+ * and end a span together. */
 ech_status ech_check_window(const ech_plan *plan, const ech_list *list);
 /* Weights that are fetched or gathered: each instance is written once, of its own bucket and for one block, whose steps alone
  * read it; a step of a block reads all the instances that its calls need. Unless the plan keeps them, those of

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the weights that all ranks share: who updates some in the window knows that all ranks have read what was there. They have
- * when a fold over all ranks has ended, which each begins behind its last read; that all take part in it check/plans.c proves. That a
- * rank reads what others have written only when they have published it check/versions.c does.
+ * Checks the weights that all ranks share.
+ *
+ * Central: who updates some in the window knows that all ranks have read what was there. They have when a fold over all ranks has
+ * ended, which each begins behind its last read. That a rank reads what others have written only when they have published it
+ * check/versions.c does.
+ *
+ * Lock-free: a span begins with what each has offered, and ends with what all have added. So ranks meet twice: each begins to add behind
+ * the first meeting, before which it has offered all its shards, and pulls all weights behind the second, before which it has added all.
+ * A fold over all ranks behind these pulls ends the span, so that the next one offers nothing before.
+ *
+ * That all take part in folds and meetings check/plans.c proves.
  */
 #include "check/checker.h"
 
@@ -12,37 +20,121 @@ typedef struct window_check {
     ech_known known;
     int read; /* the last step that reads weights; -1: none has */
     int met;  /* the last fold that comes after it; -1: none has since */
+    int meetings;
+    int meeting;         /* the last of these; -1: none */
+    int offered, pulled; /* buckets: before the first meeting, and behind the second */
+    int last_offer, last_add, last_pull; /* -1: none yet */
+    bool ended;
 } window_check;
 
-static void fold(window_check *c, int s)
+static bool folds(const ech_step *step)
 {
-    const ech_step *step = &c->list->step.at[s];
-    bool folds = step->kind == ECH_STEP_REDUCE && step->group == ECH_GROUP_WORLD;
-    if (folds && c->known.step[step->lane][ECH_LANE_COMPUTE] >= c->read) c->met = s;
+    return step->kind == ECH_STEP_REDUCE && step->group == ECH_GROUP_WORLD;
 }
+
+/* Whether the step knows that `other`, of that lane, has ended. */
+static bool knows(const window_check *c, const ech_step *step, ech_lane lane, int other)
+{
+    return step->lane == lane || c->known.step[step->lane][lane] >= other;
+}
+
+/* ---- central ---- */
 
 static ech_status update(const window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     if (!c->plan->bucket.at[step->index].sharded) return ECH_OK;
-    if (c->met >= 0 && c->known.step[step->lane][ECH_LANE_REDUCE] >= c->met) return ECH_OK;
+    if (c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met)) return ECH_OK;
     return ech_list_reject(c->plan, c->list, s,
                            "does not wait until all ranks have read the weights of bucket %d",
                            step->index);
 }
 
+static ech_status check_central(window_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (folds(step) && knows(c, step, ECH_LANE_COMPUTE, c->read)) c->met = s;
+    if (ech_step_params(step) == ECH_PARAMS_UPDATE) ECH_TRY(update(c, s));
+    if (ech_step_params(step) != ECH_PARAMS_READ) return ECH_OK;
+    c->read = s;
+    c->met = -1;
+    return ECH_OK;
+}
+
+/* ---- lock-free ---- */
+
+static ech_status meet(window_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    int before = c->meetings ? c->last_add : c->last_offer;
+    int wanted = (int)c->plan->bucket.n;
+    if (c->meetings == 2 || (c->meetings == 0 && c->offered != wanted))
+        return ech_list_reject(c->plan, c->list, s, "comes when %d of %d buckets are offered",
+                               c->offered, wanted);
+    if (!knows(c, step, ECH_LANE_COMPUTE, before))
+        return ech_list_reject(c->plan, c->list, s, "does not wait for step %d", before);
+    c->meetings++;
+    c->meeting = s;
+    return ECH_OK;
+}
+
+static ech_status pull(window_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    bool last = step->version == c->list->updates + 1;
+    if (!last) return ECH_OK;
+    if (c->meetings != 2 || !knows(c, step, ECH_LANE_REDUCE, c->meeting))
+        return ech_list_reject(c->plan, c->list, s, "does not wait until all ranks have added");
+    c->pulled++;
+    c->last_pull = s;
+    return ECH_OK;
+}
+
+static ech_status add(window_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    c->last_add = s;
+    if (c->meetings == 1 && knows(c, step, ECH_LANE_REDUCE, c->meeting)) return ECH_OK;
+    return ech_list_reject(c->plan, c->list, s, "does not wait until all ranks have offered");
+}
+
+/* Alone a rank meets nobody. */
+static ech_status check_lock_free(window_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (step->kind == ECH_STEP_OFFER) {
+        c->offered++;
+        c->last_offer = s;
+        if (c->meetings)
+            return ech_list_reject(c->plan, c->list, s, "comes behind the first meeting");
+    }
+    if (step->kind == ECH_STEP_MEET) return meet(c, s);
+    if (step->kind == ECH_STEP_ADD) return add(c, s);
+    if (step->kind == ECH_STEP_PULL) return pull(c, s);
+    if (folds(step) && c->last_pull >= 0 && knows(c, step, ECH_LANE_COMPUTE, c->last_pull))
+        c->met = s;
+    if (step->kind != ECH_STEP_READ) return ECH_OK;
+    c->ended = c->met >= 0 && knows(c, step, ECH_LANE_REDUCE, c->met);
+    if (c->ended && c->pulled == (int)c->plan->bucket.n) return ECH_OK;
+    return ech_list_reject(c->plan, c->list, s, "comes before all ranks have pulled all weights");
+}
+
 ech_status ech_check_window(const ech_plan *plan, const ech_list *list)
 {
-    window_check c = {
-        .plan = plan, .list = list, .known = ech_known_begin(), .read = -1, .met = -1};
-    for (int s = 0; s < (int)list->step.n && plan->layout->central; s++) {
-        const ech_step *step = &list->step.at[s];
-        ech_known_learn(&c.known, list, step);
-        fold(&c, s);
-        if (ech_step_params(step) == ECH_PARAMS_UPDATE) ECH_TRY(update(&c, s));
-        if (ech_step_params(step) != ECH_PARAMS_READ) continue;
-        c.read = s;
-        c.met = -1;
+    window_check c = {.plan = plan,
+                      .list = list,
+                      .known = ech_known_begin(),
+                      .read = -1,
+                      .met = -1,
+                      .meeting = -1,
+                      .last_offer = -1,
+                      .last_add = -1,
+                      .last_pull = -1};
+    bool shares = plan->layout->lock_free && plan->layout->world > 1;
+    for (int s = 0; s < (int)list->step.n; s++) {
+        ech_known_learn(&c.known, list, &list->step.at[s]);
+        if (plan->layout->central) ECH_TRY(check_central(&c, s));
+        if (shares) ECH_TRY(check_lock_free(&c, s));
     }
     return ECH_OK;
 }

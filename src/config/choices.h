@@ -86,7 +86,7 @@
     X(ECH_STRATEGY_GOSSIP, "gossip")                                                               \
     X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
     X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")                                           \
-    X(ECH_STRATEGY_ASP, "asp") X(ECH_STRATEGY_SSP, "ssp")
+    X(ECH_STRATEGY_ASP, "asp") X(ECH_STRATEGY_SSP, "ssp") X(ECH_STRATEGY_HOGWILD, "hogwild")
 
 /* The words that an INT key may have instead of a number. */
 #define ECH_SYNC_EVERIES(X) X(ECH_SYNC_EVERY_EPOCH, "epoch")

@@ -36,6 +36,11 @@ bool ech_strategy_is_central(const ech_config *config)
     return config->parallel.strategy == ECH_STRATEGY_CENTRAL_STORAGE;
 }
 
+bool ech_strategy_is_lock_free(const ech_config *config)
+{
+    return config->parallel.strategy == ECH_STRATEGY_HOGWILD;
+}
+
 int ech_strategy_servers(const ech_config *config)
 {
     int64_t strategy = config->parallel.strategy;

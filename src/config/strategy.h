@@ -20,6 +20,8 @@ bool ech_strategy_gossips(const ech_config *config);
 
 /* Whether all ranks share one copy of the weights, in a window, and keep a shard of optimizer states each. */
 bool ech_strategy_is_central(const ech_config *config);
+/* Whether each rank adds its gradients to weights in the window when it has them, and waits for no other within a span. */
+bool ech_strategy_is_lock_free(const ech_config *config);
 /* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
 /* Whether these update at each worker's gradient by itself, a push, when it comes; otherwise once a training step. */

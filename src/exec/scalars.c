@@ -53,9 +53,11 @@ static bool is_asynchronous(const ech_exec *exec)
 /* W pushes are of one step, and move weights as far as that. */
 static void number_update(const ech_exec *exec, int64_t number, ech_scalar_row *row)
 {
+    const ech_layout *layout = exec->plan->layout;
     int64_t step = (number - 1) / exec->workers + 1;
+    int64_t adders = layout->lock_free ? layout->world : exec->workers;
     row->updates = number;
-    row->learning_rate = ech_learning_rate(exec->config, exec->curve, step) / exec->workers;
+    row->learning_rate = ech_learning_rate(exec->config, exec->curve, step) / (double)adders;
 }
 
 void ech_exec_set_workers(ech_exec *exec, int workers)
@@ -289,8 +291,9 @@ static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
 {
     double sum = 0;
     for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row->squares[i];
-    bool apart = exec->plan->layout->apart || exec->plan->layout->pushes;
-    return sqrt(apart ? sum / exec->plan->layout->replicas[0] : sum);
+    const ech_layout *layout = exec->plan->layout;
+    bool apart = layout->apart || layout->pushes || layout->lock_free;
+    return sqrt(apart ? sum / layout->replicas[0] : sum);
 }
 
 /* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
@@ -308,7 +311,7 @@ static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
 /* In a span the host hears of a withheld step at the end alone. */
 static bool is_span(const ech_exec *exec)
 {
-    return is_asynchronous(exec) || exec->plan->layout->pushes ||
+    return is_asynchronous(exec) || exec->plan->layout->pushes || exec->plan->layout->lock_free ||
            ech_list_is_delayed(exec->plan, exec->list);
 }
 

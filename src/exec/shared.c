@@ -21,6 +21,65 @@ ech_status ech_exec_meet_in_window(ech_exec *exec)
     return ech_group_barrier(ech_exec_world(exec));
 }
 
+/* ---- lock-free ---- */
+
+static char *common_of(ech_exec *exec, const ech_step *step)
+{
+    return ech_exec_touch(exec, exec->plan->bucket.at[step->index].common);
+}
+
+static char *weights_of(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    ech_ledger_expect(exec, step, ech_plan_weights(exec->plan, step->index, step->version));
+    return ech_exec_touch(exec, bucket->weights + ech_exec_weight_slot(exec, step->version));
+}
+
+/* Which of the ranks' equal shards of a bucket is this one's. Padding is in one, too. */
+ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    int64_t ranks = exec->plan->layout->world, rank = exec->plan->rank;
+    int64_t first = ech_collective_shard_first(bucket->elements, (int)ranks, (int)rank);
+    int64_t n = ech_collective_shard_count(bucket->elements, (int)ranks, (int)rank);
+    size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
+    exec->device->copy(ech_exec_queue(exec, step), common_of(exec, step) + at,
+                       weights_of(exec, step) + at, (size_t)n * item);
+    return ECH_OK;
+}
+
+ech_status ech_handle_MEET(ech_exec *exec, const ech_step *step)
+{
+    return ech_group_barrier(exec->channel[step->group][step->lane]);
+}
+
+ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
+{
+    ech_update update = ech_scalars_update(exec, step->turn);
+    char *common = common_of(exec, step);
+    int n;
+    const int *params = ech_exec_bucket_params(exec, step, &n);
+    ech_exec_touch(exec, exec->list->summed[step->index]);
+    for (int i = 0; i < n && !exec->scanning; i++) {
+        ech_tensor gradient = ech_exec_own_gradient(exec, params[i], step->turn), shared;
+        ech_update own = update;
+        own.learning_rate = exec->plan->model->param.at[params[i]].rate;
+        ech_exec_set_weights(exec, params[i], common, &shared);
+        exec->plan->kernels->sgd_shared(exec->context, &shared, &gradient, &own);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    ech_tensor shared =
+        ech_tensor_1d(common_of(exec, step), bucket->weight_dtype, bucket->elements);
+    ech_tensor own = ech_tensor_1d(weights_of(exec, step), bucket->weight_dtype, bucket->elements);
+    exec->plan->kernels->copy_shared(exec->context, &shared, &own);
+    return ECH_OK;
+}
+
 ech_status ech_handle_PUBLISH(ech_exec *exec, const ech_step *step)
 {
     return ech_group_barrier(exec->channel[step->group][step->lane]);

@@ -157,6 +157,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->servers = ech_strategy_servers(config);
     layout->pushes = ech_strategy_pushes(config);
     layout->central = ech_strategy_is_central(config);
+    layout->lock_free = ech_strategy_is_lock_free(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =

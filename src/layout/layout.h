@@ -42,7 +42,7 @@ typedef enum __attribute__((packed)) ech_layout_group {
 } ech_layout_group;
 
 const char *ech_layout_group_name(ech_layout_group kind);
-/* The axes of the mesh that groups of that kind run over; where replicas are apart those of sums lack the replicas' own. */
+/* The axes of the mesh that groups of that kind run over; where replicas are apart, or lock-free, those of sums lack the replicas' own. */
 ech_mesh ech_layout_group_axes(ech_layout_group kind);
 /* The inverse: the kind of group that runs over exactly these axes. There must be one in groups.def. */
 ech_layout_group ech_layout_group_over(ech_mesh axes);
@@ -83,8 +83,10 @@ typedef struct ech_layout {
     bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    bool pushes; /* servers update at each worker's gradient by itself (ech_strategy_pushes) */
+    bool pushes;  /* servers update at each worker's gradient by itself (ech_strategy_pushes) */
     bool central; /* one copy of the weights is all ranks' (ech_strategy_is_central) */
+    bool
+        lock_free; /* each adds its gradients to common weights when it has them (ech_strategy_is_lock_free) */
     int servers; /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */

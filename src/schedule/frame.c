@@ -97,6 +97,7 @@ static void begin(ech_framing *f, ech_plan *plan, ech_list *list)
                        .n = list->step.n,
                        .scatter = -1,
                        .settled = -1,
+                       .met = -1,
                        .known = -1,
                        .loads = loads(plan, list->purpose),
                        .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
@@ -177,16 +178,43 @@ static void load_ahead(ech_framing *f, const ech_step *step)
 
 /* ---- buckets ---- */
 
-/* A worker clips by its own norm, and servers update by what it says of that. */
-static void push_update(ech_framing *f)
+/* A rank clips by its own norm; servers update by what a worker says of that. */
+static void update_alone(ech_framing *f)
 {
     int turn = f->buckets.turn;
     if (!ech_layout_serves(f->plan->layout, f->plan->rank)) {
         ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
         ech_frame_add(f, ECH_STEP_CLIP, turn, -1, -1);
-        ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
     }
+    if (f->plan->layout->pushes && !ech_layout_serves(f->plan->layout, f->plan->rank))
+        ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
     ech_frame_updates(f);
+}
+
+/* All ranks come to here; `after`: a step that this one has ended then. Returns its index; -1: there are no others. */
+static int add_meet(ech_framing *f, int after)
+{
+    if (!ech_frame_is_shared(f->plan, ECH_GROUP_WORLD)) return -1;
+    int meet = ech_frame_add(f, ECH_STEP_MEET, 0, -1, after);
+    f->list->step.at[meet].group = ECH_GROUP_WORLD;
+    return meet;
+}
+
+/* A span of lock-free ranks begins with the weights that all have in common in the window. */
+static void offer(ech_framing *f)
+{
+    for (int b = 0; b < (int)f->plan->bucket.n; b++) ech_frame_add(f, ECH_STEP_OFFER, 0, b, -1);
+    f->met = add_meet(f, ech_frame_last_compute(f->list));
+}
+
+/* And ends with what all have made. */
+static void pull_last(ech_framing *f)
+{
+    int met = add_meet(f, ech_frame_last_compute(f->list));
+    for (int b = 0; b < (int)f->plan->bucket.n; b++) {
+        int pull = ech_frame_add(f, ECH_STEP_PULL, 0, b, b ? -1 : met);
+        f->list->step.at[pull].version = f->list->updates + 1;
+    }
 }
 
 /* Behind a span all have what all pushes have made. A rank's version is the next to what it has seen. */
@@ -206,8 +234,8 @@ static void add_update(ech_framing *f)
 {
     int turn = f->buckets.turn, folded = -1;
     ech_frame_norms(f);
-    if (f->plan->layout->pushes) {
-        push_update(f);
+    if (f->plan->layout->pushes || f->plan->layout->lock_free) {
+        update_alone(f);
         return;
     }
     if (is_synchronous(f))
@@ -277,6 +305,7 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
     ech_list_writers(plan, list, first, last);
     begin(&f, plan, list);
     find_ready(&f, first, last);
+    if (plan->layout->lock_free) offer(&f);
     for (size_t s = 0; s < f.n; s++) {
         load_ahead(&f, &f.from[s]);
         serve(&f, s);
@@ -285,8 +314,9 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
         reduce_ready(&f, f.from[s].turn, s);
     }
     int folded = -1;
-    bool span = !is_synchronous(&f) || plan->layout->pushes;
+    bool span = !is_synchronous(&f) || plan->layout->pushes || plan->layout->lock_free;
     if (plan->layout->pushes) add_meeting(&f);
+    if (plan->layout->lock_free) pull_last(&f);
     for (int turn = 0; turn < plan->schedule->turns && span; turn++)
         folded = add_reduce_turn(&f, ECH_GROUP_WORLD, turn, ech_frame_last_compute(list));
     if (plan->layout->apart)

@@ -51,6 +51,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .sharded = bucket->sharded,
                           .served = ech_bucket_is_served(bucket),
                           .pushes = plan->layout->pushes,
+                          .lock_free = plan->layout->lock_free,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
                           .central = bucket->central,
@@ -94,6 +95,8 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
     if (at.stage == ECH_BUCKET_PUSH) f->away[bucket] = here;
+    if (at.stage == ECH_BUCKET_ADD && of->turn == 0 && f->met >= 0)
+        ech_list_add_after(f->list, f->met);
     if (at.stage == ECH_BUCKET_GATHER || at.stage == ECH_BUCKET_PUBLISH)
         *gathered(f, bucket, step->version) = here;
     else if (step->lane == ECH_LANE_COMPUTE)

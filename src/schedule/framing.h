@@ -56,6 +56,7 @@ typedef struct ech_framing {
         *next_begun;   /* as first_ready, by the lowered step that is the first to write */
     double done, work; /* FLOPs of the turn's steps so far, and of all of a turn's */
     double elements;   /* of all buckets */
+    int met;           /* of lock-free ranks: the MEET with which the list begins; -1: none */
     int begun;         /* the last COUNT */
     bool loads;        /* some block of the rank has values that LOAD writes */
     int loaded;        /* micro-batches that are loaded, over all turns */

@@ -75,6 +75,9 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
         ech_plan_add_persistent(plan, kinds[space], index, bytes);
+    bucket->common = -1;
+    if (plan->layout->lock_free && !forward_only)
+        bucket->common = ech_plan_add_persistent(plan, ECH_MEMORY_COMMON, index, bytes);
     if (!forward_only) ech_plan_state_values(plan, index);
 }
 

@@ -217,7 +217,7 @@ ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
         schedule->weights = ECH_WEIGHTS_DELAYED;
         schedule->delayed_from = config->memory.offload_delayed_from;
     }
-    if (layout->pushes) schedule->weights = ECH_WEIGHTS_PULLED;
+    if (layout->pushes || layout->lock_free) schedule->weights = ECH_WEIGHTS_PULLED;
     schedule->staleness = ech_strategy_staleness(config);
     if (asynchronous && status == ECH_OK) status = check_shares(config, layout);
     if (schedule->weights != ECH_WEIGHTS_FLUSHED && status == ECH_OK)

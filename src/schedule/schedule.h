@@ -198,6 +198,7 @@ typedef struct ech_bucket {
     bool central;
     /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
     bool fetched;
+    int common; /* persistent value: all its weights in the window, where ranks are lock-free; else -1 */
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -346,9 +347,10 @@ typedef struct ech_plan {
     ech_lineup lineup
         [ECH_GROUPS]; /* this rank's groups over which gradients are summed; of others not set */
     int zero;         /* parallel.zero; in plans of forwards alone 0, or 3 */
-    bool central;     /* weights are in the window (ech_layout.central); not in plans of forwards alone */
-    bool keeps;       /* parallel.zero_keep: what is gathered stays to its last use */
-    ech_space kept;   /* where what forwards keep is meanwhile (memory.offload_activations) */
+    bool
+        central; /* weights are in the window (ech_layout.central); not in plans of forwards alone */
+    bool keeps;  /* parallel.zero_keep: what is gathered stays to its last use */
+    ech_space kept; /* where what forwards keep is meanwhile (memory.offload_activations) */
     /* memory.offload_activations = peer: the rank that holds some of what this one's forwards keep, or for which this one
      * does (schedule/balance.h); -1: none. */
     int peer;

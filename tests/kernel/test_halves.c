@@ -67,6 +67,8 @@ CALL(loss_statistics, t[0], t[1], 3, t[2])
 CALL(loss_gradient, t[0], t[1], t[2], 3, t[3], t[4], flag ? t[5] : NULL, t[6])
 CALL(adamw, t[0], t[1], t[2], t[3], &update, NULL)
 CALL(sgd, t[0], t[1], t[2], &update, NULL)
+CALL(sgd_shared, t[0], t[1], &update)
+CALL(copy_shared, t[0], t[1])
 CALL(adafactor_sums, t[0], t[1], &update, t[2], t[3], t[4])
 CALL(adafactor_factors, t[0], &update, t[1], t[2], t[3])
 CALL(adafactor_squares, t[0], t[1], t[2], &update, t[3])
@@ -313,6 +315,8 @@ static void rows_are_rounded_once(void **state)
         ROW(loss_gradient, yes, ex, ids, weights, stats, scale, y, total),
         ROW(adamw, no, w, ex, w, v),
         ROW(sgd, no, w, ex, w),
+        ROW(sgd_shared, no, w, ex),
+        ROW(copy_shared, no, typed(x, TRIAL_WIDE), typed(y, TRIAL_WIDE)),
         ROW(adafactor_sums, no, typed(x, TRIAL_WIDE), ex, row_sums, column_sums, scalar),
         ROW(adafactor_factors, no, known_sums, means, factors, scalar),
         ROW(adafactor_squares, no, ex, kept, column, scalar),

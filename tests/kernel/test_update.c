@@ -18,6 +18,45 @@ static void call_sgd(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->sgd(context, t[0], t[1], t[2], options, t[3]);
 }
 
+static void call_sgd_shared(const ech_kernels *kernels, ech_kernel_context *context,
+                            const ech_tensor *const *t, const void *options)
+{
+    kernels->sgd_shared(context, t[0], t[1], options);
+}
+
+static void call_copy_shared(const ech_kernels *kernels, ech_kernel_context *context,
+                             const ech_tensor *const *t, const void *options)
+{
+    (void)options;
+    kernels->copy_shared(context, t[0], t[1]);
+}
+
+/* Of one thread alone; what several do at once is in test_shared.c. */
+static void rows_of_shared_memory_agree(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 17, 40000};
+    ech_update update = {.learning_rate = 0.01, .grad_scale = 0.7};
+    for (size_t s = 0; s < TRIAL_COUNT(sizes); s++) {
+        trial_tensor x = TRIAL_CHANGED(TRIAL_1D(sizes[s]), .type = TRIAL_WIDE);
+        trial sgd = {.name = "sgd_shared",
+                     .op = ECH_OP_sgd_shared,
+                     .call = call_sgd_shared,
+                     .options = &update,
+                     .tolerance = 1e-6,
+                     .halves = true,
+                     .tensor = {x, TRIAL_INPUT(TRIAL_1D(sizes[s]), .type = TRIAL_EITHER)}};
+        trial copy = {.name = "copy_shared",
+                      .op = ECH_OP_copy_shared,
+                      .call = call_copy_shared,
+                      .halves = true,
+                      .tensor = {TRIAL_INPUT(TRIAL_1D(sizes[s]), .type = TRIAL_WIDE),
+                                 TRIAL_RESULT(TRIAL_1D(sizes[s]), .type = TRIAL_WIDE)}};
+        trial_check(&sgd);
+        trial_check(&copy);
+    }
+}
+
 static void updates_agree(void **state)
 {
     (void)state;
@@ -270,6 +309,7 @@ static void codes_of_noise_do_not_tie(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_shared_memory_agree),
         cmocka_unit_test(updates_agree),
         cmocka_unit_test(updates_of_8_bit_states_agree),
         cmocka_unit_test(codes_of_noise_do_not_tie),

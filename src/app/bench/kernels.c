@@ -96,6 +96,8 @@ CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
+CALL(sgd_shared, &t[0], &t[1], &update)
+CALL(copy_shared, &t[0], &t[1])
 CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
 CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
 CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], &t[4], &t[4], 1, &update, NULL)
@@ -230,6 +232,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
+    ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
+    ROW(copy_shared, WEIGHTS, "<wN >wN", "", NULL),
     ROW(adamw8, MATRIX " B=16", "=wRC <RC =bRC =bRC =wRB =wRB", "17RC", NULL),
     ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
     ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),

@@ -504,7 +504,8 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
 {
     const ech_config *c = design->config;
     /* Not of validations. */
-    bool apart = (design->layout->apart || design->layout->pushes) && shuffle;
+    const ech_layout *layout = design->layout;
+    bool apart = (layout->apart || layout->pushes || layout->lock_free) && shuffle;
     return (ech_loader_options){
         .sequence_length = c->data.sequence_length,
         .global_batch_size = c->training.global_batch_size,

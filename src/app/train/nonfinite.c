@@ -35,10 +35,13 @@ typedef struct span_words {
     const char *skipped, *instead;
 } span_words;
 
-static span_words words_of(ech_weights weights)
+static span_words words_of(const ech_design *design)
 {
+    ech_weights weights = design->schedule->weights;
     if (weights == ECH_WEIGHTS_DELAYED)
         return (span_words){"update skipped", "memory.offload_delayed_from=0"};
+    if (design->layout->lock_free)
+        return (span_words){"ranks where it showed added nothing", "parallel.strategy=synchronous"};
     if (weights == ECH_WEIGHTS_PULLED)
         return (span_words){"pushes in which it showed updated nothing",
                             "parallel.strategy=parameter_server"};
@@ -52,7 +55,7 @@ static ech_status explain_asynchronous(ech_trainer *t)
     bool first = ech_trainer_is_first(t);
     bool goes_on = skips(t) && !is_beyond(t);
     if (!first) return goes_on ? ECH_OK : ECH_EABORTED;
-    span_words words = words_of(t->design->schedule->weights);
+    span_words words = words_of(t->design);
     if (goes_on) {
         ech_progress_say(t->progress, "step %lld: NaN or infinity; %s", (long long)t->step + 1,
                          words.skipped);

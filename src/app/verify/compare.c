@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app/verify/verifier.h"
+#include "app/verify/added.h"
 #include "tensor/tensor.h"
 
 /* ---- from the ranks to rank 0 ---- */
@@ -201,6 +201,7 @@ void ech_verifier_free(ech_verifier *v)
     ech_replay_destroy(v->replay);
     ech_apart_destroy(v->apart);
     ech_pushed_destroy(v->pushed);
+    ech_added_destroy(v->added);
     ech_compared_run_close(&v->single);
     ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);

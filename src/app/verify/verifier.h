@@ -31,6 +31,8 @@ typedef struct ech_compared {
         adds; /* ranks of a stage have addends of it, each with its boxes: those of compressed gradients */
 } ech_compared;
 
+typedef struct ech_added ech_added; /* added.h */
+
 typedef struct ech_verifier {
     ech_verification *result; /* on rank 0; else NULL */
     ech_comm *comm;
@@ -42,6 +44,7 @@ typedef struct ech_verifier {
     ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
     ech_apart *apart;      /* NULL: replicas are not apart */
     ech_pushed *pushed;    /* NULL: servers update once a training step, or there are none */
+    ech_added *added;      /* NULL: ranks are not lock-free */
     int replica;           /* where they are: the one that is compared */
     ECH_LIST(ech_copy) copy;
     double *mine; /* [turns][own[params]] gradients of this rank; then weights if turns > 1 */

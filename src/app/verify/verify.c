@@ -10,7 +10,7 @@
 
 #include "app/plan/report.h"
 #include "app/setup/initial.h"
-#include "app/verify/verifier.h"
+#include "app/verify/added.h"
 #include "schedule/calendar.h"
 
 /* ---- compared runs ---- */
@@ -178,6 +178,19 @@ static ech_status verify_pushed(ech_verifier *v, int64_t *done)
     return ech_verifier_exchange_weights(v, 0);
 }
 
+/* ---- lock-free ranks ---- */
+
+/* Runs and compares the span that begins at training step *done. */
+static ech_status verify_added(ech_verifier *v, int64_t *done)
+{
+    int turns = v->layout.design->schedule->turns;
+    ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, *done));
+    ECH_TRY(check_ranks(v, *done + turns));
+    ECH_TRY(ech_verifier_compare_added(v, *done));
+    *done += turns;
+    return ECH_OK;
+}
+
 /* ---- lists ---- */
 
 /* Runs and compares the list that begins at training step *done. */
@@ -186,6 +199,7 @@ static ech_status verify_list(ech_verifier *v, int64_t *done)
     int turns;
     if (v->layout.design->layout->apart) return verify_apart(v, done);
     if (v->layout.design->layout->pushes) return verify_pushed(v, done);
+    if (v->layout.design->layout->lock_free) return verify_added(v, done);
     v->list = ech_schedule_list(&v->schedule, *done, &turns);
     ECH_TRY(ech_exec_run(v->layout.session.exec, v->list, *done));
     ECH_TRY(check_ranks(v, *done + turns));
@@ -247,6 +261,8 @@ static ech_status open_single(ech_verifier *v)
         config->parallel.compression = ECH_COMPRESSION_NONE;
         config->parallel.compression_density = 0.01; /* the default, which goes with it */
     }
+    bool lock_free = v->layout.design->layout->lock_free;
+    if (lock_free) config->parallel.strategy = ECH_STRATEGY_SYNCHRONOUS;
     bool asynchronous = !ech_weights_are_synchronous(v->schedule.weights);
     if (asynchronous) config->optimizer.clip_norm = 0;
     if (!v->layout.design->schedule->stashing) { /* the replay's backwards see other weights, too */
@@ -264,6 +280,7 @@ static ech_status open_single(ech_verifier *v)
         ECH_TRY(ech_apart_create(&v->layout, &v->single, &v->apart));
     if (v->layout.design->layout->pushes)
         return ech_pushed_create(&v->layout, &v->single, &v->pushed);
+    if (lock_free) ECH_TRY(ech_added_create(v, &v->added));
     ech_exec_observe(v->single.session.exec, observe_single, v);
     return ECH_OK;
 }
@@ -314,6 +331,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     if (v->result) {
         v->result->replayed = ech_verifier_is_replayed(v);
         v->result->exact = is_exact(design);
+        v->result->open = design->layout->lock_free && design->world > 1;
         v->result->precision = ech_dtype_name(v->layout.session.plan->types.compute);
         describe_layout(v);
         ECH_TRY(open_single(v));

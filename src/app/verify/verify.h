@@ -35,10 +35,12 @@ typedef struct ech_verification {
     bool passed;
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
-    bool replayed;  /* the schedule is asynchronous: compared with its serial replay (replay.h) */
-    bool exact;     /* the layout must give the same bits as one rank (docs/design.md) */
-    bool validated; /* validation losses were compared, too */
-    double worst;   /* the largest error */
+    bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
+    bool
+        open; /* in which order ranks have added is open: what each had read is taken from it (added.h) */
+    bool exact;          /* the layout must give the same bits as one rank (docs/design.md) */
+    bool validated;      /* validation losses were compared, too */
+    double worst;        /* the largest error */
     char worst_at[256];  /* where the largest error was: "step 2, gradient of model.layers.1...." */
     char first_bad[256]; /* the first tensor out of tolerance, "" if there is none */
     double worst_loss, worst_gradient, worst_weight, worst_state, worst_validation; /* errors */

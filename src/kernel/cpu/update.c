@@ -6,6 +6,15 @@
 
 #include "kernel/cpu/part.h"
 #include "kernel/shape.h"
+#include "kernel/shared.h"
+
+/* As sgd is compiled, which rounds once where the instruction set can. */
+#if defined __FMA__ || defined __FP_FAST_FMAF
+#define STEP(old, rate, g) fmaf(-(rate), g, old)
+#else
+#define STEP(old, rate, g) ((old) - (rate) * (g))
+#endif
+ECH_SHARED_NUMBERS(float, float, STEP, load_shared, step_shared)
 
 void ECH_CPU(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
@@ -74,4 +83,36 @@ void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
         }
         if (rounded) ech_part_copy(param, first, count, rounded, first);
     }
+}
+
+/* Where no other thread adds, bits are sgd's. */
+void ECH_CPU(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
+                         const ech_tensor *grad, const ech_update *update)
+{
+    ECH_SHAPES(sgd_shared, ECH_REAL, shared, grad);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
+    const float grad_scale = (float)update->grad_scale, rate = (float)update->learning_rate;
+    int64_t n = ech_tensor_count(shared);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t first = 0; first < n; first += ECH_PART) {
+        ECH_ALIGNED float part[ECH_PART];
+        int64_t count = ech_part(n, first, ECH_PART);
+        const float *from = ech_part_of(grad, first, count, part);
+        float *x = (float *)shared->data + first;
+        for (int64_t i = 0; i < count; i++) {
+            const float g = from[i] * grad_scale;
+            if (g != 0) step_shared(&x[i], rate, g);
+        }
+    }
+}
+
+void ECH_CPU(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
+                          const ech_tensor *y)
+{
+    ECH_SHAPES(copy_shared, ECH_REAL, shared, y);
+    const float *x = shared->data;
+    float *to = y->data;
+    int64_t n = ech_tensor_count(shared);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) to[i] = load_shared(&x[i]);
 }

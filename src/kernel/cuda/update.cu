@@ -57,6 +57,40 @@ void ECH_CUDA(sgd)(ech_kernel_context *context, const ech_tensor *param, const e
         });
 }
 
+void ECH_CUDA(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
+                          const ech_tensor *grad, const ech_update *update)
+{
+    ech_cuda_check(ECH_OP_sgd_shared, ECH_REAL, shared, grad);
+    const ech_numbers from = grad;
+    wide *const to = static_cast<wide *>(shared->data);
+    const ech_update told = *update;
+    ech_each_prepared<ech_step>(
+        context, ech_tensor_count(shared),
+        [=] __device__(ech_step * step) { ech_begin(told, step); },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            wide g[ECH_PART];
+            if (step.is_withheld) return;
+            from.load(i, n, g);
+            for (int k = 0; k < n; k++) {
+                g[k] *= (wide)step.now.grad_scale;
+                if (g[k] != 0) atomicAdd(to + i + k, -(wide)step.now.learning_rate * g[k]);
+            }
+        });
+}
+
+void ECH_CUDA(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
+                           const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_copy_shared, ECH_REAL, shared, y);
+    const volatile wide *const from = static_cast<const wide *>(shared->data);
+    const ech_numbers to = y;
+    ech_each(context, ech_tensor_count(shared), [=] __device__(int64_t i, int n) {
+        wide all[ECH_PART];
+        for (int k = 0; k < n; k++) all[k] = from[i + k];
+        to.store(i, n, all);
+    });
+}
+
 void ECH_CUDA(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
                           double beta, double diagonal, const ech_tensor *squares,
                           const ech_update *update, const ech_tensor *y)

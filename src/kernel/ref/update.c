@@ -5,6 +5,10 @@
 #include <math.h>
 
 #include "kernel/ref/real.h"
+#include "kernel/shared.h"
+
+#define STEP(old, rate, g) ((old) - (rate) * (g))
+ECH_SHARED_NUMBERS(wide, double, STEP, load_shared, step_shared)
 
 void ECH_REF(adamw)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
                     const ech_tensor *exp_avg, const ech_tensor *exp_avg_sq,
@@ -44,4 +48,23 @@ void ECH_REF(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
         }
         ech_store_param(param, rounded, i, p - update->learning_rate * g);
     }
+}
+
+void ECH_REF(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
+                         const ech_tensor *grad, const ech_update *update)
+{
+    ECH_SHAPES(sgd_shared, ECH_REAL, shared, grad);
+    ECH_UPDATE_UNLESS_WITHHELD(update, (void)0);
+    for (int64_t i = 0, n = ech_tensor_count(shared); i < n; i++) {
+        double g = ech_value(grad, i) * update->grad_scale;
+        if (g != 0) step_shared((wide *)shared->data + i, update->learning_rate, g);
+    }
+}
+
+void ECH_REF(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
+                          const ech_tensor *y)
+{
+    ECH_SHAPES(copy_shared, ECH_REAL, shared, y);
+    for (int64_t i = 0, n = ech_tensor_count(shared); i < n; i++)
+        ((wide *)y->data)[i] = load_shared((const wide *)shared->data + i);
 }

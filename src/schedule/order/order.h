@@ -49,7 +49,7 @@ typedef enum ech_weights {
      * training step t reads version t - 1. */
     ECH_WEIGHTS_DELAYED,
     /* An order that is synchronous, of spans of training steps each of which reads what servers had when they took this rank's last
-     * push (asp, ssp). */
+     * push (asp, ssp), or what the window had when this rank had last added to it (hogwild). */
     ECH_WEIGHTS_PULLED,
 } ech_weights;
 

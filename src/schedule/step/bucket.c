@@ -255,6 +255,65 @@ static double publish_seconds(const ech_step_query *q)
 const ech_step_methods ech_publish_methods = {
     .touch = touch_publish, .print = print_publish, .seconds = publish_seconds};
 
+/* ---- OFFER, ADD, PULL ---- */
+
+static void touch_offer(ech_accessor *a)
+{
+    ech_access_weights(a, a->step->index, 0, false);
+    ech_access_value(a, bucket_of(a->plan, a->step)->common, true);
+}
+
+static void touch_add(ech_accessor *a)
+{
+    read_gradients(a);
+    ech_access_value(a, bucket_of(a->plan, a->step)->common, true);
+}
+
+static void touch_pull(ech_accessor *a)
+{
+    ech_access_value(a, bucket_of(a->plan, a->step)->common, false);
+    ech_access_weights(a, a->step->index, a->step->version, true);
+}
+
+/* A shard of weights is read and written. */
+static ech_work offer_work(const ech_step_query *q)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    return (ech_work){.bytes = 2 * (double)bucket->shard *
+                               (double)ech_dtype_bytes(bucket->weight_dtype)};
+}
+
+/* Gradients are read, and weights read and written; or weights read and written. */
+static ech_work add_work(const ech_step_query *q)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    double item = (double)ech_dtype_bytes(bucket->weight_dtype);
+    double gradient = q->step->kind == ECH_STEP_ADD ? (double)ech_dtype_bytes(bucket->dtype) : 0;
+    return (ech_work){.bytes = (double)bucket->elements * (2 * item + gradient)};
+}
+
+static double add_seconds(const ech_step_query *q)
+{
+    return ech_cost_update(&q->costs->rates, add_work(q).bytes);
+}
+
+static double offer_seconds(const ech_step_query *q)
+{
+    return ech_cost_stash(&q->costs->rates, offer_work(q).bytes / 2);
+}
+
+static double pull_seconds(const ech_step_query *q)
+{
+    return ech_cost_stash(&q->costs->rates, add_work(q).bytes / 2);
+}
+
+const ech_step_methods ech_offer_methods = {
+    .touch = touch_offer, .print = print, .work = offer_work, .seconds = offer_seconds};
+const ech_step_methods ech_add_methods = {
+    .touch = touch_add, .print = print, .work = add_work, .seconds = add_seconds};
+const ech_step_methods ech_pull_methods = {
+    .touch = touch_pull, .print = print, .work = add_work, .seconds = pull_seconds};
+
 /* ---- NORM, STASH, UPDATE ---- */
 
 /* For one parameter's gradient after the other, of selections. */

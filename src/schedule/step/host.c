@@ -20,6 +20,19 @@ static double announce_seconds(const ech_step_query *q)
 
 const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
 
+/* Empty messages. */
+static void print_meet(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+static double meet_seconds(const ech_step_query *q)
+{
+    return q->costs->rates.latency * ech_cost_rounds(q->among.members);
+}
+
+const ech_step_methods ech_meet_methods = {.print = print_meet, .seconds = meet_seconds};
+
 /* Values of a batch slot, for all micro-batches. */
 static void make_batch(ech_accessor *a, int block, int local)
 {

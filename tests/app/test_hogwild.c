@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.strategy = hogwild: each gradient is that of the weights which its rank had read, and the weights in the end are the sum of all that ranks
+ * have added; one rank has the bits of serial SGD, several its loss; nothing is sent; the window is there once, as planned; ranks
+ * begin and end a span together.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/runs.h"
+#include "check/check.h"
+#include "schedule/traffic.h"
+
+#define SGD     "optimizer.name=sgd optimizer.weight_decay=0 "
+#define HOGWILD SGD "parallel.strategy=hogwild "
+
+/* ---- verify ---- */
+
+static const struct {
+    const char *family, *words;
+} grids[] = {
+    {"gpt2", HOGWILD "parallel.data=3 training.micro_batch_size=1 training.global_batch_size=6 "
+                     "parallel.flush_every=2 optimizer.clip_norm=0.01"},
+    {"llama", HOGWILD "parallel.data=2 training.steps=4 parallel.flush_every=4 "
+                      "model.tie_word_embeddings=true parallel.bucket_bytes=1000 "
+                      "memory.recompute=full parallel.device=walled"},
+    {"qwen3", HOGWILD "parallel.data=4 training.micro_batch_size=1 model.head_dim=4 "
+                      "parallel.flush_every=1 data.shards=static optimizer.rates=*.1.*=0.5"},
+    {"gpt2", HOGWILD "parallel.data=1 memory.sequence_chunks=2 parallel.schedule=gpipe"},
+};
+
+static void nothing_that_ranks_add_is_lost(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        ech_config *config = grid_config(grids[i].family, grids[i].words);
+        ech_verification v = {.steps = 4, .tolerance = ECH_TOLERANCE};
+        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
+        if (!v.passed) fail_msg("%s: %g at %s", grids[i].words, v.worst, v.worst_at);
+        assert_true(v.compared > 10000 && v.validated);
+        assert_int_equal(v.open, grid_ranks(config) > 1);
+        ech_config_destroy(config);
+    }
+}
+
+/* ---- runs ---- */
+
+static void one_rank_is_serial(void **state)
+{
+    (void)state;
+#define RUN "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0.1 "
+    runs_train("llama", "serial", 1, RUN SGD);
+    runs_train("llama", "hogwild", 1, RUN HOGWILD);
+    assert_true(runs_same_file("serial", "hogwild", 8, runs_model));
+    runs_remove_checkpoint("hogwild", 8);
+    runs_train("llama", "hogwild", 1, RUN HOGWILD); /* resumed */
+    assert_true(runs_same_file("serial", "hogwild", 8, runs_model));
+    runs_remove("serial");
+    runs_remove("hogwild");
+}
+
+static double loss_of(const char *name, int ranks, const char *words)
+{
+    runs_train("gpt2", name, ranks, words);
+    double loss = runs_validation_loss(name);
+    runs_remove(name);
+    return loss;
+}
+
+/* Whatever the order. */
+static void several_reach_the_loss_of_one(void **state)
+{
+    (void)state;
+#define LONG                                                                                       \
+    "training.steps=40 training.validate_every=40 training.global_batch_size=12 "                  \
+    "training.micro_batch_size=1 optimizer.learning_rate=0.3 optimizer.warmup_steps=0 "            \
+    "model.resid_pdrop=0 model.attn_pdrop=0 "
+    double first = loss_of("first", 1, LONG SGD "training.steps=1 training.validate_every=1");
+    double serial = loss_of("serial", 1, LONG SGD);
+    double hogwild = loss_of("hogwild", 3, LONG HOGWILD "parallel.flush_every=10");
+    assert_true(serial < 0.97 * first);
+    if (fabs(hogwild - serial) > 0.02 * serial) fail_msg("%g, serial %g", hogwild, serial);
+}
+
+/* On as many ranks as there are: a checkpoint knows none. */
+static void runs_go_on_on_other_ranks(void **state)
+{
+    (void)state;
+#define SPANS "parallel.flush_every=2 checkpoint.every=4 training.global_batch_size=12 " HOGWILD
+    runs_train("gpt2", "run", 3, "training.steps=4 " SPANS);
+    runs_train("gpt2", "run", 2, "training.steps=8 " SPANS);
+    runs_train("gpt2", "run", 1, "training.steps=12 " SPANS);
+    assert_true(runs_has_checkpoint("run", 8) && runs_has_checkpoint("run", 12));
+    runs_remove("run");
+}
+
+/* ---- what there is, and what is sent ---- */
+
+enum { RANKS = 4, TURNS = 3 };
+static struct {
+    int64_t common, weights, states; /* bytes of the plan */
+    int64_t window;
+    int adds, pulls, meets;
+} seen[RANKS];
+
+static ech_status look(void *context, int rank, ech_compared_run *run)
+{
+    (void)context;
+    ech_exec *exec = run->session.exec;
+    const ech_plan *plan = run->session.plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    int64_t peak[ECH_MEMORY_KINDS];
+    memset(&seen[rank], 0, sizeof seen[rank]);
+    ech_comm_count before = ech_exec_reduce_count(exec);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
+    assert_int_equal(ech_exec_reduce_count(exec).bytes - before.bytes, 0);
+    assert_int_equal(ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes, 0);
+    assert_true(fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED));
+    ech_exec_peaks(exec, peak);
+    seen[rank].common = peak[ECH_MEMORY_COMMON];
+    seen[rank].weights = peak[ECH_MEMORY_PARAMETERS];
+    seen[rank].states = peak[ECH_MEMORY_OPTIMIZER];
+    seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    for (size_t s = 0; s < train->step.n; s++) {
+        seen[rank].adds += train->step.at[s].kind == ECH_STEP_ADD;
+        seen[rank].pulls += train->step.at[s].kind == ECH_STEP_PULL;
+        seen[rank].meets += train->step.at[s].kind == ECH_STEP_MEET;
+    }
+    assert_int_equal(seen[rank].adds, TURNS * (int)plan->bucket.n);
+    assert_int_equal(seen[rank].pulls, (TURNS + 1) * (int)plan->bucket.n);
+    return ECH_OK;
+}
+
+static void ranks_share_a_window_and_send_nothing(void **state)
+{
+    (void)state;
+    grid_run("llama",
+             HOGWILD "parallel.data=4 training.micro_batch_size=1 training.steps=3 "
+                     "parallel.flush_every=3",
+             look, NULL);
+    for (int r = 0; r < RANKS; r++) {
+        assert_true(seen[r].common == seen[0].window && seen[r].window == seen[0].window);
+        assert_true(seen[r].weights == seen[r].common && seen[r].common > 100000);
+        assert_true(seen[r].states == 0 && seen[r].meets == 2);
+    }
+}
+
+/* ---- what the checker finds ---- */
+
+static int find(const ech_list *list, ech_step_kind kind, int skip)
+{
+    int s = 0;
+    while (list->step.at[s].kind != kind || skip-- > 0) s++;
+    return s;
+}
+
+static void expect_refused(const ech_plan *plan, const char *why)
+{
+    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
+}
+
+static void faults_are_found(void **state)
+{
+    (void)state;
+    grid_plans g = grid_plan("gpt2", HOGWILD "parallel.data=2 parallel.flush_every=2");
+    ech_plan *plan;
+    assert_int_equal(ech_design_outline(&g.design, 1, false, &plan), ECH_OK);
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int buckets = (int)plan->bucket.n;
+    ech_log_set_quiet(true);
+
+    ech_step *add = &list->step.at[find(list, ECH_STEP_ADD, 0)];
+    int afters = add->afters;
+    add->afters = 0;
+    expect_refused(plan, "does not wait until all ranks have offered");
+    add->afters = afters;
+
+    ech_step *meet = &list->step.at[find(list, ECH_STEP_MEET, 1)];
+    int *after = &list->after.at[meet->first_after], was = *after;
+    *after = find(list, ECH_STEP_ADD, 0);
+    expect_refused(plan, "does not wait for step");
+    *after = was;
+
+    ech_step *pull = &list->step.at[find(list, ECH_STEP_PULL, 2 * buckets)];
+    pull->afters = 0;
+    expect_refused(plan, "does not wait until all ranks have added");
+    pull->afters = 1;
+
+    ech_step *offer = &list->step.at[find(list, ECH_STEP_OFFER, buckets - 1)];
+    offer->kind = ECH_STEP_READ;
+    expect_refused(plan, "comes before all ranks have pulled all weights");
+    offer->kind = ECH_STEP_OFFER;
+
+    add = &list->step.at[find(list, ECH_STEP_ADD, buckets)];
+    int index = add->index;
+    add->index = index ? 0 : 1;
+    expect_refused(plan, "comes where its bucket's addition is next");
+    add->index = index;
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_log_set_quiet(false);
+    ech_plan_destroy(plan);
+    grid_plans_free(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_that_ranks_add_is_lost),
+        cmocka_unit_test(one_rank_is_serial),
+        cmocka_unit_test(several_reach_the_loss_of_one),
+        cmocka_unit_test(runs_go_on_on_other_ranks),
+        cmocka_unit_test(ranks_share_a_window_and_send_nothing),
+        cmocka_unit_test(faults_are_found),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}

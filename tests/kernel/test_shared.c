@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that threads share without waiting for each other: sgd_shared against sgd, bit for bit; of what threads add at once nothing is lost, where an update that is read, computed and stored is.
+ */
+#include "kernel/trial.h"
+
+#include <pthread.h>
+
+/* ---- one thread ---- */
+
+enum { NUMBERS = 3000 };
+
+static const ech_kernels *table_of(int k)
+{
+    return k == 0   ? ech_kernels_ref(ECH_F64)
+           : k == 1 ? ech_kernels_ref(ECH_F32)
+                    : ech_kernels_fast(ECH_F32);
+}
+
+/* A number of the table's type. */
+static void put(const ech_kernels *kernels, void *x, int64_t i, double value)
+{
+    if (kernels->dtype == ECH_F64)
+        ((double *)x)[i] = value;
+    else
+        ((float *)x)[i] = (float)value;
+}
+
+static double get(const ech_kernels *kernels, const void *x, int64_t i)
+{
+    return kernels->dtype == ECH_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+static void one_thread_has_the_bits_of_sgd(void **state)
+{
+    (void)state;
+    static double shared[NUMBERS], alone[NUMBERS], gradient[NUMBERS];
+    ech_update update = {.learning_rate = 0.03, .grad_scale = 0.7};
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = table_of(k);
+        ech_kernel_context *context;
+        assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+        for (int64_t i = 0; i < NUMBERS; i++) {
+            put(kernels, shared, i, sin((double)i));
+            put(kernels, alone, i, sin((double)i));
+            put(kernels, gradient, i, i % 3 ? cos((double)i * 7) : 0);
+        }
+        ech_tensor x = ech_tensor_1d(shared, kernels->dtype, NUMBERS);
+        ech_tensor y = ech_tensor_1d(alone, kernels->dtype, NUMBERS);
+        ech_tensor g = ech_tensor_1d(gradient, kernels->dtype, NUMBERS);
+        for (int step = 0; step < 5; step++) {
+            kernels->sgd_shared(context, &x, &g, &update);
+            kernels->sgd(context, &y, &g, NULL, &update, NULL);
+        }
+        assert_memory_equal(shared, alone, ech_tensor_bytes(&x));
+        double withheld = 1;
+        update.withheld = &withheld;
+        kernels->sgd_shared(context, &x, &g, &update);
+        assert_memory_equal(shared, alone, ech_tensor_bytes(&x));
+        update.withheld = NULL;
+        ech_kernel_context_destroy(context);
+    }
+}
+
+/* ---- several ---- */
+
+enum { THREADS = 4, TIMES = 400, FEW = 8 };
+
+typedef struct adder {
+    const ech_kernels *kernels;
+    void *shared;
+    int number;
+} adder;
+
+/* Each adds whole numbers to the same few places. */
+static void *add(void *argument)
+{
+    const adder *a = argument;
+    double gradient[FEW];
+    ech_kernel_context *context;
+    ech_update update = {.learning_rate = 1, .grad_scale = -1};
+    if (ech_kernel_context_create(1, &context) != ECH_OK) return NULL;
+    for (int64_t i = 0; i < FEW; i++) put(a->kernels, gradient, i, (double)(a->number + i + 1));
+    ech_tensor x = ech_tensor_1d(a->shared, a->kernels->dtype, FEW);
+    ech_tensor g = ech_tensor_1d(gradient, a->kernels->dtype, FEW);
+    for (int t = 0; t < TIMES; t++) a->kernels->sgd_shared(context, &x, &g, &update);
+    ech_kernel_context_destroy(context);
+    return argument;
+}
+
+static void nothing_that_threads_add_is_lost(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        double shared[FEW] = {0};
+        pthread_t thread[THREADS];
+        adder adders[THREADS];
+        for (int t = 0; t < THREADS; t++) {
+            adders[t] = (adder){table_of(k), shared, t};
+            assert_int_equal(pthread_create(&thread[t], NULL, add, &adders[t]), 0);
+        }
+        for (int t = 0; t < THREADS; t++) {
+            void *ended;
+            pthread_join(thread[t], &ended);
+            assert_non_null(ended);
+        }
+        for (int64_t i = 0; i < FEW; i++) {
+            double sum = 0;
+            for (int t = 0; t < THREADS; t++) sum += (double)(TIMES * (t + i + 1));
+            assert_true(get(table_of(k), shared, i) == sum);
+        }
+    }
+}
+
+/* Two threads by turns, as they may come: both read before either writes. What each has computed of what it has read and stores is lost
+ * for the first; what is added is not. */
+static void what_is_stored_is_lost(void **state)
+{
+    (void)state;
+    const ech_kernels *kernels = table_of(2);
+    ech_kernel_context *context;
+    float plain[FEW] = {0}, shared[FEW] = {0}, own[2][FEW], ones[FEW];
+    ech_update update = {.learning_rate = 1, .grad_scale = -1};
+    assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+    for (int i = 0; i < FEW; i++) ones[i] = 1;
+    ech_tensor x = ech_tensor_1d(plain, ECH_F32, FEW), y = ech_tensor_1d(shared, ECH_F32, FEW);
+    ech_tensor g = ech_tensor_1d(ones, ECH_F32, FEW);
+    for (int t = 0; t < 2; t++) {
+        ech_tensor read = ech_tensor_1d(own[t], ECH_F32, FEW);
+        kernels->copy_shared(context, &x, &read);
+    }
+    for (int t = 0; t < 2; t++) {
+        ech_tensor read = ech_tensor_1d(own[t], ECH_F32, FEW);
+        kernels->sgd(context, &read, &g, NULL, &update, NULL);
+        memcpy(plain, own[t], sizeof plain);
+        kernels->sgd_shared(context, &y, &g, &update);
+    }
+    for (int i = 0; i < FEW; i++) assert_true(plain[i] == 1 && shared[i] == 2);
+    ech_kernel_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_thread_has_the_bits_of_sgd),
+        cmocka_unit_test(nothing_that_threads_add_is_lost),
+        cmocka_unit_test(what_is_stored_is_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
