@@ -2,6 +2,7 @@
  *
  * echelon data IN OUT [--tokenizer SOURCE] [--valid SHARE] [--workers N] [--binary] [--text-key KEY]
  * echelon data IN OUT --train-bpe N [--pattern NAME]
+ * echelon data IN.libsvm OUT [--libsvm] [--features N] [--valid SHARE]
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -68,7 +69,12 @@ static const char about[] =
     "suits them:\n\n"
     "  echelon data texts/ my-tokenizer --train-bpe 8192\n"
     "  echelon data texts/ my-tokens --tokenizer my-tokenizer\n\n"
-    "An import that was interrupted goes on where it was (OUT.tmp knows) when the same command is "
+    "A file that ends in .libsvm or .svm, or with --libsvm any file or folder, becomes no tokens, "
+    "but samples of features to train a model of the family logistic on: a line is LABEL "
+    "INDEX:VALUE INDEX:VALUE ..., labels are 1 and -1, or 1 and 0, and indices ascend from 1 on. "
+    "OUT.values is then written, too.\n\n"
+    "An import of texts that was interrupted goes on where it was (OUT.tmp knows) when the same "
+    "command is "
     "given again.";
 
 enum { MOST_WORKERS = 1024 };
@@ -76,6 +82,8 @@ enum { MOST_WORKERS = 1024 };
 typedef struct data_arguments {
     const char *tokenizer, *pattern;
     int64_t train_bpe; /* tokens; 0: no vocabulary is learnt */
+    bool libsvm;
+    int64_t features; /* 0: not given */
     ech_import_options import;
 } data_arguments;
 
@@ -102,6 +110,10 @@ static const ech_option options[] = {
             "write OUT/tokenizer.json with N tokens"),
     ECH_TEXT(data_arguments, pattern, "pattern", 0, "NAME",
              "how it cuts texts into words: as gpt2, llama3 or qwen2 do (default: gpt2)"),
+    ECH_HEADING("Or to read lines of features:"),
+    ECH_FLAG(data_arguments, libsvm, "libsvm", 'l', "IN is in LIBSVM's format, whatever its name"),
+    ECH_INT(data_arguments, features, "features", 'f', "N", 1, INT32_MAX,
+            "how many there are; a larger index is an error (default: the largest index)"),
     {0}};
 
 static const ech_word words[] = {
@@ -114,6 +126,12 @@ static void check(void *arguments, const struct argp_state *state)
     const data_arguments *in = arguments;
     if (in->import.valid < 0 || in->import.valid >= 1)
         argp_error(state, "--valid %g: must be 0 or more, and below 1", in->import.valid);
+    bool libsvm = in->libsvm || ech_data_is_libsvm(in->import.texts.in);
+    bool of_texts = in->import.texts.binary || in->import.texts.text_key ||
+                    in->import.texts.prompt_key || in->import.texts.completion_key;
+    if (in->features && !libsvm) argp_error(state, "--features goes with --libsvm");
+    if (libsvm && (in->tokenizer || in->train_bpe || of_texts))
+        argp_error(state, "lines of features are no texts, which the other options are about");
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern goes with --train-bpe");
     if (in->train_bpe && (in->tokenizer || in->import.valid > 0))
         argp_error(state, "--train-bpe learns a tokenizer; --tokenizer and --valid make tokens");
@@ -179,6 +197,46 @@ static void print_result(const data_arguments *in, const ech_import_count *count
     printf("%s%s\n", bytewise ? "" : " data.tokenizer=", bytewise ? "" : in->tokenizer);
 }
 
+/* ---- features ---- */
+
+static void print_samples(const char *prefix, const char *part, int64_t samples)
+{
+    char count[ECH_COUNT_BYTES];
+    printf("%s%s.bin, %s%s.idx, %s%s.values: %s sample%s\n", prefix, part, prefix, part, prefix,
+           part, ech_count_text(samples, count), samples == 1 ? "" : "s");
+}
+
+static ech_status import_libsvm(const data_arguments *in)
+{
+    const char *out = in->import.out;
+    bool split = in->import.valid > 0;
+    char files[ECH_COUNT_BYTES], features[ECH_COUNT_BYTES], longest[ECH_COUNT_BYTES], bytes[32];
+    const ech_libsvm_options wanted = {.in = in->import.texts.in,
+                                       .out = out,
+                                       .valid = in->import.valid,
+                                       .features = in->features,
+                                       .progress = show_progress};
+    ech_libsvm_count count;
+    began_at = ech_clock_now();
+    ech_status_line_begin(&progress);
+    ech_status status = ech_data_import_libsvm(&wanted, &count);
+    ech_status_line_end(&progress);
+    ECH_TRY(status);
+    int64_t all = in->features ? in->features : count.features;
+    if (all < 2) all = 2; /* the fewest that a model has */
+    printf("%s file%s, %s, %s features, at most %s a sample\n", ech_count_text(count.files, files),
+           count.files == 1 ? "" : "s", ech_text_from_bytes(count.bytes, bytes, sizeof bytes),
+           ech_count_text(all, features), ech_count_text(count.longest, longest));
+    print_samples(out, split ? "-train" : "", count.samples);
+    if (split) print_samples(out, "-valid", count.valid_samples);
+    printf("next: echelon train RUN.yaml");
+    print_source("data.train", out, split ? "-train" : "");
+    if (split) print_source("data.valid", out, "-valid");
+    printf(" model.vocab_size=%lld data.sequence_length=%lld\n", (long long)all,
+           (long long)count.longest);
+    return ECH_OK;
+}
+
 ech_status ech_command_data(int argc, char **argv, int *code)
 {
     (void)code;
@@ -193,6 +251,7 @@ ech_status ech_command_data(int argc, char **argv, int *code)
     ech_import_count count;
     ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
     ech_command_line_parse(&line, argc, argv, &in);
+    if (in.libsvm || ech_data_is_libsvm(in.import.texts.in)) return import_libsvm(&in);
     if (in.train_bpe)
         return learn_tokens(&in.import.texts, in.import.out, in.train_bpe, in.pattern);
     if (!in.tokenizer) in.tokenizer = "bytes";

@@ -11,6 +11,8 @@
 
 #include "base/divisor.h"
 #include "base/memory.h"
+#include "base/file.h"
+#include "data/token_index.h"
 #include "data/token_origin.h"
 
 /* ---- the texts of blends, as Megatron users write them ---- */
@@ -181,23 +183,65 @@ static ech_status split_source(const ech_corpus_options *options, const char *pa
                  "larger proportion%s",
                  options->split, (long long)all, path, names[options->part],
                  options->part == ECH_SPLIT_VALID ? ", or 0 for no validation" : "");
-    ech_token_file_select(file, first, end, options->document_mask);
+    ech_token_file_select(file, first, end, options->document_mask || options->valued);
     return ECH_OK;
+}
+
+/* Of a file whose documents are samples: each has features, which are a prompt, and then a label. *samples: how many. */
+static ech_status count_examples(const ech_corpus_options *options, const char *path,
+                                 const ech_token_file *file, int64_t *samples)
+{
+    int64_t longest = 0, which = 0, n = (int64_t)file->runs.run.n;
+    for (int64_t i = 0; i < n; i += 2) {
+        const ech_token_run *run = &file->runs.run.at[i];
+        bool whole = i + 1 < n && run[0].opens && run[0].silent && !run[1].opens && !run[1].silent;
+        int64_t label = whole ? run[1].first : 0;
+        if (!whole || ech_token_run_end(&file->runs, (size_t)i + 1) != label + 1)
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: document %lld of %s is no sample, which has features and one label: "
+                     "damaged; make it again with `echelon data`",
+                     options->key, (long long)i / 2, path);
+        if (label - run->first <= longest) continue;
+        longest = label - run->first;
+        which = i / 2;
+    }
+    if (longest > options->sequence_length)
+        ECH_FAIL(ECH_EUSAGE,
+                 "data.sequence_length = %lld: sample %lld of %s has %lld features, the most of "
+                 "all; use %lld",
+                 (long long)options->sequence_length, (long long)which, path, (long long)longest,
+                 (long long)longest);
+    *samples = n / 2;
+    return ECH_OK;
+}
+
+/* Values that nobody reads are of another kind of model. */
+static ech_status check_values(const ech_corpus_options *options, const char *path)
+{
+    ECH_FREED char *values = ech_token_path(path, ECH_TOKEN_VALUES);
+    if (options->valued || !ech_file_exists(values)) return ECH_OK;
+    ECH_FAIL(ECH_EUSAGE,
+             "%s: %s has features with values, which a model of texts cannot read; use "
+             "model.architecture = logistic, or name a file of tokens",
+             options->key, path);
 }
 
 static ech_status add_source(const ech_corpus_options *options, const char *path,
                              ech_corpus *corpus)
 {
     bool split = options->split[0] != '\0';
-    ech_token_options how = {.documents = options->document_mask || split,
-                             .end_of_text = options->end_of_text};
+    ech_token_options how = {.documents = options->document_mask || options->valued || split,
+                             .end_of_text = options->end_of_text,
+                             .valued = options->valued};
     ech_token_file *file;
+    ECH_TRY(check_values(options, path));
     ECH_TRY(ech_token_file_open(path, &how, &file));
     ECH_PUSH(corpus->source, (ech_source){.file = file});
     ECH_TRY(ech_token_origin_check(options, path, file->runs.tokens));
     if (split) ECH_TRY(split_source(options, path, file));
     int64_t tokens = file->runs.tokens;
     int64_t samples = ech_data_samples(tokens, options->sequence_length);
+    if (options->valued) ECH_TRY(count_examples(options, path, file, &samples));
     if (samples == 0)
         ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
                  path, (long long)tokens, split ? " in this part of the split" : "");
@@ -211,6 +255,7 @@ ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = ech_calloc(1, sizeof *corpus);
     corpus->sequence_length = options->sequence_length;
     corpus->document_mask = options->document_mask;
+    corpus->valued = options->valued;
     ECH_TRY(ech_corpus_read_words(options->key, options->sources, &words));
     ECH_FREED int64_t *weights = ech_calloc(words.path.n, sizeof *weights);
     int64_t sum = 0;

@@ -51,6 +51,7 @@ struct ech_corpus {
     ech_blend blend;
     int64_t sequence_length;
     bool document_mask;
+    bool valued;
 };
 
 /* ---- corpus.c ---- */

@@ -24,6 +24,10 @@
  *
  * A target has weight 1; it has weight 0 if it is in a sequence that the index marks as a prompt, or if document_mask
  * is set and it is the first token of a document, which nothing before it could predict.
+ *
+ * SAMPLES OF FEATURES (sparse ones, of a model of the family logistic) are documents of such files: PREFIX.values has a number beside
+ * each token. A document is a sample, padded to T tokens: at most T features, whose ids are a prompt, and one label, 0 or 1, which is
+ * the target of the last feature and has weight 1. All other targets have weight 0: step_tokens counts samples.
  */
 #ifndef ECH_DATA_DATA_H
 #define ECH_DATA_DATA_H
@@ -136,11 +140,40 @@ ech_status ech_token_writer_add(ech_token_writer *writer, const int32_t *ids, si
 ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *ids, size_t n);
 /* Ends the document; the next token begins another. Adds no end-of-text. */
 ech_status ech_token_writer_end_document(ech_token_writer *writer);
+/* The same with PREFIX.values, for samples of features alone. */
+ech_status ech_token_writer_create_valued(const char *prefix, int64_t vocabulary,
+                                          ech_token_writer **out);
+/* Appends a sample: n >= 1 features, and a label, 0 or 1, below the vocabulary as well. */
+ech_status ech_token_writer_add_sample(ech_token_writer *writer, const int32_t *ids,
+                                       const float *values, size_t n, int32_t label);
 /* Gives the files their names; the last document must have ended. Destroys the writer, also on failure. */
 ech_status ech_token_writer_finish(ech_token_writer *writer);
 /* Destroys a writer that is not finished, and removes its files. Accepts NULL. */
 void ech_token_writer_discard(ech_token_writer *writer);
 ECH_DESTROY_AT(ech_token_writer, ech_token_writer_discard)
+
+/* Features of lines: LIBSVM's format, a sample a line: a label, 1 and -1, or 1 and 0, then INDEX:VALUE pairs whose indices, from 1
+ * on, ascend; from # on a comment. A feature's id is its index - 1, its value rounded to fp32. */
+typedef struct ech_libsvm_options {
+    const char *in, *out; /* as of an import of texts */
+    double valid;         /* the same */
+    int64_t features;     /* indices are 1 .. features; 0: INT32_MAX */
+    void (*progress)(int64_t before, int64_t done, int64_t all); /* the same, `before` 0 */
+} ech_libsvm_options;
+
+typedef struct ech_libsvm_count {
+    int64_t files, bytes;           /* that were read */
+    int64_t samples, valid_samples; /* in `out`, or in `out`-train; in `out`-valid */
+    int64_t features;               /* the largest index */
+    int64_t longest;                /* features of a sample, the most */
+} ech_libsvm_count;
+
+/* Whether the path ends in .libsvm or .svm, packed by gzip (.gz) or not. */
+bool ech_data_is_libsvm(const char *path);
+/* Writes a file of samples of features. A line without features becomes feature 0 with value 0. Errors name file and line: a label
+ * that is none, or both -1 and 0 among labels; an index that is out of range, or not above the one before; a value that is no number
+ * or not finite in fp32; anything else that is no pair; no sample, or an empty part. */
+ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
 /* An import: texts to token files. */
 typedef struct ech_import_options {
@@ -195,6 +228,7 @@ typedef struct ech_corpus_options {
     ech_split part;          /* which documents of the split; ignored if `split` is "" */
     int64_t sequence_length; /* T */
     bool document_mask;
+    bool valued; /* sources are of samples of features */
     int32_t end_of_text; /* ends a document in files without an index */
     /* PREFIX.origin.json must have this tokenizer's hash. NULL: the tokenizer is not known; then the vocabulary in
      * PREFIX.origin.json must not be larger than `vocabulary`. */
@@ -254,6 +288,7 @@ typedef struct ech_loader_options {
     int replicas, replica;
     bool counts_only;      /* reads no tokens: for the inner stages of a pipeline */
     bool document_mask;    /* weight 0 for targets that begin a document; fills `starts` */
+    bool valued;           /* as the corpus was opened; fills `values` */
 } ech_loader_options;
 
 /* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are NULL. */
@@ -269,6 +304,7 @@ typedef struct ech_batch {
      * token); NULL without document_mask */
     int32_t *starts;
     int32_t *lengths; /* (m, b): tokens of each sample that are of the stream; the rest is padding */
+    float *values; /* (m, b, T) of the features that tokens are; 0 in padding; NULL of texts */
 } ech_batch;
 
 typedef struct ech_loader ech_loader;

@@ -132,11 +132,11 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* One allocation: the ids, then tokens, targets, weights, lengths and perhaps starts of every slot. */
+/* One allocation: the ids, then tokens, targets, weights, lengths and perhaps starts and values of every slot. */
 static ech_status create_arrays(ech_loader *loader, int64_t rows)
 {
     int64_t T = loader->options.sequence_length, row, items, bytes;
-    int64_t arrays = loader->options.document_mask ? 4 : 3;
+    int64_t arrays = 3 + loader->options.document_mask + loader->options.valued;
     _Static_assert(sizeof(float) == sizeof(int32_t), "one size of item");
     if (__builtin_mul_overflow(T, arrays, &row) || __builtin_add_overflow(row, 1, &row) ||
         __builtin_mul_overflow(rows, loader->slots, &items) ||
@@ -156,7 +156,11 @@ static ech_status create_arrays(ech_loader *loader, int64_t rows)
         loader->slot[i].targets = at + rows * T;
         loader->slot[i].weights = (float *)(void *)(at + 2 * rows * T);
         loader->slot[i].lengths = at + 3 * rows * T;
-        if (loader->options.document_mask) loader->slot[i].starts = at + 3 * rows * T + rows;
+        int32_t *more = at + 3 * rows * T + rows;
+        if (loader->options.document_mask) loader->slot[i].starts = more;
+        if (loader->options.valued)
+            loader->slot[i].values =
+                (float *)(void *)(more + loader->options.document_mask * rows * T);
     }
     return ECH_OK;
 }
@@ -203,6 +207,7 @@ ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options 
     ECH_ASSERT(options->shares > 0 && micro_batches % options->shares == 0);
     ECH_ASSERT(corpus->sequence_length == options->sequence_length);
     ECH_ASSERT(corpus->document_mask == options->document_mask);
+    ECH_ASSERT(corpus->valued == options->valued);
     ech_loader *loader = ech_calloc(1, sizeof *loader);
     loader->corpus = corpus;
     loader->options = *options;

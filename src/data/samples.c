@@ -101,6 +101,7 @@ int64_t ech_sample_count(const ech_token_file *file, const ech_loader_options *o
 {
     const ech_token_runs *runs = &file->runs;
     int64_t T = options->sequence_length, count = ech_sample_pairs(runs->tokens, T, s);
+    if (options->valued) return 1;
     if (!options->document_mask && !runs->silent) return count;
     int64_t first = s * T + 1, end = first + count; /* of the targets */
     for (size_t i = ech_token_runs_find(runs, first); i < runs->run.n; i++) {
@@ -137,9 +138,29 @@ static void mark_runs(const ech_token_runs *runs, const ech_loader_options *opti
     for (int64_t t = count + 1; options->document_mask && t < T; t++) starts[t] = (int32_t)start;
 }
 
+/* A document of features and a label, which is the target of the last feature. */
+static ech_status read_example(const ech_token_file *file, const ech_loader_options *options,
+                               int64_t s, int32_t *ids, const ech_batch *batch, int64_t row)
+{
+    const ech_token_run *run = &file->runs.run.at[2 * s];
+    int64_t at = row * options->sequence_length, n = run[1].first - run[0].first;
+    ech_sample_clear(options, batch, row);
+    ECH_TRY(ech_token_file_read(file, run->first, n + 1, options->vocabulary, ids));
+    ECH_TRY(ech_token_file_read_values(file, run->first, n, batch->values + at));
+    if (ids[n] > 1)
+        ECH_FAIL(ECH_EINPUT, "%s: the label of sample %lld is %d, neither 0 nor 1: damaged",
+                 file->part.at[0].path, (long long)s, (int)ids[n]);
+    memcpy(batch->tokens + at, ids, (size_t)n * sizeof *ids);
+    batch->targets[at + n - 1] = ids[n];
+    batch->weights[at + n - 1] = 1;
+    batch->lengths[row] = (int32_t)n;
+    return ECH_OK;
+}
+
 ech_status ech_sample_read(const ech_token_file *file, const ech_loader_options *options, int64_t s,
                            int32_t *ids, const ech_batch *batch, int64_t row)
 {
+    if (options->valued) return read_example(file, options, s, ids, batch, row);
     int64_t T = options->sequence_length, at = row * T;
     int64_t count = ech_sample_pairs(file->runs.tokens, T, s), n = count + 1;
     ECH_TRY(ech_token_file_read(file, s * T, n, options->vocabulary, ids));
@@ -161,4 +182,5 @@ void ech_sample_clear(const ech_loader_options *options, const ech_batch *batch,
     memset(batch->weights + at, 0, T * sizeof *batch->weights);
     batch->lengths[row] = 0;
     if (batch->starts) memset(batch->starts + at, 0, T * sizeof *batch->starts);
+    if (batch->values) memset(batch->values + at, 0, T * sizeof *batch->values);
 }

@@ -20,9 +20,9 @@ enum {
 typedef struct ech_text_chunk {
     const char *path;     /* of its file; borrowed from ech_texts */
     int64_t at;           /* byte of the file's text at which it begins */
-    int64_t line;         /* number of its first line, from 1; of a .jsonl */
+    int64_t line;         /* number of its first line, from 1; if `lines` */
     int64_t valid_from;   /* byte of the file's text at which the validation part begins */
-    bool lines;           /* it consists of complete lines of a .jsonl */
+    bool lines;           /* it consists of complete lines */
     bool ends;            /* it ends a document; false if `lines` */
     unsigned char *bytes; /* owned, with room for `capacity` bytes */
     size_t n, capacity;
@@ -39,6 +39,7 @@ typedef struct ech_text_position {
 typedef struct ech_text_chunk_reader {
     const ech_texts *texts;     /* borrowed */
     double valid;               /* fraction of each file for validation */
+    bool lines;                 /* every file is lines, not only a .jsonl */
     const struct ech_bpe *bpe;  /* says where a text can be split; borrowed */
     ech_text_position position; /* to begin: {.line = 1}, or where an earlier reader was */
     /* Internal, at first 0: */

@@ -139,7 +139,7 @@ static ech_status read_file(ech_text_chunk_reader *reader, const ech_data_text_f
     chunk->at = position->at;
     chunk->line = position->line;
     chunk->valid_from = reader->valid_from;
-    chunk->lines = has_lines(file->path);
+    chunk->lines = reader->lines || has_lines(file->path);
     int64_t end =
         !chunk->lines && position->at < reader->valid_from ? reader->valid_from : file->bytes;
     ECH_TRY(read_chunk(reader, end, chunk));

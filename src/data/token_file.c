@@ -5,10 +5,12 @@
  */
 #include "data/token_file.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "data/token_index.h"
 
 enum { BUFFER = 4096 }; /* tokens read at a time */
 
@@ -26,6 +28,30 @@ ech_status ech_token_reader_load(ech_token_reader *reader, int64_t i)
     return ech_token_array_read(&reader->array, i, reader->end - i, reader->block);
 }
 
+static ech_status open_values(const char *prefix, ech_token_file *file)
+{
+    int64_t bytes;
+    ech_token_part *part = &file->part.at[0];
+    ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_VALUES);
+    if (file->part.n > 1 || !ech_file_exists(path))
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: no such file, so the tokens of %s are no features; make features of lines as "
+                 "LIBSVM has them with `echelon data FILE.libsvm %s`",
+                 path, prefix, prefix);
+    ech_token_array values = {.width = sizeof(float)};
+    ECH_TRY(ech_file_open(path, &values.fd, &bytes));
+    values.path = path;
+    path = NULL;
+    part->values = values;
+    if (bytes / values.width == part->bytes / part->tokens.width && bytes % values.width == 0)
+        return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: has %lld bytes, and %s %lld tokens, each of which has a value of 4: "
+             "they are not of one import, or truncated",
+             values.path, (long long)bytes, part->path,
+             (long long)(part->bytes / part->tokens.width));
+}
+
 ech_status ech_token_file_open(const char *path, const ech_token_options *options,
                                ech_token_file **out)
 {
@@ -33,6 +59,7 @@ ech_status ech_token_file_open(const char *path, const ech_token_options *option
     file->runs.documents = options->documents;
     ECH_TRY(ech_token_is_plain(path) ? ech_token_open_plain(path, options, file)
                                      : ech_token_open_megatron(path, file));
+    if (options->valued) ECH_TRY(open_values(path, file));
     *out = file;
     file = NULL;
     return ECH_OK;
@@ -45,6 +72,7 @@ ech_status ech_token_part_open(const char *path, ech_token_file *file, int64_t *
     char *copy = ech_strdup(path);
     ECH_PUSH(file->part, (ech_token_part){.path = copy,
                                           .tokens = {.path = copy, .fd = fd},
+                                          .bytes = *bytes,
                                           .first = file->runs.tokens});
     file->runs.apart = true;
     return ECH_OK;
@@ -54,8 +82,11 @@ void ech_token_file_close(ech_token_file *file)
 {
     if (!file) return;
     for (size_t i = 0; i < file->part.n; i++) {
-        close(file->part.at[i].tokens.fd);
-        free(file->part.at[i].path);
+        ech_token_part *part = &file->part.at[i];
+        if (part->values.path) close(part->values.fd);
+        free((char *)part->values.path);
+        close(part->tokens.fd);
+        free(part->path);
     }
     free(file->part.at);
     free(file->runs.run.at);
@@ -85,24 +116,60 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
     file->documents = end - first;
 }
 
-/* n tokens that lie in one buffer, from the part's token `at` on; `position` is the first one's in the stream. */
-static ech_status read_run(const ech_token_part *part, int64_t at, int64_t position, int64_t n,
-                           int64_t vocabulary, int32_t *ids)
+/* n tokens of one run: from the part's token `at` on, of which the first is the stream's token `position`, and the first that the
+ * reader has asked for is `done` before it. */
+typedef struct piece {
+    const ech_token_part *part;
+    int64_t at, position, n, done;
+} piece;
+
+/* Calls `use` for each piece of tokens [first, first + n). */
+static ech_status each_piece(const ech_token_file *file, int64_t first, int64_t n,
+                             ech_status (*use)(const piece *p, void *context), void *context)
 {
+    const ech_token_runs *runs = &file->runs;
+    if (first < 0 || n < 0 || first > runs->tokens - n)
+        ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
+                 file->part.at[0].path, (long long)n, (long long)first, (long long)runs->tokens);
+    if (n == 0) return ECH_OK;
+    size_t i = ech_token_runs_find(runs, first), part = 0;
+    for (int64_t done = 0; done < n; i++) {
+        ech_token_run run = runs->run.at[i];
+        int64_t skipped = first + done - run.first,
+                rest = ech_token_run_end(runs, i) - first - done;
+        int64_t take = rest < n - done ? rest : n - done;
+        while (part + 1 < file->part.n && file->part.at[part + 1].first <= run.first) part++;
+        const piece one = {&file->part.at[part], (int64_t)run.at + skipped, first + done, take,
+                           done};
+        ECH_TRY(use(&one, context));
+        done += take;
+    }
+    return ECH_OK;
+}
+
+typedef struct reading {
+    int64_t vocabulary;
+    int32_t *ids;
+} reading;
+
+static ech_status read_ids(const piece *p, void *context)
+{
+    const reading *to = context;
+    const ech_token_part *part = p->part;
     int64_t buffer[BUFFER]; /* aligned for every width */
-    for (int64_t i = 0; i < n; i++) {
-        int64_t rest = n - i;
+    for (int64_t i = 0; i < p->n; i++) {
+        int64_t rest = p->n - i;
         if (i % BUFFER == 0)
-            ECH_TRY(
-                ech_token_array_read(&part->tokens, at + i, rest < BUFFER ? rest : BUFFER, buffer));
+            ECH_TRY(ech_token_array_read(&part->tokens, p->at + i, rest < BUFFER ? rest : BUFFER,
+                                         buffer));
         int64_t id = ech_token_at(buffer, part->tokens.width, i % BUFFER);
-        if (id < 0 || id >= vocabulary)
+        if (id < 0 || id >= to->vocabulary)
             ECH_FAIL(
                 ECH_EINPUT,
                 "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
                 "made with another data.tokenizer, or is model.vocab_size too small?",
-                part->path, (long long)(position + i), (long long)id, (long long)vocabulary);
-        ids[i] = (int32_t)id;
+                part->path, (long long)(p->position + i), (long long)id, (long long)to->vocabulary);
+        to->ids[p->done + i] = (int32_t)id;
     }
     return ECH_OK;
 }
@@ -110,24 +177,28 @@ static ech_status read_run(const ech_token_part *part, int64_t at, int64_t posit
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids)
 {
-    const ech_token_runs *runs = &file->runs;
+    reading to = {vocabulary, ids};
     ECH_ASSERT(vocabulary <= INT32_MAX);
-    if (first < 0 || n < 0 || first > runs->tokens - n)
-        ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
-                 file->part.at[0].path, (long long)n, (long long)first, (long long)runs->tokens);
-    if (n == 0) return ECH_OK;
-    size_t i = ech_token_runs_find(runs, first), p = 0;
-    for (int64_t done = 0; done < n; i++) {
-        ech_token_run run = runs->run.at[i];
-        int64_t skipped = first + done - run.first,
-                rest = ech_token_run_end(runs, i) - first - done;
-        int64_t take = rest < n - done ? rest : n - done;
-        while (p + 1 < file->part.n && file->part.at[p + 1].first <= run.first) p++;
-        ECH_TRY(read_run(&file->part.at[p], (int64_t)run.at + skipped, first + done, take,
-                         vocabulary, ids + done));
-        done += take;
-    }
+    return each_piece(file, first, n, read_ids, &to);
+}
+
+static ech_status read_values(const piece *p, void *context)
+{
+    float *values = (float *)context + p->done;
+    const ech_token_array *array = &p->part->values;
+    ECH_TRY(ech_token_array_read(array, p->at, p->n, values));
+    for (int64_t i = 0; i < p->n; i++)
+        if (!isfinite(values[i]))
+            ECH_FAIL(ECH_EINPUT,
+                     "%s: the value of token %lld is not finite: damaged; import the lines again",
+                     array->path, (long long)(p->at + i));
     return ECH_OK;
+}
+
+ech_status ech_token_file_read_values(const ech_token_file *file, int64_t first, int64_t n,
+                                      float *values)
+{
+    return each_piece(file, first, n, read_values, values);
 }
 
 /* ---- lists of runs, and finding one ---- */

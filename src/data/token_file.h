@@ -89,7 +89,9 @@ static inline ech_status ech_token_reader_get(ech_token_reader *reader, int64_t 
 typedef struct ech_token_part {
     char *path;
     ech_token_array tokens;
-    int64_t first; /* index in the stream of the part's first token that the stream has */
+    int64_t bytes;          /* of the file */
+    ech_token_array values; /* of the same index as tokens; path, owned: NULL: none */
+    int64_t first;          /* index in the stream of the part's first token that the stream has */
 } ech_token_part;
 
 typedef struct ech_token_file {
@@ -101,6 +103,7 @@ typedef struct ech_token_file {
 typedef struct ech_token_options {
     bool documents;      /* find the documents' boundaries */
     int32_t end_of_text; /* ends a document in files without an index */
+    bool valued;         /* open PREFIX.values, too */
 } ech_token_options;
 
 /* Opens a stream of tokens (its paths are explained at ech_corpus_open). With options->documents, files without an
@@ -113,6 +116,9 @@ ECH_DESTROY_AT(ech_token_file, ech_token_file_close)
  * hint), a range outside of the stream, a file that was truncated since it was opened. */
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids);
+/* The same of the values of a file that was opened with options->valued. Errors also: one that is not finite. */
+ech_status ech_token_file_read_values(const ech_token_file *file, int64_t first, int64_t n,
+                                      float *values);
 /* Restricts a file that was opened with options->documents to its documents [first, end), not counting empty ones.
  * `documents`: their boundaries are still needed. */
 void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, bool documents);

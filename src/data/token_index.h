@@ -33,6 +33,9 @@ enum { ECH_TOKEN_U8 = 1, ECH_TOKEN_I32 = 4, ECH_TOKEN_I64 = 5, ECH_TOKEN_U16 = 8
 /* Modes of sequences. */
 enum { ECH_TOKEN_TRAINED = 0, ECH_TOKEN_PROMPT = 1 };
 
+/* PREFIX.values: of each token of .bin a number, f32. A file that has it is of samples of features (data.h). */
+#define ECH_TOKEN_VALUES ".values"
+
 /* PREFIX + suffix in new memory, released with free(). */
 char *ech_token_path(const char *prefix, const char *suffix);
 

@@ -61,6 +61,17 @@ ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_t
     return ech_token_writer_resume(prefix, NULL, vocabulary, &(ech_token_state){0}, out);
 }
 
+ech_status ech_token_writer_create_valued(const char *prefix, int64_t vocabulary,
+                                          ech_token_writer **out)
+{
+    ECH_CLEANUP(ech_token_writer_discard_at) ech_token_writer *writer = NULL;
+    ECH_TRY(ech_token_writer_create(prefix, vocabulary, &writer));
+    ECH_TRY(open_sink(writer, ECH_TOKEN_VALUES, 0, &writer->values));
+    *out = writer;
+    writer = NULL;
+    return ECH_OK;
+}
+
 static ech_status end_sequence(ech_token_writer *writer, uint64_t marks)
 {
     uint64_t sequence = (uint64_t)writer->state.open_length | marks;
@@ -123,6 +134,19 @@ ech_status ech_token_writer_add_prompt(ech_token_writer *writer, const int32_t *
 ech_status ech_token_writer_end_document(ech_token_writer *writer)
 {
     return end_sequence(writer, LAST);
+}
+
+/* The label has a value as well, which nobody reads. */
+ech_status ech_token_writer_add_sample(ech_token_writer *writer, const int32_t *ids,
+                                       const float *values, size_t n, int32_t label)
+{
+    const float none = 0;
+    ECH_ASSERT(writer->values.temporary && n > 0 && (label == 0 || label == 1));
+    ECH_TRY(ech_token_writer_add_prompt(writer, ids, n));
+    ECH_TRY(ech_token_writer_add(writer, &label, 1));
+    ECH_TRY(ech_sink_put(&writer->values, values, n * sizeof *values));
+    ECH_TRY(ech_sink_put(&writer->values, &none, sizeof none));
+    return ech_token_writer_end_document(writer);
 }
 
 ech_status ech_token_writer_sync(ech_token_writer *writer, ech_token_state *state)
@@ -206,6 +230,7 @@ ech_status ech_token_writer_seal(ech_token_writer *writer)
     ECH_ASSERT(!writer->state.open);
     ECH_TRY(ech_sink_flush(&writer->bin));
     ECH_TRY(ech_sink_flush(&writer->sequences));
+    if (writer->values.temporary) ECH_TRY(ech_sink_flush(&writer->values));
     if (writer->tokenizer) ECH_TRY(put_origin(writer));
     ECH_TRY(open_sink(writer, ".idx", 0, &writer->idx));
     return put_index(writer);
@@ -228,10 +253,13 @@ ech_status ech_token_writer_finish(ech_token_writer *writer)
     ECH_CLEANUP(ech_token_writer_discard_at) ech_token_writer *finished = writer;
     ECH_FREED char *bin = ech_token_path(writer->prefix, ".bin");
     ECH_FREED char *idx = ech_token_path(writer->prefix, ".idx");
+    ECH_FREED char *values = ech_token_path(writer->prefix, ECH_TOKEN_VALUES);
     ECH_ASSERT(!writer->tokenizer); /* a writer that knows it has a folder */
     ECH_TRY(ech_token_writer_seal(finished));
     ECH_TRY(remove_older(writer->prefix, ".idx"));
     ECH_TRY(remove_older(writer->prefix, ECH_TOKEN_ORIGIN)); /* which tells of the older .bin */
+    ECH_TRY(remove_older(writer->prefix, ECH_TOKEN_VALUES));
+    if (writer->values.temporary) ECH_TRY(ech_sink_rename(&writer->values, values));
     ECH_TRY(ech_sink_rename(&writer->bin, bin));
     ECH_TRY(ech_sink_rename(&writer->idx, idx));
     return ech_file_sync_parent(idx);
@@ -244,6 +272,7 @@ ech_status ech_token_publish(const char *prefix, const char *folder)
     ECH_FREED char *idx = path_of(prefix, folder, ".idx");
     if (!ech_file_exists(idx)) return ECH_OK;
     ECH_TRY(remove_older(prefix, ".idx"));
+    ECH_TRY(remove_older(prefix, ECH_TOKEN_VALUES)); /* of an import that was none of texts */
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
         ECH_FREED char *from = path_of(prefix, folder, suffixes[i]);
         ECH_FREED char *to = path_of(prefix, NULL, suffixes[i]);
@@ -275,6 +304,7 @@ void ech_token_writer_discard(ech_token_writer *writer)
     ech_sink_close(&writer->sequences);
     ech_sink_close(&writer->idx);
     ech_sink_close(&writer->origin);
+    ech_sink_close(&writer->values);
     free(writer->folder);
     free(writer->prefix);
     free(writer);

@@ -30,6 +30,7 @@ struct ech_token_writer {
     int64_t width;                  /* bytes of a token: 2 for u16, 4 for i32 */
     int64_t longest; /* tokens of a sequence: lengths are i32; a longer document becomes several */
     ech_sink bin, sequences, idx, origin; /* the files; {0}: not open yet */
+    ech_sink values;                      /* of samples of features; otherwise {0} */
     ech_token_state state;
 };
 

@@ -2,8 +2,10 @@
  *
  * Arbitrary bytes as a token file: refused, or every id that can be read is in the vocabulary and
  * reading in pieces gives what reading at once gives; samples count what they say. The input is two bytes n, then n bytes of
- * .idx, then .bin.
+ * .idx, then .bin, whose bytes, once and twice, are .values as well: what then are samples of features have them in the vocabulary,
+ * finite, and one label.
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +66,51 @@ static void read_samples(const ech_token_file *file)
     }
 }
 
+static void read_examples(const ech_corpus *corpus)
+{
+    enum { LENGTH = 5 };
+    int32_t ids[LENGTH + 1], tokens[LENGTH], targets[LENGTH], length;
+    float weights[LENGTH], values[LENGTH];
+    ech_batch batch = {.tokens = tokens,
+                       .targets = targets,
+                       .weights = weights,
+                       .lengths = &length,
+                       .values = values};
+    ech_loader_options options = {
+        .sequence_length = LENGTH, .vocabulary = VOCABULARY, .valued = true};
+    const ech_source *source = &corpus->source.at[0];
+    for (int64_t s = 0; s < source->samples && s < MOST_TOKENS; s++) {
+        if (ech_sample_read(source->file, &options, s, ids, &batch, 0) != ECH_OK) continue;
+        if (length < 1 || length > LENGTH || ech_sample_count(source->file, &options, s) != 1)
+            abort();
+        for (int t = 0; t < LENGTH; t++) {
+            if (tokens[t] < 0 || tokens[t] >= VOCABULARY || !isfinite(values[t])) abort();
+            if (weights[t] != (t == length - 1) || targets[t] < 0 || targets[t] > 1) abort();
+            if (t >= length && (tokens[t] != 0 || values[t] != 0)) abort();
+        }
+    }
+}
+
+static void read_valued(const char *prefix, const uint8_t *bytes, size_t n)
+{
+    const ech_corpus_options options = {.key = "data.train",
+                                        .sources = prefix,
+                                        .split = "",
+                                        .sequence_length = 5,
+                                        .valued = true,
+                                        .vocabulary = VOCABULARY};
+    uint8_t *twice = ech_calloc(2 * n + 1, 1);
+    for (size_t i = 0; i < 2 * n; i++) twice[i] = bytes[i % n];
+    for (size_t times = 1; times <= 2; times++) {
+        ech_corpus *corpus;
+        write_source("t.values", twice, times * n);
+        if (ech_corpus_open(&options, &corpus) != ECH_OK) continue;
+        read_examples(corpus);
+        ech_corpus_close(corpus);
+    }
+    free(twice);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     if (n < 2) return 0;
@@ -82,6 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         if (documents) read_samples(file);
         ech_token_file_close(file);
     }
+    read_valued(prefix, bytes + 2 + index, n - 2 - index);
     free(prefix);
     return 0;
 }

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines in LIBSVM's format: what they say becomes samples of features, which a loader gives in batches; what they cannot say is one
+ * error with file and line.
+ */
+#include "data/loaders.h"
+
+#include <math.h>
+
+#include "data/libsvm.h"
+
+enum { LENGTH = 4 };
+
+static ech_status import(const char *text, int64_t features, double valid, ech_libsvm_count *count)
+{
+    static char in[4200], out[4200];
+    write_file("a.libsvm", text, strlen(text));
+    snprintf(in, sizeof in, "%s", in_scratch("a.libsvm"));
+    snprintf(out, sizeof out, "%s", in_scratch("a"));
+    const ech_libsvm_options options = {.in = in, .out = out, .valid = valid, .features = features};
+    return ech_data_import_libsvm(&options, count);
+}
+
+static ech_corpus_options corpus_options(const char *name, int64_t length)
+{
+    return (ech_corpus_options){.key = "data.train",
+                                .sources = in_scratch(name),
+                                .split = "",
+                                .sequence_length = length,
+                                .valued = true,
+                                .vocabulary = 100};
+}
+
+static ech_corpus *open_samples(const char *name)
+{
+    ech_corpus_options options = corpus_options(name, LENGTH);
+    ech_corpus *corpus;
+    assert_int_equal(ech_corpus_open(&options, &corpus), ECH_OK);
+    return corpus;
+}
+
+static ech_loader_options reads(void)
+{
+    return (ech_loader_options){.sequence_length = LENGTH,
+                                .global_batch_size = 4,
+                                .shares = 1,
+                                .micro_batch_size = 2,
+                                .data_degree = 1,
+                                .vocabulary = 100,
+                                .last_position = INT64_MAX,
+                                .prefetch = 1,
+                                .valued = true};
+}
+
+static const char four[] = "+1 3:0.5 10:-2 100:1e-3\n"
+                           "# a comment\n"
+                           "-1 1:1 2:2 3:3 4:4 # another\r\n"
+                           "\n"
+                           "-1\n"
+                           "1\t7:.25";
+
+static void assert_row(const ech_batch *batch, int64_t row, int n, const int32_t *ids,
+                       const float *values, int32_t label)
+{
+    for (int t = 0; t < LENGTH; t++) {
+        int64_t at = row * LENGTH + t;
+        assert_int_equal(batch->tokens[at], t < n ? ids[t] : 0);
+        assert_true(batch->values[at] == (t < n ? values[t] : 0));
+        assert_true(batch->weights[at] == (t == n - 1 ? 1.0f : 0.0f));
+        assert_int_equal(batch->targets[at], t == n - 1 ? label : 0);
+    }
+    assert_int_equal(batch->lengths[row], n);
+}
+
+/* A line without features is feature 0 with value 0. */
+static void lines_become_samples(void **state)
+{
+    (void)state;
+    ech_libsvm_count count;
+    assert_int_equal(import(four, 0, 0, &count), ECH_OK);
+    assert_int_equal(count.samples, 4);
+    assert_int_equal(count.features, 100);
+    assert_int_equal(count.longest, 4);
+    ech_corpus *corpus = open_samples("a");
+    assert_int_equal(ech_corpus_samples(corpus), 4);
+    ech_loader *loader = start(corpus, reads(), 0);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        const ech_batch *batch = next(loader, epoch);
+        assert_true(batch->step_tokens == 4);
+        assert_row(batch, 0, 3, (int32_t[]){2, 9, 99}, (float[]){0.5f, -2, 1e-3f}, 1);
+        assert_row(batch, 1, 4, (int32_t[]){0, 1, 2, 3}, (float[]){1, 2, 3, 4}, 0);
+        assert_row(batch, 2, 1, (int32_t[]){0}, (float[]){0}, 0);
+        assert_row(batch, 3, 1, (int32_t[]){6}, (float[]){0.25f}, 1);
+    }
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+}
+
+/* Behind the last sample is padding: all of it is 0. */
+static void padding_is_zero(void **state)
+{
+    (void)state;
+    ech_libsvm_count count;
+    assert_int_equal(import(four, 0, 0, &count), ECH_OK);
+    ech_corpus *corpus = open_samples("a");
+    ech_loader_options options = reads();
+    options.last_position = 6;
+    ech_loader *loader = start(corpus, options, 1);
+    const ech_batch *batch = next(loader, 1);
+    assert_true(batch->step_tokens == 2);
+    assert_row(batch, 1, 4, (int32_t[]){0, 1, 2, 3}, (float[]){1, 2, 3, 4}, 0);
+    for (int64_t row = 2; row < 4; row++) assert_row(batch, row, 0, NULL, NULL, 0);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+}
+
+/* The last half of the bytes, and of the documents of a split: here the same two. */
+static void parts_for_validation(void **state)
+{
+    (void)state;
+    static const char text[] = "1 1:1\n0 2:2\n1 3:3\n0 4:4\n";
+    ech_libsvm_count count;
+    assert_int_equal(import(text, 0, 0.5, &count), ECH_OK);
+    assert_int_equal(count.samples, 2);
+    assert_int_equal(count.valid_samples, 2);
+    assert_int_equal(import(text, 0, 0, &count), ECH_OK);
+    ech_corpus_options split = corpus_options("a", LENGTH);
+    split.split = "1,1";
+    split.part = ECH_SPLIT_VALID;
+    ech_corpus *corpora[2] = {open_samples("a-valid")};
+    assert_int_equal(ech_corpus_open(&split, &corpora[1]), ECH_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ech_corpus_samples(corpora[i]), 2);
+        ech_loader *loader = start(corpora[i], reads(), 0);
+        const ech_batch *batch = next(loader, 0);
+        assert_row(batch, 0, 1, (int32_t[]){2}, (float[]){3}, 1);
+        assert_row(batch, 1, 1, (int32_t[]){3}, (float[]){4}, 0);
+        ech_loader_destroy(loader);
+        ech_corpus_close(corpora[i]);
+    }
+    assert_int_equal(import("1 1:1\n", 0, 0.01, &count), ECH_EUSAGE);
+    assert_error_has("too few samples for a validation share");
+}
+
+/* Ids of 32 bits, up to the largest index. */
+static void many_features(void **state)
+{
+    (void)state;
+    ech_libsvm_count count;
+    assert_int_equal(import("1 1:1 1000000:2 2147483647:3\n", 0, 0, &count), ECH_OK);
+    assert_int_equal(count.features, INT32_MAX);
+    ech_corpus_options options = corpus_options("a", LENGTH);
+    options.vocabulary = INT32_MAX;
+    ech_corpus *corpus;
+    assert_int_equal(ech_corpus_open(&options, &corpus), ECH_OK);
+    ech_loader_options wanted = reads();
+    wanted.vocabulary = INT32_MAX;
+    ech_loader *loader = start(corpus, wanted, 0);
+    assert_row(next(loader, 0), 0, 3, (int32_t[]){0, 999999, INT32_MAX - 1}, (float[]){1, 2, 3}, 1);
+    ech_loader_destroy(loader);
+    ech_corpus_close(corpus);
+}
+
+/* ---- what is refused ---- */
+
+static void bad_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"1 0:1\n", "a.libsvm:1: index 0: the first is 1"},
+        {"1 1:1\n1 -3:1\n", "a.libsvm:2: index -3: the first is 1"},
+        {"1 51:1\n", "a.libsvm:1: index 51, of 50 features; --features says"},
+        {"\n\n1 3:1 3:2\n", "a.libsvm:3: index 3 after 3: indices ascend"},
+        {"1 3:1 2:2\n", "a.libsvm:1: index 2 after 3: indices ascend"},
+        {"1 x:1\n", "a.libsvm:1: x is no index of a feature"},
+        {"1 1.5:1\n", "a.libsvm:1: 1.5 is no index of a feature"},
+        {"1 99999999999999999999:1\n", "is no index of a feature"},
+        {"1 1:x\n", "a.libsvm:1: the value x of index 1 is no number of fp32"},
+        {"1 1:nan\n", "the value nan of index 1 is no number"},
+        {"1 1:inf\n", "the value inf of index 1 is no number"},
+        {"1 1:1e39\n", "the value 1e39 of index 1 is no number of fp32"},
+        {"1 1:\n", "the value  of index 1 is no number"},
+        {"1 1: 2\n", "is no number"},
+        {"1 1:2:3\n", "the value 2:3 of index 1"},
+        {"1 7\n", "a.libsvm:1: 7 is no INDEX:VALUE"},
+        {"1 qid:4 1:1\n", "a.libsvm:1: qid:4 is of rankings"},
+        {"2 1:1\n", "a.libsvm:1: the label 2: a line begins with a label of two classes"},
+        {"cat 1:1\n", "a.libsvm:1: the label cat:"},
+        {"1:1 2:2\n", "a.libsvm:1: the label 1:1:"},
+        {"-1 1:1\n1 1:1\n0 1:1\n", "a.libsvm:3: the label 0: other labels are -1"},
+        {"0 1:1\n-1 1:1\n", "a.libsvm:2: the label -1: other labels are 0"},
+        {"", "a.libsvm: holds no sample"},
+        {"# nothing\n", "a.libsvm: holds no sample"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ech_libsvm_count count;
+        assert_int_equal(import(bad[i].text, 50, 0, &count), ECH_EINPUT);
+        assert_error_has(bad[i].says);
+        assert_int_equal(count_entries(), 1); /* nothing but the lines */
+    }
+}
+
+/* A word that is longer than any number, or has a NUL: no crash, and no number of a part of it. */
+static void odd_words(void **state)
+{
+    (void)state;
+    ech_libsvm sample = {0};
+    bool found;
+    char text[400] = "1 1:";
+    memset(text + 4, '1', sizeof text - 4);
+    assert_int_equal(ech_libsvm_parse("F", 7, text, sizeof text, 50, &sample, &found), ECH_EINPUT);
+    assert_error_has("F:7: 1:11111");
+    assert_int_equal(ech_libsvm_parse("F", 8, "1 1:1\0009", 7, 50, &sample, &found), ECH_EINPUT);
+    assert_error_has("F:8: 1:1...");
+    assert_int_equal(ech_libsvm_parse("F", 9, "+1 1:+2", 7, 50, &sample, &found), ECH_OK);
+    assert_true(found && sample.values.n == 1 && sample.values.at[0] == 2);
+    ech_libsvm_free(&sample);
+}
+
+static void assert_refused(ech_corpus_options options, ech_status why, const char *says)
+{
+    ech_corpus *corpus;
+    assert_int_equal(ech_corpus_open(&options, &corpus), why);
+    assert_error_has(says);
+}
+
+static void other_files(void **state)
+{
+    (void)state;
+    ech_libsvm_count count;
+    assert_int_equal(import(four, 0, 0, &count), ECH_OK);
+    assert_refused(corpus_options("a", 3), ECH_EUSAGE, "has 4 features, the most of all; use 4");
+    ech_corpus_options texts = corpus_options("a", LENGTH);
+    texts.valued = false;
+    assert_refused(texts, ECH_EUSAGE, "has features with values, which a model of texts cannot");
+    write_file("a.values", "12345678", 8);
+    assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "they are not of one import");
+
+    /* A file of tokens takes the name: its values are no longer there. */
+    ech_token_file_close(counting_file("a", 9));
+    assert_false(ech_file_exists(in_scratch("a.values")));
+    assert_refused(corpus_options("a", LENGTH), ECH_EUSAGE, "are no features; make features of");
+    write_file("a.values", golden_idx, 36);
+    assert_refused(corpus_options("a", LENGTH), ECH_EINPUT, "is no sample, which has features");
+}
+
+/* Ids beyond the model's features, and a value that no import writes. */
+static void damaged_samples(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        ech_libsvm_count count;
+        const float bad[] = {1, NAN, 3, 4};
+        const ech_batch *batch;
+        assert_int_equal(import("1 1:1 90:2 91:3\n", 0, 0, &count), ECH_OK);
+        if (way) write_file("a.values", bad, sizeof bad);
+        ech_corpus *corpus = open_samples("a");
+        ech_loader_options options = reads();
+        options.vocabulary = way ? 100 : 90;
+        ech_loader *loader = start(corpus, options, 0);
+        assert_int_equal(ech_loader_next(loader, 0, &batch), ECH_EINPUT);
+        assert_error_has(way ? "the value of token 1 is not finite"
+                             : "is model.vocab_size too small");
+        ech_loader_destroy(loader);
+        ech_corpus_close(corpus);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(lines_become_samples),
+        SCRATCH_TEST(padding_is_zero),
+        SCRATCH_TEST(parts_for_validation),
+        SCRATCH_TEST(many_features),
+        SCRATCH_TEST(bad_lines),
+        SCRATCH_TEST(odd_words),
+        SCRATCH_TEST(other_files),
+        SCRATCH_TEST(damaged_samples),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
