@@ -194,8 +194,12 @@ static void rows_are_rounded_once(void **state)
     /* Products are above; states of 8 bits are rounded to numbers of a map: tests/optim/test_adamw8.c; scalars are fp64; for what
      * reductions compute: test_parts.c; for composed rows: test_composed.c; what is
      * wide alone: test_orthogonalize.c and test_choose.c; for rows of experts: test_experts.c and test_grouped.c;
-     * gates have no tensors of 16 bits. */
+     * gates have no tensors of 16 bits; for logistic regression: test_logistic.c. */
     bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,
+                          [ECH_OP_sparse_logits] = true,
+                          [ECH_OP_sparse_logits_backward] = true,
+                          [ECH_OP_logistic_loss] = true,
+                          [ECH_OP_logistic_loss_backward] = true,
                           [ECH_OP_adamw8] = true,
                           [ECH_OP_total] = true,
                           [ECH_OP_loss_combine] = true,

@@ -94,6 +94,8 @@ CALL(grouped_swiglu_forward, &t[0], &t[1], &t[2], &t[3])
 CALL(grouped_swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
+CALL(sparse_logits, &t[0], &t[1], &t[2], &t[3])
+CALL(sparse_logits_backward, &t[0], &t[1], false, &t[2], &t[3])
 CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(sgd_shared, &t[0], &t[1], &update)
@@ -230,6 +232,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(grouped_swiglu_backward, HIDDEN, "<RF <RF <RF <cPX >RF >RF", "11RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
+    ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),
+    ROW(sparse_logits_backward, "R=65536 K=80 N=1", "<wR <wRK >RK >wN", "RK", NULL),
     ROW(adamw, WEIGHTS, "=wN <N =wN =wN", "15N", NULL),
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
     ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
