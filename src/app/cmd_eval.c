@@ -218,9 +218,14 @@ static ech_status count_bytes(const ech_trained *trained, const ech_corpus *corp
     return ECH_OK;
 }
 
-static void print_sums(const eval_sums *sums)
+/* Targets are tokens, or of samples of features labels, one a sample. */
+static void print_sums(const eval_sums *sums, bool valued)
 {
     double loss = sums->loss / sums->tokens;
+    if (valued) {
+        printf("loss %.6f  samples %.0f\n", loss, sums->tokens);
+        return;
+    }
     printf("loss %.6f  perplexity %.6f  ", loss, exp(loss));
     if (sums->bytes > 0) printf("bits per byte %.6f  ", sums->loss / log(2) / sums->bytes);
     printf("tokens %.0f\n", sums->tokens);
@@ -236,12 +241,17 @@ static ech_status evaluate(ech_trained *trained, void *context)
                                        .part = ECH_SPLIT_TEST,
                                        .sequence_length = config->data.sequence_length,
                                        .document_mask = config->data.document_mask == 1,
+                                       .valued = ech_family_of(config)->valued,
                                        .end_of_text = trained->ends.end,
                                        .tokenizer = trained->tokenizer,
                                        .vocabulary = config->model.vocab_size};
     ECH_CLEANUP(ech_corpus_close_at) ech_corpus *corpus = NULL;
     ECH_CLEANUP(ech_loader_destroy_at) ech_loader *loader = NULL;
     eval_sums sums = {0};
+    if (wanted.valued && (in->tokenizer || in->logits))
+        ECH_FAIL(ECH_EUSAGE, "--%s: %s is of the family %s, which has no tokens; leave it out",
+                 in->tokenizer ? "tokenizer" : "logits", in->directory,
+                 trained->design.model->family->name);
     ECH_TRY(ech_corpus_open(&wanted, &corpus));
     int64_t samples = ech_corpus_samples(corpus);
     if (in->samples > 0 && in->samples < samples) samples = in->samples;
@@ -250,7 +260,7 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ECH_TRY(run_batches(trained->session.exec, in, samples, &sums));
     if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &sums.bytes));
     if (in->logits) ECH_TRY(logits_write(trained, corpus, samples, in->logits));
-    print_sums(&sums);
+    print_sums(&sums, wanted.valued);
     return ECH_OK;
 }
 

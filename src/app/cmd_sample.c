@@ -154,6 +154,10 @@ static bool stops_at(const ech_trained *trained, int32_t id)
 static ech_status sample(ech_trained *trained, void *arguments)
 {
     const sample_arguments *in = arguments;
+    if (trained->design.model->logits < 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s: a model of the family %s writes no text; `echelon eval` measures its loss",
+                 in->directory, trained->design.model->family->name);
     ECH_CLEANUP(free_generation)
     generation g = {.trained = trained, .in = in, .is_shown = isatty(STDOUT_FILENO)};
     const size_t T = (size_t)trained->config->data.sequence_length;

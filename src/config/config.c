@@ -219,7 +219,8 @@ ech_status ech_config_check(const ech_config *config)
         int row;
         if (origin->place) continue;
         if (strcmp(key->initial, "required") == 0) {
-            if (!origin->tried) ech_text_append(&missing, " %s.%s", key->section, key->name);
+            if (!origin->tried && !origin->unread)
+                ech_text_append(&missing, " %s.%s", key->section, key->name);
         } else if (key->type == ECH_CONFIG_NAME) {
             ECH_ALSO(&names, ech_config_read_name(config, key, key->initial, "default", &row));
         }
@@ -231,6 +232,15 @@ ech_status ech_config_check(const ech_config *config)
              missing.at);
 }
 
+void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read)
+{
+    ECH_FREED char *copy = ech_strdup(owned);
+    char *rest = NULL;
+    for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest))
+        ech_config_origin_of(config, ech_config_find_path(path))->unread =
+            !ech_text_has_word(read, path);
+}
+
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader)
 {
@@ -238,10 +248,10 @@ ech_status ech_config_check_read(const ech_config *config, const char *owned, co
     bool said[ECH_CONFIG_KEYS] = {false}; /* a key may be several rows' own */
     ECH_FREED char *copy = ech_strdup(owned);
     char *rest = NULL;
+    ech_config_mark_unread(config, owned, read);
     for (char *path = strtok_r(copy, " ", &rest); path; path = strtok_r(NULL, " ", &rest)) {
         const ech_config_key *key = ech_config_find_path(path);
-        ech_config_origin *origin = ech_config_origin_of(config, key);
-        origin->unread = !ech_text_has_word(read, path);
+        const ech_config_origin *origin = ech_config_origin_of(config, key);
         bool *is_said = &said[key - ech_config_keys];
         if (origin->unread && origin->place && !*is_said)
             ECH_ALSO(&st, ech_config_complain(config, path, "not read by %s; remove it", reader));

@@ -85,7 +85,7 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
 /* Sets a key from "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
-/* Checks that required keys are set, and that defaults of NAME keys are among their choices. A key that a refused
+/* Checks that required keys that are read are set, and that defaults of NAME keys are among their choices. A key that a refused
  * file or assignment named is not reported as missing: called after an error, this reports only what else is wrong. */
 ech_status ech_config_check(const ech_config *config);
 
@@ -104,6 +104,8 @@ ech_status ech_config_complain(const ech_config *config, const char *key, const 
  * file passes this check. */
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
+/* Only marks them, before what is required is checked (ech_config_check). */
+void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read);
 
 /* Completes a key ("model.hidden_size") from a file other than the run file, as a model's config.json. text: the value
  * there; place: the file, for errors. A key that is not set, or set to auto, is set to it. A key that is set to

@@ -53,12 +53,11 @@ static void gather_part(ech_exec *exec, const part *p, const ech_batch *batch)
         memcpy(p->staged, &exec->token, sizeof exec->token);
         return;
     }
-    const void *const from[ECH_BATCH_SLOTS] = {[ECH_TOKENS] = batch->tokens,
-                                               [ECH_TARGETS] = batch->targets,
-                                               [ECH_WEIGHTS] = batch->weights,
-                                               [ECH_STARTS] = batch->starts,
-                                               [ECH_LENGTHS] = batch->lengths};
-    size_t item = ech_dtype_bytes(p->slot == ECH_WEIGHTS ? ECH_F32 : ECH_I32);
+    const void *const from[ECH_BATCH_SLOTS] = {
+        [ECH_TOKENS] = batch->tokens,   [ECH_TARGETS] = batch->targets,
+        [ECH_WEIGHTS] = batch->weights, [ECH_STARTS] = batch->starts,
+        [ECH_LENGTHS] = batch->lengths, [ECH_VALUES] = batch->values};
+    size_t item = ech_dtype_bytes(ech_slot_dtype(p->slot));
     int64_t of_sample = p->slot == ECH_LENGTHS ? 1 : list->extent.sequence;
     size_t samples = (size_t)(list->extent.batch * of_sample) * item;
     size_t before = (size_t)ech_micro_at(list->numbering, p->micro).micro_batch;

@@ -89,6 +89,7 @@ static const struct {
     [ECH_WEIGHTS] = {"weights", ECH_F32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
     [ECH_STARTS] = {"starts", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
     [ECH_LENGTHS] = {"lengths", ECH_I32, true, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
+    [ECH_VALUES] = {"values", ECH_F32, false, 1u << ECH_TRAIN | 1u << ECH_EVALUATE},
 };
 
 int ech_block_batch(ech_block *block, ech_slot slot)
@@ -111,6 +112,11 @@ int ech_block_batch(ech_block *block, ech_slot slot)
 bool ech_slot_is_whole(ech_slot slot)
 {
     return batch_slots[slot].whole;
+}
+
+ech_dtype ech_slot_dtype(ech_slot slot)
+{
+    return batch_slots[slot].dtype;
 }
 
 int ech_block_starts(ech_block *block)

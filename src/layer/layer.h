@@ -87,13 +87,14 @@ typedef enum ech_block_value_source {
     ECH_FROM_BATCH  /* LOAD writes it */
 } ech_block_value_source;
 
-/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents, lengths. */
+/* The batch tensors that LOAD steps write: token ids, targets, loss weights, starts of documents, lengths, values of features. */
 typedef enum ech_slot {
     ECH_TOKENS,
     ECH_TARGETS,
     ECH_WEIGHTS,
     ECH_STARTS, /* per position of the whole sample, on every rank: where its document begins */
     ECH_LENGTHS, /* per sample, on every rank: tokens of the stream; those behind them are padding */
+    ECH_VALUES,  /* per position: the value of the feature whose id is there; 0 in padding */
     ECH_BATCH_SLOTS
 } ech_slot;
 
@@ -300,6 +301,7 @@ int ech_block_input(ech_block *block, const char *name, ech_shape shape); /* of 
 int ech_block_batch(ech_block *block, ech_slot slot);
 /* Whether the slot's value is of whole samples: one value for all sequence chunks of a micro-batch. */
 bool ech_slot_is_whole(ech_slot slot);
+ech_dtype ech_slot_dtype(ech_slot slot);
 /* The value with the starts of documents, for layers that need positions; -1: a sample is one document. */
 int ech_block_starts(ech_block *block);
 void ech_block_output(ech_block *block, int value);

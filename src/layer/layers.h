@@ -102,5 +102,8 @@ int ech_layer_combine(ech_block *block, int y, const ech_routed *to, const ech_e
  * weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of size T·V lives.
  * Returns the value of the next token's logits, (B,V), which exists in ECH_GENERATE only. */
 int ech_layer_head_loss(ech_block *block, int x, int targets, int weights, int weight, int64_t V);
+/* The end of a logistic regression: x (B,T,1), a weight of each feature of a sample, times the batch's values, summed over the
+ * sample and added to bias (1), is its logit; the loss is that of kernel.def's logistic_loss. Tokens are not sharded. */
+void ech_layer_logistic_loss(ech_block *block, int x, int bias);
 
 #endif

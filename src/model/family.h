@@ -9,6 +9,12 @@
 #include "base/json.h"
 #include "model/model.h"
 
+/* Keys of all families but logistic, which has no decoder and reads samples of features. */
+#define ECH_DECODER_KEYS                                                                           \
+    " model.hidden_size model.num_hidden_layers model.num_attention_heads "                        \
+    "model.intermediate_size model.tie_word_embeddings "                                           \
+    "model.initializer_range data.tokenizer data.document_mask"
+
 #define X(name, help) extern const ech_family ech_family_row_##name;
 #include "model/models.def"
 #undef X

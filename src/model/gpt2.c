@@ -119,7 +119,7 @@ static const ech_family_row rows[] = {
 const ech_family ech_family_row_gpt2 = {.name = "gpt2",
                                         .reads = "model.layer_norm_epsilon model.embd_pdrop "
                                                  "model.resid_pdrop model.attn_pdrop "
-                                                 "model.num_key_value_heads",
+                                                 "model.num_key_value_heads" ECH_DECODER_KEYS,
                                         .resolve = resolve,
                                         .decoder = &decoder,
                                         .architecture = "GPT2LMHeadModel",

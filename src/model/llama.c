@@ -262,7 +262,7 @@ static ech_status check(const ech_config *config)
         .name = #NAME,                                                                             \
         .reads = "model.rope_theta model.rope_scaling " SCALING_KEYS                               \
                  " model.rms_norm_eps model.embd_pdrop model.resid_pdrop model.attn_pdrop "        \
-                 "model.num_key_value_heads model.head_dim" MORE_KEYS,                             \
+                 "model.num_key_value_heads model.head_dim" ECH_DECODER_KEYS MORE_KEYS,            \
         .resolve = RESOLVE,                                                                        \
         .check = check,                                                                            \
         .decoder = &DECODER,                                                                       \

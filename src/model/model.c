@@ -66,14 +66,27 @@ static ech_status resolve_heads(ech_config *config)
     return ECH_OK;
 }
 
+/* Keys that some family reads. */
+static void append_owned(ech_text *out)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        ech_text_append(out, "%s ", rows[i]->reads);
+}
+
+void ech_model_mark_keys(const ech_config *config)
+{
+    ECH_FREED_TEXT owned = {0};
+    append_owned(&owned);
+    ech_config_mark_unread(config, owned.at, ech_family_of(config)->reads);
+}
+
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary)
 {
     const ech_family *family = ech_family_of(config);
     ECH_FREED_TEXT owned = {0};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ech_text_append(&owned, "%s ", rows[i]->reads);
+    append_owned(&owned);
     ech_status status = ech_config_check_read(config, owned.at, family->reads, family->name);
-    ECH_ALSO(&status, resolve_heads(config));
+    if (family->decoder) ECH_ALSO(&status, resolve_heads(config));
     if (config->model.max_position_embeddings == ECH_AUTO)
         config->model.max_position_embeddings = config->data.sequence_length;
     if (config->model.vocab_size == ECH_AUTO) config->model.vocab_size = tokenizer_vocabulary;
@@ -213,6 +226,10 @@ static void build_head(const ech_config *config, ech_model *model, const ech_dec
 static void build(const ech_config *config, ech_model *model)
 {
     const ech_decoder *decoder = model->family->decoder;
+    if (!decoder) {
+        model->family->build(config, model);
+        return;
+    }
     int table = decoder->embedding(config, model);
     ech_block *first = model->block.at[0];
     if (model->options.reversible) ech_block_output(first, first->output.at[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral, qwen3_moe, switch) is an ech_family and a
+ * Models: stacks of blocks, each a small graph of layers. A family (gpt2, llama, qwen3, mixtral, qwen3_moe, switch, logistic) is an ech_family and a
  * row of models.def. Nothing here communicates. Files are read and written by one process on its own.
  */
 #ifndef ECH_MODEL_MODEL_H
@@ -20,7 +20,7 @@ typedef struct ech_model {
     ECH_LIST(ech_block *) block;
     ECH_LIST(ech_param) param; /* in the order of blocks; a tied table is one parameter */
     int64_t reports;           /* numbers that its blocks report of a training step (ech_reported) */
-    int logits;                /* the last block's value that has the logits in ECH_GENERATE */
+    int logits; /* the last block's value that has the logits in ECH_GENERATE; -1: it generates nothing */
     int64_t vocabulary;
     int64_t layers, width;     /* L, and H D of attention: for FLOPs */
     double std;                /* of initial weights */
@@ -33,7 +33,9 @@ struct ech_family {
     const char *reads; /* blank-separated keys that this family uses and some others do not */
     void (*resolve)(ech_config *config);           /* fills "auto" keys of the model section */
     ech_status (*check)(const ech_config *config); /* of the resolved section; NULL: nothing more */
-    const struct ech_decoder *decoder;             /* its blocks */
+    const struct ech_decoder *decoder;             /* its blocks; NULL: `build` makes them */
+    void (*build)(const ech_config *config, struct ech_model *model);
+    bool valued; /* reads samples of features (data/data.h), and so has no tokenizer */
     /* Says otherwise how the built model's weights begin; NULL: by normals of initializer_range. */
     void (*initialize)(const ech_config *config, struct ech_model *model);
     bool ours; /* no other program knows it: its model_type has our name in front */
@@ -93,6 +95,8 @@ ech_status ech_model_export(const ech_config *config, const ech_model_export_opt
 /* The name of the table of a head that is not tied, in all families. */
 #define ECH_MODEL_HEAD "lm_head.weight"
 
+/* Marks the keys that the configuration's family does not read (ech_config_mark_unread). */
+void ech_model_mark_keys(const ech_config *config);
 /* Resolves the model section's "auto" keys. Errors: keys that the family does not use; a width that heads do not
  * divide; a vocabulary smaller than the tokenizer's. */
 ech_status ech_model_resolve(ech_config *config, int64_t tokenizer_vocabulary);

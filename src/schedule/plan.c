@@ -107,7 +107,8 @@ static void plan_caches(ech_plan *plan, ech_extent extent)
 /* Sampling is one rank's. */
 static bool samples(const ech_plan_request *request)
 {
-    return request->forward_only && !request->validates && request->layout->world == 1;
+    return request->forward_only && !request->validates && request->layout->world == 1 &&
+           request->model->logits >= 0;
 }
 
 /* Bytes of the tables that one exchange of rows goes by, at most. */

@@ -385,13 +385,20 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_evaluators_unvalidated] = {"parallel.evaluators=1 checkpoint.every=2",
                                          "checkpoint.every=2",
                                          "parallel.evaluators=2 data.split=9,1 checkpoint.every=2"},
+#define LOGISTIC "model.architecture=logistic"
+    [ECH_RULE_reversible_logistic] = {LOGISTIC " model.reversible=true", LOGISTIC,
+                                      "model.reversible=true"},
+    [ECH_RULE_tensor_logistic] = {LOGISTIC " parallel.tensor=2", LOGISTIC, "parallel.tensor=2"},
+    [ECH_RULE_context_logistic] = {LOGISTIC " parallel.context=2", LOGISTIC, "parallel.context=2"},
+    [ECH_RULE_sequence_chunks_logistic] = {LOGISTIC " memory.sequence_chunks=2", LOGISTIC,
+                                           "memory.sequence_chunks=2"},
 };
 
 static ech_config *make(const char *assignments)
 {
     ech_config *config;
     const ech_config_names names[] = {
-        {"models", "gpt2 llama mixtral qwen3_moe"},
+        {"models", "gpt2 llama mixtral qwen3_moe logistic"},
         {"optimizers", "adamw sgd muon sm3 adamw8"},
         {"curves", "cosine"},
         {"comms", "local mpi ucx nccl"},

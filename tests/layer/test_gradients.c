@@ -300,6 +300,15 @@ static void test_head(void **state)
     check_block(&r);
 }
 
+static void test_logistic(void **state)
+{
+    (void)state;
+    runner r = runner_open(B, T);
+    int x = ech_block_input(r.block, "x", rows(1));
+    ech_layer_logistic_loss(r.block, x, vector(&r, 1));
+    check_block(&r);
+}
+
 static void note_reads(const ech_block *block, const ech_block_call *call, bool *read)
 {
     for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
@@ -435,6 +444,7 @@ static void test_every_layer_is_here(void **state)
     const char *tested =
         "embedding position layernorm rmsnorm linear rotary attention relu gelu swiglu "
         "dropout residual residual_wide difference head_logits head_loss copy "
+        "sparse_logits logistic_loss "
         "router gate route dispatch expert_linear "
         "expert_relu expert_gelu expert_swiglu combine";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
@@ -457,14 +467,23 @@ static void test_every_layer_is_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_position),
-        cmocka_unit_test(test_norms),         cmocka_unit_test(test_norms_of_heads),
-        cmocka_unit_test(test_linear),        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_attention),     cmocka_unit_test(test_views),
-        cmocka_unit_test(test_meeting),       cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_wide_stream),   cmocka_unit_test(test_head),
-        cmocka_unit_test(test_weights_apart), cmocka_unit_test(test_reversible),
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_every_layer_is_here),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_position),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_norms_of_heads),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_pointwise),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_meeting),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_wide_stream),
+        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_logistic),
+        cmocka_unit_test(test_weights_apart),
+        cmocka_unit_test(test_reversible),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_every_layer_is_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,8 @@ static inline ech_model *cut_model(const char *architecture, const char *assignm
     config->model.intermediate_size = 12;
     config->data.sequence_length = CUT_MODEL_TOKENS;
     if (ech_family_reads(config, "model.moe_every")) cut_model_set(config, "model.moe_every=1");
-    cut_model_set(config, "model.embd_pdrop=0.1 model.resid_pdrop=0.2 model.attn_pdrop=0.3");
+    if (ech_family_reads(config, "model.embd_pdrop"))
+        cut_model_set(config, "model.embd_pdrop=0.1 model.resid_pdrop=0.2 model.attn_pdrop=0.3");
     cut_model_set(config, assignments);
     assert_int_equal(ech_model_resolve(config, CUT_MODEL_IDS), ECH_OK);
     assert_int_equal(ech_model_create(config, &model), ECH_OK);

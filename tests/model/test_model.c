@@ -285,6 +285,31 @@ static void test_switch(void **state)
     refuse(c, "model.initializer_range = 0.1: not read by switch");
 }
 
+static void test_logistic(void **state)
+{
+    (void)state;
+    ech_config *c = config("logistic");
+    ech_model *model = create(c);
+    assert_int_equal(ech_model_params(model), 257 + 1);
+    assert_int_equal(model->block.n, 2);
+    assert_true(model->logits < 0);
+    assert_true(has(model, "features.weight") && has(model, "logistic.bias"));
+    for (size_t p = 0; p < model->param.n; p++) {
+        assert_int_equal(model->param.at[p].initializer, ECH_INIT_ZERO);
+        assert_int_equal(model->param.at[p].decay, p == 0);
+    }
+    ech_model_destroy(model);
+    c->model.vocab_size = 1;
+    assert_int_equal(ech_model_resolve(c, 1), ECH_OK);
+    ech_log_set_quiet(true);
+    assert_int_equal(ech_model_create(c, &model), ECH_EUSAGE);
+    ech_log_set_quiet(false);
+    assert_non_null(strstr(ech_last_error(), "has at least 2"));
+    c->model.vocab_size = 300;
+    assert_int_equal(ech_config_set(c, "model.hidden_size=16"), ECH_OK);
+    refuse(c, "model.hidden_size = 16: not read by logistic");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -309,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_gpt2_small),  cmocka_unit_test(test_llama_8b),
         cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_qwen3_moe),
         cmocka_unit_test(test_head_widths), cmocka_unit_test(test_sparse_layers),
-        cmocka_unit_test(test_switch),      cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_switch),      cmocka_unit_test(test_logistic),
+        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

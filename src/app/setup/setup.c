@@ -39,6 +39,7 @@ static ech_status make_config(const char *name, const char *text, char *const *a
     for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
     bool is_filled = text || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
+    if (ech_config_is_set(config, "model.architecture")) ech_model_mark_keys(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
     ECH_TRY(status);
@@ -372,7 +373,10 @@ static ech_status check_split(const ech_config *config)
 static ech_status resolve_model(ech_config *config, const ech_tokenizer *tokenizer)
 {
     if (!tokenizer && config->model.vocab_size == ECH_AUTO)
-        return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is known");
+        return ech_config_complain(config, "model.vocab_size", "auto, and no tokenizer is known%s",
+                                   ech_family_of(config)->valued
+                                       ? "; `echelon data` says how many features there are"
+                                       : "");
     return ech_model_resolve(config, tokenizer ? tokenizer->vocabulary : 1);
 }
 
@@ -476,6 +480,7 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
                                   .part = split,
                                   .sequence_length = c->data.sequence_length,
                                   .document_mask = c->data.document_mask == 1,
+                                  .valued = ech_family_of(c)->valued,
                                   .end_of_text = design->end_of_text,
                                   .tokenizer = design->tokenizer,
                                   .vocabulary = c->model.vocab_size};
@@ -521,5 +526,6 @@ ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shu
         .seed = (uint64_t)c->training.seed,
         .last_position = last,
         .document_mask = c->data.document_mask == 1,
+        .valued = ech_family_of(c)->valued,
         .prefetch = (int)c->data.prefetch};
 }
