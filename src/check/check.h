@@ -19,8 +19,9 @@ ech_status ech_check_plan(const ech_plan *plan);
  * inside the arena. */
 ech_status ech_check_list(const ech_plan *plan, const ech_list *list);
 /* Checks of all n ranks' lists of that kind, plans[r] being rank r's: every send meets its receive, with as many bytes,
- * in the order in which they begin; all members of a group have its collectives in the same order; there is no
- * deadlock, even where a send ends only after its receive has begun. */
+ * in the order in which they begin; all members of a group have its collectives in the same order; where servers' lists are
+ * bound to pushes, each is made, and served once, in an order that may be; there is no deadlock, even where a send ends only
+ * after its receive has begun. */
 ech_status ech_check_plans(const ech_plan *const *plans, int n, ech_list_kind list);
 /* Checks, after ech_check_plans, that nothing deadlocks on queues of a device, where messages across one boundary end one
  * after the other (simulate/rehearsal.h: as NCCL's do). */

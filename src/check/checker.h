@@ -89,4 +89,11 @@ ech_status ech_check_held(const ech_plan *plan, const ech_list *list);
 /* Values that live at the same time do not overlap; all lie inside the arena. */
 ech_status ech_check_memory(const ech_plan *plan, const ech_list *list);
 
+/* ---- of all ranks' lists ---- */
+
+/* Whether the steps' buckets, which may have other numbers where ranks hold other parameters, hold the same. */
+bool ech_buckets_meet(const ech_plan *a, const ech_step *x, const ech_plan *b, const ech_step *y);
+/* Where servers' lists are bound to pushes: each push is served once by all servers, in an order that may be. */
+ech_status ech_check_served(const ech_plan *const *plans, int n, ech_list_kind kind);
+
 #endif

@@ -43,9 +43,7 @@ static int next_collective(const ech_list *list, int channel, int *s)
     return -1;
 }
 
-/* Buckets may have other numbers where ranks hold other parameters, but must hold the same. */
-static bool is_same_bucket(const ech_plan *a, const ech_step *x, const ech_plan *b,
-                           const ech_step *y)
+bool ech_buckets_meet(const ech_plan *a, const ech_step *x, const ech_plan *b, const ech_step *y)
 {
     if (x->index < 0 || x->index >= (int)a->bucket.n) return false;
     if (y->index < 0 || y->index >= (int)b->bucket.n) return false;
@@ -66,7 +64,7 @@ static bool is_same_collective(const plans *p, ech_wait a, ech_wait b)
                 x->block == y->block && x->phase == y->phase && x->first_call == y->first_call &&
                 x->calls == y->calls && x->micro == y->micro && x->count == y->count &&
                 x->maximum == y->maximum;
-    return same && (ech_step_has_bucket(x) ? is_same_bucket(p->at[a.rank], x, p->at[b.rank], y)
+    return same && (ech_step_has_bucket(x) ? ech_buckets_meet(p->at[a.rank], x, p->at[b.rank], y)
                                            : x->index == y->index);
 }
 
@@ -109,7 +107,8 @@ static int count_pushes(const ech_plan *plan)
     return plan->schedule->staleness < INT64_MAX ? span : workers * span - (workers - 1);
 }
 
-/* A server's turns are the workers', in whatever order they come: each is as any other. */
+/* A server's turns are the workers', in whatever order they come: each is as any other. Of bound lists ech_check_served has seen who
+ * meets whom. */
 static ech_status check_pushed(const plans *p, int rank, int channel)
 {
     const ech_list *list = list_of(p, rank), *theirs = list_of(p, 0);
@@ -259,6 +258,7 @@ static ech_status check_versions(const plans *p)
 ech_status ech_check_plans(const ech_plan *const *plans_of_all, int n, ech_list_kind list)
 {
     plans p = {.at = plans_of_all, .n = n, .kind = list};
+    ECH_TRY(ech_check_served(plans_of_all, n, list));
     ech_costs unit = {.seconds = false};
     ech_rehearsal rehearsal;
     ech_rehearse(p.at, n, list, &unit, false, &rehearsal);

@@ -25,7 +25,7 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
-#include "schedule/schedule.h"
+#include "schedule/serving.h"
 
 typedef struct ech_exec ech_exec;
 
@@ -156,18 +156,9 @@ ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 /* ---- pushes (ech_layout.pushes) ---- */
 
-/* A push that a server has served, turn by turn of its train list. */
-typedef struct ech_serve {
-    int worker;
-    int64_t clock; /* the training step whose samples its gradient is of: its worker counts its own */
-    int read; /* pushes of the span that the server had served in the weights that it has read */
-    bool withheld; /* it has updated nothing */
-} ech_serve;
-/* Those of the list that ran last; NULL, *n 0: the rank serves none. */
+/* What the rank has served in the list that ran last, turn by turn; NULL, *n 0: it serves none. */
 const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
-/* Whose push is to be served in a turn of the span that begins with training step `step`; another order than the one in which they
- * come. The run waits for it. */
-typedef int ech_serve_order(void *context, int64_t step, int turn);
+/* Pushes are served in that order, and the run waits for them; another one than that in which they come. */
 void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
 /* [workers] the training step of each worker's next push, alike on all ranks behind a span. NULL: there are no pushes. Borrowed. */
 const int64_t *ech_exec_clocks(const ech_exec *exec);

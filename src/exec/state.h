@@ -14,7 +14,6 @@
 #include "device/cores.h"
 #include "device/disk.h"
 #include "exec/exec.h"
-#include "schedule/serving.h"
 
 /* A thread of the rank that runs the steps of a lane; that of SEND those of RECEIVE, too. There is none for COMPUTE, which
  * is the thread that calls ech_exec_run, and for lanes that no list uses. */

@@ -3,7 +3,7 @@
  * Plans as text.
  */
 
-#include "schedule/schedule.h"
+#include "schedule/serving.h"
 
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out)
 {
@@ -23,6 +23,8 @@ void ech_list_print_step(const ech_list *list, const ech_step *step, ech_text *o
     ech_step own = *step;
     own.peer = ech_list_peer(list, step);
     ech_step_print(&own, out);
+    if (list->bound && (step->kind == ECH_STEP_SERVE || step->group == ECH_GROUP_PUSHED))
+        ech_text_append(out, " of rank %d", list->bound[step->turn].worker);
 }
 
 void ech_list_print(const ech_list *list, ech_text *out)

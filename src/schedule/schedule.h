@@ -51,6 +51,7 @@ typedef struct ech_list {
     bool
         borrows; /* `step` and `after` are another list's; only in outlines (ech_plan_make_outline) */
     int peer_shift;              /* what ech_list_peer adds; 0 unless it borrows */
+    const struct ech_serve *bound; /* [turns] of a server: the push of each turn (ech_plan_bind); NULL: as they come */
     ECH_LIST(ech_access) access; /* ech_step.first_access */
     ECH_LIST(ech_value) value;   /* the list's own, which are not persistent */
     /* [(first_local[block] + local) * micro_batches + micro]: value, or -1. A value that all sequence chunks of a

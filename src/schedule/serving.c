@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whom a server serves next, and who has another push.
+ * Whom a server serves next, who has another push, and lists that are bound to that.
  */
 #include "schedule/serving.h"
 
 #include <string.h>
+
+void ech_plan_bind(ech_plan *plan, const ech_serve *pushes)
+{
+    bool serves = plan->layout->pushes && ech_layout_serves(plan->layout, plan->rank);
+    if (serves) plan->list[ECH_LIST_TRAIN].bound = pushes;
+}
+
+int ech_serve_number(const ech_serve *pushes, int turn)
+{
+    int n = 0;
+    for (int before = 0; before < turn; before++) n += pushes[before].worker == pushes[turn].worker;
+    return n;
+}
 
 static bool is_bounded(const ech_schedule *schedule)
 {

@@ -13,6 +13,23 @@
 
 #include "schedule/schedule.h"
 
+/* A push that servers have served. */
+typedef struct ech_serve {
+    int worker;
+    int64_t clock; /* the training step whose samples its gradient is of: its worker counts its own */
+    int read;      /* pushes of the span that servers had served in the weights that it has read */
+    bool withheld; /* it has updated nothing */
+} ech_serve;
+
+/* Whose push is to be served in a turn of the span that begins with training step `step`. */
+typedef int ech_serve_order(void *context, int64_t step, int turn);
+
+/* Binds a server's train list to the pushes of a span, one a turn, in the order in which they are served. Who meets whom, and how many
+ * turns a worker has, is then in servers' lists: nothing is open any more. Borrows the pushes. NULL: it is open again. */
+void ech_plan_bind(ech_plan *plan, const ech_serve *pushes);
+/* Which of its worker's pushes in the span that of a turn is, from 0: the turn of the worker's list that makes it. */
+int ech_serve_number(const ech_serve *pushes, int turn);
+
 typedef struct ech_serving {
     int workers, pushes; /* pushes of a span, of all workers */
     int most;            /* of one worker */

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "schedule/serving.h"
 #include "simulate/rehearsal.h"
 
 enum { MOST_SHOWN = 12 }; /* steps of a circle in the message */
@@ -61,12 +62,114 @@ static ech_wait absent_member(const ech_rehearsal *r, ech_wait at)
     return (ech_wait){.rank = at.rank, .step = -1};
 }
 
+/* ---- pushes ---- */
+
+/* The rank's step of that kind in a turn, or -1. */
+static int find_of_turn(const ech_list *list, ech_step_kind kind, int turn)
+{
+    for (int s = 0; s < (int)list->step.n; s++)
+        if (list->step.at[s].kind == kind && list->step.at[s].turn == turn) return s;
+    return -1;
+}
+
+/* The n-th collective (from 0) of that channel in a rank's turn, or -1. */
+static int find_pushed(const ech_list *list, int channel, int turn, int n)
+{
+    for (int s = 0; s < (int)list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        bool is_one = ech_step_gathers(step) && ech_step_channel(step) == channel;
+        if (is_one && step->turn == turn && n-- == 0) return s;
+    }
+    return -1;
+}
+
+/* A server's turn in which it has served that push (from 0) of the worker, or -1. */
+static int turn_of(const ech_rehearsal *r, int server, int worker, int push)
+{
+    for (int turn = 0; turn < ech_rehearsal_list(r, server)->turns; turn++)
+        if (r->served[server][turn] == worker && push-- == 0) return turn;
+    return -1;
+}
+
+/* How many pushes of the worker a server has served before that turn. */
+static int count_before(const ech_rehearsal *r, int server, int worker, int turn)
+{
+    int n = 0;
+    while (--turn >= 0) n += r->served[server][turn] == worker;
+    return n;
+}
+
+/* A SERVE has begun: the step that makes the push it waits for, or with which the first server takes it. */
+static ech_wait absent_push(const ech_rehearsal *r, ech_wait at)
+{
+    const ech_list *list = ech_rehearsal_list(r, at.rank);
+    int turn = step_of(r, at)->turn, workers = ech_layout_workers(r->plans[at.rank]->layout);
+    if (at.rank > workers && r->served[workers][turn] < 0)
+        return (ech_wait){workers,
+                          find_of_turn(ech_rehearsal_list(r, workers), ECH_STEP_SERVE, turn)};
+    if (list->bound) {
+        int worker = list->bound[turn].worker, k = ech_serve_number(list->bound, turn);
+        return (ech_wait){worker,
+                          find_of_turn(ech_rehearsal_list(r, worker), ECH_STEP_ANNOUNCE, k)};
+    }
+    for (int w = 0; w < workers; w++) /* any push would do */
+        for (int s = 0; s < (int)ech_rehearsal_list(r, w)->step.n; s++)
+            if (ech_rehearsal_list(r, w)->step.at[s].kind == ECH_STEP_ANNOUNCE &&
+                r->begin[w][s] < 0)
+                return (ech_wait){w, s};
+    return (ech_wait){.rank = 0, .step = -1};
+}
+
+/* An ANNOUNCE has begun: the step with which the first server would take the push. */
+static ech_wait absent_answer(const ech_rehearsal *r, ech_wait at)
+{
+    int first = ech_layout_workers(r->plans[at.rank]->layout), turn = 0;
+    const ech_list *list = ech_rehearsal_list(r, first);
+    while (turn < list->turns && r->served[first][turn] >= 0) turn++;
+    return (ech_wait){first, find_of_turn(list, ECH_STEP_SERVE, turn)};
+}
+
+/* What a worker's collective with servers waits for: one that has not begun its own, or not served the push. */
+static ech_wait absent_server(const ech_rehearsal *r, ech_wait at, int n)
+{
+    const ech_step *step = step_of(r, at);
+    int channel = ech_step_channel(step);
+    for (int server = ech_layout_workers(r->plans[at.rank]->layout); server < r->ranks; server++) {
+        const ech_list *list = ech_rehearsal_list(r, server);
+        int turn = turn_of(r, server, at.rank, step->turn), s = -1;
+        if (turn >= 0) s = find_pushed(list, channel, turn, n);
+        for (int t = 0; t < list->turns && turn < 0 && s < 0; t++)
+            if (r->served[server][t] < 0) s = find_of_turn(list, ECH_STEP_SERVE, t);
+        if (s < 0 || turn < 0 || r->begin[server][s] < 0) return (ech_wait){server, s};
+    }
+    return (ech_wait){.rank = at.rank, .step = -1};
+}
+
+/* The same of a collective over ECH_GROUP_PUSHED that has begun. */
+static ech_wait absent_partner(const ech_rehearsal *r, ech_wait at)
+{
+    const ech_list *list = ech_rehearsal_list(r, at.rank);
+    const ech_step *step = step_of(r, at);
+    int channel = ech_step_channel(step), turn = step->turn, n = 0;
+    while (find_pushed(list, channel, turn, n) != at.step) n++;
+    if (!r->served[at.rank]) return absent_server(r, at, n);
+    int worker = r->served[at.rank][turn];
+    if (worker < 0) return (ech_wait){at.rank, find_of_turn(list, ECH_STEP_SERVE, turn)};
+    return (ech_wait){worker, find_pushed(ech_rehearsal_list(r, worker), channel,
+                                          count_before(r, at.rank, worker, turn), n)};
+}
+
+/* ---- waits ---- */
+
 /* The step that a waiting step waits for. step -1: the rank's list has no such step. */
 static ech_wait waits_for(const ech_rehearsal *r, ech_wait at)
 {
     const ech_list *list = ech_rehearsal_list(r, at.rank);
     const ech_step *step = step_of(r, at);
     if (r->begin[at.rank][at.step] >= 0) {
+        if (step->kind == ECH_STEP_SERVE) return absent_push(r, at);
+        if (step->kind == ECH_STEP_ANNOUNCE) return absent_answer(r, at);
+        if (ech_step_gathers(step) && step->group == ECH_GROUP_PUSHED) return absent_partner(r, at);
         if (ech_step_gathers(step)) return absent_member(r, at);
         return (ech_wait){.rank = ech_list_peer(list, step),
                           .step = r->pairing.partner[at.rank][at.step]};
@@ -129,9 +232,11 @@ static void print_missing(const ech_rehearsal *r, const chain *c, int first, int
     const ech_step *last = step_of(r, c->at[c->n - 1]);
     ech_text_append(out, "%swaits for rank %d to %s", c->n > (size_t)first + 1 ? ", which " : "",
                     lacks,
-                    ech_step_gathers(last) ? "join"
-                    : ech_step_sends(last) ? "receive it"
-                                           : "send it");
+                    ech_step_gathers(last)            ? "join"
+                    : ech_step_sends(last)            ? "receive it"
+                    : last->kind == ECH_STEP_ANNOUNCE ? "serve it"
+                    : last->kind == ECH_STEP_SERVE    ? "push"
+                                                      : "send it");
     ech_text_append(out, "; its list has no such step");
 }
 

@@ -49,7 +49,7 @@ typedef struct rank_state {
     int last;      /* of a worker: the last turn that it has */
     int announces; /* its ANNOUNCE that waits for an answer */
     /* Of a server: */
-    int *bound;          /* [turns] whose push each is */
+    int *bound;          /* ech_rehearsal.served */
     ech_serving serving; /* who is served next */
     int serves;          /* the SERVE that waits for a push; -1: none does */
     int served;          /* pushes that the first server has taken */
@@ -215,13 +215,25 @@ static void begin_pushed(engine *e, int rank, int step)
     pushing *own = &e->rank[rank].push[s->lane];
     own->step = step;
     if (ech_layout_serves(layout, rank)) {
-        try_to_meet(e, e->rank[rank].bound[s->turn], rank, s->lane);
+        int worker = e->rank[rank].bound[s->turn]; /* of a list that is wrong perhaps nobody so far */
+        if (worker >= 0) try_to_meet(e, worker, rank, s->lane);
         return;
     }
     own->left = layout->servers;
     memset(own->met, 0, (size_t)layout->servers * sizeof *own->met);
     for (int server = ech_layout_workers(layout); server < layout->world; server++)
         try_to_meet(e, rank, server, s->lane);
+}
+
+/* Whose push the first server takes next, of those that have come; -1: nobody's. A bound list says whose. */
+static int next_push(const engine *e, int first)
+{
+    const rank_state *state = &e->rank[first];
+    const ech_list *list = ech_rehearsal_list(e->out, first);
+    if (state->serves < 0 || state->served == list->turns) return -1;
+    if (!list->bound) return ech_serving_next(&state->serving);
+    int worker = list->bound[state->served].worker;
+    return state->serving.came[worker] ? worker : -1;
 }
 
 /* Another server does as the first has done, once that has. */
@@ -249,7 +261,7 @@ static void finish(engine *e, int rank, int step);
 static void try_to_serve(engine *e, int first)
 {
     rank_state *state = &e->rank[first];
-    int worker = state->serves < 0 ? -1 : ech_serving_next(&state->serving);
+    int worker = next_push(e, first);
     if (worker < 0) return;
     int step = state->serves;
     state->bound[state->served++] = worker;
@@ -425,7 +437,9 @@ static void begin_serving(engine *e, int rank)
     state->last = INT_MAX;
     while (pushes && list->step.at[state->tally].kind != ECH_STEP_TALLY) state->tally++;
     if (!pushes || !ech_layout_serves(plan->layout, rank)) return;
-    state->bound = ech_pool_alloc(e->out->pool, turns * sizeof *state->bound);
+    state->bound = e->out->served[rank] =
+        ech_pool_alloc(e->out->pool, turns * sizeof *state->bound);
+    for (size_t turn = 0; turn < turns; turn++) state->bound[turn] = -1;
     state->serving = ech_serving_begin(plan->schedule, plan->layout, e->out->pool);
 }
 
@@ -438,6 +452,7 @@ static void allocate(engine *e)
     out->pairing = ech_pairing_create(out->plans, out->ranks, out->kind, out->pool);
     out->begin = ech_pool_alloc(out->pool, ranks * sizeof *out->begin);
     out->finish = ech_pool_alloc(out->pool, ranks * sizeof *out->finish);
+    out->served = ech_pool_alloc(out->pool, ranks * sizeof *out->served);
     e->rank = ech_calloc(ranks, sizeof *e->rank);
     e->members = ech_calloc(ranks, sizeof *e->members);
     e->known = ech_calloc(out->plans[0]->model->block.n, sizeof *e->known);

@@ -9,6 +9,8 @@
  * its sender sends and its receiver receives no other; when it arrives, both steps end. A reduction or collective runs
  * from when all members have begun it.
  *
+ * Pushes (schedule/serving.h) meet servers as they come, in virtual time, or where servers' lists are bound as these say.
+ *
  * In queues (ech_step_queue) a message, too, begins when the one before it in its queue has ended. That is how a library
  * whose messages have no tags (NCCL) works: one communicator for each boundary and kind of message and one for each
  * channel, each of which ends its calls in the order in which its rank has put them, every call with all its ranks.
@@ -39,8 +41,10 @@ typedef struct ech_rehearsal {
     ech_pool *pool; /* of all arrays but pairing.link; owned */
     ech_pairing pairing;
     double **begin, **finish; /* [ranks][steps] times in the unit of the costs; -1: never */
-    double end;               /* when the last step ended */
-    int64_t missing;          /* steps that never ended; above 0: a deadlock */
+    int **
+        served; /* [ranks]: NULL, or of a server of pushes [turns]: whose it has served; -1: none */
+    double end; /* when the last step ended */
+    int64_t missing; /* steps that never ended; above 0: a deadlock */
 } ech_rehearsal;
 
 /* Runs the n plans' lists of that kind; borrows the plans. Release *out with ech_rehearsal_free. Plans may be wrong:
