@@ -2,7 +2,7 @@
  *
  * Arbitrary bytes as a run file, through to what `echelon plan` prints: refused as wrong usage, or plans of all
  * ranks that are checked against each other. What is legal but large is left out, and so are run files that name
- * a profile or an order: no file is opened.
+ * a profile, an order or a log of serves: no file is opened.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ enum { MOST_RANKS = 8, MOST_LAYERS = 32, MOST_RUNS = 256 };
 static bool is_small(const ech_config *config)
 {
     const char *schedule = config->parallel.schedule;
-    return !config->parallel.profile[0] && !strchr(schedule, '/') && !strchr(schedule, '.') &&
+    return !config->parallel.profile[0] && !config->parallel.serve_log[0] &&
+           !strchr(schedule, '/') && !strchr(schedule, '.') &&
            config->model.num_hidden_layers <= MOST_LAYERS;
 }
 

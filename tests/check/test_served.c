@@ -96,6 +96,7 @@ static void draw(uint64_t number, bool even, ech_serve *order)
 static void expect_fine(const fixture *f)
 {
     assert_int_equal(ech_check_plans(fixture_plans(f), RANKS, ECH_LIST_TRAIN), ECH_OK);
+    assert_int_equal(ech_check_queues(fixture_plans(f), RANKS, ECH_LIST_TRAIN), ECH_OK);
 }
 
 static void bound_lists_pass_and_run_as_they_say(void **state)

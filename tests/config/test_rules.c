@@ -349,6 +349,7 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_pushes_dynamic_scale] = {PUSHES " precision.loss_scale=auto",
                                        "precision.loss_scale=auto", PUSHES},
     [ECH_RULE_pushes_experts] = {PUSHES " " EXPERTS, EXPERTS, PUSHES},
+    [ECH_RULE_ordered_sums] = {"parallel.serve_log=x", "", "parallel.serve_log=x " PUSHES},
     [ECH_RULE_served_pipelined] = {SERVED " parallel.pipeline=2", "parallel.pipeline=2", SERVED},
     [ECH_RULE_served_tensor] = {SERVED " parallel.tensor=2", "parallel.tensor=2", SERVED},
     [ECH_RULE_served_context] = {SERVED " parallel.context=2", "parallel.context=2", SERVED},

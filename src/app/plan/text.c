@@ -460,6 +460,15 @@ static void print_steps(const ech_plan_report *report, ech_text *out)
     }
 }
 
+static void print_serves(const ech_serve_log *log, ech_text *out)
+{
+    if (!log) return;
+    ech_text_append(out,
+                    "bound       to %s: pushes of steps %" PRId64 " to %" PRId64
+                    ", each span checked; times are of the first\n",
+                    log->path, log->first + 1, log->end);
+}
+
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
 {
     print_model(report, out);
@@ -471,6 +480,7 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     ech_plan_print_memory(report, out);
     ech_plan_print_traffic(report, out);
     print_calendar(report, out);
+    print_serves(report->design->serves, out);
     if (report->checked)
         ech_text_append(out, "checked     %s of %s, and against each other\n",
                         report->plan.n <= ECH_PLAN_FULL_RANKS ? "all lists" : "the train lists",

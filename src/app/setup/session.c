@@ -243,12 +243,21 @@ static void explain_memory(const ech_design *design, const ech_plan *plan)
     ech_log_info("what would help: %sor to end what else uses this memory", helps.at);
 }
 
+/* To the first span of the log of serves. */
+static void bind(const ech_design *design, ech_plan *plan)
+{
+    if (design->serves)
+        ech_plan_bind(plan, ech_serve_log_span(design->serves, design->serves->first));
+}
+
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only, ech_plan **out)
 {
     ech_plan_request request = request_of(design, rank);
     request.forward_only = forward_only;
     request.outline = true;
-    return ech_checked_plan_create(&request, out);
+    ECH_TRY(ech_checked_plan_create(&request, out));
+    bind(design, *out);
+    return ECH_OK;
 }
 
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out)
@@ -258,6 +267,7 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
     request.forward_only = forward_only;
     ECH_TRY(ech_checked_plan_create(&request, &plan));
     if (!fits(design, plan, plan->arena_bytes[ECH_SPACE_HOST])) return refuse(design, plan);
+    bind(design, plan);
     *out = plan;
     plan = NULL;
     return ECH_OK;
@@ -295,6 +305,14 @@ bool ech_design_fits(const ech_design *design, int *longest)
     return all;
 }
 
+/* The ech_serve_order of a log. */
+static int worker_of(void *context, int64_t step, int turn)
+{
+    const ech_serve *span = ech_serve_log_span(context, step);
+    ECH_ASSERT(span); /* ech_design_check_serves */
+    return span[turn].worker;
+}
+
 ech_status ech_session_create(const ech_design *design, ech_comm *comm, bool forward_only,
                               ech_session *out)
 {
@@ -312,6 +330,7 @@ ech_status ech_session_create_on(const ech_design *design, ech_comm *comm, int l
     ech_status status = ech_exec_create(&setup, &out->exec);
     if (status == ECH_ENOMEM) explain_memory(design, plan);
     ECH_TRY(status);
+    if (design->serves) ech_exec_order_serves(out->exec, worker_of, design->serves);
     out->plan = plan;
     plan = NULL;
     return ECH_OK;

@@ -9,6 +9,7 @@
 
 #include "app/count.h"
 #include "app/setup/initial.h"
+#include "app/setup/orders.h"
 #include "base/divisor.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -201,6 +202,7 @@ void ech_setup_alone(ech_config *config)
     config->parallel.servers = config->parallel.evaluators = 0;
     config->parallel.server_sync = 1;
     config->parallel.staleness = 2; /* the default */
+    ech_config_replace_text(&config->parallel.serve_log, "");
     config->memory.sequence_chunks = 1;
     config->memory.recompute = ECH_RECOMPUTE_NONE;
     config->memory.recompute_blocks = ECH_AUTO;
@@ -412,16 +414,41 @@ ech_status ech_design_check_plans(const ech_design *design, const ech_plan *cons
     return device && device->is_immediate ? ECH_OK : ech_check_queues(plans, n, list);
 }
 
+/* Whether the bound lists of the two spans are the same. */
+static bool is_same_order(const ech_serve *a, const ech_serve *b, int pushes)
+{
+    for (int i = 0; i < pushes; i++)
+        if (a[i].worker != b[i].worker) return false;
+    return true;
+}
+
+/* The train lists bound to each span of the log of serves. */
+static ech_status check_spans(const ech_design *design, ech_plan **plans)
+{
+    const ech_serve_log *log = design->serves;
+    const ech_serve *before = NULL;
+    for (int64_t step = log->first; step < log->end; step += log->turns) {
+        const ech_serve *span = ech_serve_log_span(log, step);
+        if (before && is_same_order(before, span, log->pushes)) continue;
+        for (int rank = 0; rank < design->world; rank++) ech_plan_bind(plans[rank], span);
+        ECH_TRY(ech_design_check_plans(design, (const ech_plan *const *)plans, design->world,
+                                       ECH_LIST_TRAIN));
+        before = span;
+    }
+    return ECH_OK;
+}
+
 /* Orders of a generator fit together; orders from a file are checked, those of all ranks at once. */
-static ech_status check_written(const ech_design *design)
+static ech_status check_read(const ech_design *design)
 {
     ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
     ech_status status = ECH_OK;
     for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
         status = ech_design_outline(design, rank, false, &plans[rank]);
     if (status == ECH_OK)
-        status = ech_design_check_plans(design, (const ech_plan *const *)plans, design->world,
-                                        ECH_LIST_TRAIN);
+        status = design->serves ? check_spans(design, plans)
+                                : ech_design_check_plans(design, (const ech_plan *const *)plans,
+                                                         design->world, ECH_LIST_TRAIN);
     for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
     return status;
 }
@@ -439,6 +466,29 @@ static ech_status count_world(const ech_config *config, int ranks, int *world)
     return ECH_OK;
 }
 
+static ech_status read_serves(ech_design *design)
+{
+    const ech_config *c = design->config;
+    if (!c->parallel.serve_log[0]) return ECH_OK;
+    if (!ech_file_exists(c->parallel.serve_log))
+        return ech_config_complain(c, "parallel.serve_log",
+                                   "no such file; a run of asp or ssp writes one, serves.jsonl in "
+                                   "its log.directory");
+    return ech_serve_log_read(c->parallel.serve_log, c, design->layout, design->schedule,
+                              &design->serves);
+}
+
+ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64_t end)
+{
+    const ech_serve_log *log = design->serves;
+    if (!log || (log->first <= step && end <= log->end)) return ECH_OK;
+    return ech_config_complain(design->config, "parallel.serve_log",
+                               "has the pushes of steps %lld to %lld, and the run is of steps %lld "
+                               "to %lld; begin and end with the log",
+                               (long long)log->first + 1, (long long)log->end, (long long)step + 1,
+                               (long long)end);
+}
+
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
                              int local_ranks, ech_design *out)
 {
@@ -450,7 +500,7 @@ ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer,
                          .end_of_text = tokenizer ? tokenizer->end_of_text : -1,
                          .world = world};
     ECH_TRY(resolve(config, local_ranks, &design));
-    if (design.schedule->written) ECH_TRY(check_written(&design));
+    ECH_TRY(ech_design_read_orders(&design));
     *out = design;
     design = (ech_design){0};
     return ECH_OK;
@@ -467,6 +517,7 @@ void ech_design_destroy(ech_design *design)
 {
     unbuild(design);
     ech_profile_destroy(design->profile);
+    ech_serve_log_destroy(design->serves);
     *design = (ech_design){0};
 }
 

@@ -7,6 +7,7 @@
 #ifndef ECH_APP_SETUP_SETUP_H
 #define ECH_APP_SETUP_SETUP_H
 
+#include "app/serve_log.h"
 #include "exec/exec.h"
 #include "layout/profile.h"
 
@@ -52,6 +53,7 @@ typedef struct ech_design {
     ech_layout *layout;
     ech_schedule *schedule;
     ech_profile *profile;       /* measured costs of blocks; NULL: none */
+    ech_serve_log *serves;      /* the order in which pushes are served; NULL: as they come */
     const ech_kernels *kernels; /* static */
     int world;                  /* number of ranks, without evaluators: ech_layout.world */
     int first_rank;             /* the job's rank that is rank 0 here; above 0: an evaluator's */
@@ -77,11 +79,14 @@ ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_c
  * on are replaced by padding; INT64_MAX: none is. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);
 /* Makes a rank's plan. forward_only: without gradients, optimizer and train list, for evaluation and sampling. Errors:
- * it exceeds memory.device_limit or host_limit (then a table of its memory is logged); those of the checker. */
+ * it exceeds memory.device_limit or host_limit (then a table of its memory is logged); those of the checker. Where there is a log of
+ * serves the train list is bound to its first span. */
 ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only, ech_plan **out);
 /* Whether every rank's arenas fit into memory.device_limit and host_limit. *longest (NULL: not wanted): blocks of the longest segment of
  * recomputation. */
 bool ech_design_fits(const ech_design *design, int *longest);
+/* Whether the log of serves, if there is one, has all spans of training steps [step, end). */
+ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64_t end);
 /* Makes an outline of a rank's plan: only the steps of the train list, or with forward_only of all other lists
  * (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,

@@ -165,6 +165,8 @@ static ech_status restore(ech_trainer *t)
     t->saved_step = t->proven = -1;
     if (ech_trainer_is_first(t)) {
         ECH_TRY(find_start(t, &checkpoint));
+        ECH_TRY(ech_trainer_check_serves(t, checkpoint ? ech_checkpoint_get_info(checkpoint)->step
+                                                       : 0));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
         if (checkpoint)
             t->model_folder = ech_file_join(path, "model");
@@ -208,9 +210,11 @@ static double peak_of(const ech_trainer *t)
 
 static ech_status open_progress(ech_trainer *t, const char *axes)
 {
-    ECH_FREED_TEXT yaml = {0};
+    ECH_FREED_TEXT yaml = {0}, serves = {0};
     ECH_FREED char *path = ech_file_join(t->config->log.directory, "run.yaml");
     ech_config_print(t->config, &yaml);
+    if (t->design->layout->pushes)
+        ech_serve_log_begin(t->config, t->design->layout, t->design->schedule, t->step, &serves);
     ech_progress_setup setup = {.directory = t->config->log.directory,
                                 .steps = t->config->training.steps,
                                 .first_step = t->step,
@@ -219,6 +223,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .ranks = t->design->world + t->design->layout->evaluators,
                                 .layout = axes,
                                 .run_yaml = yaml.at,
+                                .serves = serves.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
     ECH_TRY(ech_file_write(path, yaml.at, yaml.n));
     return ech_progress_create(&setup, &t->progress);
@@ -346,6 +351,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
         t->config->data.sequence_length);
     ECH_TRY(claim_folders(t));
     ECH_TRY(restore(t));
+    if (ech_trainer_is_first(t)) ECH_TRY(ech_trainer_check_clocks(t));
     ECH_TRY(begin_progress(t));
     ECH_TRY(ech_trainer_begin_saves(t));
     if (t->design->layout->evaluators && ech_trainer_is_first(t)) ECH_TRY(begin_evaluations(t));

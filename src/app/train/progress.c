@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The files of the log, and notes as lines of metrics.jsonl, TensorBoard's events and log lines.
+ * The files of the log, and notes as lines of metrics.jsonl and serves.jsonl, TensorBoard's events and log lines.
  */
 #include "app/train/progress.h"
 
@@ -31,6 +31,7 @@ struct ech_progress {
     int64_t start; /* number of this start of the run, from 1 */
     ech_journal *metrics;
     ech_journal *events; /* NULL: no TensorBoard */
+    ech_journal *serves; /* NULL: no pushes */
     ech_status_line line;
     double step_seconds; /* moving average; below 0: no step so far */
     bool any;            /* a plain line of a step has been printed */
@@ -315,6 +316,15 @@ static void write_end(ech_progress *p, const ech_end_metrics *m, ech_text *text)
                         p->spikes.count);
 }
 
+/* A span's lines at once, so that none is there in part. */
+static void write_serves(ech_progress *p, const ech_span_serves *served)
+{
+    ech_text lines = {0};
+    ech_serve_log_add(served->step, served->serve, served->pushes, &lines);
+    add(p->serves, &lines);
+    free(served->serve);
+}
+
 /* The ech_record_writer_setup.write. */
 static void write_note(void *progress, void *record)
 {
@@ -340,6 +350,9 @@ static void write_note(void *progress, void *record)
     case ECH_NOTE_LINE:
         ech_status_line_say(&p->line, note->line);
         free(note->line);
+        break;
+    case ECH_NOTE_SERVES:
+        write_serves(p, &note->serves);
     }
     if (text.n) ech_status_line_say(&p->line, text.at);
 }
@@ -383,6 +396,17 @@ static ech_status open_events(ech_progress *p, const ech_progress_setup *setup)
     return ECH_OK;
 }
 
+/* Of a run that has none any more the lines that stay are those of its checkpoint, too. */
+static ech_status open_serves(ech_progress *p, const ech_progress_setup *setup)
+{
+    ECH_FREED char *path = ech_file_join(setup->directory, ECH_SERVE_LOG_NAME);
+    ECH_TRY(ech_serve_log_truncate(path, setup->first_step));
+    if (!setup->serves) return ECH_OK;
+    ECH_TRY(ech_journal_open(path, false, &p->serves));
+    ech_journal_add(p->serves, setup->serves, strlen(setup->serves));
+    return ECH_OK;
+}
+
 static ech_status open_files(ech_progress *p, const ech_progress_setup *setup)
 {
     ECH_FREED char *path = ech_file_join(setup->directory, "metrics.jsonl");
@@ -390,6 +414,7 @@ static ech_status open_files(ech_progress *p, const ech_progress_setup *setup)
     ECH_TRY(ech_metrics_truncate(path, setup->first_step, &p->start));
     ECH_TRY(ech_journal_open(path, false, &p->metrics));
     p->start++;
+    ECH_TRY(open_serves(p, setup));
     if (setup->tensorboard) ECH_TRY(open_events(p, setup));
     write_start(p, setup);
     return ECH_OK;
@@ -424,6 +449,7 @@ void ech_progress_destroy(ech_progress *progress)
     ech_status_line_end(&progress->line);
     ech_journal_close(progress->metrics);
     ech_journal_close(progress->events);
+    ech_journal_close(progress->serves);
     free(progress);
 }
 

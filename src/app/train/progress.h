@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The log of training: the status line (or plain lines), metrics.jsonl and TensorBoard's events. Rank 0 only, not
+ * The log of training: the status line (or plain lines), metrics.jsonl, serves.jsonl and TensorBoard's events. Rank 0 only, not
  * collective. Once open, no error of these files ends the run (base/journal.h). A step is a training step here.
  *
  * Calls submit records (notes) to a record writer (app/record_writer.h), whose thread formats and writes them in order.
@@ -10,6 +10,7 @@
 #define ECH_APP_TRAIN_PROGRESS_H
 
 #include "app/experts.h"
+#include "app/serve_log.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -26,6 +27,7 @@ typedef struct ech_progress_setup {
     int ranks;
     const char *layout;   /* as text (ech_print_axes); "" or NULL: none */
     const char *run_yaml; /* the resolved run file, for TensorBoard; may be NULL */
+    const char *serves;   /* with which a start begins in serves.jsonl; NULL: there are no pushes */
     bool tensorboard;
 } ech_progress_setup;
 
@@ -83,15 +85,23 @@ typedef struct ech_end_metrics {
     int64_t skipped_steps; /* updates withheld since the run's start */
 } ech_end_metrics;
 
-/* A record: a line of metrics.jsonl and of the log. */
+/* What a span has served: lines of serves.jsonl. */
+typedef struct ech_span_serves {
+    int64_t step; /* its last */
+    int pushes;
+    ech_serve *serve; /* [pushes] owned by the record; freed when it was written */
+} ech_span_serves;
+
+/* A record: a line of metrics.jsonl and of the log, or lines of serves.jsonl. */
 typedef struct ech_note {
     enum {
         ECH_NOTE_STEP, /* its line also has "mfu", and "loss_spike" for a spike; draws the status line */
         ECH_NOTE_VALIDATION,
         ECH_NOTE_EVALUATION,
         ECH_NOTE_CHECKPOINT,
-        ECH_NOTE_END, /* has a log line only if a number is not 0 */
-        ECH_NOTE_LINE /* only a log line, of ech_progress_say */
+        ECH_NOTE_END,  /* has a log line only if a number is not 0 */
+        ECH_NOTE_LINE, /* only a log line, of ech_progress_say */
+        ECH_NOTE_SERVES
     } kind;
     double wall_time; /* of the event, seconds since 1970; set by ech_progress_submit */
     union {           /* by kind */
@@ -100,11 +110,12 @@ typedef struct ech_note {
         ech_evaluation_metrics evaluation;
         ech_checkpoint_metrics checkpoint;
         ech_end_metrics end;
+        ech_span_serves serves;
         char *line; /* owned by the record; freed when it was written */
     };
 } ech_note;
 
-/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate) and opens it for appending, and makes an
+/* Truncates DIRECTORY/metrics.jsonl after first_step (ech_metrics_truncate), and serves.jsonl, opens them for appending, and makes an
  * event file if setup->tensorboard. Both record that the run starts. Errors: ECH_EIO. */
 ech_status ech_progress_create(const ech_progress_setup *setup, ech_progress **out);
 /* Flushes, and ends the status line. Accepts NULL. */

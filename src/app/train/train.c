@@ -245,6 +245,7 @@ static ech_status train_list(ech_trainer *t)
             ECH_TRY(ech_exec_run(exec, meetings[i], t->step));
     double seconds = (ech_clock_now() - start) / turns;
     sent = (ech_exec_sent_bytes(exec) - sent) / turns;
+    ECH_TRY(ech_trainer_log_serves(t));
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
     return ECH_OK;

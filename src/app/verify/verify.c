@@ -155,6 +155,21 @@ static ech_status gather_serves(ech_verifier *v, ech_serve *serves, int pushes)
     return ech_verifier_send(v, first, (void *)own, (size_t)pushes * sizeof *serves, serves);
 }
 
+/* A run that is to repeat a log has done so. serves: as of gather_serves. */
+static ech_status check_order(const ech_verifier *v, int64_t step, const ech_serve *serves)
+{
+    const ech_serve_log *log = v->layout.design->serves;
+    if (!v->result || !log) return ECH_OK;
+    const ech_serve *span = ech_serve_log_span(log, step);
+    for (int i = 0; i < log->pushes; i++)
+        if (serves[i].worker != span[i].worker || serves[i].clock != span[i].clock)
+            ECH_FAIL(ECH_EINTERNAL,
+                     "step %lld: push %d is of worker %d and its step %lld, in %s of %d and %lld",
+                     (long long)step + 1, i, serves[i].worker, (long long)serves[i].clock + 1,
+                     log->path, span[i].worker, (long long)span[i].clock + 1);
+    return ECH_OK;
+}
+
 /* Runs and compares the span that begins at training step *done. */
 static ech_status verify_pushed(ech_verifier *v, int64_t *done)
 {
@@ -166,6 +181,7 @@ static ech_status verify_pushed(ech_verifier *v, int64_t *done)
     ECH_TRY(ech_exec_run(v->layout.session.exec, ECH_LIST_TRAIN, *done));
     ECH_TRY(check_ranks(v, *done + turns));
     ECH_TRY(gather_serves(v, serves, pushes));
+    ECH_TRY(check_order(v, *done, serves));
     if (v->result) ECH_TRY(ech_pushed_replay(v->pushed, *done, serves, loss));
     for (int turn = 0; turn < turns; turn++) {
         v->step = *done + turn;
@@ -323,6 +339,8 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     }
     v->layout.design = &v->compared;
     v->schedule = *design->schedule;
+    int64_t turns = v->schedule.turns, spans = (request->steps + turns - 1) / turns;
+    if (v->result) ECH_TRY(ech_design_check_serves(design, 0, spans * turns));
     if (v->schedule.delayed_from) v->schedule.delayed_from = 1; /* soon, to be seen */
     ECH_TRY(ech_compared_run_open(&v->layout, v->comm));
     ech_verifier_prepare(v);
