@@ -53,9 +53,10 @@ void ech_serve_log_add(int64_t step, const ech_serve *serve, int pushes, ech_tex
     for (int i = 0; i < pushes; i++)
         ech_text_append(out,
                         "{\"step\":%lld,\"push\":%d,\"worker\":%d,\"clock\":%lld,\"read\":%d,"
-                        "\"withheld\":%s}\n",
+                        "\"withheld\":%s%s}\n",
                         (long long)step, i, serve[i].worker, (long long)serve[i].clock + 1,
-                        serve[i].read, serve[i].withheld ? "true" : "false");
+                        serve[i].read, serve[i].withheld ? "true" : "false",
+                        serve[i].dropped ? ",\"dropped\":true" : "");
 }
 
 /* ---- reading ---- */
@@ -179,6 +180,11 @@ static ech_status take_serve(reading *r, const json_t *object)
                "no push with \"step\", \"push\", \"worker\", \"clock\", \"read\" and "
                "\"withheld\"; " AS_WRITTEN "%s",
                "");
+    if (json_object_get(object, "dropped"))
+        REFUSE(r,
+               "a push of worker %lld that was dropped, which depends on when it came, or when its "
+               "worker died; give the log of a run that has dropped none",
+               (long long)worker);
     if (step != r->at + r->log->turns || number != r->push)
         REFUSE(r,
                "push %lld of the span that ends with step %lld, where push %d of that which "

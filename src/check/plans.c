@@ -99,12 +99,13 @@ static int *count_turns(const ech_list *list, int channel, int turns)
 }
 
 /* The pushes of a span that a server may have to serve: all; that a worker may have: all but one of each other worker, and an even
- * share where none gets ahead for long. */
+ * share where none gets ahead for long, or its pushes count for clocks. */
 static int count_pushes(const ech_plan *plan)
 {
     int workers = ech_layout_workers(plan->layout), span = plan->schedule->turns;
     if (ech_layout_serves(plan->layout, plan->rank)) return workers * span;
-    return plan->schedule->staleness < INT64_MAX ? span : workers * span - (workers - 1);
+    bool even = plan->schedule->staleness < INT64_MAX || plan->layout->backups;
+    return even ? span : workers * span - (workers - 1);
 }
 
 /* A server's turns are the workers', in whatever order they come: each is as any other. Of bound lists ech_check_served has seen who

@@ -277,6 +277,12 @@ ech_status ech_group_reduce(ech_group *group, ech_reduction reduction, const ech
  * begin B, end A, run B, end B. B's first messages then follow A's last ones without a gap on a slow link. After an
  * error of one part the next ones are not called. The fields are private to src/comm. */
 typedef struct ech_reduction_row ech_reduction_row;
+/* What a scatter does with the sum of a member's shard. */
+typedef enum ech_delivery {
+    ECH_DELIVER_OVER,   /* it takes the place of what is there */
+    ECH_DELIVER_ADDED,  /* it is added to that */
+    ECH_DELIVER_DROPPED /* it is thrown away */
+} ech_delivery;
 typedef struct ech_sum {
     ech_group *group;
     const ech_reduction_row *row;
@@ -290,7 +296,7 @@ typedef struct ech_sum {
     ech_dtype wire;
     ech_reduction_part part;
     char *shard;           /* of a half: this member's, in x or elsewhere */
-    bool adds;             /* a scatter adds to it */
+    ech_delivery delivery; /* to it, of a scatter's sum */
     int scatters, gathers; /* which set of the channel's batches its messages are in */
 } ech_sum;
 /* Starts the first messages and does not wait, except in a channel's first LIBRARY (ech_group_prepare). */
@@ -303,12 +309,13 @@ ech_status ech_sum_end(const ech_sum *sum);
 
 /* The halves of ech_group_reduce, each in the same three parts. Errors: ECH_EUNSUPPORTED for reductions without halves.
  *
- * Scatter: this member's shard of the sum is written to `shard`, in x's type, or with `adds` added to what is there: one
- * more addition in that type, of bf16 and fp16 in fp32, rounded once. The sum has the bits of the whole reduction's. x is
- * used up: afterwards its elements are undefined, but for `shard`, which may be this member's shard of x unless it adds.
- * `scratch`: ech_reduction_part_scratch bytes. A store (ech_group_set_stores) has nothing to add: its x has no data. */
+ * Scatter: this member's shard of the sum is written to `shard`, in x's type, added to what is there (one
+ * more addition in that type, of bf16 and fp16 in fp32, rounded once), or thrown away. The sum has the bits of the whole reduction's. x is
+ * used up: afterwards its elements are undefined, but for `shard`, which may be this member's shard of x unless that is added to.
+ * `scratch`: ech_reduction_part_scratch bytes. A store (ech_group_set_stores) has nothing to add: its x has no data,
+ * and what travels narrowed it takes over the place of what is there alone. */
 ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                                 ech_dtype wire, void *shard, bool adds, void *scratch,
+                                 ech_dtype wire, void *shard, ech_delivery delivery, void *scratch,
                                  ech_sum *out);
 /* Gather: shard i of x (n, contiguous, of any type) becomes the one of member i: copies, bit for bit. `shard`: this
  * member's, which may be its place in x. Needs no scratch. Stores send theirs to the others, and have no x. */

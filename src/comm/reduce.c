@@ -56,17 +56,19 @@ static char *destination(const ech_sum *sum, int64_t k)
 
 char *ech_sum_place(const ech_sum *sum, int64_t k)
 {
+    ech_lineup of = ech_group_lineup(sum->group);
     if (sum->dtype != sum->wire) return ech_sum_segment(sum, sum->group->index, k).x;
-    return sum->adds ? ech_sum_slot(sum, k, sum->group->size - 1) : destination(sum, k);
+    if (sum->delivery == ECH_DELIVER_OVER) return destination(sum, k);
+    return ech_sum_slot(sum, k, ech_sum_parts(&of));
 }
 
 void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k)
 {
     int64_t n = ech_sum_segment(sum, sum->group->index, k).n;
     char *to = destination(sum, k);
-    if (n == 0) return;
+    if (n == 0 || sum->delivery == ECH_DELIVER_DROPPED) return;
     ech_widen(sum, from, n);
-    if (sum->adds)
+    if (sum->delivery == ECH_DELIVER_ADDED)
         add_as(sum, sum->dtype, to, to, from, 1, 0, n);
     else if (to != from)
         ech_group_copy(sum->group, to, from, (size_t)n * sum->item);
@@ -260,7 +262,7 @@ ech_status ech_sum_begin(ech_group *group, ech_reduction reduction, const ech_te
 }
 
 ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, const ech_tensor *x,
-                                 ech_dtype wire, void *shard, bool adds, void *scratch,
+                                 ech_dtype wire, void *shard, ech_delivery delivery, void *scratch,
                                  ech_sum *out)
 {
     ech_sum sum;
@@ -270,7 +272,7 @@ ech_status ech_sum_begin_scatter(ech_group *group, ech_reduction reduction, cons
     ECH_TRY(ech_sum_make(group, ECH_CALL_SCATTER, x, wire, scratch, &sum));
     sum.part = ECH_REDUCTION_SCATTER;
     sum.shard = shard;
-    sum.adds = adds;
+    sum.delivery = delivery;
     ECH_TRY(begin_half(&sum, reduction));
     *out = sum;
     return ECH_OK;

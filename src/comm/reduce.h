@@ -65,12 +65,14 @@ ech_comm_batch *ech_sum_batch(const ech_sum *sum, int set, int64_t k);
 /* Enters n elements of the sum, to be sent to a member. */
 void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
                   int64_t n);
-/* Where ech_scatter_end is to write the sum of segment k of this member's shard: sum->shard, or, if that is added to, scratch,
- * which stays in caches where x would be written back to memory; x where the sum is to be widened. */
+/* Where ech_scatter_end is to write the sum of segment k of this member's shard: sum->shard, or, if that is added to or stays as it is,
+ * scratch, which stays in caches where x would be written back to memory; x where the sum is to be widened. */
 char *ech_sum_place(const ech_sum *sum, int64_t k);
 /* That sum, as it travels, goes from there to sum->shard; ech_sum_deliver_all: all segments, summed in x. */
 void ech_sum_deliver(const ech_sum *sum, char *from, int64_t k);
 void ech_sum_deliver_all(const ech_sum *sum);
+/* From how many members an owner receives addends. */
+int ech_sum_parts(const ech_lineup *of);
 /* The part of the scratch where `parts` addends of segment k arrive. Segments k and k + ECH_UNDER_WAY share it. */
 char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts);
 

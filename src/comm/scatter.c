@@ -69,8 +69,7 @@ char *ech_sum_slot(const ech_sum *sum, int64_t k, int parts)
     return sum->scratch + (size_t)(k % ECH_UNDER_WAY * parts * sum->segment) * sum->wire_item;
 }
 
-/* From how many members an owner receives addends. */
-static int parts_of(const ech_lineup *of)
+int ech_sum_parts(const ech_lineup *of)
 {
     return of->stores ? of->size - of->stores : of->size - 1;
 }
@@ -79,7 +78,7 @@ int64_t ech_scatter_scratch(size_t item, int64_t n, const ech_lineup *of)
 {
     int64_t shard = ech_lineup_shard_count(of, n, ech_lineup_first_owner(of));
     int64_t segment = ech_segment_elements(item, of->size);
-    return parts_of(of) * ech_segment_count(shard, 0, ECH_UNDER_WAY * segment);
+    return ech_sum_parts(of) * ech_segment_count(shard, 0, ECH_UNDER_WAY * segment);
 }
 
 void ech_sum_send(const ech_sum *sum, ech_comm_batch *batch, int member, const void *data,
@@ -104,7 +103,7 @@ ech_status ech_scatter_begin(const ech_sum *sum, int64_t k)
     int N = group->size, index = group->index;
     bool adds = ech_lineup_adds(&of, index);
     ech_segment own = ech_sum_segment(sum, index, k);
-    char *to = ech_sum_slot(sum, k, parts_of(&of));
+    char *to = ech_sum_slot(sum, k, ech_sum_parts(&of));
     if (adds) ech_narrow(sum, own.x, own.n);
     for (int i = 0; i < N; i++) {
         if (i == index || !ech_lineup_adds(&of, i)) continue;
@@ -124,13 +123,13 @@ ech_status ech_scatter_end(const ech_sum *sum, char *mine, int64_t k)
 {
     ech_segment own = ech_sum_segment(sum, sum->group->index, k);
     ech_lineup of = ech_group_lineup(sum->group);
-    char *parts = ech_sum_slot(sum, k, parts_of(&of));
+    char *parts = ech_sum_slot(sum, k, ech_sum_parts(&of));
     ECH_TRY(ech_comm_batch_wait(sum->group, ech_sum_batch(sum, sum->scatters, k)));
     if (!of.stores)
         ech_add_in_order(sum, mine, own.x, parts, own.n);
-    else if (parts_of(&of) > 1) /* the first part stands for the own one */
-        ech_add_parts(sum, mine, parts, parts + own.bytes, parts_of(&of) - 1, 0, own.n);
-    else if (own.n)
+    else if (ech_sum_parts(&of) > 1) /* the first part stands for the own one */
+        ech_add_parts(sum, mine, parts, parts + own.bytes, ech_sum_parts(&of) - 1, 0, own.n);
+    else if (own.n && mine != parts)
         ech_group_copy(sum->group, mine, parts, own.bytes);
     return ECH_OK;
 }

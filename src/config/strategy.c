@@ -52,7 +52,13 @@ int ech_strategy_servers(const ech_config *config)
 bool ech_strategy_pushes(const ech_config *config)
 {
     bool bound = config->parallel.strategy == ECH_STRATEGY_SSP && config->parallel.staleness == 0;
+    if (ech_strategy_backups(config)) return true;
     return ech_strategy_servers(config) > 0 && config->parallel.server_sync == 0 && !bound;
+}
+
+int ech_strategy_backups(const ech_config *config)
+{
+    return ech_strategy_servers(config) ? (int)config->parallel.backup_workers : 0;
 }
 
 int64_t ech_strategy_staleness(const ech_config *config)

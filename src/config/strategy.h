@@ -24,8 +24,10 @@ bool ech_strategy_is_central(const ech_config *config);
 bool ech_strategy_is_lock_free(const ech_config *config);
 /* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
-/* Whether these update at each worker's gradient by itself, a push, when it comes; otherwise once a training step. */
+/* Whether these take each worker's gradient by itself, a push, when it comes; otherwise those of all workers in one sum. */
 bool ech_strategy_pushes(const ech_config *config);
+/* Workers that they do not wait for when they sum the pushes of a training step; 0: they update at each push, or wait for all. */
+int ech_strategy_backups(const ech_config *config);
 /* Steps by which a worker may then be ahead of the slowest one. */
 int64_t ech_strategy_staleness(const ech_config *config);
 

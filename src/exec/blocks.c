@@ -292,10 +292,11 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .rows = ech_exec_rows(exec, step->micro)};
     ech_call *call = &exec->call;
     prepare_step(&f, call);
+    bool computes = !ech_exec_is_void(exec, step->turn);
     for (int i = 0; i < step->calls; i++) {
         f.call = step->first_call + i;
         ech_ledger_advance(exec, step->tick + i);
-        run_call(&f, &f.block->program[step->phase].at[f.call], call);
+        if (computes) run_call(&f, &f.block->program[step->phase].at[f.call], call);
         ech_exec_mark(exec, step->tick + i);
     }
     clear_ports(&f, call);

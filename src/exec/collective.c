@@ -332,12 +332,12 @@ static void *summed(const ech_exec *exec, const ech_step *step)
     return kept_weights(exec, step);
 }
 
-static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
+static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group *group,
+                                 ech_sum *out)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_reduction_part part = ech_step_reduction_part(step);
     bool gathers = part == ECH_REDUCTION_GATHER;
-    ech_group *group = ech_exec_channel(exec, step);
     ech_reduction reduction = exec->plan->reduction;
     void *scratch = step->scratch < 0 ? NULL : ech_exec_address(exec, step, step->scratch);
     if (step->kind == ECH_STEP_REDUCE_LEFT || step->kind == ECH_STEP_REDUCE_RIGHT) {
@@ -361,9 +361,21 @@ static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
         own = ech_exec_address(exec, step, exec->list->summed[step->index]);
     if (part == ECH_REDUCTION_SCATTER)
-        return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own, step->adds, scratch,
-                                     out);
+        return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own,
+                                     ech_exec_delivery(exec, step), scratch, out);
     return ech_sum_begin(group, reduction, &all, bucket->wire, scratch, out);
+}
+
+static ech_status begin_sum(ech_exec *exec, const ech_step *step, ech_sum *out)
+{
+    return begin_sum_over(exec, step, ech_exec_channel(exec, step), out);
+}
+
+/* Whether the step is one collective: a server's gather may be one with each of several workers, or with none. */
+static bool is_one(const ech_exec *exec, const ech_step *step)
+{
+    int answered = ech_exec_answered(exec, step, NULL);
+    return answered < 0 || answered == 1;
 }
 
 bool ech_exec_has_begun(const ech_exec *exec, const ech_step *step)
@@ -380,8 +392,22 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
         if (++step == end) return NULL;
     } while (step->lane != lane);
     bool may = ech_step_is_sum(step) && !ech_exec_has_failed(exec) &&
-               ech_exec_may_begin(exec, step) && ech_queue_is_free(exec, step);
+               ech_exec_may_begin(exec, step) && is_one(exec, step) &&
+               ech_queue_is_free(exec, step);
     return may ? step : NULL;
+}
+
+/* With each of these workers, at once. */
+static ech_status answer(ech_exec *exec, const ech_step *step)
+{
+    size_t workers = (size_t)ech_layout_workers(exec->plan->layout);
+    ECH_FREED ech_group **channel = ech_calloc(workers, sizeof *channel);
+    ECH_FREED ech_sum *sum = ech_calloc(workers, sizeof *sum);
+    int n = ech_exec_answered(exec, step, channel);
+    for (int i = 0; i < n; i++) ECH_TRY(begin_sum_over(exec, step, channel[i], &sum[i]));
+    for (int i = 0; i < n; i++) ECH_TRY(ech_sum_run(&sum[i]));
+    for (int i = 0; i < n; i++) ECH_TRY(ech_sum_end(&sum[i]));
+    return ECH_OK;
 }
 
 /* A bucket's last messages are followed at once by the next bucket's, so that a slow link is never idle. */
@@ -389,6 +415,7 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
 {
     ech_sum sum = exec->begun[step->lane];
     const ech_step **begun = &exec->begun_step[step->lane];
+    if (!is_one(exec, step)) return answer(exec, step);
     if (*begun != step) ECH_TRY(begin_sum(exec, step, &sum));
     ECH_TRY(ech_sum_run(&sum));
     *begun = find_next(exec, step);

@@ -108,7 +108,8 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     row->idle = take_idle(exec);
     stage_update(exec, step->turn, row);
     double delay = ech_layout_delay(exec->plan->layout, exec->plan->rank);
-    if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
+    if (delay > 0 && !ech_exec_is_void(exec, step->turn))
+        ech_clock_sleep_until(ech_clock_now() + delay);
     return ECH_OK;
 }
 
@@ -203,12 +204,24 @@ ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_sca
     return ECH_OK;
 }
 
-void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row *row)
+ech_status ech_scalars_await_all(ech_exec *exec, const ech_step *step)
+{
+    exec->device->copy(ech_exec_queue(exec, step), exec->staged, exec->scalars,
+                       (size_t)exec->list->turns * row_bytes(exec));
+    return ech_queue_wait(exec, step);
+}
+
+const ech_scalar_row *ech_scalars_staged(const ech_exec *exec, int turn)
+{
+    return staged_row(exec, turn);
+}
+
+void ech_scalars_put(ech_exec *exec, const ech_step *step, int update, const ech_scalar_row *row)
 {
     ech_scalar_row *staged = staged_row(exec, step->turn);
     memset(staged, 0, row_bytes(exec));
     *staged = *row;
-    number_update(exec, exec->updates * exec->workers + 1 + step->turn, staged);
+    number_update(exec, exec->updates * exec->workers + 1 + update, staged);
     put_row(exec, step);
 }
 
@@ -292,7 +305,8 @@ static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
     double sum = 0;
     for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row->squares[i];
     const ech_layout *layout = exec->plan->layout;
-    bool apart = layout->apart || layout->pushes || layout->lock_free;
+    bool pushes = layout->pushes && !layout->backups;
+    bool apart = layout->apart || pushes || layout->lock_free;
     return sqrt(apart ? sum / layout->replicas[0] : sum);
 }
 

@@ -5,6 +5,10 @@
  * over the group of that worker and all servers. The first server tells the others, so all have one order: with two, two workers could
  * wait for each other's server. It tells the worker whether that has another push in the span: a list has turns for the most that
  * can be, and those that it has no push for do nothing. TALLY tells all how far each worker has come.
+ *
+ * With backup workers a turn adds its push to the sum of its clock, or throws it away, and the last one that the sum waits for updates:
+ * then all of its workers get weights, and until then none. A worker hears which of its turns can count next, and does not compute
+ * those before: what it pushes then is whatever its memory has.
  */
 #include <limits.h>
 #include <string.h>
@@ -22,14 +26,23 @@ typedef struct announced {
     int64_t step; /* the training step whose samples its gradient is of */
     double loss_scale, clip, withheld;
     ech_pushed_step counts; /* its part of a training step */
+    double step_tokens;     /* by which its gradient is divided */
 } announced;
+
+/* What the worker hears. */
+typedef struct answered {
+    bool more; /* it has another push in the span */
+    int next;  /* ech_served.next */
+} answered;
 
 struct ech_server {
     ech_serving serving;
     ech_request *request;   /* [workers] of the next announcement */
     announced *announced;   /* [workers] */
     bool *asked;            /* [workers] its receive is under way */
-    int *bound;             /* [turns] whose push each is */
+    ech_served *served;     /* [turns] whose push each is, and what becomes of it */
+    int *read;              /* [workers] pushes that were served in the weights that it has */
+    double tokens;          /* of the sum that is not complete */
     ech_serve *log;         /* [turns] */
     ech_pushed_step *step;  /* [training steps of a span] */
     ech_serve_order *order; /* NULL: as they come */
@@ -89,7 +102,22 @@ ech_group *ech_exec_channel(const ech_exec *exec, const ech_step *step)
 {
     if (step->group != ECH_GROUP_PUSHED || !exec->server)
         return exec->channel[step->group][step->lane];
-    return exec->server->channel[exec->server->bound[step->turn] * ECH_LANES + (int)step->lane];
+    int worker = exec->server->served[step->turn].worker;
+    return exec->server->channel[worker * (int)ECH_LANES + (int)step->lane];
+}
+
+int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_group **channel)
+{
+    ech_server *server = exec->server;
+    bool answers =
+        server && step->group == ECH_GROUP_PUSHED && step->kind == ECH_STEP_GATHER_WEIGHTS;
+    if (!answers) return -1;
+    if (!channel) return ech_served_answered(server->served, step->turn, NULL);
+    ECH_FREED int *workers = ech_calloc((size_t)server->serving.workers, sizeof *workers);
+    int n = ech_served_answered(server->served, step->turn, workers);
+    for (int i = 0; i < n; i++)
+        channel[i] = server->channel[workers[i] * (int)ECH_LANES + (int)step->lane];
+    return n;
 }
 
 ech_group *ech_exec_pushed_channel(const ech_exec *exec, int i)
@@ -106,12 +134,13 @@ int ech_exec_pushed_channels(const ech_exec *exec)
 static void create_server(ech_exec *exec, size_t workers, size_t turns)
 {
     ech_server *server = exec->server = ech_pool_alloc(exec->pool, sizeof *server);
-    exec->workers = (int)workers;
+    if (!layout_of(exec)->backups) exec->workers = (int)workers;
     server->serving = ech_serving_begin(exec->plan->schedule, layout_of(exec), exec->pool);
     server->request = ech_pool_alloc(exec->pool, workers * sizeof *server->request);
     server->announced = ech_pool_alloc(exec->pool, workers * sizeof *server->announced);
     server->asked = ech_pool_alloc(exec->pool, workers * sizeof *server->asked);
-    server->bound = ech_pool_alloc(exec->pool, turns * sizeof *server->bound);
+    server->served = ech_pool_alloc(exec->pool, turns * sizeof *server->served);
+    server->read = ech_pool_alloc(exec->pool, workers * sizeof *server->read);
     server->log = ech_pool_alloc(exec->pool, turns * sizeof *server->log);
     server->step = ech_pool_alloc(exec->pool, turns / workers * sizeof *server->step);
     server->channel = ech_pool_alloc(exec->pool, workers * ECH_LANES * sizeof *server->channel);
@@ -123,7 +152,8 @@ void ech_exec_create_pushes(ech_exec *exec)
     size_t workers = (size_t)ech_layout_workers(layout_of(exec));
     exec->pushes.last = INT_MAX;
     if (!layout_of(exec)->pushes || !train->step.n) return;
-    exec->pushes.clock = ech_pool_alloc(exec->pool, workers * sizeof *exec->pushes.clock);
+    if (!layout_of(exec)->backups) /* theirs is the training step's */
+        exec->pushes.clock = ech_pool_alloc(exec->pool, workers * sizeof *exec->pushes.clock);
     while (train->step.at[exec->pushes.tally].kind != ECH_STEP_TALLY) exec->pushes.tally++;
     if (serves(exec)) create_server(exec, workers, (size_t)train->turns);
 }
@@ -133,6 +163,7 @@ void ech_exec_create_pushes(ech_exec *exec)
 void ech_exec_begin_pushes(ech_exec *exec)
 {
     exec->pushes.last = INT_MAX;
+    exec->pushes.next = 0;
 }
 
 int64_t ech_exec_clock(const ech_exec *exec, int turn)
@@ -160,21 +191,23 @@ ech_status ech_handle_ANNOUNCE(ech_exec *exec, const ech_step *step)
     int first = ech_layout_workers(layout_of(exec));
     const ech_scalar_row *row;
     ech_request request[2];
-    bool more;
+    answered heard;
     ECH_TRY(ech_scalars_await(exec, step, &row));
     announced what = {.worker = exec->plan->rank,
                       .step = row->step,
                       .loss_scale = row->loss_scale,
                       .clip = row->clip,
                       .withheld = row->withheld,
+                      .step_tokens = row->tokens,
                       .counts = {.loss = row->loss,
                                  .loss_weight = row->loss_weight,
                                  .squares = row->squares_sum,
                                  .idle = row->idle}};
     ECH_TRY(ech_comm_send_start(exec->comm, first, TAG, &what, sizeof what, &request[0]));
-    ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, &more, sizeof more, &request[1]));
+    ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, &heard, sizeof heard, &request[1]));
     ECH_TRY(ech_comm_wait(exec->comm, request, 2));
-    if (!more) exec->pushes.last = step->turn;
+    exec->pushes.next = heard.next;
+    if (!heard.more) exec->pushes.last = step->turn;
     return ECH_OK;
 }
 
@@ -253,52 +286,86 @@ static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced 
     return ECH_OK;
 }
 
-static ech_status answer(ech_exec *exec, int worker)
+static ech_status answer(ech_exec *exec, const ech_served *served)
 {
-    bool more = ech_serving_take(&exec->server->serving, worker);
+    answered heard = {.more = served->more, .next = served->next};
     ech_request request;
-    ECH_TRY(ech_comm_send_start(exec->comm, worker, TAG, &more, sizeof more, &request));
+    ECH_TRY(ech_comm_send_start(exec->comm, served->worker, TAG, &heard, sizeof heard, &request));
     return ech_comm_wait(exec->comm, &request, 1);
 }
 
-/* The first server tells the others whose push it takes. */
-static ech_status agree(ech_exec *exec, const ech_step *step, announced *what)
+/* The first server tells the others whose push it takes: to all the same becomes of it. */
+static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, ech_served *served)
 {
     const ech_layout *layout = layout_of(exec);
     int first = ech_layout_workers(layout), others = layout->servers - 1;
     ECH_FREED ech_request *told = ech_calloc((size_t)others + 1, sizeof *told);
     if (exec->plan->rank > first) {
         ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, what, sizeof *what, told));
-        return ech_comm_wait(exec->comm, told, 1);
+        ECH_TRY(ech_comm_wait(exec->comm, told, 1));
+        *served = ech_serving_take(&exec->server->serving, what->worker);
+        return ECH_OK;
     }
     ECH_TRY(wait_for_push(exec, step, what));
-    ECH_TRY(answer(exec, what->worker));
+    *served = ech_serving_take(&exec->server->serving, what->worker);
+    ECH_TRY(answer(exec, served));
     for (int s = 0; s < others; s++)
         ECH_TRY(ech_comm_send_start(exec->comm, first + 1 + s, TAG, what, sizeof *what, &told[s]));
     return ech_comm_wait(exec->comm, told, others);
 }
 
-/* Which version a push has read: what the one before of its worker has left, counted from the span's beginning. */
-static int read_by(const ech_server *server, int turn, int worker)
+/* Whom the turn answers has what it leaves. */
+static void note_read(ech_server *server, int turn)
 {
-    while (--turn >= 0)
-        if (server->bound[turn] == worker) return turn + 1;
-    return 0;
+    ECH_FREED int *workers = ech_calloc((size_t)server->serving.workers, sizeof *workers);
+    int n = ech_served_answered(server->served, turn, workers);
+    for (int i = 0; i < n; i++) server->read[workers[i]] = turn + 1;
 }
 
 static void add_counts(ech_server *server, int turn, const ech_pushed_step *of)
 {
-    ech_pushed_step *step = &server->step[turn / server->serving.workers];
+    const ech_served *served = &server->served[turn];
+    bool sums = server->serving.drops;
+    ech_pushed_step *step = &server->step[sums ? served->clock : turn / server->serving.workers];
+    step->idle += of->idle;
+    if (served->dropped) return;
     step->loss += of->loss;
     step->loss_weight += of->loss_weight;
+    if (sums) return; /* their norm is not known yet, and they are of the newest weights */
     step->squares += of->squares;
-    step->idle += of->idle;
     step->staleness += turn - server->log[turn].read;
+}
+
+/* Of a training step's gradient, divided by all of its tokens, what has come is summed: as if by a smaller loss scale, that is the mean
+ * over its own tokens. Only the update of the last one is made. */
+static void put_sum(ech_server *server, const ech_served *served, const announced *what,
+                    ech_scalar_row *row)
+{
+    if (served->first) server->tokens = 0;
+    if (!served->dropped) server->tokens += what->counts.loss_weight;
+    if (server->tokens > 0) row->loss_scale *= server->tokens / what->step_tokens;
+    row->loss = server->step[served->clock].loss; /* an update is withheld where it is not finite */
+    row->withheld = !served->updates;
+}
+
+static void put_scalars(ech_exec *exec, const ech_step *step, const announced *what)
+{
+    ech_server *server = exec->server;
+    const ech_served *served = &server->served[step->turn];
+    bool sums = server->serving.drops;
+    ech_scalar_row row = {.loss_scale = what->loss_scale,
+                          .clip = what->clip,
+                          .withheld = what->withheld,
+                          .step = what->step};
+    if (sums) put_sum(server, served, what, &row);
+    ech_scalars_put(exec, step, sums ? served->clock : step->turn, &row);
 }
 
 static void begin_span(ech_exec *exec)
 {
     ech_serving_reset(&exec->server->serving);
+    memset(exec->server->read, 0,
+           (size_t)exec->server->serving.workers * sizeof *exec->server->read);
     memset(exec->server->step, 0, (size_t)exec->plan->schedule->turns * sizeof *exec->server->step);
 }
 
@@ -307,19 +374,33 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
     ech_server *server = exec->server;
     announced what;
     if (step->turn == 0) begin_span(exec);
-    ECH_TRY(agree(exec, step, &what));
-    server->bound[step->turn] = what.worker;
+    ECH_TRY(agree(exec, step, &what, &server->served[step->turn]));
     server->log[step->turn] = (ech_serve){.worker = what.worker,
                                           .clock = what.step,
-                                          .read = read_by(server, step->turn, what.worker),
+                                          .read = server->read[what.worker],
+                                          .dropped = server->served[step->turn].dropped,
                                           .withheld = what.withheld > 0};
+    note_read(server, step->turn);
     add_counts(server, step->turn, &what.counts);
-    ech_scalars_put(exec, step,
-                    &(ech_scalar_row){.loss_scale = what.loss_scale,
-                                      .clip = what.clip,
-                                      .withheld = what.withheld,
-                                      .step = what.step});
+    put_scalars(exec, step, &what);
     return ECH_OK;
+}
+
+/* ---- what becomes of pushes ---- */
+
+ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step)
+{
+    if (!exec->server || step->group != ECH_GROUP_PUSHED)
+        return step->adds ? ECH_DELIVER_ADDED : ECH_DELIVER_OVER;
+    const ech_served *served = &exec->server->served[step->turn];
+    if (served->dropped) return ECH_DELIVER_DROPPED;
+    return served->first ? ECH_DELIVER_OVER : ECH_DELIVER_ADDED;
+}
+
+bool ech_exec_updates_in(const ech_exec *exec, int turn)
+{
+    return !exec->server || exec->list->kind != ECH_LIST_TRAIN ||
+           exec->server->served[turn].updates;
 }
 
 /* ---- TALLY ---- */
@@ -342,10 +423,30 @@ static ech_status tell_clocks(ech_exec *exec)
     return ech_comm_wait(exec->comm, told, n);
 }
 
+/* Of sums the squares, and whether they are withheld, are the servers' own. Of one that is no push has updated anything. */
+static ech_status take_sums(ech_exec *exec, const ech_step *step)
+{
+    ech_server *server = exec->server;
+    bool withheld = false;
+    if (!server || !server->serving.drops) return ECH_OK;
+    ECH_TRY(ech_scalars_await_all(exec, step));
+    for (int turn = exec->list->turns - 1; turn >= 0; turn--) {
+        const ech_served *served = &server->served[turn];
+        const ech_scalar_row *row = ech_scalars_staged(exec, turn);
+        if (served->updates) {
+            server->step[served->clock].squares = row->squares_sum;
+            withheld = row->withheld > 0;
+        }
+        server->log[turn].withheld = withheld && !served->dropped;
+    }
+    return ECH_OK;
+}
+
 ech_status ech_handle_TALLY(ech_exec *exec, const ech_step *step)
 {
     bool first = exec->plan->rank == ech_layout_workers(layout_of(exec));
-    ECH_TRY(tell_clocks(exec));
+    if (exec->pushes.clock) ECH_TRY(tell_clocks(exec));
+    ECH_TRY(take_sums(exec, step));
     ech_scalars_tally(exec, step, first ? exec->server->step : NULL);
     return ECH_OK;
 }

@@ -130,6 +130,7 @@ typedef struct ech_pushes {
     int64_t *
         clock; /* [workers] the training step of each worker's next push; NULL: there are no pushes */
     int last;  /* of a worker: the last turn of the list that it has */
+    int next;  /* with backup workers: its pushes of turns before that will be dropped */
     int tally; /* the train list's TALLY, behind all turns */
 } ech_pushes;
 
@@ -259,8 +260,12 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
                                bool counts);
 /* Waits for the turn's row, for the host. */
 ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out);
-/* Puts the numbers of a push as the turn's row, with the number and rate of its update. */
-void ech_scalars_put(ech_exec *exec, const ech_step *step, const ech_scalar_row *row);
+/* Puts the numbers of a push as the turn's row, with the number and rate of its update, number `update` of the span. */
+void ech_scalars_put(ech_exec *exec, const ech_step *step, int update, const ech_scalar_row *row);
+/* Waits for the rows of all turns, for the host. */
+ech_status ech_scalars_await_all(ech_exec *exec, const ech_step *step);
+/* A turn's row as the host has it. */
+const ech_scalar_row *ech_scalars_staged(const ech_exec *exec, int turn);
 /* A training step's pushes together. */
 typedef struct ech_pushed_step {
     double loss, loss_weight, squares, idle, staleness; /* sums over them */
@@ -286,6 +291,17 @@ int64_t ech_exec_clock(const ech_exec *exec, int turn);
 ech_status ech_exec_make_pushed(ech_exec *exec);
 /* The channel of a step's group: as a server that of the turn's worker. */
 ech_group *ech_exec_channel(const ech_exec *exec, const ech_step *step);
+/* How many workers a server's gather of weights answers: fills channel[] of each (optional); -1: it is no such step. */
+int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_group **channel);
+/* What becomes of what a scatter sums. */
+ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step);
+/* Whether a turn updates: a server's may add to a sum that is not complete, or drop its push. */
+bool ech_exec_updates_in(const ech_exec *exec, int turn);
+/* Whether a worker's push of that turn will be dropped in any case, as it knows. */
+static inline bool ech_exec_is_void(const ech_exec *exec, int turn)
+{
+    return turn < exec->pushes.next;
+}
 /* All channels that a server has with workers; NULL entries are not used. */
 int ech_exec_pushed_channels(const ech_exec *exec);
 ech_group *ech_exec_pushed_channel(const ech_exec *exec, int i);

@@ -152,6 +152,14 @@ static int pushed_members(const ech_layout *layout, int rank, int *ranks)
     return 1 + layout->servers;
 }
 
+/* Servers alone are the same without it. */
+static int server_members(const ech_layout *layout, int rank, int *ranks)
+{
+    if (!layout->backups || !ech_layout_serves(layout, rank)) return 0;
+    for (int i = 0; ranks && i < layout->servers; i++) ranks[i] = ech_layout_workers(layout) + i;
+    return layout->servers;
+}
+
 int ech_layout_members(const ech_layout *layout, const ech_model *model, int rank,
                        ech_layout_group kind, int *ranks)
 {
@@ -163,6 +171,7 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     int servers = axes & ECH_MESH_SERVER ? layout->servers : 0;
     if (kind == ECH_GROUP_SERVED && !servers) return 0;
     if (kind == ECH_GROUP_PUSHED) return pushed_members(layout, rank, ranks);
+    if (kind == ECH_GROUP_SERVERS) return server_members(layout, rank, ranks);
     if (ech_layout_serves(layout, rank) && !servers) return 0;
     if (!has_stage(layout, model, rank, axes, layout->coordinates[rank].stage)) return 0;
     for (int s = 0; s < layout->stages; s++) {
@@ -188,9 +197,9 @@ ech_membership ech_layout_membership(const ech_layout *layout, const ech_model *
     ech_mesh axes = axes_in(layout, kind);
     int size = ech_layout_group_size(layout, model, rank, kind), index = 0;
     if (size == 0) return (ech_membership){0};
-    if (kind == ECH_GROUP_PUSHED)
-        return (ech_membership){
-            size, ech_layout_serves(layout, rank) ? 1 + rank - ech_layout_workers(layout) : 0};
+    int server = ech_layout_serves(layout, rank) ? rank - ech_layout_workers(layout) : -1;
+    if (kind == ECH_GROUP_PUSHED) return (ech_membership){size, 1 + server};
+    if (kind == ECH_GROUP_SERVERS) return (ech_membership){size, server};
     for (int s = 0, own = layout->coordinates[rank].stage; s <= own; s++) {
         box b = box_of(layout, rank, axes, s);
         if (has_stage(layout, model, rank, axes, s)) index += s < own ? b.n : b.index;

@@ -158,6 +158,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->pushes = ech_strategy_pushes(config);
     layout->central = ech_strategy_is_central(config);
     layout->lock_free = ech_strategy_is_lock_free(config);
+    layout->backups = ech_strategy_backups(config);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =
@@ -213,6 +214,11 @@ bool ech_layout_evaluates(const ech_layout *layout, int rank)
 int ech_layout_workers(const ech_layout *layout)
 {
     return layout->world - layout->servers;
+}
+
+int ech_layout_summands(const ech_layout *layout)
+{
+    return layout->backups ? ech_layout_workers(layout) - layout->backups : 1;
 }
 
 int ech_layout_pattern(const ech_layout *layout, int rank)

@@ -83,7 +83,8 @@ typedef struct ech_layout {
     bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    bool pushes;  /* servers update at each worker's gradient by itself (ech_strategy_pushes) */
+    bool pushes;  /* servers take each worker's gradient by itself (ech_strategy_pushes) */
+    int backups;  /* and update at the sum of a training step's first ones, without so many; 0: at each */
     bool central; /* one copy of the weights is all ranks' (ech_strategy_is_central) */
     bool
         lock_free; /* each adds its gradients to common weights when it has them (ech_strategy_is_lock_free) */
@@ -150,6 +151,8 @@ bool ech_layout_serves(const ech_layout *layout, int rank);
 /* Whether it is an evaluator. No other function here takes such a rank. */
 bool ech_layout_evaluates(const ech_layout *layout, int rank);
 int ech_layout_workers(const ech_layout *layout); /* the ranks that compute: the first ones */
+/* Pushes that make an update. */
+int ech_layout_summands(const ech_layout *layout);
 /* The worker whose order of micro-batches a rank's lists follow: itself, or of servers the first. */
 int ech_layout_pattern(const ech_layout *layout, int rank);
 

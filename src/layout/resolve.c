@@ -91,6 +91,12 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
         return ech_config_complain(
             config, "parallel.servers", "%lld, and the model has %s to keep; use fewer",
             (long long)servers, ECH_COUNT((int64_t)model->param.n, "parameter tensor"));
+    if (ech_strategy_backups(config) >= world - servers)
+        return ech_config_complain(config, "parallel.backup_workers",
+                                   "%d of %s leave no gradient to update by; use fewer, or start "
+                                   "more ranks",
+                                   ech_strategy_backups(config),
+                                   ECH_COUNT(world - servers, "worker"));
     ech_grid_problem problem = ech_grid_problem_of(config, (int64_t)model->block.n, world, filter);
     ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
     ech_status status = check_chunks(config, &problem);

@@ -46,7 +46,7 @@ typedef struct ech_bucket_way {
     bool shared;       /* its addend group has other members */
     bool sharded;      /* and each member updates its own shard */
     bool served;       /* or servers do, for this rank */
-    bool pushes;       /* servers update at each worker's gradients by themselves */
+    bool pushes;       /* servers update at each worker's gradients, whoever comes next */
     bool lock_free;    /* or each rank adds to weights in the window */
     bool each;         /* to which each micro-batch's gradients are added by themselves */
     bool gathered;     /* and of whose weights it keeps no more */

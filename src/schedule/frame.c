@@ -178,16 +178,19 @@ static void load_ahead(ech_framing *f, const ech_step *step)
 
 /* ---- buckets ---- */
 
-/* A rank clips by its own norm; servers update by what a worker says of that. */
+/* A rank clips by its own norm; servers update by what a worker says of that. With backup workers servers clip what they have summed,
+ * each of which has the squares of a shard. */
 static void update_alone(ech_framing *f)
 {
-    int turn = f->buckets.turn;
-    if (!ech_layout_serves(f->plan->layout, f->plan->rank)) {
-        ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
-        ech_frame_add(f, ECH_STEP_CLIP, turn, -1, -1);
+    int turn = f->buckets.turn, folded = -1;
+    bool backups = f->plan->layout->backups, serves = is_pushed(f);
+    if (serves == backups) {
+        int summed = ech_frame_add(f, ECH_STEP_NORM_SUM, turn, -1, -1);
+        if (serves)
+            folded = add_reduce_over(f, ECH_GROUP_SERVERS, turn, ECH_SCALAR_SQUARES_SUM, 1, summed);
+        ech_frame_add(f, ECH_STEP_CLIP, turn, -1, folded);
     }
-    if (f->plan->layout->pushes && !ech_layout_serves(f->plan->layout, f->plan->rank))
-        ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
+    if (f->plan->layout->pushes && !serves) ech_frame_add(f, ECH_STEP_ANNOUNCE, turn, -1, -1);
     ech_frame_updates(f);
 }
 

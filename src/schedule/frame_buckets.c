@@ -50,7 +50,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
     ech_bucket_way way = {.shared = ech_frame_is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
                           .served = ech_bucket_is_served(bucket),
-                          .pushes = plan->layout->pushes,
+                          .pushes = plan->layout->pushes && !plan->layout->backups,
                           .lock_free = plan->layout->lock_free,
                           .each = bucket->each,
                           .gathered = bucket->gathered,
@@ -90,11 +90,12 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     bool needs_room = row->point == ECH_POINT_LEAVES || row->point == ECH_POINT_BRINGS;
     if (needs_room && of->room >= 0) ech_list_add_after(f->list, of->room);
     if (step->lane == ECH_LANE_HOST) ech_list_add_after(f->list, of->scalars);
+    if (step->kind == ECH_STEP_SCATTER_GRADS && step->group == ECH_GROUP_PUSHED)
+        f->away[bucket] = here;
     if (row->point < ECH_POINT_UPDATES) return here;
     if (of->on[bucket].way.served) /* no update is between them and who has read the weights */
         ech_list_add_after(f->list, ech_frame_last_compute(f->list));
     int gather = *gathered(f, bucket, of->turn + 1);
-    if (at.stage == ECH_BUCKET_PUSH) f->away[bucket] = here;
     if (at.stage == ECH_BUCKET_ADD && of->turn == 0 && f->met >= 0)
         ech_list_add_after(f->list, f->met);
     if (at.stage == ECH_BUCKET_GATHER || at.stage == ECH_BUCKET_PUBLISH)

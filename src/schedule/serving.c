@@ -27,7 +27,8 @@ static bool is_bounded(const ech_schedule *schedule)
 int ech_serving_most(const ech_schedule *schedule, const ech_layout *layout)
 {
     int workers = ech_layout_workers(layout);
-    return is_bounded(schedule) ? schedule->turns : workers * (schedule->turns - 1) + 1;
+    bool each = is_bounded(schedule) || layout->backups;
+    return each ? schedule->turns : workers * (schedule->turns - 1) + 1;
 }
 
 ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *layout,
@@ -38,6 +39,8 @@ ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *la
                            .pushes = (int)workers * schedule->turns,
                            .most = ech_serving_most(schedule, layout),
                            .staleness = schedule->staleness,
+                           .drops = layout->backups > 0,
+                           .summands = ech_layout_summands(layout),
                            .done = ech_pool_alloc(pool, workers * sizeof *serving.done),
                            .came = ech_pool_alloc(pool, workers * sizeof *serving.came),
                            .ended = ech_pool_alloc(pool, workers * sizeof *serving.ended)};
@@ -49,6 +52,7 @@ void ech_serving_reset(ech_serving *serving)
 {
     size_t workers = (size_t)serving->workers;
     serving->coming = 0;
+    serving->now = serving->summed = 0;
     serving->begun = serving->workers;
     memset(serving->done, 0, workers * sizeof *serving->done);
     memset(serving->came, 0, workers * sizeof *serving->came);
@@ -80,12 +84,39 @@ int ech_serving_next(const ech_serving *serving)
     return first;
 }
 
-bool ech_serving_take(ech_serving *serving, int worker)
+ech_served ech_serving_take(ech_serving *serving, int worker)
 {
+    ech_served served = {.worker = worker, .clock = serving->done[worker]++};
     serving->came[worker] = 0;
-    serving->done[worker]++;
-    bool more = serving->begun < serving->pushes && serving->done[worker] < serving->most;
-    serving->begun += more;
-    serving->ended[worker] = !more;
-    return more;
+    served.more = serving->begun < serving->pushes && serving->done[worker] < serving->most;
+    serving->begun += served.more;
+    serving->ended[worker] = !served.more;
+    served.dropped = serving->drops && served.clock < serving->now;
+    if (!served.dropped) {
+        served.first = serving->summed == 0;
+        served.updates = ++serving->summed == serving->summands;
+    }
+    if (served.updates) serving->summed = 0, serving->now++;
+    served.next = served.dropped ? serving->now : served.clock + 1;
+    return served;
+}
+
+int ech_served_answered(const ech_served *served, int turn, int *workers)
+{
+    int n = 0, first = turn;
+    if (!served[turn].dropped && !served[turn].updates) return 0;
+    while (served[turn].updates && first > 0 && !served[first - 1].updates) first--;
+    for (int i = first; i <= turn; i++) {
+        if (served[i].dropped && i < turn) continue;
+        if (workers) workers[n] = served[i].worker;
+        n++;
+    }
+    return n;
+}
+
+int ech_served_update(const ech_served *served, int turns, int update)
+{
+    for (int i = 0; i < turns; i++)
+        if (served[i].updates && update-- == 0) return i;
+    return -1;
 }

@@ -4,7 +4,13 @@
  * Asynchronous parallel training (ASP; Dean et al. 2012, Downpour) takes them as they come, and workers share them out by their speed: who has
  * pushed begins another one as long as there are any that nobody has begun. Under bounded staleness (SSP; Ho et al. 2013) each has as
  * many, and a push that would take its worker more than `staleness`, 1 or more, of them ahead of the slowest waits. What a push has read is
- * what the one before of its worker has left. Who comes when is open in a list of steps; that every push of a span is served once is not.
+ * what the one before of its worker has left.
+ *
+ * With backup workers (Chen et al. 2016) servers sum the pushes of one training step, its clock, and update by the first ones, of all
+ * workers but so many. Then these get the next weights. A push of a clock that is over is dropped: its worker gets the weights of the
+ * clock that servers are at, and what it pushes of clocks before that will be dropped, too. Each worker has as many.
+ *
+ * Who comes when is open in a list of steps; that every push of a span is served once, or dropped, is not.
  *
  * Pure: the executor and the simulator ask the same.
  */
@@ -19,6 +25,7 @@ typedef struct ech_serve {
     int64_t clock; /* the training step whose samples its gradient is of: its worker counts its own */
     int read;      /* pushes of the span that servers had served in the weights that it has read */
     bool withheld; /* it has updated nothing */
+    bool dropped;  /* likewise, since it came behind those that were waited for, of which one clock's make one update */
 } ech_serve;
 
 /* Whose push is to be served in a turn of the span that begins with training step `step`. */
@@ -39,7 +46,22 @@ typedef struct ech_serving {
     int64_t *came;  /* [workers] when its push has come, as a count of all; 0: none waits */
     int64_t coming; /* pushes that have come so far */
     bool *ended;    /* [workers] it has no other push in the span */
+    bool drops;     /* there are backup workers */
+    int summands;   /* pushes of an update */
+    int now;    /* where there are: the clock whose pushes are summed, from the span's beginning */
+    int summed; /* pushes in the sum that is not complete */
 } ech_serving;
+
+/* What becomes of a push. */
+typedef struct ech_served {
+    int worker;
+    int clock;    /* pushes of its worker in the span before it */
+    bool more;    /* its worker has another one in the span */
+    bool dropped; /* it is in no update */
+    bool first;   /* it is the first of its sum */
+    bool updates; /* and the last: servers update by it */
+    int next;     /* the first clock of which its worker has a push that may be in an update */
+} ech_served;
 
 /* The most pushes that one worker can have in a span. */
 int ech_serving_most(const ech_schedule *schedule, const ech_layout *layout);
@@ -54,7 +76,12 @@ void ech_serving_come(ech_serving *serving, int worker);
 bool ech_serving_may(const ech_serving *serving, int worker);
 /* Of those that have come, the first that may be served; -1: there is none. The slowest worker's always may. */
 int ech_serving_next(const ech_serving *serving);
-/* The worker's push is served. False: it has no other one in the span. */
-bool ech_serving_take(ech_serving *serving, int worker);
+/* The worker's push is served. */
+ech_served ech_serving_take(ech_serving *serving, int worker);
+/* Fills workers[] (optional) with those who get weights in a turn, in the order in which they have come, and returns how many these are:
+ * who has pushed for its update, or whose push is dropped. served: [turn + 1] of the span. */
+int ech_served_answered(const ech_served *served, int turn, int *workers);
+/* The turn that makes update number `update` of the span, from 0; -1: none does. served: [turns]. */
+int ech_served_update(const ech_served *served, int turns, int update);
 
 #endif

@@ -15,6 +15,7 @@
 typedef struct event {
     double time;
     int rank, step; /* that ends: of a message the send, of a collective any member's */
+    int worker;     /* with whom, of a server's part of what it does with several; -1: none */
 } event;
 
 typedef struct cursor {
@@ -31,9 +32,10 @@ typedef struct channel {
 
 /* What a worker and servers have for each other in a lane. A server goes on when it has its part. */
 typedef struct pushing {
-    int step;  /* that has begun; -1: none */
-    int left;  /* of a worker: servers that have not ended their part */
-    bool *met; /* [servers] of a worker: those that have begun it */
+    int step;     /* that has begun; -1: none */
+    int left;     /* of a worker: servers that have not ended their part; of a server: workers */
+    bool *met;    /* [servers] of a worker: those that have begun it */
+    double until; /* of a server: it sends to one worker after the other */
 } pushing;
 
 typedef struct rank_state {
@@ -45,14 +47,16 @@ typedef struct rank_state {
     int channel_of[ECH_CHANNELS];  /* 1 + which of engine.channel; 0: not asked yet */
     int arrived_before[ECH_LANES]; /* in the lane's open collective; -1: nobody */
     pushing push[ECH_LANES];
-    int tally;     /* the TALLY of the list, behind all turns; 0: it has none */
-    int last;      /* of a worker: the last turn that it has */
-    int announces; /* its ANNOUNCE that waits for an answer */
+    int tally;       /* the TALLY of the list, behind all turns; 0: it has none */
+    int last;        /* of a worker: the last turn that it has */
+    int counts_from; /* with backup workers: its pushes of turns before that will be dropped */
+    int announces;   /* its ANNOUNCE that waits for an answer */
     /* Of a server: */
     int *bound;          /* ech_rehearsal.served */
+    ech_served *served;  /* [turns] what becomes of these */
     ech_serving serving; /* who is served next */
     int serves;          /* the SERVE that waits for a push; -1: none does */
-    int served;          /* pushes that the first server has taken */
+    int taken;           /* pushes that the first server has taken */
 } rank_state;
 
 /* What calls [c, c + calls) of a block's program cost: the same for every micro-batch and rank. calls 0: not known. */
@@ -79,7 +83,8 @@ static bool is_before(const event *x, const event *y)
 {
     if (x->time < y->time || x->time > y->time) return x->time < y->time;
     if (x->rank != y->rank) return x->rank < y->rank;
-    return x->step < y->step;
+    if (x->step != y->step) return x->step < y->step;
+    return x->worker < y->worker;
 }
 
 static void push(engine *e, event new)
@@ -119,7 +124,7 @@ static int peer_of(const engine *e, int rank, const ech_step *step)
 
 static void end_in(engine *e, double cost, int rank, int step)
 {
-    push(e, (event){.time = e->now + cost, .rank = rank, .step = step});
+    push(e, (event){.time = e->now + cost, .rank = rank, .step = step, .worker = -1});
 }
 
 static cursor *cursor_of(const engine *e, int rank, const ech_step *step)
@@ -193,6 +198,42 @@ static double cost_alone(engine *e, int rank, const ech_step *step)
     return of->cost;
 }
 
+/* What the rank does of a step for itself in a list of pushes: a server updates by the last push of a sum, and a worker does not
+ * compute what will be dropped. */
+static double cost_in_turn(engine *e, int rank, const ech_step *step)
+{
+    const ech_layout *layout = e->out->plans[rank]->layout;
+    const rank_state *state = &e->rank[rank];
+    double cost = cost_alone(e, rank, step);
+    if (!layout->backups || e->out->kind != ECH_LIST_TRAIN) return cost;
+    if (ech_layout_serves(layout, rank)) {
+        bool updates = step->kind == ECH_STEP_NORM || step->kind == ECH_STEP_UPDATE;
+        return updates && !state->served[step->turn].updates ? 0 : cost;
+    }
+    if (step->turn >= state->counts_from) return cost;
+    if (step->kind == ECH_STEP_COUNT) return cost - ech_layout_delay(layout, rank);
+    return ech_step_kind_phase(step->kind) < 0 ? cost : 0;
+}
+
+/* Fills workers[] with those for whom a server's step is, and returns how many; -1: its turn is nobody's so far. */
+static int workers_of(const engine *e, int server, const ech_step *step, int *workers)
+{
+    const ech_served *served = e->rank[server].served;
+    if (e->rank[server].bound[step->turn] < 0) return -1; /* of a list that is wrong */
+    if (step->kind == ECH_STEP_GATHER_WEIGHTS)
+        return ech_served_answered(served, step->turn, workers);
+    workers[0] = served[step->turn].worker;
+    return 1;
+}
+
+static bool is_for(const engine *e, int server, const ech_step *step, int worker)
+{
+    ECH_FREED int *workers = ech_calloc((size_t)e->out->ranks, sizeof *workers);
+    int n = workers_of(e, server, step, workers);
+    while (n > 0 && workers[n - 1] != worker) n--;
+    return n > 0;
+}
+
 /* The server's part begins when both are there. */
 static void try_to_meet(engine *e, int worker, int server, ech_lane lane)
 {
@@ -200,12 +241,25 @@ static void try_to_meet(engine *e, int worker, int server, ech_lane lane)
     const ech_layout *layout = e->out->plans[worker]->layout;
     int number = server - ech_layout_workers(layout);
     if (own->step < 0 || own->met[number] || theirs->step < 0) return;
-    const ech_step *step = step_of(e, server, theirs->step);
-    if (e->rank[server].bound[step->turn] != worker) return;
+    const ech_step *step = step_of(e, server, theirs->step), *at = step_of(e, worker, own->step);
+    /* A worker may be a bucket ahead of others that the server's step is for. */
+    if (at->kind != step->kind || at->index != step->index) return;
+    if (!is_for(e, server, step, worker)) return;
     ech_participants among = {1 + layout->servers, worker, layout->world - 1};
+    double cost = ech_costs_of_step(e->costs, e->out->plans[server], step, among);
     own->met[number] = true;
-    end_in(e, ech_costs_of_step(e->costs, e->out->plans[server], step, among), server,
-           theirs->step);
+    theirs->until = fmax(e->now, theirs->until) + cost;
+    push(e, (event){theirs->until, server, theirs->step, worker});
+}
+
+static void begin_server(engine *e, int server, int step)
+{
+    const ech_step *s = step_of(e, server, step);
+    ECH_FREED int *workers = ech_calloc((size_t)e->out->ranks, sizeof *workers);
+    int n = workers_of(e, server, s, workers);
+    e->rank[server].push[s->lane].left = n;
+    for (int i = 0; i < n; i++) try_to_meet(e, workers[i], server, s->lane);
+    if (n == 0) end_in(e, 0, server, step);
 }
 
 static void begin_pushed(engine *e, int rank, int step)
@@ -215,8 +269,7 @@ static void begin_pushed(engine *e, int rank, int step)
     pushing *own = &e->rank[rank].push[s->lane];
     own->step = step;
     if (ech_layout_serves(layout, rank)) {
-        int worker = e->rank[rank].bound[s->turn]; /* of a list that is wrong perhaps nobody so far */
-        if (worker >= 0) try_to_meet(e, worker, rank, s->lane);
+        begin_server(e, rank, step);
         return;
     }
     own->left = layout->servers;
@@ -230,9 +283,9 @@ static int next_push(const engine *e, int first)
 {
     const rank_state *state = &e->rank[first];
     const ech_list *list = ech_rehearsal_list(e->out, first);
-    if (state->serves < 0 || state->served == list->turns) return -1;
+    if (state->serves < 0 || state->taken == list->turns) return -1;
     if (!list->bound) return ech_serving_next(&state->serving);
-    int worker = list->bound[state->served].worker;
+    int worker = list->bound[state->taken].worker;
     return state->serving.came[worker] ? worker : -1;
 }
 
@@ -242,8 +295,9 @@ static void try_to_follow(engine *e, int first, int server)
     rank_state *state = &e->rank[server];
     if (state->serves < 0) return;
     const ech_step *step = step_of(e, server, state->serves);
-    if (step->turn >= e->rank[first].served) return;
+    if (step->turn >= e->rank[first].taken) return;
     state->bound[step->turn] = e->rank[first].bound[step->turn];
+    state->served[step->turn] = e->rank[first].served[step->turn];
     end_in(e, cost_alone(e, server, step), server, state->serves);
     state->serves = -1;
 }
@@ -264,9 +318,11 @@ static void try_to_serve(engine *e, int first)
     int worker = next_push(e, first);
     if (worker < 0) return;
     int step = state->serves;
-    state->bound[state->served++] = worker;
+    state->bound[state->taken] = worker;
+    state->served[state->taken++] = ech_serving_take(&state->serving, worker);
     state->serves = -1;
-    if (!ech_serving_take(&state->serving, worker))
+    e->rank[worker].counts_from = state->served[state->taken - 1].next;
+    if (!state->served[state->taken - 1].more)
         e->rank[worker].last = step_of(e, worker, e->rank[worker].announces)->turn;
     end_in(e, cost_alone(e, first, step_of(e, first, step)), first, step);
     finish(e, worker, e->rank[worker].announces);
@@ -309,7 +365,7 @@ static void begin(engine *e, int rank, int step)
     else if (s->kind == ECH_STEP_SERVE)
         serve(e, rank, step);
     else
-        end_in(e, cost_alone(e, rank, s), rank, step);
+        end_in(e, cost_in_turn(e, rank, s), rank, step);
 }
 
 static bool is_ready(const engine *e, int rank, cursor *at)
@@ -355,18 +411,25 @@ static void finish_collective(engine *e, int rank, const ech_step *step)
     }
 }
 
-/* A server's part; with the last one the worker's step ends, too. */
-static void finish_pushed(engine *e, int server, int step)
+/* One of its parts fewer is left of the rank's step: whether it was the last. */
+static bool end_part(engine *e, int rank, ech_lane lane)
 {
-    const ech_step *s = step_of(e, server, step);
-    int worker = e->rank[server].bound[s->turn];
-    pushing *own = &e->rank[worker].push[s->lane];
-    int theirs = own->step;
-    e->rank[server].push[s->lane].step = -1;
-    bool last = --own->left == 0;
-    if (last) own->step = -1;
-    finish(e, server, step);
-    if (last) finish(e, worker, theirs);
+    pushing *of = &e->rank[rank].push[lane];
+    if (--of->left > 0) return false;
+    of->step = -1;
+    return true;
+}
+
+/* What a server and a worker have for each other; worker -1: the server has nothing for any. */
+static void finish_pushed(engine *e, const event *ended)
+{
+    int server = ended->rank, worker = ended->worker;
+    ech_lane lane = step_of(e, server, ended->step)->lane;
+    int theirs = worker < 0 ? -1 : e->rank[worker].push[lane].step;
+    bool last = end_part(e, server, lane);
+    bool workers_last = worker >= 0 && end_part(e, worker, lane);
+    if (last) finish(e, server, ended->step);
+    if (workers_last) finish(e, worker, theirs);
 }
 
 static void handle(engine *e, const event *ended)
@@ -378,7 +441,7 @@ static void handle(engine *e, const event *ended)
         return;
     }
     if (s->group == ECH_GROUP_PUSHED) {
-        finish_pushed(e, ended->rank, ended->step);
+        finish_pushed(e, ended);
         return;
     }
     if (s->kind == ECH_STEP_ANNOUNCE) {
@@ -440,6 +503,7 @@ static void begin_serving(engine *e, int rank)
     state->bound = e->out->served[rank] =
         ech_pool_alloc(e->out->pool, turns * sizeof *state->bound);
     for (size_t turn = 0; turn < turns; turn++) state->bound[turn] = -1;
+    state->served = ech_pool_alloc(e->out->pool, turns * sizeof *state->served);
     state->serving = ech_serving_begin(plan->schedule, plan->layout, e->out->pool);
 }
 

@@ -227,7 +227,9 @@ static const char *const served_shapes[] = {
     "parallel.strategy=parameter_server parallel.servers=2",
     "parallel.strategy=parameter_server parallel.servers=2 parallel.bucket_bytes=1",
     "parallel.strategy=parameter_server parallel.servers=2 memory.recompute=full",
-    "parallel.strategy=asp parallel.data=2 parallel.servers=2 parallel.bucket_bytes=1"};
+    "parallel.strategy=asp parallel.data=2 parallel.servers=2 parallel.bucket_bytes=1",
+    "parallel.strategy=parameter_server parallel.backup_workers=1 parallel.data=2 "
+    "parallel.servers=2 parallel.bucket_bytes=1"};
 enum { SERVED_SHAPES = sizeof served_shapes / sizeof *served_shapes };
 static const char *const schedules[] = {"gpipe",         "1f1b",      "interleaved",  "zero-bubble",
                                         "zero-bubble-v", "pipedream", "pipedream-2bw"};

@@ -201,6 +201,57 @@ static bool counts_are(const ech_group *group, const served *of, ech_reduction_p
                ech_reduction_part_messages(part, wire, n, all, ech_group_index(group));
 }
 
+static ech_status scatter_to_stores(ech_group *group, const served *of, const ech_tensor *x,
+                                    float *shard, ech_delivery delivery, void *scratch)
+{
+    ech_sum sum;
+    ECH_TRY(ech_sum_begin_scatter(group, ECH_REDUCTION_DIRECT, x, of->wire, shard, delivery,
+                                  scratch, &sum));
+    ECH_TRY(ech_sum_run(&sum));
+    return ech_sum_end(&sum);
+}
+
+/* Of the same numbers once more: added to what is there they are twice as much, and thrown away they leave that. */
+static ech_status add_and_drop(ech_comm *comm, void *context)
+{
+    const served *of = context;
+    enum { COUNT = 100003 };
+    int N = ech_comm_size(comm), rank = ech_comm_rank(comm), workers = N - of->stores;
+    ech_group *group;
+    ECH_TRY(checks_world(comm, &group));
+    ech_group_set_stores(group, of->stores);
+    ech_lineup all = ech_group_lineup(group);
+    int64_t first = ech_lineup_shard_first(&all, COUNT, rank);
+    int64_t n = ech_lineup_shard_count(&all, COUNT, rank);
+    void *scratch =
+        malloc(1 + ech_reduction_part_scratch(ECH_REDUCTION_DIRECT, ECH_REDUCTION_SCATTER, ECH_F32,
+                                              COUNT, all));
+    float *x = calloc(COUNT, sizeof *x), *shard = calloc((size_t)n + 1, sizeof *shard);
+    ech_tensor view = ech_tensor_1d(rank < workers ? x : NULL, ECH_F32, COUNT);
+    static const ech_delivery deliveries[] = {ECH_DELIVER_OVER, ECH_DELIVER_ADDED,
+                                              ECH_DELIVER_DROPPED, ECH_DELIVER_ADDED};
+    static const int times[] = {1, 2, 2, 3};
+    ech_status st = ECH_OK;
+    bool sums = true;
+    for (int k = 0; k < 4 && st == ECH_OK; k++) {
+        for (int64_t i = 0; i < COUNT; i++) x[i] = (float)((i + 3 * rank) % 64);
+        st =
+            scatter_to_stores(group, of, &view, rank < workers ? x : shard, deliveries[k], scratch);
+        for (int64_t i = 0; i < n; i++) {
+            float expected = 0;
+            for (int r = 0; r < workers; r++) expected += (float)((first + i + 3 * r) % 64);
+            sums &= shard[i] == (float)times[k] * expected;
+        }
+    }
+    free(x);
+    free(shard);
+    free(scratch);
+    ech_group_destroy(group);
+    ECH_TRY(st);
+    RANKS_CHECK(sums);
+    return ECH_OK;
+}
+
 static ech_status serve(ech_comm *comm, void *context)
 {
     const served *of = context;
@@ -264,6 +315,16 @@ static void stores_sum_what_others_have(void **state)
             }
 }
 
+static void stores_add_to_what_they_have_and_drop(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= MOST; n++)
+        for (int stores = 1; stores < n; stores++) {
+            served of = {stores, ECH_F32};
+            assert_int_equal(ranks_run(n, deadline, add_and_drop, &of, NULL), ECH_OK);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +335,7 @@ int main(void)
         cmocka_unit_test(others_have_no_halves),
         cmocka_unit_test(formulas),
         cmocka_unit_test(stores_sum_what_others_have),
+        cmocka_unit_test(stores_add_to_what_they_have_and_drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

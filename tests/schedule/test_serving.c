@@ -46,7 +46,7 @@ static void run_span(ech_serving *serving, ech_random_key key, int *widest)
         int next = ech_serving_next(serving);
         if (next < 0) continue;
         assert_true(serving->came[next] > 0 && ech_serving_may(serving, next));
-        bool more = ech_serving_take(serving, next);
+        bool more = ech_serving_take(serving, next).more;
         assert_true(more == !serving->ended[next]);
         served++;
         assert_true(spread(serving) <= serving->staleness);
@@ -94,7 +94,7 @@ static void others_share_out_a_span(void **state)
     for (bool more = true; more; all++) {
         ech_serving_come(&serving, 2);
         assert_int_equal(ech_serving_next(&serving), 2);
-        more = ech_serving_take(&serving, 2);
+        more = ech_serving_take(&serving, 2).more;
     }
     assert_int_equal(all, serving.most);
     assert_int_equal(all, WORKERS * TURNS - (WORKERS - 1));
@@ -122,12 +122,93 @@ static void the_first_that_came_is_next(void **state)
     ech_pool_destroy(pool);
 }
 
+/* ---- backup workers ---- */
+
+enum { BACKUPS = 2, SUMMANDS = WORKERS - BACKUPS };
+
+/* A span so far. */
+typedef struct span {
+    ech_served served[WORKERS * TURNS];
+    int turn, now;                         /* the clock that is summed */
+    int pushed[WORKERS], answers[WORKERS]; /* to its pushes */
+    int used[TURNS], skipped;
+} span;
+
+/* A push is answered once: by its update, or at once where it is dropped. */
+static void check_answers(span *s)
+{
+    const ech_served *served = &s->served[s->turn];
+    int workers[WORKERS], n = ech_served_answered(s->served, s->turn, workers);
+    assert_int_equal(n, ech_served_answered(s->served, s->turn, NULL));
+    assert_int_equal(n, served->dropped ? 1 : served->updates ? SUMMANDS : 0);
+    assert_true(!served->dropped || workers[0] == served->worker);
+    for (int i = 0; i < n; i++) s->answers[workers[i]]++;
+}
+
+static void check_served(span *s)
+{
+    const ech_served *served = &s->served[s->turn];
+    assert_true(served->clock == s->pushed[served->worker] - 1 && served->clock <= s->now);
+    assert_int_equal(served->dropped, served->clock < s->now);
+    assert_int_equal(served->first, !served->dropped && s->used[s->now] == 0);
+    s->used[served->clock] += !served->dropped;
+    assert_int_equal(served->updates, !served->dropped && s->used[s->now] == SUMMANDS);
+    s->now += served->updates;
+    assert_int_equal(served->next, served->dropped ? s->now : served->clock + 1);
+    s->skipped += served->next - served->clock - 1;
+    if (served->updates)
+        assert_int_equal(ech_served_update(s->served, s->turn + 1, s->now - 1), s->turn);
+}
+
+/* Workers push when their push before is answered, at random times. */
+static void run_sums(ech_serving *serving, ech_random_key key, span *s)
+{
+    for (uint64_t i = 0; s->turn < WORKERS * TURNS; i++) {
+        uint64_t word = ech_random_word(key, i);
+        int w = (int)(word % WORKERS);
+        bool rests = w == 0 && word / WORKERS % 8; /* the slow one */
+        if (!rests && s->pushed[w] == s->answers[w] && s->pushed[w] < TURNS) {
+            ech_serving_come(serving, w);
+            s->pushed[w]++;
+        }
+        int next = ech_serving_next(serving);
+        if (next < 0) continue;
+        s->served[s->turn] = ech_serving_take(serving, next);
+        assert_int_equal(s->served[s->turn].worker, next);
+        check_served(s);
+        check_answers(s);
+        s->turn++;
+    }
+}
+
+static void first_ones_update_and_the_others_are_dropped(void **state)
+{
+    (void)state;
+    ech_pool *pool = ech_pool_create();
+    ech_schedule schedule = {.turns = TURNS, .staleness = INT64_MAX};
+    ech_layout layout = {.world = WORKERS + 2, .servers = 2, .backups = BACKUPS};
+    ech_serving serving = ech_serving_begin(&schedule, &layout, pool);
+    int skipped = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        span s = {0};
+        run_sums(&serving, (ech_random_key){.seed = (uint64_t)trial}, &s);
+        for (int t = 0; t < TURNS; t++) assert_int_equal(s.used[t], SUMMANDS);
+        for (int w = 0; w < WORKERS; w++) assert_int_equal(s.answers[w], TURNS);
+        assert_int_equal(ech_served_update(s.served, s.turn, TURNS), -1);
+        skipped += s.skipped;
+        ech_serving_reset(&serving);
+    }
+    assert_true(skipped > 0);
+    ech_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_have_as_many),
         cmocka_unit_test(others_share_out_a_span),
         cmocka_unit_test(the_first_that_came_is_next),
+        cmocka_unit_test(first_ones_update_and_the_others_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,8 @@ void ech_print_axes(const ech_design *design, ech_text *out)
     if (layout->servers) ech_text_append(&axes, ", %s", ECH_COUNT(layout->servers, "server"));
     if (layout->evaluators)
         ech_text_append(&axes, ", %s", ECH_COUNT(layout->evaluators, "evaluator"));
+    if (layout->backups)
+        ech_text_append(&axes, ", %s", ECH_COUNT(layout->backups, "backup worker"));
     if (layout->sharding.expert > 1)
         ech_text_append(&axes, ", experts over %d", layout->sharding.expert);
     if (sequence_chunks > 1) ech_text_append(&axes, ", %d sequence chunks", sequence_chunks);

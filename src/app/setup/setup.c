@@ -201,6 +201,7 @@ void ech_setup_alone(ech_config *config)
     config->parallel.context = config->parallel.tensor = config->parallel.expert = 1;
     config->parallel.servers = config->parallel.evaluators = 0;
     config->parallel.server_sync = 1;
+    config->parallel.backup_workers = 0;
     config->parallel.staleness = 2; /* the default */
     ech_config_replace_text(&config->parallel.serve_log, "");
     config->memory.sequence_chunks = 1;
@@ -559,9 +560,11 @@ static bool reads_batch(const ech_design *design, int rank)
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
 {
     const ech_config *c = design->config;
+    bool pushes =
+        design->layout->pushes && !design->layout->backups; /* each is of its own tokens */
     /* Not of validations. */
     const ech_layout *layout = design->layout;
-    bool apart = (layout->apart || layout->pushes || layout->lock_free) && shuffle;
+    bool apart = (layout->apart || pushes || layout->lock_free) && shuffle;
     return (ech_loader_options){
         .sequence_length = c->data.sequence_length,
         .global_batch_size = c->training.global_batch_size,

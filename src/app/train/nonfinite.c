@@ -42,6 +42,7 @@ static span_words words_of(const ech_design *design)
         return (span_words){"update skipped", "memory.offload_delayed_from=0"};
     if (design->layout->lock_free)
         return (span_words){"ranks where it showed added nothing", "parallel.strategy=synchronous"};
+    if (design->layout->backups) return (span_words){"update skipped", "parallel.backup_workers=0"};
     if (weights == ECH_WEIGHTS_PULLED)
         return (span_words){"pushes in which it showed updated nothing",
                             "parallel.strategy=parameter_server"};

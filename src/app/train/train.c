@@ -158,7 +158,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                               .overflows = (int64_t)scaler.overflows,
                               .next_scale = scaler.scale,
                               .idle = r->idle,
-                              .pushes = t->design->layout->pushes,
+                              .pushes = t->design->layout->pushes && !t->design->layout->backups,
                               .staleness = r->staleness,
                               .skipped = r->withheld}};
     switch_to(t, ECH_ACTIVITY_METRICS);

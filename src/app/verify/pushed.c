@@ -24,6 +24,11 @@ struct ech_pushed {
     int64_t *first; /* [params * TENSORS + 1] where each tensor begins in a whole copy */
     double *newest; /* all weights and states */
     worker *worker; /* [workers] */
+    bool sums;      /* there are backup workers: servers sum pushes of a clock */
+    int summands;   /* so many */
+    bool gives;     /* the sum is there */
+    double
+        *gradient; /* of the single rank, where a copy has weights: what it has made, or is given */
 };
 
 static int params_of(const ech_pushed *p)
@@ -81,12 +86,28 @@ static void store(ech_pushed *p, double *copy)
 
 /* ---- a push ---- */
 
+/* Before the first norm gradients are complete. */
+static void exchange(ech_pushed *p, ech_exec *exec, const ech_step *step)
+{
+    const ech_list *list = &p->alone->session.plan->list[ECH_LIST_TRAIN];
+    bool first = step + 1 < list->step.at + list->step.n && step[1].kind == ECH_STEP_NORM &&
+                 step->kind != ECH_STEP_NORM;
+    for (int param = 0; param < params_of(p) && first; param++) {
+        ech_tensor gradient = ech_exec_gradient(exec, param);
+        double *at = place(p, p->gradient, param, 0);
+        if (p->gives)
+            ech_exec_write(exec, &gradient, at);
+        else
+            ech_exec_read(exec, &gradient, at);
+    }
+}
+
 /* The gradient and its clip factor are there: the update is of the newest weights. */
 static void observe(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_pushed *p = context;
-    (void)exec;
-    if (step->kind == ECH_STEP_CLIP) load(p, p->newest, 0, 1);
+    if (step->kind == ECH_STEP_CLIP && !p->sums) load(p, p->newest, 0, 1);
+    if (p->sums) exchange(p, exec, step);
 }
 
 /* The push of turn `turn` of the span that begins with `step`: its worker goes on with what it leaves. */
@@ -132,8 +153,87 @@ static ech_status replay_step(ech_pushed *p, int64_t step, int first, const ech_
     return ECH_OK;
 }
 
+/* ---- sums of pushes ---- */
+
+/* A training step of the single rank with one worker's samples, or with the gradient that it is given. */
+static ech_status run_push(ech_pushed *p, int64_t clock, int who)
+{
+    ech_exec *exec = p->alone->session.exec;
+    load(p, p->newest, 0, TENSORS);
+    ech_exec_set_loader(exec, ECH_TRAIN, p->worker[who].loader);
+    ech_exec_set_updates(exec, clock);
+    return ech_exec_run(exec, ECH_LIST_TRAIN, clock);
+}
+
+/* The update by the mean of one clock's pushes that are not dropped. */
+static ech_status replay_clock(ech_pushed *p, int64_t clock, const ech_serve *serves, double *loss)
+{
+    size_t all = (size_t)p->first[params_of(p) * TENSORS];
+    ECH_FREED double *sum = ech_calloc(all + 1, sizeof *sum);
+    double tokens = 0, losses = 0;
+    int last = 0;
+    p->gives = false;
+    for (int i = 0; i < p->workers * p->turns; i++) {
+        if (serves[i].clock != clock) continue;
+        ECH_TRY(run_push(p, clock, serves[i].worker)); /* of all: loaders go step by step */
+        if (serves[i].dropped) continue;
+        last = serves[i].worker;
+        const ech_readings *r = ech_exec_readings(p->alone->session.exec);
+        for (size_t k = 0; k < all; k++) sum[k] += r->tokens * p->gradient[k];
+        losses += r->loss_sum;
+        tokens += r->tokens;
+    }
+    for (size_t k = 0; k < all; k++) p->gradient[k] = tokens > 0 ? sum[k] / tokens : 0;
+    *loss = tokens > 0 ? losses / tokens : 0;
+    p->gives = true;
+    ECH_TRY(run_push(p, clock, last));
+    store(p, p->newest);
+    return ECH_OK;
+}
+
+/* Whether a push may stand where it does: where clock `now` is summed, whose weights are there since so many pushes. */
+static bool is_in_order(const ech_pushed *p, const ech_serve *push, int64_t now, int sent)
+{
+    if (push->worker < 0 || push->worker >= p->workers) return false;
+    if (push->clock != p->worker[push->worker].clock || push->clock > now) return false;
+    return push->dropped ? push->clock < now : push->clock == now && push->read >= sent;
+}
+
+/* Each worker's pushes come in order; the first ones of a clock, with the weights of the update before, are in its update, and the
+ * others, behind it, dropped. */
+static ech_status check_serves(ech_pushed *p, int64_t step, const ech_serve *serves)
+{
+    int summed = 0, sent = 0;
+    int64_t now = step;
+    for (int i = 0; i < p->workers * p->turns; i++) {
+        const ech_serve *push = &serves[i];
+        if (!is_in_order(p, push, now, sent))
+            ECH_FAIL(ECH_EINTERNAL,
+                     "servers have written down that push %d behind step %lld, of worker %d and "
+                     "step %lld, is %s while step %lld is summed",
+                     i, (long long)step, push->worker, (long long)push->clock,
+                     push->dropped ? "dropped" : "served", (long long)now);
+        p->worker[push->worker].clock++;
+        if (push->dropped || ++summed < p->summands) continue;
+        now++;
+        summed = 0;
+        sent = i + 1;
+    }
+    return ECH_OK;
+}
+
+static ech_status replay_sums(ech_pushed *p, int64_t step, const ech_serve *serves, double *loss)
+{
+    ECH_TRY(check_serves(p, step, serves));
+    for (int turn = 0; turn < p->turns; turn++)
+        ECH_TRY(replay_clock(p, step + turn, serves, &loss[turn]));
+    load(p, p->newest, 0, TENSORS);
+    return ECH_OK;
+}
+
 ech_status ech_pushed_replay(ech_pushed *p, int64_t step, const ech_serve *serves, double *loss)
 {
+    if (p->sums) return replay_sums(p, step, serves, loss);
     begin_span(p);
     for (int turn = 0; turn < p->turns; turn++)
         ECH_TRY(replay_step(p, step, turn * p->workers, serves, &loss[turn]));
@@ -161,16 +261,19 @@ ech_status ech_pushed_create(const ech_compared_run *layout, ech_compared_run *a
     p->alone = alone;
     p->workers = ech_layout_workers(of);
     p->turns = layout->design->schedule->turns;
+    p->sums = of->backups > 0;
+    p->summands = ech_layout_summands(of);
     lay_out(p);
     size_t all = (size_t)p->first[params_of(p) * TENSORS];
     p->newest = ech_calloc(all + 1, sizeof *p->newest);
     p->worker = ech_calloc((size_t)p->workers, sizeof *p->worker);
+    p->gradient = ech_calloc(all + 1, sizeof *p->gradient);
     store(p, p->newest);
     for (int w = 0; w < p->workers; w++) {
         p->worker[w].weights = ech_calloc(all + 1, sizeof *p->worker[w].weights);
         ECH_TRY(read_worker(p, w));
     }
-    ech_exec_set_workers(alone->session.exec, p->workers);
+    if (!p->sums) ech_exec_set_workers(alone->session.exec, p->workers);
     ech_exec_observe(alone->session.exec, observe, p);
     return ECH_OK;
 }
@@ -184,6 +287,7 @@ void ech_pushed_destroy(ech_pushed *p)
     }
     free(p->worker);
     free(p->newest);
+    free(p->gradient);
     free(p->first);
     free(p);
 }
