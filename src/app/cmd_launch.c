@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/board.h"
 
 static const char about[] = "Starts PROGRAM as N ranks of this machine, without MPI: each has "
                             "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
@@ -47,6 +48,7 @@ static const ech_word words[] = {{offsetof(launch_arguments, ranks), "how many r
 typedef struct ranks {
     ECH_LIST(pid_t) process; /* 0: it has ended */
     int left, code;          /* code: of the first that failed, else of one that has stopped */
+    ech_board *board;        /* the job monitor's; NULL: there is none */
     double kill_at;          /* seconds on the clock; 0: none has failed */
 } ranks;
 
@@ -130,6 +132,15 @@ static ech_status start_all(ranks *of, int n, char **program, const sigset_t *si
     return ECH_OK;
 }
 
+/* Whether the others go on without a rank that has died. */
+static bool is_spared(const ranks *of, pid_t process)
+{
+    for (int i = 0; of->board && i < of->board->slots; i++)
+        if (atomic_load(&of->board->slot[i].process) == process)
+            return ech_board_is_spared(of->board, i);
+    return false;
+}
+
 static void note_end(ranks *of, pid_t process, int status)
 {
     int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -140,6 +151,7 @@ static void note_end(ranks *of, pid_t process, int status)
     }
     bool has_failed = code != ECH_EXIT_DONE && code != ECH_EXIT_STOPPED;
     if (of->kill_at > 0 || code == ECH_EXIT_DONE) return;
+    if (WIFSIGNALED(status) && is_spared(of, process)) return;
     of->code = code;
     if (has_failed) of->kill_at = ech_clock_now() + grace_seconds;
 }
@@ -182,6 +194,8 @@ static ech_status launch(int n, char **program, int *code)
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGUSR1);
     sigaddset(&signals, SIGUSR2);
+    const char *board = getenv(ECH_BOARD_VARIABLE);
+    if (board) ECH_TRY(ech_board_file_open(board, n, &of.board));
     ECH_TRY(set_variables(n));
     sigprocmask(SIG_BLOCK, &signals, NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -190,6 +204,7 @@ static ech_status launch(int n, char **program, int *code)
     if (status == ECH_OK) watch(&of, fd);
     close(fd);
     free(of.process.at);
+    ech_board_file_unmap(of.board);
     *code = of.code;
     return status;
 }

@@ -183,6 +183,15 @@ static ech_status hash_file(const save *s, int f, int64_t *number)
     return st;
 }
 
+static ech_status hash_alone(const save *s, int f, int64_t range)
+{
+    int fd = open(s->path[f], O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot read it back: %s", s->path[f], strerror(errno));
+    ech_status st = hash_range(s, f, fd, range);
+    close(fd);
+    return st;
+}
+
 static ech_status hash_files(save *s)
 {
     int64_t number = 0;
@@ -197,6 +206,18 @@ static ech_status exchange_hashes(const save *s)
         if (s->manifest.files[f].bytes >= 0) /* zero on all ranks but the one that hashed it */
             ECH_TRY(ech_agree_on_sums(s->world, (uint64_t *)s->manifest.files[f].hashes,
                                       2 * ech_hash_ranges(s->manifest.files[f].bytes)));
+    return ECH_OK;
+}
+
+/* Rank 0 reads back what a rank that was lost (ech_comm_spare) has left. */
+static ech_status hash_rest(save *s)
+{
+    for (int f = 0; f < ECH_FILES && s->leads; f++) {
+        int64_t bytes = s->manifest.files[f].bytes;
+        const ech_hash *hashes = s->manifest.files[f].hashes;
+        for (int64_t i = 0; bytes >= 0 && i < ech_hash_ranges(bytes); i++)
+            if (!hashes[i].high && !hashes[i].low) ECH_TRY(hash_alone(s, f, i));
+    }
     return ECH_OK;
 }
 
@@ -269,6 +290,7 @@ static ech_status put_together(save *s)
     ECH_TRY(exchange_sizes(s));
     ECH_TRY(together(s, hash_files));
     ECH_TRY(exchange_hashes(s));
+    ECH_TRY(together(s, hash_rest));
     ECH_TRY(together(s, commit));
     return ech_group_broadcast(s->world, 0, &s->manifest_bytes, sizeof s->manifest_bytes);
 }

@@ -47,13 +47,15 @@ struct ech_comm {
     int rank, size;
     int local_rank, local_size; /* the ranks of a machine are consecutive */
     double deadline;            /* seconds */
+    int spared, spared_end;     /* ech_comm_spare */
     bool crowded;               /* more ranks than cores on this machine: waits never spin */
     atomic_int polled;          /* the peer of ech_comm_set_wait; -1: none */
 
     /* Held during every call of a backend's function and for the fields below; never while waiting. */
     pthread_mutex_t lock;
-    atomic_bool dead; /* all transfers were cancelled: no further one is started or tested */
-    uint32_t *shared; /* [size]: groups created so far that have this rank and rank r */
+    atomic_bool dead;  /* all transfers were cancelled: no further one is started or tested */
+    uint32_t *shared;  /* [size]: groups created so far that have this rank and rank r */
+    atomic_bool *lost; /* [size] of those that are spared */
 };
 
 /* Messages between two ranks with one tag arrive in the order in which they were started. The functions
@@ -73,6 +75,8 @@ struct ech_comm_backend {
     /* Optional: cancels all transfers of this endpoint; afterwards none touches a buffer. NULL: the process
      * is about to end. */
     void (*withdraw)(ech_comm *comm);
+    bool
+        spares; /* it leaves messages with others as they are when a rank has died: ech_comm_spare */
     /* Optional: what `close` does, but without a word to others, some of whom may be lost (ech_comm_remake). */
     void (*drop)(ech_comm *comm);
     /* Optional: ends the job and this process. Called after the other ranks had time to print their errors. */
@@ -96,6 +100,8 @@ struct ech_comm_backend {
 /* No row: control of `nccl` without MPI (tcp_state.h). */
 extern const ech_comm_backend ech_comm_tcp;
 
+/* A message with a rank that has died: the request is done, if that is spared; otherwise false. */
+bool ech_comm_lose(ech_comm *comm, ech_request *request);
 /* Whether the abort flag is raised or this endpoint's transfers are cancelled. */
 bool ech_comm_is_over(const ech_comm *comm);
 

@@ -61,6 +61,16 @@ void ech_board_leave(ech_board *board, int slot)
     atomic_store(&board->slot[slot].process, 0);
 }
 
+void ech_board_spare(ech_board *board, int slot)
+{
+    atomic_store(&board->slot[slot].spared, 1);
+}
+
+bool ech_board_is_spared(const ech_board *board, int slot)
+{
+    return atomic_load(&board->slot[slot].spared) != 0;
+}
+
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what)
 {
     char text[ECH_BOARD_TEXT] = {0};

@@ -88,7 +88,8 @@ ech_comm *ech_comm_make(const ech_comm_backend *backend, int rank, int size, int
                        .deadline = deadline_seconds,
                        .crowded = local_size > ech_device_find("cpu")->cores(),
                        .polled = -1,
-                       .shared = ech_calloc((size_t)size, sizeof *comm->shared)};
+                       .shared = ech_calloc((size_t)size, sizeof *comm->shared),
+                       .lost = ech_calloc((size_t)size, sizeof *comm->lost)};
     pthread_mutex_init(&comm->lock, NULL);
     ech_board_join(board, local_rank, rank);
     return comm;
@@ -132,6 +133,7 @@ static void release(ech_comm *comm, void (*close)(ech_comm *comm))
     pthread_mutex_unlock(&comm->lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->shared);
+    free(comm->lost);
     free(comm);
 }
 
@@ -153,6 +155,29 @@ ech_status ech_comm_remake(ech_comm **comm)
     release(*comm, backend->drop);
     *comm = NULL;
     return ech_comm_open(backend, size, deadline, comm);
+}
+
+void ech_comm_spare(ech_comm *comm, int first, int end)
+{
+    if (!comm->backend->spares) return;
+    pthread_mutex_lock(&comm->lock);
+    comm->spared = first;
+    comm->spared_end = end;
+    pthread_mutex_unlock(&comm->lock);
+    if (comm->rank >= first && comm->rank < end) ech_board_spare(comm->board, comm->local_rank);
+}
+
+bool ech_comm_is_lost(const ech_comm *comm, int rank)
+{
+    return atomic_load(&comm->lost[rank]);
+}
+
+bool ech_comm_lose(ech_comm *comm, ech_request *request)
+{
+    if (request->peer < comm->spared || request->peer >= comm->spared_end) return false;
+    atomic_store(&comm->lost[request->peer], true);
+    request->done = request->lost = true;
+    return true;
 }
 
 int ech_comm_rank(const ech_comm *comm)

@@ -88,6 +88,15 @@ int ech_comm_local_rank(const ech_comm *comm);   /* this one's number among them
 /* Whether all of ranks[n] are on this rank's machine. The ranks of a machine are consecutive. */
 bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n);
 
+/* From now on ranks first .. end - 1 are spared: over `ucx` the death of one of them does not end the job. Messages with it then are done
+ * (ech_request.lost): what is sent goes nowhere, and what would be received leaves its memory as it is, or partly written. Gathers and
+ * folds of groups leave it out, if its part has not come; member 0 of such a group must not be spared. Broadcasts and folds go from
+ * their root to all. A spared rank that comes to a stop is held to the deadline as others are. To be called alike on all ranks; those
+ * of other backends end with any rank. */
+void ech_comm_spare(ech_comm *comm, int first, int end);
+/* Whether this rank has noticed that a spared rank has died. */
+bool ech_comm_is_lost(const ech_comm *comm, int rank);
+
 /* Raises this machine's abort flag and returns at once: waits of this rank's other threads and of the machine's
  * other ranks end with ECH_EABORTED. For any thread that fails; other machines learn of it when the rank calls
  * ech_comm_abort. */
@@ -154,6 +163,7 @@ typedef struct ech_request {
     int peer, tag; /* peer: a rank */
     bool sends;    /* false: receives */
     bool done;
+    bool lost; /* since the peer is spared and has died: nothing has come of it for sure */
 } ech_request;
 
 /* Start a send or receive, like MPI_Isend and MPI_Irecv: the buffer belongs to the transfer until
@@ -235,6 +245,10 @@ void ech_group_set_machines(ech_group *group, const int *first, int machines);
 /* Says that the last members are stores (ech_lineup.stores); likewise, before any half of a sum. */
 void ech_group_set_stores(ech_group *group, int stores);
 ech_lineup ech_group_lineup(const ech_group *group); /* lives as long as the group */
+/* Whether a message of this channel was lost with a spared rank since this was last asked. */
+bool ech_group_take_loss(ech_group *group);
+/* On member 0, behind ech_group_gather: whether nothing has come of a member, since it is lost. */
+bool ech_group_has_missed(const ech_group *group, int member);
 /* Says that this rank's saver uses the channel: the thread that writes the rank's part of a checkpoint while training
  * goes on. Its waits are shown on the board apart from those of the rank's other threads (ech_board_thread). */
 void ech_group_set_saves(ech_group *group);

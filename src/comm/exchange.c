@@ -155,21 +155,24 @@ ech_status ech_group_barrier(ech_group *group)
 /* ---- broadcast ----
  *
  * A binomial tree. Indices are relative to the root: in the round of distance `far`, members below `far`
- * have the data and send it to relative + far. */
+ * have the data and send it to relative + far. Where ranks are spared the root sends to all: in a tree one that dies would cut
+ * others off. */
 
 ech_status ech_group_spread(ech_group *group, int root, void *data, size_t bytes)
 {
     ech_comm_batch *batch = &group->batch[0];
     int N = group->size;
     int relative = (group->index - root + N) % N;
+    bool flat = group->comm->spared_end > 0;
     int far = 1;
     if (relative > 0) {
-        while (far * 2 <= relative) far *= 2;
-        ech_comm_batch_receive(group, batch, (relative - far + root) % N, data, bytes);
+        while (!flat && far * 2 <= relative) far *= 2;
+        int from = flat ? 0 : relative - far;
+        ech_comm_batch_receive(group, batch, (from + root) % N, data, bytes);
         ECH_TRY(ech_comm_batch_wait(group, batch));
-        far *= 2;
+        far = flat ? N : far * 2;
     }
-    for (; relative + far < N; far *= 2)
+    for (; relative + far < N; far = flat ? far + 1 : far * 2)
         ech_comm_batch_send(group, batch, (relative + far + root) % N, data, bytes);
     return ech_comm_batch_wait(group, batch);
 }
@@ -197,6 +200,11 @@ ech_status ech_group_gather(ech_group *group, void *whole, const void *mine, siz
     return ech_comm_batch_wait(group, batch);
 }
 
+bool ech_group_has_missed(const ech_group *group, int member)
+{
+    return member > 0 && group->batch[0].at[member - 1].lost;
+}
+
 /* ---- fold ----
  *
  * Member 0 gathers the values, sums them or takes the maximum in member order, and broadcasts the result, so
@@ -220,7 +228,7 @@ static ech_status fold_some(ech_group *group, ech_fold fold, double *values, int
         ech_comm_batch_receive(group, batch, i + 1, from + i * ECH_FOLD_VALUES, bytes);
     ECH_TRY(ech_comm_batch_wait(group, batch));
     for (int i = 0; i < others; i++)
-        for (int v = 0; v < n; v++)
+        for (int v = 0; v < n && !ech_group_has_missed(group, i + 1); v++)
             values[v] = fold_two(fold, values[v], from[i * ECH_FOLD_VALUES + v]);
     return ech_group_spread(group, 0, values, bytes);
 }

@@ -268,5 +268,14 @@ ech_status ech_comm_batch_wait(ech_group *group, ech_comm_batch *batch)
     int n = batch->n;
     batch->n = batch->put = 0;
     ech_wait_for what = {group->of->name, ech_comm_call_name(group->call), group->thread};
-    return ech_wait_all(group->comm, batch->at, n, &what);
+    ECH_TRY(ech_wait_all(group->comm, batch->at, n, &what));
+    for (int i = 0; i < n; i++) group->lost |= batch->at[i].lost;
+    return ECH_OK;
+}
+
+bool ech_group_take_loss(ech_group *group)
+{
+    bool lost = group->lost;
+    group->lost = false;
+    return lost;
 }

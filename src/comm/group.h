@@ -64,6 +64,7 @@ struct ech_group {
     ech_comm_call call;      /* the collective under way, or the last one */
     ech_comm_count *count;   /* the one of counts[] that `call` adds to */
     ech_comm_count counts[ECH_COMM_COUNTS];
+    bool lost;    /* ech_group_take_loss */
     int free_set; /* of batches: 0 or 1, for the next sum */
     ech_comm_batch batch[ECH_BATCHES];
 };

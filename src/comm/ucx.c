@@ -93,12 +93,14 @@ static void note_received(void *request, ucs_status_t status, const ucp_tag_recv
     end(m, request, status);
 }
 
-static ech_status fail_lost(const ech_comm *comm, int rank)
+/* The message's rank is lost. */
+static ech_status lose(ech_comm *comm, ech_request *request)
 {
+    if (ech_comm_lose(comm, request)) return ECH_OK;
     if (ech_comm_is_over(comm)) return ECH_EABORTED;
     ECH_FAIL(ECH_ECOMM,
              "rank %d has failed, died or come to a stop: its messages with rank %d have ended",
-             rank, comm->rank);
+             request->peer, comm->rank);
 }
 
 uint64_t ech_ucx_tag(const ech_ucx_state *state, int sender, ech_ucx_kind kind, int tag)
@@ -135,7 +137,7 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
 {
     ech_ucx_state *state = comm->state;
     ech_ucx_peer *peer = &state->peer[request->peer];
-    if (peer->loss == ECH_UCX_LOST) return fail_lost(comm, request->peer);
+    if (peer->loss == ECH_UCX_LOST) return lose(comm, request);
     ech_ucx_message *m = ech_ucx_take(state, peer);
     int sender = request->sends ? comm->rank : request->peer;
     bool large = request->sends && ech_ucx_is_large(peer, request->bytes);
@@ -153,8 +155,7 @@ static ech_status start(ech_comm *comm, ech_request *request, const void *from, 
 }
 
 /* UCX accepts a message that is shorter than its receive. */
-static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
-                              const ech_ucx_message *m)
+static ech_status check_bytes(ech_comm *comm, ech_request *request, const ech_ucx_message *m)
 {
     if (m->error && ech_comm_is_over(comm)) return ECH_EABORTED;
     if (m->error)
@@ -172,7 +173,7 @@ static ech_status check_bytes(const ech_comm *comm, const ech_request *request,
             ECH_EINTERNAL,
             "rank %d sends more than %zu bytes to rank %d with tag %d, for which the receive is",
             request->peer, request->bytes, comm->rank, request->tag);
-    return fail_lost(comm, request->peer);
+    return lose(comm, request);
 }
 
 static bool is_done(const ech_ucx_message *m)
@@ -192,7 +193,7 @@ static ech_status test(ech_comm *comm, ech_request *request)
             if (state->peer[r].open && &state->peer[r] != peer && state->peer[r].near)
                 ech_ucx_progress(state, &state->peer[r]);
     }
-    if (!is_done(m)) return peer->loss == ECH_UCX_LOST ? fail_lost(comm, request->peer) : ECH_OK;
+    if (!is_done(m)) return peer->loss == ECH_UCX_LOST ? lose(comm, request) : ECH_OK;
     ech_status st = check_bytes(comm, request, m);
     if (state->patience > 0) peer->moved_at = ech_clock_now();
     ech_ucx_give(state, m);
@@ -233,5 +234,6 @@ const ech_comm_backend ech_comm_ucx = {
     .test = test,
     .withdraw = withdraw,
     .drop = drop,
+    .spares = true,
     .abort = ech_tcp_abort,
 };

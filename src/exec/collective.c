@@ -424,7 +424,10 @@ static ech_status reduce_gradients(ech_exec *exec, const ech_step *step)
         ECH_TRY(begin_sum(exec, *begun, &exec->begun[step->lane]));
         exec->sums_ahead[step->lane]++;
     }
-    return ech_sum_end(&sum);
+    ECH_TRY(ech_sum_end(&sum));
+    bool lost = ech_group_take_loss(ech_exec_channel(exec, step));
+    if (lost && step->kind == ECH_STEP_SCATTER_GRADS) ech_exec_lose_push(exec, step);
+    return ECH_OK;
 }
 
 ECH_HANDLE_BY(REDUCE_GRADS, reduce_gradients)

@@ -281,6 +281,17 @@ static void count_own_loss(ech_exec *exec, const ech_step *step)
     exec->device->fill(ech_exec_queue(exec, step), &row->loss, 0, ECH_LOSS_SUMS * sizeof(double));
 }
 
+/* A member that is lost adds nothing, and its maximum is another's. */
+static void leave_out(ech_exec *exec, const ech_step *step, const ech_tensor *all, int member)
+{
+    size_t bytes = (size_t)step->count * sizeof(double);
+    char *row = (char *)all->data + (size_t)member * bytes;
+    if (step->maximum)
+        exec->device->copy(ech_exec_queue(exec, step), row, all->data, bytes);
+    else
+        exec->device->fill(ech_exec_queue(exec, step), row, 0, bytes);
+}
+
 static ech_status reduce(ech_exec *exec, const ech_step *step)
 {
     const ech_group *group = exec->channel[step->group][step->lane];
@@ -289,6 +300,8 @@ static ech_status reduce(ech_exec *exec, const ech_step *step)
     ech_tensor one = ech_tensor_1d(reduced(exec, step), ECH_F64, step->count);
     if (step->group != ECH_GROUP_REPLICAS) count_own_loss(exec, step);
     ECH_TRY(gather(exec, step));
+    for (int m = 1; ech_group_index(group) == 0 && m < ech_group_size(group); m++)
+        if (ech_group_has_missed(group, m)) leave_out(exec, step, &all, m);
     if (ech_group_index(group) == 0)
         exec->plan->kernels->fold(&exec->lane_context[step->lane], &all, step->maximum, &one);
     return spread(exec, step);

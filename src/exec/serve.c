@@ -27,6 +27,7 @@ typedef struct announced {
     double loss_scale, clip, withheld;
     ech_pushed_step counts; /* its part of a training step */
     double step_tokens;     /* by which its gradient is divided */
+    bool lost;              /* the worker has died */
 } announced;
 
 /* What the worker hears. */
@@ -217,7 +218,8 @@ ech_status ech_handle_ANNOUNCE(ech_exec *exec, const ech_step *step)
 static ech_status ask(ech_exec *exec, int worker)
 {
     ech_server *server = exec->server;
-    bool waits = server->asked[worker] || server->serving.came[worker];
+    bool waits =
+        server->asked[worker] || server->serving.came[worker] || server->serving.lost[worker];
     if (waits || server->serving.ended[worker]) return ECH_OK;
     server->asked[worker] = true;
     return ech_comm_receive_start(exec->comm, worker, TAG, &server->announced[worker],
@@ -233,7 +235,10 @@ static ech_status look(ech_exec *exec, bool *progress)
         if (server->asked[w]) ECH_TRY(ech_comm_test(exec->comm, &server->request[w], &done));
         if (!done) continue;
         server->asked[w] = false;
-        ech_serving_come(&server->serving, w);
+        if (server->request[w].lost)
+            ech_serving_lose(&server->serving, w);
+        else
+            ech_serving_come(&server->serving, w);
         *progress = true;
     }
     return ECH_OK;
@@ -283,6 +288,12 @@ static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced 
     }
     ech_comm_set_wait(exec->comm, -1);
     *what = exec->server->announced[worker];
+    if (exec->server->serving.lost[worker])
+        *what = (announced){.worker = worker,
+                            .step = exec->pushes.clock[worker] + exec->server->serving.done[worker],
+                            .loss_scale = 1,
+                            .withheld = 1,
+                            .lost = true};
     return ECH_OK;
 }
 
@@ -303,6 +314,7 @@ static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, e
     if (exec->plan->rank > first) {
         ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, what, sizeof *what, told));
         ECH_TRY(ech_comm_wait(exec->comm, told, 1));
+        if (what->lost) ech_serving_lose(&exec->server->serving, what->worker);
         *served = ech_serving_take(&exec->server->serving, what->worker);
         return ECH_OK;
     }
@@ -395,6 +407,16 @@ ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step)
     const ech_served *served = &exec->server->served[step->turn];
     if (served->dropped) return ECH_DELIVER_DROPPED;
     return served->first ? ECH_DELIVER_OVER : ECH_DELIVER_ADDED;
+}
+
+/* Of what has not come nothing is applied; of other buckets' parts that have something may be. */
+void ech_exec_lose_push(ech_exec *exec, const ech_step *step)
+{
+    static const double one = 1;
+    if (!exec->server || step->group != ECH_GROUP_PUSHED) return;
+    exec->server->log[step->turn].dropped = true;
+    exec->device->copy(ech_exec_queue(exec, step), &ech_exec_row(exec, step->turn)->withheld, &one,
+                       sizeof one);
 }
 
 bool ech_exec_updates_in(const ech_exec *exec, int turn)

@@ -295,6 +295,8 @@ ech_group *ech_exec_channel(const ech_exec *exec, const ech_step *step);
 int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_group **channel);
 /* What becomes of what a scatter sums. */
 ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step);
+/* A part of the push of the step's turn was lost with its worker: the turn updates nothing any more. */
+void ech_exec_lose_push(ech_exec *exec, const ech_step *step);
 /* Whether a turn updates: a server's may add to a sum that is not complete, or drop its push. */
 bool ech_exec_updates_in(const ech_exec *exec, int turn);
 /* Whether a worker's push of that turn will be dropped in any case, as it knows. */

@@ -24,11 +24,16 @@ static bool is_bounded(const ech_schedule *schedule)
     return schedule->staleness < INT64_MAX;
 }
 
+/* Whether each worker has as many pushes. */
+static bool are_even(const ech_schedule *schedule, const ech_layout *layout)
+{
+    return is_bounded(schedule) || layout->backups;
+}
+
 int ech_serving_most(const ech_schedule *schedule, const ech_layout *layout)
 {
     int workers = ech_layout_workers(layout);
-    bool each = is_bounded(schedule) || layout->backups;
-    return each ? schedule->turns : workers * (schedule->turns - 1) + 1;
+    return are_even(schedule, layout) ? schedule->turns : workers * (schedule->turns - 1) + 1;
 }
 
 ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *layout,
@@ -39,11 +44,13 @@ ech_serving ech_serving_begin(const ech_schedule *schedule, const ech_layout *la
                            .pushes = (int)workers * schedule->turns,
                            .most = ech_serving_most(schedule, layout),
                            .staleness = schedule->staleness,
+                           .each = are_even(schedule, layout),
                            .drops = layout->backups > 0,
                            .summands = ech_layout_summands(layout),
                            .done = ech_pool_alloc(pool, workers * sizeof *serving.done),
                            .came = ech_pool_alloc(pool, workers * sizeof *serving.came),
-                           .ended = ech_pool_alloc(pool, workers * sizeof *serving.ended)};
+                           .ended = ech_pool_alloc(pool, workers * sizeof *serving.ended),
+                           .lost = ech_pool_alloc(pool, workers * sizeof *serving.lost)};
     ech_serving_reset(&serving);
     return serving;
 }
@@ -57,6 +64,8 @@ void ech_serving_reset(ech_serving *serving)
     memset(serving->done, 0, workers * sizeof *serving->done);
     memset(serving->came, 0, workers * sizeof *serving->came);
     memset(serving->ended, 0, workers * sizeof *serving->ended);
+    for (int w = 0; w < serving->workers; w++)
+        if (serving->lost[w]) ech_serving_come(serving, w);
 }
 
 void ech_serving_come(ech_serving *serving, int worker)
@@ -71,6 +80,7 @@ bool ech_serving_may(const ech_serving *serving, int worker)
     if (serving->ended[worker]) return false;
     for (int w = 0; w < serving->workers; w++)
         if (serving->done[w] < least && w != worker) least = serving->done[w];
+    if (serving->lost[worker]) return true; /* others wait for it otherwise */
     return after - least <= serving->staleness;
 }
 
@@ -84,14 +94,22 @@ int ech_serving_next(const ech_serving *serving)
     return first;
 }
 
+void ech_serving_lose(ech_serving *serving, int worker)
+{
+    serving->lost[worker] = true;
+    if (!serving->came[worker] && !serving->ended[worker]) ech_serving_come(serving, worker);
+}
+
 ech_served ech_serving_take(ech_serving *serving, int worker)
 {
     ech_served served = {.worker = worker, .clock = serving->done[worker]++};
     serving->came[worker] = 0;
     served.more = serving->begun < serving->pushes && serving->done[worker] < serving->most;
+    if (serving->lost[worker]) served.more &= serving->each; /* others take what is left */
     serving->begun += served.more;
     serving->ended[worker] = !served.more;
-    served.dropped = serving->drops && served.clock < serving->now;
+    served.dropped = serving->lost[worker] || (serving->drops && served.clock < serving->now);
+    if (serving->lost[worker] && served.more) ech_serving_come(serving, worker);
     if (!served.dropped) {
         served.first = serving->summed == 0;
         served.updates = ++serving->summed == serving->summands;

@@ -25,7 +25,9 @@ typedef struct ech_serve {
     int64_t clock; /* the training step whose samples its gradient is of: its worker counts its own */
     int read;      /* pushes of the span that servers had served in the weights that it has read */
     bool withheld; /* it has updated nothing */
-    bool dropped;  /* likewise, since it came behind those that were waited for, of which one clock's make one update */
+    /* Likewise, since it came behind those that were waited for, of which one clock's make one update; or its worker has died. Then what
+     * had come of it before, of some buckets, may have updated these. */
+    bool dropped;
 } ech_serve;
 
 /* Whose push is to be served in a turn of the span that begins with training step `step`. */
@@ -40,12 +42,14 @@ int ech_serve_number(const ech_serve *pushes, int turn);
 typedef struct ech_serving {
     int workers, pushes; /* pushes of a span, of all workers */
     int most;            /* of one worker */
+    bool each;           /* each has as many */
     int64_t staleness;
     int begun;      /* pushes of the span that workers have begun */
     int *done;      /* [workers] pushes of the span that have been served */
     int64_t *came;  /* [workers] when its push has come, as a count of all; 0: none waits */
     int64_t coming; /* pushes that have come so far */
     bool *ended;    /* [workers] it has no other push in the span */
+    bool *lost;     /* [workers] it has died */
     bool drops;     /* there are backup workers */
     int summands;   /* pushes of an update */
     int now;    /* where there are: the clock whose pushes are summed, from the span's beginning */
@@ -76,6 +80,9 @@ void ech_serving_come(ech_serving *serving, int worker);
 bool ech_serving_may(const ech_serving *serving, int worker);
 /* Of those that have come, the first that may be served; -1: there is none. The slowest worker's always may. */
 int ech_serving_next(const ech_serving *serving);
+/* The worker has died: what it has pushed that is not served, and what it would have to push, is dropped at once, in this span and in
+ * those behind. Where workers share pushes out that is one a span. */
+void ech_serving_lose(ech_serving *serving, int worker);
 /* The worker's push is served. */
 ech_served ech_serving_take(ech_serving *serving, int worker);
 /* Fills workers[] (optional) with those who get weights in a turn, in the order in which they have come, and returns how many these are:

@@ -122,6 +122,47 @@ static void the_first_that_came_is_next(void **state)
     ech_pool_destroy(pool);
 }
 
+/* ---- workers that die ---- */
+
+/* Worker 2 dies at some time of the first of two spans. What is served of it is written down as dropped from then on, one push a span where
+ * workers share them out; the others get on with the span. */
+static void run_with_a_loss(ech_serving *serving, ech_random_key key, bool each)
+{
+    enum { SPANS = 2, LOST = 2 };
+    uint64_t i = 0, dies = ech_random_word(key, 0) % (WORKERS * TURNS);
+    for (int span = 0; span < SPANS; span++, ech_serving_reset(serving)) {
+        int served = 0, dropped = 0;
+        for (; served < WORKERS * TURNS; i++) {
+            int w = (int)(ech_random_word(key, i) % WORKERS);
+            if (i == dies) ech_serving_lose(serving, LOST);
+            bool comes = !serving->came[w] && !serving->ended[w] && !serving->lost[w];
+            if (comes) ech_serving_come(serving, w);
+            int next = ech_serving_next(serving);
+            if (next < 0) continue;
+            ech_served s = ech_serving_take(serving, next);
+            assert_int_equal(s.dropped, serving->lost[next]);
+            assert_int_equal(s.updates, !s.dropped);
+            dropped += s.dropped;
+            served++;
+        }
+        if (!each) assert_true(span == 0 ? dropped <= 1 : dropped == 1);
+        if (each) assert_true(span == 0 ? dropped <= TURNS : dropped == TURNS);
+        assert_true(ech_serving_next(serving) < 0);
+    }
+}
+
+static void others_go_on_without_who_has_died(void **state)
+{
+    (void)state;
+    for (int each = 0; each < 2; each++)
+        for (int trial = 0; trial < TRIALS; trial++) {
+            ech_pool *pool = ech_pool_create();
+            ech_serving serving = begin(each ? 2 : INT64_MAX, pool);
+            run_with_a_loss(&serving, (ech_random_key){.seed = (uint64_t)trial}, each);
+            ech_pool_destroy(pool);
+        }
+}
+
 /* ---- backup workers ---- */
 
 enum { BACKUPS = 2, SUMMANDS = WORKERS - BACKUPS };
@@ -208,6 +249,7 @@ int main(void)
         cmocka_unit_test(bounded_workers_have_as_many),
         cmocka_unit_test(others_share_out_a_span),
         cmocka_unit_test(the_first_that_came_is_next),
+        cmocka_unit_test(others_go_on_without_who_has_died),
         cmocka_unit_test(first_ones_update_and_the_others_are_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -222,6 +222,31 @@ static bool is_withheld(const ech_readings *r, int turns)
     return false;
 }
 
+/* The others go on without a worker of asp or ssp that dies, but for the first, which leads. A run that repeats an order
+ * needs all. */
+static void spare_workers(ech_trainer *t)
+{
+    const ech_layout *layout = t->design->layout;
+    const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));
+    bool spares = layout->pushes && !layout->backups && !t->design->serves && device->is_immediate;
+    if (spares) ech_comm_spare(t->comm, 1, ech_layout_workers(layout));
+}
+
+/* Says who has died since this was last called. */
+static void note_losses(ech_trainer *t)
+{
+    int workers = ech_layout_workers(t->design->layout), lost = 0;
+    ECH_FREED_TEXT who = {0};
+    for (int r = 1; r < workers; r++)
+        if (ech_comm_is_lost(t->comm, r)) ech_text_append(&who, "%s%d", lost++ ? ", " : "", r);
+    if (lost == t->lost || !ech_trainer_is_first(t)) return;
+    t->lost = lost;
+    ech_progress_say(
+        t->progress, "step %lld: lost %s %s: what was to come of %s is dropped, and %s go%s on",
+        (long long)t->step, lost == 1 ? "rank" : "ranks", who.at, lost == 1 ? "it" : "them",
+        ECH_COUNT(workers - lost, "worker"), workers - lost == 1 ? "es" : "");
+}
+
 /* One step, or a span of them. Recorded, and profiled, is the train list. */
 static ech_status train_list(ech_trainer *t)
 {
@@ -248,6 +273,7 @@ static ech_status train_list(ech_trainer *t)
     ECH_TRY(ech_trainer_log_serves(t));
     for (int turn = 0; turn < turns; turn++)
         ECH_TRY(finish_step(t, ech_exec_readings(exec)[turn], seconds, sent));
+    note_losses(t);
     return ECH_OK;
 }
 
@@ -308,6 +334,7 @@ static ech_status finish_evaluations(ech_trainer *t)
 static ech_status loop(ech_trainer *t)
 {
     bool done = t->step >= t->config->training.steps;
+    spare_workers(t);
     if (done && t->saved_step != t->step) /* a run of no steps */
         ECH_TRY(run_due(t));
     else if (done && ech_trainer_is_first(t))

@@ -29,6 +29,7 @@ typedef struct ech_trainer {
     bool told_moved;    /* the saving thread has warned that the run directory was moved */
     int64_t step;       /* steps done since the run began */
     int turns;          /* steps of the list that was the last to run */
+    int lost;           /* workers that have died, as last said */
     int64_t saved_step; /* step of this run's newest checkpoint, complete or not; -1: none */
     /* saved_step when an update was finite last; -1: none. ech_checkpoint_prune spares this checkpoint. */
     int64_t proven;

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Workers of asp and ssp that are killed at random moments, over ucx: the others go on, the loss is said behind the span, and checkpoints
+# are made that a new start takes; also where two are killed. A worker that is stopped is named, and a killed server, or the first
+# worker, ends the job.
+#     ucx_workers.sh ECHELON UCX [KILLS [SEED]]     UCX: ON or OFF, whether the build has it
+set -u
+echelon=${1:?usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]} ucx=${2:?usage: ucx_workers.sh ECHELON UCX [KILLS [SEED]]}
+kills=${3:-4} RANDOM=${4:-1}
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
+# shellcheck source-path=SCRIPTDIR source=jobs.sh
+. "$(dirname "$0")/jobs.sh"
+if [ "$ucx" = OFF ]; then
+    echo "SKIPPED: a build without UCX"
+    exit 77
+fi
+enter_for_job ucx_workers
+export OMP_NUM_THREADS=1
+unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ECHELON_SECRET
+make_tokens
+make_run training.steps=1000000 training.global_batch_size=4 training.validate_every=16 training.check_every=16 \
+    data.valid=text checkpoint.every=16 checkpoint.keep=2 parallel.flush_every=8 parallel.servers=2
+
+# begin WORD ...: starts a job of four workers and two servers, and waits until it has saved
+begin() {
+    rm -rf run
+    "$echelon" train run.yaml --ranks 6 parallel.comm=ucx "$@" >out 2>err </dev/null &
+    job=$!
+    wait_until 60 has_saved 0 || complain "it does not save: $*"
+    wait_until 10 find_ranks 6 $job || complain "its ranks are not found: $*"
+}
+has_saved() { # a checkpoint of a later step
+    [ "$(newest)" -gt "$1" ]
+}
+# ended CODE TEXT
+ended() {
+    local code=0
+    wait_until 60 has_ended || complain "it does not end"
+    wait $job || code=$?
+    [ $code = "$1" ] || complain "exit code $code instead of $1"
+    grep -Eqe "$2" out err || complain "not said: $2"
+    for process in "${ranks[@]}"; do lives "$process" && complain "process $process is left"; done
+    no_sanitizer_speaks "$2"
+    job=
+}
+
+# ---- workers that are killed ----
+
+for ((kill = 1; kill <= kills; kill++)); do
+    strategy=$([ $((RANDOM % 2)) = 0 ] && echo asp || echo ssp)
+    size=$([ $((RANDOM % 2)) = 0 ] && echo 16 || echo 256) # messages of which others are read out of memory
+    begin parallel.strategy="$strategy" model.hidden_size="$size"
+    sleep 0.$((RANDOM % 1000 + 1000))
+    first=$((RANDOM % 3 + 1)) lost=$first
+    kill -9 "${ranks[first]}"
+    if [ $((RANDOM % 2)) = 0 ]; then
+        sleep 0.$((RANDOM % 1000 + 1000))
+        second=$((first % 3 + 1)) lost='[1-3], [1-3]'
+        kill -9 "${ranks[second]}"
+    fi
+    wait_until 60 grep -Eqs "step [0-9]+: lost ranks? $lost: .*workers? go" out err || complain "$strategy $size: not said: lost $lost"
+    before=$(newest)
+    wait_until 60 has_saved $((before + 16)) || complain "$strategy $size: saves no more"
+    kill -TERM $job
+    ended 75 "stopped after step"
+    "$echelon" checkpoint verify "run/checkpoints/$(printf 'step-%08d' "$(newest)")" >out 2>err ||
+        complain "$strategy $size: a broken checkpoint"
+done
+
+# ---- who is not spared ----
+
+begin parallel.strategy=asp
+kill -9 "${ranks[4]}" # a server
+ended 1 "rank 4 .*died"
+begin parallel.strategy=asp
+kill -9 "${ranks[0]}"
+ended 1 "rank 0 .*died"
+begin parallel.strategy=asp parallel.deadline=2
+kill -STOP "${ranks[2]}"
+ended 1 "rank 2"
+conclude
