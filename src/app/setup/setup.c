@@ -415,45 +415,6 @@ ech_status ech_design_check_plans(const ech_design *design, const ech_plan *cons
     return device && device->is_immediate ? ECH_OK : ech_check_queues(plans, n, list);
 }
 
-/* Whether the bound lists of the two spans are the same. */
-static bool is_same_order(const ech_serve *a, const ech_serve *b, int pushes)
-{
-    for (int i = 0; i < pushes; i++)
-        if (a[i].worker != b[i].worker) return false;
-    return true;
-}
-
-/* The train lists bound to each span of the log of serves. */
-static ech_status check_spans(const ech_design *design, ech_plan **plans)
-{
-    const ech_serve_log *log = design->serves;
-    const ech_serve *before = NULL;
-    for (int64_t step = log->first; step < log->end; step += log->turns) {
-        const ech_serve *span = ech_serve_log_span(log, step);
-        if (before && is_same_order(before, span, log->pushes)) continue;
-        for (int rank = 0; rank < design->world; rank++) ech_plan_bind(plans[rank], span);
-        ECH_TRY(ech_design_check_plans(design, (const ech_plan *const *)plans, design->world,
-                                       ECH_LIST_TRAIN));
-        before = span;
-    }
-    return ECH_OK;
-}
-
-/* Orders of a generator fit together; orders from a file are checked, those of all ranks at once. */
-static ech_status check_read(const ech_design *design)
-{
-    ECH_FREED ech_plan **plans = ech_calloc((size_t)design->world, sizeof *plans);
-    ech_status status = ECH_OK;
-    for (int rank = 0; rank < design->world && status == ECH_OK; rank++)
-        status = ech_design_outline(design, rank, false, &plans[rank]);
-    if (status == ECH_OK)
-        status = design->serves ? check_spans(design, plans)
-                                : ech_design_check_plans(design, (const ech_plan *const *)plans,
-                                                         design->world, ECH_LIST_TRAIN);
-    for (int rank = 0; rank < design->world; rank++) ech_plan_destroy(plans[rank]);
-    return status;
-}
-
 /* How many ranks are left to train. */
 static ech_status count_world(const ech_config *config, int ranks, int *world)
 {
@@ -465,29 +426,6 @@ static ech_status count_world(const ech_config *config, int ranks, int *world)
             evaluators == 1 ? "leaves" : "leave", ranks > 1 ? ", or use fewer" : "");
     *world = ranks - (int)evaluators;
     return ECH_OK;
-}
-
-static ech_status read_serves(ech_design *design)
-{
-    const ech_config *c = design->config;
-    if (!c->parallel.serve_log[0]) return ECH_OK;
-    if (!ech_file_exists(c->parallel.serve_log))
-        return ech_config_complain(c, "parallel.serve_log",
-                                   "no such file; a run of asp or ssp writes one, serves.jsonl in "
-                                   "its log.directory");
-    return ech_serve_log_read(c->parallel.serve_log, c, design->layout, design->schedule,
-                              &design->serves);
-}
-
-ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64_t end)
-{
-    const ech_serve_log *log = design->serves;
-    if (!log || (log->first <= step && end <= log->end)) return ECH_OK;
-    return ech_config_complain(design->config, "parallel.serve_log",
-                               "has the pushes of steps %lld to %lld, and the run is of steps %lld "
-                               "to %lld; begin and end with the log",
-                               (long long)log->first + 1, (long long)log->end, (long long)step + 1,
-                               (long long)end);
 }
 
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
