@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "data/libsvm.h"
+#include "data/text_chunk.h"
 
 enum { LENGTH = 4 };
 
@@ -140,6 +141,48 @@ static void parts_for_validation(void **state)
     }
     assert_int_equal(import("1 1:1\n", 0, 0.01, &count), ECH_EUSAGE);
     assert_error_has("too few samples for a validation share");
+}
+
+/* Lines are counted over the chunks in which a file is read, and anew in each file of a folder. */
+static void long_files(void **state)
+{
+    (void)state;
+    enum { LINES = 100000 };
+    ech_text text = {0};
+    ech_libsvm_count count;
+    for (int i = 0; i < LINES; i++)
+        ech_text_append(&text, "%d %d:1 %d:0.25\n", i % 2, i % 90 + 1, i % 90 + 11);
+    assert_true(text.n > ECH_TEXT_CHUNK_BYTES);
+    assert_int_equal(import(text.at, 0, 0.25, &count), ECH_OK);
+    assert_int_equal(count.samples + count.valid_samples, LINES);
+    assert_true(abs((int)count.valid_samples - LINES / 4) < 500); /* lines differ in length */
+    ech_text_append(&text, "1 7:x\n");
+    assert_int_equal(import(text.at, 0, 0, &count), ECH_EINPUT);
+    assert_error_has("a.libsvm:100001: the value x");
+    ech_text_free(&text);
+
+    assert_int_equal(ech_file_make_folder(in_scratch("folder")), ECH_OK);
+    write_file("folder/1.svm", "1 1:1\n0 2:1", 11);
+    write_file("folder/2.txt", "\n0 3:1\n", 7);
+    char in[4200], out[4200];
+    snprintf(in, sizeof in, "%s", in_scratch("folder"));
+    snprintf(out, sizeof out, "%s", in_scratch("b"));
+    const ech_libsvm_options options = {.in = in, .out = out};
+    assert_int_equal(ech_data_import_libsvm(&options, &count), ECH_OK);
+    assert_int_equal(count.files, 2);
+    assert_int_equal(count.samples, 3);
+    write_file("folder/3", "\n\nyes 1:1\n", 10);
+    assert_int_equal(ech_data_import_libsvm(&options, &count), ECH_EINPUT);
+    assert_error_has("folder/3:3: the label yes");
+}
+
+static void names(void **state)
+{
+    (void)state;
+    static const char *const yes[] = {"a.libsvm", "x/a.svm", "a.libsvm.gz", "a.b.svm.gz"};
+    static const char *const no[] = {"a.txt", ".svm", "a.svm.txt", "svm", "a.libsvm.gzip", ".gz"};
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) assert_true(ech_data_is_libsvm(yes[i]));
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++) assert_false(ech_data_is_libsvm(no[i]));
 }
 
 /* Ids of 32 bits, up to the largest index. */
@@ -277,6 +320,8 @@ int main(void)
         SCRATCH_TEST(many_features),
         SCRATCH_TEST(bad_lines),
         SCRATCH_TEST(odd_words),
+        SCRATCH_TEST(long_files),
+        SCRATCH_TEST(names),
         SCRATCH_TEST(other_files),
         SCRATCH_TEST(damaged_samples),
     };
