@@ -351,8 +351,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_pushes_experts] = {PUSHES " " EXPERTS, EXPERTS, PUSHES},
     [ECH_RULE_ordered_sums] = {"parallel.serve_log=x", "", "parallel.serve_log=x " PUSHES},
 #define BACKUPS SERVED " parallel.backup_workers=1"
-    [ECH_RULE_ordered_backups] = {"parallel.serve_log=x " BACKUPS, "parallel.serve_log=x " PUSHES,
-                                  BACKUPS},
+    [ECH_RULE_ordered_backups] = {"parallel.serve_log=x " BACKUPS, BACKUPS,
+                                  "parallel.serve_log=x " PUSHES},
     [ECH_RULE_backups_unsummed] = {"parallel.backup_workers=1", "", BACKUPS},
     [ECH_RULE_backups_pushes] = {BACKUPS " parallel.server_sync=false",
                                  SERVED " parallel.server_sync=false", BACKUPS},
