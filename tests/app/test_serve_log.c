@@ -237,6 +237,10 @@ static void lines_that_cannot_be_are_errors(void **state)
         {2, PUSH(2, 0, 3, 1, 0), "there is no worker 3, but 0 to 2"},
         {2, PUSH(2, 0, 9000000000000000, 1, 0), "there is no worker 9000000000000000"},
         {2, PUSH(2, 0, 0, 1, 1), "has read version 1, and only 0 are made"},
+        {2,
+         "{\"step\":2,\"push\":0,\"worker\":1,\"clock\":1,\"read\":0,\"withheld\":false,"
+         "\"dropped\":true}",
+         "a push of worker 1 that was dropped"},
         {2, PUSH(2, 1, 0, 1, 0), "push 1 of the span that ends with step 2, where push 0"},
         {3, PUSH(4, 1, 1, 1, 0),
          "push 1 of the span that ends with step 4, where push 1 of that "
