@@ -181,8 +181,9 @@ static ech_status train_without(ech_comm *comm, const ech_design *design, void *
 static void evaluators_are_in_no_collective(void **state)
 {
     (void)state;
-    static const char *const of[] = {"parallel.data=2 parallel.pipeline=2",
-                                     "parallel.strategy=asp parallel.data=2 parallel.servers=2"};
+    static const char *const of[] = {
+        "parallel.data=2 parallel.pipeline=2",
+        "parallel.strategy=parameter_server parallel.data=2 parallel.servers=2"};
     for (int i = 0; i < 2; i++) {
         char words[400];
         int64_t before[MOST_RANKS];
