@@ -128,6 +128,8 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
     ech_metrics_int(&json, "bytes_sent", m->bytes_sent);
     ech_metrics_int(&json, "peak_bytes", m->peak_bytes);
     ech_metrics_int(&json, "host_bytes", m->host_bytes);
+    ech_metrics_real(&json, "idle", m->idle);
+    if (m->pushes) ech_metrics_real(&json, "staleness", m->staleness);
     ech_text_append(&json, ",\"skipped\":%s", m->skipped ? "true" : "false");
     if (is_scaled(m)) {
         ech_metrics_real(&json, "loss_scale", m->loss_scale);
@@ -135,8 +137,6 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
         ech_metrics_int(&json, "overflows", m->overflows);
         ech_metrics_real(&json, "next_loss_scale", m->next_scale);
     }
-    ech_metrics_real(&json, "idle", m->idle);
-    if (m->pushes) ech_metrics_real(&json, "staleness", m->staleness);
     ech_expert_metrics_json(&m->experts, &json);
     if (spike > 0) ech_metrics_real(&json, "loss_spike", spike);
     add_json(p, &json);
