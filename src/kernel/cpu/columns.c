@@ -126,8 +126,8 @@ static void sum_table(const ech_kernel_context *context, const table_rows *at, b
         float *table = at->dtable->data;
         if (!accumulate) {
 #pragma omp for
-            for (int64_t v = 0; v < places; v++)
-                memset(table + v * C, 0, (size_t)C * sizeof *table);
+            for (int64_t i = 0; i < places * C; i += ECH_CHUNK) /* rows may be of one number */
+                memset(table + i, 0, (size_t)ech_part(places * C, i, ECH_CHUNK) * sizeof *table);
         }
 #pragma omp for
         for (int64_t first = 0; first < C; first += COLUMNS)
