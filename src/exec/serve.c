@@ -385,7 +385,9 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
 {
     ech_server *server = exec->server;
     announced what;
+    double delay = ech_layout_delay(layout_of(exec), exec->plan->rank) / exec->workers;
     if (step->turn == 0) begin_span(exec);
+    if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
     ECH_TRY(agree(exec, step, &what, &server->served[step->turn]));
     server->log[step->turn] = (ech_serve){.worker = what.worker,
                                           .clock = what.step,

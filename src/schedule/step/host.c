@@ -20,6 +20,15 @@ static double announce_seconds(const ech_step_query *q)
 
 const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
 
+/* A training step is so many of them as there are workers: a server that is slowed sleeps here. */
+static double serve_seconds(const ech_step_query *q)
+{
+    return announce_seconds(q) +
+           ech_layout_delay(q->plan->layout, q->plan->rank) / ech_layout_workers(q->plan->layout);
+}
+
+const ech_step_methods ech_serve_methods = {.seconds = serve_seconds};
+
 /* Empty messages. */
 static void print_meet(const ech_step *step, ech_text *out)
 {
