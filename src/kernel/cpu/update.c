@@ -8,8 +8,8 @@
 #include "kernel/shape.h"
 #include "kernel/shared.h"
 
-/* As sgd is compiled, which rounds once where the instruction set can. */
-#if defined __FMA__ || defined __FP_FAST_FMAF
+/* As sgd is compiled, which rounds once where the instruction set can, and the compiler optimizes. */
+#if (defined __FMA__ || defined __FP_FAST_FMAF) && defined __OPTIMIZE__
 #define STEP(old, rate, g) fmaf(-(rate), g, old)
 #else
 #define STEP(old, rate, g) ((old) - (rate) * (g))
