@@ -90,8 +90,9 @@ static void store(ech_pushed *p, double *copy)
 static void exchange(ech_pushed *p, ech_exec *exec, const ech_step *step)
 {
     const ech_list *list = &p->alone->session.plan->list[ECH_LIST_TRAIN];
-    bool first = step + 1 < list->step.at + list->step.n && step[1].kind == ECH_STEP_NORM &&
-                 step->kind != ECH_STEP_NORM;
+    const ech_step *end = list->step.at + list->step.n;
+    bool trains = step >= list->step.at && step + 1 < end; /* other lists are observed, too */
+    bool first = trains && step[1].kind == ECH_STEP_NORM && step->kind != ECH_STEP_NORM;
     for (int param = 0; param < params_of(p) && first; param++) {
         ech_tensor gradient = ech_exec_gradient(exec, param);
         double *at = place(p, p->gradient, param, 0);
