@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "config/strategy.h"
 #include "schedule/costs.h"
 
 enum { MICRO_BATCHES = 2, MESSAGE_TAG = 1, MESSAGES = 32, MESSAGE_BYTES = 4 << 20 };
@@ -127,6 +128,7 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
 {
     m->config = ech_config_copy(run->config);
     ech_setup_alone(m->config);
+    if (ech_strategy_is_lock_free(m->config)) m->config->parallel.flush_every = 1;
     m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;
     m->config->data.shards = ECH_SHARDS_NONE; /* what is measured does not depend on samples */

@@ -69,6 +69,13 @@ static bool await(ech_exec *exec, const ech_step *step)
     return !ech_exec_has_failed(exec);
 }
 
+/* Of a turn that the worker has no push for, and so without time. */
+static ech_status pass_over(ech_exec *exec, const ech_step *step)
+{
+    for (int i = 0; i < ech_step_ticks(step); i++) ech_exec_mark(exec, step->tick + i);
+    return ECH_OK;
+}
+
 /* An engine's steps of the list, one after the other. */
 static ech_status run_in_order(ech_exec *exec, ech_lane lane)
 {
@@ -78,9 +85,9 @@ static ech_status run_in_order(ech_exec *exec, ech_lane lane)
         if (engine_of(step) != lane) continue;
         if (!await(exec, step)) return ECH_OK;
         ech_exec_begin(exec, (int)s);
-        bool compute = lane == ECH_LANE_COMPUTE;
-        if (!ech_exec_is_idle(exec, step))
-            ECH_TRY(compute ? compute_step(exec, step) : ech_exec_handle(exec, step));
+        ECH_TRY(ech_exec_is_idle(exec, step) ? pass_over(exec, step)
+                : lane == ECH_LANE_COMPUTE   ? compute_step(exec, step)
+                                             : ech_exec_handle(exec, step));
         ech_exec_complete(exec, (int)s);
     }
     return ECH_OK;

@@ -108,7 +108,9 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     row->idle = take_idle(exec);
     stage_update(exec, step->turn, row);
     double delay = ech_layout_delay(exec->plan->layout, exec->plan->rank);
-    if (delay > 0 && !ech_exec_is_void(exec, step->turn))
+    /* Before a push that comes by itself the rank sleeps in ANNOUNCE: COUNT is a turn ahead, which there may not be. */
+    bool own = exec->plan->layout->pushes && !exec->plan->layout->backups;
+    if (delay > 0 && !own && !ech_exec_is_void(exec, step->turn))
         ech_clock_sleep_until(ech_clock_now() + delay);
     return ECH_OK;
 }

@@ -167,10 +167,16 @@ void ech_exec_begin_pushes(ech_exec *exec)
     exec->pushes.next = 0;
 }
 
+/* Turns of a training step: of a server so many pushes. */
+static int per_step(const ech_exec *exec)
+{
+    return exec->server ? ech_layout_workers(layout_of(exec)) : 1;
+}
+
 int64_t ech_exec_clock(const ech_exec *exec, int turn)
 {
     bool own = exec->pushes.clock && !exec->server && exec->list->kind == ECH_LIST_TRAIN;
-    return own ? exec->pushes.clock[exec->plan->rank] + turn : exec->step + turn / exec->workers;
+    return own ? exec->pushes.clock[exec->plan->rank] + turn : exec->step + turn / per_step(exec);
 }
 
 const int64_t *ech_exec_clocks(const ech_exec *exec)
@@ -193,6 +199,9 @@ ech_status ech_handle_ANNOUNCE(ech_exec *exec, const ech_step *step)
     const ech_scalar_row *row;
     ech_request request[2];
     answered heard;
+    double delay =
+        layout_of(exec)->backups ? 0 : ech_layout_delay(layout_of(exec), exec->plan->rank);
+    if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
     ECH_TRY(ech_scalars_await(exec, step, &row));
     announced what = {.worker = exec->plan->rank,
                       .step = row->step,
@@ -385,7 +394,7 @@ ech_status ech_handle_SERVE(ech_exec *exec, const ech_step *step)
 {
     ech_server *server = exec->server;
     announced what;
-    double delay = ech_layout_delay(layout_of(exec), exec->plan->rank) / exec->workers;
+    double delay = ech_layout_delay(layout_of(exec), exec->plan->rank) / per_step(exec);
     if (step->turn == 0) begin_span(exec);
     if (delay > 0) ech_clock_sleep_until(ech_clock_now() + delay);
     ECH_TRY(agree(exec, step, &what, &server->served[step->turn]));

@@ -358,8 +358,8 @@ void ech_plan_step_traffic(const ech_plan *plan, ech_traffic traffic[ECH_TRAFFIC
         for (int group = 0; group < ECH_GROUPS; group++)
             for (int kind = 0; kind < ECH_COLLECTIVES; kind++) {
                 ech_flow *flow = &traffic[axis].of[group][kind];
-                flow->calls /= turns;
-                if (flow->messages > 0) flow->messages /= turns;
+                flow->calls = (flow->calls + turns - 1) / turns; /* once a span is some */
+                if (flow->messages > 0) flow->messages = (flow->messages + turns - 1) / turns;
                 flow->bytes /= turns;
                 flow->more /= turns;
             }

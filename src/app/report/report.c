@@ -109,7 +109,10 @@ static ech_status read_config(ech_report *report)
                  "%s: not there; a run directory is what a run file names as log.directory", path);
     ECH_TRY(ech_file_read(path, MOST_CONFIG, &report->run_file, &n));
     report->page.run_file = report->run_file;
-    return ech_setup_config_text(report->run_file, path, NULL, 0, &report->config);
+    ECH_TRY(ech_setup_config_text(report->run_file, path, NULL, 0, &report->config));
+    /* Its steps are in the traces; their order is of no use here, and its file may have moved. */
+    ech_config_replace_text(&report->config->parallel.serve_log, "");
+    return ECH_OK;
 }
 
 /* A profile may have stayed where the run was. It serves the prediction alone: the run file says how the

@@ -125,12 +125,15 @@ ech_step_profile_table ech_step_profile_end(ech_step_profile *profile, double no
     ech_step_profile_switch_to(profile, ECH_ACTIVITY_OTHER, now);
     ech_step_profile_table table = {.rank = plan->rank,
                                     .threads = plan->threads,
-                                    .steps = profile->lists * plan->list[ECH_LIST_TRAIN].turns,
+                                    .steps = profile->lists * plan->schedule->turns,
                                     .seconds = profile->begun ? now - profile->began : 0,
                                     .rates = profile->rates};
+    /* A worker's list has turns for all pushes that it may have; on the average it has one a training step. */
+    bool pushes = plan->layout->pushes && !ech_layout_serves(plan->layout, plan->rank);
+    double share = pushes ? (double)plan->schedule->turns / ech_plan_turns(plan) : 1;
     for (size_t i = 0; i < profile->rows.row.n; i++) {
         ech_step_profile_row row = profile->rows.row.at[i];
-        double lists = (double)profile->lists;
+        double lists = (double)profile->lists * share;
         row.calls *= lists;
         row.flops *= lists;
         row.bytes *= lists;

@@ -87,7 +87,7 @@ static bool is_next(const reader *r, const json_t *event, int64_t thread)
     const ech_list *list = list_of(r->plan);
     size_t done = r->out->begin.n;
     const ech_step *step = &list->step.at[done % list->step.n];
-    int64_t first = r->out->first_step + (int64_t)(done / list->step.n) * list->turns;
+    int64_t first = r->out->first_step + (int64_t)(done / list->step.n) * r->plan->schedule->turns;
     const json_t *args = json_object_get(event, "args");
     ECH_FREED_TEXT name = {0};
     ech_list_print_step(list, step, &name);

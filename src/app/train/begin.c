@@ -18,13 +18,15 @@
 #include "device/card.h"
 #include "schedule/calendar.h"
 
-/* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. A span of delayed
- * updates is of synchronous steps: its length changes no number. */
+/* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. Spans of delayed updates, and of
+ * ranks whose weights meet at their ends, begin anew with all that was saved: another length is another run from there on, as other
+ * numbers of workers are. */
 static const char *fixed_by_schedule(const ech_config *saved, const ech_trainer *now)
 {
     bool same = strcmp(saved->parallel.schedule, now->config->parallel.schedule) == 0;
     ech_weights weights = now->design->schedule->weights;
-    bool asynchronous = weights != ECH_WEIGHTS_FLUSHED && weights != ECH_WEIGHTS_DELAYED;
+    bool asynchronous = weights != ECH_WEIGHTS_FLUSHED && weights != ECH_WEIGHTS_DELAYED &&
+                        weights != ECH_WEIGHTS_PULLED;
     return same && asynchronous
                ? "parallel.flush_every parallel.vertical_sync parallel.weight_stashing"
                : "";

@@ -50,23 +50,33 @@ static span_words words_of(const ech_design *design)
                         "a synchronous schedule, such as parallel.schedule=1f1b"};
 }
 
-/* In such a list later steps have begun by then, so the step cannot be repeated. */
-static ech_status explain_asynchronous(ech_trainer *t)
+static ech_status refuse_asynchronous(const ech_trainer *t, span_words words)
 {
-    bool first = ech_trainer_is_first(t);
-    bool goes_on = skips(t) && !is_beyond(t);
-    if (!first) return goes_on ? ECH_OK : ECH_EABORTED;
-    span_words words = words_of(t->design);
-    if (goes_on) {
-        ech_progress_say(t->progress, "step %lld: NaN or infinity; %s", (long long)t->step + 1,
-                         words.skipped);
-        return ECH_OK;
-    }
     if (skips(t)) return refuse_more(t, "in the loss or in gradients");
     ECH_FAIL(ECH_ENUMERIC,
              "step %lld: NaN or infinity in the loss or in gradients; lower "
              "optimizer.learning_rate, set training.on_nonfinite=skip, or find its place with %s",
              (long long)t->step + 1, words.instead);
+}
+
+/* The run ends. Rank 0 has said why before any rank returns: one that does ends the others wherever they are. */
+static ech_status end_run(const ech_trainer *t, ech_status status)
+{
+    ECH_TRY(ech_group_barrier(ech_exec_world(t->session.exec)));
+    return status;
+}
+
+/* In such a list later steps have begun by then, so the step cannot be repeated. */
+static ech_status explain_asynchronous(ech_trainer *t)
+{
+    bool first = ech_trainer_is_first(t);
+    span_words words = words_of(t->design);
+    if (!skips(t) || is_beyond(t))
+        return end_run(t, first ? refuse_asynchronous(t, words) : ECH_EABORTED);
+    if (first)
+        ech_progress_say(t->progress, "step %lld: NaN or infinity; %s", (long long)t->step + 1,
+                         words.skipped);
+    return ECH_OK;
 }
 
 static void describe(const ech_trainer *t, const ech_finding *finding, ech_text *out)
@@ -130,9 +140,9 @@ ech_status ech_trainer_explain_nonfinite(ech_trainer *t)
     ECH_TRY(ech_exec_find_nonfinite(t->session.exec, t->step, &finding));
     bool goes_on = skips(t) && !is_beyond(t) && !is_lost(&finding);
     ECH_FREED_TEXT what = {0};
-    if (!ech_trainer_is_first(t)) return goes_on ? ECH_OK : ECH_EABORTED;
+    if (!ech_trainer_is_first(t)) return goes_on ? ECH_OK : end_run(t, ECH_EABORTED);
     describe(t, &finding, &what);
-    if (!goes_on) return refuse(t, &finding, what.at, finite_loss);
+    if (!goes_on) return end_run(t, refuse(t, &finding, what.at, finite_loss));
     ech_progress_say(t->progress, "step %lld: NaN or infinity, %s; update skipped",
                      (long long)t->step + 1, what.at);
     return ECH_OK;

@@ -4,18 +4,32 @@
  */
 #include "schedule/step/step.h"
 
-/* Waiting for the batch is its part of what a training step does once; a rank that is slowed sleeps here. */
+/* A rank that is slowed sleeps in COUNT, before a push that comes by itself in ANNOUNCE. */
+static double delay_at(const ech_step_query *q, bool pushes)
+{
+    bool own = q->plan->layout->pushes && !q->plan->layout->backups;
+    return own == pushes ? ech_layout_delay(q->plan->layout, q->plan->rank) : 0;
+}
+
+/* Waiting for the batch is its part of what a training step does once. */
 static double count_seconds(const ech_step_query *q)
 {
-    return q->costs->rates.other_seconds + ech_layout_delay(q->plan->layout, q->plan->rank);
+    return q->costs->rates.other_seconds + delay_at(q, false);
 }
 
 const ech_step_methods ech_count_methods = {.seconds = count_seconds};
 
 /* A few numbers. */
-static double announce_seconds(const ech_step_query *q)
+static double tally_seconds(const ech_step_query *q)
 {
     return q->costs->rates.latency;
+}
+
+const ech_step_methods ech_tally_methods = {.seconds = tally_seconds};
+
+static double announce_seconds(const ech_step_query *q)
+{
+    return tally_seconds(q) + delay_at(q, true);
 }
 
 const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
@@ -23,7 +37,7 @@ const ech_step_methods ech_announce_methods = {.seconds = announce_seconds};
 /* A training step is so many of them as there are workers: a server that is slowed sleeps here. */
 static double serve_seconds(const ech_step_query *q)
 {
-    return announce_seconds(q) +
+    return tally_seconds(q) +
            ech_layout_delay(q->plan->layout, q->plan->rank) / ech_layout_workers(q->plan->layout);
 }
 
