@@ -93,7 +93,7 @@ typedef struct ech_readings {
     double tokens;    /* sum of the targets' weights */
     double loss_sum;  /* over all targets, times their weights */
     double grad_norm; /* of all parameters, before clipping; from here on: only of ECH_LIST_TRAIN */
-    double learning_rate; /* of the update; 0 if it was withheld */
+    double learning_rate; /* of the step; 0 if its update was withheld */
     double clip;          /* factor of gradients, <= 1; 0 if the update was withheld */
     double loss_scale;    /* of this turn's gradients; those of the norm are without it */
     double

@@ -352,7 +352,10 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     bool withheld = s->withheld > 0;
     if (!withheld || is_span(exec)) exec->updates = s->updates;
     r->grad_norm = ech_unsigned_nan(whole_norm(exec, s));
-    r->learning_rate = withheld ? 0 : s->learning_rate;
+    double rate = s->learning_rate; /* lock-free ranks each add a share of the step's */
+    if (exec->plan->layout->lock_free)
+        rate = ech_learning_rate(exec->config, exec->curve, exec->updates);
+    r->learning_rate = withheld ? 0 : rate;
     r->loss_scale = s->loss_scale;
     r->idle = s->idle / ech_layout_workers(exec->plan->layout);
     r->staleness = s->staleness / ech_layout_workers(exec->plan->layout);

@@ -3,6 +3,7 @@
  * Fills the "auto" keys of the parallel section with numbers: depth, replicas, partition, micro-batches.
  */
 #include "base/divisor.h"
+#include "base/text.h"
 #include "config/strategy.h"
 #include "layout/grid.h"
 
@@ -78,15 +79,25 @@ static ech_status check_partition(const ech_config *config)
     return ECH_OK;
 }
 
+/* world: ranks, without evaluators. */
+static ech_status refuse_servers(const ech_config *config, int64_t servers, int world)
+{
+    int64_t evaluators = config->parallel.evaluators;
+    ech_text beside = {0};
+    if (evaluators > 0) ech_text_append(&beside, " beside %s", ECH_COUNT(evaluators, "evaluator"));
+    ech_status status = ech_config_complain(
+        config, "parallel.servers", "%s of %s%s %s no worker; start more ranks%s",
+        ECH_COUNT(servers, "server"), ECH_COUNT(world, "rank"), beside.at ? beside.at : "",
+        servers == 1 ? "leaves" : "leave", world > 1 ? ", or use fewer" : "");
+    ech_text_free(&beside);
+    return status;
+}
+
 ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int world,
                               const ech_layout_filter *filter)
 {
     int64_t servers = ech_strategy_servers(config);
-    if (servers >= world)
-        return ech_config_complain(
-            config, "parallel.servers", "%s of %s %s no worker; start more ranks%s",
-            ECH_COUNT(servers, "server"), ECH_COUNT(world, "rank"),
-            servers == 1 ? "leaves" : "leave", world > 1 ? ", or use fewer" : "");
+    if (servers >= world) return refuse_servers(config, servers, world);
     if (servers > (int64_t)model->param.n)
         return ech_config_complain(
             config, "parallel.servers", "%lld, and the model has %s to keep; use fewer",

@@ -72,6 +72,15 @@ static ech_status take_orders(const ech_config *config, ech_schedule_choice *cho
 
 /* ---- spans ---- */
 
+/* What ends where parallel.flush_every steps do. */
+static const char *name_span(const ech_config *config)
+{
+    if (config->memory.offload_delayed_from > 0) return "a span of delayed updates";
+    if (ech_strategy_pushes(config)) return "a span of pushes";
+    return ech_strategy_is_lock_free(config) ? "a span of lock-free ranks"
+                                             : "an asynchronous schedule";
+}
+
 static ech_status check_cadence(const ech_config *config, const char *key, int64_t every)
 {
     int64_t flush = config->parallel.flush_every;
@@ -79,9 +88,7 @@ static ech_status check_cadence(const ech_config *config, const char *key, int64
     return ech_config_complain(config, key,
                                "no multiple of parallel.flush_every = %lld, at whose end %s can do "
                                "that; %lld would be",
-                               (long long)flush,
-                               config->memory.offload_delayed_from > 0 ? "a span of delayed updates"
-                                                                       : "an asynchronous schedule",
+                               (long long)flush, name_span(config),
                                (long long)((every / flush + 1) * flush));
 }
 

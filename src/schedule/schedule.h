@@ -15,8 +15,8 @@
  * A lane begins its steps in order. All lanes but send and receive also end them in order; send and receive may have
  * many messages under way. A rank's plan is made without making those of other ranks.
  *
- * The train list is one training step or, with an asynchronous schedule, a SPAN of several: fill, steady state,
- * drain. With delayed updates (memory.offload_delayed_from) it is a span of synchronous steps, each but the last with its
+ * The train list is one training step or a SPAN of several: of an asynchronous schedule (fill, steady state, drain), of pushes
+ * (asp, ssp, backup workers), of lock-free ranks. With delayed updates (memory.offload_delayed_from) it is a span of synchronous steps, each but the last with its
  * update under the next one's compute; another list has the steps before. Training steps within a list are called turns, 0 .. turns - 1.
  *
  * What a plan tells of itself: peaks of memory (schedule/peaks.h), what it sends (schedule/traffic.h).

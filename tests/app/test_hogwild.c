@@ -14,6 +14,7 @@
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "check/check.h"
+#include "optim/optim.h"
 #include "schedule/traffic.h"
 
 #define SGD     "optimizer.name=sgd optimizer.weight_decay=0 "
@@ -118,6 +119,10 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     memset(&seen[rank], 0, sizeof seen[rank]);
     ech_comm_count before = ech_exec_reduce_count(exec);
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
+    const ech_config *config = run->design->config;
+    for (int turn = 0; turn < TURNS; turn++) /* the step's, not the rank's share */
+        assert_true(ech_exec_readings(exec)[turn].learning_rate ==
+                    ech_learning_rate(config, ech_curve_of(config), turn + 1));
     assert_int_equal(ech_exec_reduce_count(exec).bytes - before.bytes, 0);
     assert_int_equal(ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes, 0);
     assert_true(fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED));

@@ -261,6 +261,7 @@ static void impossible_pushes_are_errors(void **state)
         {ASP "precision.compute=fp16 precision.loss_scale=auto", "precision.loss_scale"},
         {ASP "optimizer.name=adafactor", "use optimizer.name = adamw"},
         {ASP "parallel.staleness=1", "set parallel.strategy = ssp"},
+        {ASP "training.steps=4 parallel.flush_every=3", "at whose end a span of pushes can"},
         {"parallel.server_sync=false", "set parallel.strategy = asp"},
     };
     ech_log_set_quiet(true);

@@ -185,6 +185,10 @@ static void impossible_servers_are_errors(void **state)
     }
     assert_int_equal(runs_try("gpt2", "refused", 1, SERVED "parallel.servers=1"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "1 server of 1 rank leaves no worker; start more"));
+    assert_int_equal(runs_try("gpt2", "refused", 2,
+                              SERVED "parallel.evaluators=1 training.steps=2 checkpoint.every=1"),
+                     ECH_EUSAGE);
+    assert_non_null(strstr(ech_last_error(), "1 server of 1 rank beside 1 evaluator leaves no"));
     ech_log_set_quiet(false);
 }
 

@@ -170,7 +170,7 @@ static ech_status check_order(const ech_verifier *v, int64_t step, const ech_ser
     return ECH_OK;
 }
 
-/* Runs and compares the span that begins at training step *done. */
+/* Runs and compares the span of pushes that begins at training step *done. */
 static ech_status verify_pushed(ech_verifier *v, int64_t *done)
 {
     const ech_design *design = v->layout.design;
@@ -196,7 +196,7 @@ static ech_status verify_pushed(ech_verifier *v, int64_t *done)
 
 /* ---- lock-free ranks ---- */
 
-/* Runs and compares the span that begins at training step *done. */
+/* Runs and compares the span of lock-free ranks that begins at training step *done. */
 static ech_status verify_added(ech_verifier *v, int64_t *done)
 {
     int turns = v->layout.design->schedule->turns;
