@@ -86,9 +86,10 @@ static void put_flags(const ech_exec *exec, ech_scalar_row *row)
 /* Where queues run by themselves the host does not know. */
 static double take_idle(ech_exec *exec)
 {
-    double now = ech_clock_now(), since = now - exec->counted_at, waited = exec->waited;
-    bool known = exec->counted_at > 0 && since > 0 && exec->device->is_immediate;
     if (ech_layout_serves(exec->plan->layout, exec->plan->rank)) return 0; /* not of workers */
+    if (!exec->device->is_immediate) return (double)NAN;
+    double now = ech_clock_now(), since = now - exec->counted_at, waited = exec->waited;
+    bool known = exec->counted_at > 0 && since > 0;
     exec->counted_at = now;
     exec->waited = 0;
     return known ? waited / since : (double)NAN;
