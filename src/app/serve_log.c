@@ -118,7 +118,7 @@ static ech_status take_start(reading *r, const json_t *object)
         REFUSE(r, "goes on behind step %lld, and before are pushes of %lld steps%s; " AS_WRITTEN,
                (long long)step, (long long)r->at, r->push > 0 ? " and a part" : "");
     if (r->at >= 0) return ECH_OK;
-    r->log->first = r->at = step;
+    r->log->first = r->log->end = r->at = step;
     for (int w = 0; w < r->serving.workers; w++) r->next[w] = step ? -1 : 0;
     return ECH_OK;
 }
