@@ -24,7 +24,7 @@ def train(bench, shape, delay, words):
     run = bench.folder / f"run-{len(list(bench.folder.glob('run-*')))}"
     keys = train_step.step_keys(shape, bench.folder, (1 + SPANS) * SPAN, 2)
     keys += ["--ranks", "3", "parallel.threads=1", "parallel.comm=local", f"log.directory={run}",
-             f"parallel.delay=1:{delay:.4f}", *words]
+             *([f"parallel.delay=1:{delay:.4f}"] if delay else []), *words]
     common.run_together([(common.echelon_words(bench.echelon, ["train"], keys, bench.folder, "0-1"), {})])
     lines = common.read_metrics(run)[SPAN:]
     known = [line["idle"] for line in lines if line["idle"] is not None]
