@@ -49,6 +49,10 @@ struct ech_server {
     ech_serve_order *order; /* NULL: as they come */
     void *order_context;
     ech_group **channel; /* [workers * ECH_LANES] */
+    /* Room, so that no step allocates: */
+    int *answered;     /* [workers] of the lane that gathers */
+    int *reads;        /* [workers] of SERVE */
+    ech_request *told; /* [servers] of SERVE */
 };
 
 static const ech_layout *layout_of(const ech_exec *exec)
@@ -114,7 +118,7 @@ int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_group **ch
         server && step->group == ECH_GROUP_PUSHED && step->kind == ECH_STEP_GATHER_WEIGHTS;
     if (!answers) return -1;
     if (!channel) return ech_served_answered(server->served, step->turn, NULL);
-    ECH_FREED int *workers = ech_calloc((size_t)server->serving.workers, sizeof *workers);
+    int *workers = server->answered;
     int n = ech_served_answered(server->served, step->turn, workers);
     for (int i = 0; i < n; i++)
         channel[i] = server->channel[workers[i] * (int)ECH_LANES + (int)step->lane];
@@ -145,6 +149,10 @@ static void create_server(ech_exec *exec, size_t workers, size_t turns)
     server->log = ech_pool_alloc(exec->pool, turns * sizeof *server->log);
     server->step = ech_pool_alloc(exec->pool, turns / workers * sizeof *server->step);
     server->channel = ech_pool_alloc(exec->pool, workers * ECH_LANES * sizeof *server->channel);
+    server->answered = ech_pool_alloc(exec->pool, workers * sizeof *server->answered);
+    server->reads = ech_pool_alloc(exec->pool, workers * sizeof *server->reads);
+    server->told =
+        ech_pool_alloc(exec->pool, (size_t)layout_of(exec)->servers * sizeof *server->told);
 }
 
 void ech_exec_create_pushes(ech_exec *exec)
@@ -319,7 +327,7 @@ static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, e
 {
     const ech_layout *layout = layout_of(exec);
     int first = ech_layout_workers(layout), others = layout->servers - 1;
-    ECH_FREED ech_request *told = ech_calloc((size_t)others + 1, sizeof *told);
+    ech_request *told = exec->server->told;
     if (exec->plan->rank > first) {
         ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, what, sizeof *what, told));
         ECH_TRY(ech_comm_wait(exec->comm, told, 1));
@@ -338,9 +346,8 @@ static ech_status agree(ech_exec *exec, const ech_step *step, announced *what, e
 /* Whom the turn answers has what it leaves. */
 static void note_read(ech_server *server, int turn)
 {
-    ECH_FREED int *workers = ech_calloc((size_t)server->serving.workers, sizeof *workers);
-    int n = ech_served_answered(server->served, turn, workers);
-    for (int i = 0; i < n; i++) server->read[workers[i]] = turn + 1;
+    int n = ech_served_answered(server->served, turn, server->reads);
+    for (int i = 0; i < n; i++) server->read[server->reads[i]] = turn + 1;
 }
 
 static void add_counts(ech_server *server, int turn, const ech_pushed_step *of)
