@@ -392,8 +392,8 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
         if (++step == end) return NULL;
     } while (step->lane != lane);
     bool may = ech_step_is_sum(step) && !ech_exec_has_failed(exec) &&
-               ech_exec_may_begin(exec, step) && is_one(exec, step) &&
-               ech_queue_is_free(exec, step);
+               ech_exec_may_begin(exec, step) && !ech_exec_is_idle(exec, step) &&
+               is_one(exec, step) && ech_queue_is_free(exec, step);
     return may ? step : NULL;
 }
 
