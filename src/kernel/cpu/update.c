@@ -8,8 +8,8 @@
 #include "kernel/shape.h"
 #include "kernel/shared.h"
 
-/* As sgd is compiled, which rounds once where the instruction set can, and the compiler optimizes. */
-#if (defined __FMA__ || defined __FP_FAST_FMAF) && defined __OPTIMIZE__
+/* A step of sgd and of sgd_shared alike, however each is compiled: it rounds once where the instruction set can. */
+#if defined __FMA__ || defined __FP_FAST_FMAF
 #define STEP(old, rate, g) fmaf(-(rate), g, old)
 #else
 #define STEP(old, rate, g) ((old) - (rate) * (g))
@@ -79,7 +79,7 @@ void ECH_CPU(sgd)(ech_kernel_context *context, const ech_tensor *param, const ec
         } else {
 #pragma omp simd
             for (int64_t i = 0; i < count; i++)
-                p[i] -= rate * (from[i] * grad_scale + decay * p[i]);
+                p[i] = STEP(p[i], rate, from[i] * grad_scale + decay * p[i]);
         }
         if (rounded) ech_part_copy(param, first, count, rounded, first);
     }
