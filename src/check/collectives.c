@@ -314,7 +314,7 @@ static ech_status check_step(const checking *c, int s)
     if (step->kind == ECH_STEP_COLLECTIVE) return check_collective(c, s);
     if (ech_step_kind_phase(step->kind) >= 0) return check_calls(c, s);
     bool message =
-        (ech_step_sends(step) || ech_step_receives(step)) && !ech_step_kind_is_held(step->kind);
+        (ech_step_sends(step) || ech_step_receives(step)) && ech_step_kind_is_of_blocks(step->kind);
     return message ? check_message(c, s) : ECH_OK;
 }
 

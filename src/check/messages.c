@@ -15,11 +15,11 @@ typedef struct mail {
     int *waiter;  /* [steps] the first compute step that waits for it, or the list's length */
 } mail;
 
-/* Those between neighbours; check/held.c has the others. */
+/* Those between neighbours; check/held.c and check/window.c have the others. */
 static bool is_message(ech_step_kind kind)
 {
     return (ech_step_kind_sends(kind) || ech_step_kind_receives(kind)) &&
-           !ech_step_kind_is_held(kind);
+           ech_step_kind_is_of_blocks(kind);
 }
 
 static int *message_of(const mail *m, ech_step_kind kind, int chunk, int micro)
@@ -133,7 +133,8 @@ static ech_status check_all(mail *m)
         if (is_message(step->kind)) ECH_TRY(enter(m, s));
     }
     for (ech_step_kind kind = 0; kind < ECH_STEPS; kind++) {
-        if (!is_message(kind) || (ech_step_kind_is_gradient(kind) && !ech_list_trains(m->list))) continue;
+        if (!is_message(kind) || (ech_step_kind_is_gradient(kind) && !ech_list_trains(m->list)))
+            continue;
         for (int chunk = 0; chunk < m->blocks->chunks; chunk++)
             for (int micro = 0; micro < m->blocks->micro_batches; micro++)
                 ECH_TRY(check_message(m, kind, chunk, micro));

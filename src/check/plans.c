@@ -163,6 +163,13 @@ static ech_status check_collectives(const plans *p)
 
 /* ---- messages ---- */
 
+/* The token is of none. */
+static int64_t micro_of(const plans *p, int rank, const ech_step *step)
+{
+    if (step->micro < 0) return -1;
+    return ech_list_global_micro(p->at[rank], list_of(p, rank), step->micro);
+}
+
 static ech_status check_message(const plans *p, const ech_pairing *pairing, int rank, int s)
 {
     const ech_step *step = &list_of(p, rank)->step.at[s];
@@ -173,10 +180,8 @@ static ech_status check_message(const plans *p, const ech_pairing *pairing, int 
                         peer);
         return reject(p, rank, s, &why);
     }
-    const ech_list *list = list_of(p, rank), *theirs = list_of(p, peer);
-    const ech_step *other = &theirs->step.at[partner];
-    int64_t q = ech_list_global_micro(p->at[rank], list, step->micro);
-    int64_t met = ech_list_global_micro(p->at[peer], theirs, other->micro);
+    const ech_step *other = &list_of(p, peer)->step.at[partner];
+    int64_t q = micro_of(p, rank, step), met = micro_of(p, peer, other);
     if (step->bytes != other->bytes)
         ech_text_append(&why, "has %lld bytes and meets %lld, ", (long long)step->bytes,
                         (long long)other->bytes);

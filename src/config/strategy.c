@@ -38,7 +38,12 @@ bool ech_strategy_is_central(const ech_config *config)
 
 bool ech_strategy_is_lock_free(const ech_config *config)
 {
-    return config->parallel.strategy == ECH_STRATEGY_HOGWILD;
+    return config->parallel.strategy == ECH_STRATEGY_HOGWILD || ech_strategy_is_ring(config);
+}
+
+bool ech_strategy_is_ring(const ech_config *config)
+{
+    return config->parallel.strategy == ECH_STRATEGY_HOGWILD_RING;
 }
 
 int ech_strategy_servers(const ech_config *config)

@@ -22,6 +22,8 @@ bool ech_strategy_gossips(const ech_config *config);
 bool ech_strategy_is_central(const ech_config *config);
 /* Whether each rank adds its gradients to weights in the window when it has them, and waits for no other within a span. */
 bool ech_strategy_is_lock_free(const ech_config *config);
+/* Whether clusters of these ranks have weights of their own there, and form a ring, around which a token goes. */
+bool ech_strategy_is_ring(const ech_config *config);
 /* How many ranks keep variables for the others, which are workers; 0: each rank computes. */
 int ech_strategy_servers(const ech_config *config);
 /* Whether these take each worker's gradient by itself, a push, when it comes; otherwise those of all workers in one sum. */

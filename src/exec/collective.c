@@ -495,9 +495,9 @@ ech_comm_count ech_exec_message_count(const ech_exec *exec)
     return forth;
 }
 
-ech_comm_count ech_exec_held_count(const ech_exec *exec, bool back)
+ech_comm_count ech_exec_messages_of(const ech_exec *exec, ech_message_kind kind)
 {
-    return exec->messages[back ? ECH_MESSAGE_BACK : ECH_MESSAGE_KEPT];
+    return exec->messages[kind];
 }
 
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,

@@ -204,8 +204,8 @@ int64_t ech_exec_sums_ahead(const ech_exec *exec);
 int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to);
 /* What this rank has sent to other stages so far of activations and gradients; .calls: steps that sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
-/* The same of what forwards keep, to the rank that holds it, or back. */
-ech_comm_count ech_exec_held_count(const ech_exec *exec, bool back);
+/* Messages of one kind. */
+ech_comm_count ech_exec_messages_of(const ech_exec *exec, ech_message_kind kind);
 
 /* What this rank was to send so far of rows by counts, by the tables: the channels have counted the same, and exchanges of the
  * tables themselves. */

@@ -50,8 +50,8 @@ static void add_port(ech_message *message, const ech_step *step, int port, int l
         (ech_request){.data = (char *)data + first, .tag = tag_of(step, port), .bytes = bytes});
 }
 
-/* Values that are held are as many as a block keeps: those of one message keep their order, too. */
-static void add_held(ech_message *message, const ech_step *step)
+/* What a step touches: values that are held, as many as a block keeps, or the token. Those of one message keep their order, too. */
+static void add_touched(ech_message *message, const ech_step *step)
 {
     ech_exec *exec = message->exec;
     for (int i = 0; i < step->accesses; i++) {
@@ -67,15 +67,16 @@ static void add_held(ech_message *message, const ech_step *step)
 /* A message is a transfer for each of its tensors, begun here and ended by the loop. */
 static ech_status post(ech_exec *exec, const ech_step *step)
 {
-    bool held = ech_step_kind_is_held(step->kind);
+    bool of_block = ech_step_kind_is_of_blocks(step->kind);
     const int *ports;
-    size_t n = held ? 0 : ech_step_ports(step, exec->plan->model->block.at[step->block], &ports);
+    size_t n =
+        of_block ? ech_step_ports(step, exec->plan->model->block.at[step->block], &ports) : 0;
     ech_message message = {.exec = exec,
                            .step = (int)(step - exec->list->step.at),
                            .request = exec->request + exec->requested};
     ECH_ASSERT(n <= ECH_MAX_PORTS);
     if (ech_step_sends(step)) exec->messages[ech_step_kind_message(step->kind)].calls++;
-    if (held) add_held(&message, step);
+    if (!of_block) add_touched(&message, step);
     for (size_t i = 0; i < n; i++)
         if (ports[i] >= 0) add_port(&message, step, (int)i, ports[i]);
     exec->requested += (size_t)message.requests;
@@ -92,6 +93,8 @@ ECH_HANDLE_BY(SEND_KEPT, post)
 ECH_HANDLE_BY(RECV_KEPT, post)
 ECH_HANDLE_BY(SEND_BACK, post)
 ECH_HANDLE_BY(RECV_BACK, post)
+ECH_HANDLE_BY(SEND_TOKEN, post)
+ECH_HANDLE_BY(RECV_TOKEN, post)
 
 /* ---- the loop ---- */
 

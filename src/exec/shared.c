@@ -3,6 +3,8 @@
  * The window that all ranks share: PUBLISH, and its memory. Each rank writes its own shards there, and reads the others' when it has
  * heard that they are there.
  */
+#include <math.h>
+
 #include "exec/state.h"
 
 ech_status ech_exec_take_window(ech_exec *exec)
@@ -23,9 +25,14 @@ ech_status ech_exec_meet_in_window(ech_exec *exec)
 
 /* ---- lock-free ---- */
 
-static char *common_of(ech_exec *exec, const ech_step *step)
+static char *common_of(ech_exec *exec, const ech_step *step, int cluster)
 {
-    return ech_exec_touch(exec, exec->plan->bucket.at[step->index].common);
+    return ech_exec_touch(exec, ech_plan_common(exec->plan, step->index, cluster));
+}
+
+static int own_cluster(const ech_exec *exec)
+{
+    return ech_layout_cluster(exec->plan->layout, exec->plan->rank);
 }
 
 static char *weights_of(ech_exec *exec, const ech_step *step)
@@ -35,16 +42,23 @@ static char *weights_of(ech_exec *exec, const ech_step *step)
     return ech_exec_touch(exec, bucket->weights + ech_exec_weight_slot(exec, step->version));
 }
 
-/* Which of the ranks' equal shards of a bucket is this one's. Padding is in one, too. */
+/* Which of the equal shards of a cluster's ranks is this one's. Padding is in one, too. Who will have the token, and the first
+ * rank has it, has relayed these weights, and nothing else so far. */
 ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    int64_t ranks = exec->plan->layout->world, rank = exec->plan->rank;
-    int64_t first = ech_collective_shard_first(bucket->elements, (int)ranks, (int)rank);
-    int64_t n = ech_collective_shard_count(bucket->elements, (int)ranks, (int)rank);
+    const ech_layout *layout = exec->plan->layout;
+    int ranks = layout->world / layout->clusters, rank = exec->plan->rank % ranks;
+    int64_t first = ech_collective_shard_first(bucket->elements, ranks, rank);
+    int64_t n = ech_collective_shard_count(bucket->elements, ranks, rank);
     size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
-    exec->device->copy(ech_exec_queue(exec, step), common_of(exec, step) + at,
-                       weights_of(exec, step) + at, (size_t)n * item);
+    ech_queue *queue = ech_exec_queue(exec, step);
+    const char *weights = weights_of(exec, step);
+    exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at, (size_t)n * item);
+    if (bucket->relayed < 0) return ECH_OK;
+    exec->device->copy(queue, ech_exec_touch(exec, bucket->relayed), weights,
+                       (size_t)bucket->elements * item);
+    if (exec->plan->rank == 0) *(int64_t *)ech_exec_touch(exec, exec->plan->token) = 0;
     return ECH_OK;
 }
 
@@ -56,7 +70,7 @@ ech_status ech_handle_MEET(ech_exec *exec, const ech_step *step)
 ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
 {
     ech_update update = ech_scalars_update(exec, step->turn);
-    char *common = common_of(exec, step);
+    char *common = common_of(exec, step, own_cluster(exec));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     ech_exec_touch(exec, exec->list->summed[step->index]);
@@ -70,13 +84,62 @@ ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
+static ech_tensor flat(const ech_bucket *bucket, void *data)
+{
+    return ech_tensor_2d(data, bucket->weight_dtype, 1, bucket->elements);
+}
+
+/* Behind the last turn all have the mean of the clusters' weights, which nobody changes then: the same bits. */
 ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
-    ech_tensor shared =
-        ech_tensor_1d(common_of(exec, step), bucket->weight_dtype, bucket->elements);
-    ech_tensor own = ech_tensor_1d(weights_of(exec, step), bucket->weight_dtype, bucket->elements);
-    exec->plan->kernels->copy_shared(exec->context, &shared, &own);
+    const ech_kernels *kernels = exec->plan->kernels;
+    bool all = ech_step_pulls_all(exec->list, step);
+    int clusters = all ? exec->plan->layout->clusters : 1;
+    ech_tensor own = flat(bucket, weights_of(exec, step));
+    ech_tensor shared = flat(bucket, common_of(exec, step, all ? 0 : own_cluster(exec)));
+    kernels->copy_shared(exec->context, &shared, &own);
+    for (int c = 1; c < clusters; c++) {
+        shared = flat(bucket, common_of(exec, step, c));
+        kernels->scaled_sum(exec->context, &shared, 1.0 / clusters, c > 1 ? 1 : 1.0 / clusters, 0,
+                            NULL, NULL, &own);
+    }
+    return ECH_OK;
+}
+
+/* beta, of beta^n + beta = 1: of what is added to one of n clusters a round makes all of it the first one's. */
+static double part_passed_on(int clusters)
+{
+    double low = 0, high = 1;
+    while (high - low > 0x1p-52) {
+        double middle = (low + high) / 2;
+        if (pow(middle, clusters) + middle > 1)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+/* The token counts relays: who has not had it from the cluster before, behind all others, has another number. */
+ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    int clusters = exec->plan->layout->clusters;
+    int64_t *token = (int64_t *)ech_exec_touch(exec, exec->plan->token);
+    int64_t before = (int64_t)step->count * (int64_t)exec->plan->bucket.n + step->index;
+    double beta = part_passed_on(clusters), lambda = 1 - pow(beta, clusters - 1);
+    ech_tensor own = flat(bucket, common_of(exec, step, own_cluster(exec)));
+    ech_tensor next = flat(bucket, common_of(exec, step, (own_cluster(exec) + 1) % clusters));
+    ech_tensor relayed = flat(bucket, ech_exec_touch(exec, bucket->relayed));
+    if (*token != before)
+        ECH_FAIL(ECH_EINTERNAL,
+                 "rank %d: the token has seen %lld relays, and should have seen %lld",
+                 exec->plan->rank, (long long)*token, (long long)before);
+    *token = before + 1;
+    exec->plan->kernels->relay_shared(exec->context, &own, &next, &relayed, beta, lambda,
+                                      exec->config->parallel.token_rate,
+                                      exec->config->parallel.token_tolerance);
     return ECH_OK;
 }
 

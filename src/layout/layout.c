@@ -4,6 +4,7 @@
  */
 #include "layout/layout.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "config/strategy.h"
@@ -139,6 +140,15 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
+/* Ranks of a cluster take turns side by side. */
+static void fill_clusters(const ech_config *config, ech_layout *layout)
+{
+    int64_t ranks = config->parallel.cluster_ranks, updates = config->parallel.token_updates;
+    int64_t turns = (updates + ranks - 1) / ranks;
+    layout->clusters = ech_strategy_is_ring(config) ? layout->world / (int)ranks : 1;
+    layout->token_turns = turns < INT_MAX ? (int)turns : INT_MAX;
+}
+
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
                              ech_placement placement, int world, ech_layout **out)
 {
@@ -159,6 +169,7 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->central = ech_strategy_is_central(config);
     layout->lock_free = ech_strategy_is_lock_free(config);
     layout->backups = ech_strategy_backups(config);
+    fill_clusters(config, layout);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =
@@ -219,6 +230,16 @@ int ech_layout_workers(const ech_layout *layout)
 int ech_layout_summands(const ech_layout *layout)
 {
     return layout->backups ? ech_layout_workers(layout) - layout->backups : 1;
+}
+
+int ech_layout_cluster(const ech_layout *layout, int rank)
+{
+    return rank / (layout->world / layout->clusters);
+}
+
+int ech_layout_leader(const ech_layout *layout, int cluster)
+{
+    return cluster % layout->clusters * (layout->world / layout->clusters);
 }
 
 int ech_layout_pattern(const ech_layout *layout, int rank)

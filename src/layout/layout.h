@@ -83,11 +83,13 @@ typedef struct ech_layout {
     bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    bool pushes;  /* servers take each worker's gradient by itself (ech_strategy_pushes) */
-    int backups;  /* and update at the sum of a training step's first ones, without so many; 0: at each */
+    bool pushes; /* servers take each worker's gradient by itself (ech_strategy_pushes) */
+    int backups; /* and update at the sum of a training step's first ones, without so many; 0: at each */
     bool central; /* one copy of the weights is all ranks' (ech_strategy_is_central) */
     bool
         lock_free; /* each adds its gradients to common weights when it has them (ech_strategy_is_lock_free) */
+    int clusters; /* successive ranks, as many each, that add to weights of their own in the window; otherwise 1 */
+    int token_turns; /* turns that such a rank takes while its cluster has the token (parallel.token_updates) */
     int servers; /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
@@ -155,6 +157,10 @@ int ech_layout_workers(const ech_layout *layout); /* the ranks that compute: the
 int ech_layout_summands(const ech_layout *layout);
 /* The worker whose order of micro-batches a rank's lists follow: itself, or of servers the first. */
 int ech_layout_pattern(const ech_layout *layout, int rank);
+/* The number of a rank's cluster, and the rank that has the token where a cluster has it: its first. Behind the last cluster comes
+ * the first one. */
+int ech_layout_cluster(const ech_layout *layout, int rank);
+int ech_layout_leader(const ech_layout *layout, int cluster);
 
 /* Seconds that the rank sleeps in each training step. */
 double ech_layout_delay(const ech_layout *layout, int rank);

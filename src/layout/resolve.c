@@ -79,6 +79,17 @@ static ech_status check_partition(const ech_config *config)
     return ECH_OK;
 }
 
+/* Clusters are of equally many ranks, which are all that train. */
+static ech_status check_clusters(const ech_config *config, int world)
+{
+    int64_t ranks = config->parallel.cluster_ranks;
+    if (!ech_strategy_is_ring(config) || world % ranks == 0) return ECH_OK;
+    return ech_config_complain(
+        config, "parallel.cluster_ranks", "does not divide %s; %lld would",
+        ECH_COUNT(world, "rank"),
+        (long long)ech_largest_divisor(world, ranks < world ? ranks : world));
+}
+
 /* world: ranks, without evaluators. */
 static ech_status refuse_servers(const ech_config *config, int64_t servers, int world)
 {
@@ -112,6 +123,7 @@ ech_status ech_layout_resolve(ech_config *config, const ech_model *model, int wo
     ECH_ASSERT(config->parallel.partition.word != ECH_PARTITION_AUTO);
     ech_status status = check_chunks(config, &problem);
     ECH_ALSO(&status, check_partition(config));
+    ECH_ALSO(&status, check_clusters(config, world));
     ECH_ALSO(&status, resolve_grid(config, &problem));
     ECH_TRY(status);
     ech_grid grid = ech_grid_asked(&problem);

@@ -98,6 +98,7 @@ static void begin(ech_framing *f, ech_plan *plan, ech_list *list)
                        .scatter = -1,
                        .settled = -1,
                        .met = -1,
+                       .passed = -1,
                        .known = -1,
                        .loads = loads(plan, list->purpose),
                        .now = ech_calloc(list->step.n + 1, sizeof *f->now)};
@@ -214,6 +215,10 @@ static void offer(ech_framing *f)
 static void pull_last(ech_framing *f)
 {
     int met = add_meet(f, ech_frame_last_compute(f->list));
+    if (f->plan->layout->clusters > 1) {
+        ech_frame_last_round(f, met);
+        met = add_meet(f, ech_frame_last_compute(f->list));
+    }
     for (int b = 0; b < (int)f->plan->bucket.n; b++) {
         int pull = ech_frame_add(f, ECH_STEP_PULL, 0, b, b ? -1 : met);
         f->list->step.at[pull].version = f->list->updates + 1;
@@ -274,6 +279,7 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
         if (ech_frame_comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
     add_update(f);
     f->list->updates++;
+    ech_frame_token(f, turn);
 }
 
 static void find_ready(ech_framing *f, const int *first, const int *last)

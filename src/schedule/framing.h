@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The frame pass at work. Private to frame.c, which makes the list, and frame_buckets.c, which takes buckets along their
- * way (schedule/bucket_way.h).
+ * The frame pass at work. Private to frame.c, which makes the list, frame_buckets.c, which takes buckets along their
+ * way (schedule/bucket_way.h), and frame_ring.c, which sends a token around.
  */
 #ifndef ECH_SCHEDULE_FRAMING_H
 #define ECH_SCHEDULE_FRAMING_H
@@ -57,6 +57,8 @@ typedef struct ech_framing {
     double done, work; /* FLOPs of the turn's steps so far, and of all of a turn's */
     double elements;   /* of all buckets */
     int met;           /* of lock-free ranks: the MEET with which the list begins; -1: none */
+    int visits;        /* of the token so far */
+    int passed;        /* the step that sent it on last; -1: this rank has not */
     int begun;         /* the last COUNT */
     bool loads;        /* some block of the rank has values that LOAD writes */
     int loaded;        /* micro-batches that are loaded, over all turns */
@@ -84,6 +86,10 @@ void ech_frame_updates(ech_framing *f);
 void ech_frame_follow(ech_framing *f, const ech_step *step);
 /* Delayed updates end: those of the turn come next. */
 void ech_frame_catch_up(ech_framing *f);
+/* Of several clusters of lock-free ranks: the turn has ended, behind which the token may go on; and behind all turns, when all have `met`, it
+ * goes around. */
+void ech_frame_token(ech_framing *f, int turn);
+void ech_frame_last_round(ech_framing *f, int met);
 /* A lowered step is being added: it waits for the gathers of the weights that it reads, and until gradients that it is the
  * first to write have left. */
 void ech_frame_await_weights(ech_framing *f, const ech_step *step);

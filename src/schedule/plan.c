@@ -75,10 +75,32 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
     bucket->weights = (int)plan->persistent.n;
     for (int v = 0; v < plan->versions; v++)
         ech_plan_add_persistent(plan, kinds[space], index, bytes);
-    bucket->common = -1;
-    if (plan->layout->lock_free && !forward_only)
-        bucket->common = ech_plan_add_persistent(plan, ECH_MEMORY_COMMON, index, bytes);
+    bucket->common = bucket->relayed = -1;
     if (!forward_only) ech_plan_state_values(plan, index);
+}
+
+static int add_copy(ech_plan *plan, ech_memory_kind kind, int index)
+{
+    return ech_plan_add_persistent(plan, kind, index,
+                                   plan->persistent.at[plan->bucket.at[index].weights].bytes);
+}
+
+/* Each cluster's weights lie together, so that its ranks, which write there first, have them near. */
+static void plan_common(ech_plan *plan)
+{
+    const ech_layout *layout = plan->layout;
+    int clusters = layout->lock_free ? layout->clusters : 0;
+    int leader = clusters ? ech_layout_leader(layout, ech_layout_cluster(layout, plan->rank)) : -1;
+    plan->token = -1;
+    for (int c = 0; c < clusters; c++)
+        for (int b = 0; b < (int)plan->bucket.n; b++) {
+            int value = add_copy(plan, ECH_MEMORY_COMMON, b);
+            if (c == 0) plan->bucket.at[b].common = value;
+        }
+    if (clusters < 2 || plan->rank != leader) return;
+    for (int b = 0; b < (int)plan->bucket.n; b++)
+        plan->bucket.at[b].relayed = add_copy(plan, ECH_MEMORY_RELAYED, b);
+    plan->token = ech_plan_add_persistent(plan, ECH_MEMORY_STAGING, 5, sizeof(int64_t));
 }
 
 static bool takes_snapshots(const ech_plan_request *request)
@@ -154,6 +176,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_bucket(plan, request->config);
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
+    if (!forward_only) plan_common(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);
     plan->scalars = ech_plan_add_persistent(plan, ECH_MEMORY_SCALARS, 0, rows * row_bytes);

@@ -50,8 +50,9 @@ typedef struct ech_list {
     ECH_LIST(int) after; /* steps that others come after: ech_step.first_after */
     bool
         borrows; /* `step` and `after` are another list's; only in outlines (ech_plan_make_outline) */
-    int peer_shift;              /* what ech_list_peer adds; 0 unless it borrows */
-    const struct ech_serve *bound; /* [turns] of a server: the push of each turn (ech_plan_bind); NULL: as they come */
+    int peer_shift; /* what ech_list_peer adds; 0 unless it borrows */
+    const struct ech_serve
+        *bound; /* [turns] of a server: the push of each turn (ech_plan_bind); NULL: as they come */
     ECH_LIST(ech_access) access; /* ech_step.first_access */
     ECH_LIST(ech_value) value;   /* the list's own, which are not persistent */
     /* [(first_local[block] + local) * micro_batches + micro]: value, or -1. A value that all sequence chunks of a
@@ -199,7 +200,9 @@ typedef struct ech_bucket {
     bool central;
     /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
     bool fetched;
-    int common; /* persistent value: all its weights in the window, where ranks are lock-free; else -1 */
+    int common; /* persistent value: all its weights in the window, where ranks are lock-free, as the first cluster has them
+                 * (ech_plan_common); else -1 */
+    int relayed; /* persistent value: those of this rank's cluster when it had the token last; -1: the rank never has it */
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -334,7 +337,7 @@ typedef struct ech_plan_statistic {
 
 typedef struct ech_plan {
     int rank;
-    bool outline; /* ech_plan_request.outline */
+    bool outline;   /* ech_plan_request.outline */
     bool validates; /* likewise: an evaluator's */
     const ech_model *model;
     const ech_layout *layout;
@@ -384,6 +387,7 @@ typedef struct ech_plan {
     int logits;
     int counts; /* persistent value of the host: tables of counts that the lane COLLECTIVE reads there; -1: it reads none */
     int window; /* persistent value of the host, of ECH_WINDOW_BYTES, by way of which it sees the device's */
+    int token; /* persistent value of the host: how many relays of buckets all clusters have made in a span; -1: the rank never has the token */
     int partials; /* persistent value: norm_partials in fp64; -1: none */
     ech_list list[ECH_LIST_KINDS];
     int64_t persistent_bytes
@@ -472,6 +476,8 @@ int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech
 /* Which instance of the bucket's gradients the steps of sequence chunk `micro` and a turn work on. */
 int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
                                int micro);
+/* Whether a PULL comes behind the last turn, when all have met. */
+bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
 /* The value of that instance, as the access pass has made it. */
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket,
                        const ech_step *step);
@@ -550,6 +556,11 @@ ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind 
 /* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
  * steps access them. In later lists slots go round. */
 int ech_plan_weights(const ech_plan *plan, int bucket, int version);
+/* Of lock-free ranks: a cluster's weights in the window. */
+static inline int ech_plan_common(const ech_plan *plan, int bucket, int cluster)
+{
+    return plan->bucket.at[bucket].common + cluster * (int)plan->bucket.n;
+}
 /* The value of a bucket's weights that a step of a block reads: that one, or an instance; -1: the step reads none. */
 int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket);
 /* That value's slot. */

@@ -140,7 +140,7 @@ ech_reduction_part ech_step_reduction_part(const ech_step *step);
 /* Whether it is one of these. */
 bool ech_step_is_sum(const ech_step *step);
 /* The boundary that the step's message crosses: the number of the block after it in the model, for messages in either
- * direction; of what is held the block's. Among messages of one kind (ech_message_kind) from one rank to another across one boundary, the
+ * direction; of what is held the block's; of the token 0. Among messages of one kind (ech_message_kind) from one rank to another across one boundary, the
  * n-th send meets the n-th receive. */
 int ech_step_boundary(const ech_step *step);
 /* The number of the queue on which the step's work is put: its lane; of messages one behind all lanes, of its boundary
@@ -169,6 +169,8 @@ ech_message_kind ech_step_kind_message(ech_step_kind kind);
 /* Whether that is gradients; and whether it is what a rank keeps, from or to the one that holds it meanwhile. */
 bool ech_step_kind_is_gradient(ech_step_kind kind);
 bool ech_step_kind_is_held(ech_step_kind kind);
+/* Or what one block makes and the next one reads, or gradients of that. */
+bool ech_step_kind_is_of_blocks(ech_step_kind kind);
 /* Whether messages of this kind cross the boundary at their block's outputs, not at its inputs. */
 bool ech_step_kind_is_at_output(ech_step_kind kind);
 /* Whether the step is collective: all members of step->group must run theirs. */

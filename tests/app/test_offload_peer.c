@@ -27,7 +27,7 @@ static void count_sent(const ech_session *s, trial *t)
     for (int back = 0; back < 2; back++) {
         ech_flow planned =
             ech_plan_traffic_along(s->plan, back ? ECH_TRAFFIC_BACK : ECH_TRAFFIC_KEPT);
-        ech_comm_count counted = ech_exec_held_count(s->exec, back);
+        ech_comm_count counted = ech_exec_messages_of(s->exec, back ? ECH_MESSAGE_BACK : ECH_MESSAGE_KEPT);
         assert_int_equal(counted.bytes, RUNS * planned.bytes);
         assert_int_equal(counted.calls, RUNS * planned.calls);
         assert_int_equal(counted.messages, RUNS * planned.messages);

@@ -319,6 +319,15 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_lock_free_experts] = {HOGWILD " " EXPERTS, EXPERTS, HOGWILD},
     [ECH_RULE_lock_free_off_processor] = {HOGWILD " parallel.device=queued",
                                           "parallel.device=queued", HOGWILD},
+#define RING SGD " parallel.strategy=hogwild_ring"
+    [ECH_RULE_clusters_without_ring] = {"parallel.cluster_ranks=2", "",
+                                        RING " parallel.cluster_ranks=2"},
+    [ECH_RULE_token_updates_without_ring] = {"parallel.token_updates=2", "",
+                                             RING " parallel.token_updates=2"},
+    [ECH_RULE_token_rate_without_ring] = {"parallel.token_rate=0.1", "",
+                                          RING " parallel.token_rate=0.1"},
+    [ECH_RULE_token_tolerance_without_ring] = {"parallel.token_tolerance=1e-3", "",
+                                               RING " parallel.token_tolerance=1e-3"},
 #define CENTRAL "parallel.strategy=central_storage"
     [ECH_RULE_central_pipelined] = {CENTRAL " parallel.pipeline=2", "parallel.pipeline=2", CENTRAL},
     [ECH_RULE_central_tensor] = {CENTRAL " parallel.tensor=2", "parallel.tensor=2", CENTRAL},

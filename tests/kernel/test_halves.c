@@ -69,6 +69,7 @@ CALL(adamw, t[0], t[1], t[2], t[3], &update, NULL)
 CALL(sgd, t[0], t[1], t[2], &update, NULL)
 CALL(sgd_shared, t[0], t[1], &update)
 CALL(copy_shared, t[0], t[1])
+CALL(relay_shared, t[0], t[1], t[2], 0.6, 0.4, 1, 0)
 CALL(adafactor_sums, t[0], t[1], &update, t[2], t[3], t[4])
 CALL(adafactor_factors, t[0], &update, t[1], t[2], t[3])
 CALL(adafactor_squares, t[0], t[1], t[2], &update, t[3])
@@ -321,6 +322,7 @@ static void rows_are_rounded_once(void **state)
         ROW(sgd, no, w, ex, w),
         ROW(sgd_shared, no, w, ex),
         ROW(copy_shared, no, typed(x, TRIAL_WIDE), typed(y, TRIAL_WIDE)),
+        ROW(relay_shared, no, w, w, w),
         ROW(adafactor_sums, no, typed(x, TRIAL_WIDE), ex, row_sums, column_sums, scalar),
         ROW(adafactor_factors, no, known_sums, means, factors, scalar),
         ROW(adafactor_squares, no, ex, kept, column, scalar),

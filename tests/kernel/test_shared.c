@@ -139,11 +139,44 @@ static void what_is_stored_is_lost(void **state)
     ech_kernel_context_destroy(context);
 }
 
+/* ---- a ring ---- */
+
+/* One relay after the other around the ring, while nobody adds: all come to the same numbers, which have of what one cluster had
+ * added about all of it. */
+static void clusters_agree_and_keep_what_is_added(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        const ech_kernels *kernels = table_of(0);
+        ech_kernel_context *context;
+        double own[4][FEW] = {{0}}, relayed[4][FEW] = {{0}}, low = 0, high = 1;
+        assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+        for (int i = 0; i < 60; i++) {
+            double beta = (low + high) / 2;
+            *(pow(beta, n) + beta > 1 ? &high : &low) = beta;
+        }
+        for (int c = 0; c < n; c++) own[c][c] = 1; /* cluster c has added to number c */
+        for (int visit = 0; visit < 60 * n; visit++) {
+            ech_tensor here = ech_tensor_1d(own[visit % n], kernels->dtype, FEW);
+            ech_tensor next = ech_tensor_1d(own[(visit + 1) % n], kernels->dtype, FEW);
+            ech_tensor last = ech_tensor_1d(relayed[visit % n], kernels->dtype, FEW);
+            kernels->relay_shared(context, &here, &next, &last, low, 1 - pow(low, n - 1), 1, 0);
+        }
+        for (int c = 0; c < n; c++)
+            for (int i = 0; i < n; i++) {
+                assert_true(fabs(own[c][i] - own[0][i]) < 1e-3);
+                assert_true(own[c][i] > 0.75 && own[c][i] < 1.3);
+            }
+        ech_kernel_context_destroy(context);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread_has_the_bits_of_sgd),
         cmocka_unit_test(nothing_that_threads_add_is_lost),
+        cmocka_unit_test(clusters_agree_and_keep_what_is_added),
         cmocka_unit_test(what_is_stored_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

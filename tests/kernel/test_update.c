@@ -31,6 +31,13 @@ static void call_copy_shared(const ech_kernels *kernels, ech_kernel_context *con
     kernels->copy_shared(context, t[0], t[1]);
 }
 
+static void call_relay_shared(const ech_kernels *kernels, ech_kernel_context *context,
+                              const ech_tensor *const *t, const void *options)
+{
+    double tolerance = *(const double *)options;
+    kernels->relay_shared(context, t[0], t[1], t[2], 0.68, 0.53, 0.9, tolerance);
+}
+
 /* Of one thread alone; what several do at once is in test_shared.c. */
 static void rows_of_shared_memory_agree(void **state)
 {
@@ -54,6 +61,17 @@ static void rows_of_shared_memory_agree(void **state)
                                  TRIAL_RESULT(TRIAL_1D(sizes[s]), .type = TRIAL_WIDE)}};
         trial_check(&sgd);
         trial_check(&copy);
+        static const double tolerances[] = {0, 0.5};
+        for (int i = 0; i < 2; i++) {
+            trial relay = {.name = "relay_shared",
+                           .op = ECH_OP_relay_shared,
+                           .call = call_relay_shared,
+                           .options = &tolerances[i],
+                           .tolerance = 1e-6,
+                           .halves = true,
+                           .tensor = {x, x, x}};
+            trial_check(&relay);
+        }
     }
 }
 

@@ -100,6 +100,7 @@ CALL(adamw, &t[0], &t[1], &t[2], &t[3], &update, NULL)
 CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(sgd_shared, &t[0], &t[1], &update)
 CALL(copy_shared, &t[0], &t[1])
+CALL(relay_shared, &t[0], &t[1], &t[2], 0.62, 0.38, 1, 0)
 CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
 CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
 CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], &t[4], &t[4], 1, &update, NULL)
@@ -107,7 +108,8 @@ CALL(sm3_maxima, &t[0], &t[1], &t[2], &update, &t[3], &t[4])
 CALL(sm3, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], NULL, &update, NULL)
 CALL(scaled_sum, &t[0], 0.5, 2, 1, NULL, NULL, &t[1])
 CALL(choose, &t[0], false, &t[1], &t[2])
-CALL(add_chosen, &t[0], &t[1], false, 0.5, &t[2]) /* at a line's first two places, which patterns say */
+CALL(add_chosen, &t[0], &t[1], false, 0.5,
+     &t[2]) /* at a line's first two places, which patterns say */
 CALL(square_sums, &t[0], &t[1])
 CALL(hash, &t[0], 0, &t[1])
 CALL(find_nonfinite, &t[0], &t[1])
@@ -238,6 +240,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(sgd, WEIGHTS, "=wN <N =wN", "7N", NULL),
     ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
     ROW(copy_shared, WEIGHTS, "<wN >wN", "", NULL),
+    ROW(relay_shared, WEIGHTS, "=wN =wN =wN", "8N", NULL),
     ROW(adamw8, MATRIX " B=16", "=wRC <RC =bRC =bRC =wRB =wRB", "17RC", NULL),
     ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
     ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),

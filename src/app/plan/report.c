@@ -7,15 +7,22 @@
 
 #include <stdlib.h>
 
+static bool leads_cluster(const ech_layout *layout, int rank)
+{
+    int cluster = ech_layout_cluster(layout, rank);
+    return layout->clusters > 1 && ech_layout_leader(layout, cluster) == rank;
+}
+
 /* The class of a rank, or the number of classes if it begins one. Ranks of a class are neighbours, except that
- * some replicas of a stage have one micro-batch more. */
+ * some replicas of a stage have one micro-batch more, and some ranks lead clusters. */
 static int find_class(const ech_plan_report *report, int rank)
 {
     const ech_layout *layout = report->design->layout;
     for (int c = (int)report->alike.n - 1; c >= 0; c--) {
         int other = report->alike.at[c].rank;
         if (layout->coordinates[other].stage != layout->coordinates[rank].stage) break;
-        if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank))
+        if (ech_layout_micro_batches(layout, other) == ech_layout_micro_batches(layout, rank) &&
+            leads_cluster(layout, other) == leads_cluster(layout, rank))
             return c;
     }
     return (int)report->alike.n;

@@ -247,8 +247,10 @@ static void print_over(ech_traffic_axis axis, ech_collective kind, ech_layout_gr
     const char *name = ech_layout_group_name(group);
     ech_space from, to;
     if (kind == ECH_COLLECTIVE_NONE) {
-        ech_text_append(out, ech_traffic_copies(axis, &from, &to) ? "copies"
-                                                                  : "messages to other stages");
+        ech_text_append(out, "%s",
+                        ech_traffic_copies(axis, &from, &to) ? "copies"
+                        : axis == ECH_TRAFFIC_TOKEN          ? "to the next cluster"
+                                                             : "messages to other stages");
         return;
     }
     ech_text_append(out, "%s", ech_collective_name(kind));

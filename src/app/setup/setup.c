@@ -202,7 +202,11 @@ void ech_setup_alone(ech_config *config)
     config->parallel.servers = config->parallel.evaluators = 0;
     config->parallel.server_sync = 1;
     config->parallel.backup_workers = 0;
-    config->parallel.staleness = 2; /* the default */
+    config->parallel.staleness = 2; /* the defaults, as are these */
+    config->parallel.cluster_ranks = 1;
+    config->parallel.token_updates = 64;
+    config->parallel.token_rate = 1;
+    config->parallel.token_tolerance = 0;
     ech_config_replace_text(&config->parallel.serve_log, "");
     config->memory.sequence_chunks = 1;
     config->memory.recompute = ECH_RECOMPUTE_NONE;

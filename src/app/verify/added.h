@@ -13,6 +13,9 @@
 ech_status ech_added_create(const ech_verifier *v, ech_added **out);
 void ech_added_destroy(ech_added *added); /* accepts NULL */
 
+/* Whether the token of a ring comes and goes amid a span: what it meets is open, and so is the span's end. Otherwise it goes around
+ * once behind all turns. */
+bool ech_added_is_carried(const ech_design *design);
 /* When the layout has run the span that begins with training step `step`: compares losses, gradients, and the weights at its
  * end, which the single rank then has. Collective. */
 ech_status ech_verifier_compare_added(ech_verifier *v, int64_t step);

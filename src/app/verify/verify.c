@@ -350,6 +350,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
         v->result->replayed = ech_verifier_is_replayed(v);
         v->result->exact = is_exact(design);
         v->result->open = design->layout->lock_free && design->world > 1;
+        v->result->carried = ech_added_is_carried(design);
         v->result->precision = ech_dtype_name(v->layout.session.plan->types.compute);
         describe_layout(v);
         ECH_TRY(open_single(v));

@@ -38,6 +38,7 @@ typedef struct ech_verification {
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
     bool
         open; /* in which order ranks have added is open: what each had read is taken from it (added.h) */
+    bool carried; /* and so are the weights behind a span, amid which a token has gone from cluster to cluster */
     bool exact;          /* the layout must give the same bits as one rank (docs/design.md) */
     bool validated;      /* validation losses were compared, too */
     double worst;        /* the largest error */

@@ -106,6 +106,26 @@ void ECH_CPU(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
     }
 }
 
+void ECH_CPU(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
+                           const ech_tensor *next, const ech_tensor *relayed, double beta,
+                           double lambda, double rate, double tolerance)
+{
+    ECH_SHAPES(relay_shared, ECH_REAL, own, next, relayed);
+    const float passed = (float)beta, nears = (float)lambda, part = (float)rate;
+    const float kept = (float)(beta + lambda - 1), least = (float)tolerance;
+    float *here = own->data, *there = next->data, *last = relayed->data;
+    int64_t n = ech_tensor_count(own);
+#pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
+    for (int64_t i = 0; i < n; i++) {
+        const float w = load_shared(&here[i]), d = part * (w - last[i]);
+        const bool passes = fabsf(d) > least;
+        const float moved = nears * (load_shared(&there[i]) - w) + (passes ? kept : nears) * d;
+        last[i] = w + moved - (passes ? 0 : d);
+        if (moved != 0) step_shared(&here[i], -1, moved);
+        if (passes) step_shared(&there[i], -1, passed * d);
+    }
+}
+
 void ECH_CPU(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
                           const ech_tensor *y)
 {

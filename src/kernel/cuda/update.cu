@@ -78,6 +78,28 @@ void ECH_CUDA(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
         });
 }
 
+void ECH_CUDA(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
+                            const ech_tensor *next, const ech_tensor *relayed, double beta,
+                            double lambda, double rate, double tolerance)
+{
+    ech_cuda_check(ECH_OP_relay_shared, ECH_REAL, own, next, relayed);
+    wide *const here = static_cast<wide *>(own->data), *const there = static_cast<wide *>(next->data);
+    wide *const last = static_cast<wide *>(relayed->data);
+    const wide passed = (wide)beta, nears = (wide)lambda, part = (wide)rate;
+    const wide kept = (wide)(beta + lambda - 1), least = (wide)tolerance;
+    ech_each(context, ech_tensor_count(own), [=] __device__(int64_t first, int n) {
+        for (int64_t i = first; i < first + n; i++) {
+            const wide w = *const_cast<const volatile wide *>(here + i), d = part * (w - last[i]);
+            const wide next = *const_cast<const volatile wide *>(there + i);
+            const bool passes = (d < 0 ? -d : d) > least;
+            const wide moved = nears * (next - w) + (passes ? kept : nears) * d;
+            last[i] = w + moved - (passes ? 0 : d);
+            if (moved != 0) atomicAdd(here + i, moved);
+            if (passes) atomicAdd(there + i, passed * d);
+        }
+    });
+}
+
 void ECH_CUDA(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
                            const ech_tensor *y)
 {

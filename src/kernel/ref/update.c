@@ -61,6 +61,23 @@ void ECH_REF(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
     }
 }
 
+void ECH_REF(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
+                           const ech_tensor *next, const ech_tensor *relayed, double beta,
+                           double lambda, double rate, double tolerance)
+{
+    ECH_SHAPES(relay_shared, ECH_REAL, own, next, relayed);
+    for (int64_t i = 0, n = ech_tensor_count(own); i < n; i++) {
+        wide *here = (wide *)own->data + i, *there = (wide *)next->data + i;
+        double w = load_shared(here), d = rate * (w - ech_value(relayed, i));
+        bool passes = fabs(d) > tolerance;
+        double moved =
+            lambda * (load_shared(there) - w) + (passes ? beta + lambda - 1 : lambda) * d;
+        ech_store(relayed, i, w + moved - (passes ? 0 : d));
+        if (moved != 0) step_shared(here, -1, moved);
+        if (passes) step_shared(there, -1, beta * d);
+    }
+}
+
 void ECH_REF(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
                           const ech_tensor *y)
 {

@@ -255,24 +255,70 @@ static double publish_seconds(const ech_step_query *q)
 const ech_step_methods ech_publish_methods = {
     .touch = touch_publish, .print = print_publish, .seconds = publish_seconds};
 
-/* ---- OFFER, ADD, PULL ---- */
+/* ---- OFFER, ADD, PULL, RELAY ---- */
 
+/* Its weights in the window: of a cluster, counted from this rank's on. */
+static void touch_common(ech_accessor *a, int behind, bool write)
+{
+    const ech_layout *layout = a->plan->layout;
+    int cluster = (ech_layout_cluster(layout, a->plan->rank) + behind) % layout->clusters;
+    ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
+}
+
+/* Who will have the token begins with what has been relayed, and the first rank with the token. */
 static void touch_offer(ech_accessor *a)
 {
+    int relayed = bucket_of(a->plan, a->step)->relayed;
     ech_access_weights(a, a->step->index, 0, false);
-    ech_access_value(a, bucket_of(a->plan, a->step)->common, true);
+    touch_common(a, 0, true);
+    if (relayed >= 0) ech_access_value(a, relayed, true);
+    if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->token, true);
 }
 
 static void touch_add(ech_accessor *a)
 {
     read_gradients(a);
-    ech_access_value(a, bucket_of(a->plan, a->step)->common, true);
+    touch_common(a, 0, true);
 }
 
+/* Behind the last turn those of all clusters. */
 static void touch_pull(ech_accessor *a)
 {
-    ech_access_value(a, bucket_of(a->plan, a->step)->common, false);
+    int clusters = ech_step_pulls_all(a->list, a->step) ? a->plan->layout->clusters : 1;
+    for (int i = 0; i < clusters; i++) touch_common(a, i, false);
     ech_access_weights(a, a->step->index, a->step->version, true);
+}
+
+bool ech_step_pulls_all(const ech_list *list, const ech_step *step)
+{
+    return step->version == list->updates + 1;
+}
+
+static void touch_relay(ech_accessor *a)
+{
+    ech_access_value(a, a->plan->token, true);
+    ech_access_value(a, bucket_of(a->plan, a->step)->relayed, true);
+    touch_common(a, 0, true);
+    touch_common(a, 1, true);
+}
+
+static void print_relay(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, ", visit %d", step->count);
+}
+
+/* Weights of two clusters are read and written, and those that have been relayed. */
+static ech_work relay_work(const ech_step_query *q)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    return (ech_work){.bytes = 6 * (double)bucket->elements *
+                               (double)ech_dtype_bytes(bucket->weight_dtype)};
+}
+
+static double relay_seconds(const ech_step_query *q)
+{
+    return ech_cost_update(&q->costs->rates, relay_work(q).bytes);
 }
 
 /* A shard of weights is read and written. */
@@ -313,6 +359,9 @@ const ech_step_methods ech_add_methods = {
     .touch = touch_add, .print = print, .work = add_work, .seconds = add_seconds};
 const ech_step_methods ech_pull_methods = {
     .touch = touch_pull, .print = print, .work = add_work, .seconds = pull_seconds};
+
+const ech_step_methods ech_relay_methods = {
+    .touch = touch_relay, .print = print_relay, .work = relay_work, .seconds = relay_seconds};
 
 /* ---- NORM, STASH, UPDATE ---- */
 

@@ -18,6 +18,7 @@ ech_message_kind ech_step_kind_message(ech_step_kind kind)
 {
     const ech_step_row *row = ech_step_row_of(kind);
     bool backward = row->phase == ECH_BACKWARD_INPUT, kept = row->methods == &ech_kept_methods;
+    if (row->methods == &ech_token_methods) return ECH_MESSAGE_TOKEN;
     if (kept) return backward ? ECH_MESSAGE_BACK : ECH_MESSAGE_KEPT;
     return backward ? ECH_MESSAGE_GRADIENTS : ECH_MESSAGE_ACTIVATIONS;
 }
@@ -34,12 +35,19 @@ bool ech_step_kind_is_at_output(ech_step_kind kind)
 
 bool ech_step_kind_is_held(ech_step_kind kind)
 {
-    return ech_step_kind_message(kind) >= ECH_MESSAGE_KEPT;
+    ech_message_kind message = ech_step_kind_message(kind);
+    return message == ECH_MESSAGE_KEPT || message == ECH_MESSAGE_BACK;
+}
+
+bool ech_step_kind_is_of_blocks(ech_step_kind kind)
+{
+    return ech_step_kind_message(kind) < ECH_MESSAGE_KEPT;
 }
 
 int ech_step_boundary(const ech_step *step)
 {
     if (ech_step_kind_is_held(step->kind)) return step->block;
+    if (!ech_step_kind_is_of_blocks(step->kind)) return 0;
     return step->block + ech_step_kind_is_at_output(step->kind);
 }
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * parallel.strategy = hogwild_ring: each gradient is that of the weights which its rank had read; what the token's last round makes of the
+ * clusters' sums follows a second program's formula; one cluster is hogwild; there is one token, which goes from neighbour to neighbour,
+ * as often as planned; several clusters reach the loss of one rank.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "app/grid_run.h"
+#include "app/runs.h"
+#include "check/check.h"
+#include "schedule/traffic.h"
+
+#define SGD  "optimizer.name=sgd optimizer.weight_decay=0 "
+#define RING SGD "parallel.strategy=hogwild_ring training.micro_batch_size=1 "
+
+/* ---- verify ---- */
+
+/* carried: the token goes on amid a span, too. */
+static const struct {
+    const char *family, *words;
+    bool carried;
+} grids[] = {
+    {"gpt2", RING "parallel.data=2 parallel.flush_every=2", false},
+    {"llama",
+     RING "parallel.data=4 parallel.cluster_ranks=2 parallel.flush_every=2 "
+          "parallel.token_tolerance=1e-4 optimizer.clip_norm=0.5",
+     false},
+    {"qwen3",
+     RING "parallel.data=3 training.global_batch_size=6 parallel.flush_every=4 "
+          "training.steps=4 model.head_dim=4 parallel.token_rate=0.3",
+     false},
+    {"gpt2", RING "parallel.data=4 parallel.flush_every=1 parallel.device=walled", false},
+    {"gpt2",
+     RING "parallel.data=4 parallel.cluster_ranks=2 parallel.flush_every=4 "
+          "training.steps=4 parallel.token_updates=3",
+     true},
+    {"llama",
+     RING "parallel.data=2 parallel.flush_every=2 parallel.token_updates=1 "
+          "memory.recompute=full",
+     true},
+    {"gpt2", RING "parallel.data=2 parallel.cluster_ranks=2", false},
+    {"gpt2", RING "parallel.data=1", false},
+};
+
+static void each_gradient_and_the_last_round_are_right(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        ech_config *config = grid_config(grids[i].family, grids[i].words);
+        ech_verification v = {.steps = 4, .tolerance = ECH_TOLERANCE};
+        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
+        if (!v.passed) fail_msg("%s: %g at %s", grids[i].words, v.worst, v.worst_at);
+        assert_true(v.compared > 10000 && v.validated && v.carried == grids[i].carried);
+        ech_config_destroy(config);
+    }
+}
+
+/* ---- plans ---- */
+
+static ech_plan *plan_of(const grid_plans *g, int rank)
+{
+    ech_plan *plan;
+    assert_int_equal(ech_design_outline(&g->design, rank, false, &plan), ECH_OK);
+    return plan;
+}
+
+/* Of one cluster the steps are those of hogwild. */
+static void one_cluster_is_hogwild(void **state)
+{
+    (void)state;
+#define ALIKE SGD "parallel.data=3 training.micro_batch_size=1 training.global_batch_size=6 "
+    grid_plans ring = grid_plan("gpt2", ALIKE "parallel.strategy=hogwild_ring "
+                                              "parallel.cluster_ranks=3 parallel.token_updates=1");
+    grid_plans all = grid_plan("gpt2", ALIKE "parallel.strategy=hogwild");
+    for (int r = 0; r < 3; r++) {
+        ech_plan *x = plan_of(&ring, r), *y = plan_of(&all, r);
+        ECH_FREED_TEXT of_ring = {0}, of_all = {0};
+        ech_list_print(&x->list[ECH_LIST_TRAIN], &of_ring);
+        ech_list_print(&y->list[ECH_LIST_TRAIN], &of_all);
+        assert_string_equal(of_ring.at, of_all.at);
+        assert_int_equal(x->arena_bytes[ECH_SPACE_WINDOW], y->arena_bytes[ECH_SPACE_WINDOW]);
+        ech_plan_destroy(x);
+        ech_plan_destroy(y);
+    }
+    grid_plans_free(&ring);
+    grid_plans_free(&all);
+}
+
+/* ---- what is sent ---- */
+
+enum { CLUSTERS = 3, EACH = 2, RANKS = CLUSTERS * EACH, TURNS = 7, HELD = 2 };
+enum { VISITS = TURNS / HELD + CLUSTERS };
+static struct {
+    int sent, received, relays;
+    int64_t window, common, relayed;
+} seen[RANKS];
+
+static ech_status look(void *context, int rank, ech_compared_run *run)
+{
+    (void)context;
+    ech_exec *exec = run->session.exec;
+    const ech_plan *plan = run->session.plan;
+    const ech_list *train = &plan->list[ECH_LIST_TRAIN];
+    int64_t peak[ECH_MEMORY_KINDS];
+    memset(&seen[rank], 0, sizeof seen[rank]);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
+    ech_comm_count counted = ech_exec_messages_of(exec, ECH_MESSAGE_TOKEN);
+    ech_flow planned = ech_plan_traffic_along(plan, ECH_TRAFFIC_TOKEN);
+    assert_int_equal(counted.messages, planned.messages);
+    assert_int_equal(counted.bytes, planned.bytes);
+    assert_int_equal(ech_exec_sent_bytes(exec) - ech_exec_reduce_count(exec).bytes >= counted.bytes,
+                     1);
+    assert_int_equal(ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes, 0);
+    assert_true(fixture_peaks_are_planned(&run->session, FIXTURE_TRAINED));
+    ech_exec_peaks(exec, peak);
+    seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
+    seen[rank].common = peak[ECH_MEMORY_COMMON];
+    seen[rank].relayed = peak[ECH_MEMORY_RELAYED];
+    for (size_t s = 0; s < train->step.n; s++) {
+        const ech_step *step = &train->step.at[s];
+        bool sends = step->kind == ECH_STEP_SEND_TOKEN, takes = step->kind == ECH_STEP_RECV_TOKEN;
+        int away = sends ? EACH : RANKS - EACH;
+        if (sends || takes) assert_int_equal(step->peer, (rank + away) % RANKS);
+        seen[rank].sent += sends;
+        seen[rank].received += takes;
+        seen[rank].relays += step->kind == ECH_STEP_RELAY;
+        if (step->kind == ECH_STEP_RELAY) assert_int_equal(step->count % CLUSTERS, rank / EACH);
+    }
+    assert_int_equal(counted.messages, seen[rank].sent);
+    assert_int_equal(seen[rank].relays % (int)plan->bucket.n, 0);
+    seen[rank].relays /= (int)plan->bucket.n;
+    return ECH_OK;
+}
+
+static void one_token_goes_from_neighbour_to_neighbour(void **state)
+{
+    (void)state;
+    int sent = 0, relays = 0;
+    grid_run("llama",
+             RING "parallel.data=6 training.global_batch_size=6 parallel.cluster_ranks=2 "
+                  "training.steps=7 parallel.flush_every=7 parallel.token_updates=3",
+             look, NULL);
+    for (int r = 0; r < RANKS; r++) {
+        bool leads = r % EACH == 0;
+        int visits = 0;
+        for (int v = 0; v < VISITS; v++) visits += v % CLUSTERS == r / EACH;
+        assert_int_equal(seen[r].relays, leads ? visits : 0);
+        assert_int_equal(seen[r].received, leads ? visits - (r == 0) : 0);
+        assert_int_equal(seen[r].relayed, leads ? seen[r].common / CLUSTERS : 0);
+        assert_int_equal(seen[r].common, seen[r].window);
+        sent += seen[r].sent;
+        relays += seen[r].relays;
+    }
+    assert_int_equal(relays, VISITS);
+    assert_int_equal(sent, VISITS - 1); /* the token ends where it is */
+}
+
+/* ---- runs ---- */
+
+static double loss_of(const char *name, int ranks, const char *words)
+{
+    runs_train("gpt2", name, ranks, words);
+    double loss = runs_validation_loss(name);
+    runs_remove(name);
+    return loss;
+}
+
+static void clusters_reach_the_loss_of_one_rank(void **state)
+{
+    (void)state;
+#define LONG                                                                                       \
+    SGD "training.steps=40 training.validate_every=40 training.global_batch_size=12 "              \
+        "training.micro_batch_size=1 optimizer.learning_rate=0.3 optimizer.warmup_steps=0 "        \
+        "model.resid_pdrop=0 model.attn_pdrop=0 "
+    double first = loss_of("first", 1, LONG "training.steps=1 training.validate_every=1");
+    double serial = loss_of("serial", 1, LONG);
+    static const char *const words[] = {
+        "parallel.token_updates=4 parallel.cluster_ranks=2 parallel.flush_every=20",
+        "parallel.token_updates=1 parallel.flush_every=40"};
+    assert_true(serial < 0.97 * first);
+    for (int i = 0; i < 2; i++) {
+        ECH_FREED_TEXT all = {0};
+        ech_text_append(&all, LONG "parallel.strategy=hogwild_ring %s", words[i]);
+        double loss = loss_of("ring", 4, all.at);
+        if (fabs(loss - serial) > 0.05 * serial)
+            fail_msg("%s: %g, serial %g", words[i], loss, serial);
+    }
+}
+
+/* A checkpoint knows no clusters. */
+static void runs_go_on_on_other_ranks(void **state)
+{
+    (void)state;
+#define SPANS                                                                                      \
+    SGD "parallel.flush_every=2 checkpoint.every=4 training.global_batch_size=12 "                 \
+        "training.micro_batch_size=1 "
+    runs_train("gpt2", "run", 3, "training.steps=4 parallel.strategy=hogwild_ring " SPANS);
+    runs_train("gpt2", "run", 2, "training.steps=8 parallel.strategy=hogwild_ring " SPANS);
+    runs_train("gpt2", "run", 2, "training.steps=12 parallel.strategy=hogwild " SPANS);
+    assert_true(runs_has_checkpoint("run", 8) && runs_has_checkpoint("run", 12));
+    runs_remove("run");
+}
+
+/* ---- what the checker finds ---- */
+
+static ech_step *find(ech_list *list, ech_step_kind kind, int skip)
+{
+    int s = 0;
+    while (list->step.at[s].kind != kind || skip-- > 0) s++;
+    return &list->step.at[s];
+}
+
+static void expect_refused(const ech_plan *plan, const char *why)
+{
+    assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
+    if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
+}
+
+/* Of the first cluster, which has the token when the list begins, and of the second. */
+static void faults_are_found(void **state)
+{
+    (void)state;
+    grid_plans g = grid_plan("gpt2", RING "parallel.data=3 training.global_batch_size=6 "
+                                          "parallel.flush_every=6 training.steps=6 "
+                                          "parallel.token_updates=1");
+    ech_plan *first = plan_of(&g, 0), *second = plan_of(&g, 1);
+    ech_list *list = &first->list[ECH_LIST_TRAIN], *other = &second->list[ECH_LIST_TRAIN];
+    ech_log_set_quiet(true);
+
+    ech_step *sent = find(list, ECH_STEP_SEND_TOKEN, 0);
+    sent->kind = ECH_STEP_RECV_TOKEN;
+    sent->peer = 2;
+    expect_refused(first, "makes two tokens");
+    sent->kind = ECH_STEP_SEND_TOKEN;
+    expect_refused(first, "has peer 2, not the neighbour, 1");
+    sent->peer = 1;
+    int afters = sent->afters;
+    sent->afters = 0;
+    expect_refused(first, "does not wait for what is relayed");
+    sent->afters = afters;
+
+    ech_step *came = find(other, ECH_STEP_RECV_TOKEN, 0);
+    came->kind = ECH_STEP_MEET;
+    came->lane = ECH_LANE_REDUCE;
+    assert_int_equal(ech_check_list(second, other), ECH_EINTERNAL);
+    came->kind = ECH_STEP_RECV_TOKEN;
+    came->lane = ECH_LANE_RECEIVE;
+
+    ech_step *relay = find(other, ECH_STEP_RELAY, 0);
+    afters = relay->afters;
+    relay->afters = 0;
+    expect_refused(second, "does not have the token");
+    relay->afters = afters;
+    relay->count++;
+    expect_refused(second, "is not of bucket 0 and visit 1");
+    relay->count--;
+
+    ech_step *last = find(other, ECH_STEP_RELAY, 2 * (int)second->bucket.n);
+    afters = last->afters;
+    last->kind = ECH_STEP_HASH;
+    expect_refused(second, "is not of bucket 0");
+    last->kind = ECH_STEP_RELAY;
+    assert_int_equal(ech_check_list(first, list), ECH_OK);
+    assert_int_equal(ech_check_list(second, other), ECH_OK);
+    ech_log_set_quiet(false);
+    ech_plan_destroy(first);
+    ech_plan_destroy(second);
+    grid_plans_free(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_gradient_and_the_last_round_are_right),
+        cmocka_unit_test(one_cluster_is_hogwild),
+        cmocka_unit_test(one_token_goes_from_neighbour_to_neighbour),
+        cmocka_unit_test(clusters_reach_the_loss_of_one_rank),
+        cmocka_unit_test(runs_go_on_on_other_ranks),
+        cmocka_unit_test(faults_are_found),
+    };
+    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+}
