@@ -90,14 +90,16 @@ if [ "${1:-}" = --long ]; then
 fi
 
 build asan
-# What kills and signals processes is about time, not about memory, and so are a thousand ranks' plans: below, in the release build.
-run asan 0/16 -j $((jobs + 1)) -E '^(app/(mpi_death|restarts_kills|signals|slurm)|schedule/scale)$'
+# What kills and signals processes, and a thousand ranks' plans, are about time, not about memory; others are long, and run what many do,
+# too. All these only below, in the release build.
+released='app/(mpi_death|restarts_kills|signals|slurm|offers|expert_balance)|schedule/(scale|pipeline|lower_block|activations)|model/(operands|cut)'
+run asan 0/16 -j $((jobs + 1)) -E "^($released)\$"
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
     run tsan 0/64 -j $((jobs + 1)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
-    run release 1-15/16 -j $((jobs + 2)) -R '^(kernel/|app/|comm/mpi|schedule/scale)'
+    run release 1-15/16 -j $((jobs + 2)) -R "^(kernel/|app/|comm/mpi|($released)\$)"
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi

@@ -13,22 +13,42 @@
 
 #include "base/random.h"
 
+/* This run's shares: first .. last of so many. */
+typedef struct share_range {
+    unsigned first, last, of;
+} share_range;
+
+static inline share_range share_read(void)
+{
+    const char *text = getenv("ECHELON_SHARE");
+    share_range r = {.of = 1};
+    if (text && sscanf(text, "%u-%u/%u", &r.first, &r.last, &r.of) != 3) {
+        r.of = 0;
+        if (sscanf(text, "%u/%u", &r.first, &r.of) == 2) r.last = r.first;
+    }
+    if (r.first > r.last || r.last >= r.of) {
+        fprintf(stderr, "ECHELON_SHARE=%s: wanted I/N or I-J/N with I up to J below N\n", text);
+        exit(1);
+    }
+    return r;
+}
+
 /* Whether the next case is one of this run's. */
 static inline bool share_takes(void)
 {
     static uint64_t next;
-    const char *text = getenv("ECHELON_SHARE");
-    unsigned first = 0, last = 0, of = 1;
-    if (text && sscanf(text, "%u-%u/%u", &first, &last, &of) != 3) {
-        of = 0;
-        if (sscanf(text, "%u/%u", &first, &of) == 2) last = first;
-    }
-    if (first > last || last >= of) {
-        fprintf(stderr, "ECHELON_SHARE=%s: wanted I/N or I-J/N with I up to J below N\n", text);
-        exit(1);
-    }
-    unsigned share = ech_random_word((ech_random_key){.seed = 41}, next++) % of;
-    return share >= first && share <= last;
+    share_range r = share_read();
+    unsigned share = ech_random_word((ech_random_key){.seed = 41}, next++) % r.of;
+    return share >= r.first && share <= r.last;
+}
+
+/* Whether case i of n is, of which there are few: one is in the first share, all others are in the last. */
+static inline bool share_takes_of(size_t i, size_t n)
+{
+    static uint64_t tables, chosen;
+    share_range r = share_read();
+    if (i == 0) chosen = ech_random_word((ech_random_key){.seed = 43}, tables++) % n;
+    return i == chosen ? r.first == 0 : r.last == r.of - 1;
 }
 
 #endif

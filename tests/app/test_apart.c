@@ -15,6 +15,7 @@
 #include "app/runs.h"
 #include "app/train/trained.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 /* ---- verify ---- */
 
@@ -46,6 +47,7 @@ static void grids_are_their_replay(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         char words[600];
         snprintf(words, sizeof words, "%s", grids[i].words);
         ech_config *config = grid_config(grids[i].family, words);
@@ -309,6 +311,7 @@ static void bytes_are_sent_where_replicas_meet(void **state)
                {"parallel.data=2 parallel.pipeline=2 parallel.reduction=ring", 4, false},
                {"parallel.data=2 parallel.context=2", 4, true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!share_takes_of(i, sizeof all / sizeof *all)) continue;
         char words[300];
         snprintf(words, sizeof words, "parallel.strategy=diloco %s", all[i].words);
         grid_run("llama", words, count_bytes, NULL);

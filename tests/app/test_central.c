@@ -17,6 +17,7 @@
 #include "app/runs.h"
 #include "check/check.h"
 #include "schedule/peaks.h"
+#include "share.h"
 
 #define CENTRAL  "parallel.strategy=central_storage "
 #define MIRRORED "parallel.strategy=mirrored "
@@ -41,6 +42,7 @@ static void ranks_train_what_one_does(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         ech_config *config = grid_config(grids[i].family, grids[i].words);
         ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
         assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
@@ -70,6 +72,7 @@ static void the_bits_are_those_of_mirrored(void **state)
         {"llama", "parallel.compression=topk parallel.compression_density=0.1", MIRRORED},
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        if (!share_takes_of(i, sizeof runs / sizeof *runs)) continue;
         char words[400];
         snprintf(words, sizeof words,
                  "training.steps=4 parallel.data=3 training.global_batch_size=12 %s %s",

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "app/runs.h"
+#include "share.h"
 
 #define SAVES "training.steps=8 checkpoint.every=4 "
 
@@ -37,6 +38,7 @@ static void resumes_are_bitwise(void **state)
          "training.global_batch_size=4 model.architecture=mixtral model.num_local_experts=4",
          4}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!share_takes_of(i, sizeof all / sizeof *all)) continue;
         char words[400];
         snprintf(words, sizeof words, SAVES "%s", all[i].words);
         runs_train("llama", "whole", all[i].ranks, words);

@@ -142,6 +142,7 @@ static void test_counters_equal_plans(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
+        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         check_counters("gpt2", grids[i]);
         check_counters("llama", grids[i]);
     }

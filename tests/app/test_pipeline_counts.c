@@ -14,6 +14,7 @@
 #include "app/verify/verify.h"
 #include "schedule/peaks.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 enum { RANKS = 12, RUNS = 2 };
 
@@ -152,6 +153,7 @@ static void test_synchronous(void **state)
         {1, 0, 4, "memory.sequence_chunks=3 data.document_mask=true"},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (!share_takes_of(i, sizeof shapes / sizeof *shapes)) continue;
         check("gpt2", &shapes[i]);
         check("llama", &shapes[i]);
     }
@@ -171,6 +173,7 @@ static void test_asynchronous(void **state)
         {6, 2, 8, "parallel.pipeline=3 parallel.data=2 parallel.schedule=pipedream-2bw"},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        if (!share_takes_of(i, sizeof shapes / sizeof *shapes)) continue;
         check("gpt2", &shapes[i]);
         check("llama", &shapes[i]);
     }

@@ -17,6 +17,7 @@
 #include "app/grid_run.h"
 #include "layer/layers.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 enum { MOST = 8, STEPS = 2, L = 2, T = 24, M = 2, C = 32, F = 48, ITEM = sizeof(double) };
 
@@ -116,6 +117,7 @@ static void test_all_to_one(void **state)
     (void)state;
     trial alone = run("", 1, "");
     for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
+        if (!share_takes_of(g, sizeof grids / sizeof *grids)) continue;
         trial whole = run(grids[g].words, grids[g].replicas, "");
         trial bound = run(grids[g].words, grids[g].replicas, "model.moe_bound=1");
         int64_t S = 8 / M / grids[g].replicas * T / grids[g].context, e = grids[g].expert;
@@ -144,6 +146,7 @@ static void test_tensor_ranks(void **state)
     static const char *const more[] = {"", "memory.recompute=full", "parallel.sequence=true"};
     enum { EXPERT = 2, TENSOR = 2, RANKS = EXPERT * TENSOR };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        if (!share_takes_of(i, sizeof more / sizeof *more)) continue;
         char words[200], bounded[300];
         snprintf(words, sizeof words, "parallel.data=2 parallel.tensor=2 parallel.expert=2 %s",
                  more[i]);
@@ -186,6 +189,7 @@ static void test_grids(void **state)
     };
     trial alone = run("", 1, "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!share_takes_of(i, sizeof cases / sizeof *cases)) continue;
         trial t = run(cases[i].words, cases[i].replicas, "");
         if (!(fabs(t.loss - alone.loss) <= 1e-12 * alone.loss &&
               fabs(t.norm - alone.norm) <= 1e-10 * alone.norm))

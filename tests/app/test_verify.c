@@ -12,6 +12,7 @@
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
+#include "share.h"
 
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
@@ -37,6 +38,7 @@ static void lattice(const char *architecture, const char *reduction)
     for (int ranks = 1; ranks <= 4; ranks++) {
         for (int m = 1; m <= 3; m++) {
             char more[256];
+            if (!share_takes()) continue;
             snprintf(
                 more, sizeof more,
                 "training.global_batch_size=%d training.micro_batch_size=2 parallel.reduction=%s",
@@ -79,6 +81,7 @@ static void test_combinations(void **state)
         "data.sequence_length=60 training.global_batch_size=6 training.micro_batch_size=1",
     };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        if (!share_takes_of(i, sizeof more / sizeof *more)) continue;
         for (int ranks = 2; ranks <= 3; ranks++) {
             assert_passes("gpt2", ranks, more[i]);
             assert_passes("llama", ranks, more[i]);

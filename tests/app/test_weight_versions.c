@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "app/layout_run.h"
+#include "share.h"
 
 enum { RANKS = 8 };
 
@@ -105,6 +106,7 @@ static void test_stashed(void **state)
         for (int vertical = 0; vertical < 2; vertical++)
             for (int m = 1; m <= 3; m++) {
                 char more[300];
+                if (!share_takes()) continue;
                 snprintf(more, sizeof more,
                          "parallel.schedule=pipedream parallel.vertical_sync=%s "
                          "parallel.pipeline=%d training.global_batch_size=%d "
@@ -166,6 +168,7 @@ static void test_buffered(void **state)
         for (int m = p; m <= p + 2; m++)
             for (int data = 1; data <= 2; data++) {
                 char more[300];
+                if (!share_takes()) continue;
                 snprintf(more, sizeof more,
                          "parallel.schedule=pipedream-2bw parallel.pipeline=%d parallel.data=%d "
                          "training.global_batch_size=%d parallel.flush_every=4",

@@ -18,6 +18,7 @@
 #include "app/verify/verify.h"
 #include "check/check.h"
 #include "schedule/traffic.h"
+#include "share.h"
 
 enum { MOST = 8, STEPS = 3 };
 
@@ -209,6 +210,7 @@ static void test_same_bits(void **state)
 {
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        if (!share_takes_of(c, sizeof cases / sizeof *cases)) continue;
         trial whole, shared;
         run(cases[c].family, cases[c].ranks, cases[c].words, 0, &whole);
         run(cases[c].family, cases[c].ranks, cases[c].words, 1, &shared);
@@ -295,6 +297,7 @@ static void test_each_micro_batch(void **state)
 {
     (void)state;
     for (size_t c = 0; c < sizeof scattered / sizeof *scattered; c++) {
+        if (!share_takes_of(c, sizeof scattered / sizeof *scattered)) continue;
         trial one, two;
         const char *words = scattered[c].words;
         bool half = strstr(words, "bf16") != NULL;
@@ -356,6 +359,7 @@ static void test_factored(void **state)
          "optimizer.name=muon optimizer.momentum=0.9"},
     };
     for (size_t c = 0; c < sizeof runs / sizeof *runs; c++) {
+        if (!share_takes_of(c, sizeof runs / sizeof *runs)) continue;
         char words[400];
         trial of[3];
         snprintf(words, sizeof words, "precision.compute=fp64 %s", runs[c].words);
