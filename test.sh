@@ -25,7 +25,7 @@ if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
 passed=0 failed=0 skipped=0
 # What runs threads, for the thread sanitizer.
 threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import} checkpoint/save
-    app/{copies,hogwild,zero_weights,queues,train,lattice,asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
+    app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
 
 # Configures and builds a preset (targets of it), quietly unless it fails.
 build() {

@@ -42,13 +42,13 @@ static inline bool share_takes(void)
     return share >= r.first && share <= r.last;
 }
 
-/* Whether case i of n is, of which there are few: one is in the first share, all others are in the last. */
+/* Whether case i of n is, of which there are few: one is of the first share, the others of all others. */
 static inline bool share_takes_of(size_t i, size_t n)
 {
     static uint64_t tables, chosen;
     share_range r = share_read();
     if (i == 0) chosen = ech_random_word((ech_random_key){.seed = 43}, tables++) % n;
-    return i == chosen ? r.first == 0 : r.last == r.of - 1;
+    return i == chosen ? r.first == 0 : r.last > 0 || r.of == 1;
 }
 
 #endif

@@ -400,13 +400,11 @@ static const ech_step *find_next(ech_exec *exec, const ech_step *step)
 /* With each of these workers, at once. */
 static ech_status answer(ech_exec *exec, const ech_step *step)
 {
-    size_t workers = (size_t)ech_layout_workers(exec->plan->layout);
-    ECH_FREED ech_group **channel = ech_calloc(workers, sizeof *channel);
-    ECH_FREED ech_sum *sum = ech_calloc(workers, sizeof *sum);
-    int n = ech_exec_answered(exec, step, channel);
-    for (int i = 0; i < n; i++) ECH_TRY(begin_sum_over(exec, step, channel[i], &sum[i]));
-    for (int i = 0; i < n; i++) ECH_TRY(ech_sum_run(&sum[i]));
-    for (int i = 0; i < n; i++) ECH_TRY(ech_sum_end(&sum[i]));
+    ech_answer *to;
+    int n = ech_exec_answered(exec, step, &to);
+    for (int i = 0; i < n; i++) ECH_TRY(begin_sum_over(exec, step, to[i].channel, &to[i].sum));
+    for (int i = 0; i < n; i++) ECH_TRY(ech_sum_run(&to[i].sum));
+    for (int i = 0; i < n; i++) ECH_TRY(ech_sum_end(&to[i].sum));
     return ECH_OK;
 }
 

@@ -50,9 +50,10 @@ struct ech_server {
     void *order_context;
     ech_group **channel; /* [workers * ECH_LANES] */
     /* Room, so that no step allocates: */
-    int *answered;     /* [workers] of the lane that gathers */
-    int *reads;        /* [workers] of SERVE */
-    ech_request *told; /* [servers] of SERVE */
+    int *answered;      /* [workers] of the lane that gathers */
+    int *reads;         /* [workers] of SERVE */
+    ech_request *told;  /* [ranks] of SERVE and TALLY */
+    ech_answer *answer; /* [workers] of the lane that gathers */
 };
 
 static const ech_layout *layout_of(const ech_exec *exec)
@@ -111,17 +112,18 @@ ech_group *ech_exec_channel(const ech_exec *exec, const ech_step *step)
     return exec->server->channel[worker * (int)ECH_LANES + (int)step->lane];
 }
 
-int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_group **channel)
+int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_answer **to)
 {
     ech_server *server = exec->server;
     bool answers =
         server && step->group == ECH_GROUP_PUSHED && step->kind == ECH_STEP_GATHER_WEIGHTS;
     if (!answers) return -1;
-    if (!channel) return ech_served_answered(server->served, step->turn, NULL);
+    if (!to) return ech_served_answered(server->served, step->turn, NULL);
     int *workers = server->answered;
     int n = ech_served_answered(server->served, step->turn, workers);
     for (int i = 0; i < n; i++)
-        channel[i] = server->channel[workers[i] * (int)ECH_LANES + (int)step->lane];
+        server->answer[i].channel = server->channel[workers[i] * (int)ECH_LANES + (int)step->lane];
+    *to = server->answer;
     return n;
 }
 
@@ -152,7 +154,8 @@ static void create_server(ech_exec *exec, size_t workers, size_t turns)
     server->answered = ech_pool_alloc(exec->pool, workers * sizeof *server->answered);
     server->reads = ech_pool_alloc(exec->pool, workers * sizeof *server->reads);
     server->told =
-        ech_pool_alloc(exec->pool, (size_t)layout_of(exec)->servers * sizeof *server->told);
+        ech_pool_alloc(exec->pool, (size_t)layout_of(exec)->world * sizeof *server->told);
+    server->answer = ech_pool_alloc(exec->pool, workers * sizeof *server->answer);
 }
 
 void ech_exec_create_pushes(ech_exec *exec)
@@ -451,11 +454,12 @@ static ech_status tell_clocks(ech_exec *exec)
     int first = ech_layout_workers(layout_of(exec)), world = layout_of(exec)->world, n = 0;
     int64_t *clock = exec->pushes.clock;
     size_t bytes = (size_t)first * sizeof *clock;
-    ECH_FREED ech_request *told = ech_calloc((size_t)world, sizeof *told);
     if (exec->plan->rank != first) {
-        ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, clock, bytes, told));
-        return ech_comm_wait(exec->comm, told, 1);
+        ech_request heard;
+        ECH_TRY(ech_comm_receive_start(exec->comm, first, TAG, clock, bytes, &heard));
+        return ech_comm_wait(exec->comm, &heard, 1);
     }
+    ech_request *told = exec->server->told;
     for (int w = 0; w < first; w++) clock[w] += exec->server->serving.done[w];
     for (int rank = 0; rank < world; rank++)
         if (rank != first)

@@ -291,8 +291,13 @@ int64_t ech_exec_clock(const ech_exec *exec, int turn);
 ech_status ech_exec_make_pushed(ech_exec *exec);
 /* The channel of a step's group: as a server that of the turn's worker. */
 ech_group *ech_exec_channel(const ech_exec *exec, const ech_step *step);
-/* How many workers a server's gather of weights answers: fills channel[] of each (optional); -1: it is no such step. */
-int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_group **channel);
+/* The gather of weights by which a server answers a worker. */
+typedef struct ech_answer {
+    ech_group *channel;
+    ech_sum sum;
+} ech_answer;
+/* How many workers a server's gather of weights answers, and (optional) their channels in *to; -1: it is no such step. */
+int ech_exec_answered(const ech_exec *exec, const ech_step *step, ech_answer **to);
 /* What becomes of what a scatter sums. */
 ech_delivery ech_exec_delivery(const ech_exec *exec, const ech_step *step);
 /* A part of the push of the step's turn was lost with its worker: the turn updates nothing any more. */

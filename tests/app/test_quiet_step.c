@@ -127,7 +127,7 @@ int pthread_mutex_lock(pthread_mutex_t *mutex)
 
 /* ---- runs ---- */
 
-enum { WARM = 3, STEPS = 4, RANKS = 2, FAULTS = 8 };
+enum { WARM = 3, STEPS = 4, RANKS = 3, FAULTS = 8 };
 
 typedef struct rank_count {
     int64_t locks;  /* of the compute lane's own thread */
@@ -218,6 +218,13 @@ static const shape shapes[] = {
     {2, "switch",
      "parallel.threads=1 parallel.data=2 parallel.expert=2 training.micro_batch_size=2 "
      "model.hidden_act=gelu_new model.moe_capacity_factor=1.25 model.router_aux_loss_coef=0.01"},
+    {2, "gpt2", "parallel.strategy=asp parallel.flush_every=1 training.micro_batch_size=3"},
+    {3, "gpt2",
+     "parallel.strategy=parameter_server parallel.backup_workers=1 parallel.flush_every=1 "
+     "training.micro_batch_size=3"},
+    {2, "gpt2",
+     "parallel.strategy=hogwild_ring parallel.flush_every=1 parallel.token_updates=1 "
+     "optimizer.name=sgd optimizer.weight_decay=0 training.micro_batch_size=3"},
 };
 
 /* The counters count. */
