@@ -2,7 +2,7 @@
 """What Echelon's speed is measured by, in one command: a table for each target, both sides timed in one
 run, and at the end which targets are met.
 
-    cmake --build --preset release --target echelon bench_products
+    cmake --build --preset release --target echelon bench_products bench_hogwild
     python bench/speed.py                       # all parts, about 50 minutes
     python bench/speed.py --only step --shape gpt2-124m
     python bench/speed.py --only zero --only zero-link --rounds 1 --warmup 1 --steps 2   # 5 minutes
@@ -21,6 +21,7 @@ import common
 import compression
 import experts
 import growth
+import hogwild
 import link
 import machines
 import memory
@@ -51,6 +52,7 @@ PARTS = {
     "offload": (offload.run, "updates on the host against memory's rate"),
     "experts": (experts.run, "layers of experts against dense ones, and against PyTorch"),
     "workers": (workers.run, "servers that wait for a slow worker, and that do not"),
+    "hogwild": (hogwild.run, "two lock-free ranks against one, and against threads with a mutex"),
     "growth": (growth.run, "micro-batches, layers, tokens"),
 }
 

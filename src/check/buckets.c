@@ -157,7 +157,7 @@ static ech_status check_accesses(audit *a, int s)
         if (has_bucket && bucket != step->index)
             return ech_list_reject(a->plan, a->list, s, "accesses gradients of bucket %d", bucket);
         ECH_TRY(note_access(a, s, bucket, a->list->value.at[value].micro));
-        if (access->write && !has_bucket) ECH_TRY(write_bucket(a, s, bucket));
+        if (access->write && step->block >= 0) ECH_TRY(write_bucket(a, s, bucket));
     }
     return ECH_OK;
 }

@@ -112,6 +112,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(ech_check_buckets(plan, list));
         ECH_TRY(ech_check_versions(plan, list));
         ECH_TRY(ech_check_window(plan, list));
+        ECH_TRY(ech_check_rows(plan, list));
         ECH_TRY(ech_check_states(plan, list));
     }
     bool meets = list->kind == ECH_LIST_SYNC || list->kind == ECH_LIST_GOSSIP;

@@ -70,6 +70,8 @@ ech_status ech_check_versions(const ech_plan *plan, const ech_list *list);
 /* Of weights that all ranks share: each update waits until all ranks have read what it overwrites; or where ranks are lock-free they begin
  * and end a span together. */
 ech_status ech_check_window(const ech_plan *plan, const ech_list *list);
+/* Where ranks are lock-free: of a table each turn works on the rows that its batch names. */
+ech_status ech_check_rows(const ech_plan *plan, const ech_list *list);
 /* Weights that are fetched or gathered: each instance is written once, of its own bucket and for one block, whose steps alone
  * read it; a step of a block reads all the instances that its calls need. Unless the plan keeps them, those of
  * 1 + memory.prefetch blocks live at most at a time. */

@@ -332,6 +332,18 @@ const int *ech_exec_bucket_params(const ech_exec *exec, const ech_step *step, in
     return &exec->plan->bucket_param.at[bucket->first_param];
 }
 
+static void square_sums(ech_exec *exec, const ech_step *step, const ech_tensor *gradient,
+                        const ech_tensor *sums)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    if (!bucket->listed) {
+        exec->plan->kernels->square_sums(exec->context, gradient, sums);
+        return;
+    }
+    ech_tensor rows = ech_exec_rows_listed(exec, bucket, step->turn);
+    exec->plan->kernels->square_sums_rows(exec->context, gradient, &rows, sums);
+}
+
 ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
@@ -359,7 +371,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
             ech_scan_tensor(exec, step, "the sum over ranks of the gradient of",
                             plan->model->param.at[params[i]].name, sharded ? &part : &gradient);
         if (own == 0) continue; /* COUNT has put a zero */
-        plan->kernels->square_sums(exec->context, &part, &sums);
+        square_sums(exec, step, &part, &sums);
         ech_scalars_count_squares(exec, step->turn, params[i], &sums,
                                   exec->share[params[i]].counts);
     }

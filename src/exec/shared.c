@@ -4,7 +4,9 @@
  * heard that they are there.
  */
 #include <math.h>
+#include <string.h>
 
+#include "base/sort.h"
 #include "exec/state.h"
 
 ech_status ech_exec_take_window(ech_exec *exec)
@@ -54,11 +56,50 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
     size_t item = ech_dtype_bytes(bucket->weight_dtype), at = (size_t)first * item;
     ech_queue *queue = ech_exec_queue(exec, step);
     const char *weights = weights_of(exec, step);
-    exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at, (size_t)n * item);
+    exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at,
+                       (size_t)n * item);
+    if (bucket->listed)
+        exec->device->fill(queue, ech_exec_touch(exec, exec->list->summed[step->index]), 0,
+                           (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
     if (bucket->relayed < 0) return ECH_OK;
     exec->device->copy(queue, ech_exec_touch(exec, bucket->relayed), weights,
                        (size_t)bucket->elements * item);
     if (exec->plan->rank == 0) *(int64_t *)ech_exec_touch(exec, exec->plan->token) = 0;
+    return ECH_OK;
+}
+
+ech_tensor ech_exec_rows_listed(ech_exec *exec, const ech_bucket *bucket, int turn)
+{
+    return ech_tensor_1d(ech_exec_touch(exec, ech_bucket_rows(bucket, turn)), ECH_I32,
+                         bucket->listed_rows);
+}
+
+/* Rows of a table that the turn's batch names, in staging: ascending, and -1 behind the last
+ * (kernel.def). */
+static ech_status list_rows(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    int64_t all = exec->param_view[exec->plan->bucket_param.at[bucket->first_param]].shape[0];
+    int32_t *rows = ech_exec_address(exec, step, step->scratch);
+    const ech_batch *batch;
+    size_t n = 0;
+    ECH_TRY(ech_exec_find_batch(exec, step, &batch));
+    for (int64_t i = 0; i < bucket->listed_ids; i++) {
+        rows[n] = batch->tokens[i];
+        n += rows[n] >= 0 && rows[n] < all;
+    }
+    n = ech_sort_distinct(n, rows, rows + bucket->listed_ids, all);
+    while (n < (size_t)bucket->listed_rows) rows[n++] = -1;
+    return ECH_OK;
+}
+
+ech_status ech_handle_LIST_ROWS(ech_exec *exec, const ech_step *step)
+{
+    ech_tensor rows = ech_exec_rows_listed(exec, &exec->plan->bucket.at[step->index], step->turn);
+    ech_exec_touch(exec, step->scratch);
+    ech_exec_put(exec, step, list_rows);
+    exec->device->copy(ech_exec_queue(exec, step), rows.data,
+                       ech_exec_address(exec, step, step->scratch), ech_tensor_bytes(&rows));
     return ECH_OK;
 }
 
@@ -69,18 +110,37 @@ ech_status ech_handle_MEET(ech_exec *exec, const ech_step *step)
 
 ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
 {
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     ech_update update = ech_scalars_update(exec, step->turn);
+    ech_tensor rows;
+    if (bucket->listed) rows = ech_exec_rows_listed(exec, bucket, step->turn);
     char *common = common_of(exec, step, own_cluster(exec));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
     ech_exec_touch(exec, exec->list->summed[step->index]);
-    for (int i = 0; i < n && !exec->scanning; i++) {
+    for (int i = 0; i < n; i++) {
         ech_tensor gradient = ech_exec_own_gradient(exec, params[i], step->turn), shared;
         ech_update own = update;
         own.learning_rate = exec->plan->model->param.at[params[i]].rate;
         ech_exec_set_weights(exec, params[i], common, &shared);
-        exec->plan->kernels->sgd_shared(exec->context, &shared, &gradient, &own);
+        if (bucket->listed)
+            exec->plan->kernels->sgd_shared_rows(exec->context, &shared, &gradient, &rows, &own);
+        else
+            exec->plan->kernels->sgd_shared(exec->context, &shared, &gradient, &own);
     }
+    return ECH_OK;
+}
+
+static ech_status pull_rows(ech_exec *exec, const ech_step *step)
+{
+    const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
+    int table = exec->plan->bucket_param.at[bucket->first_param];
+    ech_tensor shared, own;
+    if (step->version >= exec->list->turns) return ECH_OK;
+    ech_tensor rows = ech_exec_rows_listed(exec, bucket, step->version);
+    ech_exec_set_weights(exec, table, common_of(exec, step, own_cluster(exec)), &shared);
+    ech_exec_set_weights(exec, table, weights_of(exec, step), &own);
+    exec->plan->kernels->copy_shared_rows(exec->context, &shared, &rows, &own);
     return ECH_OK;
 }
 
@@ -94,6 +154,7 @@ ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
     const ech_kernels *kernels = exec->plan->kernels;
+    if (ech_step_pulls_rows(exec->plan, step)) return pull_rows(exec, step);
     bool all = ech_step_pulls_all(exec->list, step);
     int clusters = all ? exec->plan->layout->clusters : 1;
     ech_tensor own = flat(bucket, weights_of(exec, step));

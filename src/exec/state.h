@@ -351,6 +351,8 @@ void ech_exec_round_weights(ech_exec *exec, int param, int version);
 /* This rank's shard of a state, or with sharding {0} all of it, with that memory. */
 ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech_sharding sharding,
                                void *data);
+/* The list of rows of a turn (ech_bucket_rows). */
+ech_tensor ech_exec_rows_listed(ech_exec *exec, const ech_bucket *bucket, int turn);
 /* The parameters of the step's bucket. */
 const int *ech_exec_bucket_params(const ech_exec *exec, const ech_step *step, int *n);
 /* *out: the tensor of the block's value `local` in the list; `data`: the memory of its base. */

@@ -49,7 +49,8 @@ const ech_layer ech_layer_row_embedding = {.name = "embedding",
                                            .forward = embedding_forward,
                                            .backward_weight = embedding_backward,
                                            .scratch = scratch,
-                                           .looks_up = true};
+                                           .looks_up = true,
+                                           .by_ids = true};
 
 int ech_layer_position(ech_block *block, int x, int table, int starts)
 {

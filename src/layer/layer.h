@@ -515,6 +515,7 @@ struct ech_layer {
     bool cheap;    /* its one output is recomputed for B and W, by F from F's inputs, not saved */
     bool core;     /* of attention: selective recomputation makes its outputs again */
     bool looks_up; /* reads rows of its parameters and multiplies nothing */
+    bool by_ids;   /* those that its input 0 names; other rows have no gradient */
     const ech_layer *inverse; /* optional: whose F makes input 0 from the output and input 1 */
     /* Of collectives: those of F and of B; the functions are NULL. */
     ech_exchange exchange, exchange_back;

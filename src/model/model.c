@@ -321,6 +321,27 @@ static void find_multiplied(const ech_model *model, bool *multiplied)
     }
 }
 
+/* Whether the node has other uses for the parameter than to look up what tokens name. */
+static bool uses_more(const ech_block *block, const ech_node *node, int param)
+{
+    for (int i = 0; i < node->params; i++) {
+        const ech_block_value *ids = &block->value.at[node->in[0]];
+        bool by_tokens = ids->source == ECH_FROM_BATCH && ids->slot == ECH_TOKENS;
+        if (node->param[i] == param && !(node->layer->by_ids && by_tokens)) return true;
+    }
+    return false;
+}
+
+bool ech_model_looks_up(const ech_model *model, int param)
+{
+    for (size_t b = 0; b < model->block.n; b++) {
+        const ech_block *block = model->block.at[b];
+        for (size_t n = 0; n < block->node.n; n++)
+            if (uses_more(block, &block->node.at[n], param)) return false;
+    }
+    return true;
+}
+
 double ech_model_flops(const ech_model *model, int64_t tokens, int64_t T)
 {
     double N = 0;

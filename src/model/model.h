@@ -116,6 +116,9 @@ ECH_DESTROY_AT(ech_model, ech_model_destroy)
 
 int64_t ech_model_params(const ech_model *model); /* elements of all that are trained */
 int64_t ech_model_active(const ech_model *model); /* of these, without experts that a token does not go to */
+/* Whether the parameter is a table of which nothing is read but the rows that a batch's tokens
+ * name. */
+bool ech_model_looks_up(const ech_model *model, int param);
 /* FLOPs of forward and backward over `tokens` tokens in sequences of T: 6 N tokens +
  * 6 L T H D tokens, N the parameters without those that are only looked up (Narayanan et al. 2021), of experts those that a
  * token goes to. */

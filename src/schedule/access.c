@@ -220,8 +220,7 @@ int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t ele
                                          .bytes = elements * item});
 }
 
-/* Those of a turn are one value for all turns of the list, but for partials of layer states. */
-static int make_gradients(ech_accessor *a, int index)
+int ech_access_gradients(ech_accessor *a, int index)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
     int *summed = &a->list->summed[index], values = bucket->commits ? a->list->turns : 1;
@@ -240,8 +239,9 @@ static void touch_gradient(ech_accessor *a, int param, int call)
         (size_t)ech_list_gradient_instance(a->plan, a->list, bucket, a->step->turn, a->step->micro);
     ech_writer *first = &a->list->first_writer[instance * a->plan->model->param.n + (size_t)param];
     int *value = &a->list->gradients[instance * a->plan->bucket.n + (size_t)bucket];
-    if (first->step < 0) *first = (ech_writer){(int)(a->step - a->list->step.at), call};
-    if (*value < 0) *value = make_gradients(a, bucket);
+    if (first->step < 0 && !a->plan->bucket.at[bucket].listed)
+        *first = (ech_writer){(int)(a->step - a->list->step.at), call};
+    if (*value < 0) *value = ech_access_gradients(a, bucket);
     ech_access_value(a, *value, true);
 }
 

@@ -82,7 +82,8 @@ static ech_bucket kind_of(const ech_plan *plan, int param, const ech_config *con
                        .dtype = dtype,
                        .wire = of->commit ? dtype : ech_layout_wire(config, dtype),
                        .commits = of->commit != NULL,
-                       .group = ech_layout_addends(plan->layout, plan->model, param)};
+                       .group = ech_layout_addends(plan->layout, plan->model, param),
+                       .listed = plan->layout->lock_free && ech_model_looks_up(plan->model, param)};
     ech_optimizer_needs needs = ech_optimizer_needs_of(config, of);
     kind.unit = unit_of(plan, of, &needs);
     kind.compressed = ech_is_compressed(config, of);
@@ -100,7 +101,8 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
     bool same = bucket->weight_dtype == kind->weight_dtype && bucket->dtype == kind->dtype &&
                 bucket->group == kind->group && bucket->unit == kind->unit &&
                 bucket->states == kind->states && bucket->commits == kind->commits &&
-                bucket->compressed == kind->compressed && bucket->factored == kind->factored;
+                bucket->listed == kind->listed && bucket->compressed == kind->compressed &&
+                bucket->factored == kind->factored;
     for (int i = 0; same && i < kind->states; i++)
         same = bucket->state[i].dtype == kind->state[i].dtype &&
                strcmp(bucket->state[i].name, kind->state[i].name) == 0;
@@ -110,7 +112,7 @@ static bool is_of_kind(const ech_bucket *bucket, const ech_bucket *kind)
 /* The block's last bucket of the kind, if `elements` more are not too many; otherwise a new one. */
 static int find_open(ech_plan *plan, const ech_bucket *kind, int64_t elements, int64_t most_bytes)
 {
-    int b = (int)plan->bucket.n - 1;
+    int b = kind->listed ? -1 : (int)plan->bucket.n - 1;
     while (b >= 0 && plan->bucket.at[b].block == kind->block &&
            !is_of_kind(&plan->bucket.at[b], kind))
         b--;
@@ -355,6 +357,19 @@ static void list_params(ech_plan *plan)
     }
 }
 
+/* A turn's batch has an id for each of its tokens. */
+static void count_listed(const ech_plan *plan, ech_bucket *bucket, const ech_config *config)
+{
+    ech_extent extent = ech_layout_extent(plan->layout, config, plan->model);
+    int pattern = ech_layout_pattern(plan->layout, plan->rank);
+    int64_t samples = ech_layout_micro_batches(plan->layout, pattern) * extent.batch;
+    int table = plan->bucket_param.at[bucket->first_param];
+    int64_t rows = plan->model->param.at[table].shape.size[0];
+    if (!bucket->listed) return;
+    bucket->listed_ids = samples * extent.sequence;
+    bucket->listed_rows = rows < bucket->listed_ids ? rows : bucket->listed_ids;
+}
+
 void ech_pass_bucket(ech_plan *plan, const ech_config *config)
 {
     for (int p = 0; p < (int)plan->model->param.n; p++)
@@ -363,5 +378,6 @@ void ech_pass_bucket(ech_plan *plan, const ech_config *config)
     for (size_t b = 0; b < plan->bucket.n; b++) {
         cut(plan, &plan->bucket.at[b]);
         plan_factors(plan, &plan->bucket.at[b]);
+        count_listed(plan, &plan->bucket.at[b], config);
     }
 }

@@ -150,6 +150,8 @@ static void begin_turn(ech_framing *f, int turn)
 {
     if (is_pushed(f) || f->list->purpose == ECH_GENERATE) return;
     f->begun = ech_frame_add(f, ECH_STEP_COUNT, turn, -1, -1);
+    for (int b = 0; b < (int)f->plan->bucket.n && ech_list_kind_trains(f->list->kind); b++)
+        if (f->plan->bucket.at[b].listed) ech_frame_add(f, ECH_STEP_LIST_ROWS, turn, b, -1);
 }
 
 /* A server's turns are pushes: each begins when one has come. */

@@ -76,6 +76,12 @@ static void plan_bucket(ech_plan *plan, int index, bool forward_only)
     for (int v = 0; v < plan->versions; v++)
         ech_plan_add_persistent(plan, kinds[space], index, bytes);
     bucket->common = bucket->relayed = -1;
+    bucket->rows = -1;
+    int64_t list = bucket->listed_rows * (int64_t)sizeof(int32_t);
+    for (int turn = 0; turn < 2 && bucket->listed && !forward_only; turn++) {
+        int value = ech_plan_add_persistent(plan, ECH_MEMORY_BATCH, index, list);
+        if (turn == 0) bucket->rows = value;
+    }
     if (!forward_only) ech_plan_state_values(plan, index);
 }
 

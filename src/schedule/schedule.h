@@ -203,6 +203,15 @@ typedef struct ech_bucket {
     int common; /* persistent value: all its weights in the window, where ranks are lock-free, as the first cluster has them
                  * (ech_plan_common); else -1 */
     int relayed; /* persistent value: those of this rank's cluster when it had the token last; -1: the rank never has it */
+    /* Lock-free, and its one parameter is a table of which a turn reads, and changes, those rows
+     * alone that its batch names (ech_model_looks_up). Its gradients are zero where a turn begins,
+     * and what is done with them and the weights goes by a list. */
+    bool listed;
+    int64_t listed_ids;  /* of a turn's batch */
+    int64_t listed_rows; /* that its list has room for */
+    /* Persistent value: the list of even turns, and behind it that of odd ones, since a batch is
+     * there a turn ahead; -1: none. */
+    int rows;
     ech_dtype weight_dtype; /* of all its weights */
     ech_dtype dtype;        /* of all its gradients */
     ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
@@ -234,6 +243,12 @@ typedef struct ech_bucket {
         int first_state; /* access of the step: its states, as the bucket's state_values */
     } on_host;
 } ech_bucket;
+
+/* The list of rows of a turn. */
+static inline int ech_bucket_rows(const ech_bucket *bucket, int turn)
+{
+    return bucket->rows + turn % 2;
+}
 
 /* Whether steps of blocks read instances of its weights, not what the rank keeps. */
 static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
@@ -486,7 +501,11 @@ static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, in
 {
     return list->summed[bucket] + (plan->bucket.at[bucket].commits ? turn : 0);
 }
-/* Whether that call is the first to write the parameter's gradient in its instance; later ones add to it. */
+/* Of a PULL: whether it is of the rows alone that the turn of its version names: none if the list
+ * has no such turn. */
+bool ech_step_pulls_rows(const ech_plan *plan, const ech_step *step);
+/* Whether that call is the first to write the parameter's gradient in its instance; later ones add
+ * to it, and all do where it is zero when a turn begins (ech_bucket.listed). */
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param);
 

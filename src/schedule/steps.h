@@ -99,7 +99,7 @@ typedef struct ech_step {
     int first_call, calls;
     int first_after, afters;    /* in list.after: earlier steps that must have ended */
     int first_access, accesses; /* in list.access */
-    int scratch;                /* value: scratch, or of LOAD its staging; -1: none */
+    int scratch; /* value: scratch, or of LOAD and LIST_ROWS their staging; -1: none */
     int tick;                   /* the first of its ticks (ech_step_ticks) */
 } ech_step;
 

@@ -38,7 +38,7 @@ bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech
         ech_list_gradient_instance(plan, list, plan->param[param].bucket, step->turn, step->micro);
     const ech_writer *first =
         &list->first_writer[(size_t)instance * plan->model->param.n + (size_t)param];
-    return &list->step.at[first->step] == step && first->call == call;
+    return first->step == (int)(step - list->step.at) && first->call == call;
 }
 
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro)

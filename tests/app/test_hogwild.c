@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = hogwild: each gradient is that of the weights which its rank had read, and the weights in the end are the sum of all that ranks
- * have added; one rank has the bits of serial SGD, several its loss; nothing is sent; the window is there once, as planned; ranks
- * begin and end a span together.
+ * parallel.strategy = hogwild: each gradient is that of the weights which its rank had read, and
+ * the weights in the end are the sum of all that ranks have added; one rank has the bits of serial
+ * SGD, several its loss; nothing is sent; the window is there once, as planned; ranks begin and end
+ * a span together. Of a table that is not tied a turn's list has the rows of its batch, and those
+ * of others it leaves alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +22,7 @@
 
 #define SGD     "optimizer.name=sgd optimizer.weight_decay=0 "
 #define HOGWILD SGD "parallel.strategy=hogwild "
+#define UNTIED  "model.tie_word_embeddings=false "
 
 /* ---- verify ---- */
 
@@ -31,10 +34,28 @@ static const struct {
     {"llama", HOGWILD "parallel.data=2 training.steps=4 parallel.flush_every=4 "
                       "model.tie_word_embeddings=true parallel.bucket_bytes=1000 "
                       "memory.recompute=full parallel.device=walled"},
-    {"qwen3", HOGWILD "parallel.data=4 training.micro_batch_size=1 model.head_dim=4 "
-                      "parallel.flush_every=1 data.shards=static optimizer.rates=*.1.*=0.5"},
+    {"qwen3",
+     HOGWILD "parallel.data=4 training.micro_batch_size=1 model.head_dim=4 "
+             "parallel.flush_every=1 data.shards=static optimizer.rates=*.1.*=0.5 " UNTIED},
     {"gpt2", HOGWILD "parallel.data=1 memory.sequence_chunks=2 parallel.schedule=gpipe"},
+    {"llama", HOGWILD UNTIED
+     "parallel.data=2 training.steps=6 parallel.flush_every=3 training.micro_batch_size=1 "
+     "training.global_batch_size=6 parallel.device=walled optimizer.clip_norm=0.01"},
+    {"gpt2", HOGWILD UNTIED
+     "parallel.data=3 training.steps=4 parallel.flush_every=2 "
+     "training.global_batch_size=12 training.micro_batch_size=2 memory.sequence_chunks=2 "
+     "parallel.schedule=gpipe optimizer.rates=*wte*=0.5"},
 };
+
+/* How many tables of a plan have lists of rows. */
+static int listed_of(const char *family, const char *words)
+{
+    grid_plans g = grid_plan(family, words);
+    int n = 0;
+    for (size_t b = 0; b < g.plan[0]->bucket.n; b++) n += g.plan[0]->bucket.at[b].listed;
+    grid_plans_free(&g);
+    return n;
+}
 
 static void nothing_that_ranks_add_is_lost(void **state)
 {
@@ -47,6 +68,8 @@ static void nothing_that_ranks_add_is_lost(void **state)
         if (!v.passed) fail_msg("%s: %g at %s", grids[i].words, v.worst, v.worst_at);
         assert_true(v.compared > 10000 && v.validated);
         assert_int_equal(v.open, grid_ranks(config) > 1);
+        assert_int_equal(listed_of(grids[i].family, grids[i].words),
+                         strstr(grids[i].words, UNTIED) != NULL);
         ech_config_destroy(config);
     }
 }
@@ -56,15 +79,23 @@ static void nothing_that_ranks_add_is_lost(void **state)
 static void one_rank_is_serial(void **state)
 {
     (void)state;
-#define RUN "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0.1 "
-    runs_train("llama", "serial", 1, RUN SGD);
-    runs_train("llama", "hogwild", 1, RUN HOGWILD);
-    assert_true(runs_same_file("serial", "hogwild", 8, runs_model));
-    runs_remove_checkpoint("hogwild", 8);
-    runs_train("llama", "hogwild", 1, RUN HOGWILD); /* resumed */
-    assert_true(runs_same_file("serial", "hogwild", 8, runs_model));
-    runs_remove("serial");
-    runs_remove("hogwild");
+#define RUN                                                                                        \
+    "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0.1 training.micro_batch_size=1 "
+    static const char *const more[] = {RUN "model.tie_word_embeddings=true ", RUN UNTIED,
+                                       RUN UNTIED "precision.compute=fp32 "};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        char serial[400], hogwild[400];
+        snprintf(serial, sizeof serial, "%s%s", more[i], SGD);
+        snprintf(hogwild, sizeof hogwild, "%s%sparallel.flush_every=4", more[i], HOGWILD);
+        runs_train("llama", "serial", 1, serial);
+        runs_train("llama", "hogwild", 1, hogwild);
+        assert_true(runs_same_file("serial", "hogwild", 8, runs_model));
+        runs_remove_checkpoint("hogwild", 8);
+        runs_train("llama", "hogwild", 1, hogwild); /* resumed */
+        assert_true(runs_same_file("serial", "hogwild", 8, runs_model));
+        runs_remove("serial");
+        runs_remove("hogwild");
+    }
 }
 
 static double loss_of(const char *name, int ranks, const char *words)
@@ -215,6 +246,64 @@ static void faults_are_found(void **state)
     grid_plans_free(&g);
 }
 
+static ech_access *access_of(ech_list *list, const ech_step *step, int value)
+{
+    ech_access *access = &list->access.at[step->first_access];
+    while (access->value != value) access++;
+    return access;
+}
+
+/* Of the table's steps: a turn's list comes before it is used, and not before the last one in its
+ * place was; the accesses are those of the turn. */
+static void faults_of_lists_are_found(void **state)
+{
+    (void)state;
+    grid_plans g = grid_plan("llama", HOGWILD UNTIED
+                             "training.steps=4 parallel.data=2 parallel.flush_every=4");
+    ech_plan *plan = g.plan[1];
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    const ech_bucket *table = plan->bucket.at;
+    assert_true(table->listed);
+    ech_log_set_quiet(true);
+
+    ech_step *made = &list->step.at[find(list, ECH_STEP_LIST_ROWS, 1)];
+    made->kind = ECH_STEP_COUNT;
+    expect_refused(plan, "does not know the rows of turn 1");
+    made->kind = ECH_STEP_LIST_ROWS;
+    made->turn = 2;
+    expect_refused(plan, "comes before the rows of turn 0 are added");
+    made->turn = 1;
+    ech_access *access = access_of(list, made, table->rows + 1);
+    access->value = table->rows;
+    expect_refused(plan, "does not access the turn's list of bucket 0");
+    access->value = table->rows + 1;
+
+    static const ech_step_kind users[] = {ECH_STEP_NORM, ECH_STEP_ADD, ECH_STEP_PULL};
+    for (int k = 0; k < 3; k++) {
+        int s = 0; /* of turn 1, and the pull for it */
+        bool pulls = users[k] == ECH_STEP_PULL;
+        while (list->step.at[s].kind != users[k] || list->step.at[s].index ||
+               list->step.at[s].turn != !pulls)
+            s++;
+        access = access_of(list, &list->step.at[s], table->rows + 1);
+        access->value = table->rows;
+        expect_refused(plan, "does not access the turn's list of bucket 0");
+        access->value = table->rows + 1;
+    }
+    static const ech_step_kind zeroing[] = {ECH_STEP_OFFER, ECH_STEP_ADD};
+    for (int k = 0; k < 2; k++) {
+        int s = 0;
+        while (list->step.at[s].kind != zeroing[k] || list->step.at[s].index) s++;
+        access = access_of(list, &list->step.at[s], list->summed[0]);
+        access->write = false;
+        expect_refused(plan, "does not access the gradients of bucket 0");
+        access->write = true;
+    }
+    assert_int_equal(ech_check_list(plan, list), ECH_OK);
+    ech_log_set_quiet(false);
+    grid_plans_free(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +313,7 @@ int main(void)
         cmocka_unit_test(runs_go_on_on_other_ranks),
         cmocka_unit_test(ranks_share_a_window_and_send_nothing),
         cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(faults_of_lists_are_found),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

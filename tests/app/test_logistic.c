@@ -255,6 +255,10 @@ static const struct {
     {2, "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2", true},
     {3, "parallel.servers=1 parallel.strategy=asp", false},
     {4, "parallel.servers=2 parallel.strategy=ssp parallel.staleness=1 optimizer.name=sgd", false},
+    {2,
+     "parallel.data=2 parallel.strategy=hogwild parallel.flush_every=4 optimizer.name=sgd "
+     "optimizer.weight_decay=0",
+     false},
 };
 
 static void layouts_agree(void **state)
@@ -302,6 +306,27 @@ static void the_same_bits(void **state)
         runs_remove("other");
     }
     runs_remove("first");
+}
+
+/* A turn of lock-free ranks goes by the rows of its features alone; one rank is serial SGD. */
+static void rows_by_lists_have_the_bits_of_all(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"fp64", "fp32"};
+    for (int i = 0; i < 2; i++) {
+        char serial[300], hogwild[400];
+        snprintf(serial, sizeof serial,
+                 "precision.compute=%s optimizer.weight_decay=0 optimizer.clip_norm=0.02 "
+                 "training.global_batch_size=12 training.micro_batch_size=4",
+                 types[i]);
+        snprintf(hogwild, sizeof hogwild, "%s parallel.strategy=hogwild parallel.flush_every=5",
+                 serial);
+        train("serial", 1, serial);
+        train("hogwild", 1, hogwild);
+        assert_true(runs_same_file("serial", "hogwild", STEPS, runs_model));
+        runs_remove("serial");
+        runs_remove("hogwild");
+    }
 }
 
 /* ---- what it has not ---- */
@@ -371,8 +396,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_a_naive_program), cmocka_unit_test(begins_with_zeros),
         cmocka_unit_test(from_weights),       cmocka_unit_test(layouts_agree),
-        cmocka_unit_test(the_same_bits),      cmocka_unit_test(refusals),
-        cmocka_unit_test(other_data),
+        cmocka_unit_test(the_same_bits),      cmocka_unit_test(rows_by_lists_have_the_bits_of_all),
+        cmocka_unit_test(refusals),           cmocka_unit_test(other_data),
     };
     return cmocka_run_group_tests(tests, make_data, fixture_teardown);
 }

@@ -31,7 +31,8 @@ static const struct {
     {"gpt2", RING "parallel.data=2 parallel.flush_every=2", false},
     {"llama",
      RING "parallel.data=4 parallel.cluster_ranks=2 parallel.flush_every=2 "
-          "parallel.token_tolerance=1e-4 optimizer.clip_norm=0.5",
+          "parallel.token_tolerance=1e-4 optimizer.clip_norm=0.5 "
+          "model.tie_word_embeddings=false",
      false},
     {"qwen3",
      RING "parallel.data=3 training.global_batch_size=6 parallel.flush_every=4 "
@@ -44,7 +45,7 @@ static const struct {
      true},
     {"llama",
      RING "parallel.data=2 parallel.flush_every=2 parallel.token_updates=1 "
-          "memory.recompute=full",
+          "memory.recompute=full model.tie_word_embeddings=false",
      true},
     {"gpt2", RING "parallel.data=2 parallel.cluster_ranks=2", false},
     {"gpt2", RING "parallel.data=1", false},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sorting by small keys is stable, and chains: by the second key first.
+ * Sorting by small keys is stable, and chains: by the second key first. Distinct numbers are all
+ * there, once, ascending.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,11 +51,41 @@ static void sorts_nothing(void **state)
     free(ech_sort_by_key(0, NULL, NULL, 1));
 }
 
+/* Of one digit and of several, of which a number is the largest that is allowed. */
+static void sorts_distinct_numbers(void **state)
+{
+    (void)state;
+    static const int64_t limits[] = {1, 17, 2048, 2049, 1000000, (int64_t)1 << 31};
+    for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+        int32_t x[N], room[N], all[N];
+        ech_random_key key = {.stream = (uint32_t)l};
+        for (int i = 0; i < N; i++) /* several are there more than once */
+            x[i] = (int32_t)(ech_random_word(key, (uint64_t)(i / 4 * 4)) % (uint64_t)limits[l]);
+        x[N / 2] = (int32_t)(limits[l] - 1);
+        for (int i = 0; i < N; i++) all[i] = x[i];
+        size_t n = ech_sort_distinct(N, x, room, limits[l]);
+        for (size_t i = 1; i < n; i++) assert_true(x[i - 1] < x[i]);
+        assert_int_equal(x[n - 1], limits[l] - 1);
+        for (int i = 0; i < N; i++) {
+            size_t at = 0;
+            while (at < n && x[at] != all[i]) at++;
+            assert_true(at < n);
+        }
+        for (size_t k = 0, found = 0; k < n; k++, found = 0) {
+            for (int i = 0; i < N; i++) found += all[i] == x[k];
+            assert_true(found > 0);
+        }
+        assert_int_equal(ech_sort_distinct(n, x, room, limits[l]), n);
+    }
+    assert_int_equal(ech_sort_distinct(0, NULL, NULL, 5), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sorts_and_keeps_the_order_of_equal_ones),
         cmocka_unit_test(sorts_nothing),
+        cmocka_unit_test(sorts_distinct_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,10 +192,11 @@ static trial_tensor typed(trial_tensor x, trial_type type)
 static void rows_are_rounded_once(void **state)
 {
     (void)state;
-    /* Products are above; states of 8 bits are rounded to numbers of a map: tests/optim/test_adamw8.c; scalars are fp64; for what
-     * reductions compute: test_parts.c; for composed rows: test_composed.c; what is
-     * wide alone: test_orthogonalize.c and test_choose.c; for rows of experts: test_experts.c and test_grouped.c;
-     * gates have no tensors of 16 bits; for logistic regression: test_logistic.c. */
+    /* Products are above; states of 8 bits are rounded to numbers of a map:
+     * tests/optim/test_adamw8.c; scalars are fp64; for what reductions compute: test_parts.c; for
+     * composed rows: test_composed.c; what is wide alone: test_orthogonalize.c and test_choose.c;
+     * for rows of experts: test_experts.c and test_grouped.c; gates have no tensors of 16 bits; for
+     * logistic regression: test_logistic.c; for rows that are listed: test_update.c. */
     bool seen[ECH_OPS] = {[ECH_OP_matmul] = true,
                           [ECH_OP_sparse_logits] = true,
                           [ECH_OP_sparse_logits_backward] = true,
@@ -207,6 +208,9 @@ static void rows_are_rounded_once(void **state)
                           [ECH_OP_orthogonalize] = true,
                           [ECH_OP_choose] = true,
                           [ECH_OP_add_chosen] = true,
+                          [ECH_OP_sgd_shared_rows] = true,
+                          [ECH_OP_copy_shared_rows] = true,
+                          [ECH_OP_square_sums_rows] = true,
                           [ECH_OP_hash] = true,
                           [ECH_OP_hash_parts] = true,
                           [ECH_OP_fold] = true,

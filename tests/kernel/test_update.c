@@ -75,6 +75,99 @@ static void rows_of_shared_memory_agree(void **state)
     }
 }
 
+static const ech_kernels *table_of(int k)
+{
+    return k == 0   ? ech_kernels_ref(ECH_F64)
+           : k == 1 ? ech_kernels_ref(ECH_F32)
+                    : ech_kernels_fast(ECH_F32);
+}
+
+/* Two tables, of which one is worked on row by row: numbers, gradients that are zero outside of the
+ * list, and what is read. */
+typedef struct pair_of_tables {
+    ech_tensor shared, gradient, read, sums;
+} pair_of_tables;
+
+static pair_of_tables make_tables(ech_dtype real, const ech_tensor *rows, int64_t R, int64_t C)
+{
+    ech_dtype wide = ech_dtype_wide(real);
+    int64_t blocks = (R * C + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK, bytes = R * C * 8;
+    pair_of_tables t = {ech_tensor_2d(ech_calloc(1, (size_t)bytes), wide, R, C),
+                        ech_tensor_2d(ech_calloc(1, (size_t)bytes), real, R, C),
+                        ech_tensor_2d(ech_calloc(1, (size_t)bytes), wide, R, C),
+                        ech_tensor_1d(ech_calloc((size_t)blocks, 8), ECH_F64, blocks)};
+    for (int64_t i = 0; i < R * C; i++) trial_set(&t.shared, i, sin((double)i));
+    for (int64_t k = 0; k < rows->shape[0]; k++)
+        for (int64_t c = 0, row = ((const int32_t *)rows->data)[k]; row >= 0 && c < C; c++)
+            trial_set(&t.gradient, row * C + c, cos((double)(row * C + c) * 7));
+    return t;
+}
+
+static void free_tables(pair_of_tables *t)
+{
+    free(t->shared.data);
+    free(t->gradient.data);
+    free(t->read.data);
+    free(t->sums.data);
+}
+
+static void expect_same(const ech_tensor *x, const ech_tensor *y)
+{
+    assert_memory_equal(x->data, y->data, ech_tensor_bytes(x));
+}
+
+/* Of every third row of the first half, and of the last: bits are those of all rows at once. */
+static void check_listed_rows(const ech_kernels *kernels, int64_t R, int64_t C, bool withheld)
+{
+    enum { PLACES = 3000 };
+    int32_t list[PLACES];
+    int64_t n = 0;
+    ech_kernel_context *context;
+    double held = withheld;
+    ech_update update = {.learning_rate = 0.03, .grad_scale = 0.7, .withheld = &held};
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    for (int64_t r = 0; 2 * r < R - 1; r += 3) list[n++] = (int32_t)r;
+    list[n++] = (int32_t)(R - 1);
+    ech_tensor rows = ech_tensor_1d(list, ECH_I32, n + 2);
+    list[n] = list[n + 1] = -1;
+    pair_of_tables all = make_tables(kernels->dtype, &rows, R, C);
+    pair_of_tables some = make_tables(kernels->dtype, &rows, R, C);
+    kernels->square_sums(context, &all.gradient, &all.sums);
+    kernels->square_sums_rows(context, &some.gradient, &rows, &some.sums);
+    expect_same(&all.sums, &some.sums);
+    kernels->sgd_shared(context, &all.shared, &all.gradient, &update);
+    kernels->sgd_shared_rows(context, &some.shared, &some.gradient, &rows, &update);
+    expect_same(&all.shared, &some.shared);
+    memset(all.gradient.data, 0, ech_tensor_bytes(&all.gradient));
+    expect_same(&all.gradient, &some.gradient);
+    kernels->copy_shared_rows(context, &some.shared, &rows, &some.read);
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = list[k] * C; i < (list[k] + 1) * C; i++)
+            trial_set(&all.read, i, trial_get(&all.shared, i));
+    expect_same(&all.read, &some.read);
+    free_tables(&all);
+    free_tables(&some);
+    ech_kernel_context_destroy(context);
+}
+
+static void listed_rows_have_the_bits_of_all(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1},    {17, 1},   {17000, 1}, {300, 7},
+                                       {40, 160}, {5, 9000}, {2, 4096}};
+    const ech_kernels *tables[] = {table_of(0),
+                                   table_of(1),
+                                   table_of(2),
+                                   ech_kernels_ref(ECH_BF16),
+                                   ech_kernels_fast(ECH_BF16),
+                                   ech_kernels_ref(ECH_F16),
+                                   ech_kernels_fast(ECH_F16)};
+    for (size_t k = 0; k < TRIAL_COUNT(tables); k++)
+        for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
+            for (int withheld = 0; withheld < 2; withheld++)
+                check_listed_rows(tables[k], sizes[s][0], sizes[s][1], withheld);
+}
+
 static void updates_agree(void **state)
 {
     (void)state;
@@ -185,13 +278,6 @@ static void updates_of_8_bit_states_agree(void **state)
                 for (int wide = 0; wide < 2; wide++)
                     if (share_takes()) check_states(&t, isa, types[k], wide ? ~0u : 0);
     }
-}
-
-static const ech_kernels *table_of(int k)
-{
-    return k == 0   ? ech_kernels_ref(ECH_F64)
-           : k == 1 ? ech_kernels_ref(ECH_F32)
-                    : ech_kernels_fast(ECH_F32);
 }
 
 /* First update: m^ = g and v^ = g^2, so AdamW moves by lr (sign g + wd p). */
@@ -328,6 +414,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_shared_memory_agree),
+        cmocka_unit_test(listed_rows_have_the_bits_of_all),
         cmocka_unit_test(updates_agree),
         cmocka_unit_test(updates_of_8_bit_states_agree),
         cmocka_unit_test(codes_of_noise_do_not_tie),

@@ -20,6 +20,7 @@
 #define HEADS           "B=16 T=1024 H=16 D=64"
 #define LOGITS          "R=512 V=50257"
 #define WEIGHTS         "N=16777216"
+#define LISTED          "N=16777216 K=16384"
 #define MATRIX          "R=4096 C=4096"
 #define CHOICES         "S=2048 J=2 N=4096 C=512 T=2048 E=8"
 #define HIDDEN          "R=4096 F=1536 P=1 X=8"
@@ -101,6 +102,8 @@ CALL(sgd, &t[0], &t[1], &t[2], &update, NULL)
 CALL(sgd_shared, &t[0], &t[1], &update)
 CALL(copy_shared, &t[0], &t[1])
 CALL(relay_shared, &t[0], &t[1], &t[2], 0.62, 0.38, 1, 0)
+CALL(sgd_shared_rows, &t[0], &t[1], &t[2], &update)
+CALL(copy_shared_rows, &t[0], &t[1], &t[2])
 CALL(adafactor_sums, &t[0], &t[1], &update, &t[2], &t[3], &t[4])
 CALL(adafactor_squares, &t[0], &t[1], &t[2], &update, &t[3])
 CALL(adafactor, &t[0], &t[1], &t[2], &t[3], NULL, &t[4], &t[4], &t[4], 1, &update, NULL)
@@ -111,6 +114,7 @@ CALL(choose, &t[0], false, &t[1], &t[2])
 CALL(add_chosen, &t[0], &t[1], false, 0.5,
      &t[2]) /* at a line's first two places, which patterns say */
 CALL(square_sums, &t[0], &t[1])
+CALL(square_sums_rows, &t[0], &t[1], &t[2])
 CALL(hash, &t[0], 0, &t[1])
 CALL(find_nonfinite, &t[0], &t[1])
 CALL(fill_normal, &t[0], (ech_random_key){.seed = 1}, 0, 0.0, 0.02)
@@ -241,6 +245,8 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(sgd_shared, WEIGHTS, "=wN <N", "3N", NULL),
     ROW(copy_shared, WEIGHTS, "<wN >wN", "", NULL),
     ROW(relay_shared, WEIGHTS, "=wN =wN =wN", "8N", NULL),
+    ROW(sgd_shared_rows, LISTED, "=wN1 =N1 <nK", "3K", "20K"),
+    ROW(copy_shared_rows, LISTED, "<wN1 <nK >wN1", "", "12K"),
     ROW(adamw8, MATRIX " B=16", "=wRC <RC =bRC =bRC =wRB =wRB", "17RC", NULL),
     ROW(adafactor_sums, MATRIX, "<wRC <RC >dR >dC >d", "6RC", NULL),
     ROW(adafactor_squares, MATRIX, "<RC <wR <wC >d", "3RC", NULL),
@@ -251,6 +257,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(choose, MATRIX " K=41", "<wRC >wRK >wRK", "", NULL),
     ROW(add_chosen, MATRIX " K=41", "<wRK <wRK ~wRC", "2RK", "16RK"),
     ROW(square_sums, WEIGHTS, "<N >dS", "2N", "4N"),
+    ROW(square_sums_rows, LISTED, "<N1 <nK >dS", "2K", "8K 8S"),
     ROW(hash, WEIGHTS, "<N =l", "", NULL),
     ROW(find_nonfinite, WEIGHTS, "<N >d", "", NULL),
     ROW(fill_normal, WEIGHTS, ">N", "", NULL),

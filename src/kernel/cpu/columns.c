@@ -65,10 +65,29 @@ ECH_INLINE int64_t place_of(const table_rows *at, int64_t r)
     return ((const int32_t *)at->ids->data)[r] - at->first_id;
 }
 
+/* Rows of a few numbers, which are hardly worth a part. A large table's are in no cache. */
+static void add_narrow_rows(const table_rows *at)
+{
+    enum { AHEAD = 32 };
+    int64_t R = at->dy->shape[0], C = at->dy->shape[1];
+    for (int64_t r = 0; r < R; r++) {
+        int64_t place = place_of(at, r);
+        if (r + AHEAD < R)
+            __builtin_prefetch((float *)at->dtable->data + place_of(at, r + AHEAD) * C, 1);
+        if (place < 0 || place >= at->dtable->shape[0]) continue;
+        float *to = (float *)at->dtable->data + place * C;
+        for (int64_t c = 0; c < C; c++) to[c] += ech_number(at->dy, r * C + c);
+    }
+}
+
 /* Columns [first, first + n) of all rows, each added where it belongs to, in a table of fp32. */
 static void add_rows(const table_rows *at, int64_t first, int64_t n)
 {
     int64_t C = at->dy->shape[1];
+    if (C < ECH_WIDE) {
+        add_narrow_rows(at);
+        return;
+    }
     ECH_ALIGNED float part[COLUMNS];
     for (int64_t r = 0; r < at->dy->shape[0]; r++) {
         int64_t place = place_of(at, r);

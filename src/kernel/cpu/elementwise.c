@@ -159,16 +159,31 @@ void ECH_CPU(fill_normal)(ech_kernel_context *context, const ech_tensor *x, ech_
     }
 }
 
+/* C numbers; a few are hardly worth a part. */
+ECH_INLINE void copy_row(const ech_tensor *x, int64_t from, int64_t C, const ech_tensor *y,
+                         int64_t to)
+{
+    if (C >= ECH_WIDE || !ech_is_wide(x) || !ech_is_wide(y)) {
+        ech_part_copy(x, from, C, y, to);
+        return;
+    }
+    for (int64_t c = 0; c < C; c++) ((float *)y->data)[to + c] = ((const float *)x->data)[from + c];
+}
+
 void ECH_CPU(embedding_forward)(ech_kernel_context *context, const ech_tensor *table,
                                 const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
+    enum { AHEAD = 32 }; /* a large table's rows are in no cache */
     int64_t V = table->shape[0], C = table->shape[1], R = ids->shape[0];
+    const int32_t *row = ids->data;
     ECH_SHAPES(embedding_forward, ECH_REAL, table, ids, y);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++) {
-        int64_t id = ((const int32_t *)ids->data)[r] - first_id;
+        int64_t id = row[r] - first_id;
+        if (r + AHEAD < R)
+            __builtin_prefetch(ech_either_at(table, (row[r + AHEAD] - first_id) * C));
         if (id >= 0 && id < V)
-            ech_part_copy(table, id * C, C, y, r * C);
+            copy_row(table, id * C, C, y, r * C);
         else
             memset(ech_either_at(y, r * C), 0, (size_t)C * ech_dtype_bytes(y->dtype));
     }

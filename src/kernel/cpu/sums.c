@@ -4,18 +4,25 @@
  */
 #include "kernel/cpu/part.h"
 #include "kernel/hash.h"
+#include "kernel/listed.h"
 #include "kernel/shape.h"
 
 /* The definition's order: element i goes to lane i mod LANES. Squares of fp32 are exact in fp64. */
 enum { LANES = 16 };
 
-static double block_square_sum(int64_t n, const float *x)
+/* Of x's n elements, the first of which goes to lane `at` mod LANES. */
+static void add_squares(double lane[LANES], int64_t at, int64_t n, const float *x)
 {
-    double lane[LANES] = {0}, sum = 0;
-    int64_t whole = n - n % LANES;
-    for (int64_t i = 0; i < whole; i += LANES)
+    int64_t i = 0;
+    for (; i < n && (at + i) % LANES; i++) lane[(at + i) % LANES] += (double)x[i] * x[i];
+    for (; i + LANES <= n; i += LANES)
         for (int l = 0; l < LANES; l++) lane[l] += (double)x[i + l] * x[i + l];
-    for (int64_t i = whole; i < n; i++) lane[i - whole] += (double)x[i] * x[i];
+    for (int l = 0; i < n; i++, l++) lane[l] += (double)x[i] * x[i];
+}
+
+static double sum_of(const double lane[LANES])
+{
+    double sum = 0;
     for (int l = 0; l < LANES; l++) sum += lane[l];
     return sum;
 }
@@ -29,7 +36,36 @@ void ECH_CPU(square_sums)(ech_kernel_context *context, const ech_tensor *x, cons
     for (int64_t j = 0; j < blocks; j++) {
         ECH_ALIGNED float part[ECH_NORM_BLOCK];
         int64_t first = j * ECH_NORM_BLOCK, count = ech_part(n, first, ECH_NORM_BLOCK);
-        ((double *)sums->data)[j] = block_square_sum(count, ech_part_of(x, first, count, part));
+        double lane[LANES] = {0};
+        add_squares(lane, 0, count, ech_part_of(x, first, count, part));
+        ((double *)sums->data)[j] = sum_of(lane);
+    }
+}
+
+void ECH_CPU(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
+                               const ech_tensor *rows, const ech_tensor *sums)
+{
+    int64_t n = ech_tensor_count(x), blocks = (n + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
+    ECH_SHAPES(square_sums_rows, ECH_REAL, x, rows, sums);
+    ECH_ASSERT(sums->shape[0] == blocks);
+    const int32_t *row = rows->data;
+    int64_t C = x->shape[1], listed = ech_listed(row, rows->shape[0]);
+#pragma omp parallel for num_threads(context->threads) if (listed * C > ECH_CHUNK)
+    for (int64_t j = 0; j < blocks; j++) {
+        ECH_ALIGNED float part[ECH_NORM_BLOCK];
+        int64_t first = j * ECH_NORM_BLOCK, end = first + ech_part(n, first, ECH_NORM_BLOCK);
+        double lane[LANES] = {0};
+        int64_t k = ech_listed_from(row, listed, first / C);
+        for (; k < listed && row[k] * C < end; k++) {
+            int64_t from = row[k] * C < first ? first : row[k] * C;
+            int64_t to = (row[k] + 1) * C < end ? (row[k] + 1) * C : end;
+            if (C < LANES)
+                for (int64_t i = from; i < to; i++)
+                    lane[(i - first) % LANES] += (double)ech_number(x, i) * ech_number(x, i);
+            else
+                add_squares(lane, from - first, to - from, ech_part_of(x, from, to - from, part));
+        }
+        ((double *)sums->data)[j] = sum_of(lane);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernel/cpu/part.h"
+#include "kernel/listed.h"
 #include "kernel/shape.h"
 #include "kernel/shared.h"
 
@@ -135,4 +136,46 @@ void ECH_CPU(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
     int64_t n = ech_tensor_count(shared);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
     for (int64_t i = 0; i < n; i++) to[i] = load_shared(&x[i]);
+}
+
+enum { AHEAD = 32 }; /* rows: in no cache, and nothing begins behind a compare-and-swap */
+
+void ECH_CPU(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
+                              const ech_tensor *grad, const ech_tensor *rows,
+                              const ech_update *update)
+{
+    ECH_SHAPES(sgd_shared_rows, ECH_REAL, shared, grad, rows);
+    ech_update now;
+    const bool adds = ech_update_begins(&update, &now);
+    const float grad_scale = (float)update->grad_scale, rate = (float)update->learning_rate;
+    const int32_t *row = rows->data;
+    float *x = shared->data;
+    int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
+#pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
+    for (int64_t r = 0; r < n; r++) {
+        if (r + AHEAD < n) __builtin_prefetch(&x[row[r + AHEAD] * C], 1);
+        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) {
+            const float g = ech_number(grad, i) * grad_scale;
+            ech_set_number(grad, i, 0);
+            if (adds && g != 0) step_shared(&x[i], rate, g);
+        }
+    }
+}
+
+void ECH_CPU(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
+                               const ech_tensor *rows, const ech_tensor *y)
+{
+    ECH_SHAPES(copy_shared_rows, ECH_REAL, shared, rows, y);
+    const float *x = shared->data;
+    const int32_t *row = rows->data;
+    float *to = y->data;
+    int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
+#pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
+    for (int64_t r = 0; r < n; r++) {
+        if (r + AHEAD < n) {
+            __builtin_prefetch(&x[row[r + AHEAD] * C]);
+            __builtin_prefetch(&to[row[r + AHEAD] * C], 1);
+        }
+        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) to[i] = load_shared(&x[i]);
+    }
 }

@@ -3,6 +3,7 @@
  * Scalars of a training step, hashes, sums of squares, and the search for the first NaN or infinity.
  */
 #include "kernel/hash.h"
+#include "kernel/listed.h"
 #include "kernel/cuda/real.cuh"
 
 static double *number(const ech_tensor *x)
@@ -128,18 +129,10 @@ void ECH_CUDA(hash_parts)(ech_kernel_context *context, const ech_tensor *sum,
 
 enum { LANES = 16 };
 
-/* One block of ECH_NORM_BLOCK elements, in the order of the definition: element i goes to lane i mod LANES. */
-static __global__ void sum_squares(ech_numbers x, int64_t n, double *sums)
+/* Of a block's values, in the order of the definition: element i goes to lane i mod LANES. */
+static __device__ inline void sum_lanes(const wide *value, int count, double *out)
 {
-    ECH_SHARED(wide, value, ECH_NORM_BLOCK);
     ECH_SHARED(double, lane, LANES);
-    int64_t first = (int64_t)blockIdx.x * ECH_NORM_BLOCK, left = n - first;
-    int count = left < ECH_NORM_BLOCK ? (int)left : ECH_NORM_BLOCK;
-    for (int i = (int)threadIdx.x * ECH_PART; i < count; i += ECH_BLOCK * ECH_PART) {
-        wide part[ECH_PART];
-        x.load(first + i, ech_part_count(count - i), part);
-        for (int k = 0; k < ECH_PART; k++) value[i + k] = part[k];
-    }
     __syncthreads();
     if (threadIdx.x < LANES) {
         double sum = 0;
@@ -151,7 +144,37 @@ static __global__ void sum_squares(ech_numbers x, int64_t n, double *sums)
     if (threadIdx.x != 0) return;
     double sum = 0;
     for (int l = 0; l < LANES; l++) sum += lane[l];
-    sums[blockIdx.x] = sum;
+    *out = sum;
+}
+
+/* One block of ECH_NORM_BLOCK elements. */
+static __global__ void sum_squares(ech_numbers x, int64_t n, double *sums)
+{
+    ECH_SHARED(wide, value, ECH_NORM_BLOCK);
+    int64_t first = (int64_t)blockIdx.x * ECH_NORM_BLOCK, left = n - first;
+    int count = left < ECH_NORM_BLOCK ? (int)left : ECH_NORM_BLOCK;
+    for (int i = (int)threadIdx.x * ECH_PART; i < count; i += ECH_BLOCK * ECH_PART) {
+        wide part[ECH_PART];
+        x.load(first + i, ech_part_count(count - i), part);
+        for (int k = 0; k < ECH_PART; k++) value[i + k] = part[k];
+    }
+    sum_lanes(value, count, sums + blockIdx.x);
+}
+
+/* The same, where rows that are not listed are zero. */
+static __global__ void sum_squares_of_rows(ech_numbers x, const int32_t *rows, int64_t places,
+                                           int64_t C, int64_t n, double *sums)
+{
+    ECH_SHARED(wide, value, ECH_NORM_BLOCK);
+    int64_t first = (int64_t)blockIdx.x * ECH_NORM_BLOCK, left = n - first;
+    int count = left < ECH_NORM_BLOCK ? (int)left : ECH_NORM_BLOCK;
+    for (int i = (int)threadIdx.x; i < count; i += ECH_BLOCK) value[i] = 0;
+    __syncthreads();
+    int64_t k = ech_listed_from(rows, places, first / C) + threadIdx.x;
+    for (; k < places && rows[k] >= 0 && rows[k] * C < first + count; k += ECH_BLOCK)
+        for (int64_t c = 0, at = rows[k] * C - first; c < C && at < count; c++, at++)
+            if (at >= 0) value[at] = x.get(first + at);
+    sum_lanes(value, count, sums + blockIdx.x);
 }
 
 void ECH_CUDA(square_sums)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *sums)
@@ -160,6 +183,17 @@ void ECH_CUDA(square_sums)(ech_kernel_context *context, const ech_tensor *x, con
     ech_cuda_check(ECH_OP_square_sums, ECH_REAL, x, sums);
     ECH_ASSERT(sums->shape[0] == blocks);
     ech_launch(context, sum_squares, dim3((unsigned)blocks), ECH_BLOCK, 0, ech_numbers(x), n,
+               number(sums));
+}
+
+void ECH_CUDA(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
+                                const ech_tensor *rows, const ech_tensor *sums)
+{
+    int64_t n = ech_tensor_count(x), blocks = ech_ceil(n, ECH_NORM_BLOCK);
+    ech_cuda_check(ECH_OP_square_sums_rows, ECH_REAL, x, rows, sums);
+    ECH_ASSERT(sums->shape[0] == blocks);
+    ech_launch(context, sum_squares_of_rows, dim3((unsigned)blocks), ECH_BLOCK, 0, ech_numbers(x),
+               static_cast<const int32_t *>(rows->data), rows->shape[0], x->shape[1], n,
                number(sums));
 }
 

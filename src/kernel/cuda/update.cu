@@ -113,6 +113,56 @@ void ECH_CUDA(copy_shared)(ech_kernel_context *context, const ech_tensor *shared
     });
 }
 
+/* Element i of a list's rows, one after the other: its place in the table; -1: the list has no such
+ * row. */
+static __device__ inline int64_t place_listed(const int32_t *rows, int64_t i, int64_t C)
+{
+    int64_t row = rows[i / C];
+    return row < 0 ? -1 : row * C + i % C;
+}
+
+void ECH_CUDA(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
+                               const ech_tensor *grad, const ech_tensor *rows,
+                               const ech_update *update)
+{
+    ech_cuda_check(ECH_OP_sgd_shared_rows, ECH_REAL, shared, grad, rows);
+    const ech_numbers from = grad;
+    const int32_t *const listed = static_cast<const int32_t *>(rows->data);
+    wide *const to = static_cast<wide *>(shared->data);
+    const ech_update told = *update;
+    const int64_t C = shared->shape[1];
+    ech_each_prepared<ech_step>(
+        context, rows->shape[0] * C,
+        [=] __device__(ech_step * step) { ech_begin(told, step); },
+        [=] __device__(const ech_step &step, int64_t i, int n) {
+            for (int k = 0; k < n; k++) {
+                int64_t at = place_listed(listed, i + k, C);
+                if (at < 0) return;
+                wide g = from.get(at) * (wide)step.now.grad_scale;
+                bool adds = !step.is_withheld && g != 0;
+                if (adds) atomicAdd(to + at, -(wide)step.now.learning_rate * g);
+                from.put(at, 0);
+            }
+        });
+}
+
+void ECH_CUDA(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
+                                const ech_tensor *rows, const ech_tensor *y)
+{
+    ech_cuda_check(ECH_OP_copy_shared_rows, ECH_REAL, shared, rows, y);
+    const volatile wide *const from = static_cast<const wide *>(shared->data);
+    const int32_t *const listed = static_cast<const int32_t *>(rows->data);
+    const ech_numbers to = y;
+    const int64_t C = shared->shape[1];
+    ech_each(context, rows->shape[0] * C, [=] __device__(int64_t i, int n) {
+        for (int k = 0; k < n; k++) {
+            int64_t at = place_listed(listed, i + k, C);
+            if (at < 0) return;
+            to.put(at, from[at]);
+        }
+    });
+}
+
 void ECH_CUDA(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, double alpha,
                           double beta, double diagonal, const ech_tensor *squares,
                           const ech_update *update, const ech_tensor *y)

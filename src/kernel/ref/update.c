@@ -4,6 +4,7 @@
  */
 #include <math.h>
 
+#include "kernel/listed.h"
 #include "kernel/ref/real.h"
 #include "kernel/shared.h"
 
@@ -84,4 +85,32 @@ void ECH_REF(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
     ECH_SHAPES(copy_shared, ECH_REAL, shared, y);
     for (int64_t i = 0, n = ech_tensor_count(shared); i < n; i++)
         ((wide *)y->data)[i] = load_shared((const wide *)shared->data + i);
+}
+
+void ECH_REF(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
+                              const ech_tensor *grad, const ech_tensor *rows,
+                              const ech_update *update)
+{
+    ECH_SHAPES(sgd_shared_rows, ECH_REAL, shared, grad, rows);
+    ech_update now;
+    bool adds = ech_update_begins(&update, &now);
+    const int32_t *row = rows->data;
+    int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) {
+            double g = ech_value(grad, i) * update->grad_scale;
+            if (adds && g != 0) step_shared((wide *)shared->data + i, update->learning_rate, g);
+            ech_store(grad, i, 0);
+        }
+}
+
+void ECH_REF(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
+                               const ech_tensor *rows, const ech_tensor *y)
+{
+    ECH_SHAPES(copy_shared_rows, ECH_REAL, shared, rows, y);
+    const int32_t *row = rows->data;
+    int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++)
+            ((wide *)y->data)[i] = load_shared((const wide *)shared->data + i);
 }

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks lists of a table's rows, by which lock-free ranks go: which tables have lists is asked of
+ * layout and model. A turn's list is there before its rows are pulled, their squares summed and
+ * what is added to them added, and stays until then. Gradients of all rows are zero when a span
+ * begins, and those of a turn's list when it has been added.
+ *
+ * That a bucket goes its way in order check/buckets.c does, and that what a turn pulls comes before
+ * it reads check/versions.c.
+ */
+#include <stdlib.h>
+
+#include "check/checker.h"
+
+typedef struct rows_check {
+    const ech_plan *plan;
+    const ech_list *list;
+    int *there; /* [2 * buckets] the turn whose list is in a place, + 1 */
+    int *added; /* [buckets] turns */
+} rows_check;
+
+static bool is_listed(const ech_plan *plan, int index)
+{
+    const ech_bucket *bucket = &plan->bucket.at[index];
+    return bucket->params == 1 &&
+           ech_model_looks_up(plan->model, plan->bucket_param.at[bucket->first_param]);
+}
+
+/* Outlines have no accesses, nor have lists that the passes have not made. */
+static ech_status expect_access(const rows_check *c, int s, int value, bool write, const char *what)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (!c->plan->persistent.n || !c->list->access.n) return ECH_OK;
+    for (int i = 0; i < step->accesses; i++) {
+        const ech_access *access = &c->list->access.at[step->first_access + i];
+        if (access->value == value && access->write == write) return ECH_OK;
+    }
+    return ech_list_reject(c->plan, c->list, s, "does not access %s of bucket %d", what,
+                           step->index);
+}
+
+static ech_status make_list(rows_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    int *there = &c->there[2 * step->index + step->turn % 2];
+    if (*there > c->added[step->index])
+        return ech_list_reject(c->plan, c->list, s, "comes before the rows of turn %d are added",
+                               *there - 1);
+    *there = step->turn + 1;
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
+    return expect_access(c, s, ech_bucket_rows(bucket, step->turn), true, "the turn's list");
+}
+
+static ech_status use_list(const rows_check *c, int s, int turn)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (c->there[2 * step->index + turn % 2] != turn + 1)
+        return ech_list_reject(c->plan, c->list, s, "does not know the rows of turn %d", turn);
+    const ech_bucket *bucket = &c->plan->bucket.at[step->index];
+    return expect_access(c, s, ech_bucket_rows(bucket, turn), false, "the turn's list");
+}
+
+static ech_status expect_zeros(const rows_check *c, int s)
+{
+    int gradients = c->list->summed ? c->list->summed[c->list->step.at[s].index] : -1;
+    return expect_access(c, s, gradients, true, "the gradients");
+}
+
+static ech_status check_step(rows_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    if (step->kind == ECH_STEP_LIST_ROWS) return make_list(c, s);
+    if (step->kind == ECH_STEP_OFFER) return expect_zeros(c, s);
+    if (step->kind == ECH_STEP_NORM) return use_list(c, s, step->turn);
+    if (step->kind == ECH_STEP_PULL && step->version < c->list->turns)
+        return use_list(c, s, step->version);
+    if (step->kind != ECH_STEP_ADD) return ECH_OK;
+    c->added[step->index] = step->turn + 1;
+    ECH_TRY(use_list(c, s, step->turn));
+    return expect_zeros(c, s);
+}
+
+ech_status ech_check_rows(const ech_plan *plan, const ech_list *list)
+{
+    rows_check c = {.plan = plan,
+                    .list = list,
+                    .there = ech_calloc(2 * plan->bucket.n + 1, sizeof *c.there),
+                    .added = ech_calloc(plan->bucket.n + 1, sizeof *c.added)};
+    ech_status status = ECH_OK;
+    for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) {
+        int index = list->step.at[s].index;
+        bool of_bucket = ech_step_has_bucket(&list->step.at[s]) ||
+                         list->step.at[s].kind == ECH_STEP_OFFER ||
+                         list->step.at[s].kind == ECH_STEP_LIST_ROWS;
+        bool is_one = of_bucket && index >= 0 && index < (int)plan->bucket.n;
+        if (plan->layout->lock_free && is_one && is_listed(plan, index)) status = check_step(&c, s);
+    }
+    free(c.there);
+    free(c.added);
+    return status;
+}

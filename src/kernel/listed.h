@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of a table's rows: their numbers ascending, each once, and -1 from behind the last to the
+ * list's end. Private to src/kernel.
+ */
+#ifndef ECH_KERNEL_LISTED_H
+#define ECH_KERNEL_LISTED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/inline.h"
+
+/* The place of the first row of the list that is `row` or comes behind it; the list's end is behind
+ * all rows. */
+ECH_EVERYWHERE int64_t ech_listed_from(const int32_t *rows, int64_t places, int64_t row)
+{
+    int64_t first = 0, left = places;
+    while (left > 0) {
+        int64_t half = left / 2;
+        bool before = (int64_t)(uint32_t)rows[first + half] < row;
+        if (before) first += half + 1;
+        left = before ? left - half - 1 : half;
+    }
+    return first;
+}
+
+/* How many rows are in it. */
+ECH_EVERYWHERE int64_t ech_listed(const int32_t *rows, int64_t places)
+{
+    return ech_listed_from(rows, places, (int64_t)1 << 31);
+}
+
+#endif
