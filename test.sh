@@ -86,7 +86,7 @@ if [ "${1:-}" = --long ]; then
     try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
     try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
     for program in lattice mixed_layouts grid_checkpoints pipeline_resume recompute; do # what the other form leaves out
-        try env ECHELON_SHARE=8-15/16 "$tests/test_app_$program"
+        try env ECHELON_SHARE=16-31/32 "$tests/test_app_$program"
     done
     conclude
     exit
@@ -95,14 +95,14 @@ fi
 build asan
 # What kills and signals processes, and a thousand ranks' plans, are about time, not about memory; others are long, and run what many do,
 # too. All these only below, in the release build.
-released='app/(mpi_death|restarts_kills|signals|slurm|offers|expert_balance)|schedule/(scale|pipeline|lower_block|activations)|model/(operands|cut)'
-run asan 0/16 -j $((jobs + 1)) -E "^($released)\$"
+released='app/(mpi_death|restarts_kills|signals|slurm|offers|expert_balance|mixed_layouts)|schedule/(scale|pipeline|lower_block|activations)|model/(operands|cut)'
+run asan 0/32 -j $((jobs + 1)) -E "^($released)\$"
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
     run tsan 0/64 -j $((jobs + 1)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release
-    run release 1-7/16 -j $((jobs + 2)) -R "^(kernel/|app/|comm/mpi|($released)\$)"
+    run release 1-15/32 -j $((jobs + 2)) -R "^(kernel/|app/|comm/mpi|($released)\$)"
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi
