@@ -2,7 +2,7 @@
 """The survey's experiment: loss against time of ways to train one model on two machines, of which one is slow.
 
     ./quickstart.sh                                         # makes data/bible-train
-    sudo python bench/survey.py --svg docs/workers.svg      # about eight minutes, of an otherwise idle machine
+    sudo python bench/survey.py --svg docs/workers.svg      # about eight minutes, of an otherwise idle machine; half with --seconds 25
 
 The machines are two network namespaces joined by link.py's link of 1 Gbit. Rank 1 sleeps in each training
 step as long as a worker computes one. Data parallel ways have a replica each: BSP (gradients are summed in each
@@ -20,7 +20,7 @@ import link
 import report
 
 MODEL = ["model.architecture=gpt2", "model.hidden_size=256", "model.num_hidden_layers=4",
-         "model.num_attention_heads=4", "data.sequence_length=128", "training.global_batch_size=16",
+         "model.num_attention_heads=4", "model.tie_word_embeddings=false", "data.sequence_length=128", "training.global_batch_size=16",
          "training.micro_batch_size=2", "training.check_every=0", "optimizer.learning_rate=1e-3",
          "optimizer.schedule=constant", "checkpoint.every=1000000", "parallel.threads=1",
          "parallel.comm=mpi", "log.every=1000000"]
