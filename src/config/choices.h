@@ -18,8 +18,10 @@
     X(ECH_MOE_GATE_TOPK, "topk")                                                                   \
     X(ECH_MOE_GATE_SWITCH, "switch")                                                               \
     X(ECH_MOE_GATE_GSHARD, "gshard")                                                               \
-    X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk") X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical")          \
-        X(ECH_MOE_GATE_BIAS, "bias") X(ECH_MOE_GATE_DENSE, "dense")
+    X(ECH_MOE_GATE_NOISY_TOPK, "noisy_topk")                                                       \
+    X(ECH_MOE_GATE_HIERARCHICAL, "hierarchical")                                                   \
+    X(ECH_MOE_GATE_BIAS, "bias")                                                                   \
+    X(ECH_MOE_GATE_DENSE, "dense")
 
 /* After a NaN or infinity. */
 #define ECH_ON_NONFINITES(X) X(ECH_ON_NONFINITE_STOP, "stop") X(ECH_ON_NONFINITE_SKIP, "skip")
@@ -87,8 +89,9 @@
     X(ECH_STRATEGY_CENTRAL_STORAGE, "central_storage")                                             \
     X(ECH_STRATEGY_PARAMETER_SERVER, "parameter_server")                                           \
     X(ECH_STRATEGY_ASP, "asp")                                                                     \
-    X(ECH_STRATEGY_SSP, "ssp") X(ECH_STRATEGY_HOGWILD, "hogwild")                                  \
-        X(ECH_STRATEGY_HOGWILD_RING, "hogwild_ring")
+    X(ECH_STRATEGY_SSP, "ssp")                                                                     \
+    X(ECH_STRATEGY_HOGWILD, "hogwild")                                                             \
+    X(ECH_STRATEGY_HOGWILD_RING, "hogwild_ring")
 
 /* The words that an INT key may have instead of a number. */
 #define ECH_SYNC_EVERIES(X) X(ECH_SYNC_EVERY_EPOCH, "epoch")

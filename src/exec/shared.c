@@ -4,7 +4,6 @@
  * heard that they are there.
  */
 #include <math.h>
-#include <string.h>
 
 #include "base/sort.h"
 #include "exec/state.h"
@@ -168,7 +167,7 @@ ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* beta, of beta^n + beta = 1: of what is added to one of n clusters a round makes all of it the first one's. */
+/* beta, the root of beta^n + beta = 1: of what a cluster has added it has all when the token has been around the ring of n. */
 static double part_passed_on(int clusters)
 {
     double low = 0, high = 1;

@@ -97,7 +97,6 @@ static void plan_common(ech_plan *plan)
     const ech_layout *layout = plan->layout;
     int clusters = layout->lock_free ? layout->clusters : 0;
     int leader = clusters ? ech_layout_leader(layout, ech_layout_cluster(layout, plan->rank)) : -1;
-    plan->token = -1;
     for (int c = 0; c < clusters; c++)
         for (int b = 0; b < (int)plan->bucket.n; b++) {
             int value = add_copy(plan, ECH_MEMORY_COMMON, b);
@@ -182,6 +181,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_bucket(plan, request->config);
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
+    plan->token = -1;
     if (!forward_only) plan_common(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);
     int64_t row_bytes = ech_plan_row(plan) * (int64_t)sizeof(double);

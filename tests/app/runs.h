@@ -156,4 +156,14 @@ static inline double runs_validation_loss(const char *name)
     return loss;
 }
 
+/* The validation loss of a run that leaves nothing behind. */
+static inline double runs_loss(const char *architecture, const char *name, int ranks,
+                               const char *words)
+{
+    runs_train(architecture, name, ranks, words);
+    double loss = runs_validation_loss(name);
+    runs_remove(name);
+    return loss;
+}
+
 #endif

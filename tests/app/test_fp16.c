@@ -99,19 +99,11 @@ static void small_gradients_need_it(void **state)
     "training.validate_every=16 training.validate_samples=12 optimizer.learning_rate=3e-2 "        \
     "training.steps=16 "
 
-static double loss_of(const char *name, int ranks, const char *words)
-{
-    runs_train("llama", name, ranks, words);
-    double loss = runs_validation_loss(name);
-    runs_remove(name);
-    return loss;
-}
-
 static void it_learns_as_fp32(void **state)
 {
     (void)state;
-    double whole = loss_of("fp32", 2, SHORT "parallel.pipeline=2");
-    double half = loss_of("fp16", 2, SHORT "parallel.data=2 precision.compute=fp16");
+    double whole = runs_loss("llama", "fp32", 2, SHORT "parallel.pipeline=2");
+    double half = runs_loss("llama", "fp16", 2, SHORT "parallel.data=2 precision.compute=fp16");
     assert_true(whole < 4.5 && fabs(half - whole) < 0.01 * whole);
 }
 

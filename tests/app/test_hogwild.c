@@ -98,14 +98,6 @@ static void one_rank_is_serial(void **state)
     }
 }
 
-static double loss_of(const char *name, int ranks, const char *words)
-{
-    runs_train("gpt2", name, ranks, words);
-    double loss = runs_validation_loss(name);
-    runs_remove(name);
-    return loss;
-}
-
 /* Whatever the order. */
 static void several_reach_the_loss_of_one(void **state)
 {
@@ -114,9 +106,10 @@ static void several_reach_the_loss_of_one(void **state)
     "training.steps=40 training.validate_every=40 training.global_batch_size=12 "                  \
     "training.micro_batch_size=1 optimizer.learning_rate=0.3 optimizer.warmup_steps=0 "            \
     "model.resid_pdrop=0 model.attn_pdrop=0 "
-    double first = loss_of("first", 1, LONG SGD "training.steps=1 training.validate_every=1");
-    double serial = loss_of("serial", 1, LONG SGD);
-    double hogwild = loss_of("hogwild", 3, LONG HOGWILD "parallel.flush_every=10");
+    double first =
+        runs_loss("gpt2", "first", 1, LONG SGD "training.steps=1 training.validate_every=1");
+    double serial = runs_loss("gpt2", "serial", 1, LONG SGD);
+    double hogwild = runs_loss("gpt2", "hogwild", 3, LONG HOGWILD "parallel.flush_every=10");
     assert_true(serial < 0.97 * first);
     if (fabs(hogwild - serial) > 0.02 * serial) fail_msg("%g, serial %g", hogwild, serial);
 }

@@ -167,14 +167,6 @@ static void one_token_goes_from_neighbour_to_neighbour(void **state)
 
 /* ---- runs ---- */
 
-static double loss_of(const char *name, int ranks, const char *words)
-{
-    runs_train("gpt2", name, ranks, words);
-    double loss = runs_validation_loss(name);
-    runs_remove(name);
-    return loss;
-}
-
 static void clusters_reach_the_loss_of_one_rank(void **state)
 {
     (void)state;
@@ -182,8 +174,8 @@ static void clusters_reach_the_loss_of_one_rank(void **state)
     SGD "training.steps=40 training.validate_every=40 training.global_batch_size=12 "              \
         "training.micro_batch_size=1 optimizer.learning_rate=0.3 optimizer.warmup_steps=0 "        \
         "model.resid_pdrop=0 model.attn_pdrop=0 "
-    double first = loss_of("first", 1, LONG "training.steps=1 training.validate_every=1");
-    double serial = loss_of("serial", 1, LONG);
+    double first = runs_loss("gpt2", "first", 1, LONG "training.steps=1 training.validate_every=1");
+    double serial = runs_loss("gpt2", "serial", 1, LONG);
     static const char *const words[] = {
         "parallel.token_updates=4 parallel.cluster_ranks=2 parallel.flush_every=20",
         "parallel.token_updates=1 parallel.flush_every=40"};
@@ -191,7 +183,7 @@ static void clusters_reach_the_loss_of_one_rank(void **state)
     for (int i = 0; i < 2; i++) {
         ECH_FREED_TEXT all = {0};
         ech_text_append(&all, LONG "parallel.strategy=hogwild_ring %s", words[i]);
-        double loss = loss_of("ring", 4, all.at);
+        double loss = runs_loss("gpt2", "ring", 4, all.at);
         if (fabs(loss - serial) > 0.05 * serial)
             fail_msg("%s: %g, serial %g", words[i], loss, serial);
     }

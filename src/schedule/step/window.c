@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is done with weights in the window: PUBLISH of those that are all ranks'; OFFER, LIST_ROWS, ADD, PULL and RELAY of those to which
+ * lock-free ranks add.
+ */
+#include "schedule/step/step.h"
+
+static const ech_bucket *bucket_of(const ech_plan *plan, const ech_step *step)
+{
+    return &plan->bucket.at[step->index];
+}
+
+static void print(const ech_step *step, ech_text *out)
+{
+    ech_text_append(out, " bucket %d", step->index);
+}
+
+/* ---- PUBLISH ---- */
+
+/* Others have written their shards. */
+static void touch_publish(ech_accessor *a)
+{
+    ech_access_weights(a, a->step->index, a->step->version, true);
+}
+
+static void print_publish(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, " over %s", ech_layout_group_name(step->group));
+}
+
+static double publish_seconds(const ech_step_query *q)
+{
+    return q->costs->rates.latency * ech_cost_rounds(q->among.members);
+}
+
+/* Empty messages, which traffic leaves out. */
+const ech_step_methods ech_publish_methods = {
+    .touch = touch_publish, .print = print_publish, .seconds = publish_seconds};
+
+/* ---- OFFER, LIST_ROWS, ADD, PULL, RELAY ---- */
+
+/* Its weights in the window: of a cluster, counted from this rank's on. */
+static void touch_common(ech_accessor *a, int behind, bool write)
+{
+    const ech_layout *layout = a->plan->layout;
+    int cluster = (ech_layout_cluster(layout, a->plan->rank) + behind) % layout->clusters;
+    ech_access_value(a, ech_plan_common(a->plan, a->step->index, cluster), write);
+}
+
+/* Who will have the token begins with what has been relayed, and the first rank with the token. Gradients that are to be zero where a turn
+ * begins are. */
+static void touch_offer(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    int relayed = bucket->relayed;
+    ech_access_weights(a, a->step->index, 0, false);
+    touch_common(a, 0, true);
+    if (bucket->listed) ech_access_value(a, ech_access_gradients(a, a->step->index), true);
+    if (relayed >= 0) ech_access_value(a, relayed, true);
+    if (relayed >= 0 && a->plan->rank == 0) ech_access_value(a, a->plan->token, true);
+}
+
+/* The host sorts ids in staging, with as much room again. */
+static void touch_list(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    a->step->scratch =
+        ech_access_new(a, (ech_value){.kind = ECH_MEMORY_STAGING,
+                                      .block = -1,
+                                      .local = -1,
+                                      .micro = -1,
+                                      .index = a->step->index,
+                                      .bytes = 2 * bucket->listed_ids * (int64_t)sizeof(int32_t)});
+    ech_access_value(a, a->step->scratch, true);
+    ech_access_value(a, ech_bucket_rows(bucket, a->step->turn), true);
+}
+
+void ech_access_rows(ech_accessor *a, int turn)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    if (bucket->listed) ech_access_value(a, ech_bucket_rows(bucket, turn), false);
+}
+
+/* Gradients of rows that are listed become zero again. */
+static void touch_add(ech_accessor *a)
+{
+    const ech_bucket *bucket = bucket_of(a->plan, a->step);
+    ech_access_rows(a, a->step->turn);
+    ech_access_value(a, ech_list_summed(a->plan, a->list, a->step->index, a->step->turn),
+                     bucket->listed);
+    touch_common(a, 0, true);
+}
+
+/* A version is pulled for the turn of its number, and one more for who comes behind the list. */
+bool ech_step_pulls_rows(const ech_plan *plan, const ech_step *step)
+{
+    return bucket_of(plan, step)->listed && step->version <= plan->schedule->turns;
+}
+
+/* Behind the last turn those of all clusters. */
+static void touch_pull(ech_accessor *a)
+{
+    bool some = ech_step_pulls_rows(a->plan, a->step);
+    if (some && a->step->version < a->list->turns) ech_access_rows(a, a->step->version);
+    int clusters = ech_step_pulls_all(a->list, a->step) ? a->plan->layout->clusters : 1;
+    for (int i = 0; i < clusters; i++) touch_common(a, i, false);
+    ech_access_weights(a, a->step->index, a->step->version, true);
+}
+
+bool ech_step_pulls_all(const ech_list *list, const ech_step *step)
+{
+    return step->version == list->updates + 1;
+}
+
+static void touch_relay(ech_accessor *a)
+{
+    ech_access_value(a, a->plan->token, true);
+    ech_access_value(a, bucket_of(a->plan, a->step)->relayed, true);
+    touch_common(a, 0, true);
+    touch_common(a, 1, true);
+}
+
+static void print_relay(const ech_step *step, ech_text *out)
+{
+    print(step, out);
+    ech_text_append(out, ", visit %d", step->count);
+}
+
+/* Weights of two clusters are read and written, and those that have been relayed. */
+static ech_work relay_work(const ech_step_query *q)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    return (ech_work){.bytes = 6 * (double)bucket->elements *
+                               (double)ech_dtype_bytes(bucket->weight_dtype)};
+}
+
+static double relay_seconds(const ech_step_query *q)
+{
+    return ech_cost_update(&q->costs->rates, relay_work(q).bytes);
+}
+
+double ech_bucket_listed_numbers(const ech_plan *plan, const ech_bucket *bucket)
+{
+    int table = plan->bucket_param.at[bucket->first_param];
+    return (double)bucket->listed_rows * (double)plan->param[table].elements /
+           (double)plan->model->param.at[table].shape.size[0];
+}
+
+/* A shard of weights is read and written, and gradients may be. */
+static ech_work offer_work(const ech_step_query *q)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    double zeros = bucket->listed ? (double)bucket->elements : 0;
+    return (ech_work){.bytes = 2 * (double)bucket->shard *
+                                   (double)ech_dtype_bytes(bucket->weight_dtype) +
+                               zeros * (double)ech_dtype_bytes(bucket->dtype)};
+}
+
+/* Ids are read and written, some times. */
+static ech_work list_work(const ech_step_query *q)
+{
+    enum { TIMES = 3 };
+    return (ech_work){.bytes = 2.0 * TIMES * (double)bucket_of(q->plan, q->step)->listed_ids *
+                               (double)sizeof(int32_t)};
+}
+
+static double list_seconds(const ech_step_query *q)
+{
+    return ech_cost_stash(&q->costs->rates, list_work(q).bytes / 2);
+}
+
+/* Gradients are read, of rows that are listed also written, and weights read and written; or
+ * weights read and written. */
+static ech_work add_work(const ech_step_query *q)
+{
+    const ech_bucket *bucket = bucket_of(q->plan, q->step);
+    double item = (double)ech_dtype_bytes(bucket->weight_dtype);
+    bool adds = q->step->kind == ECH_STEP_ADD;
+    double gradient = adds ? (double)ech_dtype_bytes(bucket->dtype) : 0;
+    bool rows = adds ? bucket->listed : ech_step_pulls_rows(q->plan, q->step);
+    double n = rows ? ech_bucket_listed_numbers(q->plan, bucket) : (double)bucket->elements;
+    return (ech_work){.bytes = n * (2 * item + (rows ? 2 : 1) * gradient)};
+}
+
+static double add_seconds(const ech_step_query *q)
+{
+    return ech_cost_update(&q->costs->rates, add_work(q).bytes);
+}
+
+static double offer_seconds(const ech_step_query *q)
+{
+    return ech_cost_stash(&q->costs->rates, offer_work(q).bytes / 2);
+}
+
+static double pull_seconds(const ech_step_query *q)
+{
+    return ech_cost_stash(&q->costs->rates, add_work(q).bytes / 2);
+}
+
+const ech_step_methods ech_offer_methods = {
+    .touch = touch_offer, .print = print, .work = offer_work, .seconds = offer_seconds};
+const ech_step_methods ech_list_rows_methods = {
+    .touch = touch_list, .print = print, .work = list_work, .seconds = list_seconds};
+const ech_step_methods ech_add_methods = {
+    .touch = touch_add, .print = print, .work = add_work, .seconds = add_seconds};
+const ech_step_methods ech_pull_methods = {
+    .touch = touch_pull, .print = print, .work = add_work, .seconds = pull_seconds};
+
+const ech_step_methods ech_relay_methods = {
+    .touch = touch_relay, .print = print_relay, .work = relay_work, .seconds = relay_seconds};
