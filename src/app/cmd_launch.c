@@ -137,7 +137,7 @@ static bool is_spared(const ranks *of, pid_t process)
 {
     for (int i = 0; of->board && i < of->board->slots; i++)
         if (atomic_load(&of->board->slot[i].process) == process)
-            return ech_board_is_spared(of->board, i);
+            return ech_board_lose(of->board, i);
     return false;
 }
 

@@ -71,6 +71,13 @@ bool ech_board_is_spared(const ech_board *board, int slot)
     return atomic_load(&board->slot[slot].spared) != 0;
 }
 
+bool ech_board_lose(ech_board *board, int slot)
+{
+    if (!ech_board_is_spared(board, slot)) return false;
+    atomic_store(&board->slot[slot].spared, 2);
+    return true;
+}
+
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what)
 {
     char text[ECH_BOARD_TEXT] = {0};
@@ -184,6 +191,10 @@ void ech_board_describe(const ech_board *board, int rank, ech_text *out)
     else
         ech_text_append(out, "in no step");
     if (text[0]) ech_text_append(out, ", %s", text);
+    if (atomic_load(&at->spared) == 2) {
+        ech_text_append(out, ", where it has died; the others go on without it");
+        return;
+    }
     describe_saver(at, out);
     if (peer >= 0)
         ech_text_append(out, ", waits for rank %d", peer);

@@ -46,7 +46,7 @@ typedef struct ech_board_slot {
     _Atomic int64_t saves;   /* training step of the checkpoint being written; -1: none */
     _Atomic uint64_t text[ECH_BOARD_TEXT / sizeof(uint64_t)]; /* of the position */
     ech_board_mark mark[ECH_BOARD_THREADS];
-    _Atomic int64_t spared; /* 1: its death does not end the job (ech_comm_spare) */
+    _Atomic int64_t spared; /* 1: its death does not end the job (ech_comm_spare); 2: it has died */
     int64_t padding[4];     /* to a cache line */
 } ech_board_slot;
 
@@ -76,6 +76,8 @@ void ech_board_leave(ech_board *board, int slot);
 /* Says that the rank is spared; whether it is. */
 void ech_board_spare(ech_board *board, int slot);
 bool ech_board_is_spared(const ech_board *board, int slot);
+/* A rank has died. True if it is spared: then its text says so from now on, and the job goes on. */
+bool ech_board_lose(ech_board *board, int slot);
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
 /* Sets a thread's mark and heartbeat; peer -1: it does not wait. */
 void ech_board_set_wait(ech_board *board, int slot, ech_board_thread thread, int peer);

@@ -168,7 +168,7 @@ static void note_end(ech_guard *guard, int slot)
 {
     bool has_left = atomic_load(&guard->board->slot[slot].process) != guard->watch.process[slot];
     if (has_left || atomic_load(&guard->board->is_watched)) return;
-    if (ech_board_is_spared(guard->board, slot)) return;
+    if (ech_board_lose(guard->board, slot)) return;
     poll(NULL, 0, SETTLE_MS);
     if (guard->ends_by <= 0 && !ech_board_aborted(guard->board)) report_death(guard, slot);
 }

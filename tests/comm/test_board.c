@@ -117,6 +117,24 @@ static void test_members(void **state)
     free(board);
 }
 
+/* A list of positions says of a spared rank that it has died; no other is said to be dead. */
+static void test_spared(void **state)
+{
+    (void)state;
+    ech_board *board = make(2);
+    for (int i = 0; i < 2; i++) {
+        ech_board_set_position(board, i, 4, "PUSH");
+        ech_board_set_wait(board, i, ECH_BOARD_RANK, 10);
+    }
+    ech_board_spare(board, 1);
+    assert_false(ech_board_lose(board, 0));
+    assert_true(ech_board_lose(board, 1));
+    assert_true(ech_board_is_spared(board, 1));
+    assert_described(board, 10, "step 4, PUSH, waits for rank 10");
+    assert_described(board, 11, "step 4, PUSH, where it has died; the others go on without it");
+    free(board);
+}
+
 /* Who writes a checkpoint has a wait of its own; without a checkpoint, its rank's counts. */
 static void test_savers(void **state)
 {
@@ -284,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_culprit_of_a_circle),
         cmocka_unit_test(test_looks),
         cmocka_unit_test(test_members),
+        cmocka_unit_test(test_spared),
         cmocka_unit_test(test_savers),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_flags),

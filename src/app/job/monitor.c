@@ -161,7 +161,7 @@ static void note_ends(ech_monitor *monitor)
     int dead = 0, rank = -1;
     for (int i = -1; (i = ech_watch_next_end(&monitor->watch, i + 1)) >= 0;) {
         if (ech_monitor_present(monitor, i) == 0) continue; /* it had left */
-        if (ech_board_is_spared(monitor->board, i)) continue;
+        if (ech_board_lose(monitor->board, i)) continue;
         rank = atomic_load(&monitor->board->slot[i].rank);
         note_signal(monitor, monitor->watch.process[i]);
         dead++;
