@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A BUCKET: parameters that are reduced and updated together, which of them this rank keeps, and where.
+ */
+#ifndef ECH_SCHEDULE_BUCKET_H
+#define ECH_SCHEDULE_BUCKET_H
+
+#include "layout/layout.h"
+#include "optim/optim.h"
+
+/* Over whom statistics of a bucket are folded: first over its group, whose members have computed them of their shards of
+ * it, then over tensor ranks. */
+typedef enum ech_fold_over { ECH_FOLD_SHARDS, ECH_FOLD_TENSOR, ECH_FOLDS } ech_fold_over;
+
+/* Parameters of one block whose gradients are reduced together, in the model's order; what is kept of them element by
+ * element is contiguous. */
+typedef struct ech_bucket {
+    int block;               /* the first that uses its parameters (ech_param.block) */
+    int first_param, params; /* its parameters are a range of plan.bucket_param */
+    int64_t elements; /* of this rank's shards of parameters, padded; a multiple of `shard` */
+    int64_t padding;  /* of these */
+    int64_t unit;     /* parameters and shards begin at multiples of so many elements */
+    /* The elements are cut into equal shards, one for each member of `group`, which counts its own in norms. Shards are
+     * no tensor ranks' shards of parameters; they begin anywhere in them, at multiples of plan.part in any type. */
+    int64_t shard;
+    int64_t own; /* where this rank's begins */
+    /* Its parameters are layer states (ech_param.commit), alike on all members: its gradients are their partials, one value for
+     * each turn, since forwards of the next turn may write before this one's update. */
+    bool commits;
+    bool sharded; /* this rank keeps the states of its own shard, sums and updates that alone */
+    /* Shards are kept by the last members of `group`, servers, so many; 0: by all. What others keep is all weights, and no shard:
+     * theirs begins at the end. */
+    int stores;
+    /* This rank is one of them: of weights it keeps the shard, too; gradients of its own it has none, their sum is of the shard. */
+    bool serves;
+    /* What is sent of its gradients (ech_is_compressed) lies in one value, in the wide type, which its gradients have: once a
+     * turn, and of all of them. Factors: first the left ones of all its matrices, then the right ones, which are summed. Or numbers
+     * that are chosen: the selection of each member of `group`, with those of one parameter after the other, values and then places. */
+    bool compressed;
+    ech_layout_group
+        factored; /* over which factors are summed: where tensor ranks have shards of its matrices these, too */
+    int64_t left, right; /* elements of factors */
+    int64_t chosen;      /* elements of a selection; 0: its gradients are not sent as selections */
+    int factors; /* value of the turn whose steps the access pass is at: factors, or selections */
+    bool
+        owned; /* and what its optimizer makes of a parameter one member makes for all (ECH_SHARDS_OWNER) */
+    /* Each micro-batch's gradients are an instance, a value that dies when it is scattered; the sums add up in a value of
+     * this rank's shard. Otherwise an instance is of a turn, and is what is summed. */
+    bool each;
+    /* This rank keeps the weights of its own shard, too: steps of blocks read instances that are gathered for them. */
+    bool gathered;
+    /* Its weights are in the window: all ranks read them there, and each of several writes its own shard, and holds that alone. */
+    bool central;
+    /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
+    bool fetched;
+    int common; /* persistent value: all its weights in the window, where ranks are lock-free, as the first cluster has them
+                 * (ech_plan_common); else -1 */
+    int relayed; /* persistent value: those of this rank's cluster when it had the token last; -1: the rank never has it */
+    /* Lock-free, and its one parameter is a table of which a turn reads, and changes, those rows
+     * alone that its batch names (ech_model_looks_up). Its gradients are zero where a turn begins,
+     * and what is done with them and the weights goes by a list. */
+    bool listed;
+    int64_t listed_ids;  /* of a turn's batch */
+    int64_t listed_rows; /* that its list has room for */
+    /* Persistent value: the list of even turns, and behind it that of odd ones, since a batch is
+     * there a turn ahead; -1: none. */
+    int rows;
+    ech_dtype weight_dtype; /* of all its weights */
+    ech_dtype dtype;        /* of all its gradients */
+    ech_dtype wire;         /* in which they are reduced (ech_group_reduce) */
+    ech_layout_group group; /* over which it is reduced */
+    int weights; /* persistent value of slot 0; slot i is weights + i (plan.versions). `gathered`: a shard */
+    int states; /* that are element-wise; each of its parameters has them */
+    struct ech_flat_state {
+        const char *name; /* ech_state.name */
+        ech_dtype dtype;
+        int value;           /* persistent value */
+    } state[ECH_MAX_STATES]; /* [states] */
+    /* Values of all its states, in plan.state_value: the element-wise ones, and then those of parameters. None in plans of
+     * forwards alone. */
+    int first_state_value, state_values;
+    /* Statistics of its optimizer, of all rounds in one value. What ranks fold after a round lies side by side. */
+    int rounds;
+    int64_t statistics_bytes;
+    struct ech_folded {
+        int64_t at, bytes; /* in that value; bytes 0: nothing is folded */
+        /* GATHER, OWNER: they are of the wide type and lie like the bucket, so its shards meet by one collective. Otherwise
+         * each is folded by itself. */
+        ech_fold_of_shards flat;
+    } folded[ECH_MAX_ROUNDS][ECH_FOLDS];
+    int statistics; /* value of the turn whose steps the access pass is at, on the device */
+    /* Values of that turn's update on the host: of this rank's shard, or where it is not `sharded` of the whole bucket.
+     * Weights that are offloaded are as many as the rank keeps. */
+    struct ech_on_host {
+        int gradients, weights, statistics; /* -1: none */
+        int first_state; /* access of the step: its states, as the bucket's state_values */
+    } on_host;
+} ech_bucket;
+
+/* The list of rows of a turn. */
+static inline int ech_bucket_rows(const ech_bucket *bucket, int turn)
+{
+    return bucket->rows + turn % 2;
+}
+
+/* Whether steps of blocks read instances of its weights, not what the rank keeps. */
+static inline bool ech_bucket_is_brought(const ech_bucket *bucket)
+{
+    return bucket->gathered || bucket->fetched;
+}
+
+/* Whether this rank keeps of its weights its own shard alone. */
+static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
+{
+    return bucket->gathered || bucket->serves;
+}
+
+/* Whether of its weights its own shard alone is what this rank holds (ech_plan_held), as one that keeps all of them may. */
+static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
+{
+    return ech_bucket_keeps_shard(bucket) || (bucket->central && bucket->sharded);
+}
+
+/* Whether this rank keeps of its gradients' sum its own shard alone. */
+static inline bool ech_bucket_sums_shard(const ech_bucket *bucket)
+{
+    return bucket->each || bucket->serves;
+}
+
+/* Elements of its weights that this rank keeps. */
+static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
+{
+    return ech_bucket_keeps_shard(bucket) ? bucket->shard : bucket->elements;
+}
+
+/* Whether servers update it, and this rank is none of them. */
+static inline bool ech_bucket_is_served(const ech_bucket *bucket)
+{
+    return bucket->stores && !bucket->serves;
+}
+
+/* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the device. */
+static inline bool ech_bucket_meets(const ech_bucket *bucket)
+{
+    return bucket->fetched && bucket->sharded && !bucket->gathered;
+}
+
+/* Elements of the bucket that this rank updates, and keeps states of. *first: where they begin. */
+static inline int64_t ech_bucket_updated(const ech_bucket *bucket, int64_t *first)
+{
+    *first = bucket->sharded ? bucket->own : 0;
+    if (ech_bucket_is_served(bucket)) return 0;
+    return bucket->sharded ? bucket->shard : bucket->elements;
+}
+
+#endif
