@@ -18,7 +18,7 @@ esac
 
 tools/install_dependencies.sh --tests
 
-jobs=$(nproc)
+jobs=$(nproc) # programs that wait for ranks, disks and signals: tests run twice as many at once
 # The thread sanitizer of gcc 12 does not cope with much address randomisation.
 steady=()
 if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
@@ -91,16 +91,19 @@ if [ "${1:-}" = --long ]; then
 fi
 
 build asan
-# What kills and signals processes, and a thousand ranks' plans, are about time, not about memory; others are long, and run what many do,
-# too. All these only below, in the release build.
-released='app/(mpi_death|restarts_kills|signals|slurm|offers|expert_balance|mixed_layouts)|schedule/(scale|pipeline|lower_block|activations)|model/(operands|cut)'
-run asan 0/32 -j $((jobs + 1)) -E "^($released)\$"
+# Programs of the whole (app/) run in one of two builds. With sanitizers all but these, which only the release build runs: what runs, kills and
+# signals processes under launchers and over networks, what a build with CUDA has, and what is long and runs what many do, too.
+released='app/(bench|bundle|devices|evaluators_runs|examples|expert_balance|gpus|isa|mixed_layouts|mpi_.*|offers|parts|restarts_kills|signals|slurm)'
+released+='|app/(step_profile_runs|ucx.*)|comm/mpi_.*_[124]|schedule/(scale|pipeline|lower_block|activations)|model/(operands|cut)'
+run asan 0/32 -j $((2 * jobs + 1)) -E "^($released)\$"
 if [ "${1:-}" != --quick ]; then
     programs=("${threaded[@]//\//_}")
     build tsan "${programs[@]/#/test_}"
-    run tsan 0/64 -j $((jobs + 1)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
-    build release
-    run release 1-31/32 -j $((jobs + 2)) -R "^(kernel/|app/|comm/mpi|($released)\$)" -E '^app/lattice$'
+    run tsan 0/64 -j $((2 * jobs)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
+    build release release_tests
+    # Of those with many cases each is of one build (tests/share.h).
+    shared=$(grep -l share_takes tests/app/test_*.c | sed 's,.*/test_,,; s,\.c$,,' | paste -sd '|')
+    run release 1-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$" -E '^app/lattice$'
     run release 1-15/32 -R '^app/lattice$' # by far the longest: the other half in the long form
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'

@@ -28,7 +28,7 @@ function(ech_add_mpi_test)
   add_test(NAME ${test_NAME}
            COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${test_RANKS} --bind-to none
                    ${program} ${test_COMMAND})
-  set_tests_properties(${test_NAME} PROPERTIES PROCESSORS ${test_RANKS} TIMEOUT 600
+  set_tests_properties(${test_NAME} PROPERTIES PROCESSORS 2 TIMEOUT 600
     SKIP_RETURN_CODE 77
     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1;ASAN_OPTIONS=detect_leaks=0")
   if(DEFINED test_PASS)

@@ -120,6 +120,7 @@ static void tables_choose_by_definition(void **state)
         for (int kind = 0; kind < KINDS; kind++)
             for (int columns = 0; columns < 2; columns++) {
                 choice *c = &wanted;
+                if (!share_takes()) continue;
                 *c = (choice){.R = sizes[s][columns], .C = sizes[s][1 - columns], .K = sizes[s][2]};
                 c->columns = columns == 1;
                 for (int64_t i = 0; i < c->R * c->C; i++) {
