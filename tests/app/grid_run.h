@@ -89,6 +89,27 @@ static inline int grid_ranks(const ech_config *config)
     return ranks ? (int)ranks : 1;
 }
 
+/* Verifies a run of so many training steps, which must pass. */
+static inline ech_verification grid_verify(const char *family, const char *more, int64_t steps)
+{
+    ech_config *config = grid_config(family, more);
+    ech_verification v = {.steps = steps, .tolerance = ECH_TOLERANCE};
+    ech_status status = fixture_run(config, grid_ranks(config), ech_verify_rank, &v);
+    if (status != ECH_OK) fail_msg("%s with %s: %s", family, more, ech_last_error());
+    if (!v.passed) fail_msg("%s with %s: %g at %s", family, more, v.worst, v.worst_at);
+    assert_true(v.compared > 10000 && v.validated);
+    ech_config_destroy(config);
+    return v;
+}
+
+/* Steps of that kind in the list. */
+static inline int grid_steps(const ech_list *list, ech_step_kind kind)
+{
+    int n = 0;
+    for (size_t s = 0; s < list->step.n; s++) n += list->step.at[s].kind == kind;
+    return n;
+}
+
 /* ---- plans alone ---- */
 
 /* All ranks' plans of a run, without running it. */

@@ -48,14 +48,7 @@ static void grids_are_their_replay(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        char words[600];
-        snprintf(words, sizeof words, "%s", grids[i].words);
-        ech_config *config = grid_config(grids[i].family, words);
-        ech_verification v = {.steps = 4, .tolerance = ECH_TOLERANCE};
-        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
-        if (!v.passed) fail_msg("%s: %g at %s", words, v.worst, v.worst_at);
-        assert_true(v.compared > 10000 && v.validated && !v.exact);
-        ech_config_destroy(config);
+        assert_false(grid_verify(grids[i].family, grids[i].words, 4).exact);
     }
 }
 

@@ -43,12 +43,7 @@ static void ranks_train_what_one_does(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        ech_config *config = grid_config(grids[i].family, grids[i].words);
-        ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
-        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
-        if (!v.passed) fail_msg("%s: %g at %s", grids[i].words, v.worst, v.worst_at);
-        assert_true(v.compared > 10000 && v.validated);
-        ech_config_destroy(config);
+        grid_verify(grids[i].family, grids[i].words, 3);
     }
 }
 

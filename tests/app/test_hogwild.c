@@ -62,15 +62,10 @@ static void nothing_that_ranks_add_is_lost(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        ech_config *config = grid_config(grids[i].family, grids[i].words);
-        ech_verification v = {.steps = 4, .tolerance = ECH_TOLERANCE};
-        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
-        if (!v.passed) fail_msg("%s: %g at %s", grids[i].words, v.worst, v.worst_at);
-        assert_true(v.compared > 10000 && v.validated);
-        assert_int_equal(v.open, grid_ranks(config) > 1);
+        ech_verification v = grid_verify(grids[i].family, grids[i].words, 4);
+        assert_int_equal(v.open, !strstr(grids[i].words, "parallel.data=1"));
         assert_int_equal(listed_of(grids[i].family, grids[i].words),
                          strstr(grids[i].words, UNTIED) != NULL);
-        ech_config_destroy(config);
     }
 }
 
@@ -157,11 +152,9 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     seen[rank].weights = peak[ECH_MEMORY_PARAMETERS];
     seen[rank].states = peak[ECH_MEMORY_OPTIMIZER];
     seen[rank].window = plan->arena_bytes[ECH_SPACE_WINDOW];
-    for (size_t s = 0; s < train->step.n; s++) {
-        seen[rank].adds += train->step.at[s].kind == ECH_STEP_ADD;
-        seen[rank].pulls += train->step.at[s].kind == ECH_STEP_PULL;
-        seen[rank].meets += train->step.at[s].kind == ECH_STEP_MEET;
-    }
+    seen[rank].adds = grid_steps(train, ECH_STEP_ADD);
+    seen[rank].pulls = grid_steps(train, ECH_STEP_PULL);
+    seen[rank].meets = grid_steps(train, ECH_STEP_MEET);
     assert_int_equal(seen[rank].adds, TURNS * (int)plan->bucket.n);
     assert_int_equal(seen[rank].pulls, (TURNS + 1) * (int)plan->bucket.n);
     return ECH_OK;

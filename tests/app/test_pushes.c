@@ -149,10 +149,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     seen[rank].states = ech_plan_number_bytes(plan, ECH_MEMORY_OPTIMIZER);
     seen[rank].gradients = ech_plan_number_bytes(plan, ECH_MEMORY_GRADIENTS);
     for (size_t b = 0; b < plan->bucket.n; b++) seen[rank].padded += plan->bucket.at[b].elements;
-    for (size_t s = 0; s < train->step.n; s++) {
-        seen[rank].announced += train->step.at[s].kind == ECH_STEP_ANNOUNCE;
-        seen[rank].served += train->step.at[s].kind == ECH_STEP_SERVE;
-    }
+    seen[rank].announced = grid_steps(train, ECH_STEP_ANNOUNCE);
+    seen[rank].served = grid_steps(train, ECH_STEP_SERVE);
     int64_t before = ech_exec_reduce_count(exec).bytes;
     ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, 0));
     seen[rank].sent = ech_exec_reduce_count(exec).bytes - before;

@@ -41,14 +41,7 @@ static void servers_are_synchronous_training(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        char words[600];
-        snprintf(words, sizeof words, "%s", grids[i].words);
-        ech_config *config = grid_config(grids[i].family, words);
-        ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE};
-        assert_int_equal(fixture_run(config, grid_ranks(config), ech_verify_rank, &v), ECH_OK);
-        if (!v.passed) fail_msg("%s: %g at %s", words, v.worst, v.worst_at);
-        assert_true(v.compared > 10000 && v.validated);
-        ech_config_destroy(config);
+        grid_verify(grids[i].family, grids[i].words, 3);
     }
 }
 
@@ -119,10 +112,9 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     seen[rank].gradients = ech_plan_number_bytes(plan, ECH_MEMORY_GRADIENTS);
     seen[rank].planned = STEPS * ech_plan_traffic_along(plan, ECH_TRAFFIC_DATA).bytes;
     for (size_t b = 0; b < plan->bucket.n; b++) seen[rank].padded += plan->bucket.at[b].elements;
-    for (size_t s = 0; s < train->step.n; s++) {
+    seen[rank].updates = grid_steps(train, ECH_STEP_UPDATE);
+    for (size_t s = 0; s < train->step.n; s++)
         seen[rank].blocks += ech_step_kind_phase(train->step.at[s].kind) >= 0;
-        seen[rank].updates += train->step.at[s].kind == ECH_STEP_UPDATE;
-    }
     int64_t before = ech_exec_reduce_count(exec).bytes;
     for (int step = 0; step < STEPS; step++) ECH_TRY(ech_exec_run(exec, ECH_LIST_TRAIN, step));
     seen[rank].sent = ech_exec_reduce_count(exec).bytes - before;
