@@ -250,6 +250,11 @@ template <typename T> T atomicMin(T *at, T value)
     return old;
 }
 
+inline int __popc(unsigned bits)
+{
+    return __builtin_popcount(bits);
+}
+
 inline int __ffs(int bits)
 {
     return __builtin_ffs(bits);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gates of mixtures of experts (kernel/gate/): a thread a row, and a block a balance group.
+ * Gates of mixtures of experts (kernel/gate/): a thread a row, a block an expert of a balance group.
  */
 #include "kernel/cuda/random.cuh"
 #include "kernel/cuda/reduce.cuh"
@@ -147,36 +147,49 @@ static __global__ void choose_chunks(gating g, int64_t n, int64_t chunks, int32_
 
 /* ---- forward: groups ---- */
 
-/* sums (groups, 3E + L): choices first and in all, shares, loads. */
-static __global__ void fill_groups(gating g, int64_t n, const double *parts, int32_t *chosen,
-                                   double *sums, double *statistics, double *losses)
+/* sums (groups, 3E + L): choices first and in all, shares, loads. A block an expert of a group: its choices at their turns. */
+static __global__ void fill_experts(gating g, int64_t n, int32_t *chosen, double *sums)
+{
+    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    ECH_SHARED(int, warps, ECH_BLOCK / ECH_WARP);
+    int64_t a = blockIdx.x / g.E;
+    int32_t e = (int32_t)(blockIdx.x % g.E),
+            kept_back = ech_gate_fate(&g.gate, e, ECH_GATE_KEPT_BACK);
+    double capacity = (double)ech_gate_capacity(&g.gate, g.rows.whole), taken = 0, count = 0;
+    double *first = sums + a * (3 * g.E + g.L), *all = first + g.E;
+    chosen += a * n * g.K;
+    for (int64_t j = 0; j < g.K; j++) {
+        for (int64_t start = 0; start < n; start += blockDim.x) {
+            int64_t i = start + threadIdx.x;
+            int32_t *choice = &chosen[(i < n ? i : 0) * g.K + j];
+            bool sent = i < n && *choice == e, is = sent || (i < n && *choice == kept_back);
+            int takers;
+            double before = taken + ech_before(sent || (is && !g.gate.ports), warps, &takers);
+            if (is) ech_gate_take(&g.gate, capacity, e, choice, &before);
+            taken += takers;
+            count += is;
+        }
+        if (j > 0) continue;
+        double of_first = ech_block(ech_plus(), count, room);
+        if (threadIdx.x == 0) first[e] = of_first;
+    }
+    count = ech_block(ech_plus(), count, room);
+    if (threadIdx.x == 0) all[e] = count;
+}
+
+static __global__ void lose_groups(gating g, int64_t n, const double *parts, double *sums,
+                                   double *statistics, double *losses)
 {
     int64_t a = blockIdx.x, width = ech_gate_statistics(&g.gate), each = width + 1;
     int64_t of_group = (n + CHUNK - 1) / CHUNK;
-    double capacity = (double)ech_gate_capacity(&g.gate, g.rows.whole), rows = 0;
-    double *first = sums + a * (3 * g.E + g.L), *all = first + g.E, *share = all + g.E;
+    double *first = sums + a * (3 * g.E + g.L), *all = first + g.E, *share = all + g.E, rows = 0;
     double *slopes = statistics + a * width;
     parts += a * of_group * each;
-    chosen += a * n * g.K;
     for (int64_t l = threadIdx.x; l < width; l += blockDim.x) {
         double sum = 0;
         for (int64_t c = 0; c < of_group; c++) sum += parts[c * each + l];
         share[l] = sum;
         slopes[l] = 0;
-    }
-    for (int32_t e = (int32_t)threadIdx.x; e < g.E; e += (int32_t)blockDim.x) {
-        int32_t kept_back = ech_gate_fate(&g.gate, e, ECH_GATE_KEPT_BACK);
-        double taken = 0, count = 0;
-        for (int64_t j = 0; j < g.K; j++) {
-            for (int64_t i = 0; i < n; i++) {
-                int32_t *choice = &chosen[i * g.K + j];
-                if (*choice != e && *choice != kept_back) continue;
-                count++;
-                ech_gate_take(&g.gate, capacity, e, choice, &taken);
-            }
-            if (j == 0) first[e] = count;
-        }
-        all[e] = count;
     }
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -297,8 +310,10 @@ void ECH_CUDA(gate_forward)(ech_kernel_context *context, const ech_gate *gate,
         double *slopes = static_cast<double *>(statistics->data);
         ech_launch(context, choose_chunks, blocks_of(chunks), CHUNK, 0, g, n, chunks, chosen, to,
                    entropy, parts);
-        ech_launch(context, fill_groups, dim3((unsigned)groups), ECH_BLOCK, 0, g, n,
-                   (const double *)parts, chosen, sums, slopes, losses);
+        ech_launch(context, fill_experts, dim3((unsigned)(groups * gate->experts)), ECH_BLOCK, 0, g,
+                   n, chosen, sums);
+        ech_launch(context, lose_groups, dim3((unsigned)groups), ECH_BLOCK, 0, g, n,
+                   (const double *)parts, sums, slopes, losses);
     }
     ech_launch(context, put_choices, ech_blocks(S * K, ECH_BLOCK), ECH_BLOCK, 0, g, all != NULL,
                (const int32_t *)chosen, to, static_cast<int32_t *>(choice->data));
@@ -367,23 +382,25 @@ void ECH_CUDA(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
 
 /* ---- how a bias balances ---- */
 
+/* A block an expert. */
 static __global__ void count_choices(const int32_t *choice, int64_t n, bool accumulate,
-                                     double *load, int64_t E)
+                                     double *load)
 {
-    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
-        int64_t count = 0;
-        for (int64_t i = 0; i < n; i++) count += choice[i] == e;
-        load[e] = (accumulate ? load[e] : 0) + (double)count;
-    }
+    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    int64_t e = blockIdx.x;
+    double count = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += choice[i] == e;
+    count = ech_block(ech_plus(), count, room);
+    if (threadIdx.x == 0) load[e] = (accumulate ? load[e] : 0) + count;
 }
 
 void ECH_CUDA(gate_load)(ech_kernel_context *context, const ech_tensor *choice, bool accumulate,
                          const ech_tensor *load)
 {
     ech_cuda_check(ECH_OP_gate_load, ECH_REAL, choice, load);
-    ech_launch(context, count_choices, dim3(1), ECH_BLOCK, 0,
+    ech_launch(context, count_choices, dim3((unsigned)load->shape[0]), ECH_BLOCK, 0,
                static_cast<const int32_t *>(choice->data), ech_tensor_count(choice), accumulate,
-               static_cast<double *>(load->data), load->shape[0]);
+               static_cast<double *>(load->data));
 }
 
 static __global__ void move_bias(const double *load, int64_t E, double rate, ech_update told,

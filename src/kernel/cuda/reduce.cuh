@@ -48,6 +48,23 @@ static __device__ inline T ech_block(Fold fold, T value, T *room)
     return value;
 }
 
+/* How many of the block's threads before this one have it; *all: how many in all. room: as ech_block's. */
+static __device__ inline int ech_before(bool has, int *room, int *all)
+{
+    unsigned bits = __ballot_sync(~0u, has), warps = blockDim.x / ECH_WARP;
+    unsigned warp = threadIdx.x / ECH_WARP, lane = threadIdx.x % ECH_WARP;
+    int before = __popc(bits & ((1u << lane) - 1));
+    __syncthreads();
+    if (lane == 0) room[warp] = __popc(bits);
+    __syncthreads();
+    *all = 0;
+    for (unsigned w = 0; w < warps; w++) {
+        if (w < warp) before += room[w];
+        *all += room[w];
+    }
+    return before;
+}
+
 /* Threads of a block that takes a row of C elements. */
 static inline int ech_row_threads(int64_t C)
 {
