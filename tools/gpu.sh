@@ -4,7 +4,7 @@
 # What is to be shown on a GPU, in stages that are short and can be repeated alone. Each writes what it sees to FOLDER/STAGE.txt and
 # prints a table last. Runs in the repository, which it builds (build/release), and in the folder that tools/bundle.sh makes.
 #
-#   tools/gpu.sh [--out FOLDER] [--device NAME] [STAGE ...]       all stages, without one named
+#   tools/gpu.sh [--out FOLDER] [--device NAME] [--limit SECONDS] [STAGE ...]       all stages, without one named
 #     facts      driver, libraries and where they are, rates of copies, links; that the programs run here
 #     rows       tests of the device and of every kernel row against the reference
 #     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
@@ -12,16 +12,18 @@
 #     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the CPU and back
 #     bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the step profile
 #   Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to try this script.
+#   --limit: no command takes longer, 600: one that hangs takes no more of a lease than that.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-out=gpu-results device=cuda stages=()
+out=gpu-results device=cuda limit=600 stages=()
 while [ $# -gt 0 ]; do
     case "$1" in
         --out) out=${2:?--out FOLDER}; shift ;;
         --device) device=${2:?--device NAME}; shift ;;
+        --limit) limit=${2:?--limit SECONDS}; shift ;;
         facts | rows | sanitizer | verify | train | bench) stages+=("$1") ;;
-        *) sed -n '5,16s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '5,17s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done
@@ -59,17 +61,47 @@ say() {
     printf '%s\n' "$*" >> "$table"
 }
 
+# tell NAME SECONDS CODE: a row for a command that has ended
+tell() {
+    case $3 in
+        0) say "$(printf '%-34s passed  %4d s' "$1" "$2")" ;;
+        77) say "$(printf '%-34s skipped' "$1")" ;;
+        *) say "$(printf '%-34s FAILED  %4d s, exit code %d' "$1" "$2" "$3")"; failures=$((failures + 1)) ;;
+    esac
+}
+
 # try NAME COMMAND ...: a row, and whether it succeeds; what it prints goes to the stage's file
 try() {
-    local name=$1 begin=$SECONDS code=0
+    local name=$1 begin=$SECONDS code=0 limited=()
     shift
-    { echo; echo "== $name: $*"; "$@"; } >> "$log" 2>&1 || code=$?
-    case $code in
-        0) say "$(printf '%-34s passed  %4d s' "$name" $((SECONDS - begin)))" ;;
-        77) say "$(printf '%-34s skipped' "$name")" ;;
-        *) say "$(printf '%-34s FAILED  %4d s, exit code %d' "$name" $((SECONDS - begin)) $code)"; failures=$((failures + 1)) ;;
-    esac
+    [ "$(type -t "$1")" != file ] || limited=(timeout "$limit")
+    { echo; echo "== $name: $*"; "${limited[@]}" "$@"; } >> "$log" 2>&1 || code=$?
+    tell "$name" $((SECONDS - begin)) $code
     return $code
+}
+
+# each NAME COMMAND ...: as try, for every noun of kernels' tests as the command's last word; several at a time, each with a log of its
+# own until all have ended
+each() {
+    local name=$1 most=$(($(nproc) / 2)) noun nouns
+    shift
+    nouns=$("$kernel_tests/test_kernel_cuda" --nouns)
+    [ $most -le 8 ] || most=8 # what compute-sanitizer allows beside each other is 10
+    for noun in $nouns; do
+        while [ "$(jobs -rp | wc -l)" -ge $((most > 0 ? most : 1)) ]; do wait -n; done
+        (
+            begin=$SECONDS code=0
+            timeout "$limit" "$@" "$noun" > "$noun.txt" 2>&1 || code=$?
+            echo "$((SECONDS - begin)) $code" > "$noun.code"
+        ) &
+    done
+    wait
+    for noun in $nouns; do
+        { echo; echo "== $name $noun: $*"; cat "$noun.txt"; } >> "$log"
+        # shellcheck disable=SC2046
+        tell "$name $noun" $(cat "$noun.code")
+        rm "$noun.txt" "$noun.code"
+    done
 }
 
 # ---- a run file and tokens: the stage's folder is the current one ----
@@ -113,7 +145,7 @@ make_tokens() {
 run() {
     local name=$1
     shift
-    "$echelon" train "$name.yaml" "$@"
+    timeout "$limit" "$echelon" train "$name.yaml" "$@"
 }
 
 losses() { # RUN
@@ -177,24 +209,20 @@ facts() {
 
 # Every test program that is about a GPU; their own words are in the log. Of kernels' many shapes an eighth.
 rows() {
-    local program noun
+    local program
     for program in "$tests"/test_device_cuda*; do
         [ -x "$program" ] && try "$(basename "$program")" "$program"
     done
-    for noun in $("$kernel_tests/test_kernel_cuda" --nouns); do
-        ECHELON_SHARE=0/8 try "rows of $noun" "$kernel_tests/test_kernel_cuda" "$noun"
-    done
+    ECHELON_SHARE=0/8 each "rows of" "$kernel_tests/test_kernel_cuda"
 }
 
 sanitizer() {
-    local tool noun checker
+    local tool checker
     checker=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
     [ -n "$checker" ] || { say "compute-sanitizer is not here (it comes with CUDA's toolkit)"; return; }
     for tool in memcheck racecheck initcheck; do
-        for noun in $("$kernel_tests/test_kernel_cuda" --nouns); do
-            ECHELON_SHARE=0/64 ECHELON_EXACT_MEMORY=1 try "$tool $noun" "$checker" --tool "$tool" \
-                --target-processes all --error-exitcode 1 "$kernel_tests/test_kernel_cuda" "$noun"
-        done
+        ECHELON_SHARE=0/64 ECHELON_EXACT_MEMORY=1 each "$tool" "$checker" --tool "$tool" \
+            --target-processes all --error-exitcode 1 "$kernel_tests/test_kernel_cuda"
     done
 }
 

@@ -83,12 +83,20 @@ static ech_status check_now(cudaError_t error, const char *what)
 /* ---- GPUs: each thread has one ---- */
 
 static _Thread_local int current; /* as CUDA's own */
+static _Thread_local int home; /* of what the thread makes: it puts work on others' queues, too */
 
-static void use(int gpu)
+/* What follows is on this one. */
+static void turn_to(int gpu)
 {
     if (gpu == current) return;
     ech_device_cuda_check((int)cudaSetDevice(gpu), "cudaSetDevice");
     current = gpu;
+}
+
+static void use(int gpu)
+{
+    home = gpu;
+    turn_to(gpu);
 }
 
 static int count(void)
@@ -201,10 +209,12 @@ static ech_status no_memory(size_t bytes, cudaError_t error)
 static ech_status alloc(size_t bytes, void **out)
 {
     void *memory = NULL;
+    turn_to(home);
     cudaError_t error = cudaMalloc(&memory, bytes ? bytes : 1);
     if (error != cudaSuccess) return no_memory(bytes, error);
     error = cudaMemset(memory, 0, bytes);
-    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    /* Not for the whole GPU, where queues of other ranks may wait for this one. */
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
     if (error != cudaSuccess) return fail_by(error, "cudaMemset");
     *out = memory;
     return ECH_OK;
@@ -213,6 +223,7 @@ static ech_status alloc(size_t bytes, void **out)
 static void release(void *memory, size_t bytes)
 {
     (void)bytes;
+    turn_to(home);
     ech_device_cuda_check((int)cudaFree(memory), "cudaFree");
 }
 
@@ -221,6 +232,7 @@ static ech_status alloc_host(size_t bytes, void **out)
 {
     char wanted[32];
     void *memory = NULL;
+    turn_to(home);
     cudaError_t error = cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocPortable);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
@@ -238,6 +250,7 @@ static ech_status alloc_host(size_t bytes, void **out)
 static void release_host(void *memory, size_t bytes)
 {
     (void)bytes;
+    turn_to(home);
     ech_device_cuda_check((int)cudaFreeHost(memory), "cudaFreeHost");
 }
 
@@ -256,14 +269,15 @@ static size_t memory_bytes(void)
 
 void *ech_device_cuda_stream(const ech_queue *queue)
 {
-    use(queue->gpu);
+    turn_to(queue->gpu);
     return queue->stream;
 }
 
 static ech_status queue_create(ech_queue **out)
 {
     ech_queue *queue = ech_calloc(1, sizeof *queue);
-    queue->gpu = current;
+    turn_to(home);
+    queue->gpu = home;
     cudaError_t error = cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) {
         free(queue);
@@ -276,7 +290,7 @@ static ech_status queue_create(ech_queue **out)
 static void queue_destroy(ech_queue *queue)
 {
     if (!queue) return;
-    use(queue->gpu);
+    turn_to(queue->gpu);
     ech_device_cuda_check((int)cudaStreamDestroy(queue->stream), "cudaStreamDestroy");
     free(queue);
 }
@@ -287,10 +301,16 @@ static ech_status event_create(ech_event **out)
     return ECH_OK;
 }
 
+/* Also threads ask for events that have no GPU, whose first call would take memory of GPU 0. */
+static cudaEvent_t made(const ech_event *event)
+{
+    turn_to(event->gpu);
+    return event->event;
+}
+
 static void forget(ech_event *event)
 {
-    if (event->event)
-        ech_device_cuda_check((int)cudaEventDestroy(event->event), "cudaEventDestroy");
+    if (event->event) ech_device_cuda_check((int)cudaEventDestroy(made(event)), "cudaEventDestroy");
     event->event = NULL;
 }
 
@@ -302,14 +322,16 @@ static void event_destroy(ech_event *event)
 
 static void copy(ech_queue *queue, void *to, const void *from, size_t bytes)
 {
-    use(queue->gpu);
+    if (bytes == 0) return; /* from or to anywhere */
+    turn_to(queue->gpu);
     ech_device_cuda_check((int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream),
                           "cudaMemcpyAsync");
 }
 
 static void fill(ech_queue *queue, void *to, unsigned char byte, size_t bytes)
 {
-    use(queue->gpu);
+    if (bytes == 0) return;
+    turn_to(queue->gpu);
     ech_device_cuda_check((int)cudaMemsetAsync(to, byte, bytes, queue->stream), "cudaMemsetAsync");
 }
 
@@ -331,7 +353,7 @@ static void call(ech_queue *queue, void (*function)(void *argument), void *argum
     piece *p = ech_calloc(1, sizeof *p + bytes);
     p->function = function;
     memcpy(p->argument, argument, bytes);
-    use(queue->gpu);
+    turn_to(queue->gpu);
     if (!ech_device_cuda_check((int)cudaLaunchHostFunc(queue->stream, do_piece, p),
                                "cudaLaunchHostFunc"))
         free(p);
@@ -339,11 +361,11 @@ static void call(ech_queue *queue, void (*function)(void *argument), void *argum
 
 static void record(ech_event *event, ech_queue *queue)
 {
-    use(queue->gpu);
     if (event->gpu != queue->gpu) {
         forget(event);
         event->gpu = queue->gpu;
     }
+    turn_to(queue->gpu);
     if (!event->event &&
         !ech_device_cuda_check((int)cudaEventCreate(&event->event), "cudaEventCreate"))
         return;
@@ -353,14 +375,14 @@ static void record(ech_event *event, ech_queue *queue)
 static void wait(ech_queue *queue, ech_event *event)
 {
     if (!event->event) return;
-    use(queue->gpu);
+    turn_to(queue->gpu);
     ech_device_cuda_check((int)cudaStreamWaitEvent(queue->stream, event->event, 0),
                           "cudaStreamWaitEvent");
 }
 
 static ech_status query(ech_event *event, bool *reached)
 {
-    cudaError_t error = event->event ? cudaEventQuery(event->event) : cudaSuccess;
+    cudaError_t error = event->event ? cudaEventQuery(made(event)) : cudaSuccess;
     *reached = error == cudaSuccess;
     if (error == cudaErrorNotReady) (void)cudaGetLastError(); /* no launch's */
     return check_now(error == cudaErrorNotReady ? cudaSuccess : error, "cudaEventQuery");
@@ -368,14 +390,14 @@ static ech_status query(ech_event *event, bool *reached)
 
 static ech_status synchronize(ech_event *event)
 {
-    return check_now(event->event ? cudaEventSynchronize(event->event) : cudaSuccess,
+    return check_now(event->event ? cudaEventSynchronize(made(event)) : cudaSuccess,
                      "cudaEventSynchronize");
 }
 
 static double elapsed(const ech_event *from, const ech_event *to)
 {
     float milliseconds = 0;
-    ech_device_cuda_check((int)cudaEventElapsedTime(&milliseconds, from->event, to->event),
+    ech_device_cuda_check((int)cudaEventElapsedTime(&milliseconds, made(from), made(to)),
                           "cudaEventElapsedTime");
     return (double)milliseconds / 1e3;
 }

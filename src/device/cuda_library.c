@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text.h"
 
@@ -42,7 +43,11 @@ static const struct {
     {NULL, "/usr/local/lib/python3*/site-packages/nvidia/*/lib"},
     {NULL, "/usr/lib/python3*/dist-packages/nvidia/*/lib"},
     {NULL, "/opt/*/lib/python3*/site-packages/nvidia/*/lib"},
+    {NULL, "/opt/*/*/lib/python3*/site-packages/nvidia/*/lib"},
+    {NULL, "/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib"},
 };
+/* Beside a python3 of PATH, as in an environment that is not activated. */
+static const char of_python[] = "/../lib/python3*/site-packages/nvidia/*/lib";
 
 /* NULL: none of the files that match can be opened. */
 static void *open_matching(const char *pattern)
@@ -56,6 +61,21 @@ static void *open_matching(const char *pattern)
     return handle;
 }
 
+static void *find_by_python(const ech_library *library)
+{
+    const char *at = getenv("PATH");
+    void *handle = NULL;
+    for (size_t n; at && *at && !handle; at += n + (at[n] == ':')) {
+        ECH_FREED_TEXT python = {0};
+        ECH_FREED_TEXT pattern = {0};
+        n = strcspn(at, ":");
+        ech_text_append(&python, "%.*s/python3", (int)n, at);
+        ech_text_append(&pattern, "%.*s%s/%s", (int)n, at, of_python, library->file);
+        if (n > 0 && access(python.at, X_OK) == 0) handle = open_matching(pattern.at);
+    }
+    return handle;
+}
+
 static void *find(const ech_library *library)
 {
     void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
@@ -66,7 +86,7 @@ static void *find(const ech_library *library)
         ech_text_append(&pattern, "%s%s/%s", root, places[p].folder, library->file);
         handle = open_matching(pattern.at);
     }
-    return handle;
+    return handle ? handle : find_by_python(library);
 }
 
 /* NULL: it is nowhere. */

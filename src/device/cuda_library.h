@@ -24,7 +24,7 @@ typedef struct ech_library_symbol {
 
 /* Opens a library and writes the addresses of n functions; it stays open. Looked for, in this order: where the system looks
  * (LD_LIBRARY_PATH, ld.so.conf), the folders lib64 and lib of CUDA_HOME, CUDA_PATH and /usr/local/cuda*, and nvidia/NAME/lib of
- * Python's packages (VIRTUAL_ENV, CONDA_PREFIX, ~/.local, those of the system and of /opt). *path: where it was found; the
+ * Python's packages (VIRTUAL_ENV, CONDA_PREFIX, ~/.local, those of the system, of /opt and of each python3 in PATH). *path: where it was found; the
  * library's to keep. Errors: ECH_EUNSUPPORTED, it is nowhere, or lacks a function: one line that says what to do. */
 ech_status ech_library_open(const ech_library *library, const ech_library_symbol *symbol, int n,
                             const char **path);

@@ -45,6 +45,7 @@ static struct {
     long allocations, freed, streams, streams_ended, events, events_ended, copies;
 } counts;
 static _Thread_local int current;
+static _Thread_local bool is_host_function; /* which calls nothing of CUDA */
 static _Thread_local cudaError_t last;
 
 /* ---- what there is ---- */
@@ -177,6 +178,19 @@ static cudaError_t give(void *memory, bool is_host)
     return cudaSuccess;
 }
 
+static bool is_of_a_gpu(const void *memory, size_t bytes)
+{
+    const char *at = memory;
+    bool is = false;
+    pthread_mutex_lock(&lock);
+    for (int b = 0; b < MOST_BLOCKS && !is; b++) {
+        const char *first = blocks[b].at;
+        is = first && blocks[b].gpu != HOST && at >= first && at + bytes <= first + blocks[b].bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     return take(out, bytes, current, number("memory", 16384));
@@ -213,8 +227,9 @@ cudaError_t cudaMemset(void *to, int byte, size_t bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize(void)
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    HOLDS(stream == cudaStreamLegacy && !is_host_function);
     return cudaSuccess;
 }
 
@@ -224,6 +239,7 @@ cudaError_t cudaDeviceSynchronize(void)
 static cudaError_t now(void)
 {
     long fault = number("fault", 0);
+    HOLDS(!is_host_function);
     pthread_mutex_lock(&lock);
     bool has_failed = fault > 0 && counts.copies >= fault;
     pthread_mutex_unlock(&lock);
@@ -232,6 +248,7 @@ static cudaError_t now(void)
 
 static void count(long *of)
 {
+    HOLDS(!is_host_function);
     pthread_mutex_lock(&lock);
     (*of)++;
     pthread_mutex_unlock(&lock);
@@ -249,6 +266,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    HOLDS(stream->gpu == current);
     free(stream);
     count(&counts.streams_ended);
     return cudaSuccess;
@@ -265,6 +283,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    HOLDS(event->gpu == current);
     free(event);
     count(&counts.events_ended);
     return cudaSuccess;
@@ -272,7 +291,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    HOLDS(event->gpu == stream->gpu);
+    HOLDS(event->gpu == stream->gpu && stream->gpu == current);
     event->is_recorded = true;
     event->at = ech_clock_now();
     return now();
@@ -280,13 +299,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    HOLDS(stream && event->is_recorded && flags == 0);
+    HOLDS(stream->gpu == current && event->is_recorded && flags == 0);
     return now();
 }
 
+/* Otherwise a thread that has no GPU yet gets the first one. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    HOLDS(event->is_recorded);
+    HOLDS(event->is_recorded && event->gpu == current);
     return now();
 }
 
@@ -297,7 +317,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
 {
-    HOLDS(from->is_recorded && to->is_recorded && from->gpu == to->gpu);
+    HOLDS(from->is_recorded && to->is_recorded && from->gpu == to->gpu && to->gpu == current);
     *milliseconds = (float)(1e3 * (to->at - from->at));
     return now();
 }
@@ -305,7 +325,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEven
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    HOLDS(stream && kind == cudaMemcpyDefault);
+    HOLDS(stream->gpu == current && kind == cudaMemcpyDefault);
     count(&counts.copies);
     memcpy(to, from, bytes);
     return now();
@@ -313,16 +333,19 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
 {
-    HOLDS(stream);
+    HOLDS(stream->gpu == current);
+    if (!is_of_a_gpu(to, bytes)) return said(cudaErrorInvalidValue);
     memset(to, byte, bytes);
     return now();
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
-    HOLDS(stream);
+    HOLDS(stream->gpu == current);
     cudaError_t error = now();
+    is_host_function = true;
     if (error == cudaSuccess) function(argument);
+    is_host_function = false;
     return error;
 }
 

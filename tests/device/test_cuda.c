@@ -152,7 +152,8 @@ static void test_too_much_memory(void **state)
     assert_ptr_equal(none, &none);
 }
 
-/* Last, since a device that has failed stays so: a copy from an address that is nobody's. */
+/* Last, since a device that has failed stays so: bytes for an address that is nobody's. A copy from there would be taken for one
+ * from the host, and end the process. */
 static void test_fault(void **state)
 {
     (void)state;
@@ -160,7 +161,7 @@ static void test_fault(void **state)
     ech_event *event;
     take(&m);
     assert_int_equal(cuda->event_create(&event), ECH_OK);
-    cuda->copy(m.queue, m.device, (char *)m.device + ((size_t)1 << 46), BYTES);
+    cuda->fill(m.queue, (char *)m.device + ((size_t)1 << 46), 1, BYTES);
     cuda->record(event, m.queue);
     assert_int_equal(cuda->synchronize(event), ECH_EIO);
     assert_non_null(strstr(ech_last_error(), "the GPU fails at"));

@@ -26,10 +26,17 @@ typedef struct span {
 static const ech_device *device;
 static ech_queue *queue;
 static const ech_kernels *(*tables_of)(ech_dtype dtype);
-static size_t guard_behind; /* none for checkers that see the end of an allocation */
+/* Each span has an allocation of its own, whose end checkers see: no guard behind it. */
+static bool is_exact;
+static size_t guard_behind;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static span spans[MOST_SPANS];
 static int count;
+/* Memory that is kept from call to call, as allocations take longer than rows: of each span, and of scratch. */
+static struct {
+    void *block;
+    size_t bytes;
+} kept[MOST_SPANS + 1];
 
 static void must(bool holds, const char *what)
 {
@@ -42,7 +49,8 @@ void mirrored_begin(const char *name, const ech_kernels *(*of)(ech_dtype dtype))
 {
     device = ech_device_find(name);
     tables_of = of;
-    guard_behind = getenv("ECHELON_EXACT_MEMORY") ? 0 : GUARD;
+    is_exact = getenv("ECHELON_EXACT_MEMORY");
+    guard_behind = is_exact ? 0 : GUARD;
     must(device && device->queue_create(&queue) == ECH_OK, "no queue");
 }
 
@@ -90,33 +98,48 @@ static size_t block_bytes(const span *s)
     return GUARD + (uintptr_t)s->from % GUARD + length(s) + guard_behind;
 }
 
-static void take(span *s)
+static void *block_of(const span *s, int place)
 {
-    void *block;
-    must(device->alloc(block_bytes(s), &block) == ECH_OK, "no memory");
-    s->block = block;
+    void *block = NULL;
+    size_t bytes = block_bytes(s);
+    if (!is_exact && bytes <= kept[place].bytes) return kept[place].block;
+    if (!is_exact) device->release(kept[place].block, kept[place].bytes);
+    must(device->alloc(bytes, &block) == ECH_OK, "no memory");
+    if (is_exact) return block;
+    kept[place].block = block;
+    kept[place].bytes = bytes;
+    return block;
+}
+
+static void take(span *s, int place)
+{
+    void *block = s->block = block_of(s, place);
     s->there = s->block + GUARD + (uintptr_t)s->from % GUARD;
     must((uintptr_t)s->block % GUARD == 0, "memory is not aligned");
     device->fill(queue, block, 0x7f, block_bytes(s));
 }
 
-static void check_guards(const span *s, const char *block)
+static void bring(void *to, const char *from, size_t bytes)
 {
-    size_t before = (size_t)(s->there - s->block);
-    for (size_t b = 0; b < before; b++) must(block[b] == 0x7f, "it writes before a tensor");
-    for (size_t b = before + length(s); b < block_bytes(s); b++)
-        must(block[b] == 0x7f, "it writes behind a tensor");
+    must(ech_device_copy_now(device, queue, to, from, bytes) == ECH_OK, "a fault");
 }
 
-/* The host's memory is written only where it differs: an input may be constant. */
-static void give_back(span *s, bool is_scratch)
+static void check_guard(const char *from, size_t bytes, const char *what)
 {
-    ECH_FREED char *block = ech_calloc(block_bytes(s), 1);
-    char *there = block + (s->there - s->block);
-    must(ech_device_copy_now(device, queue, block, s->block, block_bytes(s)) == ECH_OK, "a fault");
-    check_guards(s, block);
-    if (!is_scratch && memcmp(s->from, there, length(s)) != 0) memcpy(s->from, there, length(s));
-    device->release(s->block, block_bytes(s));
+    char guard[2 * GUARD];
+    bring(guard, from, bytes);
+    for (size_t b = 0; b < bytes; b++) must(guard[b] == 0x7f, what);
+}
+
+/* The host's memory is written only where it differs: an input may be constant. Nobody looks at what is left in scratch. */
+static void give_back(const span *s, bool is_scratch)
+{
+    ECH_FREED char *now = is_scratch ? NULL : ech_calloc(length(s), 1);
+    check_guard(s->block, (size_t)(s->there - s->block), "it writes before a tensor");
+    check_guard(s->there + length(s), guard_behind, "it writes behind a tensor");
+    if (now) bring(now, s->there, length(s));
+    if (now && memcmp(s->from, now, length(s)) != 0) memcpy(s->from, now, length(s));
+    if (is_exact) device->release(s->block, block_bytes(s));
 }
 
 static void *find(const void *none, const void *address, size_t bytes)
@@ -135,14 +158,14 @@ static ech_kernel_context begin(const ech_call *call, span *scratch)
 {
     join();
     for (int s = 0; s < count; s++) {
-        take(&spans[s]);
+        take(&spans[s], s);
         device->copy(queue, spans[s].there, spans[s].from, length(&spans[s]));
     }
     char *from = call->scratch;
     *scratch = (span){.from = from, .end = from + call->scratch_bytes};
     scratch->from -= (uintptr_t)from % GUARD; /* a plan's scratch is aligned */
     scratch->end -= (uintptr_t)from % GUARD;
-    take(scratch);
+    take(scratch, MOST_SPANS);
     device->fill(queue, scratch->there, 0xff, length(scratch));
     return (ech_kernel_context){.threads = call->context->threads,
                                 .tf32 = call->context->tf32,

@@ -78,6 +78,7 @@ static __device__ void finish(const ech_attention &at, ech_sums<W> &sum, softmax
             int64_t i = at.out.at(b, t, h) + column + n;
             at.out.x.put(i, x * weight + (kept == 0 ? 0 : kept * at.out.x.get(i)));
         });
+        __syncwarp();
         if (column + W >= at.D && t < at.Tq && threadIdx.x % 4 == 0) at.lse[row] = both;
     }
 }

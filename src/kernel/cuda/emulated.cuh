@@ -42,6 +42,7 @@ enum {
     STACK = 1 << 18,
     MOST_DYNAMIC = 227 << 10, /* of the largest GPUs */
     MOST_DECLARED = 48 << 10,
+    MOST_ACROSS = 65535, /* blocks of a grid's y and z */
     SLOT = 64
 };
 
@@ -155,7 +156,9 @@ inline void run_block()
 template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
 {
     std::lock_guard<std::mutex> lock(now.one);
-    if (threads % WARP || threads > MOST_THREADS || shared > MOST_DYNAMIC) fail("a bad launch");
+    if (threads <= 0 || threads % WARP || threads > MOST_THREADS || shared > MOST_DYNAMIC ||
+        blocks.x > INT32_MAX || blocks.y > MOST_ACROSS || blocks.z > MOST_ACROSS)
+        fail("a bad launch");
     now.body = [](const void *f) { (*static_cast<const F *>(f))(); };
     now.argument = &call;
     now.dynamic = (shared + 15) / 16 * 16;
@@ -171,7 +174,8 @@ inline void *declare(size_t bytes)
 {
     size_t at = self().shared;
     self().shared += (bytes + 15) / 16 * 16;
-    if (self().shared > MOST_DYNAMIC) fail("too much shared memory");
+    if (self().shared > MOST_DYNAMIC || self().shared - now.dynamic > MOST_DECLARED)
+        fail("too much shared memory");
     return now.shared + at;
 }
 

@@ -64,14 +64,15 @@ static void ech_launch(const ech_kernel_context *context, void (*kernel)(Paramet
     (void)context;
     emulated::run(blocks, threads, shared, [&] { kernel(arguments...); });
 #else
-    if (shared > ECH_PLAIN_SHARED) {
-        cudaError_t set =
-            cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        ECH_ASSERT(set == cudaSuccess);
-    }
-    kernel<<<blocks, (unsigned)threads, shared,
-             static_cast<cudaStream_t>(ech_device_cuda_stream(context->queue))>>>(arguments...);
+    /* First: its GPU, which becomes the thread's, is the one that the attribute is of. */
+    cudaStream_t stream = static_cast<cudaStream_t>(ech_device_cuda_stream(context->queue));
+    if (shared > ECH_PLAIN_SHARED &&
+        !ech_device_cuda_check((int)cudaFuncSetAttribute(
+                                   reinterpret_cast<const void *>(kernel),
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+                               "a kernel's shared memory"))
+        return;
+    kernel<<<blocks, (unsigned)threads, shared, stream>>>(arguments...);
     ech_device_cuda_check((int)cudaGetLastError(), "a kernel's launch");
 #endif
 }

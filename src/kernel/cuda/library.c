@@ -8,6 +8,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +18,9 @@
 #include "device/cuda_library.h"
 #include "kernel/cuda/rows.h"
 
-/* Of the shapes of a process: where there are more, the others' algorithms are asked for each time. */
-enum { WAYS = 2048, GPUS = 64, MOST_ALIGNMENT = 256 };
+/* Of the shapes of a process: where there are more, the others' algorithms are asked for each time. No algorithm asks for more than
+ * the largest alignment, so bits do not depend on what memory has beyond that; a bias has it, since the library does not ask. */
+enum { WAYS = 2048, GPUS = 64, MOST_ALIGNMENT = 16 };
 
 #define FUNCTIONS(X)                                                                               \
     X(Create)                                                                                      \
@@ -61,12 +63,28 @@ typedef struct call {
 
 /* ---- the library ---- */
 
+/* The first is told of: behind a fault of the device all fail. */
 static bool fails(cublasStatus_t status, const char *what)
 {
+    static atomic_flag is_told = ATOMIC_FLAG_INIT;
     if (status == CUBLAS_STATUS_SUCCESS) return false;
-    ech_log_line("error: ", "cuBLASLt fails at %s: %s", what, lt.GetStatusString(status));
+    if (!atomic_flag_test_and_set(&is_told))
+        ech_log_line("error: ", "cuBLASLt fails at %s: %s", what, lt.GetStatusString(status));
     ech_device_cuda_check(cudaErrorUnknown, what);
     return true;
+}
+
+/* Whether the device has failed before: a fault that a kernel has left is not the library's. */
+static bool device_fails(cudaStream_t stream, const char *what)
+{
+#ifdef ECH_EMULATED
+    (void)stream, (void)what;
+    return false;
+#else
+    cudaError_t error = cudaStreamQuery(stream);
+    if (error == cudaErrorNotReady) (void)cudaGetLastError();
+    return !ech_device_cuda_check((int)(error == cudaErrorNotReady ? cudaSuccess : error), what);
+#endif
 }
 
 static void open_library(void)
@@ -120,7 +138,8 @@ bool ECH_CUDA_LIBRARY(takes)(const ech_cuda_product *p)
     return (p->a_transposed ? fits(K, M, p->a_stride) : fits(M, K, p->a_stride)) &&
            (p->b_transposed ? fits(N, K, p->b_stride) : fits(K, N, p->b_stride)) &&
            fits(M, N, p->c_stride) && (!p->add || fits(M, N, p->add_stride)) &&
-           (!in_place || M == 1 || p->add_stride == p->c_stride);
+           (!in_place || M == 1 || p->add_stride == p->c_stride) &&
+           (!p->bias || (uintptr_t)p->bias % MOST_ALIGNMENT == 0);
 }
 
 static cudaDataType_t type_of(ech_dtype dtype)
@@ -281,6 +300,16 @@ static bool choose(const ech_cuda_product *p, const key *k, const call *of,
     return out->is_there;
 }
 
+/* A shape that the library was to know, and does not. */
+static void drop(const key *k)
+{
+    pthread_mutex_lock(&lock);
+    struct gpu *gpu = gpu_now();
+    way *w = gpu ? find(gpu, k) : NULL;
+    if (w) *w = (way){.key = *k, .is_known = true};
+    pthread_mutex_unlock(&lock);
+}
+
 bool ECH_CUDA_LIBRARY(multiply)(const ech_kernel_context *context, const ech_cuda_product *p,
                                 void *workspace)
 {
@@ -298,9 +327,15 @@ bool ECH_CUDA_LIBRARY(multiply)(const ech_kernel_context *context, const ech_cud
 #endif
     if (!is_open() || !describe(p, &k, tf32, &of) || !choose(p, &k, &of, &handle, &chosen))
         return false;
-    (void)fails(lt.Matmul(handle, &of.product, is_double ? (const void *)&one64 : &one, p->b, &of.b,
-                          p->a, &of.a, is_double ? (const void *)&add64 : &add, added(p), &of.add,
-                          p->c, &of.c, &chosen.algorithm, workspace, ECH_CUDA_WORKSPACE, stream),
-                "cublasLtMatmul");
+    cublasStatus_t status =
+        lt.Matmul(handle, &of.product, is_double ? (const void *)&one64 : &one, p->b, &of.b, p->a,
+                  &of.a, is_double ? (const void *)&add64 : &add, added(p), &of.add, p->c, &of.c,
+                  &chosen.algorithm, workspace, ECH_CUDA_WORKSPACE, stream);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+        drop(&k); /* the heuristic knew no better: nothing has been put */
+        return false;
+    }
+    if (status != CUBLAS_STATUS_SUCCESS && !device_fails(stream, "cublasLtMatmul"))
+        (void)fails(status, "cublasLtMatmul");
     return true;
 }

@@ -29,6 +29,7 @@ static bool multiply_by_library(const ech_kernel_context *context, const ech_til
     return false;
 #else
     int64_t N = at.N;
+    bool narrows = bias && bias->dtype != c->dtype;
     ech_cuda_product product = {ECH_REAL,
                                 c->dtype,
                                 at.M,
@@ -42,11 +43,10 @@ static bool multiply_by_library(const ech_kernel_context *context, const ech_til
                                 b_transposed,
                                 at.a,
                                 at.b,
-                                bias ? bias->data : NULL,
+                                bias && !narrows ? bias->data : NULL,
                                 add ? add->data : NULL,
                                 c->data};
     if ((add && add->dtype != c->dtype) || !ECH_CUDA_LIBRARY(takes)(&product)) return false;
-    bool narrows = bias && bias->dtype != c->dtype;
     size_t bytes = narrows ? (size_t)N * sizeof(real) : 0;
     char *scratch = static_cast<char *>(ech_scratch(context, ECH_CUDA_WORKSPACE + bytes));
     if (narrows) { /* the library wants it in the result's type */
