@@ -138,8 +138,6 @@ void ECH_CPU(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
     for (int64_t i = 0; i < n; i++) to[i] = load_shared(&x[i]);
 }
 
-enum { AHEAD = 32 }; /* rows: in no cache, and nothing begins behind a compare-and-swap */
-
 void ECH_CPU(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
                               const ech_tensor *grad, const ech_tensor *rows,
                               const ech_update *update)
@@ -153,7 +151,10 @@ void ECH_CPU(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *sha
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
 #pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
     for (int64_t r = 0; r < n; r++) {
-        if (r + AHEAD < n) __builtin_prefetch(&x[row[r + AHEAD] * C], 1);
+        if (r + ECH_LISTED_AHEAD < n) {
+            __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C], 1);
+            __builtin_prefetch(ech_either_at(grad, row[r + ECH_LISTED_AHEAD] * C), 1);
+        }
         for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) {
             const float g = ech_number(grad, i) * grad_scale;
             ech_set_number(grad, i, 0);
@@ -172,9 +173,9 @@ void ECH_CPU(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *sh
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
 #pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
     for (int64_t r = 0; r < n; r++) {
-        if (r + AHEAD < n) {
-            __builtin_prefetch(&x[row[r + AHEAD] * C]);
-            __builtin_prefetch(&to[row[r + AHEAD] * C], 1);
+        if (r + ECH_LISTED_AHEAD < n) {
+            __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C]);
+            __builtin_prefetch(&to[row[r + ECH_LISTED_AHEAD] * C], 1);
         }
         for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) to[i] = load_shared(&x[i]);
     }
