@@ -167,7 +167,7 @@ static ech_status relay(window_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     bool known = c->came < 0 || knows(c, step, ECH_LANE_RECEIVE, c->came);
-    bool drains = step->count >= visits_of(c, c->list->turns - 1);
+    bool drains = ech_step_relays_last(c->plan, c->list, step);
     if (!c->has_token || !known)
         return ech_list_reject(c->plan, c->list, s, "does not have the token");
     if (step->index != c->relays || step->count != c->visit || step->count >= all_visits(c))

@@ -76,6 +76,10 @@ static ech_status count_tokens(const ech_loader *loader, int64_t step, double *o
         if (is_anothers(options, i)) continue;
         ECH_TRY(ech_sample_position(options, step, i, &position));
         if (position >= options->last_position) break;
+        if (options->valued) {
+            sum++; /* a label each: which samples they are is for those who read them */
+            continue;
+        }
         const ech_token_file *file = ech_sample_at(loader->corpus, options, position, &s);
         sum += ech_sample_count(file, options, s);
     }

@@ -145,8 +145,8 @@ static ech_status read_example(const ech_token_file *file, const ech_loader_opti
     const ech_token_run *run = &file->runs.run.at[2 * s];
     int64_t at = row * options->sequence_length, n = run[1].first - run[0].first;
     ech_sample_clear(options, batch, row);
-    ECH_TRY(ech_token_file_read(file, run->first, n + 1, options->vocabulary, ids));
-    ECH_TRY(ech_token_file_read_values(file, run->first, n, batch->values + at));
+    ECH_TRY(ech_token_file_read_run(file, (size_t)(2 * s), n + 1, options->vocabulary, ids));
+    ECH_TRY(ech_token_file_read_values(file, (size_t)(2 * s), n, batch->values + at));
     if (ids[n] > 1)
         ECH_FAIL(ECH_EINPUT, "%s: the label of sample %lld is %d, neither 0 nor 1: damaged",
                  file->part.at[0].path, (long long)s, (int)ids[n]);

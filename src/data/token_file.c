@@ -116,35 +116,56 @@ void ech_token_file_select(ech_token_file *file, int64_t first, int64_t end, boo
     file->documents = end - first;
 }
 
-/* n tokens of one run: from the part's token `at` on, of which the first is the stream's token `position`, and the first that the
- * reader has asked for is `done` before it. */
+/* n tokens behind each other in a part: from its token `at` on, of which the first is the stream's token `position`, and the first that
+ * the reader has asked for is `done` before it. */
 typedef struct piece {
     const ech_token_part *part;
     int64_t at, position, n, done;
 } piece;
 
-/* Calls `use` for each piece of tokens [first, first + n). */
-static ech_status each_piece(const ech_token_file *file, int64_t first, int64_t n,
+/* How much further in its part than in the stream a run's tokens are. */
+static int64_t shift_of(ech_token_run run)
+{
+    return (int64_t)run.at - run.first;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Calls `use` for each piece of tokens [first, first + n), of which the first is in run i. Runs that go on in the file are one: reads
+ * are dear, however short. */
+static ech_status each_piece(const ech_token_file *file, size_t i, int64_t first, int64_t n,
                              ech_status (*use)(const piece *p, void *context), void *context)
 {
     const ech_token_runs *runs = &file->runs;
-    if (first < 0 || n < 0 || first > runs->tokens - n)
-        ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
-                 file->part.at[0].path, (long long)n, (long long)first, (long long)runs->tokens);
-    if (n == 0) return ECH_OK;
-    size_t i = ech_token_runs_find(runs, first), part = 0;
-    for (int64_t done = 0; done < n; i++) {
-        ech_token_run run = runs->run.at[i];
-        int64_t skipped = first + done - run.first,
-                rest = ech_token_run_end(runs, i) - first - done;
-        int64_t take = rest < n - done ? rest : n - done;
-        while (part + 1 < file->part.n && file->part.at[part + 1].first <= run.first) part++;
-        const piece one = {&file->part.at[part], (int64_t)run.at + skipped, first + done, take,
-                           done};
+    size_t part = 0;
+    for (int64_t at = first, behind; at < first + n; at = behind) {
+        int64_t shift = shift_of(runs->run.at[i]), end = first + n;
+        while (part + 1 < file->part.n && file->part.at[part + 1].first <= at) part++;
+        if (part + 1 < file->part.n) end = least(end, file->part.at[part + 1].first);
+        do behind = least(end, ech_token_run_end(runs, i++));
+        while (behind < end && shift_of(runs->run.at[i]) == shift);
+        const piece one = {&file->part.at[part], at + shift, at, behind - at, at - first};
         ECH_TRY(use(&one, context));
-        done += take;
     }
     return ECH_OK;
+}
+
+/* ids = numbers, 0 for those outside of the vocabulary; whether there is none. Without branches, and by vectors where the width is a
+ * constant: they are many. */
+static inline bool narrow(const void *numbers, int64_t width, int64_t n, int64_t vocabulary,
+                          int32_t *ids)
+{
+    bool good = true;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = ech_token_at(numbers, width, i);
+        bool known = id >= 0 && id < vocabulary;
+        good &= known;
+        ids[i] = known ? (int32_t)id : 0;
+    }
+    return good;
 }
 
 typedef struct reading {
@@ -152,24 +173,29 @@ typedef struct reading {
     int32_t *ids;
 } reading;
 
+static ech_status fail_outside(const piece *p, int64_t vocabulary, const void *numbers, int64_t i)
+{
+    int64_t id;
+    do id = ech_token_at(numbers, p->part->tokens.width, i++ % BUFFER);
+    while (id >= 0 && id < vocabulary);
+    ECH_FAIL(ECH_EINPUT,
+             "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
+             "made with another data.tokenizer, or is model.vocab_size too small?",
+             p->part->path, (long long)(p->position + i - 1), (long long)id, (long long)vocabulary);
+}
+
 static ech_status read_ids(const piece *p, void *context)
 {
     const reading *to = context;
-    const ech_token_part *part = p->part;
+    const ech_token_array *array = &p->part->tokens;
     int64_t buffer[BUFFER]; /* aligned for every width */
-    for (int64_t i = 0; i < p->n; i++) {
-        int64_t rest = p->n - i;
-        if (i % BUFFER == 0)
-            ECH_TRY(ech_token_array_read(&part->tokens, p->at + i, rest < BUFFER ? rest : BUFFER,
-                                         buffer));
-        int64_t id = ech_token_at(buffer, part->tokens.width, i % BUFFER);
-        if (id < 0 || id >= to->vocabulary)
-            ECH_FAIL(
-                ECH_EINPUT,
-                "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
-                "made with another data.tokenizer, or is model.vocab_size too small?",
-                part->path, (long long)(p->position + i), (long long)id, (long long)to->vocabulary);
-        to->ids[p->done + i] = (int32_t)id;
+    for (int64_t i = 0; i < p->n; i += BUFFER) {
+        int64_t n = least(p->n - i, BUFFER);
+        ECH_TRY(ech_token_array_read(array, p->at + i, n, buffer));
+        int32_t *ids = to->ids + p->done + i;
+        bool good = array->width == 4 ? narrow(buffer, 4, n, to->vocabulary, ids)
+                                      : narrow(buffer, array->width, n, to->vocabulary, ids);
+        if (!good) return fail_outside(p, to->vocabulary, buffer, i);
     }
     return ECH_OK;
 }
@@ -178,8 +204,21 @@ ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_
                                int64_t vocabulary, int32_t *ids)
 {
     reading to = {vocabulary, ids};
+    const ech_token_runs *runs = &file->runs;
     ECH_ASSERT(vocabulary <= INT32_MAX);
-    return each_piece(file, first, n, read_ids, &to);
+    if (first < 0 || n < 0 || first > runs->tokens - n)
+        ECH_FAIL(ECH_EINTERNAL, "%s: %lld tokens from token %lld on asked for; the stream has %lld",
+                 file->part.at[0].path, (long long)n, (long long)first, (long long)runs->tokens);
+    if (n == 0) return ECH_OK;
+    return each_piece(file, ech_token_runs_find(runs, first), first, n, read_ids, &to);
+}
+
+ech_status ech_token_file_read_run(const ech_token_file *file, size_t i, int64_t n,
+                                   int64_t vocabulary, int32_t *ids)
+{
+    reading to = {vocabulary, ids};
+    ECH_ASSERT(vocabulary <= INT32_MAX);
+    return each_piece(file, i, file->runs.run.at[i].first, n, read_ids, &to);
 }
 
 static ech_status read_values(const piece *p, void *context)
@@ -195,10 +234,10 @@ static ech_status read_values(const piece *p, void *context)
     return ECH_OK;
 }
 
-ech_status ech_token_file_read_values(const ech_token_file *file, int64_t first, int64_t n,
+ech_status ech_token_file_read_values(const ech_token_file *file, size_t i, int64_t n,
                                       float *values)
 {
-    return each_piece(file, first, n, read_values, values);
+    return each_piece(file, i, file->runs.run.at[i].first, n, read_values, values);
 }
 
 /* ---- lists of runs, and finding one ---- */

@@ -116,8 +116,11 @@ ECH_DESTROY_AT(ech_token_file, ech_token_file_close)
  * hint), a range outside of the stream, a file that was truncated since it was opened. */
 ech_status ech_token_file_read(const ech_token_file *file, int64_t first, int64_t n,
                                int64_t vocabulary, int32_t *ids);
+/* The same of n tokens from the first of run i on, without a search. */
+ech_status ech_token_file_read_run(const ech_token_file *file, size_t i, int64_t n,
+                                   int64_t vocabulary, int32_t *ids);
 /* The same of the values of a file that was opened with options->valued. Errors also: one that is not finite. */
-ech_status ech_token_file_read_values(const ech_token_file *file, int64_t first, int64_t n,
+ech_status ech_token_file_read_values(const ech_token_file *file, size_t i, int64_t n,
                                       float *values);
 /* Restricts a file that was opened with options->documents to its documents [first, end), not counting empty ones.
  * `documents`: their boundaries are still needed. */

@@ -199,7 +199,8 @@ ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
     *token = before + 1;
     exec->plan->kernels->relay_shared(exec->context, &own, &next, &relayed, beta, lambda,
                                       exec->config->parallel.token_rate,
-                                      exec->config->parallel.token_tolerance);
+                                      exec->config->parallel.token_tolerance,
+                                      ech_step_relays_alone(exec->plan, exec->list, step));
     return ECH_OK;
 }
 

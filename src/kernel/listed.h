@@ -25,6 +25,9 @@ ECH_EVERYWHERE int64_t ech_listed_from(const int32_t *rows, int64_t places, int6
     return first;
 }
 
+/* How many rows ahead one is fetched: those of lists are in no cache. */
+enum { ECH_LISTED_AHEAD = 32 };
+
 /* How many rows are in it. */
 ECH_EVERYWHERE int64_t ech_listed(const int32_t *rows, int64_t places)
 {

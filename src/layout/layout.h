@@ -89,7 +89,7 @@ typedef struct ech_layout {
     bool
         lock_free; /* each adds its gradients to common weights when it has them (ech_strategy_is_lock_free) */
     int clusters; /* successive ranks, as many each, that add to weights of their own in the window; otherwise 1 */
-    int token_turns; /* turns that such a rank takes while its cluster has the token (parallel.token_updates) */
+    int token_turns; /* turns that such a rank takes between two visits of the token (parallel.token_updates) */
     int servers; /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The token that goes around the ring of clusters (HogWild++; Zhang, Hsieh, Akella 2016). Its visit v is at cluster v mod n. There the
- * cluster's first rank relays what all its ranks have added, and keeps the token for as many turns as parallel.token_updates makes;
- * then it goes on. So visits begin behind the same turns on all ranks, and a list says which are its rank's.
+ * cluster's first rank relays what all its ranks have added, and sends the token on. The next visit begins behind as many turns more as
+ * parallel.token_updates makes. So visits begin behind the same turns on all ranks, and a list says which are its rank's; and the token
+ * waits for ranks, not they for it or each other, unless they are so many turns apart.
  *
  * What has been added behind a cluster's last visit no other has: so behind the last turn, when all ranks have met, the token goes
  * around once more.
@@ -42,13 +43,15 @@ static void take(ech_framing *f, int visit, int turn, int after)
     }
 }
 
+/* Behind the last visit it stays. */
 static void visit_next(ech_framing *f, int turn, int after)
 {
-    int visit = f->visits++;
-    if (visit > 0 && leads(f, visit - 1))
+    int visit = f->visits++, turns = f->plan->layout->token_turns;
+    if (!leads(f, visit)) return;
+    take(f, visit, turn, after);
+    if (f->visits < f->list->turns / turns + clusters_of(f))
         f->passed =
-            add_message(f, ECH_STEP_SEND_TOKEN, turn, visit, ech_frame_last_compute(f->list));
-    if (leads(f, visit)) take(f, visit, turn, after);
+            add_message(f, ECH_STEP_SEND_TOKEN, turn, visit + 1, ech_frame_last_compute(f->list));
 }
 
 void ech_frame_token(ech_framing *f, int turn)

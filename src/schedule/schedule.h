@@ -296,6 +296,10 @@ int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int b
                                int micro);
 /* Whether a PULL comes behind the last turn, when all have met. */
 bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
+/* Whether a RELAY is of the last round, behind the meeting after which no rank adds. */
+bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step);
+/* Of its cluster's weights and the next one's, in this order, how many no other rank uses meanwhile. */
+int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* The value of that instance, as the access pass has made it. */
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket,
                        const ech_step *step);

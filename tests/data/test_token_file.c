@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-static int64_t bytes_read;
+static int64_t bytes_read, reads;
 
 /* Counts. */
 ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
 {
     ssize_t got = syscall(SYS_pread64, fd, bytes, n, offset);
     if (got > 0) bytes_read += got;
+    reads++;
     return got;
 }
 
@@ -404,6 +405,33 @@ static void test_scattered_sequences(void **state)
     ech_token_file_close(file);
 }
 
+/* Documents one behind the other in .bin, then a gap. */
+static void test_one_read_for_documents_without_gaps(void **state)
+{
+    (void)state;
+    enum { SEQUENCES = 6, TOKENS = 12 };
+    const int32_t lengths[SEQUENCES] = {2, 3, 0, 1, 4, 2};
+    const int64_t pointers[SEQUENCES] = {0, 4, 10, 10, 14, 22};
+    uint16_t bin[TOKENS + 1];
+    int32_t ids[TOKENS];
+    for (int i = 0; i <= TOKENS; i++) bin[i] = (uint16_t)i;
+    write_index("t", 8, SEQUENCES, lengths, pointers);
+    write_file("t.bin", bin, sizeof bin);
+    ech_token_file *file = open_tokens("t");
+    assert_int_equal(file->documents, SEQUENCES);
+    const int64_t ranges[][3] = {{0, 12, 2}, {0, 6, 1}, {1, 4, 1}, {6, 6, 1}, {5, 2, 2}};
+    for (size_t r = 0; r < sizeof ranges / sizeof ranges[0]; r++) {
+        reads = 0;
+        assert_int_equal(ech_token_file_read(file, ranges[r][0], ranges[r][1], 100, ids), ECH_OK);
+        assert_int_equal(reads, ranges[r][2]);
+        for (int64_t i = 0, at; i < ranges[r][1]; i++) {
+            at = ranges[r][0] + i;
+            assert_int_equal(ids[i], at + (at >= 6));
+        }
+    }
+    ech_token_file_close(file);
+}
+
 static void test_nothing_in_it(void **state)
 {
     (void)state;
@@ -433,6 +461,7 @@ int main(void)
         SCRATCH_TEST(test_ids_outside_the_vocabulary),
         SCRATCH_TEST(test_ranges_outside_the_stream),
         SCRATCH_TEST(test_scattered_sequences),
+        SCRATCH_TEST(test_one_read_for_documents_without_gaps),
         SCRATCH_TEST(test_nothing_in_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,7 +160,8 @@ static void clusters_agree_and_keep_what_is_added(void **state)
             ech_tensor here = ech_tensor_1d(own[visit % n], kernels->dtype, FEW);
             ech_tensor next = ech_tensor_1d(own[(visit + 1) % n], kernels->dtype, FEW);
             ech_tensor last = ech_tensor_1d(relayed[visit % n], kernels->dtype, FEW);
-            kernels->relay_shared(context, &here, &next, &last, low, 1 - pow(low, n - 1), 1, 0);
+            kernels->relay_shared(context, &here, &next, &last, low, 1 - pow(low, n - 1), 1, 0,
+                                  visit % 3);
         }
         for (int c = 0; c < n; c++)
             for (int i = 0; i < n; i++) {
@@ -171,12 +172,42 @@ static void clusters_agree_and_keep_what_is_added(void **state)
     }
 }
 
+/* own is the relaying thread's alone, which adds one to each number; another adds to next. */
+static void nothing_that_is_relayed_is_lost(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        const ech_kernels *kernels = table_of(k);
+        double memory[3][FEW] = {{0}};
+        ech_tensor t[3];
+        ech_kernel_context *context;
+        pthread_t thread;
+        adder other = {kernels, memory[1], 0};
+        void *ended;
+        for (int i = 0; i < 3; i++) t[i] = ech_tensor_1d(memory[i], kernels->dtype, FEW);
+        assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+        assert_int_equal(pthread_create(&thread, NULL, add, &other), 0);
+        for (int turn = 1; turn <= TIMES; turn++) {
+            for (int64_t i = 0; i < FEW; i++) put(kernels, memory[0], i, turn);
+            kernels->relay_shared(context, &t[0], &t[1], &t[2], 1, 0, 1, 0, 1);
+        }
+        pthread_join(thread, &ended);
+        assert_non_null(ended);
+        for (int64_t i = 0; i < FEW; i++) {
+            assert_true(get(kernels, memory[0], i) == TIMES);
+            assert_true(get(kernels, memory[1], i) == (double)(TIMES + TIMES * (i + 1)));
+        }
+        ech_kernel_context_destroy(context);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_thread_has_the_bits_of_sgd),
         cmocka_unit_test(nothing_that_threads_add_is_lost),
         cmocka_unit_test(clusters_agree_and_keep_what_is_added),
+        cmocka_unit_test(nothing_that_is_relayed_is_lost),
         cmocka_unit_test(what_is_stored_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,11 +31,16 @@ static void call_copy_shared(const ech_kernels *kernels, ech_kernel_context *con
     kernels->copy_shared(context, t[0], t[1]);
 }
 
+typedef struct relaying {
+    double tolerance;
+    int64_t alone;
+} relaying;
+
 static void call_relay_shared(const ech_kernels *kernels, ech_kernel_context *context,
                               const ech_tensor *const *t, const void *options)
 {
-    double tolerance = *(const double *)options;
-    kernels->relay_shared(context, t[0], t[1], t[2], 0.68, 0.53, 0.9, tolerance);
+    const relaying *o = options;
+    kernels->relay_shared(context, t[0], t[1], t[2], 0.68, 0.53, 0.9, o->tolerance, o->alone);
 }
 
 /* Of one thread alone; what several do at once is in test_shared.c. */
@@ -61,12 +66,12 @@ static void rows_of_shared_memory_agree(void **state)
                                  TRIAL_RESULT(TRIAL_1D(sizes[s]), .type = TRIAL_WIDE)}};
         trial_check(&sgd);
         trial_check(&copy);
-        static const double tolerances[] = {0, 0.5};
-        for (int i = 0; i < 2; i++) {
+        static const relaying ways[] = {{0, 0}, {0.5, 0}, {0, 1}, {0.5, 2}};
+        for (size_t i = 0; i < TRIAL_COUNT(ways); i++) {
             trial relay = {.name = "relay_shared",
                            .op = ECH_OP_relay_shared,
                            .call = call_relay_shared,
-                           .options = &tolerances[i],
+                           .options = &ways[i],
                            .tolerance = 1e-6,
                            .halves = true,
                            .tensor = {x, x, x}};

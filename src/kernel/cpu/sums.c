@@ -57,6 +57,8 @@ void ECH_CPU(square_sums_rows)(ech_kernel_context *context, const ech_tensor *x,
         double lane[LANES] = {0};
         int64_t k = ech_listed_from(row, listed, first / C);
         for (; k < listed && row[k] * C < end; k++) {
+            if (k + ECH_LISTED_AHEAD < listed)
+                __builtin_prefetch(ech_either_at(x, row[k + ECH_LISTED_AHEAD] * C));
             int64_t from = row[k] * C < first ? first : row[k] * C;
             int64_t to = (row[k] + 1) * C < end ? (row[k] + 1) * C : end;
             if (C < LANES)

@@ -107,23 +107,42 @@ void ECH_CPU(sgd_shared)(ech_kernel_context *context, const ech_tensor *shared,
     }
 }
 
+/* x += moved. Where no other thread uses x, vectors of it at once. */
+static void move_shared(int64_t n, const float *moved, bool alone, float *x)
+{
+    if (alone)
+        for (int64_t i = 0; i < n; i++) x[i] += moved[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            if (moved[i] != 0) step_shared(&x[i], -1, moved[i]);
+}
+
 void ECH_CPU(relay_shared)(ech_kernel_context *context, const ech_tensor *own,
                            const ech_tensor *next, const ech_tensor *relayed, double beta,
-                           double lambda, double rate, double tolerance)
+                           double lambda, double rate, double tolerance, int64_t alone)
 {
     ECH_SHAPES(relay_shared, ECH_REAL, own, next, relayed);
     const float passed = (float)beta, nears = (float)lambda, part = (float)rate;
     const float kept = (float)(beta + lambda - 1), least = (float)tolerance;
-    float *here = own->data, *there = next->data, *last = relayed->data;
     int64_t n = ech_tensor_count(own);
 #pragma omp parallel for num_threads(context->threads) if (n > ECH_CHUNK)
-    for (int64_t i = 0; i < n; i++) {
-        const float w = load_shared(&here[i]), d = part * (w - last[i]);
-        const bool passes = fabsf(d) > least;
-        const float moved = nears * (load_shared(&there[i]) - w) + (passes ? kept : nears) * d;
-        last[i] = w + moved - (passes ? 0 : d);
-        if (moved != 0) step_shared(&here[i], -1, moved);
-        if (passes) step_shared(&there[i], -1, passed * d);
+    for (int64_t first = 0; first < n; first += ECH_PART) {
+        ECH_ALIGNED float w[ECH_PART], moved[ECH_PART], passes_on[ECH_PART];
+        int64_t count = ech_part(n, first, ECH_PART);
+        float *here = (float *)own->data + first, *there = (float *)next->data + first;
+        float *last = (float *)relayed->data + first;
+        for (int64_t i = 0; i < count; i++) w[i] = load_shared(&here[i]);
+        for (int64_t i = 0; i < count; i++) moved[i] = load_shared(&there[i]);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) {
+            const float d = part * (w[i] - last[i]);
+            const bool passes = fabsf(d) > least;
+            moved[i] = nears * (moved[i] - w[i]) + (passes ? kept : nears) * d;
+            last[i] = w[i] + moved[i] - (passes ? 0 : d);
+            passes_on[i] = passes ? passed * d : 0;
+        }
+        move_shared(count, moved, alone > 0, here);
+        move_shared(count, passes_on, alone > 1, there);
     }
 }
 
@@ -138,8 +157,6 @@ void ECH_CPU(copy_shared)(ech_kernel_context *context, const ech_tensor *shared,
     for (int64_t i = 0; i < n; i++) to[i] = load_shared(&x[i]);
 }
 
-enum { AHEAD = 32 }; /* rows: in no cache, and nothing begins behind a compare-and-swap */
-
 void ECH_CPU(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *shared,
                               const ech_tensor *grad, const ech_tensor *rows,
                               const ech_update *update)
@@ -153,7 +170,10 @@ void ECH_CPU(sgd_shared_rows)(ech_kernel_context *context, const ech_tensor *sha
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
 #pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
     for (int64_t r = 0; r < n; r++) {
-        if (r + AHEAD < n) __builtin_prefetch(&x[row[r + AHEAD] * C], 1);
+        if (r + ECH_LISTED_AHEAD < n) {
+            __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C], 1);
+            __builtin_prefetch(ech_either_at(grad, row[r + ECH_LISTED_AHEAD] * C), 1);
+        }
         for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) {
             const float g = ech_number(grad, i) * grad_scale;
             ech_set_number(grad, i, 0);
@@ -172,9 +192,9 @@ void ECH_CPU(copy_shared_rows)(ech_kernel_context *context, const ech_tensor *sh
     int64_t C = shared->shape[1], n = ech_listed(row, rows->shape[0]);
 #pragma omp parallel for num_threads(context->threads) if (n * C > ECH_CHUNK)
     for (int64_t r = 0; r < n; r++) {
-        if (r + AHEAD < n) {
-            __builtin_prefetch(&x[row[r + AHEAD] * C]);
-            __builtin_prefetch(&to[row[r + AHEAD] * C], 1);
+        if (r + ECH_LISTED_AHEAD < n) {
+            __builtin_prefetch(&x[row[r + ECH_LISTED_AHEAD] * C]);
+            __builtin_prefetch(&to[row[r + ECH_LISTED_AHEAD] * C], 1);
         }
         for (int64_t i = row[r] * C; i < (row[r] + 1) * C; i++) to[i] = load_shared(&x[i]);
     }

@@ -113,6 +113,19 @@ bool ech_step_pulls_all(const ech_list *list, const ech_step *step)
     return step->version == list->updates + 1;
 }
 
+/* The visits before it begin behind turns. */
+bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    return step->count >= list->turns / plan->layout->token_turns;
+}
+
+/* Who else would relay has not the token; to a cluster's weights its own ranks add, of which there may be one. */
+int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    if (ech_step_relays_last(plan, list, step)) return 2;
+    return plan->layout->world == plan->layout->clusters;
+}
+
 static void touch_relay(ech_accessor *a)
 {
     ech_access_value(a, a->plan->token, true);
