@@ -178,6 +178,11 @@ static ech_status fail_outside(const piece *p, int64_t vocabulary, const void *n
     int64_t id;
     do id = ech_token_at(numbers, p->part->tokens.width, i++ % BUFFER);
     while (id >= 0 && id < vocabulary);
+    if (p->part->values.path)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: feature %lld stands in it, but model.vocab_size is %lld, and features are "
+                 "numbered from 0: make it larger",
+                 p->part->path, (long long)id, (long long)vocabulary);
     ECH_FAIL(ECH_EINPUT,
              "%s: token %lld of the stream has id %lld, but the vocabulary has %lld: was it "
              "made with another data.tokenizer, or is model.vocab_size too small?",
