@@ -470,7 +470,8 @@ expect 0 "^damaged " "$echelon" checkpoint list damaged
 stops() {
     local signal=$1 directory=$2 child code saved
     shift 2
-    "$echelon" train run.yaml log.directory="$directory" training.steps=1000000 \
+    # Whoever runs this may ignore the signal, as nohup does, which programs then keep.
+    env --default-signal="$signal" "$echelon" train run.yaml log.directory="$directory" training.steps=1000000 \
         training.check_every=0 "$@" >out 2>err </dev/null &
     child=$!
     for _ in $(seq 600); do

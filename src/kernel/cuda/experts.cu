@@ -105,34 +105,44 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
         });
 }
 
-/* One block, a thread an expert: it counts, and when all have, it knows where its rows go. */
-static __global__ void route_choices(const int32_t *choice, int64_t n, int64_t bound, int64_t X,
-                                     int64_t E, int32_t *slot, int32_t *counts)
+/* A block an expert. */
+static __global__ void count_choices(const int32_t *choice, int64_t n, int32_t *counts)
 {
-    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
-        int32_t count = 0;
-        for (int64_t i = 0; i < n; i++) count += choice[i] == e;
-        counts[e] = count;
-    }
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        if (choice[i] < 0) slot[i] = -1;
-    __syncthreads();
-    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
-        int64_t at = e / X * bound + ech_rows_before(counts, X, e / X, e % X);
-        for (int64_t i = 0; i < n; i++)
-            if (choice[i] == e) slot[i] = (int32_t)at++;
+    ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
+    int32_t e = (int32_t)blockIdx.x, count = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += choice[i] == e;
+    count = ech_block(ech_plus(), count, room);
+    if (threadIdx.x == 0) counts[e] = count;
+}
+
+/* A block an expert: when all are counted it knows where its rows go, one behind the other. */
+static __global__ void route_choices(const int32_t *choice, int64_t n, int64_t bound, int64_t X,
+                                     const int32_t *counts, int32_t *slot)
+{
+    ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
+    int32_t e = (int32_t)blockIdx.x;
+    int64_t at = e / X * bound + ech_rows_before(counts, X, e / X, e % X);
+    for (int64_t first = 0; first < n; first += blockDim.x) {
+        int64_t i = first + threadIdx.x;
+        int32_t here = i < n ? choice[i] : (int32_t)gridDim.x;
+        int all, before = ech_before(here == e, room, &all);
+        if (here == e) slot[i] = (int32_t)(at + before);
+        if (here < 0 && e == 0) slot[i] = -1;
+        at += all;
     }
 }
 
 void ECH_CUDA(route)(ech_kernel_context *context, const ech_tensor *choice, int64_t bound,
                      const ech_tensor *slot, const ech_tensor *counts)
 {
-    int64_t X = counts->shape[1], E = counts->shape[0] * X;
+    int64_t X = counts->shape[1], E = counts->shape[0] * X, n = ech_tensor_count(choice);
+    const int32_t *from = static_cast<const int32_t *>(choice->data);
+    int32_t *counted = static_cast<int32_t *>(counts->data);
     ech_cuda_check(ECH_OP_route, ECH_REAL, choice, slot, counts);
     ECH_ASSERT(bound >= 0 && counts->shape[0] * bound <= INT32_MAX);
-    ech_launch(context, route_choices, dim3(1), ECH_BLOCK, 0,
-               static_cast<const int32_t *>(choice->data), ech_tensor_count(choice), bound, X, E,
-               static_cast<int32_t *>(slot->data), static_cast<int32_t *>(counts->data));
+    ech_launch(context, count_choices, dim3((unsigned)E), ECH_BLOCK, 0, from, n, counted);
+    ech_launch(context, route_choices, dim3((unsigned)E), ECH_BLOCK, 0, from, n, bound, X,
+               (const int32_t *)counted, static_cast<int32_t *>(slot->data));
 }
 
 static __global__ void count_window(const int32_t *counts, int64_t n, int64_t X, int64_t first,
