@@ -15,7 +15,7 @@ text=$(readelf -hW "$program")
 need 'Type: +DYN' "position-independent"
 text=$(readelf -lW "$program")
 need 'GNU_RELRO' "tables are read-only behind relocation"
-need 'GNU_STACK .* RW +0x' "the stack is not executable"
+need 'GNU_STACK .* RW +0' "the stack is not executable"
 text=$(readelf -dW "$program")
 need 'BIND_NOW|FLAGS.*NOW' "all symbols are bound at the start"
 text=$(readelf -sW "$program")
