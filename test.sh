@@ -6,8 +6,8 @@
 #   ./test.sh            address and undefined-behaviour sanitizers, then the thread sanitizer on
 #                        what runs threads, then the release binary over MPI, then short fuzzing
 #   ./test.sh --quick    the first of these alone
-#   ./test.sh --long [SEED]   random cases by the hundred instead, of the release build (under an hour):
-#                        layouts verified, kills, damaged checkpoints, run files; another seed draws others
+#   ./test.sh --long [SEED]   of the release build (about an hour): random cases by the hundred, layouts verified, kills, damaged
+#                        checkpoints, run files (another seed draws others); and what the suite leaves out of tests with many cases
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -26,6 +26,9 @@ passed=0 failed=0 skipped=0
 # What runs threads, for the thread sanitizer.
 threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import} checkpoint/save
     app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
+
+# Programs with many cases, of which each is of one build, or of the long form (tests/share.h).
+shared=$(grep -l share_takes tests/app/test_*.c | sed 's,.*/test_,,; s,\.c$,,' | paste -sd '|')
 
 # Configures and builds a preset (targets of it), quietly unless it fails.
 build() {
@@ -85,7 +88,7 @@ if [ "${1:-}" = --long ]; then
     try bash tests/app/corruptions.sh "$echelon" 60 "$seed"
     try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
     try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
-    try env ECHELON_SHARE=16-31/32 "$tests/test_app_lattice" # what the other form leaves out
+    run release 16-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$"
     conclude
     exit
 fi
@@ -101,10 +104,7 @@ if [ "${1:-}" != --quick ]; then
     build tsan "${programs[@]/#/test_}"
     run tsan 0/64 -j $((2 * jobs)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release release_tests
-    # Of those with many cases each is of one build (tests/share.h).
-    shared=$(grep -l share_takes tests/app/test_*.c | sed 's,.*/test_,,; s,\.c$,,' | paste -sd '|')
-    run release 1-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$" -E '^app/lattice$'
-    run release 1-15/32 -R '^app/lattice$' # by far the longest: the other half in the long form
+    run release 1-15/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$"
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi
