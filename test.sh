@@ -6,7 +6,7 @@
 #   ./test.sh            address and undefined-behaviour sanitizers, then the thread sanitizer on
 #                        what runs threads, then the release binary over MPI, then short fuzzing
 #   ./test.sh --quick    the first of these alone
-#   ./test.sh --long [SEED]   of the release build (about an hour): random cases by the hundred, layouts verified, kills, damaged
+#   ./test.sh --long [SEED]   of the release build (an hour or more): random cases by the hundred, layouts verified, kills, damaged
 #                        checkpoints, run files (another seed draws others); and what the suite leaves out of tests with many cases
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -88,7 +88,8 @@ if [ "${1:-}" = --long ]; then
     try bash tests/app/corruptions.sh "$echelon" 60 "$seed"
     try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
     try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
-    run release 16-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$"
+    run release 16-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$" -E '^app/lattice$'
+    run release 8-31/32 -R '^app/lattice$'
     conclude
     exit
 fi
@@ -104,7 +105,8 @@ if [ "${1:-}" != --quick ]; then
     build tsan "${programs[@]/#/test_}"
     run tsan 0/64 -j $((2 * jobs)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release release_tests
-    run release 1-15/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$"
+    run release 1-15/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$" -E '^app/lattice$'
+    run release 1-7/32 -R '^app/lattice$' # by far the longest
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
 fi
