@@ -132,8 +132,8 @@ static ech_status start_all(ranks *of, int n, char **program, const sigset_t *si
     return ECH_OK;
 }
 
-/* Whether the others go on without a rank that has died. */
-static bool is_spared(const ranks *of, pid_t process)
+/* A rank has died: notes it on the board. Whether the others go on without it. */
+static bool lose(const ranks *of, pid_t process)
 {
     for (int i = 0; of->board && i < of->board->slots; i++)
         if (atomic_load(&of->board->slot[i].process) == process)
@@ -151,7 +151,7 @@ static void note_end(ranks *of, pid_t process, int status)
     }
     bool has_failed = code != ECH_EXIT_DONE && code != ECH_EXIT_STOPPED;
     if (of->kill_at > 0 || code == ECH_EXIT_DONE) return;
-    if (WIFSIGNALED(status) && is_spared(of, process)) return;
+    if (WIFSIGNALED(status) && lose(of, process)) return;
     of->code = code;
     if (has_failed) of->kill_at = ech_clock_now() + grace_seconds;
 }

@@ -51,6 +51,9 @@ bool ech_board_take(ech_board *board, int members)
 
 void ech_board_join(ech_board *board, int slot, int rank)
 {
+    int64_t dead = 2;
+    atomic_compare_exchange_strong(&board->slot[slot].spared, &dead,
+                                   1); /* another takes its place */
     atomic_store(&board->slot[slot].rank, rank);
     atomic_store(&board->slot[slot].space, ech_life_space());
     atomic_store(&board->slot[slot].process, (int32_t)getpid());
@@ -66,14 +69,9 @@ void ech_board_spare(ech_board *board, int slot)
     atomic_store(&board->slot[slot].spared, 1);
 }
 
-bool ech_board_is_spared(const ech_board *board, int slot)
-{
-    return atomic_load(&board->slot[slot].spared) != 0;
-}
-
 bool ech_board_lose(ech_board *board, int slot)
 {
-    if (!ech_board_is_spared(board, slot)) return false;
+    if (!atomic_load(&board->slot[slot].spared)) return false;
     atomic_store(&board->slot[slot].spared, 2);
     return true;
 }

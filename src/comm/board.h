@@ -73,10 +73,9 @@ bool ech_board_take(ech_board *board, int members);
 void ech_board_join(ech_board *board, int slot, int rank);
 /* Clears the process, when the rank ends as it should; its position stays. A process that ends before has died. */
 void ech_board_leave(ech_board *board, int slot);
-/* Says that the rank is spared; whether it is. */
+/* Says that the rank is spared. */
 void ech_board_spare(ech_board *board, int slot);
-bool ech_board_is_spared(const ech_board *board, int slot);
-/* A rank has died. True if it is spared: then its text says so from now on, and the job goes on. */
+/* A rank has died. True if it is spared: then the job goes on, and its text says so until another process joins in its place. */
 bool ech_board_lose(ech_board *board, int slot);
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
 /* Sets a thread's mark and heartbeat; peer -1: it does not wait. */

@@ -178,7 +178,7 @@ static ech_status fail_outside(const piece *p, int64_t vocabulary, const void *n
     int64_t id;
     do id = ech_token_at(numbers, p->part->tokens.width, i++ % BUFFER);
     while (id >= 0 && id < vocabulary);
-    if (p->part->values.path)
+    if (p->part->values.path && id >= 0)
         ECH_FAIL(ECH_EINPUT,
                  "%s: feature %lld stands in it, but model.vocab_size is %lld, and features are "
                  "numbered from 0: make it larger",

@@ -129,9 +129,12 @@ static void test_spared(void **state)
     ech_board_spare(board, 1);
     assert_false(ech_board_lose(board, 0));
     assert_true(ech_board_lose(board, 1));
-    assert_true(ech_board_is_spared(board, 1));
+    assert_true(ech_board_lose(board, 1));
     assert_described(board, 10, "step 4, PUSH, waits for rank 10");
     assert_described(board, 11, "step 4, PUSH, where it has died; the others go on without it");
+    ech_board_join(board, 1, 11);
+    assert_described(board, 11, "step 4, PUSH, waits for rank 10");
+    assert_true(ech_board_lose(board, 1));
     free(board);
 }
 
