@@ -89,10 +89,10 @@ int ech_comm_local_rank(const ech_comm *comm);   /* this one's number among them
 bool ech_comm_is_near(const ech_comm *comm, const int *ranks, int n);
 
 /* From now on ranks first .. end - 1 are spared: over `ucx` the death of one of them does not end the job. Messages with it then are done
- * (ech_request.lost): what is sent goes nowhere, and what would be received leaves its memory as it is, or partly written. Gathers and
- * folds of groups leave it out, if its part has not come; member 0 of such a group must not be spared. Broadcasts and folds go from
- * their root to all. A spared rank that comes to a stop is held to the deadline as others are. To be called alike on all ranks; those
- * of other backends end with any rank. */
+ * (ech_request.lost): what is sent goes nowhere, and what would be received leaves its memory as it is, or partly written. Of a send that
+ * ended before its rank has noticed the death nothing is said. Gathers and folds of groups leave it out, if its part has not come; member 0
+ * of such a group must not be spared. Broadcasts and folds go from their root to all. A spared rank that comes to a stop is held to the
+ * deadline as others are. To be called alike on all ranks; those of other backends end with any rank. */
 void ech_comm_spare(ech_comm *comm, int first, int end);
 /* Whether this rank has noticed that a spared rank has died. */
 bool ech_comm_is_lost(const ech_comm *comm, int rank);
