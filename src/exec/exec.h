@@ -81,7 +81,8 @@ typedef struct ech_exec_saved {
     double seconds;        /* from the start of its thread to its commit */
     double waited_seconds; /* its ECH_LIST_SAVE's wait for the checkpoint before */
 } ech_exec_saved;
-/* Whether a checkpoint was committed since the last call that returned true; *out: the newest. Never waits for one. */
+/* Whether a checkpoint was committed that no call has told of; *out: which, the older first. Call it behind each ECH_LIST_SAVE and each
+ * ech_exec_finish_save, before the next of these. Never waits for one. */
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
 /* Waits for the checkpoint under way, if any; returns the status of the last one. If one could not be written, every
  * rank gets an error (ECH_EABORTED where another rank failed), here or from the next ECH_LIST_SAVE. */

@@ -140,7 +140,8 @@ void ech_saver_free(ech_saver *saver)
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out)
 {
     ech_saver *saver = &exec->saver;
-    if (saver->under_way && atomic_load(&saver->ended)) join(saver);
+    /* Of the one before the caller has not heard yet, if ECH_LIST_SAVE waited for it. */
+    if (!saver->news && saver->under_way && atomic_load(&saver->ended)) join(saver);
     if (!saver->news) return false;
     saver->news = false;
     *out = saver->last;
