@@ -101,7 +101,11 @@ static void draw_model(dice *d, random_run *r)
     int64_t heads = from_to(d, 1, 8), groups = from_to(d, 1, heads);
     add(r, "model.architecture", family);
     add_number(r, "model.num_attention_heads", heads);
-    add_number(r, "model.hidden_size", heads * 2 * from_to(d, 1, 5));
+    int64_t width = heads * 2 * from_to(d, 1, 5);
+    /* Of two numbers LayerNorm leaves but the sign, and of rounding in gradients, which nearly cancel then, 1e-11: and of four, most of which
+     * dropout has taken. */
+    while (!llama && width < 8) width += 2 * heads;
+    add_number(r, "model.hidden_size", width);
     if (llama && chance(d, 60)) add_number(r, "model.num_key_value_heads", groups);
     r->layers = from_to(d, 1, 4);
     add_number(r, "model.num_hidden_layers", r->layers);
