@@ -283,7 +283,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
     bool shared_out = plan->zero > 0 || plan->layout->servers || way.central;
     way.sharded = way.shared && shared_out && !way.commits;
     way.served = plan->layout->servers && !ech_layout_serves(plan->layout, plan->rank);
-    way.pushes = plan->layout->pushes && !plan->layout->backups;
+    way.pushes = plan->layout->each_push;
     way.lock_free = plan->layout->lock_free;
     way.each = way.sharded && plan->zero > 1 && group != ECH_GROUP_TIED && !way.compressed;
     way.gathered = way.each && plan->zero > 2;

@@ -110,8 +110,7 @@ static ech_status stage_row(ech_exec *exec, const ech_step *step)
     stage_update(exec, step->turn, row);
     double delay = ech_layout_delay(exec->plan->layout, exec->plan->rank);
     /* Before a push that comes by itself the rank sleeps in ANNOUNCE: COUNT is a turn ahead, which there may not be. */
-    bool own = exec->plan->layout->pushes && !exec->plan->layout->backups;
-    if (delay > 0 && !own && !ech_exec_is_void(exec, step->turn))
+    if (delay > 0 && !exec->plan->layout->each_push && !ech_exec_is_void(exec, step->turn))
         ech_clock_sleep_until(ech_clock_now() + delay);
     return ECH_OK;
 }
@@ -321,9 +320,7 @@ static double whole_norm(const ech_exec *exec, const ech_scalar_row *row)
     double sum = 0;
     for (size_t i = 0; i < exec->plan->model->param.n; i++) sum += row->squares[i];
     const ech_layout *layout = exec->plan->layout;
-    bool pushes = layout->pushes && !layout->backups;
-    bool apart = layout->apart || pushes || layout->lock_free;
-    return sqrt(apart ? sum / layout->replicas[0] : sum);
+    return sqrt(layout->alone ? sum / layout->replicas[0] : sum);
 }
 
 /* Whether the gradient is at fault alone, so that a smaller loss scale may mend the next step. The scaler of every rank
@@ -341,7 +338,7 @@ static bool take_overflow(ech_exec *exec, const ech_scalar_row *s)
 /* In a span the host hears of a withheld step at the end alone. */
 static bool is_span(const ech_exec *exec)
 {
-    return is_asynchronous(exec) || exec->plan->layout->pushes || exec->plan->layout->lock_free ||
+    return is_asynchronous(exec) || exec->plan->schedule->weights == ECH_WEIGHTS_PULLED ||
            ech_list_is_delayed(exec->plan, exec->list);
 }
 

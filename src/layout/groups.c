@@ -40,7 +40,7 @@ static ech_mesh axes_in(const ech_layout *layout, ech_layout_group kind)
     ech_mesh axes = ech_layout_group_axes(kind);
     bool sums = kind != ECH_GROUP_REPLICAS && ech_layout_sums_over(kind);
     ech_mesh summed = axes & ECH_MESH_DATA;
-    return (layout->apart || layout->lock_free) && sums ? axes ^ summed : axes;
+    return layout->own_sums && sums ? axes ^ summed : axes;
 }
 
 /* ---- coordinates ---- */
@@ -166,8 +166,7 @@ int ech_layout_members(const ech_layout *layout, const ech_model *model, int ran
     ech_mesh axes = axes_in(layout, kind);
     int n = 0;
     bool of_replicas = kind == ECH_GROUP_REPLICA || kind == ECH_GROUP_REPLICAS;
-    if (of_replicas && !layout->apart && !layout->lock_free)
-        return 0; /* stages may have unequal numbers of them */
+    if (of_replicas && !layout->own_sums) return 0; /* stages may have unequal numbers of them */
     int servers = axes & ECH_MESH_SERVER ? layout->servers : 0;
     if (kind == ECH_GROUP_SERVED && !servers) return 0;
     if (kind == ECH_GROUP_PUSHED) return pushed_members(layout, rank, ranks);

@@ -141,12 +141,20 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
 }
 
 /* Ranks of a cluster take turns side by side. */
-static void fill_clusters(const ech_config *config, ech_layout *layout)
+static void fill_strategy(const ech_config *config, ech_layout *layout)
 {
     int64_t ranks = config->parallel.cluster_ranks, updates = config->parallel.token_updates;
     int64_t turns = (updates + ranks - 1) / ranks;
     layout->clusters = ech_strategy_is_ring(config) ? layout->world / (int)ranks : 1;
     layout->token_turns = turns < INT_MAX ? (int)turns : INT_MAX;
+    layout->apart = ech_strategy_is_apart(config);
+    layout->pushes = ech_strategy_pushes(config);
+    layout->backups = ech_strategy_backups(config);
+    layout->lock_free = ech_strategy_is_lock_free(config);
+    layout->central = ech_strategy_is_central(config);
+    layout->each_push = layout->pushes && !layout->backups;
+    layout->own_sums = layout->apart || layout->lock_free;
+    layout->alone = layout->own_sums || layout->each_push;
 }
 
 ech_status ech_layout_create(const ech_config *config, const ech_model *model,
@@ -163,13 +171,8 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->context = (int)config->parallel.context;
     layout->tensor = (int)config->parallel.tensor;
     layout->sharding = ech_model_sharding(config);
-    layout->apart = ech_strategy_is_apart(config);
     layout->servers = ech_strategy_servers(config);
-    layout->pushes = ech_strategy_pushes(config);
-    layout->central = ech_strategy_is_central(config);
-    layout->lock_free = ech_strategy_is_lock_free(config);
-    layout->backups = ech_strategy_backups(config);
-    fill_clusters(config, layout);
+    fill_strategy(config, layout);
     layout->replicas = ech_calloc(stages, sizeof *layout->replicas);
     layout->first_rank = ech_calloc(stages + 1, sizeof *layout->first_rank);
     layout->first_block =

@@ -80,17 +80,22 @@ typedef struct ech_layout {
     int *first_block;
     ech_coordinates *coordinates; /* [world] */
     bool uniform; /* stages have equally many replicas, and replicas equally many micro-batches */
-    bool apart;   /* replicas do not sum their gradients (ech_strategy_is_apart) */
     double *
         delay; /* [world] seconds by which ranks are slowed in each training step (parallel.delay); NULL: none is */
-    bool pushes; /* servers take each worker's gradient by itself (ech_strategy_pushes) */
+    /* How replicas' gradients reach the weights (config/strategy.h); none of these: in one sum. */
+    bool apart;  /* each replica updates its own */
+    bool pushes; /* servers take each worker's gradient by itself */
     int backups; /* and update at the sum of a training step's first ones, without so many; 0: at each */
-    bool central; /* one copy of the weights is all ranks' (ech_strategy_is_central) */
+    bool lock_free; /* each rank adds to common weights when it has a gradient */
+    int clusters; /* of successive such ranks, as many each, that add to weights of their own in the window; otherwise 1 */
+    int token_turns; /* that such a rank takes between two visits of the token (parallel.token_updates) */
+    bool central; /* in one sum, and one copy of the weights is all ranks' */
+    /* What follows from these. */
+    bool each_push; /* servers update at each worker's gradient */
     bool
-        lock_free; /* each adds its gradients to common weights when it has them (ech_strategy_is_lock_free) */
-    int clusters; /* successive ranks, as many each, that add to weights of their own in the window; otherwise 1 */
-    int token_turns; /* turns that such a rank takes between two visits of the token (parallel.token_updates) */
-    int servers; /* the last ranks, which keep variables and have no blocks; 0: there are none */
+        alone; /* weights change by one replica's gradient, of its own tokens, norm and clip factor */
+    bool own_sums; /* and groups in which gradients are summed are within the replica */
+    int servers;   /* the last ranks, which keep variables and have no blocks; 0: there are none */
     int64_t micro_batch;   /* samples of a micro-batch */
     int64_t micro_batches; /* M: of a training step, over all replicas */
     /* Which blocks use parameter i: user[first_user[i]] .. user[first_user[i + 1] - 1], ascending. */

@@ -244,7 +244,7 @@ static void add_update(ech_framing *f)
 {
     int turn = f->buckets.turn, folded = -1;
     ech_frame_norms(f);
-    if (f->plan->layout->pushes || f->plan->layout->lock_free) {
+    if (f->plan->schedule->weights == ECH_WEIGHTS_PULLED) {
         update_alone(f);
         return;
     }
@@ -325,7 +325,7 @@ void ech_pass_frame_training(ech_plan *plan, ech_list *list)
         reduce_ready(&f, f.from[s].turn, s);
     }
     int folded = -1;
-    bool span = !is_synchronous(&f) || plan->layout->pushes || plan->layout->lock_free;
+    bool span = !is_synchronous(&f) || plan->schedule->weights == ECH_WEIGHTS_PULLED;
     if (plan->layout->pushes) add_meeting(&f);
     if (plan->layout->lock_free) pull_last(&f);
     for (int turn = 0; turn < plan->schedule->turns && span; turn++)

@@ -50,7 +50,7 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
     ech_bucket_way way = {.shared = ech_frame_is_shared(plan, bucket->group),
                           .sharded = bucket->sharded,
                           .served = ech_bucket_is_served(bucket),
-                          .pushes = plan->layout->pushes && !plan->layout->backups,
+                          .pushes = plan->layout->each_push,
                           .lock_free = plan->layout->lock_free,
                           .each = bucket->each,
                           .gathered = bucket->gathered,

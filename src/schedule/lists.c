@@ -41,8 +41,7 @@ static void plan_check(ech_plan *plan, ech_list *list)
 {
     const ech_layout_group groups[] = {
         ECH_GROUP_DATA, ECH_GROUP_TENSOR, ECH_GROUP_KEY_VALUE, ECH_GROUP_TIED,
-        plan->layout->apart || plan->layout->lock_free ? ECH_GROUP_REPLICAS
-                                                       : ECH_GROUP_EXPERT_DATA};
+        plan->layout->own_sums ? ECH_GROUP_REPLICAS : ECH_GROUP_EXPERT_DATA};
     int data = ech_layout_group_size(plan->layout, plan->model, plan->rank, ECH_GROUP_DATA);
     bool experts = plan->layout->sharding.expert > 1;
     for (int i = 0; i < ECH_HASHES; i++) {

@@ -502,11 +502,7 @@ static bool reads_batch(const ech_design *design, int rank)
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last)
 {
     const ech_config *c = design->config;
-    bool pushes =
-        design->layout->pushes && !design->layout->backups; /* each is of its own tokens */
-    /* Not of validations. */
-    const ech_layout *layout = design->layout;
-    bool apart = (layout->apart || pushes || layout->lock_free) && shuffle;
+    bool apart = design->layout->alone && shuffle; /* not of validations */
     return (ech_loader_options){
         .sequence_length = c->data.sequence_length,
         .global_batch_size = c->training.global_batch_size,

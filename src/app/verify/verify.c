@@ -254,7 +254,7 @@ static bool is_exact(const ech_design *design)
     const ech_layout *layout = design->layout;
     const ech_schedule *schedule = design->schedule;
     bool alike = design->model->options.sequence_chunks < 2 && !design->model->options.invert;
-    if (layout->pushes) return alike && !schedule->written && !layout->backups;
+    if (layout->pushes) return alike && !schedule->written && layout->each_push;
     bool whole = layout->stages * layout->chunks == 1 && !schedule->written;
     for (size_t p = 0; p < design->model->param.n && !whole; p++)
         if (layout->first_user[p + 1] - layout->first_user[p] > 1) return false;

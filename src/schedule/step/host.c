@@ -7,8 +7,8 @@
 /* A rank that is slowed sleeps in COUNT, before a push that comes by itself in ANNOUNCE. */
 static double delay_at(const ech_step_query *q, bool pushes)
 {
-    bool own = q->plan->layout->pushes && !q->plan->layout->backups;
-    return own == pushes ? ech_layout_delay(q->plan->layout, q->plan->rank) : 0;
+    return q->plan->layout->each_push == pushes ? ech_layout_delay(q->plan->layout, q->plan->rank)
+                                                : 0;
 }
 
 /* Waiting for the batch is its part of what a training step does once. */
