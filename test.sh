@@ -53,8 +53,8 @@ run() {
     log=$(mktemp)
     echo "== test $preset"
     ECHELON_SHARE=$share TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive "${steady[@]}" \
-        ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" > "$log" 2>&1 || status=$?
-    grep -vE "^ +Start +[0-9]+:" "$log"
+        ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$log" |
+        grep --line-buffered -vE "^ +Start +[0-9]+:" || status=${PIPESTATUS[0]}
     bad=$(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)" "$log" || true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
     passed=$((passed + $(grep -cE "^ *[0-9]+/[0-9]+ Test .* Passed " "$log" || true)))
@@ -88,7 +88,7 @@ if [ "${1:-}" = --long ]; then
     try bash tests/app/corruptions.sh "$echelon" 60 "$seed"
     try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
     try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
-    run release 16-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$" -E '^app/lattice$'
+    run release 12-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$" -E '^app/lattice$'
     run release 8-31/32 -R '^app/lattice$'
     conclude
     exit
@@ -105,7 +105,7 @@ if [ "${1:-}" != --quick ]; then
     build tsan "${programs[@]/#/test_}"
     run tsan 0/64 -j $((2 * jobs)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
     build release release_tests
-    run release 1-15/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$" -E '^app/lattice$'
+    run release 1-11/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$" -E '^app/lattice$'
     run release 1-7/32 -R '^app/lattice$' # by far the longest
     build fuzz fuzzers
     run fuzz 0/1 -R '/fuzz_'
