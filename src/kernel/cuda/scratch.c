@@ -41,11 +41,10 @@ static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int
     return ech_cuda_align((size_t)(dims[0] * dims[1] * dims[3]) * number);
 }
 
-/* Rows sorted by their ids: ids and rows, each twice, as a sort moves them from one place to the other. */
-static size_t scratch_embedding_backward(ech_dtype dtype, int threads, const int64_t *dims)
+static size_t scratch_table_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
-    return 4 * ech_cuda_align((size_t)dims[0] * sizeof(int32_t));
+    return ech_cuda_table_scratch_of(dims[0], dims[2]).bytes;
 }
 
 /* Sums over S rows of each of the E x C elements. */
@@ -92,7 +91,8 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
         [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
         [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
-        [ECH_OP_embedding_backward] = scratch_embedding_backward,                                  \
+        [ECH_OP_embedding_backward] = scratch_table_backward,                                      \
+        [ECH_OP_position_backward] = scratch_table_backward,                                       \
         [ECH_OP_router_backward_weight] = scratch_router_backward_weight,                          \
         [ECH_OP_gate_forward] = scratch_gate_forward,                                              \
         [ECH_OP_gate_backward] = scratch_gate_backward,                                            \
