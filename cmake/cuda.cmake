@@ -3,6 +3,8 @@
 # fuzzers see only the processor, so their builds go without unless it is asked for.
 # One, for the time that a build takes: code for sm_80, and its PTX, which the driver of a newer GPU translates when a run starts, and keeps.
 set(ECH_CUDA_ARCHITECTURES "80" CACHE STRING "of GPUs, as CMAKE_CUDA_ARCHITECTURES: 80, native, 80-real;90 ...")
+# Files of rows whose tensors are fp32 or fp64 whatever the table's type is: 16-bit types have fp32's (kernel/cuda/scratch.c).
+set(ECH_CUDA_WIDE "/(choose|gate|orthogonalize)\\.cu$")
 ech_option(CUDA "device cuda")
 set(lacking)
 if(ECH_CUDA STREQUAL "AUTO" AND (ECH_SANITIZE OR ECH_FUZZ))

@@ -37,18 +37,23 @@ static void embedding_backward(const ech_call *call)
                                       call->accumulate[0], &call->dparam[0]);
 }
 
-static size_t scratch(const ech_scratch_query *query)
+static size_t scratch_of(const ech_scratch_query *query, ech_op op)
 {
     if (query->phase != ECH_BACKWARD_WEIGHT) return 0;
     const ech_shape *y = &query->block->value.at[query->node->out[0]].shape;
-    int64_t dims[] = {query->extent.batch * query->extent.tokens, 0, y->size[y->dims - 1]};
-    return ech_kernel_scratch(query->kernels, ECH_OP_embedding_backward, query->threads, dims);
+    int64_t C = y->size[y->dims - 1], dims[] = {ech_shape_count(y, query->extent) / C, 0, C};
+    return ech_kernel_scratch(query->kernels, op, query->threads, dims);
+}
+
+static size_t embedding_scratch(const ech_scratch_query *query)
+{
+    return scratch_of(query, ECH_OP_embedding_backward);
 }
 
 const ech_layer ech_layer_row_embedding = {.name = "embedding",
                                            .forward = embedding_forward,
                                            .backward_weight = embedding_backward,
-                                           .scratch = scratch,
+                                           .scratch = embedding_scratch,
                                            .looks_up = true,
                                            .by_ids = true};
 
@@ -76,8 +81,14 @@ static void position_backward(const ech_call *call)
                                      &call->dparam[0]);
 }
 
+static size_t position_scratch(const ech_scratch_query *query)
+{
+    return scratch_of(query, ECH_OP_position_backward);
+}
+
 const ech_layer ech_layer_row_position = {.name = "position",
                                           .forward = position_forward,
                                           .backward_weight = position_backward,
+                                          .scratch = position_scratch,
                                           .passes_gradient = true,
                                           .looks_up = true};

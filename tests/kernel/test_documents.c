@@ -285,7 +285,8 @@ static void check_positions(const ech_kernels *kernels, const ech_tensor *starts
     ech_tensor x = make(kernels->dtype, 1, 2, shape), table = make(kernels->dtype, 2, 2, tables);
     ech_tensor y = make(kernels->dtype, 0, 2, shape), dtable = make(kernels->dtype, 3, 2, tables);
     ech_tensor sums = make(ECH_F64, 0, 2, tables);
-    ech_kernel_context *context = open_context(kernels, ECH_OP_position_backward, NULL);
+    ech_kernel_context *context =
+        open_context(kernels, ECH_OP_position_backward, (const int64_t[]){n, P, C});
     rows.first = first;
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         for (int64_t i = 0; i < P * C; i++)

@@ -10,10 +10,11 @@ enum { R = 90, K = 6 };
 static const ech_kernels *table_of(int k)
 {
     const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_ref(ECH_F32),
-                                   ech_kernels_fast(ECH_F32), ech_kernels_fast(ECH_F64)};
+                                   ech_kernels_fast(ECH_F32), ech_kernels_fast(ECH_F64),
+                                   ech_kernels_fast(ECH_BF16)};
     return tables[k];
 }
-enum { TABLES = 4 };
+enum { TABLES = 5 };
 
 static double number(int64_t i)
 {
@@ -48,7 +49,7 @@ static void run_of(const ech_kernels *k, int64_t rows, int64_t columns, const do
     double *memory = calloc((size_t)(rows * columns), sizeof *memory);
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
-    ech_tensor view = ech_tensor_2d(memory, k->dtype, rows, columns);
+    ech_tensor view = ech_tensor_2d(memory, ech_dtype_wide(k->dtype), rows, columns);
     ech_tensor room = ech_tensor_2d(work, ECH_F64, columns, (int64_t)stride);
     for (int64_t i = 0; i < rows * columns; i++) trial_set(&view, i, x[i]);
     k->orthogonalize(context, &view, householder, &room);

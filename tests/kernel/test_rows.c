@@ -369,6 +369,7 @@ static void check_positions(int64_t R, int64_t C, int64_t P, place at)
          .op = ECH_OP_position_backward,
          .call = call_position_backward,
          .options = &at,
+         .dims = {R, P, C},
          .tolerance = 1e-6,
          .halves = true,
          .tensor = {TRIAL_INPUT(TRIAL_2D(R, C), .type = TRIAL_EITHER),
@@ -390,10 +391,16 @@ static void tables_agree(void **state)
     check_tables(64, 130, 0, 130, 300);
     check_tables(64, 130, 97, 40, 300);
     check_tables(0, 3, 0, 3, 2);
+    check_tables(300, 1, 0, 1, 3);        /* one id, of which the last piece is short */
+    check_tables(257, 1, 0, 1, 8);        /* or has a row */
+    check_tables(700, 3, 1, 2, 16);       /* pieces of some ids, and rows of others */
+    check_tables(1100, 700, 90, 600, 10); /* a sort by two digits, of more than a block's rows */
+    check_tables(40, 70000, 1, 69999, 1); /* by three */
     check_positions(1, 1, 1, (place){rows_uncut(0, 1), false});
     check_positions(15, 7, 9, (place){rows_piece(0, 9, 2, 5), false});
     check_positions(15, 7, 9, (place){rows_piece(5, 9, 4, 5), true});
     check_positions(200, 130, 41, (place){rows_piece(0, 41, 1, 40), true});
+    check_positions(450, 9, 3, (place){rows_uncut(0, 3), false});
     check_positions(120, 150, 99, (place){rows_pair(0, 99, 7, 11, 70, 29), false});
     ech_rows cut = rows_pair(3, 99, 7, 11, 70, 29);
     for (int64_t first = 0; first < 120; first += 30) {

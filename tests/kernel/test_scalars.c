@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "kernel/total.h"
 
 static _Alignas(64) char scratch[1 << 20];
 static ech_kernel_context context = {
@@ -51,6 +52,35 @@ static void totals_are_in_order(void **state)
         assert_true(is_same(total_of(*k, x, 3, 0, false), 0));
         assert_true(is_same(total_of(*k, bad, 2, 2, false), INFINITY));
         assert_true(is_same(total_of(*k, worse, 2, 0, false), NAN));
+    }
+}
+
+/* Number i goes to sum i mod ECH_TOTAL_SUMS. */
+static void long_totals_are_alike(void **state)
+{
+    (void)state;
+    enum { LONG = 3 * ECH_TOTAL_SUMS + 70 };
+    double x[LONG], sums[ECH_TOTAL_SUMS] = {0}, wanted = 0;
+    for (int i = 0; i < LONG; i++) x[i] = 1 / (double)(1 + i * 37 % 101);
+    for (int i = 0; i < LONG; i++) sums[i % ECH_TOTAL_SUMS] += x[i];
+    for (int i = 0; i < ECH_TOTAL_SUMS; i++) wanted += sums[i];
+    for (const ech_kernels **k = tables; *k; k++)
+        assert_true(is_same(total_of(*k, x, LONG, 0, true), wanted));
+}
+
+/* Of more columns than a block has threads. */
+static void wide_folds_are_alike(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 2, WIDTH = 700 };
+    double x[HEIGHT * WIDTH], y[WIDTH + 1];
+    ech_tensor from = ech_tensor_2d(x, ECH_F64, HEIGHT, WIDTH),
+               to = ech_tensor_1d(y, ECH_F64, WIDTH);
+    for (int i = 0; i < HEIGHT * WIDTH; i++) x[i] = i;
+    for (const ech_kernels **k = tables; *k; k++) {
+        for (int i = 0; i <= WIDTH; i++) y[i] = -1;
+        (*k)->fold(&context, &from, false, &to);
+        for (int i = 0; i <= WIDTH; i++) assert_true(is_same(y[i], i < WIDTH ? 2 * i + WIDTH : -1));
     }
 }
 
@@ -291,7 +321,8 @@ static int find_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(totals_are_in_order), cmocka_unit_test(folds_are_in_order),
-        cmocka_unit_test(clipping_withholds), cmocka_unit_test(updates_are_withheld)};
+        cmocka_unit_test(totals_are_in_order),  cmocka_unit_test(long_totals_are_alike),
+        cmocka_unit_test(wide_folds_are_alike), cmocka_unit_test(folds_are_in_order),
+        cmocka_unit_test(clipping_withholds),   cmocka_unit_test(updates_are_withheld)};
     return cmocka_run_group_tests(tests, find_tables, NULL);
 }

@@ -109,10 +109,8 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
 static __global__ void count_choices(const int32_t *choice, int64_t n, int32_t *counts)
 {
     ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
-    int32_t e = (int32_t)blockIdx.x, count = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += choice[i] == e;
-    count = ech_block(ech_plus(), count, room);
-    if (threadIdx.x == 0) counts[e] = count;
+    int count = ech_block_count(choice, n, (int32_t)blockIdx.x, room);
+    if (threadIdx.x == 0) counts[blockIdx.x] = count;
 }
 
 /* A block an expert: when all are counted it knows where its rows go, one behind the other. */

@@ -90,36 +90,39 @@ void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *par
     put_sum(context, g, squares, R, numbers(square));
 }
 
-static __global__ void make_factors(const double *sums, int64_t n, ech_update update,
-                                    ech_numbers state, ech_numbers factors, double *total)
-{
-    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
-    ECH_SHARED(ech_step, step, 1);
-    double all = 0;
-    if (threadIdx.x == 0) {
-        ech_begin(update, step);
-        step->number[0] = ech_adafactor_beta2(&step->now);
-    }
-    __syncthreads();
-    if (step->is_withheld) return;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        double beta = step->number[0];
-        wide moved = (wide)(beta * state.get(i) + (1 - beta) * sums[i]);
-        state.put(i, moved);
-        factors.put(i, 1 / sqrt(moved));
-        all += moved;
-    }
-    all = ech_block(ech_plus(), all, room);
-    if (threadIdx.x == 0 && total) *total = all;
-}
-
 void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *sums,
                                  const ech_update *update, const ech_tensor *state,
                                  const ech_tensor *factors, const ech_tensor *total)
 {
     ech_cuda_check(ECH_OP_adafactor_factors, ECH_REAL, sums, state, factors, total);
-    ech_launch(context, make_factors, dim3(1), ECH_BLOCK, 0, (const double *)numbers(sums),
-               sums->shape[0], *update, ech_numbers(state), ech_numbers(factors), numbers(total));
+    const double *from = numbers(sums);
+    double *all = numbers(total);
+    const ech_numbers moving = state, to = factors;
+    const scaled_grad g = {NULL, *update, 0};
+    const ech_update told = *update;
+    const int64_t n = sums->shape[0];
+    ech_each_prepared<ech_step>(
+        context, n,
+        [=] __device__(ech_step * step) {
+            ech_begin(told, step);
+            step->number[0] = ech_adafactor_beta2(&step->now);
+        },
+        [=] __device__(const ech_step &step, int64_t i, int count) {
+            double beta = step.number[0];
+            if (step.is_withheld) return;
+            for (int64_t k = i; k < i + count; k++) {
+                wide moved = (wide)(beta * moving.get(k) + (1 - beta) * from[k]);
+                moving.put(k, moved);
+                to.put(k, 1 / sqrt(moved));
+            }
+        });
+    if (all)
+        ech_fold_rows(
+            context, 1, n, ech_plus(),
+            [=] __device__(int64_t, int64_t i) { return moving.get(i); },
+            [=] __device__(int64_t, double sum) {
+                if (!g.is_withheld()) *all = sum;
+            });
 }
 
 /* u of an element without its scale. */

@@ -386,11 +386,9 @@ void ECH_CUDA(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
 static __global__ void count_choices(const int32_t *choice, int64_t n, bool accumulate,
                                      double *load)
 {
-    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
     int64_t e = blockIdx.x;
-    double count = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += choice[i] == e;
-    count = ech_block(ech_plus(), count, room);
+    int count = ech_block_count(choice, n, (int32_t)e, room);
     if (threadIdx.x == 0) load[e] = (accumulate ? load[e] : 0) + count;
 }
 

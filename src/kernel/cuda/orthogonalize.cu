@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Orthonormal columns, as ref/orthogonalize.c makes them, by one block: matrices are tall and have few columns. Each thread has
- * rows of its own, so only sums, and what all read of a row, wait for others.
+ * Orthonormal columns, as ref/orthogonalize.c makes them, by one block, as large as there is: matrices are tall and have few columns, each
+ * of which waits for those before it. Each thread has rows of its own, so only sums, and what all read of a row, wait for others.
  */
 #include "kernel/cuda/reduce.cuh"
+
+enum { THREADS = 1024 };
 
 namespace
 {
@@ -92,9 +94,10 @@ struct columns {
 };
 } // namespace
 
-static __global__ void orthogonalize_columns(ech_numbers p, columns c, bool householder)
+static __global__ void __launch_bounds__(THREADS, 1)
+    orthogonalize_columns(ech_numbers p, columns c, bool householder)
 {
-    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    ECH_SHARED(double, room, THREADS / ECH_WARP);
     c.room = room;
     for (int64_t k = 0; k < c.K; k++)
         for (int64_t r = threadIdx.x; r < c.R; r += blockDim.x) c.of(k)[r] = p.get(r * c.K + k);
@@ -115,6 +118,6 @@ void ECH_CUDA(orthogonalize)(ech_kernel_context *context, const ech_tensor *p, b
                        NULL};
     ECH_ASSERT(c.K <= c.R && c.stride >= c.R + ECH_ORTHOGONAL_ROOM);
     if (c.K == 0) return;
-    ech_launch(context, orthogonalize_columns, dim3(1), ECH_BLOCK, 0, ech_numbers(p), c,
+    ech_launch(context, orthogonalize_columns, dim3(1), THREADS, 0, ech_numbers(p), c,
                householder);
 }

@@ -65,6 +65,14 @@ static __device__ inline int ech_before(bool has, int *room, int *all)
     return before;
 }
 
+/* How many of n numbers are e; each of the block's threads gets the result. room: as ech_block's. */
+static __device__ inline int ech_block_count(const int32_t *x, int64_t n, int32_t e, int *room)
+{
+    int count = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) count += x[i] == e;
+    return ech_block(ech_plus(), count, room);
+}
+
 /* Threads of a block that takes a row of C elements. */
 static inline int ech_row_threads(int64_t C)
 {

@@ -62,6 +62,43 @@ static inline ech_cuda_gate_scratch ech_cuda_gate_scratch_of(const int64_t *dims
     return at;
 }
 
+/* Rows of a table's gradient are sorted by blocks of a thread for each digit, which have so many rows at least; of so many blocks
+ * each has more. A sum is made in pieces of so many rows, beside each other. */
+enum { ECH_CUDA_DIGITS = 256, ECH_CUDA_PIECE = 128 };
+#ifdef ECH_EMULATED
+enum { ECH_CUDA_SORT_ROWS = 64, ECH_CUDA_SORT_BLOCKS = 3 };
+#else
+enum { ECH_CUDA_SORT_ROWS = 1024, ECH_CUDA_SORT_BLOCKS = 128 };
+#endif
+
+static inline int64_t ech_cuda_sort_blocks(int64_t R)
+{
+    int64_t blocks = (R + ECH_CUDA_SORT_ROWS - 1) / ECH_CUDA_SORT_ROWS;
+    return blocks < ECH_CUDA_SORT_BLOCKS ? blocks : (int64_t)ECH_CUDA_SORT_BLOCKS;
+}
+
+/* Sums of pieces that are kept: of any row of the table all but its first piece's. */
+static inline int64_t ech_cuda_pieces(int64_t R)
+{
+    return R > 0 ? (R - 1) / ECH_CUDA_PIECE : 0;
+}
+
+/* Where that gradient's scratch has what: behind keys and rows, each twice and of `each` bytes, counts of digits and sums of pieces. */
+typedef struct ech_cuda_table_scratch {
+    size_t each, counts, pieces, bytes;
+} ech_cuda_table_scratch;
+
+static inline ech_cuda_table_scratch ech_cuda_table_scratch_of(int64_t R, int64_t C)
+{
+    ech_cuda_table_scratch at;
+    at.each = ech_cuda_align((size_t)R * sizeof(int32_t));
+    at.counts = 4 * at.each;
+    at.pieces = at.counts + ech_cuda_align((size_t)(ech_cuda_sort_blocks(R) * ECH_CUDA_DIGITS) *
+                                           sizeof(int32_t));
+    at.bytes = at.pieces + ech_cuda_align((size_t)(ech_cuda_pieces(R) * C) * sizeof(double));
+    return at;
+}
+
 #ifdef ECH_EMULATED
 #define ECH_CUDA_TABLE          ech_kernels_emulated
 #define ECH_CUDA_NAME(op, type) ech_emulated_##op##_##type

@@ -4,6 +4,7 @@
  */
 #include "kernel/hash.h"
 #include "kernel/listed.h"
+#include "kernel/total.h"
 #include "kernel/cuda/real.cuh"
 
 static double *number(const ech_tensor *x)
@@ -11,20 +12,18 @@ static double *number(const ech_tensor *x)
     return x ? static_cast<double *>(x->data) : NULL;
 }
 
-/* The numbers come through shared memory, so that one thread adds them in order and waits for none. */
-static __global__ void add_in_order(const double *x, int64_t n, const double *scale, bool counts,
-                                    double *sum)
+/* A thread a sum; one thread adds these. */
+static __global__ void add_up(const double *x, int64_t n, const double *scale, bool counts,
+                              double *sum)
 {
-    ECH_SHARED(double, part, ECH_BLOCK);
-    double total = 0;
-    for (int64_t first = 0; first < n; first += ECH_BLOCK) {
-        int64_t left = n - first < ECH_BLOCK ? n - first : ECH_BLOCK;
-        __syncthreads();
-        if (threadIdx.x < left) part[threadIdx.x] = x[first + threadIdx.x];
-        __syncthreads();
-        for (int64_t i = 0; threadIdx.x == 0 && i < left; i++) total += part[i];
-    }
+    ECH_SHARED(double, part, ECH_TOTAL_SUMS);
+    double own = 0, total = 0;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < n; i += ECH_TOTAL_SUMS) own += x[i];
+    part[threadIdx.x] = own;
+    __syncthreads();
     if (threadIdx.x != 0) return;
+    for (int i = 0; i < ECH_TOTAL_SUMS; i++) total += part[i];
     if (scale) total /= *scale * *scale;
     *sum = counts || !isfinite(total) ? total : 0;
 }
@@ -33,14 +32,15 @@ void ECH_CUDA(total)(ech_kernel_context *context, const ech_tensor *x, const ech
                      bool counts, const ech_tensor *sum)
 {
     ech_cuda_check(ECH_OP_total, ECH_REAL, x, scale, sum);
-    ech_launch(context, add_in_order, dim3(1), ECH_BLOCK, 0, (const double *)number(x), x->shape[0],
+    ech_launch(context, add_up, dim3(1), ECH_TOTAL_SUMS, 0, (const double *)number(x), x->shape[0],
                (const double *)number(scale), counts, number(sum));
 }
 
 static __global__ void fold_columns(const double *x, int64_t rows, int64_t stride, bool maximum,
                                     double *y, int64_t n)
 {
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
         double all = x[i];
         for (int64_t r = 1; r < rows; r++) {
             double next = x[r * stride + i];
@@ -54,8 +54,9 @@ void ECH_CUDA(fold)(ech_kernel_context *context, const ech_tensor *x, bool maxim
                     const ech_tensor *y)
 {
     ech_cuda_check(ECH_OP_fold, ECH_REAL, x, y);
-    ech_launch(context, fold_columns, dim3(1), ECH_BLOCK, 0, (const double *)number(x), x->shape[0],
-               x->stride[0], maximum, number(y), y->shape[0]);
+    ech_launch(context, fold_columns, ech_blocks(y->shape[0], ECH_BLOCK), ECH_BLOCK, 0,
+               (const double *)number(x), x->shape[0], x->stride[0], maximum, number(y),
+               y->shape[0]);
 }
 
 void ECH_CUDA(clip)(ech_kernel_context *context, const ech_tensor *squares, const ech_tensor *loss,

@@ -41,11 +41,10 @@ static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int
     return ech_cuda_align((size_t)(dims[0] * dims[1] * dims[3]) * number);
 }
 
-/* Rows sorted by their ids: ids and rows, each twice, as a sort moves them from one place to the other. */
-static size_t scratch_embedding_backward(ech_dtype dtype, int threads, const int64_t *dims)
+static size_t scratch_table_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
-    return 4 * ech_cuda_align((size_t)dims[0] * sizeof(int32_t));
+    return ech_cuda_table_scratch_of(dims[0], dims[2]).bytes;
 }
 
 /* Sums over S rows of each of the E x C elements. */
@@ -92,7 +91,8 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
         [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
         [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
-        [ECH_OP_embedding_backward] = scratch_embedding_backward,                                  \
+        [ECH_OP_embedding_backward] = scratch_table_backward,                                      \
+        [ECH_OP_position_backward] = scratch_table_backward,                                       \
         [ECH_OP_router_backward_weight] = scratch_router_backward_weight,                          \
         [ECH_OP_gate_forward] = scratch_gate_forward,                                              \
         [ECH_OP_gate_backward] = scratch_gate_backward,                                            \
@@ -105,6 +105,20 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #else
 #define ROW(op, real) .op = NULL
 #endif
+
+/* Rows of which no tensor has the table's own type, nor may have it: 16-bit types have fp32's, for their files, ECH_CUDA_WIDE
+ * (cmake/cuda.cmake), are compiled for fp32 and fp64 alone. */
+#define WIDE_choose        , f32
+#define WIDE_add_chosen    , f32
+#define WIDE_orthogonalize , f32
+#define WIDE_gate_forward  , f32
+#define WIDE_gate_backward , f32
+#define WIDE_gate_load     , f32
+#define WIDE_gate_balance  , f32
+/* Of a 16-bit type; without a WIDE_op the second argument of the second macro is the type itself. */
+#define HALF_ROW(op, real)             HALF_ROW_OF(op, WIDE_##op, real, )
+#define HALF_ROW_OF(op, ...)           HALF_ROW_BY(op, __VA_ARGS__)
+#define HALF_ROW_BY(op, none, by, ...) ROW(op, by)
 
 static const ech_kernels tables[] = {
     [ECH_F32] =
@@ -124,14 +138,14 @@ static const ech_kernels tables[] = {
     [ECH_BF16] =
         {
             COMMON(ECH_BF16, ECH_F32),
-#define X(op, ...) ROW(op, bf16),
+#define X(op, ...) HALF_ROW(op, bf16),
 #include "kernel/kernel.def"
 #undef X
         },
     [ECH_F16] =
         {
             COMMON(ECH_F16, ECH_F32),
-#define X(op, ...) ROW(op, f16),
+#define X(op, ...) HALF_ROW(op, f16),
 #include "kernel/kernel.def"
 #undef X
         },

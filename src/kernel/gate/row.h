@@ -17,11 +17,14 @@
 
 #include "kernel/kernel.h"
 
-/* For GPUs these are for GPUs alone, as what draws numbers there is. */
+/* For GPUs these are for GPUs alone, as what draws numbers there is. What all gates share is called there: a kernel that had it once for
+ * each of them would take its compiler twice as long. */
 #ifdef __CUDACC__
-#define ECH_GATE_CODE static __device__ inline
+#define ECH_GATE_CODE   static __device__ inline
+#define ECH_GATE_CALLED static __device__ __noinline__
 #else
-#define ECH_GATE_CODE static inline
+#define ECH_GATE_CODE   static inline
+#define ECH_GATE_CALLED static inline
 #endif
 
 /* Of one row; arrays in scratch, of these lengths. */
@@ -66,7 +69,7 @@ ECH_GATE_CODE void ech_gate_row_place(ech_gate_row *row, const ech_gate *gate, d
 }
 
 /* p = softmax of n numbers; returns its entropy. p may be the numbers. */
-ECH_GATE_CODE double ech_gate_softmax(const double *x, int64_t n, double *p)
+ECH_GATE_CALLED double ech_gate_softmax(const double *x, int64_t n, double *p)
 {
     double max = x[0], sum = 0, mean = 0;
     for (int64_t i = 1; i < n; i++) max = x[i] > max ? x[i] : max;
@@ -81,8 +84,8 @@ ECH_GATE_CODE double ech_gate_softmax(const double *x, int64_t n, double *p)
 }
 
 /* dx += p (dp - sum of dp p). */
-ECH_GATE_CODE void ech_gate_softmax_backward(const double *p, const double *dp, int64_t n,
-                                             double *dx)
+ECH_GATE_CALLED void ech_gate_softmax_backward(const double *p, const double *dp, int64_t n,
+                                               double *dx)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += dp[i] * p[i];
@@ -90,7 +93,7 @@ ECH_GATE_CODE void ech_gate_softmax_backward(const double *p, const double *dp, 
 }
 
 /* The standard normals of elements 4 quad to 4 quad + 3, by Box and Muller as base/random.h has them. */
-ECH_GATE_CODE void ech_gate_normals(ech_random_key key, uint64_t quad, double *normals)
+ECH_GATE_CALLED void ech_gate_normals(ech_random_key key, uint64_t quad, double *normals)
 {
     const double turn = 6.28318530717958647692;
     uint32_t words[4];
@@ -111,7 +114,7 @@ ECH_GATE_CODE double ech_gate_comparable(double x)
 
 /* The next of n numbers from the largest to the smallest, of equal ones the lower index first. last: the one before; -1:
  * there is none. */
-ECH_GATE_CODE int32_t ech_gate_next(const double *x, int64_t n, int32_t last)
+ECH_GATE_CALLED int32_t ech_gate_next(const double *x, int64_t n, int32_t last)
 {
     double before = last < 0 ? 0 : ech_gate_comparable(x[last]), largest = 0;
     int32_t best = -1;
@@ -126,7 +129,7 @@ ECH_GATE_CODE int32_t ech_gate_next(const double *x, int64_t n, int32_t last)
 }
 
 /* The k largest of n numbers. */
-ECH_GATE_CODE void ech_gate_top(const double *x, int64_t n, int64_t k, int32_t *order)
+ECH_GATE_CALLED void ech_gate_top(const double *x, int64_t n, int64_t k, int32_t *order)
 {
     for (int64_t j = 0; j < k; j++) order[j] = ech_gate_next(x, n, j > 0 ? order[j - 1] : -1);
 }
@@ -144,8 +147,8 @@ typedef struct ech_gate_group {
 
 /* The coefficient times the squared coefficient of variation of n numbers, by the variance of a population; slopes += its
  * own by each of them. */
-ECH_GATE_CODE double ech_gate_variation(const double *x, int64_t n, double coefficient,
-                                        double *slopes)
+ECH_GATE_CALLED double ech_gate_variation(const double *x, int64_t n, double coefficient,
+                                          double *slopes)
 {
     double mean = 0, variance = 0, count = (double)n;
     for (int64_t i = 0; i < n; i++) mean += x[i] / count;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scalars of a training step: sums in order, folds, clipping.
+ * Scalars of a training step: totals, folds, clipping.
  */
 #include <math.h>
 
 #include "kernel/ref/real.h"
+#include "kernel/total.h"
 
 static double *number(const ech_tensor *x)
 {
@@ -14,10 +15,11 @@ static double *number(const ech_tensor *x)
 void ECH_REF(total)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *scale,
                     bool counts, const ech_tensor *sum)
 {
-    double total = 0, by = scale ? *number(scale) : 1;
+    double sum_of[ECH_TOTAL_SUMS] = {0}, total = 0, by = scale ? *number(scale) : 1;
     /* NORM sums each parameter: a check by the row's text would take longer than the sum. */
     ECH_ASSERT(x->dims == 1 && x->dtype == ECH_F64 && sum->dims == 0 && sum->dtype == ECH_F64);
-    for (int64_t i = 0; i < x->shape[0]; i++) total += number(x)[i];
+    for (int64_t i = 0; i < x->shape[0]; i++) sum_of[i % ECH_TOTAL_SUMS] += number(x)[i];
+    for (int64_t i = 0; i < ECH_TOTAL_SUMS && i < x->shape[0]; i++) total += sum_of[i];
     total /= by * by;
     *number(sum) = counts || !isfinite(total) ? total : 0;
 }
