@@ -52,17 +52,21 @@ typedef struct ranks {
     double kill_at;          /* seconds on the clock; 0: none has failed */
 } ranks;
 
-/* One that is free now. */
-static ech_status find_port(int *out)
+/* One that is free now, and held by *hold, bound: nobody who asks for any port gets it, and rank 0 may listen at it, since both say
+ * SO_REUSEADDR. */
+static ech_status find_port(int *out, int *hold)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    const int on = 1;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_ANY)}};
     socklen_t n = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
+    bool found = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                 bind(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
                  getsockname(fd, (struct sockaddr *)&at, &n) == 0;
     int error = errno;
-    if (fd >= 0) close(fd);
+    if (!found && fd >= 0) close(fd);
     if (!found) ECH_FAIL(ECH_EIO, "no port at which ranks could meet: %s", strerror(error));
+    *hold = fd;
     *out = ntohs(at.sin_port);
     return ECH_OK;
 }
@@ -74,13 +78,13 @@ static void set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* What all ranks have in common. */
-static ech_status set_variables(int n)
+/* What all ranks have in common. *hold: as find_port's. */
+static ech_status set_variables(int n, int *hold)
 {
     int port;
     unsigned char drawn[16];
     char secret[2 * sizeof drawn + 1];
-    ECH_TRY(find_port(&port));
+    ECH_TRY(find_port(&port, hold));
     if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
         ECH_FAIL(ECH_EIO, "the system draws no random numbers: %s", strerror(errno));
     for (size_t i = 0; i < sizeof drawn; i++)
@@ -196,13 +200,15 @@ static ech_status launch(int n, char **program, int *code)
     sigaddset(&signals, SIGUSR2);
     const char *board = getenv(ECH_BOARD_VARIABLE);
     if (board) ECH_TRY(ech_board_file_open(board, n, &of.board));
-    ECH_TRY(set_variables(n));
+    int hold;
+    ECH_TRY(set_variables(n, &hold));
     sigprocmask(SIG_BLOCK, &signals, NULL);
     int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0) ECH_FAIL(ECH_EIO, "the system shows no signals: %s", strerror(errno));
     ech_status status = start_all(&of, n, program, &signals);
     if (status == ECH_OK) watch(&of, fd);
     close(fd);
+    close(hold);
     free(of.process.at);
     ech_board_file_unmap(of.board);
     *code = of.code;

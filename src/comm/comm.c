@@ -384,8 +384,9 @@ ech_status ech_comm_receive_start(ech_comm *comm, int peer, int tag, void *data,
 
 ech_status ech_comm_test(ech_comm *comm, ech_request *request, bool *done)
 {
+    bool over = ech_comm_is_over(comm); /* before: what was done by then is done */
     ech_status st = ech_transfer_test(comm, request);
-    if (st == ECH_OK && !request->done && ech_comm_is_over(comm)) st = ECH_EABORTED;
+    if (st == ECH_OK && !request->done && over) st = ECH_EABORTED;
     if (st != ECH_OK) {
         ech_comm_withdraw(comm);
         return st;

@@ -63,13 +63,24 @@ ech_status ech_tcp_listen(int *port, int *out)
     return ECH_OK;
 }
 
+/* Where nobody listens yet, the system may have chosen that very port for this end: then it is both ends. */
+static bool is_own(int fd)
+{
+    struct sockaddr_in here, there;
+    socklen_t n = sizeof here, m = sizeof there;
+    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && here.sin_port == there.sin_port &&
+           here.sin_addr.s_addr == there.sin_addr.s_addr;
+}
+
 static int try_connect(const struct addrinfo *found)
 {
     int fd = -1;
     for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next) {
         fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) == 0) continue;
-        int error = errno;
+        bool connects = fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd < 0 || (connects && !is_own(fd))) continue;
+        int error = connects ? ECONNREFUSED : errno;
         close(fd);
         errno = error;
         fd = -1;

@@ -89,6 +89,7 @@ static int create_in(const char *folder, bool is_folder, ech_transient *out)
                          (unsigned)geteuid(), (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
         if (n < 0 || (size_t)n >= sizeof out->path) return -1;
         int fd = open_new(is_folder, out->path);
+        if (fd < 0 && errno == ENOENT && is_folder) continue;
         if (fd < 0) return -1;
         /* Nor does anyone sweep in a file system without locks. */
         bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;

@@ -92,9 +92,10 @@ static ech_status wait_loop(ech_comm *comm, ech_request *requests, int n, const 
     int before = -1;
     for (;;) {
         int left;
+        bool over = ech_comm_is_over(comm); /* before: what was done by then is done */
         ECH_TRY(test_all(comm, requests, n, &left));
         if (left == 0) return ECH_OK;
-        if (ech_comm_is_over(comm)) return ECH_EABORTED;
+        if (over) return ECH_EABORTED;
 
         double now = ech_clock_now();
         progress_at += ech_clock_take_gap(&looked_at, now);

@@ -266,6 +266,7 @@ static ech_status tell_fault(const ech_exec *exec)
 static ech_status wait_for(ech_exec *exec, ech_event *event)
 {
     double progress_at = ech_clock_now(), looked_at = progress_at;
+    bool shown = false;
     for (bool reached = false;;) {
         if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
         if (reached) break;
@@ -275,11 +276,12 @@ static ech_status wait_for(ech_exec *exec, ech_event *event)
         if (show_position(exec)) progress_at = now;
         if (now - progress_at > report_seconds) {
             int n = find_peers(exec, find_standing(exec), exec->events.peers);
+            shown = true;
             ECH_TRY(ech_comm_stalled(exec->comm, exec->events.peers, n, now - progress_at));
         }
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
-    if (ech_clock_now() - progress_at > report_seconds) ech_comm_set_wait(exec->comm, -1);
+    if (shown) ech_comm_set_wait(exec->comm, -1);
     return ech_comm_check(exec->comm);
 }
 
@@ -296,16 +298,22 @@ ech_status ech_queue_wait(ech_exec *exec, const ech_step *step)
     ech_event *event = exec->events.ends ? exec->events.ends[step - exec->list->step.at] : NULL;
     if (exec->device->is_immediate) return ECH_OK;
     double began = ech_clock_now(), looked_at = began;
+    bool shown = false;
     exec->device->record(event, ech_exec_queue(exec, step));
     for (bool reached = false;;) {
         if (exec->device->query(event, &reached) != ECH_OK) return tell_fault(exec);
-        if (reached) return ech_comm_check(exec->comm);
+        if (reached) break;
         if (ech_exec_has_failed(exec)) return ECH_EABORTED;
         double now = ech_clock_now();
         began += ech_clock_take_gap(&looked_at, now);
-        if (now - began > report_seconds) ECH_TRY(report_stalled(exec, step, now - began));
+        if (now - began > report_seconds) {
+            shown = true;
+            ECH_TRY(report_stalled(exec, step, now - began));
+        }
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
+    if (shown) ech_comm_set_wait(exec->comm, -1);
+    return ech_comm_check(exec->comm);
 }
 
 /* The list's times, from events. */

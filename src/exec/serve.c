@@ -293,7 +293,7 @@ static int wanted(const ech_exec *exec, const ech_step *step)
 
 static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced *what)
 {
-    double since = ech_clock_now();
+    double since = ech_clock_now(), looked_at = since;
     long nap = NAP_NS;
     int worker;
     for (;;) {
@@ -303,6 +303,7 @@ static ech_status wait_for_push(ech_exec *exec, const ech_step *step, announced 
         worker = wanted(exec, step);
         if (worker >= 0) break;
         double now = ech_clock_now();
+        since += ech_clock_take_gap(&looked_at, now);
         if (progress) since = now, nap = NAP_NS;
         ECH_TRY(rest(exec, now - since, &nap));
     }

@@ -202,9 +202,11 @@ static ech_status report_once(ech_comm *comm, const ech_start *start, ech_status
     double first = status == ECH_OK ? 0 : size - ech_group_index(world), mine = first;
     ECH_TRY(ech_group_fold(world, ECH_FOLD_MAX, &first, 1));
     if (first == 0) return ECH_OK;
-    if (first != mine) return ECH_EABORTED;
-    ECH_TRY(prepare(start, size, ech_comm_local_size(comm), &p));
-    return ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
+    ech_status said = ECH_EABORTED;
+    if (first == mine) said = prepare(start, size, ech_comm_local_size(comm), &p);
+    if (said == ECH_OK) said = ech_fail_at(__FILE__, __LINE__, status, "%s", ech_last_error());
+    (void)ech_group_barrier(world); /* whoever returns ends the others: not before it is said */
+    return said;
 }
 
 /* Ranks that a user's launcher started have no parent that has checked the run. Each checks it for itself,

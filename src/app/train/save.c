@@ -113,7 +113,8 @@ static void log_saved(ech_trainer *t)
                      .checkpoint = {.step = saved.step,
                                     .bytes = saved.bytes,
                                     .seconds = saved.seconds,
-                                    .stall_seconds = t->stall_seconds,
+                                    .stall_seconds = saved.step == t->saved_step ? t->stall_seconds
+                                                                                 : t->stall_before,
                                     .waited_seconds = saved.waited_seconds}};
     snprintf(note.checkpoint.name, sizeof note.checkpoint.name, "step-%08lld",
              (long long)saved.step);
@@ -157,11 +158,10 @@ ech_status ech_trainer_save(ech_trainer *t)
     ech_exec_set_save(t->session.exec, t->config->checkpoint.directory, &info,
                       t->config->checkpoint.keep, t->proven);
     ECH_TRY(ech_exec_run(t->session.exec, ECH_LIST_SAVE, t->step));
-    double stall = ech_clock_now() - start;
+    t->stall_before = t->stall_seconds;
+    t->stall_seconds = ech_clock_now() - start;
     t->saved_step = t->step;
-    if (!t->session.plan->snapshots) t->stall_seconds = stall; /* this one is complete */
     log_saved(t);
-    t->stall_seconds = stall;
     return ECH_OK;
 }
 

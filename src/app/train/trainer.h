@@ -41,6 +41,7 @@ typedef struct ech_trainer {
     char *model_folder; /* rank 0: folder of the config.json that the model came from; NULL: new */
     ech_checkpoint_info texts; /* rank 0: text files that each checkpoint gets: run.yaml ... */
     double stall_seconds;      /* in which training waited for the newest checkpoint */
+    double stall_before;       /* and for the one before */
     double began_at; /* where training.time_limit begins: ech_clock_now less earlier starts */
     bool stopped;    /* a signal or training.time_limit ends training after this step */
 } ech_trainer;
