@@ -54,6 +54,7 @@ void ech_board_join(ech_board *board, int slot, int rank)
     int64_t dead = 2;
     atomic_compare_exchange_strong(&board->slot[slot].spared, &dead,
                                    1); /* another takes its place */
+    atomic_store(&board->has_dead, 0);
     atomic_store(&board->slot[slot].rank, rank);
     atomic_store(&board->slot[slot].space, ech_life_space());
     atomic_store(&board->slot[slot].process, (int32_t)getpid());
@@ -74,6 +75,16 @@ bool ech_board_lose(ech_board *board, int slot)
     if (!atomic_load(&board->slot[slot].spared)) return false;
     atomic_store(&board->slot[slot].spared, 2);
     return true;
+}
+
+void ech_board_note_death(ech_board *board, int slot)
+{
+    if (atomic_load(&board->slot[slot].process)) atomic_store(&board->has_dead, 1);
+}
+
+bool ech_board_has_dead(const ech_board *board)
+{
+    return atomic_load(&board->has_dead) != 0;
 }
 
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what)

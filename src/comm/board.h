@@ -59,7 +59,8 @@ typedef struct ech_board {
     _Atomic int32_t progress;   /* training steps since the start, counted by slot 0's rank */
     _Atomic int32_t is_watched; /* the job monitor reports deaths of ranks: the guard does not */
     _Atomic int32_t is_final;   /* ech_comm_forbid_restart was called */
-    int32_t padding[8];         /* slots start on a cache line */
+    _Atomic int32_t has_dead;   /* ech_board_note_death was called */
+    int32_t padding[7];         /* slots start on a cache line */
     ech_board_slot slot[];
 } ech_board;
 
@@ -77,6 +78,10 @@ void ech_board_leave(ech_board *board, int slot);
 void ech_board_spare(ech_board *board, int slot);
 /* A rank has died. True if it is spared: then the job goes on, and its text says so until another process joins in its place. */
 bool ech_board_lose(ech_board *board, int slot);
+/* A rank has found that another one's process has ended, and is about to give up: that it died, if it has not left, explains the end of
+ * the job, also to a job monitor that sees the abort flag at the same time. Until another process joins. */
+void ech_board_note_death(ech_board *board, int slot);
+bool ech_board_has_dead(const ech_board *board);
 void ech_board_set_position(ech_board *board, int slot, int64_t step, const char *what);
 /* Sets a thread's mark and heartbeat; peer -1: it does not wait. */
 void ech_board_set_wait(ech_board *board, int slot, ech_board_thread thread, int peer);

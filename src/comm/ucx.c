@@ -98,6 +98,9 @@ static ech_status lose(ech_comm *comm, ech_request *request)
 {
     if (ech_comm_lose(comm, request)) return ECH_OK;
     if (ech_comm_is_over(comm)) return ECH_EABORTED;
+    ech_ucx_state *state = comm->state;
+    int slot = request->peer - comm->rank + comm->local_rank;
+    if (state->peer[request->peer].died) ech_board_note_death(comm->board, slot);
     ECH_FAIL(ECH_ECOMM,
              "rank %d has failed, died or come to a stop: its messages with rank %d have ended",
              request->peer, comm->rank);

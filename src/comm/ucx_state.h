@@ -58,6 +58,7 @@ struct ech_ucx_peer {
     ech_ucx_loss loss;
     double suspected_at, moved_at; /* moved_at: when a message was done, or the first was started */
     bool left;                     /* it has said that it ends */
+    bool died;                     /* near by, and its process has ended */
 };
 
 typedef struct ech_ucx_state {

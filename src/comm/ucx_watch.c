@@ -44,6 +44,7 @@ static bool has_ended(ech_ucx_state *state, int rank)
     char word;
     ech_ucx_peer *peer = &state->peer[rank];
     const struct pollfd *link = &state->polled[2 * rank], *life = link + 1;
+    peer->died |= life->revents != 0;
     if (link->revents) {
         ssize_t n = recv(link->fd, &word, 1, MSG_DONTWAIT);
         if (n == 1) peer->left = true;

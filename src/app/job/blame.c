@@ -54,7 +54,8 @@ static bool is_told(const ech_monitor *monitor, const ech_job_end *end)
     if (!came && end->code == NOT_STARTED) return true;
     if (!came) return end->code == ECH_EXIT_FAILED && (monitor->any || !end->is_launcher);
     if (count_present(monitor) == 0) return true; /* all have come to their end */
-    return ech_board_aborted(monitor->board) && !monitor->has_dead;
+    bool has_dead = monitor->has_dead || ech_board_has_dead(monitor->board);
+    return ech_board_aborted(monitor->board) && !has_dead;
 }
 
 /* The rank that holds up the others; -1 if none waits. */
