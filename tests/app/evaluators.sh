@@ -78,6 +78,10 @@ for kind in "${kinds[@]}"; do
     wait_until 10 find_ranks 3 $job || complain "$kind: its ranks are not found"
     kill -9 "${ranks[2]}"
     ended 1 "rank 2 .*died"
+    begin "$kind"
+    wait_until 10 find_ranks 3 $job || complain "$kind: its ranks are not found"
+    kill -USR2 "${ranks[2]}" # it has rank 0 stop
+    ended 75 "stopped after step"
 done
 
 # ---- who has nothing for them to do ----

@@ -16,6 +16,7 @@
 #include "app/train/evaluations.h"
 #include "app/train/validation.h"
 #include "checkpoint/folder.h"
+#include "comm/ranks.h"
 #include "schedule/peaks.h"
 
 #define CALENDAR                                                                                   \
@@ -189,8 +190,8 @@ static void evaluators_are_in_no_collective(void **state)
         int64_t before[MOST_RANKS];
         for (int evaluators = 0; evaluators <= 2; evaluators += 2) {
             memset(sent, 0, sizeof sent);
-            snprintf(words, sizeof words, CALENDAR "parallel.deadline=20 parallel.evaluators=%d %s",
-                     evaluators, of[i]);
+            snprintf(words, sizeof words,
+                     CALENDAR "parallel.deadline=120 parallel.evaluators=%d %s", evaluators, of[i]);
             assert_true(fixture_runs("gpt2", words, 4 + evaluators, train_without, NULL));
             if (evaluators == 0) memcpy(before, sent, sizeof sent);
         }
@@ -447,6 +448,38 @@ static void memory_is_as_planned(void **state)
     ech_config_destroy(config);
 }
 
+/* ---- a job that was suspended ---- */
+
+/* Rank 0 stands still for longer than the deadline, in which nothing could come. */
+static ech_status look_late(ech_comm *comm, void *end)
+{
+    const ech_layout layout = {.world = 1, .evaluators = 1};
+    const double deadline = 0.2;
+    ech_evaluations *all = NULL;
+    ech_status status = ECH_OK;
+    if (ech_comm_rank(comm) == 0) {
+        status = ech_evaluations_create(comm, &layout, deadline, NULL, &all);
+        ech_evaluations_add(all, 5);
+        if (status == ECH_OK) status = ech_evaluations_follow(all);
+        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+        if (status == ECH_OK) status = ech_evaluations_follow(all);
+        ech_evaluations_destroy(all);
+    }
+    pthread_barrier_wait(end);
+    return status;
+}
+
+static void its_rest_is_no_silence(void **state)
+{
+    (void)state;
+    pthread_barrier_t end;
+    ech_status results[2];
+    pthread_barrier_init(&end, NULL, 2);
+    ranks_run(2, 0.2, look_late, &end, results);
+    pthread_barrier_destroy(&end);
+    assert_int_equal(results[0], ECH_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +489,7 @@ int main(void)
         cmocka_unit_test(removed_ones_are_said),
         cmocka_unit_test(a_damaged_one_ends_the_run),
         cmocka_unit_test(a_silent_one_is_named),
+        cmocka_unit_test(its_rest_is_no_silence),
         cmocka_unit_test(what_was_left_is_made_good),
         cmocka_unit_test(evaluators_end_with_training),
         cmocka_unit_test(impossible_ones_are_errors),

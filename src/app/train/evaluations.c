@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "app/train/train.h"
 #include "base/clock.h"
 
 enum { NAP_NS = 5000000 };
@@ -23,13 +24,15 @@ typedef struct evaluator {
     ech_evaluation given; /* the newest result */
     ech_request sends, receives;
     bool busy, ends;
-    double heard; /* when something came last, or it was given the step */
+    double looked; /* when it was listened to last, or given the step */
+    double silent; /* seconds since something came, each look's at most `most_silent` */
 } evaluator;
 
 struct ech_evaluations {
     ech_comm *comm;
     ech_progress *progress;
     double wait;           /* seconds of one */
+    double most_silent;    /* part of the deadline: more is this rank's own absence */
     ECH_LIST(int64_t) due; /* steps, ascending */
     size_t next;           /* the first of them that is given to nobody */
     bool told;             /* who waits has said so */
@@ -46,7 +49,8 @@ static ech_status listen(ech_evaluations *all, evaluator *e)
 static ech_status give(ech_evaluations *all, evaluator *e, int64_t step)
 {
     e->step = step;
-    e->heard = ech_clock_now();
+    e->looked = ech_clock_now();
+    e->silent = 0;
     return ech_comm_send_start(all->comm, e->rank, ECH_EVALUATION_TAG, &e->step, sizeof e->step,
                                &e->sends);
 }
@@ -58,7 +62,8 @@ ech_status ech_evaluations_create(ech_comm *comm, const ech_layout *layout, doub
     ech_evaluations *all = *out = ech_calloc(1, sizeof *all + (size_t)n * sizeof *all->of);
     all->comm = comm;
     all->progress = progress;
-    all->wait = fmin(most_wait, deadline_share * deadline);
+    all->most_silent = deadline_share * deadline;
+    all->wait = fmin(most_wait, all->most_silent);
     for (int i = 0; i < n; i++) {
         all->of[i] = (evaluator){.rank = layout->world + i, .sends = {.done = true}};
         all->n++;
@@ -104,15 +109,18 @@ static void note(const ech_evaluations *all, const ech_evaluation *given)
 static ech_status take(ech_evaluations *all, evaluator *e, bool *last)
 {
     bool done;
+    double now = ech_clock_now();
     *last = false;
+    e->silent += fmin(now - e->looked, all->most_silent);
+    e->looked = now;
     ECH_TRY(ech_comm_test(all->comm, &e->receives, &done));
     bool owes = e->busy || e->ends;
-    if (!done)
-        return ech_comm_overdue(all->comm, &e->receives, owes ? ech_clock_now() - e->heard : 0);
+    if (!done) return ech_comm_overdue(all->comm, &e->receives, owes ? e->silent : 0);
     bool is_result =
         e->given.kind == ECH_EVALUATION_DONE || e->given.kind == ECH_EVALUATION_REMOVED;
-    e->heard = ech_clock_now();
+    e->silent = 0;
     *last = e->given.kind == ECH_EVALUATION_LAST;
+    if (e->given.kind == ECH_EVALUATION_ASKED) ech_train_ask((int)e->given.step);
     if (is_result) note(all, &e->given);
     if (is_result) e->busy = false;
     return *last ? ECH_OK : listen(all, e);

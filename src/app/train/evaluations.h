@@ -5,8 +5,8 @@
  * and validates: so it never sees one that is half written. One that checkpoint.keep has removed meanwhile comes back as such.
  *
  * Rank 0 and an evaluator have messages of two kinds, which no training step waits for: the number of a step, and what became of
- * its checkpoint. A busy evaluator sends signs of life, an idle one does nothing. One that is silent for parallel.deadline while
- * it is busy is an error.
+ * its checkpoint. A busy evaluator sends signs of life, an idle one nothing; both pass signals on that came to them alone. One that is
+ * silent for parallel.deadline while it is busy is an error.
  */
 #ifndef ECH_APP_TRAIN_EVALUATIONS_H
 #define ECH_APP_TRAIN_EVALUATIONS_H
@@ -48,6 +48,7 @@ typedef enum ech_evaluation_kind {
     ECH_EVALUATION_DONE,
     ECH_EVALUATION_REMOVED, /* the checkpoint is not there any more */
     ECH_EVALUATION_GOES_ON, /* a sign of life */
+    ECH_EVALUATION_ASKED,   /* by a signal, for `step` (ech_train_ask) */
     ECH_EVALUATION_LAST     /* the evaluator's last word */
 } ech_evaluation_kind;
 

@@ -2,9 +2,11 @@
  *
  * An evaluator: one rank with a model of its own and an endpoint of its own, so that it is in no group of those who train.
  */
+#include <string.h>
 #include <time.h>
 
 #include "app/train/evaluations.h"
+#include "app/train/train.h"
 #include "app/train/validation.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -16,8 +18,9 @@ enum { NAP_NS = 20000000 };
 enum { SIGNS = 8 };
 
 typedef struct evaluator {
-    ech_comm *comm;  /* the job's */
-    ech_comm *alone; /* its own, of one rank */
+    ech_comm *comm;      /* the job's */
+    ech_comm *alone;     /* its own, of one rank */
+    bool shares_process; /* with rank 0, which sees its signals itself */
     ech_config *config;
     ech_design design;
     ech_session session;
@@ -56,11 +59,29 @@ static ech_status tell(evaluator *e, ech_evaluation what)
     return ech_comm_send_start(e->comm, 0, ECH_EVALUATION_TAG, &e->told, sizeof e->told, &e->sends);
 }
 
+/* A signal may have come to this process alone. */
+static ech_status pass_on(evaluator *e)
+{
+    int asked = e->shares_process ? 0 : ech_train_take_asked();
+    return asked ? tell(e, (ech_evaluation){.kind = ECH_EVALUATION_ASKED, .step = asked}) : ECH_OK;
+}
+
+static ech_status await_step(evaluator *e)
+{
+    for (bool done = false;;) {
+        ECH_TRY(ech_comm_test(e->comm, &e->receives, &done));
+        if (done) return ECH_OK;
+        ECH_TRY(pass_on(e));
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
 /* Between batches: an ech_validation_pause. What comes while it is busy is that it ends. */
 static ech_status look_up(void *context, bool *ends)
 {
     evaluator *e = context;
     bool sent;
+    ECH_TRY(pass_on(e));
     ECH_TRY(ech_comm_test(e->comm, &e->receives, ends));
     ECH_TRY(ech_comm_test(e->comm, &e->sends, &sent));
     if (!sent || *ends || ech_clock_now() - e->told_at < e->silence) return ECH_OK;
@@ -117,6 +138,7 @@ static ech_status open(evaluator *e, const ech_design *run)
     double deadline = run->config->parallel.deadline;
     e->directory = run->config->checkpoint.directory;
     e->silence = deadline / SIGNS;
+    e->shares_process = strcmp(ech_comm_name(e->comm), "local") == 0;
     e->config = ech_config_copy(run->config);
     ECH_TRY(ech_design_create_evaluator(run, rank, e->config, &e->design));
     ECH_TRY(ech_comm_open(ech_comm_find("local"), 1, deadline, &e->alone));
@@ -133,7 +155,7 @@ static ech_status run(evaluator *e, const ech_design *design)
     ECH_TRY(listen(e));
     for (bool ends = false; !ends;) {
         ech_comm_set_position(e->comm, -1, "waits for a checkpoint");
-        ECH_TRY(await(e, &e->receives));
+        ECH_TRY(await_step(e));
         int64_t step = e->given;
         ends = step == ECH_EVALUATOR_ENDS;
         if (ends) break;

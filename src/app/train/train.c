@@ -106,6 +106,18 @@ static void on_signal(int signal)
         asked_to_stop = true;
 }
 
+int ech_train_take_asked(void)
+{
+    int stop = atomic_exchange(&asked_to_stop, false) ? ECH_ASKED_TO_STOP : 0;
+    return atomic_exchange(&asked_to_save, false) ? stop | ECH_ASKED_TO_SAVE : stop;
+}
+
+void ech_train_ask(int asked)
+{
+    if (asked & ECH_ASKED_TO_STOP) asked_to_stop = true;
+    if (asked & ECH_ASKED_TO_SAVE) asked_to_save = true;
+}
+
 /* Those that are caught; the first ones are held before. */
 static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP};
 enum { HELD = 3 };

@@ -25,4 +25,9 @@ void ech_train_hold_signals(void);
  * SIGUSR2, SIGTERM, SIGHUP, SIGINT: finish the train list, save and stop; a second SIGINT ends the process. */
 void ech_train_catch_signals(void);
 
+/* What a signal has asked for. An evaluator takes it (0: nothing since the last call), and has rank 0 be asked for it. */
+enum { ECH_ASKED_TO_STOP = 1, ECH_ASKED_TO_SAVE = 2 };
+int ech_train_take_asked(void);
+void ech_train_ask(int asked);
+
 #endif
