@@ -195,7 +195,7 @@ expect_once 2 "checkpoint.directory.*empty" "$echelon" train run.yaml checkpoint
 expect_once 2 "memory.offload_directory.*empty" "$echelon" train run.yaml --ranks 2 memory.offload_directory=
 expect_once 2 "its plan can hold; use training.micro_batch_size = 31250, or more ranks" "$echelon" plan run.yaml \
     training.global_batch_size=1000000000
-expect 0 "checked" timeout 60 "$echelon" plan run.yaml model.num_hidden_layers=1000 \
+expect 0 "checked" timeout 300 "$echelon" plan run.yaml model.num_hidden_layers=1000 \
     training.global_batch_size=2
 # Within the bounds of each key, and yet too much together.
 expect_once 2 "micro_batch_size = 4194304: 4194304 samples of 1024 tokens .* at most 2097151" \
@@ -275,7 +275,7 @@ expect 0 '"context": 1' "$echelon" plan run.yaml --ranks 2 parallel.context=2 --
 expect 0 '"tensor": 1' "$echelon" plan run.yaml --ranks 2 parallel.tensor=2 --json
 expect_once 2 "parallel.tensor = 3: 3 .* 2 attention heads; grids that work on 6 ranks: pipeline" \
     "$echelon" plan run.yaml --ranks 6 parallel.tensor=3
-expect 0 "999 more ranks like it" timeout 60 "$echelon" plan run.yaml --ranks 1000 \
+expect 0 "999 more ranks like it" timeout 300 "$echelon" plan run.yaml --ranks 1000 \
     training.global_batch_size=2000 parallel.comm=mpi
 expect_once 2 "memory.device_limit = 10KiB" "$echelon" plan run.yaml memory.device_limit=10KiB
 expect_once 2 "memory.device_limit = 10KiB" "$echelon" train run.yaml --ranks 2 \
@@ -495,7 +495,7 @@ stops HUP runs/hangup
 
 export ASAN_OPTIONS=detect_leaks=0
 mpi() {
-    expect "$1" "$2" timeout 120 "$echelon" "${@:3}" --ranks 2 parallel.comm=mpi
+    expect "$1" "$2" timeout 300 "$echelon" "${@:3}" --ranks 2 parallel.comm=mpi
 }
 if "$echelon" --version | grep -q "MPI:"; then
     mpi 0 "step +6/6 " train run.yaml log.directory=runs/mpi

@@ -92,7 +92,7 @@ grep -q '"step":4,' runs/four/metrics.jsonl || complain "the run did not go on"
 # The folder vanishes while the run goes on.
 if mkfifo gate && mkdir -p runs/five; then
     checks=$((checks + 1))
-    timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/five checkpoint.directory=c \
+    timeout -k 5 300 "$echelon" train run.yaml log.directory=runs/five checkpoint.directory=c \
         training.steps=3000 log.every=1 log.trace=false >out 2>gate </dev/null &
     run=$!
     { while read -r line; do
@@ -178,11 +178,11 @@ fi
 # A sanitizer's own shadow does not fit.
 if (ulimit -v 4000000 && timeout 20 "$echelon" --version >/dev/null 2>&1); then
     checks=$((checks + 1))
-    (ulimit -v 200000 && exec timeout -k 5 20 "$echelon" plan run.yaml) >out 2>err
+    (ulimit -v 200000 && exec timeout -k 5 120 "$echelon" plan run.yaml) >out 2>err
     [ $? = 1 ] || complain "200 MB of address space"
     grep -q "limit on address space (ulimit -v) is too small" err || complain "no word of the limit"
     checks=$((checks + 1))
-    (ulimit -v 2000000 && exec timeout -k 5 60 "$echelon" train run.yaml log.directory=runs/seven \
+    (ulimit -v 2000000 && exec timeout -k 5 120 "$echelon" train run.yaml log.directory=runs/seven \
         model.hidden_size=2048 training.global_batch_size=64 data.sequence_length=64) >out 2>err
     [ $? = 1 ] || complain "an arena above the limit"
     [ "$(grep -c "error: .*memory" err)" = 1 ] || complain "no word of memory"

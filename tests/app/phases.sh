@@ -150,12 +150,13 @@ stop_in_every_phase() {
 # A save without a stop, then a stop for one rank alone.
 save_and_go_on() {
     local saved
-    begin "$1: SIGUSR1 at start-up" -- has_begun
+    begin "$1: SIGUSR1 at start-up" checkpoint.every=1000000 -- has_begun
     send USR1
-    reach has_saved 1
-    reach has_done 10
+    reach eval '[ "$(newest)" -gt 0 ]' # behind whatever step there was when it came
+    saved=$(newest)
+    reach has_done $((saved + 9))
     send USR1
-    reach eval '[ "$(newest)" -ge 10 ]'
+    reach eval "[ \"\$(newest)\" -ge $((saved + 9)) ]"
     saved=$(newest)
     reach has_done $((saved + 5))
     find_ranks 2 "$job"

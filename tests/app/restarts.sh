@@ -78,12 +78,13 @@ disturb() {
     for ((i = 0; i < kills; i++)); do
         at=$((start + 1 + RANDOM % (2 * every)))
         victim=$((RANDOM % (n + 1)))
-        if ! wait_until 120 has_restarted $i || ! wait_until 120 comes_to $at $least || has_ended; then
+        wait_until 120 has_restarted $i || { complain "$name: kill $i finds no job"; break; }
+        launcher=$(below "$job" | head -1) # these looks take long, too: before, so that the kill is soon
+        find_ranks "$n" "$job"
+        if ! wait_until 120 comes_to $at $least || has_ended; then
             complain "$name: kill $i finds no job at step $at"
             break
         fi
-        launcher=$(below "$job" | head -1)
-        find_ranks "$n" "$job"
         pid=${ranks[victim]:-$launcher}
         step=$(last_step run/metrics.jsonl)
         kill -9 "$pid"

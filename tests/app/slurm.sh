@@ -82,7 +82,7 @@ for victim in 0 1; do
     grep -Eq "error: .*rank $victim \(process ${ranks[victim]}\) has died.*: step [0-9]+, " err ||
         complain "$name: not named"
 done
-begin "srun: kill -STOP of rank 1" parallel.deadline=3 -- has_done 3
+begin "srun: kill -STOP of rank 1" parallel.deadline=10 -- has_done 3
 find_ranks 2
 kill -STOP "${ranks[1]}"
 ended any

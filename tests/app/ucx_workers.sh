@@ -77,7 +77,7 @@ ended 1 "rank 4 .*died"
 begin parallel.strategy=asp
 kill -9 "${ranks[0]}"
 ended 1 "rank 0 .*died"
-begin parallel.strategy=asp parallel.deadline=2
+begin parallel.strategy=asp parallel.deadline=10
 kill -STOP "${ranks[2]}"
 ended 1 "rank 2"
 conclude

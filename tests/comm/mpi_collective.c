@@ -9,6 +9,8 @@
  *   machines     as if a launcher had dealt the processes out to two machines in turn
  *   abort        rank 1 aborts, the others must come out of the collective and say so
  */
+#include <unistd.h>
+
 #include "comm/backend.h"
 #include "comm/checks_collective.h"
 
@@ -39,14 +41,22 @@ static ech_status run_machines(ech_comm *comm, int world_rank)
     return checks_collectives(comm);
 }
 
+/* Rank 1 ends the job once rank 0 has come out, however long that takes. */
 static ech_status run_abort(ech_comm *comm)
 {
+    enum { OUT = 1 };
     ech_group *group;
     float in[64] = {0}, out[64];
     ECH_TRY(checks_world(comm, &group));
     ech_status st = ECH_EIO;
-    if (ech_comm_rank(comm) != 1) st = ech_group_all_gather(group, out, in, sizeof *in, 64);
+    if (ech_comm_rank(comm) != 1) {
+        st = ech_group_all_gather(group, out, in, sizeof *in, 64);
+    } else {
+        ech_comm_raise(comm);
+        while (atomic_load(&comm->board->slot[0].step) != OUT) usleep(1000);
+    }
     if (st == ECH_EABORTED) fprintf(stderr, "rank %d came out\n", ech_comm_rank(comm));
+    if (st == ECH_EABORTED) ech_comm_set_position(comm, OUT, "came out");
     ech_group_destroy(group);
     return st;
 }

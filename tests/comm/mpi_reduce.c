@@ -118,17 +118,31 @@ static ech_status wait_for_one(ech_comm *comm)
     return ech_comm_wait(comm, &request, 1);
 }
 
+/* Rank 1 ends the job once rank 0 has come out, however long that takes. */
 static ech_status run_abort(ech_comm *comm)
 {
-    if (ech_comm_rank(comm) == 1) return ECH_EIO;
+    enum { OUT = 1 };
+    if (ech_comm_rank(comm) == 1) {
+        ech_comm_raise(comm);
+        while (atomic_load(&comm->board->slot[0].step) != OUT) usleep(1000);
+        return ECH_EIO;
+    }
     ech_status st = wait_for_one(comm);
     if (st == ECH_EABORTED) fprintf(stderr, "rank %d came out\n", ech_comm_rank(comm));
+    if (st == ECH_EABORTED) ech_comm_set_position(comm, OUT, "came out");
     return st;
 }
 
+/* Not before all are there, whose start may take longer. */
 static ech_status run_deadline(ech_comm *comm)
 {
+    ech_group *world;
     ech_comm_set_position(comm, 3, ech_comm_rank(comm) == 1 ? "lost in block 5" : "receive");
+    ECH_TRY(checks_world(comm, &world));
+    ech_status met = ech_group_barrier(world);
+    ech_group_destroy(world);
+    ECH_TRY(met);
+    comm->deadline = 0.2;
     if (ech_comm_rank(comm) == 1)
         for (;;) pause(); /* until the others' MPI_Abort */
     return wait_for_one(comm);
@@ -165,8 +179,7 @@ int main(int argc, char **argv)
     const char *mode = argc == 2 ? argv[1] : "";
     if (strcmp(mode, "lone") == 0) return run_lone();
     ech_comm *comm;
-    double deadline = strcmp(mode, "deadline") == 0 ? 0.2 : 60;
-    if (ech_comm_open(ech_comm_find("mpi"), 0, deadline, &comm) != ECH_OK) return 1;
+    if (ech_comm_open(ech_comm_find("mpi"), 0, 60, &comm) != ECH_OK) return 1;
     ech_log_set_rank(ech_comm_rank(comm));
 
     ech_status st = ECH_EUSAGE;

@@ -185,6 +185,7 @@ static ech_status stall(ech_comm *comm, void *context)
 {
     int rank = ech_comm_rank(comm), in;
     ech_comm_set_position(comm, 40 + rank, rank == 2 ? "forward of block 7" : "reduce bucket 1");
+    pthread_barrier_wait(context); /* a start may take longer than the deadline */
     ech_request request;
     ech_group *group;
     ech_log_set_quiet(true);

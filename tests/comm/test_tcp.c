@@ -67,7 +67,7 @@ static void test_ends(void **state)
 {
     (void)state;
     expect_loss(0, 60, "");
-    expect_loss(SIGSTOP, 1, "held up by rank 1: step 3, lost in block 5");
+    expect_loss(SIGSTOP, 60, "held up by rank 1: step 3, lost in block 5");
     expect_loss(SIGKILL, 60, "rank 1 ");
 }
 

@@ -202,7 +202,7 @@ static void test_ends(void **state)
 {
     (void)state;
     expect_loss(0, 0, 60, "");
-    expect_loss(0, SIGSTOP, 1, "held up by rank 1: step 3, lost in block 5");
+    expect_loss(0, SIGSTOP, 60, "held up by rank 1: step 3, lost in block 5");
     expect_loss(0, SIGKILL, 60, "rank 1 "); /* the guard says it, or a rank */
     expect_loss(3, 0, 60, "");
     expect_loss(3, SIGKILL, 60,

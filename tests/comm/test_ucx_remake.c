@@ -160,7 +160,7 @@ static void take_places(int sent, int n)
     int before = count_segments();
     for (int i = 0; i < n; i++)
         take_place(jobs[i % JOBS][0], jobs[i % JOBS][1], sent, (unsigned)(i + 1));
-    assert_int_equal(count_segments(), before);
+    expect_segments(before);
 }
 
 static int how_many(int usual, int part)
