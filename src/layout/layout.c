@@ -140,7 +140,7 @@ static ech_status check_runs(const ech_config *config, const ech_layout *layout)
         (long long)runs, ECH_MOST_BLOCK_RUNS);
 }
 
-/* Ranks of a cluster take turns side by side. */
+/* How gradients reach the weights. Ranks of a cluster take their turns side by side. */
 static void fill_strategy(const ech_config *config, ech_layout *layout)
 {
     int64_t ranks = config->parallel.cluster_ranks, updates = config->parallel.token_updates;

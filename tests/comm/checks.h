@@ -36,6 +36,16 @@ static inline ech_status checks_world(ech_comm *comm, ech_group **out)
     return ECH_OK;
 }
 
+/* All ranks are there: a deadline that is set then is not one of their starts. */
+static inline ech_status checks_meet(ech_comm *comm)
+{
+    ech_group *world;
+    ECH_TRY(checks_world(comm, &world));
+    ech_status st = ech_group_barrier(world);
+    ech_group_destroy(world);
+    return st;
+}
+
 /* Rank r's element i: small whole numbers, whose sums are exact, or fractions, whose are not. */
 static inline double checks_element(int rank, int64_t i, bool whole)
 {

@@ -133,15 +133,10 @@ static ech_status run_abort(ech_comm *comm)
     return st;
 }
 
-/* Not before all are there, whose start may take longer. */
 static ech_status run_deadline(ech_comm *comm)
 {
-    ech_group *world;
     ech_comm_set_position(comm, 3, ech_comm_rank(comm) == 1 ? "lost in block 5" : "receive");
-    ECH_TRY(checks_world(comm, &world));
-    ech_status met = ech_group_barrier(world);
-    ech_group_destroy(world);
-    ECH_TRY(met);
+    ECH_TRY(checks_meet(comm));
     comm->deadline = 0.2;
     if (ech_comm_rank(comm) == 1)
         for (;;) pause(); /* until the others' MPI_Abort */

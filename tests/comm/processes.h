@@ -250,16 +250,11 @@ static inline ech_status wait_for_one(ech_comm *comm)
     return ech_comm_wait(comm, &request, 1);
 }
 
-/* Not before all are there, whose start may take longer than the deadline. */
 static inline ech_status lose_one(ech_comm *comm, void *context)
 {
     const int *how = context;
-    ech_group *world;
     ech_comm_set_position(comm, 3, ech_comm_rank(comm) == 1 ? "lost in block 5" : "receive");
-    ECH_TRY(checks_world(comm, &world));
-    ech_status met = ech_group_barrier(world);
-    ech_group_destroy(world);
-    ECH_TRY(met);
+    ECH_TRY(checks_meet(comm));
     if (*how == SIGSTOP) comm->deadline = 1;
     if (ech_comm_rank(comm) != 1) return wait_for_one(comm);
     if (*how == 0) return ECH_EIO;
