@@ -48,7 +48,7 @@ for program in "$@"; do
         [[ $file =~ $theirs ]] || [ -e "$folder/lib/$file" ] || cp -L "$library" "$folder/lib/$file"
     done
 done
-cp "$root/tools/gpu.sh" "$root/LICENSE" "$folder"
+cp "$root/tools/gpu.sh" "$root/bench/gpu_peer.py" "$root/bench/common.py" "$root/LICENSE" "$folder"
 git -C "$root" archive --format=tar.gz --prefix= HEAD > "$folder/source.tar.gz" 2>/dev/null ||
     rm -f "$folder/source.tar.gz" # not a repository
 {

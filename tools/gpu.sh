@@ -10,7 +10,8 @@
 #     sanitizer  the same under compute-sanitizer: memcheck, racecheck, initcheck
 #     verify     layouts of 1 to 4 ranks, threads that share a GPU, against one rank in fp64; with two GPUs also over NCCL
 #     train      losses beside the CPU's in fp32 and bf16; bits from run to run; checkpoints from the CPU and back
-#     bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the step profile
+#     bench      every kernel row beside its bound; GPT-2 124M in bf16, 0.5M tokens a step, with the step profile;
+#                PyTorch's steps of the same, where python3 has it
 #   Exit code: 0, 1 if something fails, 77 if the machine lacks the device. --device: another one, to try this script.
 #   --limit: no command takes longer, 600: one that hangs takes no more of a lease than that.
 set -uo pipefail
@@ -23,7 +24,7 @@ while [ $# -gt 0 ]; do
         --device) device=${2:?--device NAME}; shift ;;
         --limit) limit=${2:?--limit SECONDS}; shift ;;
         facts | rows | sanitizer | verify | train | bench) stages+=("$1") ;;
-        *) sed -n '5,17s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
+        *) sed -n '5,18s/^# \{0,2\}//p' "$0" >&2; exit 2 ;;
     esac
     shift
 done
@@ -39,12 +40,12 @@ build() { # ROOT
         --target echelon bench_device_copies gpu_tests) > "$out/build.txt" 2>&1 ||
         { tail -n 30 "$out/build.txt" >&2; exit 1; }
     echelon=$1/build/release/echelon tests=$1/build/release/tests benches=$1/build/release/bench
-    kernel_tests=$tests/kernel
+    kernel_tests=$tests/kernel peer=$1/bench/gpu_peer.py
 }
 
 if [ -f "$here/run" ]; then
     if "$here/echelon" --version > "$out/version.txt" 2>&1; then
-        echelon=$here/echelon tests=$here kernel_tests=$here benches=$here
+        echelon=$here/echelon tests=$here kernel_tests=$here benches=$here peer=$here/gpu_peer.py
     else
         tail -n 3 "$out/version.txt" >&2
         echo "the programs of $here do not run on this machine" >&2
@@ -304,6 +305,8 @@ Y
             END { printf "%d rows; the farthest from its bound: %s, %s%% of it", n, row, least }' "$log")"
     try "GPT-2 124M, bf16" "$echelon" train --profile bench.yaml "${less[@]}"
     say "$(grep -E 'tok/s' "$log" | tail -1)"
+    [ "$device" != cuda ] || ! python3 -c 'import torch' 2> /dev/null ||
+        try "PyTorch's steps" python3 "$peer" && grep '^PyTorch' "$log" | while read -r line; do say "$line"; done
 }
 
 # ---- all of them ----
