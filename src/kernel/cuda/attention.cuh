@@ -2,8 +2,9 @@
  *
  * What forward and backward of attention share: a call, which keys a query sees, tiles in shared memory, dropout.
  *
- * A block has 64 rows, of queries or keys, 16 a warp, and goes over tiles of the others. Heads wider than a tile are taken
- * in slices: scores are sums over them, and results are made slice by slice from scores that are computed again.
+ * A block has R rows, of queries or keys, 16 a warp, and goes over tiles of N of the others, which come while those before
+ * them are computed with. Heads wider than a tile are taken in slices, which do not: scores are sums over them, and results
+ * are made slice by slice from scores that are computed again. Exponentials are powers of 2.
  */
 #ifndef ECH_KERNEL_CUDA_ATTENTION_H
 #define ECH_KERNEL_CUDA_ATTENTION_H
@@ -14,7 +15,25 @@
 
 namespace
 {
-enum { ECH_ATTENTION_ROWS = 64, ECH_ATTENTION_THREADS = 128 };
+/* Blocks that are to be on a multiprocessor at once, which limits a thread's registers: so many where these suffice. */
+#define ECH_ATTENTION_BLOCKS(most) (ech_has_halves && !Drops && W <= 64 ? (most) : 1)
+
+/* A block of R rows, 16 a warp, in slices of W columns, and tiles of N others. */
+template <int R, int W, int N> struct ech_attention_shape {
+    enum {
+        THREADS = R / ECH_TILE_ROWS * ECH_WARP,
+        ROW = W + ECH_TILE_PAD, /* in shared memory */
+        BLOCK = R * ROW,
+        TILE = N * ROW,
+        /* A warp's own 16 rows of N sums: 16-bit types have them in registers. */
+        OWN = ech_has_halves ? 0 : ECH_TILE_ROWS * (N + ECH_TILE_PAD),
+    };
+    /* Bytes of so many blocks of rows and four tiles. */
+    static size_t shared(int blocks)
+    {
+        return (size_t)(blocks * BLOCK + 4 * TILE + R / ECH_TILE_ROWS * OWN) * sizeof(real);
+    }
+};
 
 /* q, k, v, out and their gradients (B,T,H,D). */
 struct ech_heads {
@@ -31,21 +50,47 @@ struct ech_heads {
     }
 };
 
+/* Keys [first, end), which a query sees: positions ascend. */
+struct ech_seen_keys {
+    int first, end;
+
+    __device__ bool have(int key) const
+    {
+        return (key >= first) & (key < end); /* without a branch */
+    }
+};
+
+/* Of a query of a head: what backward needs of it besides its numbers. lse: of scores in powers of 2, infinity where it sees no
+ * key; delta: dout·out. */
+struct alignas(16) ech_query_facts {
+    ech_seen_keys seen;
+    wide lse, delta;
+};
+
 struct ech_attention {
     int64_t B, Tq, Tk, H, G, D;
     ech_heads q, k, v, dout, out, dq, dk, dv;
-    wide *lse, *delta; /* (B,H,Tq) */
-    double scale;
+    wide *lse;              /* (B,H,Tq) */
+    ech_query_facts *facts; /* (B,H,Tq) */
+    wide scale, scale_2;    /* of scores, and of scores in powers of 2 */
     ech_attention_shard shard;
     ech_maybe starts;
     ech_dropout dropout;
     bool merge, add_q, add_kv;
 };
 
-/* Keys [first, end), which a query sees: positions ascend. */
-struct ech_seen_keys {
-    int first, end;
-};
+#define ECH_LOG2_E ((wide)1.4426950408889634074)
+#define ECH_LN_2   ((wide)0.69314718055994530942)
+
+static __device__ inline wide ech_power_of_2(wide x)
+{
+#if !defined ECH_EMULATED && (defined ECH_REAL_BF16 || defined ECH_REAL_F16)
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+    return x;
+#else
+    return exp2(x);
+#endif
+}
 
 /* Tokens at positions before this one. */
 static __device__ inline int ech_tokens_before(const ech_rows &rows, int64_t position)
@@ -67,26 +112,50 @@ static __device__ inline ech_seen_keys ech_keys_seen(const ech_attention &at, co
     return {ech_tokens_before(at.shard.key, start), ech_tokens_before(at.shard.key, position + 1)};
 }
 
-/* Rows of W elements in shared memory: tokens [first, first + R) of a head, from column `column` on; 0 where there is no
- * token below `end` or none from `begin` on, or no column. */
-template <int R, int W>
-static __device__ inline void ech_load_tile(real *tile, const ech_heads &from, int64_t b, int64_t h,
-                                            int first, int begin, int end, int column, int64_t D)
-{
-    enum { CHUNK = sizeof(ech_chunk) / sizeof(real), CHUNKS = W / CHUNK, ROW = W + ECH_TILE_PAD };
-    const real *head = static_cast<const real *>(from.x.data) + from.at(b, 0, h) + column;
-    for (int i = (int)threadIdx.x; i < R * CHUNKS; i += ECH_ATTENTION_THREADS) {
-        int t = first + i / CHUNKS, c = i % CHUNKS * CHUNK;
-        const real *at = head + (int64_t)t * from.stride[1] + c;
-        real *to = tile + i / CHUNKS * ROW + c;
-        bool is_there = t >= begin && t < end;
-        if (is_there && column + c + CHUNK <= D && ech_is_aligned(at)) {
-            *reinterpret_cast<ech_chunk *>(to) = *reinterpret_cast<const ech_chunk *>(at);
-            continue;
-        }
-        for (int k = 0; k < CHUNK; k++) to[k] = is_there && column + c + k < D ? at[k] : real{};
+/* Of a warp, whose lanes have two rows each: keys that some row may see end at `end`, and all rows see those from `from` to `to`. */
+struct ech_seen_by_all {
+    int from, to, end;
+
+    __device__ explicit ech_seen_by_all(const ech_seen_keys *seen)
+    {
+        struct smaller {
+            __device__ int operator()(int a, int b) const
+            {
+                return a < b ? a : b;
+            }
+        };
+        from = ech_warp(ech_larger(), ech_larger()(seen[0].first, seen[1].first));
+        to = ech_warp(smaller(), smaller()(seen[0].end, seen[1].end));
+        end = ech_warp(ech_larger(), ech_larger()(seen[0].end, seen[1].end));
     }
-}
+    __device__ bool see(int key, int count) const
+    {
+        return key >= from && key + count <= to;
+    }
+};
+
+/* How a block's threads read slices of W columns of a head. */
+template <int W, int THREADS> struct ech_head_reader {
+    typedef ech_row_chunks<W, THREADS> chunks;
+    const ech_heads &x;
+    const real *from;
+    int D;
+
+    __device__ ech_head_reader(const ech_heads &heads, int64_t b, int64_t h, int64_t width)
+        : x(heads),
+          from(static_cast<const real *>(x.x.data) + x.at(b, chunks::row(), h) + chunks::column()),
+          D((int)width)
+    {
+    }
+    /* Begins to copy tokens [first, first + R), of the slice that begins at this column: 0 where there is no token below `end` or none
+     * from `begin` on, or no column. */
+    template <int R>
+    __device__ void load(real *tile, int first, int begin, int end, int slice) const
+    {
+        chunks::template load<R>(tile, from + first * x.stride[1] + slice, x.stride[1],
+                                 begin - first, end - first, D - slice);
+    }
+};
 
 /* What dropout multiplies the probability of (query, key) by. */
 struct ech_dropped {
@@ -104,7 +173,6 @@ struct ech_dropped {
     __device__ wide factor(int query, int k)
     {
         double p = at.dropout.p;
-        if (!(p > 0)) return 1;
         int64_t row = head * rows.whole + ech_rows_token_position(&rows, query);
         int64_t i = row * rows.whole + ech_rows_token_position(&at.shard.key, k);
         return ech_drops(p, key, (uint64_t)i, &drawn) ? 0 : (wide)(1 / (1 - p));
@@ -125,17 +193,6 @@ static __device__ inline void ech_store_rows(ech_sums<N> &c, const ech_heads &to
     });
 }
 
-/* The real numbers of a warp's sums, into its own rows of a tile. */
-template <int N, typename F>
-static __device__ inline void ech_put_tile(ech_sums<N> &c, real *tile, F f)
-{
-    __syncwarp();
-    ech_each_sum(c, [&](int which, int n, wide &value) {
-        ech_narrow(f(which, n, value), tile + ech_lane_row(which) * (N + ECH_TILE_PAD) + n);
-    });
-    __syncwarp();
-}
-
 } // namespace
 
 static inline ech_attention ech_attention_of(const ech_tensor *q, const ech_tensor *k,
@@ -145,14 +202,16 @@ static inline ech_attention ech_attention_of(const ech_tensor *q, const ech_tens
 {
     const ech_tensor *none = NULL;
     int64_t B = q->shape[0], Tq = q->shape[1], Tk = k->shape[1], H = q->shape[2], G = k->shape[2];
-    ECH_ASSERT(at->query.whole == at->key.whole && G > 0 && H % G == 0);
+    ECH_ASSERT(at->query.whole == at->key.whole && G > 0 && H % G == 0 && scale > 0);
     ECH_ASSERT(at->first_head >= 0 && at->first_head + H <= at->heads);
     ECH_ASSERT(Tq <= INT32_MAX && Tk <= INT32_MAX);
     ech_rows_check(__FILE__, __LINE__, &at->key, NULL, B * Tk);
     if (!at->query.position) ech_rows_check(__FILE__, __LINE__, &at->query, NULL, B * Tq);
     ECH_ASSERT(B * Tq == 0 || (at->query.tokens == Tq && at->query.first == 0));
-    return {B,    Tq,   Tk,   H,    G,     q->shape[3], q,      k,        v,     none,  none, none,
-            none, none, NULL, NULL, scale, *at,         starts, *dropout, false, false, false};
+    return {B,    Tq,     Tk,       H,     G,           q->shape[3],
+            q,    k,      v,        none,  none,        none,
+            none, none,   NULL,     NULL,  (wide)scale, (wide)(scale * 1.4426950408889634074),
+            *at,  starts, *dropout, false, false,       false};
 }
 
 #endif

@@ -8,199 +8,269 @@
  */
 #include "kernel/cuda/attention.cuh"
 
-/* Keys of a tile beside queries' rows, and queries beside keys': of fp64 as many as registers hold. */
-enum { COLUMNS = sizeof(real) == 8 ? 16 : 32 };
+/* ---- facts of queries ---- */
 
-/* delta, a warp a row. */
-static __global__ void multiply_rows(const ech_attention at, int64_t n)
+enum { FACT_LANES = 8 /* of a query */ };
+
+static __global__ void find_facts(const ech_attention at, int64_t n)
 {
-    int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / ECH_WARP;
-    if (row >= n) return;
-    int64_t t = row % at.Tq, h = row / at.Tq % at.H, b = row / at.Tq / at.H;
-    wide sum = 0;
-    for (int64_t d = threadIdx.x % ECH_WARP; d < at.D; d += ECH_WARP)
-        sum += at.dout.x.get(at.dout.at(b, t, h) + d) * at.out.x.get(at.out.at(b, t, h) + d);
-    sum = ech_warp(ech_plus(), sum);
-    if (threadIdx.x % ECH_WARP == 0) at.delta[row] = sum;
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / FACT_LANES;
+    int64_t row = i < n ? i : n - 1, t = row % at.Tq, h = row / at.Tq % at.H,
+            b = row / at.Tq / at.H;
+    int lane = (int)threadIdx.x % FACT_LANES;
+    wide delta = 0;
+    for (int64_t d = lane * ECH_PART; d < at.D; d += FACT_LANES * ECH_PART) {
+        wide x[ECH_PART], y[ECH_PART];
+        int count = ech_part_count(at.D - d);
+        at.dout.x.load(at.dout.at(b, t, h) + d, count, x);
+        at.out.x.load(at.out.at(b, t, h) + d, count, y);
+        for (int k = 0; k < ECH_PART; k++) delta += x[k] * y[k];
+    }
+    for (int distance = FACT_LANES / 2; distance > 0; distance /= 2)
+        delta += __shfl_xor_sync(~0u, delta, (unsigned)distance);
+    if (lane != 0 || i >= n) return;
+    wide lse = at.lse[row];
+    at.facts[row] = {ech_keys_seen(at, at.shard.query, b, t),
+                     lse == -(wide)INFINITY ? (wide)INFINITY : lse * ECH_LOG2_E, delta};
 }
 
 /* ---- queries ---- */
 
-template <int W>
-static __global__ void __launch_bounds__(ECH_ATTENTION_THREADS, 1)
+template <bool Drops, int R, int W, int N>
+static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     query_gradient(const ech_attention at)
 {
-    enum { ROW = W + ECH_TILE_PAD, R = ECH_ATTENTION_ROWS, N = COLUMNS };
+    typedef ech_attention_shape<R, W, N> shape;
+    enum { ROW = shape::ROW, TILE = shape::TILE, THREADS = shape::THREADS };
     ECH_DYNAMIC_SHARED(memory);
-    real *q = reinterpret_cast<real *>(memory), *dout = q + R * ROW, *k = dout + R * ROW;
-    real *v = k + N * ROW;
-    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
-    real *own = v + N * ROW + warp * (N + ECH_TILE_PAD); /* the gradients of the warp's scores */
+    real *q = reinterpret_cast<real *>(memory), *dout = q + shape::BLOCK,
+         *tiles = dout + shape::BLOCK;
+    int warp = (int)threadIdx.x / ECH_WARP;
+    real *own = tiles + 4 * TILE + warp * shape::OWN; /* the gradients of the warp's scores */
+    warp *= ECH_TILE_ROWS;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * R, Tq = (int)at.Tq, D = (int)at.D;
     int64_t h = blockIdx.y, b = blockIdx.z, g = h / (at.H / at.G);
+    const ech_query_facts *facts = at.facts + (b * at.H + h) * Tq;
     int last = first + R < Tq ? first + R - 1 : Tq - 1;
-    const int begin = ech_keys_seen(at, at.shard.query, b, first).first,
-              end = ech_keys_seen(at, at.shard.query, b, last).end;
+    const int begin = facts[first].seen.first, end = facts[last].seen.end, start = begin / N * N;
+    typedef ech_head_reader<W, THREADS> reader;
+    const reader keys(at.k, b, g, D), values(at.v, b, g, D);
+    const int ahead = D <= W ? N : 0; /* keys that come before those are computed with */
     ech_seen_keys seen[2];
-    wide lse[2] = {}, delta[2] = {};
+    wide lse[2], delta[2];
+#pragma unroll
     for (int r = 0; r < 2; r++) {
         int t = first + warp + ech_lane_row(r);
-        seen[r] = ech_keys_seen(at, at.shard.query, b, t);
-        if (t < Tq) lse[r] = at.lse[(b * at.H + h) * Tq + t];
-        if (t < Tq) delta[r] = at.delta[(b * at.H + h) * Tq + t];
+        const ech_query_facts f =
+            t < Tq ? facts[t] : ech_query_facts{{(int)at.Tk, 0}, (wide)INFINITY, 0};
+        seen[r] = f.seen;
+        lse[r] = f.lse;
+        delta[r] = f.delta;
     }
+    const ech_seen_by_all all(seen);
     ech_dropped dropped(at, at.shard.query, b, h);
     for (int column = 0; column < D; column += W) {
         ech_sums<W> sum;
         ech_clear(sum);
-        for (int key = begin / N * N; key < end; key += N) {
-            ech_sums<N> score, probability;
+        for (int key = start - ahead; key < end; key += N) {
+            real *k = tiles + (key - start) / N % 2 * 2 * TILE;
+            bool is_own = key >= start && key < all.end;
+            ech_sums<N> score, gradient; /* of the probabilities first */
             ech_clear(score);
-            ech_clear(probability);
+            ech_clear(gradient);
             for (int slice = 0; slice < D; slice += W) {
+                int next = key + ahead;
+                real *to = tiles + (next - start) / N % 2 * 2 * TILE;
+                ech_end_copies();
                 __syncthreads();
-                if (key == begin / N * N || D > W) {
-                    ech_load_tile<R, W>(q, at.q, b, h, first, 0, Tq, slice, D);
-                    ech_load_tile<R, W>(dout, at.dout, b, h, first, 0, Tq, slice, D);
+                if (!ahead || next == start) {
+                    reader(at.q, b, h, D).template load<R>(q, first, 0, Tq, slice);
+                    reader(at.dout, b, h, D).template load<R>(dout, first, 0, Tq, slice);
                 }
-                ech_load_tile<N, W>(k, at.k, b, g, key, begin, end, slice, D);
-                ech_load_tile<N, W>(v, at.v, b, g, key, begin, end, slice, D);
-                __syncthreads();
-                ech_product<true, N, W, ROW, ROW>(score, q + warp * ROW, k);
-                ech_product<true, N, W, ROW, ROW>(probability, dout + warp * ROW, v);
+                if (next < end) {
+                    keys.template load<N>(to, next, begin, end, slice);
+                    values.template load<N>(to + TILE, next, begin, end, slice);
+                }
+                if (!ahead) {
+                    ech_end_copies();
+                    __syncthreads();
+                }
+                if (!is_own) continue;
+                ech_product<true, N, W>(score, q + warp * ROW, k);
+                ech_product<true, N, W>(gradient, dout + warp * ROW, k + TILE);
             }
-            if (D > W) {
+            if (!ahead) {
                 __syncthreads();
-                ech_load_tile<N, W>(k, at.k, b, g, key, begin, end, column, D);
+                keys.template load<N>(k, key, begin, end, column);
+                ech_end_copies();
                 __syncthreads();
             }
-            /* The same place of both sums: `probability` has dout v. */
+            if (!is_own) continue;
+            bool is_whole = all.see(key, N);
+            /* The same place of both sums. */
 #pragma unroll
             for (int j = 0; j < N / 8; j++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int n = key + 8 * j + (int)(threadIdx.x % 4) * 2 + i % 2, r = i / 2;
-                    wide p = 0, &x = score.at[j][i];
-                    if (n >= seen[r].first && n < seen[r].end) p = exp(x * (wide)at.scale - lse[r]);
-                    wide m = p == 0 ? 1 : dropped.factor(first + warp + ech_lane_row(r), n);
-                    x = p == 0 ? 0 : (wide)at.scale * p * (m * probability.at[j][i] - delta[r]);
+                    wide p = ech_power_of_2(score.at[j][i] * at.scale_2 - lse[r]),
+                         &x = gradient.at[j][i];
+                    if (!is_whole && !seen[r].have(n)) p = 0;
+                    if (Drops && p != 0) x *= dropped.factor(first + warp + ech_lane_row(r), n);
+                    x = p == 0 ? 0 : at.scale * p * (x - delta[r]);
                 }
-            ech_put_tile(score, own, [](int, int, wide x) { return x; });
-            ech_product<false, W, N, N + ECH_TILE_PAD, ROW>(sum, own, k);
+            ech_left<N> left;
+            ech_round_left(gradient, own, left);
+            ech_product(sum, left, k);
         }
         ech_store_rows(sum, at.dq, b, h, first + warp, Tq, column, D, at.add_q);
-        __syncthreads();
     }
 }
 
 /* ---- keys and values ---- */
 
-/* Of a tile's queries. */
-struct query_facts {
-    ech_seen_keys seen;
-    wide lse, delta;
-};
+/* Begins to copy those of so many queries; queries from Tq on see no key. */
+static __device__ inline void load_facts(ech_query_facts *to, const ech_query_facts *from,
+                                         int first, int count, int Tq)
+{
+    enum { CHUNKS = sizeof *to / sizeof(ech_chunk) };
+    int i = (int)threadIdx.x / CHUNKS, c = (int)threadIdx.x % CHUNKS;
+    if (i < count)
+        ech_begin_copy(reinterpret_cast<ech_chunk *>(to + i) + c,
+                       reinterpret_cast<const ech_chunk *>(from + first + i) + c, first + i < Tq);
+}
 
 /* Scores (keys, queries) become P m, and `gradient`, which has v dout, their gradients. */
-template <int N>
+template <bool Drops, int N>
 static __device__ void move_scores(const ech_attention &at, ech_sums<N> &score,
-                                   ech_sums<N> &gradient, const query_facts *facts, int key,
-                                   int query, ech_dropped &dropped)
+                                   ech_sums<N> &gradient, const ech_query_facts *facts,
+                                   bool is_whole, int key, int query, ech_dropped &dropped)
 {
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int n = 8 * j + (int)(threadIdx.x % 4) * 2 + i % 2, row = key + ech_lane_row(i / 2);
-            const query_facts &f = facts[n];
-            wide p = 0, &x = score.at[j][i], &y = gradient.at[j][i];
-            if (row >= f.seen.first && row < f.seen.end) p = exp(x * (wide)at.scale - f.lse);
-            wide m = p == 0 ? 1 : dropped.factor(query + n, row);
+            const ech_query_facts &f = facts[n];
+            wide &x = score.at[j][i], &y = gradient.at[j][i],
+                 p = ech_power_of_2(x * at.scale_2 - f.lse);
+            if (!is_whole && !f.seen.have(row)) p = 0;
+            wide m = Drops && p != 0 ? dropped.factor(query + n, row) : 1;
             x = p * m;
-            y = p == 0 ? 0 : (wide)at.scale * p * (m * y - f.delta);
+            y = p == 0 ? 0 : at.scale * p * (m * y - f.delta);
         }
 }
 
-template <int W>
-static __global__ void __launch_bounds__(ECH_ATTENTION_THREADS, 1)
+template <bool Drops, int R, int W, int N>
+static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     key_gradient(const ech_attention at)
 {
-    enum { ROW = W + ECH_TILE_PAD, R = ECH_ATTENTION_ROWS, N = COLUMNS };
+    typedef ech_attention_shape<R, W, N> shape;
+    enum { ROW = shape::ROW, TILE = shape::TILE, THREADS = shape::THREADS };
     ECH_DYNAMIC_SHARED(memory);
-    ECH_SHARED(query_facts, facts, N);
-    real *k = reinterpret_cast<real *>(memory), *v = k + R * ROW, *q = v + R * ROW;
-    real *dout = q + N * ROW;
-    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
-    real *own = dout + N * ROW + warp * (N + ECH_TILE_PAD);
+    ECH_SHARED(ech_query_facts, facts_room, 2 * N);
+    ECH_SHARED(int, room, THREADS / ECH_WARP);
+    real *k = reinterpret_cast<real *>(memory), *v = k + shape::BLOCK, *tiles = v + shape::BLOCK;
+    int warp = (int)threadIdx.x / ECH_WARP;
+    real *own = tiles + 4 * TILE + warp * shape::OWN;
+    warp *= ECH_TILE_ROWS;
     int first = (int)blockIdx.x * R, Tq = (int)at.Tq, Tk = (int)at.Tk, D = (int)at.D;
     int64_t g = blockIdx.y, b = blockIdx.z, heads = at.H / at.G;
-    /* Queries before the first key do not see any. */
-    int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first));
-    int last = first + R < Tk ? first + R : Tk;
-    bool is_loaded = false; /* keys and values, which stay if a slice has them all */
+    const ech_query_facts *known =
+        at.facts + (b * at.H + g * heads) * Tq; /* of the group's first head */
+    /* Queries before the first key do not see any. Documents begin later and later: from the first query on that begins behind these
+     * keys, none sees them. */
+    int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first)),
+        end = Tq;
+    int last = first + R < Tk ? first + R : Tk, key = first + warp;
+    if (at.starts.is_here) {
+        int more = 0;
+        for (int t = begin + (int)threadIdx.x; t < Tq; t += THREADS)
+            more += known[t].seen.first < last;
+        end = begin + ech_block(ech_plus(), more, room);
+    }
+    int start = begin / N * N;
+    typedef ech_head_reader<W, THREADS> reader;
+    const int ahead = D <= W ? N : 0;
     for (int column = 0; column < D; column += W) {
         ech_sums<W> dk, dv;
         ech_clear(dk);
         ech_clear(dv);
+        int turn = 0;
         for (int64_t h = g * heads; h < (g + 1) * heads; h++) {
+            const reader queries(at.q, b, h, D), gradients(at.dout, b, h, D);
             ech_dropped dropped(at, at.shard.query, b, h);
-            for (int query = begin / N * N; query < Tq; query += N) {
+            for (int query = start - ahead; query < end; query += N, turn ^= 1) {
+                const real *q = tiles + turn * 2 * TILE, *dout = q + TILE;
+                const ech_query_facts *facts = &facts_room[turn * N];
                 ech_sums<N> score, gradient;
-                /* Documents begin later and later: from a query on that sees none of these keys, none does. */
-                if (ech_keys_seen(at, at.shard.query, b, query).first >= last) break;
                 ech_clear(score);
                 ech_clear(gradient);
+                bool is_own = query >= start;
                 for (int slice = 0; slice < D; slice += W) {
+                    int next = query + ahead, to = ahead ? turn ^ 1 : turn;
+                    real *room = tiles + to * 2 * TILE;
+                    ech_end_copies();
                     __syncthreads();
-                    if (!is_loaded) {
-                        ech_load_tile<R, W>(k, at.k, b, g, first, 0, Tk, slice, D);
-                        ech_load_tile<R, W>(v, at.v, b, g, first, 0, Tk, slice, D);
-                        is_loaded = D <= W;
+                    if (!ahead || (query < start && h == g * heads)) {
+                        reader(at.k, b, g, D).template load<R>(k, first, 0, Tk, slice);
+                        reader(at.v, b, g, D).template load<R>(v, first, 0, Tk, slice);
                     }
-                    ech_load_tile<N, W>(q, at.q, b, h, query, 0, Tq, slice, D);
-                    ech_load_tile<N, W>(dout, at.dout, b, h, query, 0, Tq, slice, D);
-                    if (threadIdx.x < N) {
-                        int t = query + (int)threadIdx.x;
-                        int64_t row = (b * at.H + h) * Tq + t;
-                        facts[threadIdx.x] = {ech_keys_seen(at, at.shard.query, b, t),
-                                              t < Tq ? at.lse[row] : 0, t < Tq ? at.delta[row] : 0};
+                    if (next < end) {
+                        queries.template load<N>(room, next, 0, Tq, slice);
+                        gradients.template load<N>(room + TILE, next, 0, Tq, slice);
+                        load_facts(&facts_room[to * N], known + (h - g * heads) * Tq, next, N, Tq);
                     }
-                    __syncthreads();
-                    ech_product<true, N, W, ROW, ROW>(score, k + warp * ROW, q);
-                    ech_product<true, N, W, ROW, ROW>(gradient, v + warp * ROW, dout);
+                    if (!ahead) {
+                        ech_end_copies();
+                        __syncthreads();
+                    }
+                    /* The last query sees the most keys. */
+                    if (is_own)
+                        is_own = facts[query + N <= Tq ? N - 1 : Tq - 1 - query].seen.end > key;
+                    if (!is_own) continue;
+                    ech_product<true, N, W>(score, k + warp * ROW, q);
+                    ech_product<true, N, W>(gradient, v + warp * ROW, dout);
                 }
-                if (D > W) {
+                if (!ahead) {
+                    real *room = tiles + turn * 2 * TILE;
                     __syncthreads();
-                    ech_load_tile<N, W>(q, at.q, b, h, query, 0, Tq, column, D);
-                    ech_load_tile<N, W>(dout, at.dout, b, h, query, 0, Tq, column, D);
+                    queries.template load<N>(room, query, 0, Tq, column);
+                    gradients.template load<N>(room + TILE, query, 0, Tq, column);
+                    ech_end_copies();
                     __syncthreads();
                 }
-                move_scores(at, score, gradient, facts, first + warp, query, dropped);
-                ech_put_tile(score, own, [](int, int, wide x) { return x; });
-                ech_product<false, W, N, N + ECH_TILE_PAD, ROW>(dv, own, dout);
-                ech_put_tile(gradient, own, [](int, int, wide x) { return x; });
-                ech_product<false, W, N, N + ECH_TILE_PAD, ROW>(dk, own, q);
+                if (!is_own) continue;
+                bool is_whole = query + N <= Tq && facts[N - 1].seen.first <= key &&
+                                facts[0].seen.end >= key + ECH_TILE_ROWS;
+                move_scores<Drops>(at, score, gradient, facts, is_whole, key, query, dropped);
+                ech_left<N> left;
+                ech_round_left(score, own, left);
+                ech_product(dv, left, dout);
+                ech_round_left(gradient, own, left);
+                ech_product(dk, left, q);
             }
         }
-        ech_store_rows(dk, at.dk, b, g, first + warp, Tk, column, D, at.add_kv);
-        ech_store_rows(dv, at.dv, b, g, first + warp, Tk, column, D, at.add_kv);
-        __syncthreads();
+        ech_store_rows(dk, at.dk, b, g, key, Tk, column, D, at.add_kv);
+        ech_store_rows(dv, at.dv, b, g, key, Tk, column, D, at.add_kv);
     }
 }
 
-template <int W> static void put(const ech_kernel_context *context, const ech_attention &at)
+/* NQ: keys of a tile beside queries' rows; NK: queries beside keys'. */
+template <bool Drops, int R, int W, int NQ, int NK>
+static void put(const ech_kernel_context *context, const ech_attention &at)
 {
-    size_t row = (W + ECH_TILE_PAD) * sizeof(real), own = (COLUMNS + ECH_TILE_PAD) * sizeof(real);
-    size_t shared = 2 * (ECH_ATTENTION_ROWS + COLUMNS) * row + ECH_ATTENTION_ROWS * own;
+    typedef ech_attention_shape<R, W, NQ> by_query;
+    typedef ech_attention_shape<R, W, NK> by_key;
     int64_t rows = at.B * at.H * at.Tq;
-    ech_launch(context, multiply_rows, dim3((unsigned)ech_ceil(rows * ECH_WARP, ECH_BLOCK)),
+    ech_launch(context, find_facts, dim3((unsigned)ech_ceil(rows * FACT_LANES, ECH_BLOCK)),
                ECH_BLOCK, 0, at, rows);
-    ech_launch(context, query_gradient<W>,
-               dim3((unsigned)ech_ceil(at.Tq, ECH_ATTENTION_ROWS), (unsigned)at.H, (unsigned)at.B),
-               ECH_ATTENTION_THREADS, shared, at);
-    ech_launch(context, key_gradient<W>,
-               dim3((unsigned)ech_ceil(at.Tk, ECH_ATTENTION_ROWS), (unsigned)at.G, (unsigned)at.B),
-               ECH_ATTENTION_THREADS, shared, at);
+    ech_launch(context, query_gradient<Drops, R, W, NQ>,
+               dim3((unsigned)ech_ceil(at.Tq, R), (unsigned)at.H, (unsigned)at.B),
+               by_query::THREADS, by_query::shared(2), at);
+    ech_launch(context, key_gradient<Drops, R, W, NK>,
+               dim3((unsigned)ech_ceil(at.Tk, R), (unsigned)at.G, (unsigned)at.B), by_key::THREADS,
+               by_key::shared(2), at);
 }
 
 void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor *dout,
@@ -219,18 +289,20 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
     at.dk = dk;
     at.dv = dv;
     at.lse = static_cast<wide *>(lse->data);
-    at.delta =
-        static_cast<wide *>(ech_scratch(context, (size_t)(at.B * at.H * at.Tq) * sizeof(wide)));
+    at.facts = static_cast<ech_query_facts *>(
+        ech_scratch(context, (size_t)(at.B * at.H * at.Tq) * sizeof(ech_query_facts)));
     at.add_q = add_q;
     at.add_kv = add_kv;
+    const bool drops = dropout->p > 0;
+    /* Tiles as wide as registers allow. */
 #if defined ECH_REAL_F64
-    put<32>(context, at);
+    (drops ? put<true, 64, 32, 16, 16> : put<false, 64, 32, 16, 16>)(context, at);
 #elif defined ECH_REAL_F32
-    put<64>(context, at);
+    (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 32, 32>)(context, at);
 #else
     if (at.D <= 64)
-        put<64>(context, at);
+        (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 64, 32>)(context, at);
     else
-        put<128>(context, at);
+        (drops ? put<true, 64, 128, 32, 16> : put<false, 64, 128, 64, 32>)(context, at);
 #endif
 }

@@ -4,7 +4,7 @@
  */
 #include "kernel/cuda/attention.cuh"
 
-/* Of each of a lane's two rows: the largest score so far, and the lane's sum of exponentials over it. */
+/* Of each of a lane's two rows: the largest score so far, by powers of 2, and the lane's sum of exponentials over it. */
 struct softmax {
     wide max[2], sum[2];
 };
@@ -23,27 +23,23 @@ struct larger_number {
     }
 };
 
-/* Scores become exponentials over the new maxima; what was summed before is scaled to these. */
+/* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale: the call's scale_2. */
 template <int W, int N>
-static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softmax *s, wide scale,
-                                    const ech_seen_keys *seen, int first)
+static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softmax *s, wide scale)
 {
     wide most[2] = {-(wide)INFINITY, -(wide)INFINITY}, old[2];
-    ech_each_sum(score, [&](int which, int n, wide &x) {
-        int key = first + n;
-        x = key >= seen[which].first && key < seen[which].end ? x * scale : -(wide)INFINITY;
-        most[which] = fmax(most[which], x);
-    });
+    ech_each_sum(score, [&](int which, int, wide &x) { most[which] = fmax(most[which], x); });
+#pragma unroll
     for (int r = 0; r < 2; r++) {
-        wide max = fmax(s->max[r], fold_row(larger_number(), most[r]));
+        wide max = fmax(s->max[r], fold_row(larger_number(), most[r]) * scale);
         most[r] = max == -(wide)INFINITY ? 0 : max; /* then all exponentials are 0 */
-        old[r] = exp(s->max[r] - most[r]);
+        old[r] = ech_power_of_2(s->max[r] - most[r]);
         s->max[r] = max;
         s->sum[r] *= old[r];
     }
     ech_each_sum(sum, [&](int which, int, wide &x) { x *= old[which]; });
     ech_each_sum(score, [&](int which, int, wide &x) {
-        x = exp(x - most[which]);
+        x = ech_power_of_2(x * scale - most[which]);
         s->sum[which] += x;
     });
 }
@@ -54,6 +50,7 @@ static __device__ void finish(const ech_attention &at, ech_sums<W> &sum, softmax
                               const ech_seen_keys *seen, int64_t b, int64_t h, int first,
                               int column)
 {
+#pragma unroll
     for (int r = 0; r < 2; r++) {
         int t = first + ech_lane_row(r);
         int64_t row = (b * at.H + h) * at.Tq + t;
@@ -62,7 +59,7 @@ static __device__ void finish(const ech_attention &at, ech_sums<W> &sum, softmax
         wide total = fold_row(ech_plus(), s->sum[r]);
         /* Scores that are all -infinity have no softmax; a row that sees no key is 0. */
         if (total == 0 && seen[r].first < seen[r].end) total = (wide)NAN;
-        wide own = total == 0 ? -(wide)INFINITY : s->max[r] + log(total), both = own;
+        wide own = total == 0 ? -(wide)INFINITY : s->max[r] * ECH_LN_2 + log(total), both = own;
         wide weight = total == 0 ? 0 : 1 / total, kept = 0;
         if (before != -(wide)INFINITY && own != -(wide)INFINITY) {
             wide top = ech_larger()(before, own);
@@ -83,59 +80,82 @@ static __device__ void finish(const ech_attention &at, ech_sums<W> &sum, softmax
     }
 }
 
-template <int W, int N>
-static __global__ void __launch_bounds__(ECH_ATTENTION_THREADS, 1) forward(const ech_attention at)
+template <bool Drops, int R, int W, int N>
+static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
+    forward(const ech_attention at)
 {
-    enum { ROW = W + ECH_TILE_PAD, R = ECH_ATTENTION_ROWS };
+    typedef ech_attention_shape<R, W, N> shape;
+    enum { ROW = shape::ROW, TILE = shape::TILE, THREADS = shape::THREADS };
     ECH_DYNAMIC_SHARED(memory);
-    real *q = reinterpret_cast<real *>(memory), *k = q + R * ROW, *v = k + N * ROW;
-    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
-    real *own = v + N * ROW + warp * (N + ECH_TILE_PAD); /* the warp's probabilities */
-    int first = (int)(gridDim.x - 1 - blockIdx.x) * R;   /* those with the most keys begin */
+    real *q = reinterpret_cast<real *>(memory),
+         *tiles = q + shape::BLOCK; /* k, v, and the next ones */
+    int warp = (int)threadIdx.x / ECH_WARP;
+    real *own = tiles + 4 * TILE + warp * shape::OWN; /* the warp's probabilities */
+    warp *= ECH_TILE_ROWS;
+    int first = (int)(gridDim.x - 1 - blockIdx.x) * R; /* those with the most keys begin */
+    int Tq = (int)at.Tq, D = (int)at.D;
     int64_t h = blockIdx.y, b = blockIdx.z, g = h / (at.H / at.G);
     const ech_rows rows = ech_rows_now(&at.shard.query);
-    int last = first + R < at.Tq ? first + R - 1 : (int)at.Tq - 1;
+    int last = first + R < Tq ? first + R - 1 : Tq - 1;
     const int begin = ech_keys_seen(at, rows, b, first).first,
-              end = ech_keys_seen(at, rows, b, last).end;
+              end = ech_keys_seen(at, rows, b, last).end, start = begin / N * N;
     const ech_seen_keys seen[2] = {ech_keys_seen(at, rows, b, first + warp + ech_lane_row(0)),
                                    ech_keys_seen(at, rows, b, first + warp + ech_lane_row(1))};
-    /* Of the warp: keys behind it are not multiplied, whose values may be NaN. */
-    const int own_end =
-        ech_warp(ech_larger(), seen[0].end > seen[1].end ? seen[0].end : seen[1].end);
+    const ech_seen_by_all all(seen);
+    typedef ech_head_reader<W, THREADS> reader;
+    const reader keys(at.k, b, g, D), values(at.v, b, g, D);
+    const int ahead = D <= W ? N : 0; /* keys that come before those are computed with */
     ech_dropped dropped(at, rows, b, h);
-    for (int column = 0; column < at.D; column += W) {
+    for (int column = 0; column < D; column += W) {
         softmax s = {{-(wide)INFINITY, -(wide)INFINITY}, {0, 0}};
         ech_sums<W> sum;
         ech_clear(sum);
-        for (int key = begin / N * N; key < end; key += N) {
+        for (int key = start - ahead; key < end; key += N) {
+            real *k = tiles + (key - start) / N % 2 * 2 * TILE, *v = k + TILE;
+            bool is_own = key >= start && key < all.end; /* that the warp's rows see some of them */
             ech_sums<N> score;
+            ech_left<N> probability;
             ech_clear(score);
-            for (int slice = 0; slice < at.D; slice += W) {
+            for (int slice = 0; slice < D; slice += W) {
+                int next = key + ahead;
+                real *to = tiles + (next - start) / N % 2 * 2 * TILE;
+                ech_end_copies();
                 __syncthreads();
-                if (key == begin / N * N || at.D > W)
-                    ech_load_tile<R, W>(q, at.q, b, h, first, 0, (int)at.Tq, slice, at.D);
-                ech_load_tile<N, W>(k, at.k, b, g, key, begin, end, slice, at.D);
-                if (slice == 0) ech_load_tile<N, W>(v, at.v, b, g, key, begin, end, column, at.D);
-                __syncthreads();
-                ech_product<true, N, W, ROW, ROW>(score, q + warp * ROW, k);
+                if (!ahead || next == start)
+                    reader(at.q, b, h, D).template load<R>(q, first, 0, Tq, slice);
+                if (next < end) keys.template load<N>(to, next, begin, end, slice);
+                if (next < end && slice == 0)
+                    values.template load<N>(to + TILE, next, begin, end, column);
+                if (!ahead) {
+                    ech_end_copies();
+                    __syncthreads();
+                }
+                if (is_own) ech_product<true, N, W>(score, q + warp * ROW, k);
             }
-            move_softmax(score, sum, &s, (wide)at.scale, seen, key);
-            ech_put_tile(score, own, [&](int which, int n, wide x) {
-                return x == 0 ? x : x * dropped.factor(first + warp + ech_lane_row(which), key + n);
-            });
-            ech_product<false, W, N, N + ECH_TILE_PAD, ROW>(sum, own, v, own_end - key);
+            if (!is_own) continue;
+            if (!all.see(key, N))
+                ech_each_sum(score, [&](int which, int n, wide &x) {
+                    x = seen[which].have(key + n) ? x : -(wide)INFINITY;
+                });
+            move_softmax(score, sum, &s, at.scale_2);
+            if (Drops)
+                ech_each_sum(score, [&](int which, int n, wide &x) {
+                    if (x != 0) x *= dropped.factor(first + warp + ech_lane_row(which), key + n);
+                });
+            ech_round_left(score, own, probability);
+            ech_product(sum, probability, v, all.end - key); /* values behind may be NaN */
         }
         finish(at, sum, &s, seen, b, h, first + warp, column);
-        __syncthreads();
     }
 }
 
-template <int W, int N> static void put(const ech_kernel_context *context, const ech_attention &at)
+template <int R, int W, int N>
+static void put(const ech_kernel_context *context, const ech_attention &at)
 {
-    size_t row = (W + ECH_TILE_PAD) * sizeof(real), own = (N + ECH_TILE_PAD) * sizeof(real);
-    dim3 grid((unsigned)ech_ceil(at.Tq, ECH_ATTENTION_ROWS), (unsigned)at.H, (unsigned)at.B);
-    ech_launch(context, forward<W, N>, grid, ECH_ATTENTION_THREADS,
-               (ECH_ATTENTION_ROWS + 2 * N) * row + ECH_ATTENTION_ROWS * own, at);
+    typedef ech_attention_shape<R, W, N> shape;
+    dim3 grid((unsigned)ech_ceil(at.Tq, R), (unsigned)at.H, (unsigned)at.B);
+    ech_launch(context, at.dropout.p > 0 ? forward<true, R, W, N> : forward<false, R, W, N>, grid,
+               shape::THREADS, shape::shared(1), at);
 }
 
 void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *q,
@@ -150,13 +170,13 @@ void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *
     at.lse = static_cast<wide *>(lse->data);
     at.merge = merge;
 #if defined ECH_REAL_F64
-    put<32, 32>(context, at);
+    put<64, 32, 32>(context, at);
 #elif defined ECH_REAL_F32
-    put<64, 32>(context, at);
+    put<64, 64, 32>(context, at);
 #else
     if (at.D <= 64)
-        put<64, 64>(context, at);
+        put<64, 64, 64>(context, at);
     else
-        put<128, 64>(context, at);
+        put<64, 128, 64>(context, at);
 #endif
 }

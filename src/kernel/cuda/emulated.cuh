@@ -43,7 +43,8 @@ enum {
     MOST_DYNAMIC = 227 << 10, /* of the largest GPUs */
     MOST_DECLARED = 48 << 10,
     MOST_ACROSS = 65535, /* blocks of a grid's y and z */
-    SLOT = 64
+    SLOT = 64,
+    MOST_COPIES = 64 /* of a thread, under way */
 };
 
 /* Threads that meet: the last one to come lets all go on. */
@@ -51,11 +52,20 @@ struct barrier {
     unsigned arrived, generation;
 };
 
+/* A copy that has begun: it comes when its thread waits for it. */
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes, of; /* the others are zeros */
+};
+
 struct fiber {
     jmp_buf place;
     ucontext_t start;
     size_t shared; /* bytes of shared memory that it has declared */
     bool begun, ended;
+    unsigned copies;
+    copy copying[MOST_COPIES];
 };
 
 struct machine {
@@ -86,6 +96,24 @@ inline fiber &self()
     abort();
 }
 
+inline void begin_copy(void *to, const void *from, size_t bytes, size_t of)
+{
+    if (self().copies == MOST_COPIES) fail("too many copies under way");
+    if (reinterpret_cast<uintptr_t>(to) % of || (bytes && reinterpret_cast<uintptr_t>(from) % of))
+        fail("a copy is not aligned");
+    self().copying[self().copies++] = {to, from, bytes, of};
+}
+
+inline void end_copies()
+{
+    for (unsigned i = 0; i < self().copies; i++) {
+        const copy &c = self().copying[i];
+        memset(c.to, 0, c.of);
+        memcpy(c.to, c.from, c.bytes);
+    }
+    self().copies = 0;
+}
+
 inline void yield()
 {
     if (_setjmp(self().place) == 0) _longjmp(now.scheduler, 1);
@@ -108,6 +136,7 @@ inline void live()
 {
     for (;;) {
         now.body(now.argument);
+        if (self().copies) fail("copies are under way at a thread's end");
         self().ended = true;
         now.moves++;
         yield();

@@ -49,7 +49,7 @@ static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
     ech_clear(sum);
     at.a += first * at.a_stride;
     at.b += expert * at.K * at.N;
-    ech_add_tile<Transposed>(at, m, n, a, b, sum);
+    ech_add_tile<false, Transposed>(at, m, n, a, b, sum);
     int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
     ech_each_sum(sum, [&](int which, int column, wide x) {
         int64_t row = m + warp + ech_lane_row(which), i = (first + row) * at.N + n + column;
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1)
         at.K = of.rows(piece, expert);
         at.a += first * at.M;
         at.b += first * at.N;
-        ech_add_tile<false>(at, m, n, a, b, sum);
+        ech_add_tile<true, false>(at, m, n, a, b, sum);
     }
     int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
     ech_each_sum(sum, [&](int which, int column, wide x) {

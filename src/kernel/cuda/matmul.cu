@@ -8,7 +8,7 @@ extern "C" {
 #include "kernel/cuda/library.h"
 }
 
-template <bool Transposed>
+template <bool TA, bool TB>
 static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1) multiply(const ech_tile_product at)
 {
     int64_t m = (int64_t)blockIdx.y * ECH_TILE, n = (int64_t)blockIdx.x * ECH_TILE;
@@ -16,7 +16,7 @@ static __global__ void __launch_bounds__(ECH_TILE_THREADS, 1) multiply(const ech
     ECH_SHARED(ech_chunk, b, ECH_TILE_ROOM);
     ech_sums<ECH_TILE> sum;
     ech_clear(sum);
-    ech_add_tile<Transposed>(at, m, n, a, b, sum);
+    ech_add_tile<TA, TB>(at, m, n, a, b, sum);
     ech_store_tile(at, m, n, sum);
 }
 
@@ -85,7 +85,9 @@ void ECH_CUDA(matmul)(ech_kernel_context *context, const ech_tensor *a, bool a_t
                                  add,
                                  c};
     if (multiply_by_library(context, at, b_transposed, bias, add, c)) return;
-    ech_launch(context, b_transposed ? multiply<true> : multiply<false>,
+    ech_launch(context,
+               a_transposed ? (b_transposed ? multiply<true, true> : multiply<true, false>)
+                            : (b_transposed ? multiply<false, true> : multiply<false, false>),
                dim3((unsigned)ech_ceil(N, ECH_TILE), (unsigned)ech_ceil(M, ECH_TILE)),
                ECH_TILE_THREADS, 0, at);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of a warp: 16 rows of a matrix in shared memory times another one there, with sums in registers. 16-bit types
- * by tensor cores, others by multiply-adds; lane l has the sums of rows l / 4 and l / 4 + 8, of columns 2 (l % 4) and the
- * next of every 8.
+ * Products of a warp: 16 rows of a matrix times another one in shared memory, with sums in registers. 16-bit types by tensor
+ * cores, others by multiply-adds; lane l has the sums of rows l / 4 and l / 4 + 8, of columns 2 (l % 4) and the next of every
+ * 8. Rows in shared memory have ECH_TILE_PAD elements behind them.
  */
 #ifndef ECH_KERNEL_CUDA_PRODUCT_H
 #define ECH_KERNEL_CUDA_PRODUCT_H
@@ -111,49 +111,197 @@ static __device__ inline void ech_multiply(float *c, const uint32_t *a, const ui
 #endif
 }
 
-/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed: rows of LA and LB elements. Of K the sixteens from
- * `end` on are left out: the same in all lanes. */
-template <bool Transposed, int N, int K, int LA, int LB>
-static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b, int end = K)
+/* The left side of a product that is made of sums: a warp's 16 rows of K elements, in registers. */
+template <int K> struct ech_left {
+    uint32_t at[K / 16][4];
+};
+
+/* Two numbers, rounded, the first in the low bits. */
+static __device__ inline uint32_t ech_narrow_pair(float a, float b)
 {
-    unsigned lane = threadIdx.x % ECH_WARP;
+#if defined ECH_EMULATED
+    half16 two[2];
+    uint32_t pair;
+    ech_narrow(a, &two[0]);
+    ech_narrow(b, &two[1]);
+    memcpy(&pair, two, sizeof pair);
+    return pair;
+#elif defined ECH_REAL_BF16
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+    return pair;
+#else
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+    return pair;
+#endif
+}
+
+/* A warp's sums become a left side: each lane has what it needs. */
+template <int K>
+static __device__ inline void ech_round_left(const ech_sums<K> &c, real *, ech_left<K> &left)
+{
 #pragma unroll
-    for (int k = 0; k < K; k += 16) {
-        uint32_t left[4], right[4];
-        if (k >= end) continue;
-        ech_load_matrices(a + lane % 16 * LA + k + lane / 16 * 8, false, left);
+    for (int k = 0; k < K / 16; k++)
 #pragma unroll
-        for (int n = 0; n < N; n += 16) {
-            const real *row = Transposed
-                                  ? b + (n + lane / 16 * 8 + lane % 8) * LB + k + lane / 8 % 2 * 8
-                                  : b + (k + lane % 16) * LB + n + lane / 16 * 8;
-            ech_load_matrices(row, !Transposed, right);
-            ech_multiply(c.at[n / 8], left, right);
-            ech_multiply(c.at[n / 8 + 1], left, right + 2);
+        for (int i = 0; i < 4; i++) {
+            const float *two = &c.at[2 * k + i / 2][i % 2 * 2];
+            left.at[k][i] = ech_narrow_pair(two[0], two[1]);
         }
+}
+
+/* c += a (16, 16) b, where b are rows k and on of a (K, N), or columns of a (N, K) if it is transposed. */
+template <bool Transposed, int N, int K>
+static __device__ inline void ech_add_product(ech_sums<N> &c, const uint32_t *a, const real *b,
+                                              int k)
+{
+    enum { ROW = (Transposed ? K : N) + ECH_TILE_PAD };
+    unsigned lane = threadIdx.x % ECH_WARP;
+    b += Transposed ? (lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8 + k
+                    : (lane % 16 + k) * ROW + lane / 16 * 8;
+#pragma unroll
+    for (int n = 0; n < N; n += 16) {
+        uint32_t right[4];
+        ech_load_matrices(b + (Transposed ? n * ROW : n), !Transposed, right);
+        ech_multiply(c.at[n / 8], a, right);
+        ech_multiply(c.at[n / 8 + 1], a, right + 2);
     }
 }
+
+/* c += a (16, K) b, where b is (K, N), or (N, K) if it is transposed. M: a are 16 columns of a (K, M); 0: it is not transposed. */
+template <bool Transposed, int N, int K, int M = 0>
+static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b)
+{
+    enum { ROW = (M ? M : K) + ECH_TILE_PAD };
+    unsigned lane = threadIdx.x % ECH_WARP;
+    a += M ? (lane % 8 + lane / 16 * 8) * ROW + lane / 8 % 2 * 8 : lane % 16 * ROW + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        uint32_t left[4];
+        ech_load_matrices(a + (M ? k * ROW : k), M != 0, left);
+        ech_add_product<Transposed, N, K>(c, left, b, k);
+    }
+}
+
+/* The same, where of K the sixteens from `end` on are left out: the same in all lanes. */
+template <int N, int K>
+static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, const real *b,
+                                          int end = K)
+{
+#pragma unroll
+    for (int k = 0; k < K; k += 16)
+        if (k < end) ech_add_product<false, N, K>(c, a.at[k / 16], b, k);
+}
 #else
-template <bool Transposed, int N, int K, int LA, int LB>
+/* The left side of a product that is made of sums: where a warp's 16 rows of K elements lie. */
+template <int K> struct ech_left {
+    const real *rows;
+};
+
+/* A warp's sums become a left side, in 16 rows of shared memory. */
+template <int K>
+static __device__ inline void ech_round_left(ech_sums<K> &c, real *room, ech_left<K> &left)
+{
+    __syncwarp();
+    ech_each_sum(c, [&](int which, int n, wide x) {
+        room[ech_lane_row(which) * (K + ECH_TILE_PAD) + n] = x;
+    });
+    __syncwarp();
+    left.rows = room;
+}
+
+template <bool Transposed, int N, int K, int M = 0>
 static __device__ inline void ech_product(ech_sums<N> &c, const real *a, const real *b, int end = K)
 {
-    const real *low = a + ech_lane_row(0) * LA, *high = a + ech_lane_row(1) * LA;
+    enum {
+        LEFT = M ? 1 : K + ECH_TILE_PAD,
+        NEXT = M ? M + ECH_TILE_PAD : 1,
+        ROW = (Transposed ? K : N) + ECH_TILE_PAD
+    };
+    const real *low = a + ech_lane_row(0) * LEFT, *high = a + ech_lane_row(1) * LEFT;
     int column = (int)(threadIdx.x % 4) * 2;
 #pragma unroll 2
     for (int k = 0; k < K && k < (end + 15) / 16 * 16; k++) {
-        wide x = low[k], y = high[k];
+        wide x = low[k * NEXT], y = high[k * NEXT];
 #pragma unroll
         for (int j = 0; j < N / 8; j++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 int n = 8 * j + column + i;
-                wide z = Transposed ? b[n * LB + k] : b[k * LB + n];
+                wide z = Transposed ? b[n * ROW + k] : b[k * ROW + n];
                 c.at[j][i] += x * z;
                 c.at[j][i + 2] += y * z;
             }
     }
 }
+
+template <int N, int K>
+static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, const real *b,
+                                          int end = K)
+{
+    ech_product<false, N, K>(c, a.rows, b, end);
+}
 #endif
+
+/* Begins to copy 16 bytes into shared memory, or makes them zeros. They are there when the thread has waited. */
+static __device__ inline void ech_begin_copy(void *to, const void *from, bool is_there)
+{
+#ifdef ECH_EMULATED
+    emulated::begin_copy(to, from, is_there ? sizeof(ech_chunk) : 0, sizeof(ech_chunk));
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(is_there ? 16 : 0)
+                 : "memory");
+#endif
+}
+
+/* Waits for the thread's own copies; those of others are behind a barrier. */
+static __device__ inline void ech_end_copies()
+{
+#ifdef ECH_EMULATED
+    emulated::end_copies();
+#else
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/* How a block's threads share rows of W elements: 16 bytes of every so many rows each. */
+template <int W, int THREADS> struct ech_row_chunks {
+    enum { CHUNK = sizeof(ech_chunk) / sizeof(real), CHUNKS = W / CHUNK, STEP = THREADS / CHUNKS };
+    static __device__ int row()
+    {
+        return (int)threadIdx.x / CHUNKS;
+    }
+    static __device__ int column()
+    {
+        return (int)threadIdx.x % CHUNKS * CHUNK;
+    }
+    /* Begins to copy rows 0 .. R - 1 of a matrix into a tile: 0 where there is no row below `end` or none from `begin` on, or none
+     * of so many columns. at: the thread's first element. */
+    template <int R>
+    static __device__ void load(real *tile, const real *at, int64_t stride, int begin, int end,
+                                int columns)
+    {
+        static_assert(R % STEP == 0, "each thread has as many rows");
+        tile += row() * (W + ECH_TILE_PAD) + column();
+        columns -= column();
+        if (ech_is_aligned(at) && stride % CHUNK == 0 && columns >= CHUNK) {
+#pragma unroll
+            for (int i = 0; i < R; i += STEP, at += STEP * stride)
+                ech_begin_copy(tile + i * (W + ECH_TILE_PAD), at,
+                               (row() + i >= begin) & (row() + i < end));
+            return;
+        }
+#pragma unroll 1
+        for (int i = 0; i < R; i += STEP, at += STEP * stride)
+#pragma unroll 1
+            for (int k = 0; k < CHUNK; k++) {
+                bool is_there = row() + i >= begin && row() + i < end && k < columns;
+                tile[i * (W + ECH_TILE_PAD) + k] = is_there ? at[k] : real{};
+            }
+    }
+};
 } // namespace
 
 #endif

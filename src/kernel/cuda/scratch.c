@@ -33,12 +33,12 @@ static size_t scratch_layernorm_backward(ech_dtype dtype, int threads, const int
     return 2 * sums_of_rows(dims[0], dims[1]);
 }
 
-/* dout·out of every row (B, H, Tq), wide. */
+/* Of every query (B, H, Tq): two indices and two wide numbers, ech_query_facts. */
 static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)threads;
-    size_t number = ech_dtype_bytes(ech_dtype_wide(dtype));
-    return ech_cuda_align((size_t)(dims[0] * dims[1] * dims[3]) * number);
+    size_t facts = ech_dtype_wide(dtype) == ECH_F64 ? 32 : 16;
+    return ech_cuda_align((size_t)(dims[0] * dims[1] * dims[3]) * facts);
 }
 
 static size_t scratch_table_backward(ech_dtype dtype, int threads, const int64_t *dims)

@@ -12,11 +12,12 @@ namespace
 {
 enum {
     ECH_TILE = 64,
-    ECH_TILE_DEPTH = 32,
+    ECH_TILE_DEPTH = 128 / sizeof(real),
     ECH_TILE_THREADS = 128,
-    ECH_TILE_STRIDE = ECH_TILE_DEPTH + ECH_TILE_PAD,
-    ECH_TILE_WIDE_STRIDE = ECH_TILE + ECH_TILE_PAD,
-    ECH_TILE_ROOM = ECH_TILE * ECH_TILE_STRIDE * sizeof(real) / sizeof(ech_chunk)
+    /* Chunks of shared memory for two tiles, (ECH_TILE, ECH_TILE_DEPTH) or (ECH_TILE_DEPTH, ECH_TILE): one comes while the other is
+     * computed with. */
+    ECH_TILE_BYTES = ECH_TILE * (ECH_TILE_DEPTH + ECH_TILE_PAD) * sizeof(real),
+    ECH_TILE_ROOM = 2 * ECH_TILE_BYTES / sizeof(ech_chunk)
 };
 
 struct ech_tile_product {
@@ -26,59 +27,51 @@ struct ech_tile_product {
     ech_numbers bias, add, c;
 };
 
-/* Rows [first, first + rows) of a matrix (R, C), columns [column, column + columns), 0 outside; rows of `width` elements in
- * shared memory. */
+/* Begins to copy rows [first, first + ROWS) of a matrix (R, C), columns [column, column + COLUMNS), 0 outside. */
 template <int ROWS, int COLUMNS>
 static __device__ inline void ech_load_tile(real *tile, const real *from, int64_t stride,
                                             int64_t first, int64_t R, int64_t column, int64_t C)
 {
-    enum { CHUNK = sizeof(ech_chunk) / sizeof(real), CHUNKS = COLUMNS / CHUNK };
-    for (int i = (int)threadIdx.x; i < ROWS * CHUNKS; i += ECH_TILE_THREADS) {
-        int64_t r = first + i / CHUNKS, c = column + i % CHUNKS * CHUNK;
-        const real *at = from + r * stride + c;
-        real *to = tile + i / CHUNKS * (COLUMNS + ECH_TILE_PAD) + i % CHUNKS * CHUNK;
-        if (r < R && c + CHUNK <= C && ech_is_aligned(at)) {
-            *reinterpret_cast<ech_chunk *>(to) = *reinterpret_cast<const ech_chunk *>(at);
-            continue;
-        }
-        for (int k = 0; k < CHUNK; k++) to[k] = r < R && c + k < C ? at[k] : real{};
-    }
+    typedef ech_row_chunks<COLUMNS, ECH_TILE_THREADS> chunks;
+    int64_t rows = R - first < ROWS ? R - first : ROWS,
+            columns = C - column < COLUMNS ? C - column : COLUMNS;
+    const real *at = from + (first + chunks::row()) * stride + column + chunks::column();
+    chunks::template load<ROWS>(tile, at, stride, 0, (int)rows, (int)columns);
 }
 
-/* The transpose of ECH_TILE_DEPTH rows of a (K, M): (ECH_TILE, ECH_TILE_DEPTH). */
-static __device__ inline void ech_load_transposed(real *tile, const ech_tile_product &at, int64_t m,
-                                                  int64_t k)
+/* A tile of a (M, K), or where T of its transpose. */
+template <bool T>
+static __device__ inline void ech_load_side(real *tile, const real *from, int64_t stride, int64_t m,
+                                            int64_t M, int64_t k, int64_t K)
 {
-    for (int i = (int)threadIdx.x; i < ECH_TILE * ECH_TILE_DEPTH; i += ECH_TILE_THREADS) {
-        int r = i / ECH_TILE, c = i % ECH_TILE;
-        bool is_there = k + r < at.K && m + c < at.M;
-        tile[c * ECH_TILE_STRIDE + r] = is_there ? at.a[(k + r) * at.a_stride + m + c] : real{};
-    }
+    if (T)
+        ech_load_tile<ECH_TILE_DEPTH, ECH_TILE>(tile, from, stride, k, K, m, M);
+    else
+        ech_load_tile<ECH_TILE, ECH_TILE_DEPTH>(tile, from, stride, m, M, k, K);
 }
 
 /* Adds to the warp's sums those of the tile that begins at row m and column n of c. All threads of the block take part; a and
- * b: ECH_TILE_ROOM chunks of shared memory each. */
-template <bool Transposed>
+ * b: ECH_TILE_ROOM chunks of shared memory each. TA: a is (K, M); TB: b is (N, K). */
+template <bool TA, bool TB>
 static __device__ inline void ech_add_tile(const ech_tile_product &at, int64_t m, int64_t n,
                                            ech_chunk *a_room, ech_chunk *b_room,
                                            ech_sums<ECH_TILE> &sum)
 {
+    enum { TILE = ECH_TILE_BYTES / sizeof(real) };
     real *a = reinterpret_cast<real *>(a_room), *b = reinterpret_cast<real *>(b_room);
-    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS;
-    for (int64_t k = 0; k < at.K; k += ECH_TILE_DEPTH) {
+    int warp = (int)threadIdx.x / ECH_WARP * ECH_TILE_ROWS, turn = 0;
+    for (int64_t k = -ECH_TILE_DEPTH; k < at.K; k += ECH_TILE_DEPTH, turn ^= 1) {
+        int64_t next = k + ECH_TILE_DEPTH;
+        ech_end_copies();
         __syncthreads();
-        if (at.a_transposed)
-            ech_load_transposed(a, at, m, k);
-        else
-            ech_load_tile<ECH_TILE, ECH_TILE_DEPTH>(a, at.a, at.a_stride, m, at.M, k, at.K);
-        if (Transposed)
-            ech_load_tile<ECH_TILE, ECH_TILE_DEPTH>(b, at.b, at.b_stride, n, at.N, k, at.K);
-        else
-            ech_load_tile<ECH_TILE_DEPTH, ECH_TILE>(b, at.b, at.b_stride, k, at.K, n, at.N);
-        __syncthreads();
-        ech_product<Transposed, ECH_TILE, ECH_TILE_DEPTH, ECH_TILE_STRIDE,
-                    Transposed ? ECH_TILE_STRIDE : ECH_TILE_WIDE_STRIDE>(
-            sum, a + warp * ECH_TILE_STRIDE, b);
+        if (next < at.K) {
+            ech_load_side<TA>(a + (turn ^ 1) * TILE, at.a, at.a_stride, m, at.M, next, at.K);
+            ech_load_side<!TB>(b + (turn ^ 1) * TILE, at.b, at.b_stride, n, at.N, next, at.K);
+        }
+        if (k < 0) continue;
+        const real *left = a + turn * TILE + (TA ? warp : warp * (ECH_TILE_DEPTH + ECH_TILE_PAD));
+        ech_product<TB, ECH_TILE, ECH_TILE_DEPTH, TA ? (int)ECH_TILE : 0>(sum, left,
+                                                                          b + turn * TILE);
     }
 }
 
