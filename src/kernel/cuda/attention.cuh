@@ -4,7 +4,7 @@
  *
  * A block has R rows, of queries or keys, 16 a warp, and goes over tiles of N of the others, which come while those before
  * them are computed with. Heads wider than a tile are taken in slices, which do not: scores are sums over them, and results
- * are made slice by slice from scores that are computed again. Exponentials are powers of 2.
+ * are made slice by slice from scores that are computed again.
  */
 #ifndef ECH_KERNEL_CUDA_ATTENTION_H
 #define ECH_KERNEL_CUDA_ATTENTION_H
@@ -60,8 +60,7 @@ struct ech_seen_keys {
     }
 };
 
-/* Of a query of a head: what backward needs of it besides its numbers. lse: of scores in powers of 2, infinity where it sees no
- * key; delta: dout·out. */
+/* Of a query of a head: what backward needs of it besides its numbers. lse: times ECH_EXPONENT; delta: dout·out. */
 struct alignas(16) ech_query_facts {
     ech_seen_keys seen;
     wide lse, delta;
@@ -72,25 +71,32 @@ struct ech_attention {
     ech_heads q, k, v, dout, out, dq, dk, dv;
     wide *lse;              /* (B,H,Tq) */
     ech_query_facts *facts; /* (B,H,Tq) */
-    wide scale, scale_2;    /* of scores, and of scores in powers of 2 */
+    wide scale, exponent;   /* of scores, and of those whose exponential is asked for */
     ech_attention_shard shard;
     ech_maybe starts;
     ech_dropout dropout;
     bool merge, add_q, add_kv;
 };
 
-#define ECH_LOG2_E ((wide)1.4426950408889634074)
-#define ECH_LN_2   ((wide)0.69314718055994530942)
-
-static __device__ inline wide ech_power_of_2(wide x)
+/* Exponentials are of numbers that are multiplied by this before: those of 16-bit types are powers of 2, an instruction. */
+#if defined ECH_REAL_BF16 || defined ECH_REAL_F16
+#define ECH_EXPONENT 1.4426950408889634f
+static __device__ inline wide ech_exponential(wide x)
 {
-#if !defined ECH_EMULATED && (defined ECH_REAL_BF16 || defined ECH_REAL_F16)
+#ifdef ECH_EMULATED
+    return exp2(x);
+#else
     asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
     return x;
-#else
-    return exp2(x);
 #endif
 }
+#else
+#define ECH_EXPONENT 1
+static __device__ inline wide ech_exponential(wide x)
+{
+    return exp(x);
+}
+#endif
 
 /* Tokens at positions before this one. */
 static __device__ inline int ech_tokens_before(const ech_rows &rows, int64_t position)
@@ -179,18 +185,37 @@ struct ech_dropped {
     }
 };
 
-/* Writes (or adds to) columns of a head's tokens first and on: of the 16 rows of a warp. */
+/* Writes columns of a head's tokens first and on: the 16 rows of a warp, times a weight; of what was there, `kept` is added. Both: of
+ * the lane's two rows. */
 template <int N>
-static __device__ inline void ech_store_rows(ech_sums<N> &c, const ech_heads &to, int64_t b,
-                                             int64_t h, int first, int64_t end, int column,
-                                             int64_t D, bool add)
+static __device__ inline void
+ech_store_rows(const ech_sums<N> &c, const ech_heads &to, int64_t b, int64_t h, int first,
+               int64_t end, int column, int64_t D, const wide (&weight)[2], const wide (&kept)[2])
 {
-    ech_each_sum(c, [&](int which, int n, wide value) {
-        int t = first + ech_lane_row(which);
-        if (t >= end || column + n >= D) return;
-        int64_t i = to.at(b, t, h) + column + n;
-        to.x.put(i, add ? to.x.get(i) + value : value);
-    });
+    column += (int)(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int t = first + ech_lane_row(r);
+        if (t >= end) continue;
+        int64_t i = to.at(b, t, h) + column;
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            int left = (int)D - column - 8 * j, count = left < 2 ? left : 2;
+            wide two[2] = {c.at[j][2 * r] * weight[r], c.at[j][2 * r + 1] * weight[r]};
+            if (kept[r] != 0)
+                for (int k = 0; k < count; k++) two[k] += kept[r] * to.x.get(i + 8 * j + k);
+            ech_put_pair(to.x, i + 8 * j, count, two);
+        }
+    }
+}
+
+template <int N>
+static __device__ inline void ech_store_gradient(const ech_sums<N> &c, const ech_heads &to,
+                                                 int64_t b, int64_t h, int first, int64_t end,
+                                                 int column, int64_t D, bool add)
+{
+    const wide kept = add ? 1 : 0;
+    ech_store_rows(c, to, b, h, first, end, column, D, {1, 1}, {kept, kept});
 }
 
 } // namespace
@@ -210,7 +235,7 @@ static inline ech_attention ech_attention_of(const ech_tensor *q, const ech_tens
     ECH_ASSERT(B * Tq == 0 || (at->query.tokens == Tq && at->query.first == 0));
     return {B,    Tq,     Tk,       H,     G,           q->shape[3],
             q,    k,      v,        none,  none,        none,
-            none, none,   NULL,     NULL,  (wide)scale, (wide)(scale * 1.4426950408889634074),
+            none, none,   NULL,     NULL,  (wide)scale, (wide)(scale * ECH_EXPONENT),
             *at,  starts, *dropout, false, false,       false};
 }
 

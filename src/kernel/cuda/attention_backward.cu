@@ -29,9 +29,7 @@ static __global__ void find_facts(const ech_attention at, int64_t n)
     for (int distance = FACT_LANES / 2; distance > 0; distance /= 2)
         delta += __shfl_xor_sync(~0u, delta, (unsigned)distance);
     if (lane != 0 || i >= n) return;
-    wide lse = at.lse[row];
-    at.facts[row] = {ech_keys_seen(at, at.shard.query, b, t),
-                     lse == -(wide)INFINITY ? (wide)INFINITY : lse * ECH_LOG2_E, delta};
+    at.facts[row] = {ech_keys_seen(at, at.shard.query, b, t), at.lse[row] * ECH_EXPONENT, delta};
 }
 
 /* ---- queries ---- */
@@ -49,7 +47,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     real *own = tiles + 4 * TILE + warp * shape::OWN; /* the gradients of the warp's scores */
     warp *= ECH_TILE_ROWS;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * R, Tq = (int)at.Tq, D = (int)at.D;
-    int64_t h = blockIdx.y, b = blockIdx.z, g = h / (at.H / at.G);
+    int64_t h = blockIdx.y, b = blockIdx.z, g = (int)h / (int)(at.H / at.G);
     const ech_query_facts *facts = at.facts + (b * at.H + h) * Tq;
     int last = first + R < Tq ? first + R - 1 : Tq - 1;
     const int begin = facts[first].seen.first, end = facts[last].seen.end, start = begin / N * N;
@@ -61,8 +59,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int t = first + warp + ech_lane_row(r);
-        const ech_query_facts f =
-            t < Tq ? facts[t] : ech_query_facts{{(int)at.Tk, 0}, (wide)INFINITY, 0};
+        const ech_query_facts f = t < Tq ? facts[t] : ech_query_facts{{(int)at.Tk, 0}, 0, 0};
         seen[r] = f.seen;
         lse[r] = f.lse;
         delta[r] = f.delta;
@@ -72,15 +69,16 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     for (int column = 0; column < D; column += W) {
         ech_sums<W> sum;
         ech_clear(sum);
-        for (int key = start - ahead; key < end; key += N) {
-            real *k = tiles + (key - start) / N % 2 * 2 * TILE;
+        int turn = 0;
+        for (int key = start - ahead; key < end; key += N, turn ^= 1) {
+            real *k = tiles + turn * 2 * TILE;
             bool is_own = key >= start && key < all.end;
             ech_sums<N> score, gradient; /* of the probabilities first */
             ech_clear(score);
             ech_clear(gradient);
             for (int slice = 0; slice < D; slice += W) {
                 int next = key + ahead;
-                real *to = tiles + (next - start) / N % 2 * 2 * TILE;
+                real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
                 __syncthreads();
                 if (!ahead || next == start) {
@@ -113,17 +111,17 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int n = key + 8 * j + (int)(threadIdx.x % 4) * 2 + i % 2, r = i / 2;
-                    wide p = ech_power_of_2(score.at[j][i] * at.scale_2 - lse[r]),
-                         &x = gradient.at[j][i];
-                    if (!is_whole && !seen[r].have(n)) p = 0;
-                    if (Drops && p != 0) x *= dropped.factor(first + warp + ech_lane_row(r), n);
-                    x = p == 0 ? 0 : at.scale * p * (x - delta[r]);
+                    wide &x = gradient.at[j][i];
+                    bool is_seen = is_whole || seen[r].have(n);
+                    if (Drops && is_seen) x *= dropped.factor(first + warp + ech_lane_row(r), n);
+                    wide p = ech_exponential(score.at[j][i] * at.exponent - lse[r]);
+                    x = is_seen ? at.scale * p * (x - delta[r]) : 0;
                 }
             ech_left<N> left;
             ech_round_left(gradient, own, left);
             ech_product(sum, left, k);
         }
-        ech_store_rows(sum, at.dq, b, h, first + warp, Tq, column, D, at.add_q);
+        ech_store_gradient(sum, at.dq, b, h, first + warp, Tq, column, D, at.add_q);
     }
 }
 
@@ -152,12 +150,12 @@ static __device__ void move_scores(const ech_attention &at, ech_sums<N> &score,
         for (int i = 0; i < 4; i++) {
             int n = 8 * j + (int)(threadIdx.x % 4) * 2 + i % 2, row = key + ech_lane_row(i / 2);
             const ech_query_facts &f = facts[n];
-            wide &x = score.at[j][i], &y = gradient.at[j][i],
-                 p = ech_power_of_2(x * at.scale_2 - f.lse);
-            if (!is_whole && !f.seen.have(row)) p = 0;
-            wide m = Drops && p != 0 ? dropped.factor(query + n, row) : 1;
-            x = p * m;
-            y = p == 0 ? 0 : at.scale * p * (m * y - f.delta);
+            wide &x = score.at[j][i], &y = gradient.at[j][i];
+            bool is_seen = is_whole || f.seen.have(row);
+            wide m = Drops && is_seen ? dropped.factor(query + n, row) : 1;
+            wide p = ech_exponential(x * at.exponent - f.lse);
+            x = is_seen ? p * m : 0;
+            y = is_seen ? at.scale * p * (m * y - f.delta) : 0;
         }
 }
 
@@ -251,8 +249,8 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                 ech_product(dk, left, q);
             }
         }
-        ech_store_rows(dk, at.dk, b, g, key, Tk, column, D, at.add_kv);
-        ech_store_rows(dv, at.dv, b, g, key, Tk, column, D, at.add_kv);
+        ech_store_gradient(dk, at.dk, b, g, key, Tk, column, D, at.add_kv);
+        ech_store_gradient(dv, at.dv, b, g, key, Tk, column, D, at.add_kv);
     }
 }
 

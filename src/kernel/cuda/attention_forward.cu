@@ -4,7 +4,7 @@
  */
 #include "kernel/cuda/attention.cuh"
 
-/* Of each of a lane's two rows: the largest score so far, by powers of 2, and the lane's sum of exponentials over it. */
+/* Of each of a lane's two rows: the largest score so far, times ECH_EXPONENT, and the lane's sum of exponentials over it. */
 struct softmax {
     wide max[2], sum[2];
 };
@@ -23,33 +23,40 @@ struct larger_number {
     }
 };
 
-/* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale: the call's scale_2. */
+/* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale: the call's exponent. */
 template <int W, int N>
 static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softmax *s, wide scale)
 {
     wide most[2] = {-(wide)INFINITY, -(wide)INFINITY}, old[2];
+    /* A row's only probability is 1 to the last bit, where a multiply-add would have another product than the maximum is; 16-bit types
+     * round it anyway. */
+    if (!ech_has_halves) {
+        ech_each_sum(score, [&](int, int, wide &x) { x *= scale; });
+        scale = 1;
+    }
     ech_each_sum(score, [&](int which, int, wide &x) { most[which] = fmax(most[which], x); });
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         wide max = fmax(s->max[r], fold_row(larger_number(), most[r]) * scale);
         most[r] = max == -(wide)INFINITY ? 0 : max; /* then all exponentials are 0 */
-        old[r] = ech_power_of_2(s->max[r] - most[r]);
+        old[r] = ech_exponential(s->max[r] - most[r]);
         s->max[r] = max;
         s->sum[r] *= old[r];
     }
     ech_each_sum(sum, [&](int which, int, wide &x) { x *= old[which]; });
     ech_each_sum(score, [&](int which, int, wide &x) {
-        x = ech_power_of_2(x * scale - most[which]);
+        x = ech_exponential(x * scale - most[which]);
         s->sum[which] += x;
     });
 }
 
 /* The result of these keys, and of those before if it merges. Lanes of a row compute the same. */
 template <int W>
-static __device__ void finish(const ech_attention &at, ech_sums<W> &sum, softmax *s,
+static __device__ void finish(const ech_attention &at, const ech_sums<W> &sum, const softmax *s,
                               const ech_seen_keys *seen, int64_t b, int64_t h, int first,
                               int column)
 {
+    wide weight[2], kept[2] = {0, 0};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int t = first + ech_lane_row(r);
@@ -59,25 +66,21 @@ static __device__ void finish(const ech_attention &at, ech_sums<W> &sum, softmax
         wide total = fold_row(ech_plus(), s->sum[r]);
         /* Scores that are all -infinity have no softmax; a row that sees no key is 0. */
         if (total == 0 && seen[r].first < seen[r].end) total = (wide)NAN;
-        wide own = total == 0 ? -(wide)INFINITY : s->max[r] * ECH_LN_2 + log(total), both = own;
-        wide weight = total == 0 ? 0 : 1 / total, kept = 0;
+        wide own = total == 0 ? -(wide)INFINITY : s->max[r] / ECH_EXPONENT + log(total), both = own;
+        weight[r] = total == 0 ? 0 : 1 / total;
         if (before != -(wide)INFINITY && own != -(wide)INFINITY) {
             wide top = ech_larger()(before, own);
             both = top + log(exp(before - top) + exp(own - top));
-            kept = exp(before - both);
-            weight *= exp(own - both);
+            kept[r] = exp(before - both);
+            weight[r] *= exp(own - both);
         } else if (before != -(wide)INFINITY) {
             both = before;
-            kept = 1;
+            kept[r] = 1;
         }
-        ech_each_sum(sum, [&](int which, int n, wide &x) {
-            if (which != r || t >= at.Tq || column + n >= at.D) return;
-            int64_t i = at.out.at(b, t, h) + column + n;
-            at.out.x.put(i, x * weight + (kept == 0 ? 0 : kept * at.out.x.get(i)));
-        });
         __syncwarp();
         if (column + W >= at.D && t < at.Tq && threadIdx.x % 4 == 0) at.lse[row] = both;
     }
+    ech_store_rows(sum, at.out, b, h, first, at.Tq, column, at.D, weight, kept);
 }
 
 template <bool Drops, int R, int W, int N>
@@ -94,7 +97,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
     warp *= ECH_TILE_ROWS;
     int first = (int)(gridDim.x - 1 - blockIdx.x) * R; /* those with the most keys begin */
     int Tq = (int)at.Tq, D = (int)at.D;
-    int64_t h = blockIdx.y, b = blockIdx.z, g = h / (at.H / at.G);
+    int64_t h = blockIdx.y, b = blockIdx.z, g = (int)h / (int)(at.H / at.G);
     const ech_rows rows = ech_rows_now(&at.shard.query);
     int last = first + R < Tq ? first + R - 1 : Tq - 1;
     const int begin = ech_keys_seen(at, rows, b, first).first,
@@ -110,15 +113,16 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
         softmax s = {{-(wide)INFINITY, -(wide)INFINITY}, {0, 0}};
         ech_sums<W> sum;
         ech_clear(sum);
-        for (int key = start - ahead; key < end; key += N) {
-            real *k = tiles + (key - start) / N % 2 * 2 * TILE, *v = k + TILE;
+        int turn = 0;
+        for (int key = start - ahead; key < end; key += N, turn ^= 1) {
+            real *k = tiles + turn * 2 * TILE, *v = k + TILE;
             bool is_own = key >= start && key < all.end; /* that the warp's rows see some of them */
             ech_sums<N> score;
             ech_left<N> probability;
             ech_clear(score);
             for (int slice = 0; slice < D; slice += W) {
                 int next = key + ahead;
-                real *to = tiles + (next - start) / N % 2 * 2 * TILE;
+                real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
                 __syncthreads();
                 if (!ahead || next == start)
@@ -137,7 +141,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                 ech_each_sum(score, [&](int which, int n, wide &x) {
                     x = seen[which].have(key + n) ? x : -(wide)INFINITY;
                 });
-            move_softmax(score, sum, &s, at.scale_2);
+            move_softmax(score, sum, &s, at.exponent);
             if (Drops)
                 ech_each_sum(score, [&](int which, int n, wide &x) {
                     if (x != 0) x *= dropped.factor(first + warp + ech_lane_row(which), key + n);

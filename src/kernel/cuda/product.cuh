@@ -188,6 +188,11 @@ template <int N, int K>
 static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, const real *b,
                                           int end = K)
 {
+    if (end >= K) {
+#pragma unroll
+        for (int k = 0; k < K; k += 16) ech_add_product<false, N, K>(c, a.at[k / 16], b, k);
+        return;
+    }
 #pragma unroll
     for (int k = 0; k < K; k += 16)
         if (k < end) ech_add_product<false, N, K>(c, a.at[k / 16], b, k);
@@ -242,6 +247,21 @@ static __device__ inline void ech_product(ech_sums<N> &c, const ech_left<K> &a, 
     ech_product<false, N, K>(c, a.rows, b, end);
 }
 #endif
+
+/* Writes the first `count` of two numbers that are beside each other. */
+static __device__ inline void ech_put_pair(const ech_numbers &to, int64_t i, int count,
+                                           const wide *two)
+{
+#if defined ECH_REAL_BF16 || defined ECH_REAL_F16
+    half16 *at = static_cast<half16 *>(to.data) + i;
+    if (count > 1 && to.has_halves() && reinterpret_cast<uintptr_t>(at) % sizeof(uint32_t) == 0) {
+        *reinterpret_cast<uint32_t *>(at) = ech_narrow_pair(two[0], two[1]);
+        return;
+    }
+#endif
+    if (count > 0) to.put(i, two[0]);
+    if (count > 1) to.put(i + 1, two[1]);
+}
 
 /* Begins to copy 16 bytes into shared memory, or makes them zeros. They are there when the thread has waited. */
 static __device__ inline void ech_begin_copy(void *to, const void *from, bool is_there)
