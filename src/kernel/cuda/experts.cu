@@ -92,14 +92,22 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
     ech_cuda_check(ECH_OP_router_backward_weight, ECH_REAL, dlogits, x, dweight);
     const drawn_factor factor = factor_of(jitter, rows, S);
     const ech_numbers from = dlogits, by = x, to = dweight;
-    ech_columns<1>(
+    ech_columns(
         context, S, E * C, ech_plus(),
-        [=] __device__(int64_t s, int64_t i, wide * value) {
+        [=] __device__(int64_t s, int64_t i, int n, wide *value) {
             ech_drawn drawn;
-            double f = factor.jitter(factor.whole(s) * C + i % C, &drawn);
-            value[0] = (wide)((double)from.get(s * E + i / C) * (double)by.get(s * C + i % C) * f);
+            const int64_t first = factor.whole(s) * C;
+            int64_t e = i / C, c = i % C;
+            for (int k = 0; k < ECH_PART; k++) {
+                double f = k < n ? factor.jitter(first + c, &drawn) : 0;
+                value[k] =
+                    k < n ? (wide)((double)from.get(s * E + e) * (double)by.get(s * C + c) * f) : 0;
+                if (++c < C) continue;
+                c = 0;
+                e++;
+            }
         },
-        [=] __device__(int, int64_t i, double sum) {
+        [=] __device__(int64_t i, double sum) {
             if (accumulate) sum += (double)to.get(i);
             to.put(i, (wide)sum);
         });

@@ -20,6 +20,13 @@ struct scaled_grad {
         ech_begin(update, &step);
         return grad.get(r * C + c) * (wide)step.now.grad_scale;
     }
+    __device__ void load(int64_t r, int64_t c, int n, wide *to) const
+    {
+        ech_step step;
+        ech_begin(update, &step);
+        grad.load(r * C + c, n, to);
+        for (int k = 0; k < ECH_PART; k++) to[k] *= (wide)step.now.grad_scale;
+    }
     __device__ bool is_withheld() const
     {
         ech_step step;
@@ -54,20 +61,20 @@ void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *par
 {
     ech_cuda_check(ECH_OP_adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
     int64_t R = grad->shape[0], C = grad->shape[1];
-    size_t parts = ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
+    size_t parts = ech_cuda_align((size_t)(ech_cuda_row_parts(R, C) * C) * sizeof(double));
     char *scratch = static_cast<char *>(ech_scratch(context, parts + (size_t)R * sizeof(double)));
     double *squares = reinterpret_cast<double *>(scratch + parts);
     double *to_rows = numbers(rows), *to_columns = numbers(columns);
     const scaled_grad g = {grad, *update, C};
     const ech_numbers from = param;
     const double eps = update->eps;
-    ech_columns<1>(
+    ech_columns(
         context, R, C, ech_plus(),
-        [=] __device__(int64_t r, int64_t c, wide * value) {
-            wide x = g(r, c);
-            *value = x * x + (wide)eps;
+        [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+            g.load(r, c, n, value);
+            for (int k = 0; k < ECH_PART; k++) value[k] = value[k] * value[k] + (wide)eps;
         },
-        [=] __device__(int, int64_t c, double sum) {
+        [=] __device__(int64_t c, double sum) {
             if (!g.is_withheld()) to_columns[c] = sum;
         });
     if (rows)
@@ -118,8 +125,7 @@ void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *
         });
     if (all)
         ech_fold_rows(
-            context, 1, n, ech_plus(),
-            [=] __device__(int64_t, int64_t i) { return moving.get(i); },
+            context, 1, n, ech_plus(), [=] __device__(int64_t, int64_t i) { return moving.get(i); },
             [=] __device__(int64_t, double sum) {
                 if (!g.is_withheld()) *all = sum;
             });
@@ -212,12 +218,14 @@ void ECH_CUDA(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
     const scaled_grad g = {grad, *update, C};
     const ech_numbers row = row_state, column = column_state;
     double *to_rows = numbers(rows), *to_columns = numbers(columns);
-    ech_columns<1>(
+    ech_columns(
         context, R, C, ech_larger(),
-        [=] __device__(int64_t r, int64_t c, wide * value) {
-            *value = accumulated(g(r, c), row, column, r, c);
+        [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+            g.load(r, c, n, value);
+            for (int k = 0; k < ECH_PART; k++)
+                value[k] = k < n ? accumulated(value[k], row, column, r, c + k) : 0;
         },
-        [=] __device__(int, int64_t c, double most) {
+        [=] __device__(int64_t c, double most) {
             if (!g.is_withheld()) to_columns[c] = most;
         });
     if (rows)

@@ -94,21 +94,32 @@ static __device__ inline bool ech_is_aligned(const void *at)
     return (reinterpret_cast<uintptr_t>(at) & (sizeof(ech_chunk) - 1)) == 0;
 }
 
-/* The first n of a part's numbers, others 0. */
-template <typename T> static __device__ inline void ech_load_part(const T *from, int n, wide *to)
+/* The first n of a part's numbers, others 0: as they lie in memory, so that nothing waits for them yet. */
+template <typename T>
+static __device__ inline void ech_fetch_part(const T *from, int n, ech_part<T> *to)
 {
-    ech_part<T> part;
     if (n == ECH_PART && ech_is_aligned(from)) {
 #pragma unroll
-        for (unsigned j = 0; j < sizeof part / sizeof(ech_chunk); j++)
-            part.chunk[j] = reinterpret_cast<const ech_chunk *>(from)[j];
-#pragma unroll
-        for (int k = 0; k < ECH_PART; k++) to[k] = ech_widen(part.value[k]);
+        for (unsigned j = 0; j < sizeof *to / sizeof(ech_chunk); j++)
+            to->chunk[j] = reinterpret_cast<const ech_chunk *>(from)[j];
     } else {
 #pragma unroll
-        for (int k = 0; k < ECH_PART; k++) to[k] = k < n ? ech_widen(from[k]) : 0;
+        for (int k = 0; k < ECH_PART; k++) to->value[k] = k < n ? from[k] : T{};
     }
 }
+
+template <typename T>
+static __device__ inline void ech_widen_part(const ech_part<T> &from, wide *to)
+{
+#pragma unroll
+    for (int k = 0; k < ECH_PART; k++) to[k] = ech_widen(from.value[k]);
+}
+
+/* A part of either type that was fetched. */
+union ech_fetched {
+    ech_part<half16> halves;
+    ech_part<wide> wides;
+};
 
 template <typename T> static __device__ inline void ech_store_part(T *to, int n, const wide *from)
 {
@@ -155,12 +166,25 @@ struct ech_numbers {
         else
             static_cast<wide *>(data)[i] = value;
     }
-    __device__ void load(int64_t i, int n, wide *to) const
+    __device__ void fetch(int64_t i, int n, ech_fetched *to) const
     {
         if (has_halves())
-            ech_load_part(static_cast<const half16 *>(data) + i, n, to);
+            ech_fetch_part(static_cast<const half16 *>(data) + i, n, &to->halves);
         else
-            ech_load_part(static_cast<const wide *>(data) + i, n, to);
+            ech_fetch_part(static_cast<const wide *>(data) + i, n, &to->wides);
+    }
+    __device__ void widen(const ech_fetched &from, wide *to) const
+    {
+        if (has_halves())
+            ech_widen_part(from.halves, to);
+        else
+            ech_widen_part(from.wides, to);
+    }
+    __device__ void load(int64_t i, int n, wide *to) const
+    {
+        ech_fetched part;
+        fetch(i, n, &part);
+        widen(part, to);
     }
     __device__ void store(int64_t i, int n, const wide *from) const
     {
