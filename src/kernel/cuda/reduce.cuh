@@ -289,6 +289,30 @@ static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
     if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
 }
 
+/* The same where f(row, first column, count, values) says a part of them: behind the last column 0. */
+template <typename Fold, typename F, typename Put>
+static __global__ void ech_fold_row_parts(int64_t C, Fold fold, F f, Put put)
+{
+    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
+    double sum = 0;
+    for (int64_t c = (int64_t)threadIdx.x * ECH_PART; c < C; c += blockDim.x * ECH_PART) {
+        wide value[ECH_PART];
+        f((int64_t)blockIdx.x, c, ech_part_count(C - c), value);
+#pragma unroll
+        for (int k = 0; k < ECH_PART; k++) sum = fold(sum, (double)value[k]);
+    }
+    sum = ech_block(fold, sum, room);
+    if (threadIdx.x == 0) put((int64_t)blockIdx.x, sum);
+}
+
+template <typename Fold, typename F, typename Put>
+static void ech_fold_rows_by_parts(const ech_kernel_context *context, int64_t R, int64_t C,
+                                   Fold fold, F value, Put put)
+{
+    ech_launch(context, ech_fold_row_parts<Fold, F, Put>, dim3((unsigned)R), ech_row_threads(C), 0,
+               C, fold, value, put);
+}
+
 template <typename Fold, typename F, typename Put>
 static void ech_fold_rows(const ech_kernel_context *context, int64_t R, int64_t C, Fold fold,
                           F value, Put put)
