@@ -91,7 +91,7 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
     int64_t S = x->shape[0], C = x->shape[1], E = dweight->shape[0];
     ech_cuda_check(ECH_OP_router_backward_weight, ECH_REAL, dlogits, x, dweight);
     const drawn_factor factor = factor_of(jitter, rows, S);
-    const ech_numbers from = dlogits, by = x, to = dweight;
+    const ech_numbers from = dlogits, by = x;
     ech_columns(
         context, S, E * C, ech_plus(),
         [=] __device__(int64_t s, int64_t i, int n, wide *value) {
@@ -107,10 +107,7 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
                 e++;
             }
         },
-        [=] __device__(int64_t i, double sum) {
-            if (accumulate) sum += (double)to.get(i);
-            to.put(i, (wide)sum);
-        });
+        ech_put_sum{dweight, accumulate});
 }
 
 /* A block an expert. */

@@ -192,13 +192,11 @@ void ECH_CUDA(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, 
 {
     ech_cuda_check(ECH_OP_bias_backward, ECH_REAL, dy, dbias);
     int64_t stride = dy->stride[0];
-    const ech_numbers from = dy, to = dbias;
+    const ech_numbers from = dy;
     ech_columns(
         context, dy->shape[0], dy->shape[1], ech_plus(),
         [=] __device__(int64_t r, int64_t c, int n, wide *value) {
             from.load(r * stride + c, n, value);
         },
-        [=] __device__(int64_t c, double sum) {
-            to.put(c, (wide)(accumulate ? sum + to.get(c) : sum));
-        });
+        ech_put_sum{dbias, accumulate});
 }

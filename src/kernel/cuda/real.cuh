@@ -71,6 +71,14 @@ static __device__ inline void ech_narrow(wide value, half16 *to)
 #endif
 }
 
+/* A number as it is when it has been stored as `real`. */
+static __device__ inline wide ech_rounded(wide value)
+{
+    real stored;
+    ech_narrow(value, &stored);
+    return ech_widen(stored);
+}
+
 /* Elements that a thread takes at a time: 16 bytes of the narrowest type. */
 enum { ECH_PART = 8 };
 

@@ -277,6 +277,17 @@ static void ech_columns(const ech_kernel_context *context, int64_t R, int64_t C,
         static_cast<double *>(ech_scratch(context, bytes)), ech_column_parts<Fold, F>, fold, value);
 }
 
+/* A column's sum becomes an element of a gradient. */
+struct ech_put_sum {
+    ech_numbers to;
+    bool accumulate;
+
+    __device__ void operator()(int64_t c, double sum) const
+    {
+        to.put(c, (wide)(accumulate ? sum + to.get(c) : sum));
+    }
+};
+
 /* A block a row: put(row, fold of f(row, column)'s over the columns). */
 template <typename Fold, typename F, typename Put>
 static __global__ void ech_fold_row(int64_t C, Fold fold, F f, Put put)
