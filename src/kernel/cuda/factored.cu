@@ -61,7 +61,7 @@ void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *par
 {
     ech_cuda_check(ECH_OP_adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
     int64_t R = grad->shape[0], C = grad->shape[1];
-    size_t parts = ech_cuda_align((size_t)(ech_cuda_row_parts(R, C) * C) * sizeof(double));
+    size_t parts = ech_cuda_align((size_t)ech_cuda_column_parts(R, C) * sizeof(double));
     char *scratch = static_cast<char *>(ech_scratch(context, parts + (size_t)R * sizeof(double)));
     double *squares = reinterpret_cast<double *>(scratch + parts);
     double *to_rows = numbers(rows), *to_columns = numbers(columns);

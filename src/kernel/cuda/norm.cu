@@ -268,7 +268,7 @@ static void backward(const ech_kernel_context *context, const backward_call &at,
     if (at.C == 0) return;
     int lanes = (int)ech_ceil(ech_column_lanes(at.C), ECH_WARP) * ECH_WARP;
     int teams = lanes < ROW_THREADS ? ROW_THREADS / lanes : 1;
-    int64_t sums = ech_cuda_norm_sums(R, at.C), parts = N * ech_cuda_row_parts(R, at.C) * at.C;
+    int64_t sums = ech_cuda_norm_sums(R, at.C), parts = N * ech_cuda_column_parts(R, at.C);
     double *scratch =
         static_cast<double *>(ech_scratch(context, (size_t)(sums + parts) * sizeof(double)));
     row_sums<double> *of_rows = sums ? reinterpret_cast<row_sums<double> *>(scratch) : NULL;

@@ -252,7 +252,7 @@ template <int N, typename Fold, typename Put, typename Kernel, typename... More>
 static void ech_columns_by(const ech_kernel_context *context, ech_column_grid grid, int threads,
                            Fold fold, Put put, double *parts, Kernel kernel, const More &...more)
 {
-    int64_t groups = ech_cuda_row_parts(grid.R, grid.C);
+    int64_t groups = ech_cuda_row_groups(grid.R, grid.C);
     dim3 blocks((unsigned)ech_ceil(grid.C, grid.lanes * ECH_PART), (unsigned)groups);
     ech_launch(context, kernel, blocks, threads, (size_t)threads * ech_column_folds<N, Fold>::BYTES,
                grid, more..., parts);
@@ -270,7 +270,7 @@ static void ech_columns(const ech_kernel_context *context, int64_t R, int64_t C,
     if (C == 0) return;
     ech_column_grid grid = {R, C, ech_column_lanes(C)};
     int threads = ECH_COLUMN_THREADS / grid.lanes * grid.lanes;
-    size_t bytes = (size_t)(ech_cuda_row_parts(R, C) * C) * sizeof(double);
+    size_t bytes = (size_t)ech_cuda_column_parts(R, C) * sizeof(double);
     ech_columns_by<1>(
         context, grid, (int)ech_ceil(threads, ECH_WARP) * ECH_WARP, fold,
         [=] __device__(int, int64_t c, double sum) { put(c, sum); },

@@ -31,13 +31,28 @@ static inline int64_t ech_cuda_slices(int64_t C)
     return (C + ECH_CUDA_COLUMNS - 1) / ECH_CUDA_COLUMNS;
 }
 
-/* Groups of rows. */
-static inline int64_t ech_cuda_row_parts(int64_t R, int64_t C)
+/* Groups of rows, of a matrix of any number of columns at most; then of this one. */
+static inline int64_t ech_cuda_most_groups(int64_t R)
 {
     int64_t groups = (R + ECH_CUDA_GROUP_ROWS - 1) / ECH_CUDA_GROUP_ROWS;
-    int64_t slices = C > 0 ? ech_cuda_slices(C) : 1;
-    int64_t most = (ECH_CUDA_COLUMN_BLOCKS + slices - 1) / slices;
+    return groups < ECH_CUDA_COLUMN_BLOCKS ? groups : (int64_t)ECH_CUDA_COLUMN_BLOCKS;
+}
+
+static inline int64_t ech_cuda_row_groups(int64_t R, int64_t C)
+{
+    int64_t slices = ech_cuda_slices(C), groups = ech_cuda_most_groups(R);
+    int64_t most = slices > 1 ? ECH_CUDA_COLUMN_BLOCKS / slices : ECH_CUDA_COLUMN_BLOCKS;
+    most = most > 1 ? most : 1;
     return groups < most ? groups : most;
+}
+
+/* Numbers of scratch: one of each group and column, and no fewer than of a smaller matrix. */
+static inline int64_t ech_cuda_column_parts(int64_t R, int64_t C)
+{
+    int64_t parts = ech_cuda_most_groups(R) * C;
+    int64_t most = (int64_t)ECH_CUDA_COLUMN_BLOCKS * ECH_CUDA_COLUMNS;
+    most = most > C ? most : C;
+    return parts < most ? parts : most;
 }
 
 /* A norm's gradient has two sums a row in scratch where a block's columns are not the whole row. */

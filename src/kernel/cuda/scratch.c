@@ -8,7 +8,7 @@
 /* Partial sums, fp64: of each part of the rows a number a column. */
 static size_t sums_of_rows(int64_t R, int64_t C)
 {
-    return ech_cuda_align((size_t)(ech_cuda_row_parts(R, C) * C) * sizeof(double));
+    return ech_cuda_align((size_t)ech_cuda_column_parts(R, C) * sizeof(double));
 }
 
 /* The library's workspace, and behind it the bias in the type of a narrow result. */
@@ -30,7 +30,7 @@ static size_t scratch_sums_of_rows(ech_dtype dtype, int threads, const int64_t *
 static size_t scratch_norm_backward(const int64_t *dims, int sums)
 {
     int64_t R = dims[0], C = dims[1];
-    int64_t numbers = sums * ech_cuda_row_parts(R, C) * C + ech_cuda_norm_sums(R, C);
+    int64_t numbers = sums * ech_cuda_column_parts(R, C) + ech_cuda_norm_sums(R, C);
     return ech_cuda_align((size_t)numbers * sizeof(double));
 }
 
