@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A block takes a row. The gradient of x, and those
- * of gain and bias, are kernels of their own: the one goes along rows, the others along columns.
+ * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A row is in registers when its sums are made, and read
+ * once. The gradients of x, gain and bias are one kernel's, and a small one adds what its blocks know of gain and bias.
  */
 #include "kernel/cuda/reduce.cuh"
 
 /* ---- forward ---- */
 
 /* Parts of a row that a thread keeps in registers; of a row that has more it reads the others again. */
-enum { KEPT = 4, MOST_WARPS = 16 };
+enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, where a warp has one */ };
 
 struct forward_call {
     ech_numbers x, gain, bias, y, mean, rstd;
@@ -17,11 +17,10 @@ struct forward_call {
     int warps; /* of a row */
 };
 
-/* What a thread has of a row. */
+/* What a thread has of a row: its first element, the thread's first part, and how far it is to the next. */
 struct row_parts {
     const forward_call &at;
-    int64_t row, first,
-        step; /* its first element and, of the thread's parts, the first and the distance to the next */
+    int64_t row, first, step;
     wide kept[KEPT][ECH_PART];
 
     __device__ row_parts(const forward_call &at_, int64_t r, int thread)
@@ -97,7 +96,7 @@ static void forward(const ech_kernel_context *context, forward_call at)
 {
     int64_t warps = ech_ceil(at.C, KEPT * ECH_PART * ECH_WARP), most = MOST_WARPS;
     at.warps = (int)(warps < 1 ? 1 : warps < most ? warps : most);
-    int rows = at.warps > 1 ? 1 : ECH_BLOCK / ECH_WARP;
+    int rows = at.warps > 1 ? 1 : ROWS;
     ech_launch(context, forward_rows, dim3((unsigned)ech_ceil(at.R, rows)),
                rows * at.warps * ECH_WARP, 0, at);
 }
