@@ -224,10 +224,10 @@ static __global__ void __launch_bounds__(BOUND)
     ech_column_folds<N, ech_plus> folds(grid, ech_plus(), shared);
     const int warps = grid.lanes / ECH_WARP;
     backward_part next;
-    if (folds.has_row()) next.fetch(at, folds.first + folds.row, folds.c(), folds.count);
+    if (folds.has_row()) next.fetch(at, folds.first + folds.row(), folds.c(), folds.count);
     for (; folds.goes_on(); folds.next()) {
         const bool has_row = folds.has_row();
-        const int64_t r = folds.first + folds.row;
+        const int64_t r = folds.first + folds.row();
         const wide rstd = next.rstd;
         wide e[ECH_PART] = {}, n[ECH_PART] = {};
         if (has_row) {
@@ -236,7 +236,7 @@ static __global__ void __launch_bounds__(BOUND)
             if (N > 1) folds.add(N - 1, [&](int k) { return e[k]; });
             scale_part(at, folds.c(), folds.count, e);
         }
-        if (has_row && folds.row + folds.teams < folds.rows)
+        if (has_row && folds.row() + folds.teams < folds.rows)
             next.fetch(at, r + folds.teams, folds.c(), folds.count);
         row_sums<double> sums = {0, 0};
         if (of_rows) {

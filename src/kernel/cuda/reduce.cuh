@@ -123,8 +123,8 @@ template <int N, typename T> struct ech_own_parts {
 template <int N, typename Fold> struct ech_column_folds {
     const ech_column_grid &grid;
     Fold fold;
-    int64_t first; /* the group's row */
-    int rows, row; /* of the group, and the team's: it may be behind the last */
+    int64_t first;                           /* the group's row */
+    int rows;                                /* of the group */
     int lane, team, teams, turns = 0, count; /* of the thread's columns, from c() on */
     ech_own_parts<N, double> all;
     ech_own_parts<N, wide> few; /* all, if `wide` is double */
@@ -136,7 +136,7 @@ template <int N, typename Fold> struct ech_column_folds {
     __device__ ech_column_folds(const ech_column_grid &grid_, Fold fold_, char *shared)
         : grid(grid_), fold(fold_), first(grid_.R * blockIdx.y / gridDim.y),
           rows((int)(grid_.R * (blockIdx.y + 1) / gridDim.y - first)),
-          row((int)threadIdx.x / grid_.lanes), lane((int)threadIdx.x % grid_.lanes), team(row),
+          lane((int)threadIdx.x % grid_.lanes), team((int)threadIdx.x / grid_.lanes),
           teams((int)blockDim.x / grid_.lanes), all{reinterpret_cast<ech_chunk *>(shared)},
           few{all.data + (HAS_FEW ? N * all.CHUNKS * blockDim.x : 0)}
     {
@@ -150,18 +150,22 @@ template <int N, typename Fold> struct ech_column_folds {
     {
         return ((int64_t)blockIdx.x * grid.lanes + lane) * ECH_PART;
     }
+    /* The team's, of the group: it may be behind the last. */
+    __device__ int row() const
+    {
+        return turns * teams + team;
+    }
     /* Whether the block has rows left, and the thread one. */
     __device__ bool goes_on() const
     {
-        return row - team < rows;
+        return turns * teams < rows;
     }
     __device__ bool has_row() const
     {
-        return row < rows && count > 0;
+        return row() < rows && count > 0;
     }
     __device__ void next()
     {
-        row += teams;
         if (++turns % ECH_FEW_ROWS == 0) end_few();
     }
     /* Value s of each column of a row. */
@@ -213,7 +217,7 @@ static __global__ void __launch_bounds__(ECH_COLUMN_THREADS)
     for (; folds.goes_on(); folds.next()) {
         wide value[ECH_PART];
         if (!folds.has_row()) continue;
-        f(folds.first + folds.row, folds.c(), folds.count, value);
+        f(folds.first + folds.row(), folds.c(), folds.count, value);
         folds.add(0, [&](int k) { return value[k]; });
     }
     folds.put(parts);
