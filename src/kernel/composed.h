@@ -2,7 +2,7 @@
  *
  * Rows that stand for two of the same table, one after the other, where it has nothing faster. Included by a file that
  * says what its functions are called: ECH_COMPOSED(row), and ECH_COMPOSED_MATMUL, which may be another table's; and with
- * ECH_COMPOSED_NORMS that it has no rows of its own for sums and norms.
+ * ECH_COMPOSED_NORMS that it has no rows of its own for sums and norms, with ECH_COMPOSED_BIAS for gradients with a bias's.
  */
 #include "kernel/kernel.h"
 
@@ -16,6 +16,7 @@ void ECH_COMPOSED(matmul_gelu)(ech_kernel_context *context, const ech_tensor *a,
     ECH_COMPOSED(gelu_forward)(context, x, y);
 }
 
+#ifdef ECH_COMPOSED_BIAS
 void ECH_COMPOSED(gelu_backward_bias)(ech_kernel_context *context, const ech_tensor *dy,
                                       const ech_tensor *x, const ech_tensor *dx, bool accumulate,
                                       const ech_tensor *dbias)
@@ -23,6 +24,7 @@ void ECH_COMPOSED(gelu_backward_bias)(ech_kernel_context *context, const ech_ten
     ECH_COMPOSED(gelu_backward)(context, dy, x, dx);
     ECH_COMPOSED(bias_backward)(context, dx, accumulate, dbias);
 }
+#endif
 
 #ifdef ECH_COMPOSED_NORMS
 void ECH_COMPOSED(add_layernorm)(ech_kernel_context *context, const ech_tensor *a,

@@ -97,7 +97,8 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
 static void norms_agree(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{1, 1}, {1, 37}, {41, 1}, {7, 128}, {130, 257}, {0, 3}};
+    static const int64_t shapes[][2] = {{1, 1},     {1, 37}, {41, 1},   {7, 128},
+                                        {130, 257}, {0, 3},  {19, 4105}};
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
         for (int add = NO_ADD; add <= ADD_IN_PLACE; add++) {
             check_norms(shapes[s][0], shapes[s][1], add, &no);

@@ -6,4 +6,5 @@
 
 #define ECH_COMPOSED        ECH_CPU
 #define ECH_COMPOSED_MATMUL ECH_CPU(matmul)
+#define ECH_COMPOSED_BIAS
 #include "kernel/composed.h"

@@ -3,6 +3,7 @@
  * ReLU, GELU (its tanh form) and the gated SiLU of SwiGLU.
  */
 #include "kernel/cuda/activation.cuh"
+#include "kernel/cuda/reduce.cuh"
 
 void ECH_CUDA(relu_forward)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)
 {
@@ -40,6 +41,26 @@ void ECH_CUDA(gelu_backward)(ech_kernel_context *context, const ech_tensor *dy, 
 {
     ech_cuda_check(ECH_OP_gelu_backward, ECH_REAL, dy, x, dx);
     ech_each_pair(context, dy, x, dx, ech_gelu_gradient());
+}
+
+void ECH_CUDA(gelu_backward_bias)(ech_kernel_context *context, const ech_tensor *dy,
+                                  const ech_tensor *x, const ech_tensor *dx, bool accumulate,
+                                  const ech_tensor *dbias)
+{
+    ech_cuda_check(ECH_OP_gelu_backward_bias, ECH_REAL, dy, x, dx, dbias);
+    const ech_numbers gradient = dy, from = x, to = dx;
+    const int64_t C = x->shape[1];
+    ech_columns(
+        context, x->shape[0], C, ech_plus(),
+        [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+            wide v[ECH_PART];
+            gradient.load(r * C + c, n, value);
+            from.load(r * C + c, n, v);
+            for (int k = 0; k < ECH_PART; k++) value[k] = ech_gelu_gradient()(value[k], v[k]);
+            to.store(r * C + c, n, value);
+            for (int k = 0; k < ECH_PART; k++) value[k] = ech_rounded(value[k]);
+        },
+        ech_put_sum{dbias, accumulate});
 }
 
 void ECH_CUDA(swiglu_forward)(ech_kernel_context *context, const ech_tensor *gate,

@@ -23,13 +23,12 @@ struct adamw8_call {
     maps map;
 };
 
-/* The code of the nearest value: the last one that x reaches the lower middle of. */
-static __device__ uint8_t nearest(const float *value, wide x)
+/* The code of the nearest value: the last one that x reaches the lower middle of. middle[code]: that of it and the one before. */
+static __device__ uint8_t nearest(const float *middle, wide x)
 {
     int code = 0;
     for (int step = ECH_MAP_CODES / 2; step > 0; step /= 2) {
-        int next = code + step;
-        if (x >= (wide)(0.5F * (value[next - 1] + value[next]))) code = next;
+        if (x >= (wide)middle[code + step]) code += step;
     }
     return (uint8_t)code;
 }
@@ -50,42 +49,48 @@ static __device__ moved move(const adamw8_call &at, const ech_step &step, const 
     return out;
 }
 
-/* A block of threads has a block of elements: once to find the largest magnitudes of the averages, once more to round
- * them, since their codes are in the way until then. */
-static __global__ void update_block(const adamw8_call at)
+/* A block of threads has some blocks of elements: of each once to find the largest magnitudes of the averages, once more to
+ * round them, since their codes are in the way until then. What the step needs, which is slow, is made once. */
+static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
 {
     ECH_SHARED(float, value, 2 * ECH_MAP_CODES);
+    ECH_SHARED(float, middle, 2 * ECH_MAP_CODES);
     ECH_SHARED(wide, room, 2 * THREADS / ECH_WARP);
     ECH_SHARED(ech_step, step, 1);
-    int64_t column = blockIdx.x % at.blocks * at.block,
-            first = blockIdx.x / at.blocks * at.C + column;
-    int64_t n = at.C - column < at.block ? at.C - column : at.block;
     if (threadIdx.x == 0) ech_begin_adamw(at.update, step);
-    for (int i = (int)threadIdx.x; i < 2 * ECH_MAP_CODES; i += THREADS)
-        value[i] = at.map.value[i / ECH_MAP_CODES][i % ECH_MAP_CODES];
+    for (int i = (int)threadIdx.x; i < 2 * ECH_MAP_CODES; i += THREADS) {
+        const float *map = at.map.value[i / ECH_MAP_CODES];
+        int code = i % ECH_MAP_CODES;
+        value[i] = map[code];
+        middle[i] = code > 0 ? 0.5F * (map[code - 1] + map[code]) : 0;
+    }
     __syncthreads();
-    if (step->is_withheld) {
-        for (int64_t i = threadIdx.x; at.rounded.is_here() && i < n; i += THREADS)
+    for (int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+        int64_t of_row, row = ech_divide(b, at.blocks, &of_row), column = of_row * at.block;
+        int64_t first = row * at.C + column, left = at.C - column,
+                n = left < at.block ? left : at.block;
+        for (int64_t i = threadIdx.x; step->is_withheld && at.rounded.is_here() && i < n;
+             i += THREADS)
             at.rounded.put(first + i, at.param.get(first + i));
-        return;
-    }
-    const wide before[2] = {at.most[0].get(blockIdx.x), at.most[1].get(blockIdx.x)};
-    wide most[2] = {0, 0};
-    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
-        moved m = move(at, *step, value, before, first + i);
-        for (int s = 0; s < 2; s++) most[s] = fmax(most[s], fabs(m.average[s]));
-    }
-    for (int s = 0; s < 2; s++)
-        most[s] = ech_block(ech_larger(), most[s], room + s * THREADS / ECH_WARP);
-    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
-        moved m = move(at, *step, value, before, first + i);
+        if (step->is_withheld) continue;
+        const wide before[2] = {at.most[0].get(b), at.most[1].get(b)};
+        wide most[2] = {0, 0};
+        for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+            moved m = move(at, *step, value, before, first + i);
+            for (int s = 0; s < 2; s++) most[s] = fmax(most[s], fabs(m.average[s]));
+        }
         for (int s = 0; s < 2; s++)
-            at.code[s][first + i] =
-                nearest(value + s * ECH_MAP_CODES, most[s] > 0 ? m.average[s] / most[s] : 0);
-        at.param.put(first + i, m.param);
-        if (at.rounded.is_here()) at.rounded.put(first + i, m.param);
+            most[s] = ech_block(ech_larger(), most[s], room + s * THREADS / ECH_WARP);
+        for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+            moved m = move(at, *step, value, before, first + i);
+            for (int s = 0; s < 2; s++)
+                at.code[s][first + i] =
+                    nearest(middle + s * ECH_MAP_CODES, most[s] > 0 ? m.average[s] / most[s] : 0);
+            at.param.put(first + i, m.param);
+            if (at.rounded.is_here()) at.rounded.put(first + i, m.param);
+        }
+        for (int s = 0; threadIdx.x == 0 && s < 2; s++) at.most[s].put(b, most[s]);
     }
-    for (int s = 0; threadIdx.x == 0 && s < 2; s++) at.most[s].put(blockIdx.x, most[s]);
 }
 
 void ECH_CUDA(adamw8)(ech_kernel_context *context, const ech_tensor *param, const ech_tensor *grad,
@@ -110,5 +115,6 @@ void ECH_CUDA(adamw8)(ech_kernel_context *context, const ech_tensor *param, cons
         {}};
     for (int s = 0; s < 2; s++)
         memcpy(at.map.value[s], ech_dynamic_map_of(s == 0)->value, sizeof at.map.value[s]);
-    ech_launch(context, update_block, dim3((unsigned)(grad->shape[0] * blocks)), THREADS, 0, at);
+    int64_t all = grad->shape[0] * blocks;
+    ech_launch(context, update_blocks, ech_blocks(all * THREADS, THREADS), THREADS, 0, at, all);
 }

@@ -30,7 +30,6 @@ void ECH_CUDA(fill)(ech_kernel_context *context, const ech_tensor *x, double val
     });
 }
 
-/* A row's index in the whole tensor is asked for once a part, and where the next row begins. */
 void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
                        const ech_rows *rows, const ech_tensor *y)
 {
@@ -40,62 +39,49 @@ void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const e
     const ech_numbers from = x, to = y;
     const ech_dropout drop = *dropout;
     const ech_rows at = *rows;
-    ech_each(context, R * C, [=] __device__(int64_t i, int n) {
+    const uint64_t dropped = ech_dropped_words(drop.p);
+    const wide scale = (wide)(1 / (1 - drop.p));
+    ech_each_of_rows(context, R, C, [=] __device__(int64_t r, int64_t c, int n) {
         wide v[ECH_PART];
-        ech_drawn drawn;
-        const ech_random_key key = ech_dropout_key(&drop);
+        uint32_t words[ECH_PART];
         const ech_rows now = ech_rows_now(&at);
-        int64_t r = i / C, c = i % C, first = ech_row_whole(&now, r) * C;
-        const double scale = 1 / (1 - drop.p);
-        from.load(i, n, v);
-        for (int k = 0; k < ECH_PART; k++) {
-            bool dropped = drop.p > 0 && ech_drops(drop.p, key, (uint64_t)(first + c), &drawn);
-            v[k] = dropped ? 0 : (wide)(v[k] * scale);
-            if (++c == C && k + 1 < n) {
-                c = 0;
-                first = ech_row_whole(&now, ++r) * C;
-            }
-        }
-        to.store(i, n, v);
+        int64_t first = ech_row_place(now, r).whole(now) * C + c;
+        from.load(r * C + c, n, v);
+        if (drop.p > 0) ech_draw_part(ech_dropout_key(&drop), (uint64_t)first, words);
+        for (int k = 0; k < ECH_PART; k++)
+            v[k] = drop.p > 0 && words[k] < dropped ? 0 : v[k] * scale;
+        to.store(r * C + c, n, v);
     });
 }
 
-/* Where part i of rows of `parts` parts each lies in x (B,T,H,D). */
-struct heads {
-    int64_t T, H, D, parts, x_stride[3], y_stride[3];
-    ech_rows rows; /* where x's tokens go */
+/* Where a row of x (B,T,H,D) is in a tensor of such strides: its token is t there. */
+struct head_strides {
+    int64_t stride[3];
+
+    head_strides(const ech_tensor *x) : stride{x->stride[0], x->stride[1], x->stride[2]}
+    {
+    }
+    __device__ int64_t place(int64_t b, int64_t t, int64_t h) const
+    {
+        return b * stride[0] + t * stride[1] + h * stride[2];
+    }
 };
 
-static __device__ int64_t place_of(const int64_t *stride, int64_t b, int64_t t, int64_t h)
-{
-    return b * stride[0] + t * stride[1] + h * stride[2];
-}
-
-static __global__ void copy_rows(ech_numbers x, ech_numbers y, heads at, int64_t parts)
-{
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    at.rows = ech_rows_now(&at.rows);
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < parts; i += step) {
-        int64_t row = i / at.parts, d = i % at.parts * ECH_PART, h = row % at.H;
-        int64_t b = row / at.H / at.T, t = row / at.H % at.T;
-        int n = ech_part_count(at.D - d);
-        wide part[ECH_PART];
-        x.load(place_of(at.x_stride, b, t, h) + d, n, part);
-        y.store(place_of(at.y_stride, b, ech_rows_token_position(&at.rows, t), h) + d, n, part);
-    }
-}
-
+/* rows: where x's tokens go. */
 static void copy_tokens(const ech_kernel_context *context, const ech_tensor *x,
                         const ech_rows &rows, const ech_tensor *y)
 {
-    int64_t n = x->shape[0] * x->shape[1] * x->shape[2], D = x->shape[3];
-    heads at = {x->shape[1], x->shape[2], D, ech_ceil(D, ECH_PART), {}, {}, rows};
-    for (int d = 0; d < 3; d++) {
-        at.x_stride[d] = x->stride[d];
-        at.y_stride[d] = y->stride[d];
-    }
-    ech_launch(context, copy_rows, ech_blocks(n * at.parts, ECH_BLOCK), ECH_BLOCK, 0,
-               ech_numbers(x), ech_numbers(y), at, n * at.parts);
+    const ech_numbers from = x, to = y;
+    const head_strides in = x, out = y;
+    const int64_t T = x->shape[1], H = x->shape[2];
+    ech_each_of_rows(context, x->shape[0] * T * H, x->shape[3],
+                     [=] __device__(int64_t r, int64_t d, int n) {
+                         const ech_rows now = ech_rows_now(&rows);
+                         int64_t h, t, b = ech_divide(ech_divide(r, H, &h), T, &t);
+                         wide part[ECH_PART];
+                         from.load(in.place(b, t, h) + d, n, part);
+                         to.store(out.place(b, ech_rows_token_position(&now, t), h) + d, n, part);
+                     });
 }
 
 void ECH_CUDA(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)

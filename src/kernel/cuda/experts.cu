@@ -19,7 +19,7 @@ struct drawn_factor {
     __device__ int64_t whole(int64_t row) const
     {
         const ech_rows now = ech_rows_now(&rows);
-        return ech_row_whole(&now, row);
+        return ech_row_place(now, row).whole(now);
     }
     __device__ double jitter(int64_t i, ech_drawn *drawn) const
     {
@@ -91,18 +91,23 @@ void ECH_CUDA(router_backward_weight)(ech_kernel_context *context, const ech_ten
     int64_t S = x->shape[0], C = x->shape[1], E = dweight->shape[0];
     ech_cuda_check(ECH_OP_router_backward_weight, ECH_REAL, dlogits, x, dweight);
     const drawn_factor factor = factor_of(jitter, rows, S);
-    const ech_numbers from = dlogits, by = x, to = dweight;
-    ech_columns<1>(
+    const ech_numbers from = dlogits, by = x;
+    ech_columns(
         context, S, E * C, ech_plus(),
-        [=] __device__(int64_t s, int64_t i, wide * value) {
+        [=] __device__(int64_t s, int64_t i, int n, wide *value) {
             ech_drawn drawn;
-            double f = factor.jitter(factor.whole(s) * C + i % C, &drawn);
-            value[0] = (wide)((double)from.get(s * E + i / C) * (double)by.get(s * C + i % C) * f);
+            const int64_t first = factor.whole(s) * C;
+            int64_t e = i / C, c = i % C;
+            for (int k = 0; k < ECH_PART; k++) {
+                double f = k < n ? factor.jitter(first + c, &drawn) : 0;
+                value[k] =
+                    k < n ? (wide)((double)from.get(s * E + e) * (double)by.get(s * C + c) * f) : 0;
+                if (++c < C) continue;
+                c = 0;
+                e++;
+            }
         },
-        [=] __device__(int, int64_t i, double sum) {
-            if (accumulate) sum += (double)to.get(i);
-            to.put(i, (wide)sum);
-        });
+        ech_put_sum{dweight, accumulate});
 }
 
 /* A block an expert. */
@@ -160,23 +165,6 @@ void ECH_CUDA(window_counts)(ech_kernel_context *context, const ech_tensor *coun
                counts->shape[1], first, rows, static_cast<int32_t *>(window->data));
 }
 
-/* Calls f(row, column, count) for the parts of R rows of C elements. */
-template <typename F> static __global__ void each_row_part(int64_t parts, int64_t C, int64_t n, F f)
-{
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        int64_t c = i % parts * ECH_PART;
-        f(i / parts, c, ech_part_count(C - c));
-    }
-}
-
-template <typename F>
-static void each_row(const ech_kernel_context *context, int64_t R, int64_t C, F f)
-{
-    int64_t parts = ech_ceil(C, ECH_PART), n = R * parts;
-    ech_launch(context, each_row_part<F>, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, parts, C, n, f);
-}
-
 static const int32_t *slots_of(const ech_tensor *slot)
 {
     return static_cast<const int32_t *>(slot->data);
@@ -189,7 +177,7 @@ void ECH_CUDA(dispatch_forward)(ech_kernel_context *context, const ech_tensor *x
     ech_cuda_check(ECH_OP_dispatch_forward, ECH_REAL, x, slot, sent);
     const ech_numbers from = x, to = sent;
     const int32_t *at = slots_of(slot);
-    each_row(context, x->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+    ech_each_of_rows(context, x->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
         wide v[ECH_PART];
         from.load(s * C + c, n, v);
         for (int64_t j = 0; j < k; j++)
@@ -205,7 +193,7 @@ void ECH_CUDA(dispatch_backward)(ech_kernel_context *context, const ech_tensor *
     ech_cuda_check(ECH_OP_dispatch_backward, ECH_REAL, dsent, slot, add, dx);
     const ech_numbers from = dsent, more = add, to = dx;
     const int32_t *at = slots_of(slot);
-    each_row(context, dx->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+    ech_each_of_rows(context, dx->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
         wide sum[ECH_PART] = {}, v[ECH_PART];
         if (more.is_here()) more.load(s * C + c, n, sum);
         for (int64_t j = 0; j < k; j++) {
@@ -227,7 +215,7 @@ void ECH_CUDA(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
     const drawn_factor factor = factor_of(dropout, rows, out->shape[0]);
     const ech_numbers from = y, by = gates, to = out;
     const int32_t *at = slots_of(slot);
-    each_row(context, out->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
+    ech_each_of_rows(context, out->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
         wide sum[ECH_PART] = {}, v[ECH_PART];
         for (int64_t j = 0; j < k; j++) {
             ech_drawn drawn;
@@ -266,7 +254,7 @@ void ECH_CUDA(combine_backward)(ech_kernel_context *context, const ech_tensor *d
             return kept * (double)d.get(s * C + c) * (double)from.get(at[i] * C + c);
         },
         [=] __device__(int64_t i, double sum) { to_gates.put(i, (wide)sum); });
-    each_row(context, S, C, [=] __device__(int64_t s, int64_t c, int n) {
+    ech_each_of_rows(context, S, C, [=] __device__(int64_t s, int64_t c, int n) {
         wide v[ECH_PART], own[ECH_PART];
         d.load(s * C + c, n, v);
         for (int64_t j = 0; j < k; j++) {

@@ -20,6 +20,13 @@ struct scaled_grad {
         ech_begin(update, &step);
         return grad.get(r * C + c) * (wide)step.now.grad_scale;
     }
+    __device__ void load(int64_t r, int64_t c, int n, wide *to) const
+    {
+        ech_step step;
+        ech_begin(update, &step);
+        grad.load(r * C + c, n, to);
+        for (int k = 0; k < ECH_PART; k++) to[k] *= (wide)step.now.grad_scale;
+    }
     __device__ bool is_withheld() const
     {
         ech_step step;
@@ -54,37 +61,30 @@ void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *par
 {
     ech_cuda_check(ECH_OP_adafactor_sums, ECH_REAL, param, grad, rows, columns, square);
     int64_t R = grad->shape[0], C = grad->shape[1];
-    size_t parts = ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
+    size_t parts = ech_cuda_align((size_t)ech_cuda_column_parts(R, C) * sizeof(double));
     char *scratch = static_cast<char *>(ech_scratch(context, parts + (size_t)R * sizeof(double)));
     double *squares = reinterpret_cast<double *>(scratch + parts);
     double *to_rows = numbers(rows), *to_columns = numbers(columns);
     const scaled_grad g = {grad, *update, C};
     const ech_numbers from = param;
     const double eps = update->eps;
-    ech_columns<1>(
-        context, R, C, ech_plus(),
-        [=] __device__(int64_t r, int64_t c, wide * value) {
-            wide x = g(r, c);
-            *value = x * x + (wide)eps;
-        },
-        [=] __device__(int, int64_t c, double sum) {
-            if (!g.is_withheld()) to_columns[c] = sum;
-        });
+    const auto squared = [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+        g.load(r, c, n, value);
+        for (int k = 0; k < ECH_PART; k++) value[k] = k < n ? value[k] * value[k] + (wide)eps : 0;
+    };
+    ech_columns(context, R, C, ech_plus(), squared, [=] __device__(int64_t c, double sum) {
+        if (!g.is_withheld()) to_columns[c] = sum;
+    });
     if (rows)
-        ech_fold_rows(
-            context, R, C, ech_plus(),
-            [=] __device__(int64_t r, int64_t c) {
-                wide x = g(r, c);
-                return x * x + (wide)eps;
-            },
-            [=] __device__(int64_t r, double sum) {
-                if (!g.is_withheld()) to_rows[r] = sum;
-            });
-    ech_fold_rows(
+        ech_fold_rows_by_parts(context, R, C, ech_plus(), squared,
+                               [=] __device__(int64_t r, double sum) {
+                                   if (!g.is_withheld()) to_rows[r] = sum;
+                               });
+    ech_fold_rows_by_parts(
         context, R, C, ech_plus(),
-        [=] __device__(int64_t r, int64_t c) {
-            wide p = from.get(r * C + c);
-            return p * p;
+        [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+            from.load(r * C + c, n, value);
+            for (int k = 0; k < ECH_PART; k++) value[k] *= value[k];
         },
         [=] __device__(int64_t r, double sum) { squares[r] = sum; });
     put_sum(context, g, squares, R, numbers(square));
@@ -118,8 +118,7 @@ void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *
         });
     if (all)
         ech_fold_rows(
-            context, 1, n, ech_plus(),
-            [=] __device__(int64_t, int64_t i) { return moving.get(i); },
+            context, 1, n, ech_plus(), [=] __device__(int64_t, int64_t i) { return moving.get(i); },
             [=] __device__(int64_t, double sum) {
                 if (!g.is_withheld()) *all = sum;
             });
@@ -195,10 +194,8 @@ void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
 /* ---- SM3 ---- */
 
 /* nu of an element whose scaled gradient is g: its accumulator, with its square. A NaN is smaller than everything. */
-static __device__ wide accumulated(wide g, const ech_numbers &row_state,
-                                   const ech_numbers &column_state, int64_t r, int64_t c)
+static __device__ wide accumulated(wide g, wide row, wide column)
 {
-    wide column = column_state.get(c), row = row_state.is_here() ? row_state.get(r) : column;
     return (row < column || row != row ? row : column) + g * g;
 }
 
@@ -212,23 +209,21 @@ void ECH_CUDA(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
     const scaled_grad g = {grad, *update, C};
     const ech_numbers row = row_state, column = column_state;
     double *to_rows = numbers(rows), *to_columns = numbers(columns);
-    ech_columns<1>(
-        context, R, C, ech_larger(),
-        [=] __device__(int64_t r, int64_t c, wide * value) {
-            *value = accumulated(g(r, c), row, column, r, c);
-        },
-        [=] __device__(int, int64_t c, double most) {
-            if (!g.is_withheld()) to_columns[c] = most;
-        });
+    const auto moved = [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+        wide own[ECH_PART], most = row.is_here() ? row.get(r) : 0;
+        g.load(r, c, n, value);
+        column.load(c, n, own);
+        for (int k = 0; k < ECH_PART; k++)
+            value[k] = accumulated(value[k], row.is_here() ? most : own[k], own[k]);
+    };
+    ech_columns(context, R, C, ech_larger(), moved, [=] __device__(int64_t c, double most) {
+        if (!g.is_withheld()) to_columns[c] = most;
+    });
     if (rows)
-        ech_fold_rows(
-            context, R, C, ech_larger(),
-            [=] __device__(int64_t r, int64_t c) {
-                return accumulated(g(r, c), row, column, r, c);
-            },
-            [=] __device__(int64_t r, double most) {
-                if (!g.is_withheld()) to_rows[r] = most;
-            });
+        ech_fold_rows_by_parts(context, R, C, ech_larger(), moved,
+                               [=] __device__(int64_t r, double most) {
+                                   if (!g.is_withheld()) to_rows[r] = most;
+                               });
 }
 
 /* state = maxima. */
@@ -269,7 +264,9 @@ void ECH_CUDA(sm3)(ech_kernel_context *context, const ech_tensor *param, const e
             for (int k = 0; k < ECH_PART; k++, at.next()) {
                 if (k >= n) continue;
                 g[k] *= (wide)u.grad_scale;
-                wide nu = accumulated(g[k], row, column, at.r, at.c);
+                wide of_column = column.get(at.c),
+                     of_row = row.is_here() ? row.get(at.r) : of_column;
+                wide nu = accumulated(g[k], of_row, of_column);
                 g[k] = nu == 0 ? 0 : g[k] / sqrt(nu);
                 moved[k] = beta * moved[k] + (1 - beta) * g[k];
                 if (moving.is_here()) g[k] = moved[k];

@@ -76,7 +76,8 @@ void ECH_CUDA(loss_statistics)(ech_kernel_context *context, const ech_tensor *lo
 /* ---- gradient ---- */
 
 struct gradient_call {
-    ech_numbers logits, gradient;
+    ech_numbers logits;
+    real *gradient;
     int64_t n, logits_stride, gradient_stride, first_id;
     const int32_t *targets;
     const float *weights;
@@ -84,24 +85,31 @@ struct gradient_call {
 };
 
 /* A gradient may be narrower than the logits in whose memory it is: each part of a row is read by all before any is
- * written. */
+ * written, and the next part lies behind what is written. In a row that is not aligned, numbers that are side by side are
+ * different threads'. */
 static __global__ void row_gradient(gradient_call at)
 {
     int64_t r = blockIdx.x, target = at.targets[r] - at.first_id;
     const double *known = at.stats + r * ECH_LOSS_STATS, weight = at.weights[r];
     double lse = known[ECH_STAT_MAX] + log(known[ECH_STAT_SUM]);
     wide factor = (wide)(weight * *at.scale);
-    for (int64_t first = 0; first < at.n; first += blockDim.x * ECH_PART) {
-        int64_t v = first + threadIdx.x * ECH_PART;
-        int count = v < at.n ? ech_part_count(at.n - v) : 0;
+    real *gradient = at.gradient + r * at.gradient_stride;
+    bool aligned = at.logits.is_aligned(r * at.logits_stride) && ech_is_aligned(gradient);
+    int apart = aligned ? 1 : (int)blockDim.x, step = (int)blockDim.x * ECH_PART;
+    int64_t v = threadIdx.x * (aligned ? ECH_PART : 1);
+    ech_fetched next;
+    at.logits.fetch_apart(r * at.logits_stride + v, apart, at.n - v, &next);
+    for (int64_t first = 0; first < at.n; first += step, v += step) {
         wide part[ECH_PART];
-        at.logits.load(r * at.logits_stride + v, count, part);
+        at.logits.widen(next, part);
+        if (first + step < at.n)
+            at.logits.fetch_apart(r * at.logits_stride + v + step, apart, at.n - v - step, &next);
         for (int k = 0; k < ECH_PART; k++) {
             wide probability = exp((wide)((double)part[k] - lse));
-            part[k] = weight == 0 ? 0 : (probability - (v + k == target)) * factor;
+            part[k] = weight == 0 ? 0 : (probability - (v + k * apart == target)) * factor;
         }
         __syncthreads();
-        at.gradient.store(r * at.gradient_stride + v, count, part);
+        ech_store_apart(gradient + v, apart, at.n - v, part);
     }
 }
 
@@ -136,9 +144,10 @@ void ECH_CUDA(loss_gradient)(ech_kernel_context *context, const ech_tensor *logi
     ECH_ASSERT(!gradient || (scale->dtype == ECH_F64 && ech_tensor_count(scale) == 1));
     if (gradient)
         ech_launch(context, row_gradient, dim3((unsigned)R), ech_row_threads(n), 0,
-                   gradient_call{logits, gradient, n, logits->stride[0], gradient->stride[0],
-                                 first_id, static_cast<const int32_t *>(targets->data), weight,
-                                 known, static_cast<const double *>(scale->data)});
+                   gradient_call{logits, static_cast<real *>(gradient->data), n, logits->stride[0],
+                                 gradient->stride[0], first_id,
+                                 static_cast<const int32_t *>(targets->data), weight, known,
+                                 static_cast<const double *>(scale->data)});
     ech_launch(context, add_losses, dim3(1), ECH_BLOCK, 0, known, weight, R,
                static_cast<double *>(sums->data));
 }
@@ -183,11 +192,11 @@ void ECH_CUDA(bias_backward)(ech_kernel_context *context, const ech_tensor *dy, 
 {
     ech_cuda_check(ECH_OP_bias_backward, ECH_REAL, dy, dbias);
     int64_t stride = dy->stride[0];
-    const ech_numbers from = dy, to = dbias;
-    ech_columns<1>(
+    const ech_numbers from = dy;
+    ech_columns(
         context, dy->shape[0], dy->shape[1], ech_plus(),
-        [=] __device__(int64_t r, int64_t c, wide * value) { *value = from.get(r * stride + c); },
-        [=] __device__(int, int64_t c, double sum) {
-            to.put(c, (wide)(accumulate ? sum + to.get(c) : sum));
-        });
+        [=] __device__(int64_t r, int64_t c, int n, wide *value) {
+            from.load(r * stride + c, n, value);
+        },
+        ech_put_sum{dbias, accumulate});
 }

@@ -1,60 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A block takes a row. The gradient of x, and those
- * of gain and bias, are kernels of their own: the one goes along rows, the others along columns.
+ * LayerNorm; and RMSNorm, whose mean, bias and dbias are absent here. A row is in registers when its sums are made, and read
+ * once. The gradients of x, gain and bias are one kernel's, and a small one adds what its blocks know of gain and bias.
  */
 #include "kernel/cuda/reduce.cuh"
 
-/* f(first element, count) for the parts of a row of C elements that the thread has. */
-template <typename F> static __device__ void each_part(int64_t C, F f)
-{
-    for (int64_t c = (int64_t)threadIdx.x * ECH_PART; c < C; c += blockDim.x * ECH_PART)
-        f(c, ech_part_count(C - c));
-}
-
 /* ---- forward ---- */
+
+/* Parts of a row that a thread keeps in registers; of a row that has more it reads the others again. */
+enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, where a warp has one */ };
 
 struct forward_call {
     ech_numbers x, gain, bias, y, mean, rstd;
-    int64_t C;
+    int64_t R, C;
     double eps;
+    int warps; /* of a row */
 };
 
-static __global__ void forward_rows(forward_call at)
+/* What a thread has of a row: its first element, the thread's first part, and how far it is to the next. */
+struct row_parts {
+    const forward_call &at;
+    int64_t row, first, step;
+    wide kept[KEPT][ECH_PART];
+
+    __device__ row_parts(const forward_call &at_, int64_t r, int thread)
+        : at(at_), row(r * at_.C), first((int64_t)thread * ECH_PART),
+          step((int64_t)at_.warps * ECH_WARP * ECH_PART)
+    {
+        ech_fetched part[KEPT];
+#pragma unroll
+        for (int p = 0; p < KEPT; p++)
+            if (first + p * step < at.C) at.x.fetch(row + first + p * step, count(p), &part[p]);
+#pragma unroll
+        for (int p = 0; p < KEPT; p++)
+            if (first + p * step < at.C) at.x.widen(part[p], kept[p]);
+    }
+    __device__ int count(int64_t p) const
+    {
+        return ech_part_count(at.C - first - p * step);
+    }
+    /* f(first element, count, numbers) */
+    template <typename F> __device__ void each(F f)
+    {
+#pragma unroll
+        for (int p = 0; p < KEPT; p++)
+            if (first + p * step < at.C) f(first + p * step, count(p), kept[p]);
+        for (int64_t p = KEPT; first + p * step < at.C; p++) {
+            wide x[ECH_PART];
+            at.x.load(row + first + p * step, count(p), x);
+            f(first + p * step, count(p), x);
+        }
+    }
+};
+
+/* A sum of numbers of a row over its warps, which are all of the block if it is not one. */
+static __device__ double row_sum(int warps, double sum, double *room)
 {
-    ECH_SHARED(double, room, ECH_BLOCK / ECH_WARP);
-    int64_t r = blockIdx.x, row = r * at.C, C = at.C;
+    return warps > 1 ? ech_block(ech_plus(), sum, room) : ech_warp(ech_plus(), sum);
+}
+
+static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forward_call at)
+{
+    ECH_SHARED(double, room, MOST_WARPS);
+    int threads = at.warps * ECH_WARP, thread = (int)threadIdx.x % threads;
+    int64_t r = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
+    if (r >= at.R) return;
+    row_parts parts(at, r, thread);
     double sum = 0, squares = 0;
     if (at.mean.is_here())
-        each_part(C, [&](int64_t c, int n) {
-            wide x[ECH_PART];
-            at.x.load(row + c, n, x);
+        parts.each([&](int64_t, int, const wide *x) {
             for (int k = 0; k < ECH_PART; k++) sum += x[k];
         });
-    wide mean = at.mean.is_here() ? (wide)(ech_block(ech_plus(), sum, room) / (double)C) : 0;
-    each_part(C, [&](int64_t c, int n) {
-        wide x[ECH_PART];
-        at.x.load(row + c, n, x);
+    wide mean = at.mean.is_here() ? (wide)(row_sum(at.warps, sum, room) / (double)at.C) : 0;
+    parts.each([&](int64_t, int n, const wide *x) {
+        wide part = 0;
         for (int k = 0; k < ECH_PART; k++)
-            if (k < n) squares += (x[k] - mean) * (x[k] - mean);
+            if (k < n) part += (x[k] - mean) * (x[k] - mean);
+        squares += part;
     });
-    wide rstd = (wide)(1 / sqrt(ech_block(ech_plus(), squares, room) / (double)C + at.eps));
-    each_part(C, [&](int64_t c, int n) {
-        wide x[ECH_PART], gain[ECH_PART], bias[ECH_PART] = {};
-        at.x.load(row + c, n, x);
+    wide rstd = (wide)(1 / sqrt(row_sum(at.warps, squares, room) / (double)at.C + at.eps));
+    parts.each([&](int64_t c, int n, wide *x) {
+        wide gain[ECH_PART], bias[ECH_PART] = {};
         at.gain.load(c, n, gain);
         if (at.bias.is_here()) at.bias.load(c, n, bias);
         for (int k = 0; k < ECH_PART; k++) x[k] = (x[k] - mean) * rstd * gain[k] + bias[k];
-        at.y.store(row + c, n, x);
+        at.y.store(parts.row + c, n, x);
     });
-    if (threadIdx.x != 0) return;
+    if (thread != 0) return;
     if (at.mean.is_here()) at.mean.put(r, mean);
     at.rstd.put(r, rstd);
 }
 
-static void forward(const ech_kernel_context *context, const ech_tensor *x, const forward_call &at)
+/* A warp a row, or the block where it is long. */
+static void forward(const ech_kernel_context *context, forward_call at)
 {
-    ech_launch(context, forward_rows, dim3((unsigned)x->shape[0]), ech_row_threads(at.C), 0, at);
+    int64_t warps = ech_ceil(at.C, KEPT * ECH_PART * ECH_WARP), most = MOST_WARPS;
+    at.warps = (int)(warps < 1 ? 1 : warps < most ? warps : most);
+    int rows = at.warps > 1 ? 1 : ROWS;
+    ech_launch(context, forward_rows, dim3((unsigned)ech_ceil(at.R, rows)),
+               rows * at.warps * ECH_WARP, 0, at);
 }
 
 void ECH_CUDA(layernorm_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -63,7 +107,7 @@ void ECH_CUDA(layernorm_forward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *rstd)
 {
     ech_cuda_check(ECH_OP_layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    forward(context, x, {x, gain, bias, y, mean, rstd, x->shape[1], eps});
+    forward(context, {x, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0});
 }
 
 void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -72,74 +116,168 @@ void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    forward(context, x, {x, gain, none, y, none, rstd, x->shape[1], eps});
+    forward(context, {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0});
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)), without mean(e) of
- * RMSNorm; dgain = sum of dy n, dbias = sum of dy ---- */
+ * RMSNorm; dgain = sum of dy n, dbias = sum of dy. A team of threads has a row, each a part of it, and sums its columns
+ * over the rows of the block ---- */
 
-struct backward_call {
-    ech_numbers dy, x, gain, mean, rstd, add, dx;
-    int64_t C;
+/* Threads of a block whose teams are no larger, and for how many there are registers: two such blocks, but of fp64 one. */
+enum {
+    ROW_THREADS = 384,
+    BOUND = sizeof(wide) == sizeof(float) ? 2 * ROW_THREADS : ECH_COLUMN_THREADS
 };
 
-/* e and n of a part. */
-static __device__ void load_part(const backward_call &at, int64_t row, int64_t c, int count,
-                                 wide mean, wide rstd, wide *e, wide *n)
+struct backward_call {
+    const real *dy;
+    ech_numbers x, gain, mean, rstd, add, dx;
+    int64_t C;
+    double share; /* 1 / C */
+};
+
+/* Sums of a row's e and e n. */
+template <typename T> struct row_sums {
+    T e, en;
+
+    template <typename More> __device__ void operator+=(const row_sums<More> &more)
+    {
+        e += more.e;
+        en += more.en;
+    }
+};
+
+/* A part of a row, read ahead. */
+struct backward_part {
+    ech_part<real> dy;
+    ech_fetched x;
+    wide mean, rstd;
+
+    __device__ void fetch(const backward_call &at, int64_t r, int64_t c, int count)
+    {
+        ech_fetch_part(at.dy + r * at.C + c, count, &dy);
+        at.x.fetch(r * at.C + c, count, &x);
+        mean = at.mean.is_here() ? at.mean.get(r) : 0;
+        rstd = at.rstd.get(r);
+    }
+    /* The part's dy and n. */
+    __device__ void widen(const backward_call &at, wide *d, wide *n) const
+    {
+        ech_widen_part(dy, d);
+        at.x.widen(x, n);
+        for (int k = 0; k < ECH_PART; k++) n[k] = (n[k] - mean) * rstd;
+    }
+};
+
+/* Of a part's e and n; e is 0 behind the row's end, as are gradients there. In `wide`, by halves. */
+static __device__ row_sums<wide> sums_of_part(const wide *e, const wide *n)
+{
+    row_sums<wide> half[ECH_PART];
+    for (int k = 0; k < ECH_PART; k++) half[k] = {e[k], e[k] * n[k]};
+#pragma unroll
+    for (int m = ECH_PART / 2; m > 0; m /= 2)
+        for (int k = 0; k < m; k++) half[k] += half[k + m];
+    return half[0];
+}
+
+/* e of a part whose dy is d. */
+static __device__ void scale_part(const backward_call &at, int64_t c, int count, wide *d)
 {
     wide gain[ECH_PART];
-    at.dy.load(row + c, count, e);
-    at.x.load(row + c, count, n);
     at.gain.load(c, count, gain);
-    for (int k = 0; k < ECH_PART; k++) {
-        e[k] *= gain[k];
-        n[k] = (n[k] - mean) * rstd;
-    }
+    for (int k = 0; k < ECH_PART; k++) d[k] *= gain[k];
 }
 
-static __global__ void backward_rows(backward_call at)
+static __device__ row_sums<wide> sums_of_warp(row_sums<wide> sums)
+{
+    return {ech_warp(ech_plus(), sums.e), ech_warp(ech_plus(), sums.en)};
+}
+
+/* Where a row is wider than a block's columns: its sums, by a block. */
+static __global__ void sum_rows(backward_call at, row_sums<double> *of_rows)
 {
     ECH_SHARED(double, room, 2 * ECH_BLOCK / ECH_WARP);
-    int64_t r = blockIdx.x, row = r * at.C, C = at.C;
-    bool has_mean = at.mean.is_here();
-    wide mean = has_mean ? at.mean.get(r) : 0, rstd = at.rstd.get(r);
-    double e_sum = 0, en_sum = 0;
-    each_part(C, [&](int64_t c, int count) {
+    row_sums<double> own = {0, 0};
+    for (int64_t c = (int64_t)threadIdx.x * ECH_PART; c < at.C; c += blockDim.x * ECH_PART) {
+        backward_part part;
         wide e[ECH_PART], n[ECH_PART];
-        load_part(at, row, c, count, mean, rstd, e, n);
-        for (int k = 0; k < ECH_PART; k++) {
-            e_sum += e[k]; /* 0 behind the row's end, as are gradients there */
-            en_sum += (double)e[k] * n[k];
-        }
-    });
-    wide e_mean = has_mean ? (wide)(ech_block(ech_plus(), e_sum, room) / (double)C) : 0;
-    wide en_mean = (wide)(ech_block(ech_plus(), en_sum, room + ECH_BLOCK / ECH_WARP) / (double)C);
-    each_part(C, [&](int64_t c, int count) {
-        wide e[ECH_PART], n[ECH_PART], add[ECH_PART] = {};
-        load_part(at, row, c, count, mean, rstd, e, n);
-        if (at.add.is_here()) at.add.load(row + c, count, add);
-        for (int k = 0; k < ECH_PART; k++) e[k] = rstd * (e[k] - e_mean - n[k] * en_mean) + add[k];
-        at.dx.store(row + c, count, e);
-    });
+        int count = ech_part_count(at.C - c);
+        part.fetch(at, blockIdx.x, c, count);
+        part.widen(at, e, n);
+        scale_part(at, c, count, e);
+        own += sums_of_part(e, n);
+    }
+    own.e = ech_block(ech_plus(), own.e, room);
+    own.en = ech_block(ech_plus(), own.en, room + ECH_BLOCK / ECH_WARP);
+    if (threadIdx.x == 0) of_rows[blockIdx.x] = own;
 }
 
-/* Columns first: dx may take x's place. */
+/* of_rows: sum_rows's, or NULL. dx may take the place of what is read: a row is in registers when it is written. */
+template <int N>
+static __global__ void __launch_bounds__(BOUND)
+    backward_rows(ech_column_grid grid, backward_call at, const row_sums<double> *of_rows,
+                  double *parts)
+{
+    enum { WARPS = ECH_COLUMN_THREADS / ECH_WARP };
+    ECH_DYNAMIC_SHARED(shared);
+    ECH_SHARED(row_sums<wide>, room, 2 * WARPS);
+    ech_column_folds<N, ech_plus> folds(grid, ech_plus(), shared);
+    const int warps = grid.lanes / ECH_WARP;
+    backward_part next;
+    if (folds.has_row()) next.fetch(at, folds.first + folds.row(), folds.c(), folds.count);
+    for (; folds.goes_on(); folds.next()) {
+        const bool has_row = folds.has_row();
+        const int64_t r = folds.first + folds.row();
+        const wide rstd = next.rstd;
+        wide e[ECH_PART] = {}, n[ECH_PART] = {};
+        if (has_row) {
+            next.widen(at, e, n);
+            folds.add(0, [&](int k) { return e[k] * n[k]; });
+            if (N > 1) folds.add(N - 1, [&](int k) { return e[k]; });
+            scale_part(at, folds.c(), folds.count, e);
+        }
+        if (has_row && folds.row() + folds.teams < folds.rows)
+            next.fetch(at, r + folds.teams, folds.c(), folds.count);
+        row_sums<double> sums = {0, 0};
+        if (of_rows) {
+            if (has_row) sums = of_rows[r];
+        } else {
+            row_sums<wide> own = sums_of_warp(sums_of_part(e, n));
+            /* In one half of the room sums are read while they are written in the other. */
+            row_sums<wide> *half = room + folds.turns % 2 * WARPS;
+            if (threadIdx.x % ECH_WARP == 0) half[threadIdx.x / ECH_WARP] = own;
+            __syncthreads();
+            for (int w = 0; w < warps; w++) sums += half[folds.team * warps + w];
+        }
+        if (!has_row) continue;
+        wide e_mean = N > 1 ? (wide)(sums.e * at.share) : 0;
+        wide en_mean = (wide)(sums.en * at.share), add[ECH_PART] = {};
+        if (at.add.is_here()) at.add.load(r * at.C + folds.c(), folds.count, add);
+        for (int k = 0; k < ECH_PART; k++) e[k] = rstd * (e[k] - e_mean - n[k] * en_mean) + add[k];
+        at.dx.store(r * at.C + folds.c(), folds.count, e);
+    }
+    folds.put(parts);
+}
+
+/* N: sums of columns. */
 template <int N>
 static void backward(const ech_kernel_context *context, const backward_call &at, int64_t R,
                      bool accumulate, ech_numbers dgain, ech_numbers dbias)
 {
-    ech_columns<N>(
-        context, R, at.C, ech_plus(),
-        [=] __device__(int64_t r, int64_t c, wide * value) {
-            wide dy = at.dy.get(r * at.C + c), mean = at.mean.is_here() ? at.mean.get(r) : 0;
-            value[0] = dy * ((at.x.get(r * at.C + c) - mean) * at.rstd.get(r));
-            if (N > 1) value[N - 1] = dy;
-        },
+    if (at.C == 0) return;
+    int lanes = (int)ech_ceil(ech_column_lanes(at.C), ECH_WARP) * ECH_WARP;
+    int teams = lanes < ROW_THREADS ? ROW_THREADS / lanes : 1;
+    int64_t sums = ech_cuda_norm_sums(R, at.C), parts = N * ech_cuda_column_parts(R, at.C);
+    double *scratch =
+        static_cast<double *>(ech_scratch(context, (size_t)(sums + parts) * sizeof(double)));
+    row_sums<double> *of_rows = sums ? reinterpret_cast<row_sums<double> *>(scratch) : NULL;
+    if (sums) ech_launch(context, sum_rows, dim3((unsigned)R), ECH_BLOCK, 0, at, of_rows);
+    ech_columns_by<N>(
+        context, {R, at.C, lanes}, teams * lanes, ech_plus(),
         [=] __device__(int s, int64_t c, double sum) {
-            const ech_numbers to = s ? dbias : dgain;
-            to.put(c, (wide)(accumulate ? sum + to.get(c) : sum));
-        });
-    ech_launch(context, backward_rows, dim3((unsigned)R), ech_row_threads(at.C), 0, at);
+            ech_put_sum{s ? dbias : dgain, accumulate}(c, sum);
+        },
+        scratch + sums, backward_rows<N>, at, (const row_sums<double> *)of_rows);
 }
 
 void ECH_CUDA(layernorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -150,8 +288,10 @@ void ECH_CUDA(layernorm_backward)(ech_kernel_context *context, const ech_tensor 
 {
     ech_cuda_check(ECH_OP_layernorm_backward, ECH_REAL, dy, x, gain, mean, rstd, add, dx, dgain,
                    dbias);
-    backward<2>(context, {dy, x, gain, mean, rstd, add, dx, x->shape[1]}, x->shape[0], accumulate,
-                dgain, dbias);
+    backward<2>(context,
+                {static_cast<const real *>(dy->data), x, gain, mean, rstd, add, dx, x->shape[1],
+                 1 / (double)x->shape[1]},
+                x->shape[0], accumulate, dgain, dbias);
 }
 
 void ECH_CUDA(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *dy,
@@ -161,6 +301,8 @@ void ECH_CUDA(rmsnorm_backward)(ech_kernel_context *context, const ech_tensor *d
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_backward, ECH_REAL, dy, x, gain, rstd, add, dx, dgain);
-    backward<1>(context, {dy, x, gain, none, rstd, add, dx, x->shape[1]}, x->shape[0], accumulate,
-                dgain, none);
+    backward<1>(context,
+                {static_cast<const real *>(dy->data), x, gain, none, rstd, add, dx, x->shape[1],
+                 1 / (double)x->shape[1]},
+                x->shape[0], accumulate, dgain, none);
 }

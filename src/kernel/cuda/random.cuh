@@ -5,7 +5,7 @@
 #ifndef ECH_KERNEL_CUDA_RANDOM_H
 #define ECH_KERNEL_CUDA_RANDOM_H
 
-#include "kernel/cuda/launch.cuh"
+#include "kernel/cuda/real.cuh"
 
 namespace
 {
@@ -45,6 +45,30 @@ static __device__ inline uint32_t ech_draw(const ech_random_key &key, uint64_t i
     unsigned w = (unsigned)(i % 4);
     uint32_t low = w == 0 ? d->words[0] : d->words[1], high = w == 2 ? d->words[2] : d->words[3];
     return w < 2 ? low : high;
+}
+
+/* The words of a part of elements from i on. */
+static __device__ inline void ech_draw_part(const ech_random_key &key, uint64_t i, uint32_t *words)
+{
+    uint32_t drawn[ECH_PART + 4] = {};
+    unsigned skipped = (unsigned)(i % 4);
+#pragma unroll
+    for (int q = 0; q < ECH_PART; q += 4) ech_philox(key, (i + (unsigned)q) / 4, drawn + q);
+    if (skipped != 0) ech_philox(key, (i + ECH_PART) / 4, drawn + ECH_PART);
+#pragma unroll
+    for (int k = 0; k < ECH_PART; k++) {
+        uint32_t low = skipped == 0 ? drawn[k] : drawn[k + 1];
+        uint32_t high = skipped == 2 ? drawn[k + 2] : drawn[k + 3];
+        words[k] = skipped < 2 ? low : high;
+    }
+}
+
+/* The number of words, from 0 on, that are dropped: of those with ech_random_unit(word) < p, which is word + 0.5 < 2^32 p, for a
+ * unit is exact in fp64. So is the difference here where it is not negative. */
+static inline uint64_t ech_dropped_words(double p)
+{
+    double least_kept = ceil(p * 0x1p32 - 0.5);
+    return least_kept > 0 ? (uint64_t)least_kept : 0;
 }
 
 /* Whether dropout drops element i, of elements that ascend; key: ech_dropout_key. */

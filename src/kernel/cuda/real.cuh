@@ -71,6 +71,14 @@ static __device__ inline void ech_narrow(wide value, half16 *to)
 #endif
 }
 
+/* A number as it is when it has been stored as `real`. */
+static __device__ inline wide ech_rounded(wide value)
+{
+    real stored;
+    ech_narrow(value, &stored);
+    return ech_widen(stored);
+}
+
 /* Elements that a thread takes at a time: 16 bytes of the narrowest type. */
 enum { ECH_PART = 8 };
 
@@ -94,21 +102,32 @@ static __device__ inline bool ech_is_aligned(const void *at)
     return (reinterpret_cast<uintptr_t>(at) & (sizeof(ech_chunk) - 1)) == 0;
 }
 
-/* The first n of a part's numbers, others 0. */
-template <typename T> static __device__ inline void ech_load_part(const T *from, int n, wide *to)
+/* The first n of a part's numbers, others 0: as they lie in memory, so that nothing waits for them yet. */
+template <typename T>
+static __device__ inline void ech_fetch_part(const T *from, int n, ech_part<T> *to)
 {
-    ech_part<T> part;
     if (n == ECH_PART && ech_is_aligned(from)) {
 #pragma unroll
-        for (unsigned j = 0; j < sizeof part / sizeof(ech_chunk); j++)
-            part.chunk[j] = reinterpret_cast<const ech_chunk *>(from)[j];
-#pragma unroll
-        for (int k = 0; k < ECH_PART; k++) to[k] = ech_widen(part.value[k]);
+        for (unsigned j = 0; j < sizeof *to / sizeof(ech_chunk); j++)
+            to->chunk[j] = reinterpret_cast<const ech_chunk *>(from)[j];
     } else {
 #pragma unroll
-        for (int k = 0; k < ECH_PART; k++) to[k] = k < n ? ech_widen(from[k]) : 0;
+        for (int k = 0; k < ECH_PART; k++) to->value[k] = k < n ? from[k] : T{};
     }
 }
+
+template <typename T>
+static __device__ inline void ech_widen_part(const ech_part<T> &from, wide *to)
+{
+#pragma unroll
+    for (int k = 0; k < ECH_PART; k++) to[k] = ech_widen(from.value[k]);
+}
+
+/* A part of either type that was fetched. */
+union ech_fetched {
+    ech_part<half16> halves;
+    ech_part<wide> wides;
+};
 
 template <typename T> static __device__ inline void ech_store_part(T *to, int n, const wide *from)
 {
@@ -126,6 +145,24 @@ template <typename T> static __device__ inline void ech_store_part(T *to, int n,
     }
 }
 
+/* As ech_fetch_part and ech_store_part, of numbers so far apart. n: how many there are from the first on, with those between. */
+template <typename T>
+static __device__ inline void ech_fetch_apart(const T *from, int apart, int64_t n, ech_part<T> *to)
+{
+    if (apart == 1) return ech_fetch_part(from, n < 0 ? 0 : ech_part_count(n), to);
+#pragma unroll
+    for (int k = 0; k < ECH_PART; k++) to->value[k] = k * apart < n ? from[k * apart] : T{};
+}
+
+template <typename T>
+static __device__ inline void ech_store_apart(T *to, int apart, int64_t n, const wide *from)
+{
+    if (apart == 1) return ech_store_part(to, n < 0 ? 0 : ech_part_count(n), from);
+#pragma unroll
+    for (int k = 0; k < ECH_PART; k++)
+        if (k * apart < n) ech_narrow(from[k], to + k * apart);
+}
+
 /* A tensor's memory, of `real` or `wide` numbers; an optional one that is absent has none. */
 struct ech_numbers {
     void *data;
@@ -138,6 +175,11 @@ struct ech_numbers {
     __device__ bool is_here() const
     {
         return data != NULL;
+    }
+    __device__ bool is_aligned(int64_t i) const
+    {
+        return ech_is_aligned(static_cast<const char *>(data) +
+                              i * (int64_t)(has_halves() ? sizeof(half16) : sizeof(wide)));
     }
     __device__ bool has_halves() const
     {
@@ -155,12 +197,32 @@ struct ech_numbers {
         else
             static_cast<wide *>(data)[i] = value;
     }
-    __device__ void load(int64_t i, int n, wide *to) const
+    __device__ void fetch(int64_t i, int n, ech_fetched *to) const
     {
         if (has_halves())
-            ech_load_part(static_cast<const half16 *>(data) + i, n, to);
+            ech_fetch_part(static_cast<const half16 *>(data) + i, n, &to->halves);
         else
-            ech_load_part(static_cast<const wide *>(data) + i, n, to);
+            ech_fetch_part(static_cast<const wide *>(data) + i, n, &to->wides);
+    }
+    __device__ void fetch_apart(int64_t i, int apart, int64_t n, ech_fetched *to) const
+    {
+        if (has_halves())
+            ech_fetch_apart(static_cast<const half16 *>(data) + i, apart, n, &to->halves);
+        else
+            ech_fetch_apart(static_cast<const wide *>(data) + i, apart, n, &to->wides);
+    }
+    __device__ void widen(const ech_fetched &from, wide *to) const
+    {
+        if (has_halves())
+            ech_widen_part(from.halves, to);
+        else
+            ech_widen_part(from.wides, to);
+    }
+    __device__ void load(int64_t i, int n, wide *to) const
+    {
+        ech_fetched part;
+        fetch(i, n, &part);
+        widen(part, to);
     }
     __device__ void store(int64_t i, int n, const wide *from) const
     {
@@ -197,6 +259,54 @@ template <typename F> static void ech_each(const ech_kernel_context *context, in
 {
     dim3 blocks = ech_blocks(ech_ceil(n, ECH_PART), ECH_BLOCK);
     ech_launch(context, ech_each_kernel<F>, blocks, ECH_BLOCK, 0, n, f);
+}
+
+/* n / by and the rest, neither negative: in 32 bits where both fit, which takes a fraction of the time. */
+static __device__ inline int64_t ech_divide(int64_t n, int64_t by, int64_t *rest)
+{
+    bool fits = (n | by) >> 32 == 0;
+    int64_t quotient = fits ? (int64_t)((uint32_t)n / (uint32_t)by) : n / by;
+    *rest = n - quotient * by;
+    return quotient;
+}
+
+/* Where a view's row is: its sample in the view, and the position in it. */
+struct ech_row_place {
+    int64_t sample, position;
+
+    __device__ ech_row_place(const ech_rows &rows, int64_t row)
+    {
+        int64_t token;
+        sample = ech_divide(rows.first + row, rows.tokens, &token);
+        position = ech_rows_token_position(&rows, token);
+    }
+    __device__ int64_t whole(const ech_rows &rows) const /* as ech_row_whole */
+    {
+        return (rows.first_sample + sample) * rows.whole + position;
+    }
+    __device__ int64_t in_document(const ech_tensor *starts) const /* as ech_row_in_document */
+    {
+        return position - ech_document_start(starts, sample, position);
+    }
+};
+
+/* Calls f(row, first column, count) for parts of the rows of a matrix (R, C): `parts` of a row, n of all. */
+template <typename F>
+static __global__ void ech_each_of_rows_kernel(int64_t C, int64_t parts, int64_t n, F f)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        int64_t part, r = ech_divide(i, parts, &part), c = part * ECH_PART;
+        f(r, c, ech_part_count(C - c));
+    }
+}
+
+template <typename F>
+static void ech_each_of_rows(const ech_kernel_context *context, int64_t R, int64_t C, F f)
+{
+    int64_t parts = ech_ceil(C, ECH_PART), n = R * parts;
+    ech_launch(context, ech_each_of_rows_kernel<F>, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, C,
+               parts, n, f);
 }
 
 /* y = f(a, b), number by number; y may be a or b. */

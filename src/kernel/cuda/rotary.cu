@@ -18,22 +18,35 @@ struct rotary_call {
     double frequency[PAIRS];
 };
 
-/* A thread turns one pair of all heads of a token, since they have one angle. */
-static __global__ void turn(const rotary_call at, int64_t n)
+/* A thread turns a part of the pairs of all heads of a token, since they have the same angles. */
+static __global__ void turn(const rotary_call at, int64_t parts, int64_t n)
 {
     const ech_rows rows = ech_rows_now(&at.rows);
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        int64_t row = i / at.count, b = row / at.T, t = row % at.T, pair = at.first + i % at.count;
-        double position = (double)ech_row_in_document(&rows, at.starts.get(), row);
-        double angle = position * at.frequency[i % at.count];
-        wide c = (wide)cos(angle), s = (wide)(at.inverse ? -sin(angle) : sin(angle));
-        int64_t in = b * at.x_stride[0] + t * at.x_stride[1] + pair;
-        int64_t out = b * at.y_stride[0] + t * at.y_stride[1] + pair;
+        int64_t part, t, row = ech_divide(i, parts, &part), b = ech_divide(row, at.T, &t);
+        int first = (int)part * ECH_PART, count = ech_part_count(at.count - first);
+        double position = (double)ech_row_place(rows, row).in_document(at.starts.get());
+        wide c[ECH_PART], s[ECH_PART];
+#pragma unroll
+        for (int k = 0; k < ECH_PART; k++) {
+            double sine = 0, cosine = 0;
+            if (k < count) sincos(position * at.frequency[first + k], &sine, &cosine);
+            c[k] = (wide)cosine;
+            s[k] = (wide)(at.inverse ? -sine : sine);
+        }
+        int64_t in = b * at.x_stride[0] + t * at.x_stride[1] + at.first + first;
+        int64_t out = b * at.y_stride[0] + t * at.y_stride[1] + at.first + first;
         for (int64_t h = 0; h < at.H; h++, in += at.x_stride[2], out += at.y_stride[2]) {
-            wide low = at.x.get(in), high = at.x.get(in + at.pairs);
-            at.y.put(out, low * c - high * s);
-            at.y.put(out + at.pairs, high * c + low * s);
+            wide low[ECH_PART], high[ECH_PART], turned[ECH_PART];
+            at.x.load(in, count, low);
+            at.x.load(in + at.pairs, count, high);
+            for (int k = 0; k < ECH_PART; k++) {
+                turned[k] = low[k] * c[k] - high[k] * s[k];
+                high[k] = high[k] * c[k] + low[k] * s[k];
+            }
+            at.y.store(out, count, turned);
+            at.y.store(out + at.pairs, count, high);
         }
     }
 }
@@ -54,7 +67,7 @@ void ECH_CUDA(rotary)(ech_kernel_context *context, const ech_tensor *x, const do
     for (; at.first < D / 2; at.first += at.count) {
         at.count = D / 2 - at.first < PAIRS ? (int)(D / 2 - at.first) : (int)PAIRS;
         for (int i = 0; i < at.count; i++) at.frequency[i] = frequency[at.first + i];
-        int64_t n = tokens * at.count;
-        ech_launch(context, turn, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, at, n);
+        int64_t parts = ech_ceil(at.count, ECH_PART), n = tokens * parts;
+        ech_launch(context, turn, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, at, parts, n);
     }
 }

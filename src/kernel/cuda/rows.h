@@ -8,9 +8,9 @@
 
 #include "kernel/kernel.h"
 
-/* A sum over the rows of a matrix is made in so many parts at most, in a fixed order: with one part a block of threads,
- * and the columns over the other blocks, it fills the largest GPUs. */
-enum { ECH_CUDA_ROW_PARTS = 64 };
+/* Columns of a matrix are summed by blocks, which have so many columns at most and a group of the rows, in a fixed order. There are so
+ * many blocks at most, two a multiprocessor of the largest GPUs; a group has so many rows at least. */
+enum { ECH_CUDA_COLUMNS = 4096, ECH_CUDA_COLUMN_BLOCKS = 264, ECH_CUDA_GROUP_ROWS = 8 };
 /* A product's workspace: what NVIDIA advises for cuBLASLt on Hopper; one size on all architectures, so that its choice of
  * an algorithm, and a plan, does not depend on the card. */
 #ifdef ECH_EMULATED
@@ -26,9 +26,39 @@ static inline size_t ech_cuda_align(size_t bytes)
     return (bytes + ECH_CUDA_ALIGNMENT - 1) / ECH_CUDA_ALIGNMENT * ECH_CUDA_ALIGNMENT;
 }
 
-static inline int64_t ech_cuda_row_parts(int64_t R)
+static inline int64_t ech_cuda_slices(int64_t C)
 {
-    return R < ECH_CUDA_ROW_PARTS ? R : (int64_t)ECH_CUDA_ROW_PARTS;
+    return (C + ECH_CUDA_COLUMNS - 1) / ECH_CUDA_COLUMNS;
+}
+
+/* Groups of rows, of a matrix of any number of columns at most; then of this one. */
+static inline int64_t ech_cuda_most_groups(int64_t R)
+{
+    int64_t groups = (R + ECH_CUDA_GROUP_ROWS - 1) / ECH_CUDA_GROUP_ROWS;
+    return groups < ECH_CUDA_COLUMN_BLOCKS ? groups : (int64_t)ECH_CUDA_COLUMN_BLOCKS;
+}
+
+static inline int64_t ech_cuda_row_groups(int64_t R, int64_t C)
+{
+    int64_t slices = ech_cuda_slices(C), groups = ech_cuda_most_groups(R);
+    int64_t most = slices > 1 ? ECH_CUDA_COLUMN_BLOCKS / slices : ECH_CUDA_COLUMN_BLOCKS;
+    most = most > 1 ? most : 1;
+    return groups < most ? groups : most;
+}
+
+/* Numbers of scratch: one of each group and column, and no fewer than of a smaller matrix. */
+static inline int64_t ech_cuda_column_parts(int64_t R, int64_t C)
+{
+    int64_t parts = ech_cuda_most_groups(R) * C;
+    int64_t most = (int64_t)ECH_CUDA_COLUMN_BLOCKS * ECH_CUDA_COLUMNS;
+    most = most > C ? most : C;
+    return parts < most ? parts : most;
+}
+
+/* A norm's gradient has two sums a row in scratch where a block's columns are not the whole row. */
+static inline int64_t ech_cuda_norm_sums(int64_t R, int64_t C)
+{
+    return ech_cuda_slices(C) > 1 ? 2 * R : 0;
 }
 
 /* A gate's rows are chosen for a thread each, by blocks of so many, of which there are so many at most. */

@@ -8,7 +8,7 @@
 /* Partial sums, fp64: of each part of the rows a number a column. */
 static size_t sums_of_rows(int64_t R, int64_t C)
 {
-    return ech_cuda_align((size_t)(ech_cuda_row_parts(R) * C) * sizeof(double));
+    return ech_cuda_align((size_t)ech_cuda_column_parts(R, C) * sizeof(double));
 }
 
 /* The library's workspace, and behind it the bias in the type of a narrow result. */
@@ -26,11 +26,24 @@ static size_t scratch_sums_of_rows(ech_dtype dtype, int threads, const int64_t *
     return sums_of_rows(dims[0], dims[1]);
 }
 
-/* Gain and bias. */
+/* Of gain, and of bias where there is one, and of rows. */
+static size_t scratch_norm_backward(const int64_t *dims, int sums)
+{
+    int64_t R = dims[0], C = dims[1];
+    int64_t numbers = sums * ech_cuda_column_parts(R, C) + ech_cuda_norm_sums(R, C);
+    return ech_cuda_align((size_t)numbers * sizeof(double));
+}
+
 static size_t scratch_layernorm_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)dtype, (void)threads;
-    return 2 * sums_of_rows(dims[0], dims[1]);
+    return scratch_norm_backward(dims, 2);
+}
+
+static size_t scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int64_t *dims)
+{
+    (void)dtype, (void)threads;
+    return scratch_norm_backward(dims, 1);
 }
 
 /* Of every query (B, H, Tq): two indices and two wide numbers, ech_query_facts. */
@@ -89,7 +102,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
         [ECH_OP_bias_backward] = scratch_sums_of_rows,                                             \
         [ECH_OP_gelu_backward_bias] = scratch_sums_of_rows,                                        \
         [ECH_OP_layernorm_backward] = scratch_layernorm_backward,                                  \
-        [ECH_OP_rmsnorm_backward] = scratch_sums_of_rows,                                          \
+        [ECH_OP_rmsnorm_backward] = scratch_rmsnorm_backward,                                      \
         [ECH_OP_attention_backward] = scratch_attention_backward,                                  \
         [ECH_OP_embedding_backward] = scratch_table_backward,                                      \
         [ECH_OP_position_backward] = scratch_table_backward,                                       \

@@ -17,7 +17,7 @@ struct table_rows {
 
     __device__ int64_t operator()(int64_t r) const
     {
-        if (!ids) return ech_row_in_document(&rows, starts.get(), r);
+        if (!ids) return ech_row_place(rows, r).in_document(starts.get());
         int64_t id = ids[r] - first_id;
         return id >= 0 && id < size ? id : -1;
     }
@@ -35,37 +35,31 @@ static table_rows rows_of_positions(const ech_rows *rows, const ech_tensor *star
     return {NULL, 0, table->shape[0], *rows, starts};
 }
 
-static __global__ void look_up(table_rows place, ech_numbers x, ech_numbers table, ech_numbers y,
-                               int64_t C, int64_t parts, int64_t n)
+static void forward(const ech_kernel_context *context, const table_rows &place, ech_numbers x,
+                    ech_numbers table, const ech_tensor *y)
 {
-    int64_t step = (int64_t)gridDim.x * blockDim.x;
-    place.rows = ech_rows_now(&place.rows);
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        int64_t r = i / parts, c = i % parts * ECH_PART, row = place(r);
-        int count = ech_part_count(C - c);
+    const ech_numbers to = y;
+    const int64_t C = y->shape[1];
+    ech_each_of_rows(context, y->shape[0], C, [=] __device__(int64_t r, int64_t c, int n) {
+        table_rows at = place;
+        at.rows = ech_rows_now(&place.rows);
+        int64_t row = at(r);
         wide sum[ECH_PART] = {}, more[ECH_PART];
-        if (row >= 0) table.load(row * C + c, count, sum);
+        if (row >= 0) table.load(row * C + c, n, sum);
         if (x.is_here()) {
-            x.load(r * C + c, count, more);
+            x.load(r * C + c, n, more);
             for (int k = 0; k < ECH_PART; k++) sum[k] += more[k];
         }
-        y.store(r * C + c, count, sum);
-    }
-}
-
-static void forward(const ech_kernel_context *context, const table_rows &place, const ech_tensor *x,
-                    const ech_tensor *table, const ech_tensor *y)
-{
-    int64_t C = y->shape[1], parts = ech_ceil(C, ECH_PART), n = y->shape[0] * parts;
-    ech_launch(context, look_up, ech_blocks(n, ECH_BLOCK), ECH_BLOCK, 0, place, ech_numbers(x),
-               ech_numbers(table), ech_numbers(y), C, parts, n);
+        to.store(r * C + c, n, sum);
+    });
 }
 
 void ECH_CUDA(embedding_forward)(ech_kernel_context *context, const ech_tensor *table,
                                  const ech_tensor *ids, int64_t first_id, const ech_tensor *y)
 {
     ech_cuda_check(ECH_OP_embedding_forward, ECH_REAL, table, ids, y);
-    forward(context, rows_of_ids(ids, first_id, table), NULL, table, y);
+    const ech_tensor *none = NULL;
+    forward(context, rows_of_ids(ids, first_id, table), none, table, y);
 }
 
 void ECH_CUDA(position_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -330,7 +324,8 @@ static void backward(ech_kernel_context *context, const ech_tensor *dy, const ta
     }
     if (!accumulate) ECH_CUDA(fill)(context, dtable, 0);
     if (R == 0) return;
-    for (int to = 0; pass.shift == 0 || place.size >> pass.shift > 0; pass.shift += BITS, to = !to) {
+    for (int to = 0; pass.shift == 0 || place.size >> pass.shift > 0;
+         pass.shift += BITS, to = !to) {
         pass.to_key = key[to];
         pass.to_row = row[to];
         ech_launch(context, count_digits, blocks, DIGITS, 0, pass, counts);

@@ -7,4 +7,5 @@
 #define ECH_COMPOSED        ECH_REF
 #define ECH_COMPOSED_MATMUL ECH_REF(matmul)
 #define ECH_COMPOSED_NORMS
+#define ECH_COMPOSED_BIAS
 #include "kernel/composed.h"
