@@ -234,7 +234,11 @@ verify() {
     for layout in "" "parallel.pipeline=2" "parallel.tensor=2" "parallel.tensor=2 parallel.sequence=keep" \
         "parallel.context=2" "parallel.context=2 parallel.context_method=ulysses" "parallel.data=2" "parallel.pipeline=2 parallel.tensor=2" "parallel.pipeline=4 parallel.schedule=zero-bubble" \
         "parallel.pipeline=2 parallel.schedule=pipedream" "parallel.pipeline=2 parallel.schedule=pipedream-2bw" \
-        "memory.recompute=full" "parallel.data=2 memory.sequence_chunks=2"; do
+        "memory.recompute=full" "parallel.data=2 memory.sequence_chunks=2" "parallel.data=2 parallel.zero=3" \
+        "memory.offload_optimizer=host memory.offload_activations=host" \
+        "model.architecture=mixtral model.num_local_experts=4 parallel.data=2 parallel.expert=2" \
+        "parallel.data=2 optimizer.name=muon optimizer.momentum=0.95" "parallel.data=2 parallel.compression=powersgd" \
+        "parallel.data=2 parallel.strategy=parameter_server"; do
         # shellcheck disable=SC2086
         try "verify ${layout:-one rank}" "$echelon" verify verify.yaml "${small[@]}" $layout
     done

@@ -28,12 +28,6 @@ template <int W, int N>
 static __device__ void move_softmax(ech_sums<N> &score, ech_sums<W> &sum, softmax *s, wide scale)
 {
     wide most[2] = {-(wide)INFINITY, -(wide)INFINITY}, old[2];
-    /* A row's only probability is 1 to the last bit, where a multiply-add would have another product than the maximum is; 16-bit types
-     * round it anyway. */
-    if (!ech_has_halves) {
-        ech_each_sum(score, [&](int, int, wide &x) { x *= scale; });
-        scale = 1;
-    }
     ech_each_sum(score, [&](int which, int, wide &x) { most[which] = fmax(most[which], x); });
 #pragma unroll
     for (int r = 0; r < 2; r++) {
