@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                 real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
                 __syncthreads();
-                if (!ahead || next == start) {
+                if (next < end && (!ahead || next == start)) {
                     reader(at.q, b, h, D).template load<R>(q, first, 0, Tq, slice);
                     reader(at.dout, b, h, D).template load<R>(dout, first, 0, Tq, slice);
                 }
@@ -210,7 +210,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     real *room = tiles + to * 2 * TILE;
                     ech_end_copies();
                     __syncthreads();
-                    if (!ahead || (query < start && h == g * heads)) {
+                    if (next < end && (!ahead || (query < start && h == g * heads))) {
                         reader(at.k, b, g, D).template load<R>(k, first, 0, Tk, slice);
                         reader(at.v, b, g, D).template load<R>(v, first, 0, Tk, slice);
                     }

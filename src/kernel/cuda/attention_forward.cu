@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                 real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
                 __syncthreads();
-                if (!ahead || next == start)
+                if (next < end && (!ahead || next == start))
                     reader(at.q, b, h, D).template load<R>(q, first, 0, Tq, slice);
                 if (next < end) keys.template load<N>(to, next, begin, end, slice);
                 if (next < end && slice == 0)

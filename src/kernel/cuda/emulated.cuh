@@ -78,6 +78,7 @@ struct machine {
     barrier block, warp[MOST_THREADS / WARP];
     alignas(16) char slot[MOST_THREADS][SLOT]; /* what lanes show each other */
     size_t dynamic;                            /* bytes of the launch */
+    size_t declared;                           /* bytes that its kernel may declare */
     uint64_t moves; /* of all threads: when it stands still, they wait for ever */
     uint64_t turn;  /* decides the order */
     alignas(128) char shared[MOST_DYNAMIC + MOST_DECLARED];
@@ -182,7 +183,8 @@ inline void run_block()
     }
 }
 
-template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
+/* least: bytes that a kernel may declare besides those of its launch. */
+template <typename F> void run(dim3 blocks, int threads, size_t shared, size_t least, F call)
 {
     std::lock_guard<std::mutex> lock(now.one);
     if (threads <= 0 || threads % WARP || threads > MOST_THREADS || shared > MOST_DYNAMIC ||
@@ -191,6 +193,7 @@ template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
     now.body = [](const void *f) { (*static_cast<const F *>(f))(); };
     now.argument = &call;
     now.dynamic = (shared + 15) / 16 * 16;
+    now.declared = shared ? least : (size_t)MOST_DECLARED;
     gridDim = blocks;
     blockDim = dim3((unsigned)threads);
     for (blockIdx.z = 0; blockIdx.z < blocks.z; blockIdx.z++)
@@ -203,7 +206,7 @@ inline void *declare(size_t bytes)
 {
     size_t at = self().shared;
     self().shared += (bytes + 15) / 16 * 16;
-    if (self().shared > MOST_DYNAMIC || self().shared - now.dynamic > MOST_DECLARED)
+    if (self().shared > MOST_DYNAMIC || self().shared - now.dynamic > now.declared)
         fail("too much shared memory");
     return now.shared + at;
 }

@@ -13,8 +13,8 @@ enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, where a warp has one *
 struct forward_call {
     ech_numbers x, gain, bias, y, mean, rstd;
     int64_t R, C;
-    double eps;
-    int warps; /* of a row */
+    double eps, share; /* 1 / C */
+    int warps;         /* of a row */
 };
 
 /* What a thread has of a row: its first element, the thread's first part, and how far it is to the next. */
@@ -71,14 +71,14 @@ static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forw
         parts.each([&](int64_t, int, const wide *x) {
             for (int k = 0; k < ECH_PART; k++) sum += x[k];
         });
-    wide mean = at.mean.is_here() ? (wide)(row_sum(at.warps, sum, room) / (double)at.C) : 0;
+    wide mean = at.mean.is_here() ? (wide)(row_sum(at.warps, sum, room) * at.share) : 0;
     parts.each([&](int64_t, int n, const wide *x) {
         wide part = 0;
         for (int k = 0; k < ECH_PART; k++)
             if (k < n) part += (x[k] - mean) * (x[k] - mean);
         squares += part;
     });
-    wide rstd = (wide)(1 / sqrt(row_sum(at.warps, squares, room) / (double)at.C + at.eps));
+    wide rstd = 1 / sqrt((wide)(row_sum(at.warps, squares, room) * at.share + at.eps));
     parts.each([&](int64_t c, int n, wide *x) {
         wide gain[ECH_PART], bias[ECH_PART] = {};
         at.gain.load(c, n, gain);
@@ -95,6 +95,7 @@ static __global__ void __launch_bounds__(MOST_WARPS *ECH_WARP) forward_rows(forw
 static void forward(const ech_kernel_context *context, forward_call at)
 {
     int64_t warps = ech_ceil(at.C, KEPT * ECH_PART * ECH_WARP), most = MOST_WARPS;
+    at.share = 1 / (double)at.C;
     at.warps = (int)(warps < 1 ? 1 : warps < most ? warps : most);
     int rows = at.warps > 1 ? 1 : ROWS;
     ech_launch(context, forward_rows, dim3((unsigned)ech_ceil(at.R, rows)),
@@ -107,7 +108,7 @@ void ECH_CUDA(layernorm_forward)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *rstd)
 {
     ech_cuda_check(ECH_OP_layernorm_forward, ECH_REAL, x, gain, bias, y, mean, rstd);
-    forward(context, {x, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0});
+    forward(context, {x, gain, bias, y, mean, rstd, x->shape[0], x->shape[1], eps, 0, 0});
 }
 
 void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
@@ -116,7 +117,7 @@ void ECH_CUDA(rmsnorm_forward)(ech_kernel_context *context, const ech_tensor *x,
 {
     const ech_tensor *none = NULL;
     ech_cuda_check(ECH_OP_rmsnorm_forward, ECH_REAL, x, gain, y, rstd);
-    forward(context, {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0});
+    forward(context, {x, gain, none, y, none, rstd, x->shape[0], x->shape[1], eps, 0, 0});
 }
 
 /* ---- backward: with n = (x - mean) rstd and e = dy gain, dx = rstd (e - mean(e) - n mean(e n)), without mean(e) of

@@ -91,6 +91,18 @@ struct alignas(16) ech_chunk {
     uint32_t word[4];
 };
 
+/* In one piece, into the device's memory: of an assignment the compiler makes four where it sees what the words are. */
+static __device__ inline void ech_store_chunk(void *to, const ech_chunk &c)
+{
+#ifdef ECH_EMULATED
+    *static_cast<ech_chunk *>(to) = c;
+#else
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(c.word[0]), "r"(c.word[1]), "r"(c.word[2]), "r"(c.word[3])
+                 : "memory");
+#endif
+}
+
 /* A part in registers. */
 template <typename T> union ech_part {
     ech_chunk chunk[ECH_PART * sizeof(T) / sizeof(ech_chunk)];
@@ -137,7 +149,7 @@ template <typename T> static __device__ inline void ech_store_part(T *to, int n,
     if (n == ECH_PART && ech_is_aligned(to)) {
 #pragma unroll
         for (unsigned j = 0; j < sizeof part / sizeof(ech_chunk); j++)
-            reinterpret_cast<ech_chunk *>(to)[j] = part.chunk[j];
+            ech_store_chunk(reinterpret_cast<ech_chunk *>(to) + j, part.chunk[j]);
     } else {
 #pragma unroll
         for (int k = 0; k < ECH_PART; k++)

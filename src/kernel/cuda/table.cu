@@ -17,7 +17,7 @@ struct table_rows {
 
     __device__ int64_t operator()(int64_t r) const
     {
-        if (!ids) return ech_row_place(rows, r).in_document(starts.get());
+        if (!ids) return ech_row_place(ech_rows_now(&rows), r).in_document(starts.get());
         int64_t id = ids[r] - first_id;
         return id >= 0 && id < size ? id : -1;
     }
@@ -41,9 +41,7 @@ static void forward(const ech_kernel_context *context, const table_rows &place, 
     const ech_numbers to = y;
     const int64_t C = y->shape[1];
     ech_each_of_rows(context, y->shape[0], C, [=] __device__(int64_t r, int64_t c, int n) {
-        table_rows at = place;
-        at.rows = ech_rows_now(&place.rows);
-        int64_t row = at(r);
+        int64_t row = place(r);
         wide sum[ECH_PART] = {}, more[ECH_PART];
         if (row >= 0) table.load(row * C + c, n, sum);
         if (x.is_here()) {
@@ -139,7 +137,6 @@ static __global__ void count_digits(sort_pass pass, int32_t *counts)
 {
     ECH_SHARED(int32_t, count, SORT_WARPS * DIGITS);
     int32_t sum = 0;
-    pass.place.rows = ech_rows_now(&pass.place.rows);
     count_block(pass, count);
     for (int w = 0; w < SORT_WARPS; w++) sum += count[w * DIGITS + threadIdx.x];
     counts[(int64_t)blockIdx.x * DIGITS + threadIdx.x] = sum;
@@ -164,7 +161,6 @@ static __global__ void move_rows(sort_pass pass, const int32_t *counts)
     ECH_SHARED(int32_t, count, SORT_WARPS * DIGITS);
     ECH_SHARED(int32_t, room, DIGITS);
     int32_t all = 0, before = 0;
-    pass.place.rows = ech_rows_now(&pass.place.rows);
     count_block(pass, count);
     for (unsigned b = 0; b < gridDim.x; b++) {
         int32_t n = counts[(int64_t)b * DIGITS + threadIdx.x];
