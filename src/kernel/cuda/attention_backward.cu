@@ -118,6 +118,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     x = is_seen ? at.scale * p * (x - delta[r]) : 0;
                 }
             ech_left<N> left;
+            if (Drops) __syncwarp(); /* lanes draw apart */
             ech_round_left(gradient, own, left);
             ech_product(sum, left, k);
         }
@@ -188,6 +189,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
         end = begin + ech_block(ech_plus(), more, room);
     }
     int start = begin / N * N;
+    if (start >= end) heads = 0; /* there is nothing to read */
     typedef ech_head_reader<W, THREADS> reader;
     const int ahead = D <= W ? N : 0;
     for (int column = 0; column < D; column += W) {
@@ -210,7 +212,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                     real *room = tiles + to * 2 * TILE;
                     ech_end_copies();
                     __syncthreads();
-                    if (next < end && (!ahead || (query < start && h == g * heads))) {
+                    if (!ahead || (query < start && h == g * heads)) {
                         reader(at.k, b, g, D).template load<R>(k, first, 0, Tk, slice);
                         reader(at.v, b, g, D).template load<R>(v, first, 0, Tk, slice);
                     }
@@ -243,6 +245,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                                 facts[0].seen.end >= key + ECH_TILE_ROWS;
                 move_scores<Drops>(at, score, gradient, facts, is_whole, key, query, dropped);
                 ech_left<N> left;
+                if (Drops) __syncwarp();
                 ech_round_left(score, own, left);
                 ech_product(dv, left, dout);
                 ech_round_left(gradient, own, left);
@@ -292,7 +295,7 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
     at.add_q = add_q;
     at.add_kv = add_kv;
     const bool drops = dropout->p > 0;
-    /* Tiles as wide as registers allow. */
+    /* Tiles as wide as registers and shared memory allow. */
 #if defined ECH_REAL_F64
     (drops ? put<true, 64, 32, 16, 16> : put<false, 64, 32, 16, 16>)(context, at);
 #elif defined ECH_REAL_F32
@@ -301,6 +304,6 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
     if (at.D <= 64)
         (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 64, 32>)(context, at);
     else
-        (drops ? put<true, 64, 128, 32, 16> : put<false, 64, 128, 64, 32>)(context, at);
+        (drops ? put<true, 64, 128, 32, 16> : put<false, 64, 128, 48, 32>)(context, at);
 #endif
 }

@@ -140,6 +140,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
                 ech_each_sum(score, [&](int which, int n, wide &x) {
                     if (x != 0) x *= dropped.factor(first + warp + ech_lane_row(which), key + n);
                 });
+            if (Drops) __syncwarp(); /* lanes draw apart */
             ech_round_left(score, own, probability);
             ech_product(sum, probability, v, all.end - key); /* values behind may be NaN */
         }

@@ -40,9 +40,10 @@ enum {
     WARP = 32,
     MOST_THREADS = 1024,
     STACK = 1 << 18,
-    MOST_DYNAMIC = 227 << 10, /* of the largest GPUs */
     MOST_DECLARED = 48 << 10,
-    MOST_ACROSS = 65535, /* blocks of a grid's y and z */
+    MOST_DYNAMIC = 96 << 10,   /* of a launch: ECH_LAUNCH_SHARED */
+    DECLARED_BESIDE = 3 << 10, /* ECH_DECLARED_SHARED */
+    MOST_ACROSS = 65535,       /* blocks of a grid's y and z */
     SLOT = 64,
     MOST_COPIES = 64 /* of a thread, under way */
 };
@@ -183,8 +184,7 @@ inline void run_block()
     }
 }
 
-/* least: bytes that a kernel may declare besides those of its launch. */
-template <typename F> void run(dim3 blocks, int threads, size_t shared, size_t least, F call)
+template <typename F> void run(dim3 blocks, int threads, size_t shared, F call)
 {
     std::lock_guard<std::mutex> lock(now.one);
     if (threads <= 0 || threads % WARP || threads > MOST_THREADS || shared > MOST_DYNAMIC ||
@@ -193,7 +193,7 @@ template <typename F> void run(dim3 blocks, int threads, size_t shared, size_t l
     now.body = [](const void *f) { (*static_cast<const F *>(f))(); };
     now.argument = &call;
     now.dynamic = (shared + 15) / 16 * 16;
-    now.declared = shared ? least : (size_t)MOST_DECLARED;
+    now.declared = shared ? DECLARED_BESIDE : MOST_DECLARED;
     gridDim = blocks;
     blockDim = dim3((unsigned)threads);
     for (blockIdx.z = 0; blockIdx.z < blocks.z; blockIdx.z++)
@@ -206,8 +206,7 @@ inline void *declare(size_t bytes)
 {
     size_t at = self().shared;
     self().shared += (bytes + 15) / 16 * 16;
-    if (self().shared > MOST_DYNAMIC || self().shared - now.dynamic > now.declared)
-        fail("too much shared memory");
+    if (self().shared - now.dynamic > now.declared) fail("too much shared memory");
     return now.shared + at;
 }
 

@@ -31,9 +31,11 @@ enum {
     ECH_WARP = 32,
     ECH_BLOCK = 256,        /* threads of a block where nothing asks for others */
     ECH_MOST_BLOCKS = 4096, /* of kernels whose threads take more than one turn */
-    /* Shared memory that a block has without being asked: what kernels declare, so much where a launch adds some, and that. */
+    /* Shared memory that a block has without being asked. What a launch adds to what its kernel declares, and that, at most: all
+     * architectures from sm_80 on have 99 KiB. */
     ECH_PLAIN_SHARED = 48 << 10,
-    ECH_DECLARED_SHARED = 4 << 10
+    ECH_LAUNCH_SHARED = 96 << 10,
+    ECH_DECLARED_SHARED = 3 << 10
 };
 
 /* Checks a call's tensors against the row of kernel.def: all that it names, in its order. */
@@ -64,15 +66,16 @@ static void ech_launch(const ech_kernel_context *context, void (*kernel)(Paramet
     if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
 #ifdef ECH_EMULATED
     (void)context;
-    emulated::run(blocks, threads, shared, ECH_DECLARED_SHARED, [&] { kernel(arguments...); });
+    emulated::run(blocks, threads, shared, [&] { kernel(arguments...); });
 #else
-    /* First: its GPU, which becomes the thread's, is the one that the attribute is of. */
+    /* First: its GPU, which becomes the thread's, is the one that the attribute is of. That is always the same, since another rank's
+     * thread may launch the kernel at this moment. */
     cudaStream_t stream = static_cast<cudaStream_t>(ech_device_cuda_stream(context->queue));
     if (shared + ECH_DECLARED_SHARED > ECH_PLAIN_SHARED &&
-        !ech_device_cuda_check(
-            (int)cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-            "a kernel's shared memory"))
+        !ech_device_cuda_check((int)cudaFuncSetAttribute(
+                                   reinterpret_cast<const void *>(kernel),
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, ECH_LAUNCH_SHARED),
+                               "a kernel's shared memory"))
         return;
     kernel<<<blocks, (unsigned)threads, shared, stream>>>(arguments...);
     ech_device_cuda_check((int)cudaGetLastError(), "a kernel's launch");
