@@ -15,8 +15,11 @@
 
 namespace
 {
+/* 16-bit types have a kernel of its own for heads that are no wider than this. */
+enum { ECH_NARROW_HEAD = 64 };
+
 /* Blocks that are to be on a multiprocessor at once, which limits a thread's registers: so many where these suffice. */
-#define ECH_ATTENTION_BLOCKS(most) (ech_has_halves && !Drops && W <= 64 ? (most) : 1)
+#define ECH_ATTENTION_BLOCKS(most) (ech_has_halves && !Drops && W <= ECH_NARROW_HEAD ? (most) : 1)
 
 /* A block of R rows, 16 a warp, in slices of W columns, and tiles of N others. */
 template <int R, int W, int N> struct ech_attention_shape {
@@ -28,6 +31,11 @@ template <int R, int W, int N> struct ech_attention_shape {
         /* A warp's own 16 rows of N sums: 16-bit types have them in registers. */
         OWN = ech_has_halves ? 0 : ECH_TILE_ROWS * (N + ECH_TILE_PAD),
     };
+    /* Columns over which slices go: one slice where heads are narrow. */
+    static __device__ int width(int64_t D)
+    {
+        return ech_has_halves && W <= ECH_NARROW_HEAD ? W : (int)D;
+    }
     /* Bytes of so many blocks of rows and four tiles. */
     static size_t shared(int blocks)
     {

@@ -53,7 +53,8 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     const int begin = facts[first].seen.first, end = facts[last].seen.end, start = begin / N * N;
     typedef ech_head_reader<W, THREADS> reader;
     const reader keys(at.k, b, g, D), values(at.v, b, g, D);
-    const int ahead = D <= W ? N : 0; /* keys that come before those are computed with */
+    const int width = shape::width(D);
+    const int ahead = width <= W ? N : 0; /* keys that come before those are computed with */
     ech_seen_keys seen[2];
     wide lse[2], delta[2];
 #pragma unroll
@@ -66,7 +67,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     }
     const ech_seen_by_all all(seen);
     ech_dropped dropped(at, at.shard.query, b, h);
-    for (int column = 0; column < D; column += W) {
+    for (int column = 0; column < width; column += W) {
         ech_sums<W> sum;
         ech_clear(sum);
         int turn = 0;
@@ -76,7 +77,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
             ech_sums<N> score, gradient; /* of the probabilities first */
             ech_clear(score);
             ech_clear(gradient);
-            for (int slice = 0; slice < D; slice += W) {
+            for (int slice = 0; slice < width; slice += W) {
                 int next = key + ahead;
                 real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
@@ -174,9 +175,9 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     real *own = tiles + 4 * TILE + warp * shape::OWN;
     warp *= ECH_TILE_ROWS;
     int first = (int)blockIdx.x * R, Tq = (int)at.Tq, Tk = (int)at.Tk, D = (int)at.D;
-    int64_t g = blockIdx.y, b = blockIdx.z, heads = at.H / at.G;
+    int g = (int)blockIdx.y, b = (int)blockIdx.z, heads = (int)(at.H / at.G);
     const ech_query_facts *known =
-        at.facts + (b * at.H + g * heads) * Tq; /* of the group's first head */
+        at.facts + (b * at.H + g * heads) * Tq; /* of the group's heads */
     /* Queries before the first key do not see any. Documents begin later and later: from the first query on that begins behind these
      * keys, none sees them. */
     int begin = ech_tokens_before(at.shard.query, ech_rows_token_position(&at.shard.key, first)),
@@ -191,15 +192,17 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
     int start = begin / N * N;
     if (start >= end) heads = 0; /* there is nothing to read */
     typedef ech_head_reader<W, THREADS> reader;
-    const int ahead = D <= W ? N : 0;
-    for (int column = 0; column < D; column += W) {
+    const int width = shape::width(D), ahead = width <= W ? N : 0;
+    for (int column = 0; column < width; column += W) {
         ech_sums<W> dk, dv;
         ech_clear(dk);
         ech_clear(dv);
         int turn = 0;
-        for (int64_t h = g * heads; h < (g + 1) * heads; h++) {
-            const reader queries(at.q, b, h, D), gradients(at.dout, b, h, D);
-            ech_dropped dropped(at, at.shard.query, b, h);
+        for (int i = 0; i < heads; i++) {
+            const reader queries(at.q, b, g * heads + i, D),
+                gradients(at.dout, b, g * heads + i, D);
+            const ech_query_facts *known_of_head = known + (int64_t)i * Tq;
+            ech_dropped dropped(at, at.shard.query, b, g * heads + i);
             for (int query = start - ahead; query < end; query += N, turn ^= 1) {
                 const real *q = tiles + turn * 2 * TILE, *dout = q + TILE;
                 const ech_query_facts *facts = &facts_room[turn * N];
@@ -207,19 +210,19 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(3))
                 ech_clear(score);
                 ech_clear(gradient);
                 bool is_own = query >= start;
-                for (int slice = 0; slice < D; slice += W) {
+                for (int slice = 0; slice < width; slice += W) {
                     int next = query + ahead, to = ahead ? turn ^ 1 : turn;
                     real *room = tiles + to * 2 * TILE;
                     ech_end_copies();
                     __syncthreads();
-                    if (!ahead || (query < start && h == g * heads)) {
+                    if (!ahead || (query < start && i == 0)) {
                         reader(at.k, b, g, D).template load<R>(k, first, 0, Tk, slice);
                         reader(at.v, b, g, D).template load<R>(v, first, 0, Tk, slice);
                     }
                     if (next < end) {
                         queries.template load<N>(room, next, 0, Tq, slice);
                         gradients.template load<N>(room + TILE, next, 0, Tq, slice);
-                        load_facts(&facts_room[to * N], known + (h - g * heads) * Tq, next, N, Tq);
+                        load_facts(&facts_room[to * N], known_of_head, next, N, Tq);
                     }
                     if (!ahead) {
                         ech_end_copies();
@@ -301,7 +304,7 @@ void ECH_CUDA(attention_backward)(ech_kernel_context *context, const ech_tensor 
 #elif defined ECH_REAL_F32
     (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 32, 32>)(context, at);
 #else
-    if (at.D <= 64)
+    if (at.D <= ECH_NARROW_HEAD)
         (drops ? put<true, 64, 64, 32, 32> : put<false, 64, 64, 64, 32>)(context, at);
     else
         (drops ? put<true, 64, 128, 32, 16> : put<false, 64, 128, 48, 32>)(context, at);

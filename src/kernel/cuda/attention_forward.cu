@@ -101,9 +101,10 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
     const ech_seen_by_all all(seen);
     typedef ech_head_reader<W, THREADS> reader;
     const reader keys(at.k, b, g, D), values(at.v, b, g, D);
-    const int ahead = D <= W ? N : 0; /* keys that come before those are computed with */
+    const int width = shape::width(D);
+    const int ahead = width <= W ? N : 0; /* keys that come before those are computed with */
     ech_dropped dropped(at, rows, b, h);
-    for (int column = 0; column < D; column += W) {
+    for (int column = 0; column < width; column += W) {
         softmax s = {{-(wide)INFINITY, -(wide)INFINITY}, {0, 0}};
         ech_sums<W> sum;
         ech_clear(sum);
@@ -114,7 +115,7 @@ static __global__ void __launch_bounds__(2 * R, ECH_ATTENTION_BLOCKS(4))
             ech_sums<N> score;
             ech_left<N> probability;
             ech_clear(score);
-            for (int slice = 0; slice < D; slice += W) {
+            for (int slice = 0; slice < width; slice += W) {
                 int next = key + ahead;
                 real *to = tiles + (ahead ? turn ^ 1 : turn) * 2 * TILE;
                 ech_end_copies();
@@ -173,7 +174,7 @@ void ECH_CUDA(attention_forward)(ech_kernel_context *context, const ech_tensor *
 #elif defined ECH_REAL_F32
     put<64, 64, 32>(context, at);
 #else
-    if (at.D <= 64)
+    if (at.D <= ECH_NARROW_HEAD)
         put<64, 64, 64>(context, at);
     else
         put<64, 128, 64>(context, at);
