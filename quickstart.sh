@@ -58,7 +58,7 @@ choose_steps() {
         awk -v want="$seconds" '{ time[NR] = $1 }
             END {
                 steps = int(want / time[int((NR + 1) / 2)] / 10) * 10
-                print steps < 20 ? 20 : steps > 2000 ? 2000 : steps
+                print (steps < 20 ? 20 : steps > 2000 ? 2000 : steps)
             }')
     rm -rf "$tried"
 }
