@@ -81,9 +81,10 @@ printf '\nA sample after %s steps:\n\n' "$steps"
 printf '\n\n'
 "$echelon" eval runs/quickstart --data data/bible-valid --samples 512
 echo "report: runs/quickstart/report.html"
-cat <<'TXT'
+cat << 'TXT'
 Try next (README.md, docs/tour.md):
   build/release/echelon plan examples/quickstart.yaml --ranks 2
-  build/release/echelon verify examples/quickstart.yaml --ranks 2 training.global_batch_size=4
+  build/release/echelon verify examples/quickstart.yaml --ranks 2 \
+      training.global_batch_size=4 training.micro_batch_size=1
   build/release/echelon sample runs/quickstart "Psalms23:1" --temperature 0.5
 TXT
