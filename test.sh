@@ -24,7 +24,7 @@ steady=()
 if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
 passed=0 failed=0 skipped=0
 # What runs threads, for the thread sanitizer.
-threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import} checkpoint/save
+threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import} checkpoint/save exec/wait
     app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
 
 # Programs with many cases, of which each is of one build, or of the long form (tests/share.h).
