@@ -66,7 +66,7 @@ declare -A part_is=(
 )
 # What the part tsan runs.
 all_threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import}
-    checkpoint/save app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous}
+    checkpoint/save exec/wait app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous}
     app/{grid_counts,background_save,record_writer,overlap,monitor})
 
 # ---- arguments ----
