@@ -3,7 +3,12 @@
 set(ECH_ISAS "native" CACHE STRING
     "instruction sets of the CPU kernels: native, which is portable and this machine's own, or all")
 set_property(CACHE ECH_ISAS PROPERTY STRINGS native all)
-set(cpu_options ${OpenMP_C_FLAGS} -ffp-contract=fast)
+# Comparisons may trap on NaN. If that matters, gcc vectorizes no loop with a clamp, and every
+# exponential has one.
+set(cpu_options ${OpenMP_C_FLAGS} -ffp-contract=fast -fno-trapping-math)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU") # the test kernel/vectorized reads the reports
+  list(APPEND cpu_options -fopt-info-vec-optimized-missed)
+endif()
 if(CMAKE_C_COMPILER_ID MATCHES "Clang")
   # The simd pragmas allow vectors; a compiler that declines is merely slower.
   list(APPEND cpu_options -Wno-pass-failed)
@@ -63,6 +68,9 @@ target_include_directories(ech_kernel_cpu PRIVATE ${PROJECT_SOURCE_DIR}/src)
 if(ECH_HAS_ONEDNN)
   target_sources(ech_kernel_cpu PRIVATE ${cpu_library})
   target_compile_options(ech_kernel_cpu PRIVATE ${cpu_options})
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    ech_keep_reports(ech_kernel_cpu C)
+  endif()
   target_compile_definitions(ech_kernel_cpu PRIVATE ECH_HAS_ONEDNN)
   target_include_directories(ech_kernel_cpu SYSTEM PRIVATE ${DNNL_INCLUDE})
 endif()
@@ -77,6 +85,9 @@ function(add_cpu isa real)
   target_compile_definitions(${target} PRIVATE ECH_ISA=${isa} ECH_REAL_${REAL})
   target_compile_options(${target} PRIVATE ${cpu_options} ${isa_${isa}})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    ech_keep_reports(${target} C)
+  endif()
   if(ECH_HAS_ONEDNN)
     target_compile_definitions(${target} PRIVATE ECH_HAS_ONEDNN)
     target_include_directories(${target} SYSTEM PRIVATE ${DNNL_INCLUDE})

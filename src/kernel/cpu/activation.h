@@ -27,7 +27,7 @@ ECH_INLINE void ech_relu_backward_part(const ech_tensor *dy, const ech_tensor *x
     const float *in = ech_part_of(x, first, count, part[1]);
     float *out = ech_part_to(dx, first, part[2]);
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++) out[i] = in[i] > 0.0F ? d[i] : 0.0F;
+    for (int64_t i = 0; i < count; i++) out[i] = ech_kept(in[i] > 0.0F, d[i]);
     ech_part_done(dx, first, count, out);
 }
 

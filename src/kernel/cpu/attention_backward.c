@@ -86,6 +86,27 @@ ECH_INLINE void clear(float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) x[i] = 0;
 }
 
+/* dout · out of a row, summed in order. */
+ECH_INLINE float dot(const ech_real *dout, const ech_real *out, int64_t D)
+{
+    float sum = 0;
+    for (int64_t d = 0; d < D; d++) sum += ech_value(dout[d]) * ech_value(out[d]);
+    return sum;
+}
+
+/* The same where out is fp32. gcc does not vectorize what makes fp32 of fp16. */
+ECH_OUTLINE float dot_wide(const ech_real *dout, const float *out, int64_t D)
+{
+    float sum = 0;
+#ifdef ECH_REAL_F16
+    for (int64_t d = 0; d < D; d++) sum += ech_value(dout[d]) * out[d];
+#else
+#pragma omp simd reduction(+ : sum)
+    for (int64_t d = 0; d < D; d++) sum += ech_value(dout[d]) * out[d];
+#endif
+    return sum;
+}
+
 /* Packs a head's queries and output gradients; delta = dout · out. */
 ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, const workspace *w,
                             int64_t b, int64_t h)
@@ -109,12 +130,8 @@ ECH_OUTLINE void begin_head(const ech_attention *at, const gradients *from, cons
             int64_t t = queries.first + i;
             const ech_real *dout = ech_tile_row(from->dout, b, t, h);
             const void *out = ech_either_at(from->out, ech_tile_place(from->out, b, t, h));
-            float sum = 0;
             ech_tile_prefetch(from->out, b, h, queries.first, i, queries.count);
-#pragma omp simd reduction(+ : sum)
-            for (int64_t d = 0; d < at->D; d++)
-                sum += ech_value(dout[d]) * ech_either_value(wide, out, d);
-            w->delta[row + i] = sum;
+            w->delta[row + i] = wide ? dot_wide(dout, out, at->D) : dot(dout, out, at->D);
             w->lse[row + i] = lse[t] * (float)ECH_LOG2_E;
         }
     }

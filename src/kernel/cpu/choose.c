@@ -35,7 +35,8 @@ typedef struct lines {
     int64_t taken[TOGETHER];
 } lines;
 
-ECH_INLINE bool any_above(const float *x, int64_t n, uint32_t least)
+/* Not inlined: where gcc splits the loop around it, a copy of this loop is not vectorized. */
+ECH_OUTLINE bool any_above(const float *x, int64_t n, uint32_t least)
 {
     uint32_t above = 0;
 #pragma omp simd reduction(| : above)
@@ -43,7 +44,7 @@ ECH_INLINE bool any_above(const float *x, int64_t n, uint32_t least)
     return above != 0;
 }
 
-ECH_INLINE bool any_above_each(const float *x, const uint32_t *least)
+ECH_OUTLINE bool any_above_each(const float *x, const uint32_t *least)
 {
     uint32_t above = 0;
 #pragma omp simd reduction(| : above)

@@ -104,8 +104,15 @@ enum { SEARCHED = 256 }; /* rows in which a place is looked for at once */
 static bool any_at(const table_rows *at, int64_t first, int64_t n, int64_t place)
 {
     int found = 0;
+    if (!at->ids) {
+        for (int64_t r = first; r < first + n; r++) found |= place_of(at, r) == place;
+        return found;
+    }
+    const int32_t *id = (const int32_t *)at->ids->data + first;
+    if (place + at->first_id > INT32_MAX) return false;
+    const int32_t wanted = (int32_t)(place + at->first_id);
 #pragma omp simd reduction(| : found)
-    for (int64_t r = first; r < first + n; r++) found |= place_of(at, r) == place;
+    for (int64_t i = 0; i < n; i++) found |= id[i] == wanted;
     return found;
 }
 

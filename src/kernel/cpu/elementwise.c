@@ -79,7 +79,7 @@ static void dropout_row(ech_random_key key, uint32_t threshold, float scale, uin
         ech_dropout_mask(key, threshold, scale, first + (uint64_t)c, count, factor);
         /* A dropped element is 0 even where x is no number. */
 #pragma omp simd
-        for (int64_t j = 0; j < count; j++) out[j] = factor[j] == 0.0F ? 0.0F : in[j] * factor[j];
+        for (int64_t j = 0; j < count; j++) out[j] = ech_kept(factor[j] != 0.0F, in[j] * factor[j]);
         ech_part_done(y, r * C + c, count, out);
     }
 }

@@ -105,7 +105,7 @@ static void combine_row(const combined *of, int64_t s, const ech_tensor *out)
             if (by) {
 #pragma omp simd
                 for (int64_t i = 0; i < n; i++)
-                    sum[i] += by[i] == 0.0F ? 0.0F : gate * by[i] * in[i];
+                    sum[i] += ech_kept(by[i] != 0.0F, gate * by[i] * in[i]);
             } else {
 #pragma omp simd
                 for (int64_t i = 0; i < n; i++) sum[i] += gate * in[i];
@@ -146,9 +146,10 @@ static void split_row(const combined *of, int64_t s, int64_t j, const ech_tensor
         if (by) {
 #pragma omp simd reduction(+ : own)
             for (int64_t i = 0; i < n; i++) {
-                float kept = by[i] == 0.0F ? 0.0F : by[i] * d[i];
-                own += by[i] == 0.0F ? 0.0F : kept * in[i];
-                to[i] = by[i] == 0.0F ? 0.0F : gate * kept;
+                bool stays = by[i] != 0.0F;
+                float kept = ech_kept(stays, by[i] * d[i]);
+                own += ech_kept(stays, kept * in[i]);
+                to[i] = ech_kept(stays, gate * kept);
             }
         } else {
 #pragma omp simd reduction(+ : own)

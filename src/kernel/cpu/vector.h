@@ -5,6 +5,7 @@
 #ifndef ECH_KERNEL_CPU_VECTOR_H
 #define ECH_KERNEL_CPU_VECTOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -29,6 +30,12 @@ ECH_INLINE uint32_t ech_bits_of_float(float x)
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
+}
+
+/* x, or 0 unless `keep`. Bits are masked, so that loops need no masked loads to be vectorized. */
+ECH_INLINE float ech_kept(bool keep, float x)
+{
+    return ech_float_of_bits(ech_bits_of_float(x) & (keep ? ~0u : 0u));
 }
 
 /* x = n ln 2 + r: e^r by the polynomial of Cephes' expf (Moshier 1992), and n in the low bits of *shifted,
