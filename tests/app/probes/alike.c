@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks are ALIKE: whoever holds an element of a weight, and why, has the same bits of it, and of
+ * the optimizer's states of it; and all ranks read the same loss and tokens, and where they clip
+ * together the same norm and factor.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/probe.h"
+
+enum { TURNS = 64, MOST_STATES = 8, READINGS = 4 };
+
+/* What a rank has of a tensor. */
+typedef struct part {
+    ech_held held;
+    double *at; /* NULL: nothing */
+} part;
+
+typedef struct seen {
+    double reading[TURNS][READINGS];
+    int turns, params, replica;  /* replica: of those that are apart, else 0 */
+    part (*of)[MOST_STATES + 1]; /* [params][weights, then states] */
+    ech_shape (*shape)[MOST_STATES + 1];
+} seen;
+
+/* Servers and their workers read and hold different things. */
+static bool applies(const ech_design *design)
+{
+    return design->world > 1 && !design->layout->servers && !design->layout->lock_free;
+}
+
+static void take(seen *s, const probe_run *run, int param, int state)
+{
+    const ech_plan *plan = run->session->plan;
+    ech_exec *exec = run->session->exec;
+    ech_tensor x = state < 0 ? ech_exec_param(exec, param) : ech_exec_state(exec, param, state);
+    const ech_state *is =
+        state < 0 ? NULL : &plan->state.at[plan->param[param].first_state + state].is;
+    bool own = is && ech_shape_replicas(&is->shape) >= 0; /* each replica has another */
+    if (own || ech_tensor_count(&x) == 0) return;
+    part *p = &s->of[param][state + 1];
+    ech_held_kind kind = is ? ECH_HELD_STATE : ECH_HELD_WEIGHTS;
+    s->shape[param][state + 1] = is ? is->shape : plan->model->param.at[param].shape;
+    p->held = plan->layout->apart ? ech_layout_held(plan->layout, plan->model, plan->rank, param,
+                                                    kind, is ? &is->shape : NULL)
+                                  : ech_plan_held(plan, plan->rank, param, kind, state);
+    p->at = ech_calloc((size_t)ech_tensor_count(&x), sizeof *p->at);
+    ech_exec_read(exec, &x, p->at);
+}
+
+static void take_all(seen *s, const probe_run *run)
+{
+    const ech_plan *plan = run->session->plan;
+    s->params = (int)plan->model->param.n;
+    s->of = ech_calloc((size_t)s->params, sizeof *s->of);
+    s->shape = ech_calloc((size_t)s->params, sizeof *s->shape);
+    if (plan->layout->apart) s->replica = plan->layout->coordinates[plan->rank].data;
+    for (int p = 0; p < s->params; p++)
+        for (int state = -1; state < plan->param[p].states && state < MOST_STATES; state++)
+            if (plan->param[p].bucket >= 0) take(s, run, p, state);
+}
+
+static void observe(void *state, const probe_run *run, probe_moment moment)
+{
+    seen *s = state;
+    if (moment != PROBE_AFTER) return;
+    bool trains = run->list == ECH_LIST_TRAIN || run->list == ECH_LIST_UNDELAYED;
+    for (int t = 0; trains && t < probe_list(run)->turns && s->turns < TURNS; t++) {
+        const ech_readings *r = &ech_exec_readings(run->session->exec)[t];
+        bool together = !run->session->plan->layout->apart &&
+                        ech_weights_are_synchronous(run->design->schedule->weights);
+        double all[READINGS] = {r->loss, r->tokens, together ? r->grad_norm : 0,
+                                together ? r->clip : 0};
+        memcpy(s->reading[s->turns++], all, sizeof all);
+    }
+    /* Behind all training lists of the run. */
+    if (run->list == ECH_LIST_VALIDATE) take_all(s, run);
+}
+
+/* Puts what a rank has into the whole, and compares where another has put something. */
+static bool put(const ech_shape *shape, const part *p, double *whole, bool *has)
+{
+    bool same = true;
+    for (int b = 0; b < p->held.boxes; b++) {
+        ech_box_runs runs = ech_box_split(shape->dims, shape->size, &p->held.box[b]);
+        for (int64_t i = 0; i < runs.count; i++) {
+            ech_box_offset at = ech_box_run_at(&runs, i);
+            for (int64_t k = 0; k < runs.length; k++) {
+                double *to = &whole[at.in_whole + k];
+                if (has[at.in_whole + k])
+                    same = same && memcmp(to, &p->at[at.in_memory + k], sizeof *to) == 0;
+                *to = p->at[at.in_memory + k];
+                has[at.in_whole + k] = true;
+            }
+        }
+    }
+    return same;
+}
+
+static void compare(void *const *states, int ranks, int replica, int param, int which)
+{
+    ECH_FREED double *whole = NULL;
+    ECH_FREED bool *has = NULL;
+    for (int r = 0; r < ranks; r++) {
+        const seen *s = states[r];
+        if (s->replica != replica || !s->of[param][which].at) continue;
+        const ech_shape *shape = &s->shape[param][which];
+        if (!whole) {
+            whole = ech_calloc((size_t)ech_shape_whole(shape), sizeof *whole);
+            has = ech_calloc((size_t)ech_shape_whole(shape), sizeof *has);
+        }
+        if (!put(shape, &s->of[param][which], whole, has))
+            probe_fail("rank %d has other bits of %s %d of parameter %d", r,
+                       which ? "state" : "weights", which, param);
+    }
+}
+
+static void compare_readings(const seen *one, const seen *other, int rank)
+{
+    for (int t = 0; t < one->turns; t++)
+        for (int k = 0; k < READINGS; k++)
+            if (!(fabs(one->reading[t][k] - other->reading[t][k]) <=
+                  1e-10 * fabs(one->reading[t][k])))
+                probe_fail("step %d: rank %d reads %.17g (%d), rank 0 %.17g", t + 1, rank,
+                           other->reading[t][k], k, one->reading[t][k]);
+}
+
+static void judge(void *const *states, const probe_case *c)
+{
+    int replicas = 1;
+    for (int r = 0; r < c->ranks; r++) {
+        const seen *s = states[r];
+        compare_readings(states[0], s, r);
+        if (s->replica >= replicas) replicas = s->replica + 1;
+    }
+    for (int replica = 0; replica < replicas; replica++)
+        for (int p = 0; p < ((const seen *)states[0])->params; p++)
+            for (int which = 0; which <= MOST_STATES; which++)
+                compare(states, c->ranks, replica, p, which);
+    for (int r = 0; r < c->ranks; r++) {
+        seen *s = states[r];
+        for (int p = 0; p < s->params; p++)
+            for (int which = 0; which <= MOST_STATES; which++) free(s->of[p][which].at);
+        free(s->of);
+        free(s->shape);
+    }
+}
+
+const probe probe_alike = {
+    .name = "alike", .state = sizeof(seen), .applies = applies, .observe = observe, .judge = judge};
