@@ -154,12 +154,14 @@ static void print_log(void)
 /* The command that verifies the case, and the one with all probes. */
 static void print_failed(const char *what, const cover_case *c, const char *why)
 {
-    ECH_FREED_TEXT command = {0};
-    lattice_print_command(c, &command);
-    print_error("%s: %s\n    %s\n    ECHELON_LATTICE=", what, why, command.at);
+    ECH_FREED_TEXT text = {0};
+    ech_text_append(&text, "%s: %s\n    ", what, why);
+    lattice_print_command(c, &text);
+    ech_text_append(&text, "\n    ECHELON_LATTICE=");
     for (int axis = 0; axis < LATTICE_AXES; axis++)
-        print_error("%c", lattice_digits[c->level[axis]]);
-    print_error(" build/release/tests/test_app_lattice\n");
+        ech_text_append(&text, "%c", lattice_digits[c->level[axis]]);
+    ech_text_append(&text, " build/release/tests/test_app_lattice\n");
+    print_error("%s", text.at);
     fflush(NULL);
 }
 
@@ -461,7 +463,7 @@ static void test_lattice(void **state)
         run_named(which);
     else
         run_cover(is_any);
-    conclude(share.last - share.first + 1 == share.of);
+    conclude(!which && share.last - share.first + 1 == share.of);
 }
 
 static bool is_on_a_device(const cover_case *c)

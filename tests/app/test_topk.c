@@ -306,20 +306,6 @@ static void what_is_sent_is_what_sorting_finds(void **state)
     }
 }
 
-static void what_is_sent_and_kept_adds_up(void **state)
-{
-    (void)state;
-    run((job){.steps = 8, .spoiled = -1}, of, grids[1].words);
-    double left = 0;
-    for (int64_t i = 0; i < of[0].n; i++) {
-        double gradients = of[0].gradient[i] + of[1].gradient[i];
-        double residuals = of[0].residual[i] + of[1].residual[i];
-        assert_true(fabs(of[0].sent[i] + residuals - gradients) < 1e-12);
-        left = fmax(left, fabs(residuals));
-    }
-    assert_true(left > 1e-4); /* something is */
-}
-
 static void all_numbers_are_the_plain_sums(void **state)
 {
     (void)state;
@@ -394,7 +380,6 @@ static void checkpoints_have_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_sent_is_what_sorting_finds),
-                                       cmocka_unit_test(what_is_sent_and_kept_adds_up),
                                        cmocka_unit_test(all_numbers_are_the_plain_sums),
                                        cmocka_unit_test(withheld_steps_change_nothing),
                                        cmocka_unit_test(forgetting_drifts_away),

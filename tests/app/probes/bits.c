@@ -47,6 +47,7 @@ static bool simplify(ech_config *config, const ech_design *design)
     config->memory.offload_parameters = ECH_OFFLOAD_NONE;
     config->memory.offload_optimizer = delayed ? ECH_OFFLOAD_HOST : ECH_OFFLOAD_NONE;
     if (shards_alike(design)) config->parallel.zero = 0;
+    if (config->parallel.zero == 3) config->parallel.zero_keep = 1;
     if (config->parallel.sequence == ECH_SEQUENCE_KEEP) config->parallel.sequence = 1;
     bool any = strcmp(ech_config_name(before, "parallel.device"), "cpu") != 0 ||
                before->memory.recompute != config->memory.recompute ||
@@ -54,6 +55,7 @@ static bool simplify(ech_config *config, const ech_design *design)
                before->memory.offload_parameters != config->memory.offload_parameters ||
                before->memory.offload_optimizer != config->memory.offload_optimizer ||
                before->parallel.zero != config->parallel.zero ||
+               before->parallel.zero_keep != config->parallel.zero_keep ||
                before->parallel.sequence != config->parallel.sequence;
     ech_config_destroy(before);
     return any;
