@@ -37,6 +37,16 @@ static void check_kept(const ech_plan *plan, const ech_bucket *bucket)
                n * (int64_t)ech_dtype_bytes(bucket->weight_dtype));
 }
 
+/* What several ranks have alike they share out, but layer states. */
+static void check_bucket(const ech_plan *plan, const ech_bucket *bucket)
+{
+    if (bucket->sharded)
+        check_kept(plan, bucket);
+    else if (members(plan, bucket) > 1 && !bucket->commits)
+        probe_fail("a bucket of block %d is not shared out over %d ranks", bucket->block,
+                   members(plan, bucket));
+}
+
 /* What the bucket's sums and gathers send in a list; weights that are gathered for each use are not
  * counted. */
 static int64_t sent_of(const ech_plan *plan, const ech_list *list, const ech_bucket *bucket)
@@ -71,8 +81,7 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     const ech_plan *plan = run->session->plan;
     (void)state;
     if (moment != PROBE_OPENED) return;
-    for (size_t b = 0; b < plan->bucket.n; b++)
-        if (plan->bucket.at[b].sharded) check_kept(plan, &plan->bucket.at[b]);
+    for (size_t b = 0; b < plan->bucket.n; b++) check_bucket(plan, &plan->bucket.at[b]);
     check_sent(plan);
 }
 
