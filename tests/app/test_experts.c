@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts over ranks: what exchanges of rows and of counts send is what the tables say, within what plans promise, in as many
- * calls a layer as there must be; what one expert degree saves any other loads and saves again, byte for byte; and what gates
- * report of a step is alike on all layouts, counts exactly.
+ * Experts over ranks: plans exchange rows and counts in as many calls a layer as there must be, and as
+ * many bytes; what optimizers keep of experts, any other expert degree loads and saves again, byte for
+ * byte; and what gates report of a step. That runs send what tables say is probes/counters.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,12 +124,11 @@ static ech_status read_reports(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-static told tell(const char *gate, const char *more)
+static told tell(const char *gate)
 {
     char words[900];
     told t = {.chosen = strstr(gate, "switch") ? 1 : K};
-    snprintf(words, sizeof words, "%s training.global_batch_size=%d %s %s", sizes, TOLD_SAMPLES,
-             gate, more);
+    snprintf(words, sizeof words, "%s training.global_batch_size=%d %s", sizes, TOLD_SAMPLES, gate);
     grid_run("mixtral", words, read_reports, &t);
     return t;
 }
@@ -152,52 +151,13 @@ static const char *const gates[] = {
     "model.moe_gate=bias model.n_group=4 model.topk_group=2 model.router_aux_loss_coef=0.5",
 };
 
-static void assert_told_alike(const told *t, const told *alone, const char *words)
-{
-    for (int l = 0; l < L; l++)
-        for (int i = 0; i < TOLD; i++) {
-            bool counts = i < 2 * E || i == 2 * E + ECH_GATE_ROWS || i == 2 * E + ECH_GATE_UNSENT ||
-                          i == 2 * E + ECH_GATE_GROUPS;
-            double apart = fabs(t->of[l][i] - alone->of[l][i]);
-            if (!(apart <= (counts ? 0 : 1e-9 * fabs(alone->of[l][i]))))
-                fail_msg("%s: number %d of layer %d is %.17g, of one rank %.17g", words, i, l,
-                         t->of[l][i], alone->of[l][i]);
-        }
-    if (!(fabs(t->loss - alone->loss) <= 1e-12 * alone->loss))
-        fail_msg("%s: the loss is %.17g, of one rank %.17g", words, t->loss, alone->loss);
-    if (strstr(words, "pipedream")) return; /* norms are of a stage */
-    if (!(fabs(t->norm - alone->norm) <= 1e-10 * alone->norm))
-        fail_msg("%s: the gradient's norm is %.17g, of one rank %.17g", words, t->norm,
-                 alone->norm);
-}
-
-/* As many micro-batches and whichever loss scale: what balances experts has the same gradient. */
-static void test_reports_are_of_all_ranks(void **state)
+/* What they hold of each gate; that layouts tell what one rank does is verify's. */
+static void test_reports_of_gates(void **state)
 {
     (void)state;
-    static const char *const layouts[] = {
-        "training.micro_batch_size=1",
-        "training.micro_batch_size=2 precision.loss_scale=1024",
-        "memory.recompute=full",
-        "memory.recompute=selective parallel.data=2",
-        "memory.sequence_chunks=2",
-        "parallel.data=2 parallel.expert=2 parallel.zero=1",
-        "parallel.data=4 parallel.expert=4",
-        "parallel.context=2 parallel.data=2 parallel.expert=4",
-        "parallel.context=2 parallel.context_method=ulysses",
-        "parallel.pipeline=2 parallel.data=2 parallel.expert=2 parallel.schedule=zero-bubble",
-        "parallel.pipeline=2 training.micro_batch_size=1 parallel.schedule=pipedream",
-        "memory.offload_activations=host parallel.device=queued",
-        "parallel.data=2 parallel.tensor=2 parallel.expert=2",
-        "parallel.context=2 parallel.data=2 parallel.tensor=2 parallel.sequence=true "
-        "parallel.expert=4",
-        "parallel.pipeline=2 parallel.tensor=2 parallel.sequence=keep memory.recompute=full",
-        "parallel.pipeline=2 parallel.data=4 parallel.expert=4 parallel.schedule=interleaved "
-        "parallel.virtual_stages=2 training.micro_batch_size=1",
-    };
     double norm = 0;
     for (size_t g = 0; g < sizeof gates / sizeof *gates; g++) {
-        told alone = tell(gates[g], "");
+        told alone = tell(gates[g]);
         const ech_expert_metrics *m = &alone.metrics;
         double loads = 0;
         for (int e = 0; e < m->loads; e++) loads += (double)m->of[e];
@@ -210,13 +170,6 @@ static void test_reports_are_of_all_ranks(void **state)
         assert_true((m->load > 0) == (strstr(gates[g], "router_load") != NULL));
         assert_true(fabs(alone.norm - norm) > 1e-6 * norm);
         norm = alone.norm;
-        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-            bool whole = strstr(gates[g], "capacity") || strstr(gates[g], "coef");
-            if (whole && strstr(layouts[i], "sequence_chunks")) continue; /* a rule */
-            if (!share_takes()) continue;
-            told t = tell(gates[g], layouts[i]);
-            assert_told_alike(&t, &alone, layouts[i]);
-        }
     }
 }
 
@@ -338,41 +291,11 @@ static void test_states_move(void **state)
     }
 }
 
-static void test_checkpoints_move(void **state)
-{
-    (void)state;
-    static const char *const moves[] = {
-        "",
-        "parallel.data=2 parallel.expert=2",
-        "parallel.context=2 parallel.data=2 parallel.expert=4 parallel.zero=1",
-        "parallel.data=8 parallel.expert=8",
-        "parallel.data=4 parallel.expert=2 parallel.zero=3 memory.offload_optimizer=host",
-        "parallel.pipeline=2 parallel.context=4 parallel.expert=2",
-        "parallel.data=2 parallel.tensor=4 parallel.zero=2",
-        "parallel.pipeline=2 parallel.context=2 parallel.tensor=2 parallel.sequence=true",
-        "parallel.data=2 parallel.context=2 parallel.tensor=2 parallel.expert=4",
-    };
-    enum { MOVES = sizeof moves / sizeof *moves };
-    for (int from = 0; from < MOVES; from++) {
-        if (!share_takes()) continue;
-        double wanted = run(moves[from], NULL, "first");
-        for (int away = 1; away < 3; away++) {
-            int to = (from + away) % MOVES;
-            double loss = run(moves[to], "first", "moved");
-            assert_same_files(moves[to]);
-            if (!(fabs(loss - wanted) <= 1e-10 * wanted))
-                fail_msg("from [%s] to [%s]: the loss is %.17g, it was to be %.17g", moves[from],
-                         moves[to], loss, wanted);
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exchanges_have_a_formula),
-        cmocka_unit_test(test_reports_are_of_all_ranks),
-        cmocka_unit_test(test_checkpoints_move),
+        cmocka_unit_test(test_reports_of_gates),
         cmocka_unit_test(test_states_move),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

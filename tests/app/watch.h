@@ -265,6 +265,7 @@ static bool probe_judge(char *why, size_t n)
 /* ---- over all cases ---- */
 
 typedef struct probe_tally {
+    int64_t applied; /* cases, of which some have not come so far */
     int64_t judged, failed;
 } probe_tally;
 
@@ -272,7 +273,9 @@ typedef struct probe_tally {
 static void probe_count(const probe_result *results, bool passed, probe_tally *tallies)
 {
     for (int p = 0; p < PROBES; p++) {
-        if (!results[p].applies || !(passed || results[p].failed)) continue;
+        if (!results[p].applies) continue;
+        __atomic_fetch_add(&tallies[p].applied, 1, __ATOMIC_RELAXED);
+        if (!passed && !results[p].failed) continue;
         __atomic_fetch_add(&tallies[p].judged, 1, __ATOMIC_RELAXED);
         if (results[p].failed) __atomic_fetch_add(&tallies[p].failed, 1, __ATOMIC_RELAXED);
     }

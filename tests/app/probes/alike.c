@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks are ALIKE: whoever holds an element of a weight, and why, has the same bits of it, and of
- * the optimizer's states of it; and all ranks read the same loss and tokens, and where they clip
- * together the same norm and factor.
+ * the optimizer's states of it; and all ranks read the same loss, tokens and reports, and where
+ * they clip together the same norm and factor.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "app/probe.h"
 
-enum { TURNS = 64, MOST_STATES = 8, READINGS = 4 };
+enum { TURNS = 64, MOST_STATES = 8, READINGS = 5 };
 
 /* What a rank has of a tensor. */
 typedef struct part {
@@ -71,7 +71,10 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
         const ech_readings *r = &ech_exec_readings(run->session->exec)[t];
         bool together = !run->session->plan->layout->apart &&
                         ech_weights_are_synchronous(run->design->schedule->weights);
-        double all[READINGS] = {r->loss, r->tokens, together ? r->grad_norm : 0,
+        double told = 0; /* what blocks report, number by number */
+        for (int64_t i = 0; r->reports && i < run->design->model->reports; i++)
+            told += (double)(i + 1) * r->reports[i];
+        double all[READINGS] = {told, r->loss, r->tokens, together ? r->grad_norm : 0,
                                 together ? r->clip : 0};
         memcpy(s->reading[s->turns++], all, sizeof all);
     }
