@@ -5,18 +5,10 @@
  * they clip together the same norm and factor.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "app/probe.h"
+#include "app/probes/parts.h"
 
 enum { TURNS = 64, MOST_STATES = 8, READINGS = 5 };
-
-/* What a rank has of a tensor. */
-typedef struct part {
-    ech_held held;
-    double *at; /* NULL: nothing */
-} part;
 
 typedef struct seen {
     double reading[TURNS][READINGS];
@@ -34,20 +26,11 @@ static bool applies(const ech_design *design)
 static void take(seen *s, const probe_run *run, int param, int state)
 {
     const ech_plan *plan = run->session->plan;
-    ech_exec *exec = run->session->exec;
-    ech_tensor x = state < 0 ? ech_exec_param(exec, param) : ech_exec_state(exec, param, state);
     const ech_state *is =
         state < 0 ? NULL : &plan->state.at[plan->param[param].first_state + state].is;
-    bool own = is && ech_shape_replicas(&is->shape) >= 0; /* each replica has another */
-    if (own || ech_tensor_count(&x) == 0) return;
-    part *p = &s->of[param][state + 1];
-    ech_held_kind kind = is ? ECH_HELD_STATE : ECH_HELD_WEIGHTS;
+    if (is && ech_shape_replicas(&is->shape) >= 0) return; /* each replica has another */
     s->shape[param][state + 1] = is ? is->shape : plan->model->param.at[param].shape;
-    p->held = plan->layout->apart ? ech_layout_held(plan->layout, plan->model, plan->rank, param,
-                                                    kind, is ? &is->shape : NULL)
-                                  : ech_plan_held(plan, plan->rank, param, kind, state);
-    p->at = ech_calloc((size_t)ech_tensor_count(&x), sizeof *p->at);
-    ech_exec_read(exec, &x, p->at);
+    s->of[param][state + 1] = part_take(run->session, param, state);
 }
 
 static void take_all(seen *s, const probe_run *run)
@@ -56,7 +39,7 @@ static void take_all(seen *s, const probe_run *run)
     s->params = (int)plan->model->param.n;
     s->of = ech_calloc((size_t)s->params, sizeof *s->of);
     s->shape = ech_calloc((size_t)s->params, sizeof *s->shape);
-    if (plan->layout->apart) s->replica = plan->layout->coordinates[plan->rank].data;
+    s->replica = part_replica(plan);
     for (int p = 0; p < s->params; p++)
         for (int state = -1; state < plan->param[p].states && state < MOST_STATES; state++)
             if (plan->param[p].bucket >= 0) take(s, run, p, state);
@@ -82,26 +65,6 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     if (run->list == ECH_LIST_VALIDATE) take_all(s, run);
 }
 
-/* Puts what a rank has into the whole, and compares where another has put something. */
-static bool put(const ech_shape *shape, const part *p, double *whole, bool *has)
-{
-    bool same = true;
-    for (int b = 0; b < p->held.boxes; b++) {
-        ech_box_runs runs = ech_box_split(shape->dims, shape->size, &p->held.box[b]);
-        for (int64_t i = 0; i < runs.count; i++) {
-            ech_box_offset at = ech_box_run_at(&runs, i);
-            for (int64_t k = 0; k < runs.length; k++) {
-                double *to = &whole[at.in_whole + k];
-                if (has[at.in_whole + k])
-                    same = same && memcmp(to, &p->at[at.in_memory + k], sizeof *to) == 0;
-                *to = p->at[at.in_memory + k];
-                has[at.in_whole + k] = true;
-            }
-        }
-    }
-    return same;
-}
-
 static void compare(void *const *states, int ranks, int replica, int param, int which)
 {
     ECH_FREED double *whole = NULL;
@@ -114,7 +77,7 @@ static void compare(void *const *states, int ranks, int replica, int param, int 
             whole = ech_calloc((size_t)ech_shape_whole(shape), sizeof *whole);
             has = ech_calloc((size_t)ech_shape_whole(shape), sizeof *has);
         }
-        if (!put(shape, &s->of[param][which], whole, has))
+        if (!part_put(&s->of[param][which], shape, whole, has))
             probe_fail("rank %d has other bits of %s %d of parameter %d", r,
                        which ? "state" : "weights", which, param);
     }

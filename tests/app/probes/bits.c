@@ -4,18 +4,9 @@
  * those of the same lists run again on the processor's own device, with everything on it, kept and
  * not recomputed, and with no shards where shards add up in the same order.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "app/probe.h"
+#include "app/probes/parts.h"
 
 enum { TURNS = 64 };
-
-/* What a rank has of a parameter. */
-typedef struct part {
-    ech_held held;
-    double *at; /* NULL: nothing */
-} part;
 
 typedef struct seen {
     double loss[TURNS], norm[TURNS];
@@ -93,27 +84,16 @@ static void take_readings(seen *s, const ech_exec *exec, int turns)
     }
 }
 
-static ech_held held_of(const ech_plan *plan, int param)
-{
-    if (plan->layout->apart)
-        return ech_layout_held(plan->layout, plan->model, plan->rank, param, ECH_HELD_WEIGHTS,
-                               NULL);
-    return ech_plan_held(plan, plan->rank, param, ECH_HELD_WEIGHTS, -1);
-}
-
 static void take_weights(seen *s, const ech_session *session)
 {
     const ech_plan *plan = session->plan;
     s->params = (int)plan->model->param.n;
     s->of = ech_calloc((size_t)s->params, sizeof *s->of);
-    if (plan->layout->apart) s->replica = plan->layout->coordinates[plan->rank].data;
+    s->replica = part_replica(plan);
     for (int p = 0; p < s->params; p++) {
         int bucket = plan->param[p].bucket;
         if (bucket < 0 || ech_bucket_is_served(&plan->bucket.at[bucket])) continue;
-        ech_tensor x = ech_exec_param(session->exec, p);
-        s->of[p] = (part){held_of(plan, p),
-                          ech_calloc((size_t)ech_tensor_count(&x) + 1, sizeof *s->of[p].at)};
-        ech_exec_read(session->exec, &x, s->of[p].at);
+        s->of[p] = part_take(session, p, -1);
     }
 }
 
@@ -157,28 +137,18 @@ static ech_status run_again(ech_comm *comm, const ech_design *design, void *cont
 
 /* ---- both ---- */
 
-static void put(const ech_shape *shape, const part *p, double *whole)
-{
-    for (int b = 0; b < p->held.boxes; b++) {
-        ech_box_runs runs = ech_box_split(shape->dims, shape->size, &p->held.box[b]);
-        for (int64_t i = 0; i < runs.count; i++) {
-            ech_box_offset at = ech_box_run_at(&runs, i);
-            memcpy(&whole[at.in_whole], &p->at[at.in_memory], (size_t)runs.length * sizeof *whole);
-        }
-    }
-}
-
 static void compare_weights(const ech_model *model, int param, int replica, void *const *with,
                             const seen *without, int ranks)
 {
     const ech_shape *shape = &model->param.at[param].shape;
-    size_t bytes = (size_t)ech_shape_whole(shape) * sizeof(double);
+    size_t n = (size_t)ech_shape_whole(shape), bytes = n * sizeof(double);
     ECH_FREED double *a = ech_calloc(1, bytes), *b = ech_calloc(1, bytes);
+    ECH_FREED bool *in_a = ech_calloc(n, sizeof *in_a), *in_b = ech_calloc(n, sizeof *in_b);
     for (int r = 0; r < ranks; r++) {
         const seen *x = with[r], *y = &without[r];
         if (x->replica != replica) continue;
-        if (x->of[param].at) put(shape, &x->of[param], a);
-        if (y->of[param].at) put(shape, &y->of[param], b);
+        if (x->of[param].at) part_put(&x->of[param], shape, a, in_a);
+        if (y->of[param].at) part_put(&y->of[param], shape, b, in_b);
     }
     if (memcmp(a, b, bytes) != 0)
         probe_fail("weights of %s are other bits without", model->param.at[param].name);
