@@ -573,10 +573,10 @@ static inline void lattice_begin(void *results, const ech_config *config, int ra
     probe_begin(config, ranks, results);
 }
 
-static inline bool lattice_judge(void *results, char *why, size_t n)
+static inline bool lattice_judge(void *results, bool passed, char *why, size_t n)
 {
     (void)results;
-    return probe_judge(why, n);
+    return probe_judge(passed, why, n);
 }
 
 /* Verify's and all probes'. results: [PROBES], in memory that is shared with children. */

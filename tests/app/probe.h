@@ -62,8 +62,9 @@ typedef struct probe {
     bool (*applies)(const ech_design *design);
     /* Calls probe_fail where something is wrong. On the rank's own thread. Optional. */
     void (*observe)(void *state, const probe_run *run, probe_moment moment);
-    /* When verify has passed, with all ranks' states; frees what these own. Optional. */
+    /* When verify has passed, with all ranks' states. Optional. */
     void (*judge)(void *const *states, const probe_case *c);
+    void (*release)(void *state); /* frees what the state owns. Optional: it owns nothing */
     bool steps;        /* `observe` is called after steps */
     probe_extra lists; /* which lists it observes: the run's own, or those that are added for it */
     bool plain;        /* only in builds without sanitizers, and without poison */

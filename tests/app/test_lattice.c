@@ -210,6 +210,7 @@ static void work(const cover_case *cases, size_t n, int job)
     snprintf(fixture_folder + end, sizeof fixture_folder - end, "/job-%d", job);
     ECH_ASSERT(mkdir(fixture_folder, 0700) == 0);
     grid_write_tokens();
+    ech_config_destroy(lattice_base);
     lattice_base = NULL;
     lattice_write_run_file();
     for (int64_t i; (i = __atomic_fetch_add(&shared->next, 1, __ATOMIC_RELAXED)) < (int64_t)n;)

@@ -22,11 +22,11 @@ typedef struct verdict_request {
     int64_t steps;
     bool own_precision; /* also in the run's own */
     bool resumes;       /* also: trained, and resumed amid it, it leaves the same bits */
-    /* Called by the child with the run's configuration before it is verified, and when verify has
-     * passed. The second returns whether all is well; if not, `why` of n bytes says what is not.
-     * NULL: nothing more is asked. */
+    /* Called by the child with the run's configuration before it is verified, and when that is
+     * done. The second returns whether all is well; if not, `why` of n bytes says what is not,
+     * unless verify has not passed. NULL: nothing more is asked. */
     void (*begin)(void *context, const ech_config *config, int ranks);
-    bool (*judge)(void *context, char *why, size_t n);
+    bool (*judge)(void *context, bool passed, char *why, size_t n);
     void *context;
 } verdict_request;
 
@@ -109,8 +109,8 @@ static inline verdict verdict_here(const verdict_request *request)
     /* In which order pushes come nothing says. */
     if (found.passed && request->resumes && !ech_strategy_pushes(config))
         found.passed = resumed_is_same(config, request->ranks, found.why, sizeof found.why);
-    if (found.passed && request->judge)
-        found.passed = request->judge(request->context, found.why, sizeof found.why);
+    if (request->judge)
+        found.passed = request->judge(request->context, found.passed, found.why, sizeof found.why);
     ech_config_destroy(config);
     return found;
 }

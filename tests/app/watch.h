@@ -76,6 +76,12 @@ typedef struct probe_watch {
 static _Thread_local probe_watch *probe_watching;
 static _Thread_local bool probe_has_watched; /* on this thread, which is a rank's */
 
+static void probe_free(int p, void *state)
+{
+    if (state && probes[p]->release) probes[p]->release(state);
+    free(state);
+}
+
 static void probe_tell(probe_watch *w, probe_moment moment)
 {
     for (int p = 0; p < PROBES; p++) {
@@ -146,7 +152,7 @@ void __wrap_ech_session_destroy(ech_session *session)
     probe_watch *w = probe_watching;
     if (session->exec && probe_watches(session->exec)) {
         if (!w->failed) probe_tell(w, PROBE_CLOSED);
-        for (int p = 0; p < PROBES && !w->is_judged; p++) free(w->state[p]);
+        for (int p = 0; p < PROBES && !w->is_judged; p++) probe_free(p, w->state[p]);
         probe_watching = NULL;
         free(w);
     }
@@ -249,17 +255,21 @@ static const char *probe_conclude(const probe_result *results, char *out, size_t
     return NULL;
 }
 
-/* When verify has passed. False: `why` says which probe has failed. */
-static bool probe_judge(char *why, size_t n)
+/* passed: verify has. Returns whether all probes have, too; if not, `why` says which one has
+ * failed. */
+static bool probe_judge(bool passed, char *why, size_t n)
 {
     probe_verifies = false;
-    for (int p = 0; p < PROBES; p++) {
+    for (int p = 0; p < PROBES && passed; p++) {
         if (!probe_results[p].applies || !probes[p]->judge) continue;
         probe_current = p;
         probe_looks = true;
         probes[p]->judge(probe_states[p], &probe_watched);
     }
-    return !probe_conclude(probe_results, why, n);
+    for (int p = 0; p < PROBES; p++)
+        for (int r = 0; r < PROBE_MOST_RANKS; r++) probe_free(p, probe_states[p][r]);
+    ech_config_destroy((ech_config *)probe_watched.computed);
+    return passed && !probe_conclude(probe_results, why, n);
 }
 
 /* ---- over all cases ---- */

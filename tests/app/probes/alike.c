@@ -62,7 +62,7 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
         memcpy(s->reading[s->turns++], all, sizeof all);
     }
     /* Behind all training lists of the run. */
-    if (run->list == ECH_LIST_VALIDATE) take_all(s, run);
+    if (run->list == ECH_LIST_VALIDATE && !s->of) take_all(s, run);
 }
 
 static void compare(void *const *states, int ranks, int replica, int param, int which)
@@ -105,14 +105,20 @@ static void judge(void *const *states, const probe_case *c)
         for (int p = 0; p < ((const seen *)states[0])->params; p++)
             for (int which = 0; which <= MOST_STATES; which++)
                 compare(states, c->ranks, replica, p, which);
-    for (int r = 0; r < c->ranks; r++) {
-        seen *s = states[r];
-        for (int p = 0; p < s->params; p++)
-            for (int which = 0; which <= MOST_STATES; which++) free(s->of[p][which].at);
-        free(s->of);
-        free(s->shape);
-    }
 }
 
-const probe probe_alike = {
-    .name = "alike", .state = sizeof(seen), .applies = applies, .observe = observe, .judge = judge};
+static void release(void *state)
+{
+    seen *s = state;
+    for (int p = 0; p < s->params; p++)
+        for (int which = 0; which <= MOST_STATES; which++) free(s->of[p][which].at);
+    free(s->of);
+    free(s->shape);
+}
+
+const probe probe_alike = {.name = "alike",
+                           .state = sizeof(seen),
+                           .applies = applies,
+                           .observe = observe,
+                           .judge = judge,
+                           .release = release};

@@ -104,10 +104,11 @@ static bool trains(ech_list_kind list)
 
 static void observe(void *state, const probe_run *run, probe_moment moment)
 {
+    seen *s = state;
     if (moment != PROBE_AFTER) return;
-    if (trains(run->list)) take_readings(state, run->session->exec, probe_list(run)->turns);
+    if (trains(run->list)) take_readings(s, run->session->exec, probe_list(run)->turns);
     /* Behind all training lists of the run. */
-    if (run->list == ECH_LIST_VALIDATE) take_weights(state, run->session);
+    if (run->list == ECH_LIST_VALIDATE && !s->of) take_weights(s, run->session);
 }
 
 /* ---- again ---- */
@@ -164,8 +165,9 @@ static void compare_readings(const seen *x, const seen *y)
                        x->norm[t], y->loss[t], y->norm[t]);
 }
 
-static void free_seen(seen *s)
+static void release(void *state)
 {
+    seen *s = state;
     for (int p = 0; p < s->params; p++) free(s->of[p].at);
     free(s->of);
 }
@@ -205,12 +207,16 @@ static void judge(void *const *states, const probe_case *c)
             for (int p = 0; p < first->params; p++)
                 compare_weights(design.model, p, r, states, a->of, c->ranks);
     }
-    for (int r = 0; r < c->ranks; r++) free_seen(states[r]), free_seen(&a->of[r]);
+    for (int r = 0; r < c->ranks; r++) release(&a->of[r]);
     ech_design_destroy(&design);
     ech_config_destroy(config);
     ech_config_destroy(computed);
     free(a);
 }
 
-const probe probe_bits = {
-    .name = "bits", .state = sizeof(seen), .applies = applies, .observe = observe, .judge = judge};
+const probe probe_bits = {.name = "bits",
+                          .state = sizeof(seen),
+                          .applies = applies,
+                          .observe = observe,
+                          .judge = judge,
+                          .release = release};

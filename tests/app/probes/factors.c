@@ -107,9 +107,15 @@ static void judge(void *const *states, const probe_case *c)
         }
 }
 
+static void release(void *state)
+{
+    free(((seen *)state)->of);
+}
+
 const probe probe_factors = {.name = "factors",
                              .state = sizeof(seen),
                              .applies = applies,
                              .observe = observe,
                              .judge = judge,
+                             .release = release,
                              .steps = true};

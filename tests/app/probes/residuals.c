@@ -120,9 +120,21 @@ static void judge(void *const *states, const probe_case *c)
             if (((const seen *)states[r])->of[p].n) check(states, c->ranks, r, p);
 }
 
+static void release(void *state)
+{
+    seen *s = state;
+    for (int p = 0; p < s->params; p++) {
+        free(s->of[p].gradient);
+        free(s->of[p].sent);
+        free(s->of[p].residual);
+    }
+    free(s->of);
+}
+
 const probe probe_residuals = {.name = "residuals",
                                .state = sizeof(seen),
                                .applies = applies,
                                .observe = observe,
                                .judge = judge,
+                               .release = release,
                                .steps = true};
