@@ -11,6 +11,7 @@
 #include "app/cover.h"
 #include "app/made_up_profile.h"
 #include "app/verdict.h"
+#include "app/watch.h"
 #include "config/rules.h"
 
 enum lattice_axis {
@@ -131,8 +132,8 @@ static const char *const lattice_precisions[] = {
     "fp64", "fp32", "bf16", "bf16 precision.gradients=compute precision.residual=fp32"};
 /* Verifying takes the first; runs that are resumed take theirs. */
 static const char *const lattice_wires[] = {"", " precision.reduce=bf16 precision.loss_scale=1024"};
-/* Those of the first are not resumed. */
-static const char *const lattice_saves[] = {"checkpoint.keep=0", "checkpoint.background=true",
+/* Those of the first are not resumed, by which probes/resumes.c tells them. */
+static const char *const lattice_saves[] = {"checkpoint.keep=9", "checkpoint.background=true",
                                             "checkpoint.background=false checkpoint.dtype=bf16",
                                             "checkpoint.background=true checkpoint.dtype=fp32"};
 static const char *const lattice_devices[] = {"", " parallel.device=queued",
@@ -386,17 +387,18 @@ static inline void lattice_write_run_file(void)
     ech_text_free(&yaml);
 }
 
+static ech_config *lattice_base; /* NULL: not made yet */
+
 /* The run file's configuration, with some steps, validations and checkpoints. NULL: refused. */
 static inline ech_config *lattice_config(const cover_case *c)
 {
-    static ech_config *base;
-    if (!base)
-        base = grid_config_of("gpt2", "run",
-                              "training.steps=4 training.validate_every=2 "
-                              "training.validate_samples=4 checkpoint.every=2");
+    if (!lattice_base)
+        lattice_base = grid_config_of("gpt2", "run",
+                                      "training.steps=4 training.validate_every=2 "
+                                      "training.validate_samples=4 checkpoint.every=2");
     ech_text words = {0};
     char *rest = NULL;
-    ech_config *config = ech_config_copy(base);
+    ech_config *config = ech_config_copy(lattice_base);
     lattice_print_words(c, &words);
     for (char *word = strtok_r(words.at, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         if (ech_config_set(config, word) == ECH_OK) continue;
@@ -566,16 +568,31 @@ static inline cover *lattice_kept_cover(bool (*takes)(const cover_case *))
 
 /* ---- the verdict ---- */
 
-static inline verdict lattice_verify(const cover_case *c)
+static inline void lattice_begin(void *results, const ech_config *config, int ranks)
+{
+    probe_begin(config, ranks, results);
+}
+
+static inline bool lattice_judge(void *results, bool passed, char *why, size_t n)
+{
+    (void)results;
+    return probe_judge(passed, why, n);
+}
+
+/* Verify's and all probes'. results: [PROBES], in memory that is shared with children. */
+static inline verdict lattice_verify(const cover_case *c, probe_result *results)
 {
     if (strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0) lattice_write_profile(c);
     ech_config *config = lattice_config(c);
+    memset(results, 0, PROBES * sizeof *results);
     verdict found = verdict_of(&(verdict_request){.config = config,
                                                   .device = lattice_device,
                                                   .ranks = lattice_ranks(c),
                                                   .steps = 2,
                                                   .own_precision = c->level[PRECISION] > 0,
-                                                  .resumes = c->level[SAVES] > 0});
+                                                  .begin = lattice_begin,
+                                                  .judge = lattice_judge,
+                                                  .context = results});
     ech_config_destroy(config);
     return found;
 }

@@ -22,31 +22,6 @@
 #define CENTRAL  "parallel.strategy=central_storage "
 #define MIRRORED "parallel.strategy=mirrored "
 
-/* ---- verify ---- */
-
-static const struct {
-    const char *family, *words;
-} grids[] = {
-    {"gpt2", CENTRAL "parallel.data=2 optimizer.name=sgd optimizer.momentum=0.9"},
-    {"llama", CENTRAL "parallel.data=3 training.micro_batch_size=1 training.global_batch_size=6 "
-                      "parallel.bucket_bytes=1000 optimizer.clip_norm=0.01 "
-                      "parallel.reduction=ring"},
-    {"qwen3", CENTRAL "parallel.data=4 training.micro_batch_size=1 memory.recompute=full "
-                      "parallel.device=walled model.head_dim=4 data.shards=static"},
-    {"llama", CENTRAL "parallel.data=2 memory.sequence_chunks=2 parallel.schedule=gpipe "
-                      "model.tie_word_embeddings=true parallel.compression=powersgd"},
-    {"gpt2", CENTRAL "parallel.data=1"},
-};
-
-static void ranks_train_what_one_does(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        grid_verify(grids[i].family, grids[i].words, 3);
-    }
-}
-
 /* ---- runs ---- */
 
 static void the_bits_are_those_of_mirrored(void **state)
@@ -256,7 +231,6 @@ static void faults_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_train_what_one_does),
         cmocka_unit_test(the_bits_are_those_of_mirrored),
         cmocka_unit_test(checkpoints_go_on_either_way),
         cmocka_unit_test(there_is_one_copy),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training with compressed gradients: a resume goes on as if nothing had been, also in 16 bits and where residuals lie on tensor
- * ranks, stages and under ZeRO, and on other ranks with what they have kept; what cannot be as asked for is said.
+ * Training with compressed gradients: a run goes on on other ranks with what these have kept; what
+ * cannot be as asked for is said. That a resumed run is the same run is probes/resumes.c.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -15,41 +15,6 @@
 #include "share.h"
 
 #define SAVES "training.steps=8 checkpoint.every=4 "
-
-static void resumes_are_bitwise(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *words;
-        int ranks;
-    } all[] = {
-        {"parallel.compression=powersgd parallel.data=2 parallel.tensor=2 parallel.zero=1", 4},
-        {"parallel.compression=powersgd parallel.compression_orthogonal=gram_schmidt "
-         "parallel.data=2 parallel.pipeline=2 precision.compute=bf16 precision.reduce=e6m9 "
-         "parallel.zero=2",
-         4},
-        {"parallel.compression=topk parallel.compression_density=0.1 parallel.data=3 "
-         "parallel.reduction=ring optimizer.name=sgd optimizer.momentum=0.9",
-         3},
-        {"parallel.compression=topk parallel.compression_density=0.1 parallel.data=2 "
-         "parallel.context=2 data.sequence_length=8 precision.compute=bf16",
-         4},
-        {"parallel.compression=powersgd parallel.data=4 parallel.expert=2 parallel.zero=1 "
-         "training.global_batch_size=4 model.architecture=mixtral model.num_local_experts=4",
-         4}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!share_takes_of(i, sizeof all / sizeof *all)) continue;
-        char words[400];
-        snprintf(words, sizeof words, SAVES "%s", all[i].words);
-        runs_train("llama", "whole", all[i].ranks, words);
-        runs_train("llama", "parts", all[i].ranks, words);
-        runs_remove_checkpoint("parts", 8);
-        runs_train("llama", "parts", all[i].ranks, words);
-        assert_true(runs_same("whole", "parts", 8));
-        runs_remove("whole");
-        runs_remove("parts");
-    }
-}
 
 /* Sums of residuals are what the next step sees: under powersgd other degrees train the same. */
 static void check_others(const char *words, int ranks, const char *grid, int other_ranks,
@@ -132,8 +97,7 @@ static void what_is_used_instead_is_said(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(resumes_are_bitwise),
-                                       cmocka_unit_test(other_ranks_go_on),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(other_ranks_go_on),
                                        cmocka_unit_test(other_expert_degrees_go_on),
                                        cmocka_unit_test(what_is_used_instead_is_said)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

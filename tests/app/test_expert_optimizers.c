@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers of experts: what a stack of them becomes is what each becomes alone, as a matrix of its own with rows, columns, blocks
- * and a direction of its own; on every layout, shared out and offloaded, and resumed.
+ * Optimizers of experts: what a stack of them becomes is what each becomes alone, as a matrix of its
+ * own with rows, columns, blocks and a direction of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,31 +161,10 @@ static const char *const layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-/* Of each layout some of the optimizers that look at more than elements, of all together each. */
-static void test_layouts_agree(void **state)
-{
-    (void)state;
-    for (int l = 0; l < LAYOUTS; l++)
-        for (int k = 0; k < 3; k++) {
-            char words[600];
-            int i = ELEMENT_WISE + (l + 2 * k) % (OPTIMIZERS - ELEMENT_WISE);
-            bool splits = strstr(layouts[l], "tensor=") && strstr(optimizers[i], "block=20");
-            if (!share_takes() || splits) continue; /* splits: such blocks are refused */
-            snprintf(words, sizeof words,
-                     SIZES "training.steps=8 checkpoint.every=4 checkpoint.keep=0 "
-                           "training.validate_every=0 %s %s",
-                     optimizers[i], layouts[l]);
-            ech_config *config = grid_config("mixtral", words);
-            assert_true(verdict_agrees(config, grid_ranks(config), 4, words));
-            ech_config_destroy(config);
-        }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stack_is_as_many_matrices),
-        cmocka_unit_test(test_layouts_agree),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

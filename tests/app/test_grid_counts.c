@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tensor, sequence and context parallelism cost, counted: the collectives of a layer are the papers'
- * (Shoeybi et al. 2019; Korthikanti et al. 2022; Li et al. 2021; Jacobs et al. 2023), and counters of runs
- * equal what plans say.
+ * What tensor, sequence and context parallelism cost: the collectives of a layer, in plans, are the
+ * papers' (Shoeybi et al. 2019; Korthikanti et al. 2022; Li et al. 2021; Jacobs et al. 2023). That
+ * runs send what plans say is probes/counters.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,9 +15,8 @@
 #include "app/train/train.h"
 #include "layer/layers.h"
 #include "schedule/traffic.h"
-#include "share.h"
 
-enum { RANKS = 8, RUNS = 2, B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
+enum { B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 
 /* The groups that blocks' collectives use. */
 static const ech_layout_group groups[] = {ECH_GROUP_TENSOR, ECH_GROUP_CONTEXT};
@@ -48,248 +47,6 @@ static ech_comm_count planned(const ech_plan *plan, ech_list_kind kind, ech_layo
         sum.bytes += step->bytes;
     }
     return sum;
-}
-
-/* ---- what happens ---- */
-
-typedef struct counted {
-    ech_comm_count wanted[RANKS][GROUPS], sent[RANKS][GROUPS];
-    int64_t messages[RANKS], wanted_messages[RANKS];
-    int steps; /* training steps of a run of the train list */
-} counted;
-
-static ech_status validate(ech_compared_run *c, int rank)
-{
-    ech_corpus *data;
-    ech_loader *loader;
-    ECH_TRY(ech_design_open_data(c->design, ECH_SPLIT_VALID, &data));
-    ech_loader_options options = ech_design_reads(c->design, rank, false, 50);
-    ECH_TRY(ech_loader_create(data, &options, 0, &loader));
-    ech_exec_set_loader(c->session.exec, ECH_EVALUATE, loader);
-    ech_status status = ech_exec_run(c->session.exec, ECH_LIST_VALIDATE, 0);
-    ech_loader_destroy(loader);
-    ech_corpus_close(data);
-    return status;
-}
-
-static ech_status count_rank(void *context, int rank, ech_compared_run *c)
-{
-    counted *n = context;
-    const ech_plan *plan = c->session.plan;
-    int turns = c->design->schedule->turns;
-    if (rank == 0) n->steps = turns;
-    for (int run = 0; run < RUNS; run++)
-        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run * turns));
-    n->messages[rank] = ech_exec_message_count(c->session.exec).bytes;
-    n->wanted_messages[rank] = RUNS * ech_plan_traffic_along(plan, ECH_TRAFFIC_PIPELINE).bytes;
-    ECH_TRY(validate(c, rank));
-    for (int g = 0; g < GROUPS; g++) {
-        ech_comm_count train = planned(plan, ECH_LIST_TRAIN, groups[g]);
-        ech_comm_count once = planned(plan, ECH_LIST_VALIDATE, groups[g]);
-        n->wanted[rank][g].calls = RUNS * train.calls + once.calls;
-        n->wanted[rank][g].bytes = RUNS * train.bytes + once.bytes;
-        n->sent[rank][g] = ech_exec_channel_count(c->session.exec, groups[g], ECH_LANE_COLLECTIVE,
-                                                  ECH_COMM_COLLECTIVES);
-    }
-    return ECH_OK;
-}
-
-static const char *const grids[] = {
-    "parallel.tensor=2",
-    "parallel.tensor=8 parallel.sequence=true",
-    "parallel.tensor=4 parallel.sequence=keep parallel.data=2",
-    "parallel.context=4",
-    "parallel.context=2 parallel.tensor=2 parallel.context_method=ulysses",
-    "parallel.context=2 parallel.tensor=4 parallel.sequence=true",
-    "parallel.tensor=3 parallel.pipeline=2 model.num_attention_heads=6 model.hidden_size=36 "
-    "model.num_key_value_heads=6",
-    "parallel.tensor=2 parallel.pipeline=4 parallel.schedule=gpipe",
-    "parallel.tensor=2 parallel.pipeline=3 parallel.schedule=zero-bubble parallel.sequence=true",
-    "parallel.tensor=4 parallel.pipeline=2 parallel.schedule=naive parallel.sequence=keep",
-    "parallel.tensor=2 parallel.pipeline=3 parallel.schedule=interleaved "
-    "parallel.virtual_stages=2 model.num_hidden_layers=4",
-    "parallel.tensor=2 parallel.pipeline=2 parallel.context=2 parallel.schedule=pipedream",
-    "parallel.tensor=2 parallel.pipeline=2 parallel.schedule=pipedream-2bw parallel.sequence=true",
-    "parallel.tensor=2 parallel.pipeline=2 parallel.data=2 memory.sequence_chunks=2",
-    "parallel.tensor=2 parallel.stage_replicas=[1,2] memory.sequence_chunks=3",
-    "parallel.tensor=2 parallel.pipeline=2 parallel.context=2 data.document_mask=true",
-    "parallel.tensor=2 parallel.pipeline=2 parallel.context=2 memory.recompute=full",
-    "parallel.tensor=2 parallel.sequence=true memory.recompute=selective",
-};
-
-static void check_counters(const char *family, const char *more)
-{
-    char words[700];
-    counted n = {0};
-    if (!share_takes()) return;
-    print_words(more, strstr(more, "data=2") ? 2 : 1, words, sizeof words);
-    grid_run(family, words, count_rank, &n);
-    for (int r = 0; r < RANKS; r++) {
-        for (int g = 0; g < GROUPS; g++)
-            if (n.sent[r][g].bytes != n.wanted[r][g].bytes ||
-                n.sent[r][g].calls != n.wanted[r][g].calls)
-                fail_msg("%s with %s: rank %d sends %lld bytes in %lld collectives over its %s "
-                         "group, planned were %lld in %lld",
-                         family, more, r, (long long)n.sent[r][g].bytes,
-                         (long long)n.sent[r][g].calls, ech_layout_group_name(groups[g]),
-                         (long long)n.wanted[r][g].bytes, (long long)n.wanted[r][g].calls);
-        assert_int_equal(n.messages[r], n.wanted_messages[r]);
-    }
-    assert_true(n.sent[0][0].bytes + n.sent[0][1].bytes > 0);
-}
-
-static void test_counters_equal_plans(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        check_counters("gpt2", grids[i]);
-        check_counters("llama", grids[i]);
-    }
-    check_counters("llama", "parallel.tensor=4 model.num_key_value_heads=2");
-    check_counters("llama", "parallel.tensor=8 model.num_key_value_heads=1 parallel.sequence=true");
-}
-
-/* ---- flows: what plans say of each axis, collective and group ---- */
-
-enum { INSIDE, SUMS, SCATTERS, GATHERS, MESSAGES, COUNTS, COPIES = COUNTS };
-
-/* Inside of blocks a channel's collectives of all kinds are counted as one. Messages between stages: of the world. */
-typedef struct flow_counts {
-    ech_comm_count of[ECH_GROUPS][COUNTS];
-} flow_counts;
-
-static void count_all(const ech_exec *exec, flow_counts *out)
-{
-    static const struct {
-        ech_lane lane;
-        ech_comm_counted kind;
-    } channels[COUNTS] = {[INSIDE] = {ECH_LANE_COLLECTIVE, ECH_COMM_COLLECTIVES},
-                          [SUMS] = {ECH_LANE_REDUCE, ECH_COMM_REDUCES},
-                          [SCATTERS] = {ECH_LANE_REDUCE, ECH_COMM_SCATTERS},
-                          [GATHERS] = {ECH_LANE_GATHER, ECH_COMM_GATHERS}};
-    *out = (flow_counts){0};
-    for (int g = 0; g < ECH_GROUPS; g++)
-        for (int c = 0; c < MESSAGES; c++)
-            out->of[g][c] = ech_exec_channel_count(exec, (ech_layout_group)g, channels[c].lane,
-                                                   channels[c].kind);
-    out->of[ECH_GROUP_WORLD][MESSAGES] = ech_exec_message_count(exec);
-}
-
-static ech_flow planned_flow(const ech_traffic *traffic, int group, int count)
-{
-    ech_flow tensor = ech_traffic_of(&traffic[ECH_TRAFFIC_TENSOR], ECH_FLOW_ANY, group);
-    ech_flow context = ech_traffic_of(&traffic[ECH_TRAFFIC_CONTEXT], ECH_FLOW_ANY, group);
-    const ech_traffic *data = &traffic[ECH_TRAFFIC_DATA];
-    return count == INSIDE     ? (tensor.calls ? tensor : context)
-           : count == SUMS     ? ech_traffic_of(data, ECH_COLLECTIVE_ALL_REDUCE, group)
-           : count == SCATTERS ? ech_traffic_of(data, ECH_COLLECTIVE_REDUCE_SCATTER, group)
-           : count == GATHERS  ? ech_traffic_of(data, ECH_COLLECTIVE_ALL_GATHER, group)
-                              : ech_traffic_of(&traffic[ECH_TRAFFIC_PIPELINE], ECH_FLOW_ANY, group);
-}
-
-/* A rank is a thread, so it says what is wrong by its status. */
-static ech_status compare(int count, int group, ech_flow planned, ech_comm_count before,
-                          ech_comm_count after)
-{
-    int64_t calls = after.calls - before.calls, bytes = after.bytes - before.bytes;
-    int64_t messages = after.messages - before.messages;
-    bool same = planned.messages < 0 || RUNS * planned.messages == messages;
-    if (RUNS * planned.calls != calls || RUNS * planned.bytes != bytes || !same)
-        ECH_FAIL(ECH_EINTERNAL,
-                 "kind %d over %s: %d times %lld calls, %lld messages and %lld bytes were planned, "
-                 "%lld, %lld and %lld sent",
-                 count, ech_layout_group_name((ech_layout_group)group), RUNS,
-                 (long long)planned.calls, (long long)planned.messages, (long long)planned.bytes,
-                 (long long)calls, (long long)messages, (long long)bytes);
-    return ECH_OK;
-}
-
-static void count_copies(const ech_exec *exec, int64_t bytes[ECH_TRAFFIC_AXES])
-{
-    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++) {
-        ech_space from, to;
-        bool copies = ech_traffic_copies(axis, &from, &to);
-        bytes[axis] = copies ? ech_exec_copied(exec, from, to) : 0;
-    }
-}
-
-static ech_status compare_copies(const ech_traffic *traffic, const int64_t *before,
-                                 const int64_t *after)
-{
-    ech_space from, to;
-    for (ech_traffic_axis axis = 0; axis < ECH_TRAFFIC_AXES; axis++)
-        if (ech_traffic_copies(axis, &from, &to) &&
-            RUNS * ech_traffic_all(&traffic[axis]).bytes != after[axis] - before[axis])
-            ECH_FAIL(ECH_EINTERNAL, "%s: %lld bytes copied, planned were %d times %lld",
-                     ech_traffic_axis_name(axis), (long long)(after[axis] - before[axis]), RUNS,
-                     (long long)ech_traffic_all(&traffic[axis]).bytes);
-    return ECH_OK;
-}
-
-static ech_status compare_flows(void *context, int rank, ech_compared_run *c)
-{
-    int64_t *bytes = context; /* [COUNTS + 1] of rank 0 */
-    ech_traffic traffic[ECH_TRAFFIC_AXES];
-    flow_counts before, after;
-    int64_t copied[ECH_TRAFFIC_AXES], copied_then[ECH_TRAFFIC_AXES];
-    count_copies(c->session.exec, copied);
-    ech_plan_traffic(c->session.plan, traffic);
-    count_all(c->session.exec, &before);
-    for (int run = 0; run < RUNS; run++)
-        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, run));
-    count_all(c->session.exec, &after);
-    count_copies(c->session.exec, copied_then);
-    ECH_TRY(compare_copies(traffic, copied, copied_then));
-    if (rank == 0) bytes[COPIES] = ech_traffic_all(&traffic[ECH_TRAFFIC_TO_HOST]).bytes;
-    for (int g = 0; g < ECH_GROUPS; g++)
-        for (int k = 0; k < COUNTS; k++) {
-            ech_flow planned = planned_flow(traffic, g, k);
-            ECH_TRY(compare(k, g, planned, before.of[g][k], after.of[g][k]));
-            if (rank == 0) bytes[k] += planned.bytes;
-        }
-    return ECH_OK;
-}
-
-static const struct {
-    const char *words;
-    bool reduces, scatters, copies; /* as rank 0 does */
-} flows[] = {
-    {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2", true, false, false},
-    {"parallel.data=2 parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true parallel.zero=1",
-     false, true, false},
-    {"parallel.data=2 parallel.tensor=2 parallel.context=2 parallel.sequence=true parallel.zero=2 "
-     "parallel.reduction=ring",
-     false, true, false},
-    {"parallel.data=2 parallel.pipeline=2 parallel.zero=2 model.tie_word_embeddings=true "
-     "precision.compute=bf16 precision.reduce=bf16",
-     false, true, false},
-    {"parallel.data=2 parallel.tensor=2 parallel.zero=3", false, true, false},
-    {"parallel.data=2 parallel.context=2 parallel.reduction=torus", true, false, false},
-    {"parallel.data=2 parallel.context=2 parallel.zero=2 parallel.reduction=torus", false, true,
-     false},
-    {"parallel.data=3 parallel.reduction=hierarchical parallel.node_ranks=2", true, false, false},
-    {"parallel.data=2 parallel.tensor=2 parallel.context=2 parallel.zero=3 "
-     "parallel.reduction=hierarchical parallel.node_ranks=4",
-     false, true, false},
-    {"parallel.data=2 parallel.zero=1 memory.offload_optimizer=host", false, true, true},
-    {"parallel.data=2 precision.compute=bf16 memory.offload_optimizer=host", true, false, true},
-};
-
-static void test_flows_equal_counters(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof flows / sizeof *flows; i++) {
-        char words[700];
-        int64_t bytes[COUNTS + 1] = {0};
-        if (!share_takes()) continue;
-        print_words(flows[i].words, 2, words, sizeof words);
-        grid_run("llama", words, compare_flows, bytes);
-        assert_int_equal(bytes[SUMS] > 0, flows[i].reduces);
-        assert_int_equal(bytes[SCATTERS] > 0, flows[i].scatters);
-        assert_int_equal(bytes[GATHERS] > 0, flows[i].scatters);
-        assert_int_equal(bytes[COPIES] > 0, flows[i].copies);
-    }
 }
 
 /* ---- metrics ---- */
@@ -387,26 +144,17 @@ static void check_layers(const char *family, const char *more, const cost *costs
 
 /* Bytes that a rank sends over its tensor group in one training step: layers, and beside them the
  * embedding's sum, the head's, and the loss's three numbers a row to every other rank. */
-static ech_status count_tensor(void *context, int rank, ech_compared_run *c)
-{
-    int64_t *bytes = context;
-    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
-    bytes[rank] = ech_exec_channel_count(c->session.exec, ECH_GROUP_TENSOR, ECH_LANE_COLLECTIVE,
-                                         ECH_COMM_COLLECTIVES)
-                      .bytes;
-    return ECH_OK;
-}
-
 static void check_step(const char *family, const char *more, int t, int64_t a_layer)
 {
     char words[700];
-    int64_t bytes[RANKS] = {0}, unit = (int64_t)B * T * C * (t - 1) / t;
+    int64_t unit = (int64_t)B * T * C * (t - 1) / t;
     print_words(more, 1, words, sizeof words);
-    grid_run(family, words, count_tensor, bytes);
+    grid_plans g = grid_plan(family, words);
     for (int r = 0; r < t; r++)
-        assert_int_equal(bytes[r],
+        assert_int_equal(planned(g.plan[r], ECH_LIST_TRAIN, ECH_GROUP_TENSOR).bytes,
                          M * ((L * a_layer + 4) * unit + B * T * ECH_LOSS_STATS * (t - 1)) *
                              (int64_t)sizeof(double));
+    grid_plans_free(&g);
 }
 
 /* Without sequence parallelism two all-reduces forward and two backward; with it as many pairs of an
@@ -464,8 +212,6 @@ static void test_context_collectives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters_equal_plans),
-        cmocka_unit_test(test_flows_equal_counters),
         cmocka_unit_test(test_metrics_count_collectives),
         cmocka_unit_test(test_tensor_collectives),
         cmocka_unit_test(test_context_collectives),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a rank of a grid has, by its plan: 1/t of every matrix, 1/t of every message between stages, and
- * nowhere anything of the size of all logits.
+ * What a rank of a grid has, by its plan: 1/t of every matrix, 1/t of every message between stages,
+ * which elements several ranks have (whose bits probes/alike.c compares), and nowhere anything of
+ * the size of all logits.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,6 +89,68 @@ static void test_messages_are_shared_out(void **state)
     }
 }
 
+/* What tensor ranks do not share out: norms, the biases of sums, positions; and of llama norms. */
+enum {
+    L = 2,
+    EVERY = -1,
+    GPT2 = L * 6 * C + 2 * C + 24 * C,
+    LLAMA = L * 2 * C + C,
+    TABLE = 257 * C,
+    KEY_VALUE = L * 2 * C * 4 /* of each head */
+};
+
+static void count_element(void *context, int64_t local, int64_t whole)
+{
+    (void)local;
+    ++((int *)context)[whole];
+}
+
+/* How many elements more than one rank has. */
+static int64_t count_shared(const grid_plans *g, int64_t *all)
+{
+    int64_t shared = 0;
+    for (size_t p = 0; p < g->design.model->param.n; p++) {
+        int64_t n = ech_shape_whole(&g->design.model->param.at[p].shape);
+        ECH_FREED int *ranks = ech_calloc((size_t)n, sizeof *ranks);
+        for (int r = 0; r < g->ranks; r++)
+            if (ech_layout_holds(g->design.layout, r, (int)p))
+                grid_each_element(&g->design, r, (int)p, count_element, ranks);
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(ranks[i] > 0);
+            shared += ranks[i] > 1;
+        }
+        *all += n;
+    }
+    return shared;
+}
+
+static void test_elements_on_several_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *words;
+        int64_t shared;
+    } cases[] = {
+        {"gpt2", "parallel.tensor=2", GPT2},
+        {"llama", "parallel.tensor=2 parallel.sequence=true", LLAMA},
+        {"gpt2", "parallel.tensor=2 parallel.sequence=keep parallel.data=2", EVERY},
+        {"gpt2", "parallel.tensor=4 parallel.pipeline=2 parallel.sequence=true", GPT2 + TABLE},
+        {"llama", "parallel.tensor=4 model.num_key_value_heads=1", LLAMA + KEY_VALUE},
+        {"llama", "parallel.tensor=8 model.num_key_value_heads=2 parallel.sequence=true",
+         LLAMA + 2 * KEY_VALUE},
+        {"llama", "parallel.tensor=4 model.num_key_value_heads=2 parallel.context=2", EVERY},
+        {"gpt2", "parallel.context=4 parallel.context_method=ulysses", EVERY},
+        {"gpt2", "parallel.context=2 parallel.tensor=2 parallel.pipeline=2", EVERY},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t all = 0;
+        grid_plans g = grid_plan(cases[i].family, cases[i].words);
+        int64_t shared = count_shared(&g, &all);
+        assert_int_equal(shared, cases[i].shared == EVERY ? all : cases[i].shared);
+        grid_plans_free(&g);
+    }
+}
+
 /* Logits never exist for all tokens and the whole vocabulary, nor anything else of that size. */
 static void test_nothing_is_tokens_times_vocabulary(void **state)
 {
@@ -124,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameters_are_shared_out),
         cmocka_unit_test(test_messages_are_shared_out),
+        cmocka_unit_test(test_elements_on_several_ranks),
         cmocka_unit_test(test_nothing_is_tokens_times_vocabulary),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole grid against one rank, in fp64, on the local backend: pipeline x data x context x tensor up
- * to 8 ranks, with everything else that decides who does what. Every two features that can occur together do in
- * some case, and two that cannot are refused by a row of config/rules.def. To find such cases takes long, so they are kept in
- * lattice_cases.def, and ECHELON_LATTICE=draw prints that anew: what may still be asked for, and cases for what is not met.
- * ECHELON_LATTICE=grids runs every grid with every model and schedule, ECHELON_LATTICE=all almost every case there is
- * (CONTRIBUTING.md). A case that fails is made as simple as it can be and still fails, and printed as a command.
- * ECHELON_LATTICE=print runs none: it prints what tools/same_bits.sh trains. Where there is a GPU the cases that are not on the processor's device run there, too
- * (ECHELON_LATTICE_DEVICE: another one, to try that).
+ * The whole grid against one rank, in fp64, on the local backend: pipeline x data x context x
+ * tensor up to 8 ranks, with everything else that decides who does what. Every two features that
+ * can occur together do in some case, and two that cannot are refused by a row of config/rules.def.
+ * To find such cases takes long, so they are kept in lattice_cases.def, and ECHELON_LATTICE=draw
+ * prints that anew: what may still be asked for, and cases for what is not met.
+ * ECHELON_LATTICE=grids runs every grid with every model and schedule, ECHELON_LATTICE=all almost
+ * every case there is (CONTRIBUTING.md). A case that fails is made as simple as it can be and still
+ * fails, and printed as a command. ECHELON_LATTICE=print runs none: it prints what
+ * tools/same_bits.sh trains. Where there is a GPU the cases that are not on the processor's device
+ * run there, too (ECHELON_LATTICE_DEVICE: another one, to try that). Each case is trained once; all
+ * probes (probe.h) that apply to it watch that, and a table tells of how many cases each has
+ * judged. ECHELON_LATTICE_JOBS=N: so many cases at a time, by default as many as there are
+ * processors.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +20,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "app/grid_run.h"
 #include "app/lattice.h"
@@ -106,10 +114,30 @@ static void test_prints_a_command(void **state)
 
 /* ---- cases ---- */
 
+enum { MOST_JOBS = 64 };
+
+/* Shared by all processes of the test. */
+typedef struct board {
+    int64_t next; /* the number of the next case that a job takes */
+    int64_t cases, failures;
+    probe_tally tally[PROBES];
+    probe_result results[MOST_JOBS][PROBES]; /* of the case that each job is at */
+} board;
+
+static board *shared;
+static int own_job;
+
+static board *board_create(void)
+{
+    void *at = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ECH_ASSERT(at != MAP_FAILED);
+    return at;
+}
+
 static bool verify_fails(void *context, const cover_case *c)
 {
     (void)context;
-    return !lattice_verify(c).passed;
+    return !lattice_verify(c, shared->results[own_job]).passed;
 }
 
 /* The log of the child that ran last. */
@@ -123,47 +151,110 @@ static void print_log(void)
     free(text);
 }
 
-static void explain(const cover_case *c, const verdict *found)
+/* The command that verifies the case, and the one with all probes. */
+static void print_failed(const char *what, const cover_case *c, const char *why)
 {
-    ech_text command = {0};
-    shrinker s = {.factors = LATTICE_AXES, .feasible = lattice_is_feasible, .fails = verify_fails};
-    lattice_print_command(c, &command);
-    print_error("FAILED: %s\n    %s\n", found->why, command.at);
-    cover_case smallest = shrink(&s, *c);
-    verdict again = lattice_verify(&smallest);
-    ech_text_free(&command);
-    lattice_print_command(&smallest, &command);
-    print_error("the simplest of its kind, after %d tries: %s\n    %s\n", s.tries, again.why,
-                command.at);
-    print_log();
-    ech_text_free(&command);
+    ECH_FREED_TEXT text = {0};
+    ech_text_append(&text, "%s: %s\n    ", what, why);
+    lattice_print_command(c, &text);
+    ech_text_append(&text, "\n    ECHELON_LATTICE=");
+    for (int axis = 0; axis < LATTICE_AXES; axis++)
+        ech_text_append(&text, "%c", lattice_digits[c->level[axis]]);
+    ech_text_append(&text, " build/release/tests/test_app_lattice\n");
+    print_error("%s", text.at);
+    fflush(NULL);
 }
 
-typedef struct tally {
-    int64_t cases, failures;
-} tally;
+static void explain(const cover_case *c, const verdict *found)
+{
+    char what[100];
+    shrinker s = {.factors = LATTICE_AXES, .feasible = lattice_is_feasible, .fails = verify_fails};
+    print_failed("FAILED", c, found->why);
+    cover_case smallest = shrink(&s, *c);
+    verdict again = lattice_verify(&smallest, shared->results[own_job]);
+    snprintf(what, sizeof what, "the simplest of its kind, after %d tries", s.tries);
+    print_failed(what, &smallest, again.why);
+    print_log();
+    fflush(NULL);
+}
 
 /* Whether to go on. */
-static bool run_case(const cover_case *c, tally *n)
+static bool run_case(const cover_case *c)
 {
-    if (!share_takes()) return true;
-    verdict found = lattice_verify(c);
-    n->cases++;
-    if (found.passed && found.compared > 1000) return true;
+    verdict found = lattice_verify(c, shared->results[own_job]);
+    __atomic_fetch_add(&shared->cases, 1, __ATOMIC_RELAXED);
+    probe_count(shared->results[own_job], found.passed, shared->tally);
+    if (found.passed && found.compared > 1000)
+        return __atomic_load_n(&shared->failures, __ATOMIC_RELAXED) < MOST_FAILURES;
+    int64_t failures = __atomic_add_fetch(&shared->failures, 1, __ATOMIC_RELAXED);
     explain(c, &found);
-    return ++n->failures < MOST_FAILURES;
+    return failures < MOST_FAILURES;
+}
+
+/* ---- several at a time ---- */
+
+static int jobs(void)
+{
+    const char *asked = getenv("ECHELON_LATTICE_JOBS");
+    if (lattice_device) return 1; /* which one after the other has for itself */
+    long n = asked ? strtol(asked, NULL, 10) : sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > MOST_JOBS ? MOST_JOBS : (int)n;
+}
+
+/* With a folder of its own below the test's, and in it the run file, which reads the tokens there.
+ */
+static void work(const cover_case *cases, size_t n, int job)
+{
+    size_t end = strlen(fixture_folder);
+    own_job = job;
+    snprintf(fixture_folder + end, sizeof fixture_folder - end, "/job-%d", job);
+    ECH_ASSERT(mkdir(fixture_folder, 0700) == 0);
+    grid_write_tokens();
+    ech_config_destroy(lattice_base);
+    lattice_base = NULL;
+    lattice_write_run_file();
+    for (int64_t i; (i = __atomic_fetch_add(&shared->next, 1, __ATOMIC_RELAXED)) < (int64_t)n;)
+        if (!run_case(&cases[i])) break;
+}
+
+/* Each case is verified in a process of its own, which a process of its job has begun. */
+static void run_cases(const cover_case *cases, size_t n)
+{
+    pid_t child[MOST_JOBS];
+    int all = jobs();
+    fflush(NULL);
+    for (int job = 0; job < all; job++) {
+        child[job] = fork();
+        ECH_ASSERT(child[job] >= 0);
+        if (child[job] > 0) continue;
+        work(cases, n, job);
+        fflush(NULL);
+        _exit(0);
+    }
+    for (int job = 0; job < all; job++) {
+        int status = 0;
+        ECH_ASSERT(waitpid(child[job], &status, 0) == child[job]);
+        if (status != 0) fail_msg("job %d has ended with status %d", job, status);
+    }
 }
 
 /* The folder of a case that failed stays, so that its command can be run. */
 static bool keeps_folder;
 
-static void conclude(const tally *n)
+/* whole: all cases have run, so each probe must have judged some; else those that apply to some. */
+static void conclude(bool whole)
 {
-    keeps_folder |= n->failures > 0;
-    if (n->failures)
-        fail_msg("%lld of %lld cases failed; their run file is kept in %s", (long long)n->failures,
-                 (long long)n->cases, fixture_folder);
-    print_message("%lld cases\n", (long long)n->cases);
+    keeps_folder |= shared->failures > 0;
+    probe_print(shared->tally);
+    if (shared->failures)
+        fail_msg("%lld of %lld cases failed; their run files are kept in %s",
+                 (long long)shared->failures, (long long)shared->cases, fixture_folder);
+    for (int p = 0; p < PROBES; p++) {
+        bool must = shared->tally[p].applied || (whole && (WATCH_IS_PLAIN || !probes[p]->plain));
+        if (must && !shared->tally[p].judged)
+            fail_msg("the probe %s has judged no case", probes[p]->name);
+    }
+    print_message("%lld cases\n", (long long)shared->cases);
 }
 
 static cover *all_pairs; /* the cases that are kept */
@@ -178,10 +269,24 @@ static bool is_any(const cover_case *c)
     return true;
 }
 
-static void run_cover(tally *n)
+typedef ECH_LIST(cover_case) case_list;
+
+/* Those of this run's shares. */
+static void run_cover(bool (*takes)(const cover_case *))
 {
+    case_list taken = {0};
     for (size_t i = 0; i < all_pairs->cases.n; i++)
-        if (!run_case(&all_pairs->cases.at[i], n)) break;
+        if (takes(&all_pairs->cases.at[i]) && share_takes())
+            ECH_PUSH(taken, all_pairs->cases.at[i]);
+    run_cases(taken.at, taken.n);
+    free(taken.at);
+}
+
+/* A case by its levels, as lattice_cases.def has them. */
+static void run_named(const char *levels)
+{
+    cover_case c = lattice_read_case(levels);
+    run_case(&c);
 }
 
 /* ---- what goes with what ---- */
@@ -225,7 +330,8 @@ static bool is_refused(const cover_case *c)
     return refused;
 }
 
-/* Two features that no case has: neither alone breaks a rule, both do, and that is what the error says. */
+/* Two features that no case has: neither alone breaks a rule, both do, and that is what the error
+ * says. */
 static void check_refused(const cover_feature *a, const cover_feature *b)
 {
     cover_case alone[] = {lattice_simplest_with(a, NULL), lattice_simplest_with(b, NULL)};
@@ -278,7 +384,8 @@ static int64_t points_of(int axes)
     return points;
 }
 
-/* Levels for the axes from `axes` on, such that the case may be asked for. False: none are found. */
+/* Levels for the axes from `axes` on, such that the case may be asked for. False: none are found.
+ */
 static bool draw_rest(cover_case *c, int axes, int64_t at)
 {
     ech_random_key key = {.seed = (uint64_t)at};
@@ -291,17 +398,17 @@ static bool draw_rest(cover_case *c, int axes, int64_t at)
     return false;
 }
 
-/* Every point of the first axes, the others drawn. With a large stride, so that a run that is ended early
- * has seen some of everything. */
-static void run_points(int axes, tally *n)
+/* Every point of the first axes, the others drawn. With a large stride, so that a run that is ended
+ * early has seen some of everything. */
+static void run_points(int axes)
 {
     int64_t points = points_of(axes);
     for (int64_t i = 0, at = 0; i < points; i++, at = (at + STRIDE) % points) {
         cover_case c = point_of(at, axes);
-        if (lattice_is_idle(&c) || !draw_rest(&c, axes, at)) continue;
-        if (!run_case(&c, n)) break;
-        if (n->cases % 500 == 0)
-            print_message("%lld cases, %.1f%%\n", (long long)n->cases,
+        if (lattice_is_idle(&c) || !draw_rest(&c, axes, at) || !share_takes()) continue;
+        if (!run_case(&c)) break;
+        if (shared->cases % 500 == 0)
+            print_message("%lld cases, %.1f%%\n", (long long)shared->cases,
                           100 * (double)i / (double)points);
     }
 }
@@ -348,30 +455,36 @@ static void draw_cases(void)
 static void test_lattice(void **state)
 {
     (void)state;
-    tally n = {0};
     const char *which = getenv("ECHELON_LATTICE");
+    share_range share = share_read();
+    shared = board_create();
     lattice_write_run_file();
     if (which && strcmp(which, "all") == 0)
-        run_points(LATTICE_LONG_AXES, &n);
+        run_points(LATTICE_LONG_AXES);
     else if (which && strcmp(which, "grids") == 0)
-        run_points(LATTICE_GRID_AXES, &n);
+        run_points(LATTICE_GRID_AXES);
+    else if (which && strspn(which, lattice_digits) == LATTICE_AXES)
+        run_named(which);
     else
-        run_cover(&n);
-    conclude(&n);
+        run_cover(is_any);
+    conclude(!which && share.last - share.first + 1 == share.of);
+}
+
+static bool is_on_a_device(const cover_case *c)
+{
+    return c->level[DEVICE] > 0;
 }
 
 static void test_on_a_gpu(void **state)
 {
     (void)state;
-    tally n = {0};
     const char *named = getenv("ECHELON_LATTICE_DEVICE"), *device = named ? named : "cuda";
     if (!verdict_has_device(device)) skip();
+    shared = board_create();
     lattice_write_run_file();
     lattice_device = device;
-    for (size_t i = 0; i < all_pairs->cases.n; i++)
-        if (all_pairs->cases.at[i].level[DEVICE] > 0 && !run_case(&all_pairs->cases.at[i], &n))
-            break;
-    conclude(&n);
+    run_cover(is_on_a_device);
+    conclude(false);
     lattice_device = NULL;
 }
 

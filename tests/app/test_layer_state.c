@@ -148,23 +148,6 @@ static const char *const layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts, STEPS = 8, SPAN = 4 };
 
-/* One rank trains as many steps between checkpoints as a span has. */
-static void layouts_agree(void **state)
-{
-    (void)state;
-    for (int i = 0; i < LAYOUTS; i++) {
-        char words[500];
-        if (!share_takes()) continue;
-        snprintf(words, sizeof words,
-                 "%s model.tie_word_embeddings=false training.steps=%d checkpoint.every=%d "
-                 "checkpoint.keep=0 training.validate_every=0",
-                 layouts[i], STEPS, SPAN);
-        ech_config *config = grid_config("gpt2", words);
-        assert_true(verdict_agrees(config, grid_ranks(config), SPAN, words));
-        ech_config_destroy(config);
-    }
-}
-
 /* ---- when states change, and what does not change them ---- */
 
 enum { CHECKED = 4, BAD = 2, LAYERS = 2, WIDTH = 48 };
@@ -363,7 +346,6 @@ int main(void)
         cmocka_unit_test(commits_are_one_a_step),
         cmocka_unit_test(withheld_steps_commit_nothing),
         cmocka_unit_test(reports_are_of_all_ranks),
-        cmocka_unit_test(layouts_agree),
-    };
+        };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizer states on the host (ZeRO-Offload): losses, norms, weights and states have the bits of those on the device, with
- * clipping at work and in steps that are withheld, on every device of the processor, under every stage of ZeRO and
- * asynchronous schedules, and by every optimizer; each byte goes out once and comes back once a step; of what an update has on the host beside the
- * states no more lives at once than that of 1 + memory.prefetch buckets; and a model trains in a device limit in which it
- * does not without.
+ * Optimizer states on the host (ZeRO-Offload): in steps that are withheld they have the bits of those
+ * on the device; of what an update has on the host besides states no more lives at once than that of
+ * 1 + memory.prefetch buckets; and a model trains in a device limit in which it does not without. In
+ * all other steps the bits are probes/bits.c, and the bytes that move probes/offloads.c.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -19,7 +18,6 @@
 #include "app/verify/verify.h"
 #include "base/log.h"
 #include "check/check.h"
-#include "share.h"
 
 enum { MOST = 8, STEPS = 4 };
 
@@ -41,55 +39,6 @@ static uint64_t hash(uint64_t h, ech_exec *exec, const ech_tensor *x)
     for (size_t i = 0; i < (size_t)n * sizeof *numbers; i++)
         h = (h ^ ((const unsigned char *)numbers)[i]) * 0x100000001b3u;
     return h;
-}
-
-/* Bytes that pass between host and device, each way, since ranks fold statistics there. */
-static int64_t bytes_of_folds(const ech_plan *plan, const ech_bucket *bucket)
-{
-    int folds = 0;
-    for (int round = 0; round < bucket->rounds; round++)
-        folds += bucket->folded[round][ECH_FOLD_SHARDS].bytes > 0 ||
-                 bucket->folded[round][ECH_FOLD_TENSOR].bytes > 0;
-    assert_true(plan->layout->world > 1 || folds == 0);
-    return folds * bucket->statistics_bytes;
-}
-
-/* What the rank has of states of the bucket's parameters, asked of these, and what aligns the element-wise ones. */
-static int64_t bytes_of_states(const ech_plan *plan, const ech_bucket *bucket)
-{
-    int64_t first, n = ech_bucket_updated(bucket, &first), bytes = 0;
-    for (int s = 0; s < bucket->states; s++)
-        bytes += n * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);
-    for (int i = 0; i < bucket->params; i++) {
-        const ech_plan_param *p = &plan->param[plan->bucket_param.at[bucket->first_param + i]];
-        for (int s = 0; s < p->states; s++) {
-            const ech_plan_state *state = &plan->state.at[p->first_state + s];
-            int64_t item = (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
-            if (!ech_state_is_element_wise(&state->is)) bytes += state->elements * item;
-        }
-    }
-    return bytes;
-}
-
-/* A step: gradients once out, and weights once in, without masters also out; what is folded in and out; from disk each
- * state in and out. */
-static void check_copies(const ech_exec *exec, const ech_plan *plan, int64_t lists)
-{
-    int64_t out = 0, in = 0, states = 0, times = lists * plan->list[ECH_LIST_TRAIN].turns;
-    for (size_t b = 0; b < plan->bucket.n && plan->states != ECH_SPACE_DEVICE; b++) {
-        const ech_bucket *bucket = &plan->bucket.at[b];
-        int64_t first, n = ech_bucket_updated(bucket, &first);
-        int64_t weights = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-        out += n * (int64_t)ech_dtype_bytes(bucket->dtype);
-        if (!ech_plan_has_masters(plan, bucket)) out += weights;
-        in += weights + bytes_of_folds(plan, bucket);
-        out += bytes_of_folds(plan, bucket);
-        if (plan->states == ECH_SPACE_DISK) states += bytes_of_states(plan, bucket);
-    }
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DEVICE, ECH_SPACE_HOST), times * out);
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DEVICE), times * in);
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_DISK, ECH_SPACE_HOST), times * states);
-    assert_int_equal(ech_exec_copied(exec, ECH_SPACE_HOST, ECH_SPACE_DISK), times * states);
 }
 
 static void hash_all(ech_exec *exec, const ech_plan *plan, uint64_t *bits)
@@ -128,7 +77,6 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     if (status == ECH_OK) status = ech_exec_run(exec, ECH_LIST_CHECK, STEPS);
     assert_false(ech_exec_readings(exec)->hash_differs);
     hash_all(exec, plan, &t->bits[rank]);
-    check_copies(exec, plan, STEPS / turns);
     for (size_t b = 0; b < plan->bucket.n; b++)
         for (int s = 0; s < plan->bucket.at[b].states; s++) {
             const ech_value *v = &plan->persistent.at[plan->bucket.at[b].state[s].value];
@@ -152,60 +100,6 @@ static void run(const char *family, int ranks, const char *words, const char *mo
     assert_true(fixture_runs(family, all, ranks, run_rank, t));
 }
 
-static const struct {
-    const char *family;
-    int ranks;
-    const char *words;
-} cases[] = {
-    {"gpt2", 1, "model.vocab_size=257 parallel.bucket_bytes=1"},
-    {"gpt2", 1, "optimizer.name=sgd parallel.device=walled"},
-    {"llama", 1, "precision.compute=bf16 memory.prefetch=0 memory.offload_threads=2"},
-    {"llama", 1,
-     "precision.compute=fp16 precision.gradients=compute parallel.device=queued "
-     "memory.prefetch=3"},
-    {"gpt2", 3,
-     "parallel.data=3 training.global_batch_size=6 parallel.reduction=ring parallel.zero=1"},
-    {"llama", 2,
-     "parallel.data=2 precision.compute=bf16 precision.gradients=compute parallel.zero=2 "
-     "parallel.device=walled"},
-    {"gpt2", 4,
-     "parallel.data=2 parallel.tensor=2 parallel.sequence=true optimizer.name=sgd "
-     "optimizer.momentum=0.9 parallel.zero=2 parallel.device=queued"},
-    {"gpt2", 6,
-     "parallel.stage_replicas=[2,1] parallel.context=2 model.tie_word_embeddings=true "
-     "training.global_batch_size=4 precision.compute=bf16 precision.reduce=bf16 parallel.zero=1"},
-    {"gpt2", 4,
-     "parallel.pipeline=2 parallel.data=2 parallel.schedule=zero-bubble "
-     "model.tie_word_embeddings=true"},
-    {"gpt2", 2,
-     "parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=2 "
-     "model.tie_word_embeddings=false"},
-    {"llama", 4,
-     "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw parallel.flush_every=4 "
-     "parallel.zero=1 precision.compute=bf16 parallel.device=queued"},
-    {"gpt2", 1, "optimizer.name=adamw8 optimizer.block=16 parallel.device=walled"},
-    {"llama", 2,
-     "optimizer.name=adamw8 optimizer.block=8 parallel.data=2 parallel.zero=3 "
-     "precision.compute=bf16"},
-    {"gpt2", 4,
-     "optimizer.name=adafactor optimizer.momentum=0.9 parallel.tensor=2 parallel.data=2 "
-     "parallel.zero=1 parallel.device=queued"},
-    {"llama", 2,
-     "optimizer.name=adafactor parallel.tensor=2 precision.compute=bf16 parallel.device=walled"},
-    {"llama", 3,
-     "optimizer.name=sm3 optimizer.momentum=0.9 parallel.data=3 training.global_batch_size=3 "
-     "parallel.zero=2 precision.compute=bf16 parallel.bucket_bytes=1"},
-    {"gpt2", 2, "optimizer.name=sm3 parallel.tensor=2 memory.prefetch=0"},
-    {"gpt2", 4,
-     "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true parallel.tensor=2 "
-     "parallel.data=2 parallel.zero=2 parallel.device=queued"},
-    {"llama", 2,
-     "optimizer.name=muon optimizer.momentum=0.95 parallel.data=2 parallel.zero=3 "
-     "precision.compute=bf16 parallel.device=walled"},
-    {"llama", 2,
-     "optimizer.name=muon optimizer.momentum=0.9 parallel.tensor=2 memory.offload_threads=2"},
-};
-
 static void compare(const trial *none, const trial *away, ech_space space)
 {
     assert_memory_equal(none->loss, away->loss, sizeof none->loss);
@@ -216,35 +110,6 @@ static void compare(const trial *none, const trial *away, ech_space space)
     assert_int_equal(none->withheld, away->withheld);
     assert_true(away->peaks);
     if (away->states[0]) assert_int_equal(away->space, space);
-}
-
-static void test_same_bits(void **state)
-{
-    (void)state;
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        trial none, away;
-        if (!share_takes()) continue;
-        run(cases[c].family, cases[c].ranks, cases[c].words, "", &none);
-        assert_true(none.loss[0] != none.loss[STEPS - 1] && none.clip[STEPS - 1] < 1);
-        compare(&none, &none, ECH_SPACE_DEVICE);
-        run(cases[c].family, cases[c].ranks, cases[c].words, "memory.offload_optimizer=host",
-            &away);
-        compare(&none, &away, ECH_SPACE_HOST);
-        run(cases[c].family, cases[c].ranks, cases[c].words, "memory.offload_optimizer=disk",
-            &away);
-        compare(&none, &away, ECH_SPACE_DISK);
-    }
-}
-
-/* With weights that are gathered for each use (stage 3). */
-static void test_gathered_weights(void **state)
-{
-    (void)state;
-    static const char words[] = "parallel.data=2 parallel.zero=3 precision.compute=bf16";
-    trial none, disk;
-    run("llama", 2, words, "", &none);
-    run("llama", 2, words, "memory.offload_optimizer=disk", &disk);
-    compare(&none, &disk, ECH_SPACE_DISK);
 }
 
 /* An overflow of the gradients withholds the update: the weights that come back are those that went. */
@@ -546,7 +411,6 @@ static void test_seeded_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_gathered_weights),
         cmocka_unit_test(test_withheld),     cmocka_unit_test(test_passes_through_two_buffers),
         cmocka_unit_test(test_limit),        cmocka_unit_test(test_twin),
         cmocka_unit_test(test_harmed_files), cmocka_unit_test(test_seeded_faults),

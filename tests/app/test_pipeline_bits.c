@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A pipeline changes no bit, in fp32, bf16 and fp16: with one replica against one rank, with two against two replicas
- * without a pipeline.
+ * A pipeline changes no bit: in bf16 and fp16 with one replica against one rank, in fp32 with two
+ * replicas against two without a pipeline. In fp64 the lattice shows it for every schedule and depth.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,29 +39,6 @@ static void assert_same_bits_in(const char *precision, const char *schedule, int
         fail_msg("%s with %s: exact %d, %g at %s", architecture, more, r.exact, r.worst,
                  r.first_bad);
     assert_true(r.compared > 1000);
-}
-
-static void assert_same_bits(const char *schedule, int p, int v, int m)
-{
-    assert_same_bits_in("", schedule, p, v, m);
-}
-
-static void test_every_schedule_and_depth(void **state)
-{
-    (void)state;
-    static const char *const schedules[] = {"gpipe", "1f1b", "zero-bubble", "naive"};
-    for (int s = 0; s < 4; s++)
-        for (int p = 1; p <= 4; p++)
-            for (int m = 1; m <= 5; m += 2) assert_same_bits(schedules[s], p, 1, m);
-}
-
-static void test_interleaved(void **state)
-{
-    (void)state;
-    for (int p = 1; p <= 4; p++)
-        for (int v = 1; v <= 3; v++)
-            for (int turns = 1; turns <= 3; turns++)
-                assert_same_bits("interleaved", p, v, turns * p);
 }
 
 /* Masters, 16-bit messages and gradients, a wide stream. */
@@ -127,8 +104,6 @@ static void test_depth_with_replicas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_schedule_and_depth),
-        cmocka_unit_test(test_interleaved),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_fails_when_it_should),
         cmocka_unit_test(test_depth_with_replicas),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints of pipelines: a resumed run is the same run under every schedule, bit for bit; what
- * one layout saved another goes on with; and every layout validates to the same loss.
+ * Checkpoints of pipelines: what one layout saved another goes on with, and every layout validates to
+ * the same loss. That a resumed run is the same run is probes/resumes.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,62 +21,6 @@ typedef struct shape {
 /* ---- the same layout ---- */
 
 enum { HALF = 3, WHOLE = 6 };
-
-/* Six steps = three steps, saved, and three. Steps of a span: three. */
-static void assert_resumes(const char *architecture, const shape *s)
-{
-    if (!share_takes()) return;
-    char more[600];
-    snprintf(more, sizeof more,
-             "training.steps=6 checkpoint.every=3 parallel.flush_every=3 "
-             "training.global_batch_size=12 training.micro_batch_size=2 "
-             "model.num_hidden_layers=4 %s",
-             s->more);
-    runs_train(architecture, "whole", s->ranks, more);
-    runs_train(architecture, "halves", s->ranks, more);
-    runs_remove_checkpoint("halves", WHOLE);
-    assert_true(runs_has_checkpoint("halves", HALF));
-    runs_train(architecture, "halves", s->ranks, more);
-    if (!runs_same("whole", "halves", WHOLE)) fail_msg("%s with %s", architecture, s->more);
-    runs_remove("whole");
-    runs_remove("halves");
-}
-
-static void test_resumes(void **state)
-{
-    (void)state;
-    static const shape shapes[] = {
-        {2, "parallel.pipeline=2 parallel.schedule=gpipe"},
-        {3, "parallel.pipeline=3 parallel.schedule=1f1b"},
-        {2, "parallel.pipeline=2 parallel.virtual_stages=2 parallel.schedule=interleaved"},
-        {4, "parallel.pipeline=4 parallel.schedule=zero-bubble"},
-        {4, "parallel.pipeline=2 parallel.schedule=naive"},
-        {2, "parallel.pipeline=2 parallel.schedule=zero-bubble-v"},
-        {4, "parallel.pipeline=2 parallel.data=2 model.tie_word_embeddings=true"},
-        {4, "parallel.stage_replicas=[1,3] optimizer.name=sgd optimizer.momentum=0.9"},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        assert_resumes(i % 2 ? "gpt2" : "llama", &shapes[i]);
-}
-
-static void test_asynchronous_resumes(void **state)
-{
-    (void)state;
-    static const shape shapes[] = {
-        {2, "parallel.pipeline=2 parallel.schedule=pipedream"},
-        {3, "parallel.pipeline=3 parallel.schedule=pipedream parallel.vertical_sync=true"},
-        {4, "parallel.pipeline=4 parallel.schedule=pipedream parallel.weight_stashing=false"},
-        {3, "parallel.stage_replicas=[2,1] parallel.schedule=pipedream"},
-        {2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw"},
-        {4, "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw"},
-        {3, "parallel.pipeline=3 parallel.schedule=pipedream-2bw optimizer.name=sgd"},
-        {4, "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream parallel.zero=1"},
-        {4, "parallel.pipeline=2 parallel.data=2 parallel.schedule=pipedream-2bw parallel.zero=1 "
-            "precision.compute=bf16"},
-    };
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        assert_resumes(i % 2 ? "llama" : "gpt2", &shapes[i]);
-}
 
 /* ---- another layout ---- */
 
@@ -248,8 +192,6 @@ static void test_validates_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resumes),
-        cmocka_unit_test(test_asynchronous_resumes),
         cmocka_unit_test(test_moves_between_layouts),
         cmocka_unit_test(test_moves_between_rules),
         cmocka_unit_test(test_moves_both_versions),

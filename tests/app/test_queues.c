@@ -382,28 +382,6 @@ static void skip_if_races_are_found(void)
 #endif
 }
 
-/* Layouts with a pipeline, tensor, context and data ranks. */
-static void test_queues_leave_the_same_bits(void **state)
-{
-    (void)state;
-    static const char *const words[] = {
-        "parallel.pipeline=2 parallel.schedule=zero-bubble parallel.data=2 "
-        "training.micro_batch_size=1",
-        "parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true training.micro_batch_size=2 "
-        "model.vocab_size=264",
-        "parallel.pipeline=2 parallel.context=2 parallel.schedule=pipedream "
-        "training.micro_batch_size=2 data.sequence_length=12 model.tie_word_embeddings=false",
-        "parallel.data=4 memory.recompute=full parallel.bucket_bytes=1"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        trial right = {.words = words[i], .ranks = RANKS, .list = ECH_LIST_TRAIN, .device = "cpu"};
-        trial found = right;
-        found.device = "queued";
-        run(&right);
-        run(&found);
-        assert_memory_equal(right.digest, found.digest, sizeof right.digest);
-    }
-}
-
 static void test_messages(void **state)
 {
     (void)state;
@@ -453,8 +431,7 @@ int main(void)
 {
     queued = ech_device_find("queued");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queues_leave_the_same_bits), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_sent_memory), cmocka_unit_test(test_host),
-        cmocka_unit_test(test_collectives)};
+        cmocka_unit_test(test_messages), cmocka_unit_test(test_sent_memory),
+        cmocka_unit_test(test_host), cmocka_unit_test(test_collectives)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

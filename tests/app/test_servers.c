@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.strategy = parameter_server: what workers and servers train together is what ranks train that add up their gradients
- * themselves, to the last bit of the weights; workers keep no optimizer states; a worker sends its gradients once a step and a server its
- * shard of the weights to each worker, as planned; a run goes on with other servers, or without.
+ * parallel.strategy = parameter_server: what workers and servers train together is what ranks train
+ * that add up their gradients themselves, to the last bit of the weights; workers keep no optimizer
+ * states; a worker sends its gradients once a step and a server its shard of the weights to each
+ * worker, as planned; a run goes on with other servers, or without.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,33 +18,6 @@
 #include "share.h"
 
 #define SERVED "parallel.strategy=parameter_server "
-
-/* ---- verify ---- */
-
-static const struct {
-    const char *family, *words;
-} grids[] = {
-    {"gpt2", SERVED "parallel.data=2 optimizer.name=sgd"},
-    {"llama", SERVED "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
-                     "training.global_batch_size=6 parallel.bucket_bytes=1000 "
-                     "optimizer.clip_norm=0.01"},
-    {"qwen3", SERVED "parallel.data=2 parallel.servers=3 memory.recompute=full data.shards=static "
-                     "parallel.device=walled model.head_dim=4 optimizer.rates=*.1.*=0.5"},
-    {"gpt2", SERVED "parallel.data=4 parallel.servers=2 model.tie_word_embeddings=true "
-                    "optimizer.name=adamw8 optimizer.block=2 parallel.device=queued "
-                    "model.resid_pdrop=0.1 training.micro_batch_size=1"},
-    {"llama", SERVED "parallel.data=1 parallel.servers=3 memory.sequence_chunks=2 "
-                     "optimizer.name=sgd optimizer.momentum=0.9 parallel.schedule=gpipe"},
-};
-
-static void servers_are_synchronous_training(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
-        if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
-        grid_verify(grids[i].family, grids[i].words, 3);
-    }
-}
 
 /* ---- runs ---- */
 
@@ -189,7 +163,6 @@ static void impossible_servers_are_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(servers_are_synchronous_training),
         cmocka_unit_test(weights_have_the_bits_of_a_sum),
         cmocka_unit_test(checkpoints_know_no_servers),
         cmocka_unit_test(roles_keep_and_send_what_is_theirs),

@@ -2,7 +2,7 @@
  *
  * Shared experts. With one expert to choose, whose gate is 1, a layer is the feed-forward layer of a Llama that is as wide as
  * all its experts together, and whose weights are theirs side by side: loss and gradient are that Llama's, the router's
- * gradient being zero. And every layout trains as one rank does.
+ * gradient being zero. That every layout trains as one rank does is the lattice's.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -58,11 +58,6 @@ static ech_status step(kept *k, ech_compared_run *run, int rank)
         k->norm[i] = ech_exec_readings(run->session.exec)->grad_norm;
     }
     return ECH_OK;
-}
-
-static ech_status train(void *context, int rank, ech_compared_run *run)
-{
-    return step(context, run, rank);
 }
 
 /* Keeps the first weights, and trains. */
@@ -147,54 +142,6 @@ static void test_wide_as_together(void **state)
 
 /* ---- layouts ---- */
 
-static const struct {
-    const char *family, *words;
-} models[] = {
-    {"mixtral", "model.num_local_experts=4 model.resid_pdrop=0.1 model.moe_dropout=0.1"},
-    {"qwen3_moe", "model.num_local_experts=4 model.moe_intermediate_size=24 model.moe_every=2"},
-    {"mixtral", "model.num_local_experts=4 model.num_experts_per_tok=1 model.moe_gate=switch "
-                "model.moe_capacity_factor=1.25 model.reversible=true memory.invert=false"},
-};
-
-static const char *const layouts[] = {
-    "training.micro_batch_size=1 memory.recompute=full",
-    "parallel.data=2 parallel.expert=2 memory.recompute=selective",
-    "parallel.tensor=2 parallel.data=2 parallel.zero=2",
-    "parallel.tensor=2 parallel.sequence=true",
-    "parallel.tensor=2 parallel.sequence=true parallel.data=2 parallel.expert=2",
-    "parallel.tensor=2 parallel.data=2 parallel.expert=2",
-    "parallel.context=2 parallel.data=2 parallel.expert=4",
-    "parallel.pipeline=2 parallel.schedule=zero-bubble training.micro_batch_size=1",
-    "parallel.device=walled parallel.data=4 parallel.expert=4 parallel.zero=3",
-};
-
-static kept train_layout(int model, const char *words)
-{
-    char all[600];
-    kept k = {.names = {0}};
-    snprintf(all, sizeof all, "%s model.moe_shared_experts=2 training.steps=4 %s",
-             models[model].words, words);
-    grid_run(models[model].family, all, train, &k);
-    return k;
-}
-
-static void test_layouts(void **state)
-{
-    (void)state;
-    for (int m = 0; m < (int)(sizeof models / sizeof *models); m++) {
-        kept alone = train_layout(m, "");
-        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-            kept k = train_layout(m, layouts[i]);
-            for (int s = 0; s < STEPS; s++)
-                if (!(fabs(k.loss[s] - alone.loss[s]) <= 1e-9 * alone.loss[s] &&
-                      fabs(k.norm[s] - alone.norm[s]) <= 1e-8 * alone.norm[s]))
-                    fail_msg("model %d, [%s], step %d: loss %.17g, norm %.17g, of one rank %.17g, "
-                             "%.17g",
-                             m, layouts[i], s, k.loss[s], k.norm[s], alone.loss[s], alone.norm[s]);
-        }
-    }
-}
-
 /* ---- what goes on while rows are on their way ---- */
 
 static bool waits_for(const ech_list *list, const ech_step *step, int other)
@@ -258,7 +205,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exchanges_are_overlapped),
         cmocka_unit_test(test_wide_as_together),
-        cmocka_unit_test(test_layouts),
     };
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

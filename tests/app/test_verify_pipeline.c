@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pipelines against one rank, in fp64, on the local backend: every depth with every count of
- * micro-batches; a cover of schedules, depths, chunks, counts, data degrees and what else a run file
- * may say; orders written by hand; stages with unequal replicas; batches that wrap over a padded sample.
+ * Pipelines against one rank, in fp64, on the local backend, that the lattice does not have: orders
+ * written by hand; stages with unequal replicas; batches that wrap over a padded sample.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "app/cover.h"
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "share.h"
@@ -43,115 +41,7 @@ static void assert_passes(const char *architecture, int ranks, const char *more,
                  v.worst, v.worst_at);
 }
 
-/* ---- every depth with every count of micro-batches ---- */
-
-static void all_depths_and_counts(const char *architecture, const char *schedule)
-{
-    for (int p = 1; p <= 4; p++)
-        for (int m = 1; m <= 8; m++) {
-            char more[256];
-            snprintf(more, sizeof more,
-                     "parallel.pipeline=%d parallel.schedule=%s training.global_batch_size=%d "
-                     "training.micro_batch_size=2 model.tie_word_embeddings=false "
-                     "model.resid_pdrop=0.1 model.attn_pdrop=0.1",
-                     p, schedule, 2 * m);
-            assert_passes(architecture, p, more, true);
-        }
-}
-
-static void test_depths_and_counts_gpipe(void **state)
-{
-    (void)state;
-    all_depths_and_counts("gpt2", "gpipe");
-}
-
-static void test_depths_and_counts_1f1b(void **state)
-{
-    (void)state;
-    all_depths_and_counts("llama", "1f1b");
-}
-
-/* ---- a cover of everything else ---- */
-
-enum factor {
-    ARCHITECTURE,
-    SCHEDULE,
-    DEPTH,
-    CHUNKS,
-    MICRO_BATCHES,
-    DATA,
-    TIED,
-    DROPOUT,
-    SAMPLES, /* of a micro-batch */
-    LENGTH,
-    PARTITION,
-    REDUCTION,
-    BUCKET,
-    OPTIMIZER,
-    FACTORS
-};
-
-static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
-static const char *const schedules[] = {"interleaved", "gpipe", "1f1b",
-                                        "zero-bubble", "naive", "zero-bubble-v"};
-static const char *const dropouts[] = {
-    "", "model.resid_pdrop=0.1 model.attn_pdrop=0.2 model.embd_pdrop=0.1"};
-static const char *const lengths[] = {"9", "37"}; /* 37: the last of 27 samples is padded */
 static const char *const reductions[] = {"direct", "ring", "naive"};
-static const char *const buckets[] = {"8KiB", "1", "1GiB"};
-static const char *const optimizers[] = {
-    "optimizer.name=adamw", "optimizer.name=sgd optimizer.momentum=0.9 optimizer.clip_norm=0.5",
-    "optimizer.clip_norm=0 optimizer.schedule=linear"};
-static const int levels[FACTORS] = {
-    [ARCHITECTURE] = 3,  [SCHEDULE] = 6,  [DEPTH] = 4,   [CHUNKS] = 3,   [DATA] = 3,
-    [MICRO_BATCHES] = 8, [TIED] = 2,      [DROPOUT] = 2, [SAMPLES] = 2,  [LENGTH] = 2,
-    [PARTITION] = 2,     [REDUCTION] = 3, [BUCKET] = 3,  [OPTIMIZER] = 3};
-
-static bool is_feasible(const cover_case *c)
-{
-    const int *x = c->level;
-    int p = x[DEPTH] + 1, v = x[CHUNKS] + 1, m = x[MICRO_BATCHES] + 1;
-    if (x[SCHEDULE] == 0) return m % p == 0;
-    if (x[SCHEDULE] == 5) return v == 2;
-    return v == 1;
-}
-
-/* The first stage has no layer, only the embedding; the last has all that are left. */
-static void print_uneven(ech_text *out, int stages, int layers)
-{
-    ech_text_append(out, " parallel.partition=[");
-    for (int s = 0; s < stages - 1; s++) ech_text_append(out, s ? "1," : "0,");
-    ech_text_append(out, "%d]", stages == 1 ? layers : layers - (stages - 2));
-}
-
-static void verify_case(const cover_case *c)
-{
-    const int *x = c->level;
-    int p = x[DEPTH] + 1, v = x[CHUNKS] + 1, m = x[MICRO_BATCHES] + 1, data = x[DATA] + 1;
-    int layers = p * v > 3 ? p * v - 1 : 2;
-    ech_text more = {0};
-    ech_text_append(
-        &more,
-        "model.num_hidden_layers=%d parallel.schedule=%s parallel.pipeline=%d "
-        "parallel.virtual_stages=%d training.micro_batch_size=%d training.global_batch_size=%d "
-        "model.tie_word_embeddings=%s data.sequence_length=%s parallel.reduction=%s "
-        "parallel.bucket_bytes=%s %s %s",
-        layers, schedules[x[SCHEDULE]], p, v, x[SAMPLES] + 1, m * data * (x[SAMPLES] + 1),
-        x[TIED] ? "true" : "false", lengths[x[LENGTH]], reductions[x[REDUCTION]],
-        buckets[x[BUCKET]], optimizers[x[OPTIMIZER]], dropouts[x[DROPOUT]]);
-    if (x[PARTITION]) print_uneven(&more, p * v, layers);
-    assert_passes(architectures[x[ARCHITECTURE]], p * data, more.at,
-                  data == 1 && (!x[TIED] || p * v == 1));
-    ech_text_free(&more);
-}
-
-static void test_cover(void **state)
-{
-    (void)state;
-    cover *c = cover_make_of_levels(FACTORS, levels, is_feasible, 120);
-    for (size_t i = 0; i < c->cases.n; i++) verify_case(&c->cases.at[i]);
-    cover_free(c);
-}
 
 /* ---- orders written by hand ---- */
 
@@ -273,9 +163,6 @@ static void test_fails_when_it_should(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_depths_and_counts_gpipe),
-        cmocka_unit_test(test_depths_and_counts_1f1b),
-        cmocka_unit_test(test_cover),
         cmocka_unit_test(test_orders_by_hand),
         cmocka_unit_test(test_stage_replicas),
         cmocka_unit_test(test_wraps_over_a_padded_sample),

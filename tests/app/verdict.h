@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verdict of verify on a run, in a process of its own, so that one that crashes is one that fails. After
- * fixture.h.
+ * The verdict of verify on a run, in a process of its own, so that one that crashes is one that
+ * fails. After fixture.h.
  */
 #ifndef ECH_TESTS_APP_VERDICT_H
 #define ECH_TESTS_APP_VERDICT_H
@@ -22,6 +22,12 @@ typedef struct verdict_request {
     int64_t steps;
     bool own_precision; /* also in the run's own */
     bool resumes;       /* also: trained, and resumed amid it, it leaves the same bits */
+    /* Called by the child with the run's configuration before it is verified, and when that is
+     * done. The second returns whether all is well; if not, `why` of n bytes says what is not,
+     * unless verify has not passed. NULL: nothing more is asked. */
+    void (*begin)(void *context, const ech_config *config, int ranks);
+    bool (*judge)(void *context, bool passed, char *why, size_t n);
+    void *context;
 } verdict_request;
 
 typedef struct verdict {
@@ -40,8 +46,8 @@ static inline void verdict_set_device(ech_config *config, const char *device)
     config->parallel.share_device = 1;
 }
 
-/* Whether this machine computes with it; if not, it is said why. Asked in a process of its own: what a GPU's driver has begun
- * does not go along into the children in which runs are. */
+/* Whether this machine computes with it; if not, it is said why. Asked in a process of its own:
+ * what a GPU's driver has begun does not go along into the children in which runs are. */
 static inline bool verdict_has_device(const char *device)
 {
     int status = 0;
@@ -58,6 +64,17 @@ static inline bool verdict_has_device(const char *device)
     return status == 0;
 }
 
+/* Whether the same bits are promised and some differ. In other types than fp64 they are promised
+ * for these, in which the tolerance is zero. Workers that push sum their validation losses in an
+ * order of their own. */
+static inline bool verdict_breaks_a_promise(const ech_verification *v, const ech_config *config)
+{
+    bool promised = v->exact && config->precision.compute == ECH_COMPUTE_FP64;
+    double worst = v->worst_loss + v->worst_gradient + v->worst_weight + v->worst_state;
+    if (!ech_strategy_pushes(config)) worst += v->worst_validation;
+    return promised && worst > 0;
+}
+
 static inline verdict verdict_here(const verdict_request *request)
 {
     verdict found = {0};
@@ -67,6 +84,7 @@ static inline verdict verdict_here(const verdict_request *request)
     ech_config *config = ech_config_copy(request->config);
     config->parallel.deadline = VERDICT_DEADLINE;
     if (request->device) verdict_set_device(config, request->device);
+    if (request->begin) request->begin(request->context, config, request->ranks);
     ech_status status = request->own_precision
                             ? fixture_run(config, request->ranks, ech_verify_twice_rank, &v)
                             : fixture_run(config, request->ranks, ech_verify_rank, &v.main);
@@ -83,9 +101,16 @@ static inline verdict verdict_here(const verdict_request *request)
     if (status == ECH_OK && !found.passed)
         snprintf(found.why, sizeof found.why, "%.1e at %s in %s", bad->worst, bad->first_bad,
                  bad->precision);
+    if (found.passed && verdict_breaks_a_promise(&v.main, config)) {
+        found.passed = false;
+        snprintf(found.why, sizeof found.why, "not the bits that are promised: %.1e at %s",
+                 v.main.worst, v.main.worst_at);
+    }
     /* In which order pushes come nothing says. */
     if (found.passed && request->resumes && !ech_strategy_pushes(config))
         found.passed = resumed_is_same(config, request->ranks, found.why, sizeof found.why);
+    if (request->judge)
+        found.passed = request->judge(request->context, found.passed, found.why, sizeof found.why);
     ech_config_destroy(config);
     return found;
 }
@@ -137,8 +162,8 @@ static inline verdict verdict_of(const verdict_request *request)
     return found;
 }
 
-/* Whether they train as one rank does, in bf16 too where the words ask for it, and go on from a checkpoint as if they had not
- * stopped. Says why not. */
+/* Whether they train as one rank does, in bf16 too where the words ask for it, and go on from a
+ * checkpoint as if they had not stopped. Says why not. */
 static inline bool verdict_agrees(ech_config *config, int ranks, int64_t steps, const char *words)
 {
     verdict_request request = {.config = config,
