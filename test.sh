@@ -36,7 +36,7 @@ build() {
     shift
     log=$(mktemp)
     echo "== build $preset"
-    if ! { cmake --preset "$preset" -DECH_TESTS=ON &&
+    if ! { cmake --preset "$preset" -DECH_TESTS=ON -DECH_CUDA_F16=ON &&
         cmake --build --preset "$preset" -j "$jobs" --target "${@:-all}"; } > "$log" 2>&1; then
         tail -n 60 "$log" >&2
         rm -f "$log"
