@@ -8,6 +8,7 @@ set(ECH_CUDA_ARCHITECTURES "" CACHE STRING
 # Files of rows whose tensors are fp32 or fp64 whatever the table's type is: 16-bit types have fp32's (kernel/cuda/scratch.c).
 set(ECH_CUDA_WIDE "/(choose|gate|orthogonalize)\\.cu$")
 ech_option(CUDA "device cuda")
+option(ECH_CUDA_F16 "fp16 on the device cuda: a third of its kernels' compile time more" OFF)
 set(lacking)
 if(ECH_CUDA STREQUAL "AUTO" AND (ECH_SANITIZE OR ECH_FUZZ))
   set(lacking "as sanitizers and fuzzers do not see it")

@@ -36,7 +36,8 @@ failures=0
 
 build() { # ROOT
     echo "building in $1/build/release" >&2
-    (cd "$1" && cmake --preset release -DECH_TESTS=ON && cmake --build --preset release -j "$(nproc)" \
+    (cd "$1" && cmake --preset release -DECH_TESTS=ON -DECH_CUDA_F16=ON &&
+        cmake --build --preset release -j "$(nproc)" \
         --target echelon bench_device_copies gpu_tests) > "$out/build.txt" 2>&1 ||
         { tail -n 30 "$out/build.txt" >&2; exit 1; }
     echelon=$1/build/release/echelon tests=$1/build/release/tests benches=$1/build/release/bench

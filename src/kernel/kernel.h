@@ -246,11 +246,13 @@ const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 /* The fast kernels where only queued work reaches memory (ech_device.reach): each row copies its arguments and puts the
  * fast row on its context's queue (ech_kernel_context_defer). NULL as of ech_kernels_fast. */
 const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
-/* The kernels of NVIDIA GPUs; where the build lacks them scratch functions alone: plans need no more. NULL: no such
- * type. */
+/* The kernels of NVIDIA GPUs. A build that lacks them, or those of fp16 (ECH_CUDA_F16), has only
+ * their scratch functions, which plans need. NULL: no such type. */
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype);
 /* The table by which a device computes (device.def). NULL as of ech_kernels_fast. */
 const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype);
+/* Why this build has no kernels of a real type for a device that it has. NULL: it has them. */
+const char *ech_kernels_lack(const char *device, ech_dtype dtype);
 /* For what a table's scratch is: "avx512", "sm_80". Call ech_isa_decide first. */
 const char *ech_kernels_architecture(const ech_kernels *kernels);
 

@@ -193,6 +193,14 @@ const ech_kernels *ech_kernels_on(const char *device, ech_dtype dtype)
     return tables[t].of(dtype);
 }
 
+const char *ech_kernels_lack(const char *device, ech_dtype dtype)
+{
+    const ech_kernels *kernels = ech_kernels_on(device, dtype);
+    if (!ech_device_find(device) || !kernels || kernels->add) return NULL;
+    return "this build has no fp16 kernels for the device cuda; build with cmake "
+           "-DECH_CUDA_F16=ON, or use bf16";
+}
+
 const char *ech_kernels_architecture(const ech_kernels *kernels)
 {
     ech_isa isa = ECH_ISA_PORTABLE;

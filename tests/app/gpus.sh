@@ -45,6 +45,9 @@ lacking driver=0 "this machine has no NVIDIA driver \(libcuda.so.1\); install on
 lacking gpus=0 "there is a driver, but no GPU that this process may use; look at nvidia-smi and CUDA_VISIBLE_DEVICES"
 lacking driver=11080 "the driver is for CUDA 11.8, older than this build's [0-9.]+; update it, or build with an older CUDA"
 lacking "gpus=2 sm=75" "GPU 0 is of architecture sm_75, and kernels are for sm_80 and newer; leave it out with CUDA_VISIBLE_DEVICES"
+machine "gpus=1 f16=0"
+expect_once 2 "precision.compute = fp16: this build has no fp16 kernels .*cmake -DECH_CUDA_F16=ON" \
+    "$echelon" train run.yaml precision.compute=fp16
 [ ! -e run ] || complain "a refused run left its folder"
 
 # ---- ranks and GPUs ----

@@ -5,6 +5,7 @@
  *     gpus     how many; 1              sm      their architecture; 90           name     underscores stand for spaces
  *     driver   the CUDA that it is for, as cudaDriverGetVersion says it; 0: none; that of this build
  *     memory   MiB of each GPU; 16384   pinned  MiB of the host; 1024            fault    which copy fails, from 1 on, and all behind it; 0
+ *     f16      0: the build has no kernels of fp16; 1
  * When the program ends it says what has been made, and what is left of it.
  */
 #include <cuda_runtime_api.h>
@@ -355,7 +356,9 @@ const ech_kernels *ech_kernels_emulated(ech_dtype dtype);
 
 const ech_kernels *ech_kernels_cuda(ech_dtype dtype)
 {
-    return ech_kernels_emulated(dtype);
+    static const ech_kernels without_rows = {.name = "cuda", .architecture = "", .dtype = ECH_F16};
+    bool lacks = dtype == ECH_F16 && number("f16", 1) == 0;
+    return lacks ? &without_rows : ech_kernels_emulated(dtype);
 }
 
 static void __attribute__((destructor)) end(void)

@@ -51,6 +51,9 @@ int main(int arguments, char **word)
     if (lacks) printf("skipped: %s\n", lacks);
     if (lacks) return 77;
     if (ech_isa_decide(&isa) != ECH_OK) return 1;
+    lacks = ech_kernels_lack(device, ECH_F16); /* most tests go through all types */
+    if (lacks) printf("skipped: %s\n", lacks);
+    if (lacks) return 77;
     mirrored_begin(device, is_cpu ? ech_kernels_fast : ech_kernels_cuda);
     for (int i = 1; i < arguments; i++) failed += run(word[i]);
     return (arguments > 1 ? failed : run(NULL)) != 0;

@@ -124,9 +124,11 @@ static void resolve_device(ech_config *config)
 
 ech_status ech_setup_check_device(const ech_config *config, const char *instead)
 {
-    const char *why = ech_device_lacks(ech_config_name(config, "parallel.device"));
-    if (!why) return ECH_OK;
-    return ech_config_complain(config, "parallel.device", "%s, or say %s", why, instead);
+    const char *device = ech_config_name(config, "parallel.device");
+    const char *why = ech_device_lacks(device);
+    if (why) return ech_config_complain(config, "parallel.device", "%s, or say %s", why, instead);
+    why = ech_kernels_lack(device, ech_model_types(config).compute);
+    return why ? ech_config_complain(config, "precision.compute", "%s", why) : ECH_OK;
 }
 
 ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *device,

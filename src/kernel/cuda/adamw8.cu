@@ -8,7 +8,7 @@ extern "C" {
 #include "kernel/dynamic_map.h"
 }
 
-enum { THREADS = 128 };
+enum { UPDATE_THREADS = 128 };
 
 /* The values of both maps, which are host memory, and the middles between them. */
 struct maps {
@@ -55,10 +55,10 @@ static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
 {
     ECH_SHARED(float, value, 2 * ECH_MAP_CODES);
     ECH_SHARED(float, middle, 2 * ECH_MAP_CODES);
-    ECH_SHARED(wide, room, 2 * THREADS / ECH_WARP);
+    ECH_SHARED(wide, room, 2 * UPDATE_THREADS / ECH_WARP);
     ECH_SHARED(ech_step, step, 1);
     if (threadIdx.x == 0) ech_begin_adamw(at.update, step);
-    for (int i = (int)threadIdx.x; i < 2 * ECH_MAP_CODES; i += THREADS) {
+    for (int i = (int)threadIdx.x; i < 2 * ECH_MAP_CODES; i += UPDATE_THREADS) {
         const float *map = at.map.value[i / ECH_MAP_CODES];
         int code = i % ECH_MAP_CODES;
         value[i] = map[code];
@@ -70,18 +70,18 @@ static __global__ void update_blocks(const adamw8_call at, int64_t blocks)
         int64_t first = row * at.C + column, left = at.C - column,
                 n = left < at.block ? left : at.block;
         for (int64_t i = threadIdx.x; step->is_withheld && at.rounded.is_here() && i < n;
-             i += THREADS)
+             i += UPDATE_THREADS)
             at.rounded.put(first + i, at.param.get(first + i));
         if (step->is_withheld) continue;
         const wide before[2] = {at.most[0].get(b), at.most[1].get(b)};
         wide most[2] = {0, 0};
-        for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        for (int64_t i = threadIdx.x; i < n; i += UPDATE_THREADS) {
             moved m = move(at, *step, value, before, first + i);
             for (int s = 0; s < 2; s++) most[s] = fmax(most[s], fabs(m.average[s]));
         }
         for (int s = 0; s < 2; s++)
-            most[s] = ech_block(ech_larger(), most[s], room + s * THREADS / ECH_WARP);
-        for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+            most[s] = ech_block(ech_larger(), most[s], room + s * UPDATE_THREADS / ECH_WARP);
+        for (int64_t i = threadIdx.x; i < n; i += UPDATE_THREADS) {
             moved m = move(at, *step, value, before, first + i);
             for (int s = 0; s < 2; s++)
                 at.code[s][first + i] =
@@ -116,5 +116,6 @@ void ECH_CUDA(adamw8)(ech_kernel_context *context, const ech_tensor *param, cons
     for (int s = 0; s < 2; s++)
         memcpy(at.map.value[s], ech_dynamic_map_of(s == 0)->value, sizeof at.map.value[s]);
     int64_t all = grad->shape[0] * blocks;
-    ech_launch(context, update_blocks, ech_blocks(all * THREADS, THREADS), THREADS, 0, at, all);
+    ech_launch(context, update_blocks, ech_blocks(all * UPDATE_THREADS, UPDATE_THREADS),
+               UPDATE_THREADS, 0, at, all);
 }

@@ -12,7 +12,7 @@ typedef unsigned long long magnitude;
 #else
 typedef unsigned magnitude;
 #endif
-enum { BITS = 8 * sizeof(magnitude) - 1 };
+enum { MAGNITUDE_BITS = 8 * sizeof(magnitude) - 1 };
 
 /* Lines of a matrix: number i of line l. */
 struct lines {
@@ -30,7 +30,7 @@ struct lines {
             magnitude bits;
         } both;
         both.value = get(l, i);
-        return both.bits & (((magnitude)1 << BITS) - 1);
+        return both.bits & (((magnitude)1 << MAGNITUDE_BITS) - 1);
     }
     /* How many of the numbers from `first` to `end` on, every `by`-th, are at least as large. */
     __device__ int count(int64_t l, int64_t first, int64_t end, int64_t by, magnitude least) const
@@ -49,7 +49,7 @@ static __global__ void choose_lines(lines x, int64_t K, wide *values, wide *plac
     ECH_SHARED(int, equal, ECH_BLOCK + 1);
     const int64_t l = blockIdx.x, n = x.n, part = (n + blockDim.x - 1) / blockDim.x;
     magnitude least = 0;
-    for (int bit = BITS - 1; bit >= 0; bit--) {
+    for (int bit = MAGNITUDE_BITS - 1; bit >= 0; bit--) {
         magnitude higher = least | (magnitude)1 << bit;
         int found = ech_block(ech_plus(), x.count(l, threadIdx.x, n, blockDim.x, higher), room);
         if (found >= K) least = higher;

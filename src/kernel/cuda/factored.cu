@@ -36,12 +36,12 @@ struct scaled_grad {
 };
 } // namespace
 
-static double *numbers(const ech_tensor *x)
+static double *doubles(const ech_tensor *x)
 {
     return x ? static_cast<double *>(x->data) : NULL;
 }
 
-/* The sum of n numbers, by one block. */
+/* The sum of n doubles, by one block. */
 static void put_sum(const ech_kernel_context *context, const scaled_grad &g, const double *x,
                     int64_t n, double *sum)
 {
@@ -64,7 +64,7 @@ void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *par
     size_t parts = ech_cuda_align((size_t)ech_cuda_column_parts(R, C) * sizeof(double));
     char *scratch = static_cast<char *>(ech_scratch(context, parts + (size_t)R * sizeof(double)));
     double *squares = reinterpret_cast<double *>(scratch + parts);
-    double *to_rows = numbers(rows), *to_columns = numbers(columns);
+    double *to_rows = doubles(rows), *to_columns = doubles(columns);
     const scaled_grad g = {grad, *update, C};
     const ech_numbers from = param;
     const double eps = update->eps;
@@ -87,7 +87,7 @@ void ECH_CUDA(adafactor_sums)(ech_kernel_context *context, const ech_tensor *par
             for (int k = 0; k < ECH_PART; k++) value[k] *= value[k];
         },
         [=] __device__(int64_t r, double sum) { squares[r] = sum; });
-    put_sum(context, g, squares, R, numbers(square));
+    put_sum(context, g, squares, R, doubles(square));
 }
 
 void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *sums,
@@ -95,8 +95,8 @@ void ECH_CUDA(adafactor_factors)(ech_kernel_context *context, const ech_tensor *
                                  const ech_tensor *factors, const ech_tensor *total)
 {
     ech_cuda_check(ECH_OP_adafactor_factors, ECH_REAL, sums, state, factors, total);
-    const double *from = numbers(sums);
-    double *all = numbers(total);
+    const double *from = doubles(sums);
+    double *all = doubles(total);
     const ech_numbers moving = state, to = factors;
     const scaled_grad g = {NULL, *update, 0};
     const ech_update told = *update;
@@ -147,7 +147,7 @@ void ECH_CUDA(adafactor_squares)(ech_kernel_context *context, const ech_tensor *
             return u * u;
         },
         [=] __device__(int64_t r, double sum) { squares[r] = sum; });
-    put_sum(context, g, squares, R, numbers(square));
+    put_sum(context, g, squares, R, doubles(square));
 }
 
 void ECH_CUDA(adafactor)(ech_kernel_context *context, const ech_tensor *param,
@@ -208,7 +208,7 @@ void ECH_CUDA(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
     int64_t R = grad->shape[0], C = grad->shape[1];
     const scaled_grad g = {grad, *update, C};
     const ech_numbers row = row_state, column = column_state;
-    double *to_rows = numbers(rows), *to_columns = numbers(columns);
+    double *to_rows = doubles(rows), *to_columns = doubles(columns);
     const auto moved = [=] __device__(int64_t r, int64_t c, int n, wide *value) {
         wide own[ECH_PART], most = row.is_here() ? row.get(r) : 0;
         g.load(r, c, n, value);
@@ -230,7 +230,7 @@ void ECH_CUDA(sm3_maxima)(ech_kernel_context *context, const ech_tensor *grad,
 static void put_state(const ech_kernel_context *context, const scaled_grad &g,
                       const ech_tensor *maxima, const ech_tensor *state)
 {
-    const double *from = numbers(maxima);
+    const double *from = doubles(maxima);
     const ech_numbers to = state;
     ech_each(context, ech_tensor_count(state), [=] __device__(int64_t i, int n) {
         if (g.is_withheld()) return;

@@ -383,8 +383,7 @@ void ECH_CUDA(gate_backward)(ech_kernel_context *context, const ech_gate *gate,
 /* ---- how a bias balances ---- */
 
 /* A block an expert. */
-static __global__ void count_choices(const int32_t *choice, int64_t n, bool accumulate,
-                                     double *load)
+static __global__ void count_load(const int32_t *choice, int64_t n, bool accumulate, double *load)
 {
     ECH_SHARED(int, room, ECH_BLOCK / ECH_WARP);
     int64_t e = blockIdx.x;
@@ -396,7 +395,7 @@ void ECH_CUDA(gate_load)(ech_kernel_context *context, const ech_tensor *choice, 
                          const ech_tensor *load)
 {
     ech_cuda_check(ECH_OP_gate_load, ECH_REAL, choice, load);
-    ech_launch(context, count_choices, dim3((unsigned)load->shape[0]), ECH_BLOCK, 0,
+    ech_launch(context, count_load, dim3((unsigned)load->shape[0]), ECH_BLOCK, 0,
                static_cast<const int32_t *>(choice->data), ech_tensor_count(choice), accumulate,
                static_cast<double *>(load->data));
 }

@@ -53,8 +53,8 @@ static __device__ double softplus(double x)
 }
 
 /* By one block, whose threads take a position each. */
-static __global__ void add_losses(ech_numbers z, const int32_t *targets, const float *weights,
-                                  int64_t K, int64_t n, double *sums)
+static __global__ void add_logistic_losses(ech_numbers z, const int32_t *targets,
+                                           const float *weights, int64_t K, int64_t n, double *sums)
 {
     ECH_SHARED(double, room, 2 * ECH_BLOCK / ECH_WARP);
     double loss = 0, weight = 0;
@@ -76,7 +76,7 @@ void ECH_CUDA(logistic_loss)(ech_kernel_context *context, const ech_tensor *z,
                              const ech_tensor *sums)
 {
     ech_cuda_check(ECH_OP_logistic_loss, ECH_REAL, z, targets, weights, sums);
-    ech_launch(context, add_losses, dim3(1), ECH_BLOCK, 0, ech_numbers(z),
+    ech_launch(context, add_logistic_losses, dim3(1), ECH_BLOCK, 0, ech_numbers(z),
                static_cast<const int32_t *>(targets->data),
                static_cast<const float *>(weights->data), targets->shape[1],
                ech_tensor_count(targets), static_cast<double *>(sums->data));

@@ -5,7 +5,7 @@
  */
 #include "kernel/cuda/reduce.cuh"
 
-enum { THREADS = 1024 };
+enum { COLUMN_THREADS = 1024 };
 
 namespace
 {
@@ -94,10 +94,10 @@ struct columns {
 };
 } // namespace
 
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(COLUMN_THREADS, 1)
     orthogonalize_columns(ech_numbers p, columns c, bool householder)
 {
-    ECH_SHARED(double, room, THREADS / ECH_WARP);
+    ECH_SHARED(double, room, COLUMN_THREADS / ECH_WARP);
     c.room = room;
     for (int64_t k = 0; k < c.K; k++)
         for (int64_t r = threadIdx.x; r < c.R; r += blockDim.x) c.of(k)[r] = p.get(r * c.K + k);
@@ -118,6 +118,6 @@ void ECH_CUDA(orthogonalize)(ech_kernel_context *context, const ech_tensor *p, b
                        NULL};
     ECH_ASSERT(c.K <= c.R && c.stride >= c.R + ECH_ORTHOGONAL_ROOM);
     if (c.K == 0) return;
-    ech_launch(context, orthogonalize_columns, dim3(1), THREADS, 0, ech_numbers(p), c,
+    ech_launch(context, orthogonalize_columns, dim3(1), COLUMN_THREADS, 0, ech_numbers(p), c,
                householder);
 }

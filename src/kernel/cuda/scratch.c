@@ -118,6 +118,12 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #else
 #define ROW(op, real) .op = NULL
 #endif
+/* fp16 is an option of the build; the emulation always has it. */
+#if defined ECH_CUDA_F16 || defined ECH_EMULATED
+#define F16_ROW(op) HALF_ROW(op, f16)
+#else
+#define F16_ROW(op) .op = NULL
+#endif
 
 /* Rows of which no tensor has the table's own type, nor may have it: 16-bit types have fp32's, for their files, ECH_CUDA_WIDE
  * (cmake/cuda.cmake), are compiled for fp32 and fp64 alone. */
@@ -158,7 +164,7 @@ static const ech_kernels tables[] = {
     [ECH_F16] =
         {
             COMMON(ECH_F16, ECH_F32),
-#define X(op, ...) HALF_ROW(op, f16),
+#define X(op, ...) F16_ROW(op),
 #include "kernel/kernel.def"
 #undef X
         },

@@ -1,0 +1,30 @@
+# CUDA's files are compiled as a few units, since most of a file's time goes to the headers. The
+# largest files have units of their own, so that a build can run in parallel.
+set(ECH_CUDA_UNITS attention_backward attention_forward products updates)
+set(ECH_CUDA_UNIT_attention_backward attention_backward)
+set(ECH_CUDA_UNIT_attention_forward attention_forward)
+set(ECH_CUDA_UNIT_products grouped matmul)
+set(ECH_CUDA_UNIT_updates adamw8 choose factored gate orthogonalize update)
+
+# ech_cuda_units(real out): writes the units of a real type, which include the files that the type
+# has (ECH_CUDA_WIDE), and lists them in `out`. The unit rows has all files that no other names.
+function(ech_cuda_units real out)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernel/cuda/*.cu)
+  if(real MATCHES "16")
+    list(FILTER files EXCLUDE REGEX ${ECH_CUDA_WIDE})
+  endif()
+  foreach(unit ${ECH_CUDA_UNITS} rows)
+    set(includes)
+    foreach(file ${files})
+      cmake_path(GET file STEM name)
+      if(unit STREQUAL "rows" OR name IN_LIST ECH_CUDA_UNIT_${unit})
+        string(APPEND includes "#include \"kernel/cuda/${name}.cu\"\n")
+        list(REMOVE_ITEM files ${file})
+      endif()
+    endforeach()
+    set(path ${PROJECT_BINARY_DIR}/generated/cuda/${real}/${unit}.cu)
+    file(CONFIGURE OUTPUT ${path} CONTENT "${includes}")
+    list(APPEND units ${path})
+  endforeach()
+  set(${out} ${units} PARENT_SCOPE)
+endfunction()
