@@ -209,8 +209,7 @@ static ech_status probe_run_extras(probe_watch *w)
 {
     __real_ech_exec_observe(w->run.session->exec, NULL, NULL);
     ECH_TRY(probe_run_extra(w, PROBE_TIMED));
-    for (int i = 0; i < 2; i++) ECH_TRY(probe_run_extra(w, PROBE_QUIET));
-    return ECH_OK;
+    return probe_run_extra(w, PROBE_QUIET);
 }
 
 void __wrap_ech_compared_run_close(ech_compared_run *run)
