@@ -66,7 +66,7 @@ typedef struct probe {
     /* When verify has passed, with all ranks' states. Optional. */
     void (*judge)(void *const *states, const probe_case *c);
     void (*release)(void *state); /* frees what the state owns. Optional: it owns nothing */
-    bool steps;        /* `observe` is called after steps */
+    bool steps;                   /* `observe` is called after steps */
     probe_extra lists; /* which lists it observes: the run's own, or those that are added for it */
     bool plain;        /* only in builds without sanitizers, and without poison */
 } probe;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver of probes (probe.h): functions that stand in front of src/ and tell probes what each rank
- * runs, and what each probe has found. Include it after fixture.h, in a program that is linked with
- * probes/ and --wrap.
+ * The driver of probes (probe.h): functions that stand in front of src/ and tell probes what each
+ * rank runs, and what each probe has found. Include it after fixture.h, in a program that is linked
+ * with probes/ and --wrap.
  */
 #ifndef ECH_TESTS_APP_WATCH_H
 #define ECH_TESTS_APP_WATCH_H
