@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counts calls of the allocator by functions that stand in front of the C library's; those of
- * libraries are their own affair. Sanitizers have allocators of their own: nothing is counted there.
- * For one file of a program.
+ * libraries are their own affair. Sanitizers have allocators of their own: nothing is counted
+ * there. For one file of a program.
  */
 #ifndef ECH_TESTS_APP_ALLOCATIONS_H
 #define ECH_TESTS_APP_ALLOCATIONS_H
@@ -34,8 +34,8 @@ static void allocations_print_culprit(char *out, size_t n)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/* oneDNN allocates small objects at each call, and so does the C++ library for it; GNU's OpenMP a small one
- * for each region of one thread. */
+/* oneDNN allocates small objects at each call, and so does the C++ library for it; GNU's OpenMP a
+ * small one for each region of one thread. */
 static bool allocations_is_theirs(void *caller)
 {
     Dl_info info;

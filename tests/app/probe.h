@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Probes watch every run of the lattice for one property each. A probe is a file in probes/ and a
- * row in probes.def; it has up to three functions: it applies to a design, it observes each rank of
- * the run, and it judges what all ranks have seen. The linker puts the functions below in front of
- * those of src/ (-Wl,--wrap), so runs are watched as they are (watch.h).
+ * row in probes.def. It has up to three functions: `applies` tells whether a design should have the
+ * property, `observe` looks at each rank of the run, and `judge` concludes from all ranks' states.
+ * The linker puts functions of watch.h in front of those of src/ (-Wl,--wrap), so runs are watched
+ * without a change to them.
  */
 #ifndef ECH_TESTS_APP_PROBE_H
 #define ECH_TESTS_APP_PROBE_H
@@ -65,7 +66,7 @@ typedef struct probe {
     /* When verify has passed, with all ranks' states. Optional. */
     void (*judge)(void *const *states, const probe_case *c);
     void (*release)(void *state); /* frees what the state owns. Optional: it owns nothing */
-    bool steps;        /* `observe` is called after steps */
+    bool steps;                   /* `observe` is called after steps */
     probe_extra lists; /* which lists it observes: the run's own, or those that are added for it */
     bool plain;        /* only in builds without sanitizers, and without poison */
 } probe;

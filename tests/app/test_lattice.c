@@ -208,6 +208,7 @@ static void work(const cover_case *cases, size_t n, int job)
     size_t end = strlen(fixture_folder);
     own_job = job;
     snprintf(fixture_folder + end, sizeof fixture_folder - end, "/job-%d", job);
+    ECH_ASSERT(ech_file_remove_all(fixture_folder) == ECH_OK); /* of the test before */
     ECH_ASSERT(mkdir(fixture_folder, 0700) == 0);
     grid_write_tokens();
     ech_config_destroy(lattice_base);

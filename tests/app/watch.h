@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Has probes (probe.h) watch the ranks of a run: what stands in front of src/, and which probe has
- * said what. After fixture.h; only in a program that is linked with probes/ and --wrap.
+ * The driver of probes (probe.h): functions that stand in front of src/ and tell probes what each
+ * rank runs, and what each probe has found. Include it after fixture.h, in a program that is linked
+ * with probes/ and --wrap.
  */
 #ifndef ECH_TESTS_APP_WATCH_H
 #define ECH_TESTS_APP_WATCH_H
@@ -68,7 +69,7 @@ typedef struct probe_watch {
     void *state[PROBES];
     bool is_judged; /* of the verified run, the first on its thread */
     bool failed;    /* a list has returned an error */
-    int64_t next;   /* the training step behind those that have run */
+    int64_t next;   /* the training step after those that have run */
     ech_observer inner;
     void *inner_context;
 } probe_watch;
@@ -191,7 +192,7 @@ ech_status __wrap_ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t numbe
     return ECH_OK;
 }
 
-/* ---- lists behind a verified run ---- */
+/* ---- lists after a verified run ---- */
 
 static ech_status probe_run_extra(probe_watch *w, probe_extra extra)
 {
@@ -209,8 +210,7 @@ static ech_status probe_run_extras(probe_watch *w)
 {
     __real_ech_exec_observe(w->run.session->exec, NULL, NULL);
     ECH_TRY(probe_run_extra(w, PROBE_TIMED));
-    for (int i = 0; i < 2; i++) ECH_TRY(probe_run_extra(w, PROBE_QUIET));
-    return ECH_OK;
+    return probe_run_extra(w, PROBE_QUIET);
 }
 
 void __wrap_ech_compared_run_close(ech_compared_run *run)

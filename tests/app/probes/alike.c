@@ -61,7 +61,7 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
                                 together ? r->clip : 0};
         memcpy(s->reading[s->turns++], all, sizeof all);
     }
-    /* Behind all training lists of the run. */
+    /* After all training lists of the run. */
     if (run->list == ECH_LIST_VALIDATE && !s->of) take_all(s, run);
 }
 

@@ -107,7 +107,7 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     seen *s = state;
     if (moment != PROBE_AFTER) return;
     if (trains(run->list)) take_readings(s, run->session->exec, probe_list(run)->turns);
-    /* Behind all training lists of the run. */
+    /* After all training lists of the run. */
     if (run->list == ECH_LIST_VALIDATE && !s->of) take_weights(s, run->session);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FACTORS of gradients that PowerSGD compresses (Vogels et al. 2019): left ones are orthonormal, and
- * all ranks that add to the same gradients have the same bits of both.
+ * FACTORS of gradients that PowerSGD compresses (Vogels et al. 2019): left ones are orthonormal,
+ * and all ranks that add to the same gradients have the same bits of both.
  */
 #include <math.h>
 #include <stdlib.h>
