@@ -173,7 +173,7 @@ run() {
     ECHELON_SHARE=$share TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive \
         "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
         -j "$slots" "$@" 2>&1 | tee "$log" |
-        grep --line-buffered -vE '^ +Start +[0-9]+:|Test +#[0-9]+: .* Passed |^$|^Internal|^Test project' ||
+        grep --line-buffered -vE '^ +Start +[0-9]+:|Test +#[0-9]+: .* Passed |^$|^Internal|^Test project|^The following tests did not run|^\s+[0-9]+ - .*(Skipped)|^Total Test time' ||
         status=${PIPESTATUS[0]}
     bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on

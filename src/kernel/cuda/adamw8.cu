@@ -10,6 +10,8 @@ extern "C" {
 
 enum { UPDATE_THREADS = 128 };
 
+namespace
+{
 /* The values of both maps, which are host memory, and the middles between them. */
 struct maps {
     float value[2][ECH_MAP_CODES];
@@ -22,6 +24,7 @@ struct adamw8_call {
     ech_update update;
     maps map;
 };
+} // namespace
 
 /* The code of the nearest value: the last one that x reaches the lower middle of. middle[code]: that of it and the one before. */
 static __device__ uint8_t nearest(const float *middle, wide x)
@@ -33,10 +36,13 @@ static __device__ uint8_t nearest(const float *middle, wide x)
     return (uint8_t)code;
 }
 
+namespace
+{
 /* Both averages of element i, and the parameter after the step. */
 struct moved {
     wide average[2], param;
 };
+} // namespace
 
 static __device__ moved move(const adamw8_call &at, const ech_step &step, const float *value,
                              const wide *most, int64_t i)

@@ -4,10 +4,13 @@
  */
 #include "kernel/cuda/attention.cuh"
 
+namespace
+{
 /* Of each of a lane's two rows: the largest score so far, times ECH_EXPONENT, and the lane's sum of exponentials over it. */
 struct softmax {
     wide max[2], sum[2];
 };
+} // namespace
 
 /* Over the four lanes that have a row. */
 template <typename Fold> static __device__ wide fold_row(Fold fold, wide value)
@@ -16,12 +19,15 @@ template <typename Fold> static __device__ wide fold_row(Fold fold, wide value)
     return fold(value, __shfl_xor_sync(~0u, value, 2));
 }
 
+namespace
+{
 struct larger_number {
     __device__ wide operator()(wide a, wide b) const
     {
         return fmax(a, b);
     }
 };
+} // namespace
 
 /* Scores become exponentials over the new maxima; what was summed before is scaled to these. scale: the call's exponent. */
 template <int W, int N>

@@ -54,6 +54,8 @@ void ECH_CUDA(dropout)(ech_kernel_context *context, const ech_tensor *x, const e
     });
 }
 
+namespace
+{
 /* Where a row of x (B,T,H,D) is in a tensor of such strides: its token is t there. */
 struct head_strides {
     int64_t stride[3];
@@ -66,6 +68,7 @@ struct head_strides {
         return b * stride[0] + t * stride[1] + h * stride[2];
     }
 };
+} // namespace
 
 /* rows: where x's tokens go. */
 static void copy_tokens(const ech_kernel_context *context, const ech_tensor *x,

@@ -17,10 +17,13 @@ struct most {
 };
 } // namespace
 
+namespace
+{
 /* The maximum so far, and the sum of exp(logit - maximum): of a thread, in one reading. */
 struct online {
     wide max, sum;
 };
+} // namespace
 
 /* A maximum of -infinity is 0 here: each of its exponentials is 0 then, and not NaN. */
 static __device__ wide finite_shift(wide max)
@@ -75,6 +78,8 @@ void ECH_CUDA(loss_statistics)(ech_kernel_context *context, const ech_tensor *lo
 
 /* ---- gradient ---- */
 
+namespace
+{
 struct gradient_call {
     ech_numbers logits;
     real *gradient;
@@ -83,6 +88,7 @@ struct gradient_call {
     const float *weights;
     const double *stats, *scale;
 };
+} // namespace
 
 /* A gradient may be narrower than the logits in whose memory it is: each part of a row is read by all before any is
  * written, and the next part lies behind what is written. In a row that is not aligned, numbers that are side by side are

@@ -10,6 +10,8 @@
 /* Parts of a row that a thread keeps in registers; of a row that has more it reads the others again. */
 enum { KEPT = 4, MOST_WARPS = 16, ROWS = 4 /* of a block, where a warp has one */ };
 
+namespace
+{
 struct forward_call {
     ech_numbers x, gain, bias, y, mean, rstd;
     int64_t R, C;
@@ -52,6 +54,7 @@ struct row_parts {
         }
     }
 };
+} // namespace
 
 /* A sum of numbers of a row over its warps, which are all of the block if it is not one. */
 static __device__ double row_sum(int warps, double sum, double *room)
@@ -130,6 +133,8 @@ enum {
     BOUND = sizeof(wide) == sizeof(float) ? 2 * ROW_THREADS : ECH_COLUMN_THREADS
 };
 
+namespace
+{
 struct backward_call {
     const real *dy;
     ech_numbers x, gain, mean, rstd, add, dx;
@@ -169,6 +174,7 @@ struct backward_part {
         for (int k = 0; k < ECH_PART; k++) n[k] = (n[k] - mean) * rstd;
     }
 };
+} // namespace
 
 /* Of a part's e and n; e is 0 behind the row's end, as are gradients there. In `wide`, by halves. */
 static __device__ row_sums<wide> sums_of_part(const wide *e, const wide *n)

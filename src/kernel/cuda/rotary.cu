@@ -7,6 +7,8 @@
 /* Frequencies are host memory that is read at the call: they travel as an argument, so many in a launch. */
 enum { PAIRS = 256 };
 
+namespace
+{
 struct rotary_call {
     ech_numbers x, y;
     int64_t T, H, pairs, first, x_stride[3],
@@ -17,6 +19,7 @@ struct rotary_call {
     int count; /* pairs of this launch */
     double frequency[PAIRS];
 };
+} // namespace
 
 /* A thread turns a part of the pairs of all heads of a token, since they have the same angles. */
 static __global__ void turn(const rotary_call at, int64_t parts, int64_t n)
