@@ -19,9 +19,9 @@ quick_seconds=120     # budgets, checked against tests/costs.txt; raising one ne
 everyday_seconds=720  # docs/testing.md that says what was removed for it
 quick_test_seconds=1  # a test of the label quick takes less with the address sanitizer
 idle_load=0.2
-everyday_share=0-2/32 # of tests with many cases (tests/share.h)
-lattice_share=0-3/32
-asan_lattice_share=0/128
+everyday_share=0-5/32 # of tests with many cases (tests/share.h)
+lattice_share=0-9/32
+asan_lattice_share=0/32
 # Four programs that together take every lock of src (docs/testing.md).
 threaded=(app/lattice app/record_writer app/nccl comm/ucx)
 
