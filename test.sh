@@ -242,6 +242,7 @@ find_changed() {
 run_groups() {
     local group
     for group in "${changed[@]}"; do
+        stage ""
         echo "== group $group: ${group_is[$group]}"
         if run release 0/32 -R "${group_tests[$group]}"; then group_passes "$group"; fi
     done
@@ -358,9 +359,9 @@ conclude() {
     echo "ten slowest, in seconds:"
     sort -rn "$slowest" | head -n 10 | sed 's/^/   /'
     if [ ${#left_out[@]} -gt 0 ]; then
-        printf 'left out: %s' "${left_out[0]}"
-        printf '; %s' "${left_out[@]:1}"
-        echo
+        local all
+        all=$(printf '; %s' "${left_out[@]}")
+        echo "left out: ${all:2}"
     fi
     local took=$((SECONDS - began)) state=idle
     [ "$is_idle" -eq 1 ] || state="not idle: times say nothing"
