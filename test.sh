@@ -118,8 +118,8 @@ if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
 passed=0 failed=0 skipped=0 began=$SECONDS
 left_out=()
 log=$(mktemp)
-slowest=$(mktemp)
-trap 'rm -f "$log" "$slowest"' EXIT
+times=$(mktemp) # SECONDS BUILD TEST of each test that has run
+trap 'rm -f "$log" "$times"' EXIT
 
 # stage WORDS: says what comes next, and how long what came before took.
 stage_name="" stage_began=$SECONDS
@@ -181,7 +181,7 @@ run() {
     failed=$((failed + bad))
     skipped=$((skipped + $(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)))
     sed -nE "s,^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*,\2 $preset \1,p" "$log" \
-        >> "$slowest"
+        >> "$times"
     [ "$bad" -eq 0 ]
 }
 
@@ -265,7 +265,8 @@ read_costs() {
     grep -v '^#' "$costs" || true
 }
 
-# select_tests: sets quick_tests (of the sanitizers' build) and everyday_tests (of the release).
+# select_tests: sets quick_tests (of the sanitizers' build) and everyday_tests (of the release). A test
+# without a cost runs in both, and has one then.
 select_tests() {
     local known
     known=$(read_costs)
@@ -273,8 +274,8 @@ select_tests() {
         awk -v most="$quick_test_seconds" -v groups="$(group_expression)" '
             $0 == "--" { reads = 1; next }
             !reads { if ($1 == "asan") cost[$2] = $3; next }
-            $1 ~ groups { next }
-            $1 in cost && cost[$1] < most')
+            $1 ~ groups || $1 == "app/lattice" { next }
+            length(cost) > 0 && (!($1 in cost) || cost[$1] < most)')
     mapfile -t everyday_tests < <({ printf '%s\n' "${quick_tests[@]}"; echo "--"; names release; } |
         awk -v groups="$(group_expression)" '
             $0 == "--" { reads = 1; next }
@@ -305,7 +306,9 @@ check_budgets() {
             over=1
         }
     done < <({ read_costs 2> /dev/null; } | awk -v slots="$slots" -v quick="$quick_seconds" \
-        -v everyday="$everyday_seconds" -v most="$quick_test_seconds" '
+        -v everyday="$everyday_seconds" -v most="$quick_test_seconds" \
+        -v groups="$(group_expression)" '
+            $2 ~ groups { next }
             $1 == "asan" && $3 < most { is_quick[$2] = 1; q += $3 }
             $1 == "release" { rest[$2] = $3 }
             END {
@@ -315,41 +318,38 @@ check_budgets() {
     [ "$over" -eq 0 ] || failed=$((failed + 1))
 }
 
-# Writes the cost file from what ctest has measured, where that says anything: on an idle machine,
-# after all tests of a tier have passed.
+# Writes the cost file from the times that ctest has measured, where they say anything: on an idle
+# machine, after all tests of a tier have passed. Tests that have not run keep their costs.
 write_costs() {
-    local preset data
-    if [ "$is_idle" -eq 0 ] && [ -f "$costs" ] && [ "${ECHELON_COSTS:-}" != write ]; then
-        echo "   $costs is kept: the load was $load at the start"
-        return
+    local kept
+    if [ "${ECHELON_COSTS:-}" != write ]; then
+        if [ "$is_idle" -eq 0 ]; then
+            echo "   $costs is kept: the load was $load at the start"
+            return
+        fi
+        if grep -qxF "# machine: $machine" "$costs" 2> /dev/null && ! costs_differ; then return; fi
     fi
-    if [ -f "$costs" ] && [ "${ECHELON_COSTS:-}" != write ] &&
-        grep -qxF "# machine: $machine" "$costs" && ! costs_differ; then
-        return
-    fi
+    kept=$(read_costs 2> /dev/null)
     {
         echo "# Seconds of each test as ctest measures them in ./test.sh, which writes this file."
         echo "# machine: $machine"
-        for preset in asan release; do
-            data=build/$preset/Testing/Temporary/CTestCostData.txt
-            [ ! -f "$data" ] || sed '/^---/,$d' "$data" |
-                awk -v preset="$preset" 'NF == 3 && $3 > 0 { printf "%s %s %.2f\n", preset, $1, $3 }' |
-                LC_ALL=C sort
-        done
+        { echo "$kept"; awk '$2 != "tsan" && $2 != "fuzz" { print $2, $3, $1 }' "$times"; } |
+            awk 'NF == 3 { cost[$1 " " $2] = $3 } END { for (test in cost) print test, cost[test] }' |
+            LC_ALL=C sort
     } > "$costs.new"
     mv "$costs.new" "$costs"
     echo "   $costs is written: commit it"
 }
 
-# Whether a measured test lacks a cost, or its label would be another.
+# Whether a test that has run has no cost, or its label would be another.
 costs_differ() {
-    { grep '^asan ' "$costs" || true; echo "--"
-      sed '/^---/,$d' build/asan/Testing/Temporary/CTestCostData.txt; } |
-        awk -v most="$quick_test_seconds" '
-            $0 == "--" { reads = 1; next }
-            !reads { cost[$2] = $3; next }
-            NF == 3 && $3 > 0 && (!($1 in cost) || (cost[$1] < most && $3 > 1.5 * most)) { found = 1 }
-            END { exit !found }'
+    { read_costs 2> /dev/null; echo "--"; cat "$times"; } | awk -v most="$quick_test_seconds" '
+        $0 == "--" { reads = 1; next }
+        !reads { cost[$1 " " $2] = $3; next }
+        $2 != "asan" && $2 != "release" { next }
+        { test = $2 " " $3 }
+        !(test in cost) || ($2 == "asan" && cost[test] < most && $1 > 1.5 * most) { found = 1 }
+        END { exit !found }'
 }
 
 # Says what came of all, and succeeds if all did.
@@ -357,7 +357,7 @@ conclude() {
     stage ""
     echo
     echo "ten slowest, in seconds:"
-    sort -rn "$slowest" | head -n 10 | sed 's/^/   /'
+    sort -rn "$times" | head -n 10 | sed 's/^/   /'
     if [ ${#left_out[@]} -gt 0 ]; then
         local all
         all=$(printf '; %s' "${left_out[@]}")
@@ -392,8 +392,6 @@ run_everyday() {
     run_groups
     run_threaded 0/64 "${threaded[@]}"
     left_out+=("of many-case tests the other shares, other builds, faults (./test.sh --long)")
-    if [ "$failed" -eq 0 ] && [ "${CI:-}" != true ]; then write_costs; fi
-    check_budgets
 }
 
 # run_threaded SHARE TEST ...: with the thread sanitizer.
@@ -441,4 +439,6 @@ case $tier in
         build release all
         for part in "${parts[@]}"; do run_part "$part"; done ;;
 esac
+if [ "$failed" -eq 0 ] && [ "${CI:-}" != true ] && [ "$tier" != quick ]; then write_costs; fi
+[ "$tier" != everyday ] || check_budgets
 conclude
