@@ -90,6 +90,7 @@ if [ "${1:-}" = --long ]; then
     try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
     run release 12-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$" -E '^app/lattice$'
     run release 8-31/32 -R '^app/lattice$'
+    try tests/faults/run.py --some 60 "$seed"
     conclude
     exit
 fi

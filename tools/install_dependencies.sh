@@ -37,7 +37,7 @@ fail() {
 
 for argument in "$@"; do
     case "$argument" in
-        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld shellcheck)
+        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld shellcheck python3)
             # For a Slurm that a test starts itself. Only where the packages start no services, as in
             # containers; elsewhere the test skips.
             service_policy=0
