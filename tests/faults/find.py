@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks for a test that catches each of some drawn faults: cheap tests of the fault's room first."""
+"""Looks for a test that catches a fault: cheap tests of the fault's room first."""
 import collections
 import concurrent.futures
 import json
@@ -10,15 +10,16 @@ import threading
 import records
 import scratch
 
-EFFORT_S = 70 # of tests, per fault
-SLOWEST_S = 15 # of a test that is tried at all
+LONGEST_S = 90
+SLOWEST_S = 25 # of a test that is tried at all
 MEASURED_S = 25 # longer ones are not used
-BATCH = 6 # tests that are built together
+BATCHES = (1, 2, 5) # tests that are built together: at first, then, and from there on
 
 # Rooms whose tests show most of what a room does, beside its own.
 SHOWN_BY = {
     "base": ["config", "data", "checkpoint"], "config": ["layout"], "device": ["kernel"],
-    "tensor": ["layer", "checkpoint", "layout"], "comm": ["layer", "data"], "kernel": ["layer", "optim"],
+    "tensor": ["layer", "checkpoint", "layout"], "comm": ["layer", "data"],
+    "kernel": ["layer", "optim"],
     "layer": ["model", "schedule"], "optim": ["layout"], "model": ["layer", "layout", "schedule"],
     "layout": ["schedule", "check", "checkpoint", "simulate"],
     "schedule": ["check", "simulate", "draw"], "simulate": [], "check": ["simulate"], "data": [],
@@ -26,13 +27,15 @@ SHOWN_BY = {
 }
 # Tests of the whole, and the variables that make them quick.
 WHOLE = [("app/lattice", {"ECHELON_SHARE": "0/64"}), ("app/lattice", {"ECHELON_SHARE": "1/16"})]
-WHOLE_NOUNS = """alike_steps asynchronous backups boundary carried central copies delayed documents
-experts expert_metrics expert_zero fp16 grid_activations grid_checkpoints grid_counts hogwild init_from
-layer_state logistic loss_scale mixed nonfinite offload_activations offload_optimizer offload_peer once
-optimizers overlap padding pipeline_bits pipeline_counts pipeline_resume plan_report powersgd pushes
-pytorch queues quiet_step recompute recompute_plans recurrence ring rounds router_bias sampler sampling
-servers shared_experts spaces step_profile topk train verify weight_versions zero zero_table
-zero_weights""".split()
+WHOLE_NOUNS = """
+    alike_steps asynchronous backups boundary carried central copies delayed documents experts
+    expert_metrics expert_zero fp16 grid_activations grid_checkpoints grid_counts hogwild init_from
+    layer_state logistic loss_scale mixed nonfinite offload_activations offload_optimizer
+    offload_peer once optimizers overlap padding pipeline_bits pipeline_counts pipeline_resume
+    plan_report powersgd pushes pytorch queues quiet_step recompute recompute_plans recurrence ring
+    rounds router_bias sampler sampling servers shared_experts spaces step_profile topk train verify
+    weight_versions zero zero_table zero_weights""".split()
+HEADER = "# Faults of src/{}. tests/faults/records.py explains the format.\n"
 NEVER = re.compile(r"_(portable|avx\w*)$|emulated|cuda|ucx|mpi_|hugging|fuzz|objects_|transient")
 
 
@@ -41,8 +44,8 @@ def key_of(test, variables):
 
 
 class Finder:
-    def __init__(self, known, trees, lists):
-        self.lists, self.lock = lists, threading.Lock()
+    def __init__(self, known, trees, lists, effort_s):
+        self.lists, self.lock, self.effort_s = lists, threading.Lock(), effort_s
         self.free = queue.Queue()
         for tree in trees:
             self.free.put(tree)
@@ -51,7 +54,7 @@ class Finder:
         self.times_file = self.folder / "times.json"
         self.times = json.loads(self.times_file.read_text()) if self.times_file.exists() else {}
         self.by_file, self.by_room = collections.Counter(), collections.Counter()
-        self.tried = collections.Counter()
+        self.tried, self.sound = collections.Counter(), set()
         for fault in known:
             if fault.test:
                 self.learn(fault, key_of(fault.test, fault.variables))
@@ -83,7 +86,7 @@ class Finder:
         return [(test, variables) for _, test, variables in found]
 
     def measure(self, tree, faults):
-        """Runs tests whose time is not known without a fault; those that do not pass are not used."""
+        """Times tests without a fault; those that do not pass are not used."""
         wanted = {}
         for fault in faults:
             room = fault.id.partition("/")[0]
@@ -101,24 +104,47 @@ class Finder:
             self.times[key] = seconds if result == "passed" else None
             self.times_file.write_text(json.dumps(self.times, indent=1, sort_keys=True))
 
+    def is_sound(self, tree, fault, text, test, variables):
+        """Whether a test that failed passes without the fault."""
+        key = key_of(test, variables)
+        if key not in self.sound:
+            tree.write(fault.file, text)
+            tree.make([test])
+            if tree.test(test, variables, LONGEST_S)[0] == "passed":
+                self.sound.add(key)
+            else:
+                print(f"{key} fails without a fault", flush=True)
+                self.times[key] = None
+            tree.write(fault.file, records.apply(fault, text))
+            tree.make([test])
+        return key in self.sound
+
     def attempt(self, tree, fault):
         """Returns (verdict, seconds of tests)."""
         text = (tree.source / fault.file).read_text()
         room, spent, candidates = fault.id.partition("/")[0], 0, self.candidates(fault)
         try:
             tree.write(fault.file, records.apply(fault, text))
-            while candidates and spent < EFFORT_S:
-                batch, candidates = candidates[:BATCH], candidates[BATCH:]
+            sizes = list(BATCHES)
+            while candidates and spent < self.effort_s:
+                size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
+                batch, candidates = candidates[:size], candidates[size:]
                 error = tree.make([test for test, _ in batch])
                 if error:
                     return "uncompilable", spent
                 for test, variables in batch:
                     key = key_of(test, variables)
-                    limit = max(10, 6 * self.times[key])
+                    if self.times[key] is None:
+                        continue
+                    limit = max(40, 6 * self.times[key])
                     result, seconds, _ = tree.test(test, variables, limit)
                     spent += seconds
                     with self.lock:
                         self.tried[room, key] += 1
+                    if result == "passed":
+                        self.sound.add(key)
+                    if result == "failed" and not self.is_sound(tree, fault, text, test, variables):
+                        continue
                     if result == "failed":
                         fault.test, fault.variables = test, variables
                         return "caught", spent
@@ -136,10 +162,10 @@ class Finder:
             self.free.put(tree)
 
 
-def find(drawn, known, trees, lists):
+def find(drawn, known, trees, lists, effort_s):
     """Adds the faults that are caught to the lists; others are printed, and survivors kept in
     SCRATCH/survivors.txt."""
-    finder = Finder(known, trees, lists)
+    finder = Finder(known, trees, lists, effort_s)
     finder.measure(trees[0], drawn)
     counts = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(len(trees)) as pool:
@@ -154,7 +180,7 @@ def find(drawn, known, trees, lists):
                     finder.learn(fault, key_of(fault.test, fault.variables))
                 path = lists / f"{fault.id.partition('/')[0]}.txt"
                 if not path.exists():
-                    path.write_text("# Faults of src/" + path.stem + "; records.py explains the format.\n")
+                    path.write_text(HEADER.format(path.stem))
                 with path.open("a") as out:
                     out.write("\n" + fault.text())
             elif verdict == "survived":

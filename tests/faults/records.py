@@ -9,11 +9,11 @@ A record has four lines:
     + new text
     test [VARIABLE=VALUE ...] TEST
 
-ROOM/NAME is the fault's id. FILE is relative to the repository's root. The old text lies within FILE,
-or within FUNCTION of it, exactly once; #N names its N-th occurrence where there are several. Any
-white space of the old text matches any other, line breaks included, so code that moves or is
-wrapped anew still matches. The new text may be empty. TEST is the name of a test as ctest prints it,
-which fails with the fault; the variables are set for it.
+ROOM/NAME is the fault's id. FILE is relative to the repository's root. The old text lies within
+FILE, or within FUNCTION of it, exactly once; #N names its N-th occurrence where there are several.
+Any white space of the old text matches any other, line breaks included, so code that moves or is
+wrapped anew still matches. The new text may be empty. TEST is the name of a test as ctest prints
+it, which fails with the fault; the variables are set for it.
 
 Instead of "test", the fourth line may be "equivalent REASON": no test can tell the fault from the
 original. Such a fault is applied and compiled, and no test runs.
@@ -40,7 +40,8 @@ class Fault:
     def verdict(self):
         if self.reason:
             return f"equivalent {self.reason}"
-        return " ".join(["test", *(f"{k}={v}" for k, v in self.variables.items()), self.test or "?"])
+        variables = [f"{key}={value}" for key, value in self.variables.items()]
+        return " ".join(["test", *variables, self.test or "?"])
 
     def text(self):
         header = f"{self.id} {self.file}"
@@ -54,7 +55,8 @@ class Fault:
 def parse_record(lines, place):
     """lines: of one record, without comments. place: FILE:LINE of the first."""
     if len(lines) != 4 or lines[1][:1] != "-" or lines[2][:1] != "+":
-        raise FaultError(f"{place}: a record has four lines: ID FILE, - old, + new, test or equivalent")
+        raise FaultError(f"{place}: a record has four lines: ID FILE, - old, + new, "
+                         "test or equivalent")
     header = HEADER.match(lines[0])
     if not header:
         raise FaultError(f"{place}: the first line is ROOM/NAME FILE [in FUNCTION] [#N]")
@@ -73,7 +75,8 @@ def parse_record(lines, place):
         key, _, value = words.pop(0).partition("=")
         fault.variables[key] = value
     if word != "test" or len(words) != 1:
-        raise FaultError(f"{place}: the last line is test [VARIABLE=VALUE ...] TEST, or equivalent REASON")
+        raise FaultError(f"{place}: the last line is test [VARIABLE=VALUE ...] TEST, or "
+                         "equivalent REASON")
     fault.test = words[0]
     return fault
 

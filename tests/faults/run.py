@@ -3,11 +3,11 @@
 """Seeded faults: applies faults to a copy of the source tree and expects a test to fail by each.
 
     tests/faults/run.py --all             every fault
-    tests/faults/run.py --some 60 7       sixty, drawn by the seed 7
+    tests/faults/run.py --count 60 --seed 7   sixty, drawn by the seed 7
     tests/faults/run.py --id ID ...       these; an id may be a pattern such as schedule/*
     tests/faults/run.py --check           applies all patches, and compiles nothing
-    tests/faults/run.py --draw 7 20       proposes twenty new ones, drawn by the seed 7
-    tests/faults/run.py --find 7 20       draws twenty, and looks for a test that catches each
+    tests/faults/run.py --draw 20 --seed 7    proposes twenty new ones, drawn by the seed 7
+    tests/faults/run.py --find 20 --seed 7    looks for a test that catches each of these
     tests/faults/run.py --find-for FILE   looks for a test for each fault of a file
 
 records.py explains the lists. A run copies the tree into build/faults and never writes elsewhere.
@@ -42,10 +42,9 @@ MEANING = {
 
 
 def chosen(faults, arguments):
-    if arguments.some:
-        count, seed = arguments.some
-        return sorted(random.Random(seed).sample(faults, min(count, len(faults))),
-                      key=lambda fault: fault.id)
+    if arguments.count:
+        count = min(arguments.count, len(faults))
+        return sorted(random.Random(arguments.seed).sample(faults, count), key=lambda f: f.id)
     if arguments.id:
         for wanted in arguments.id:
             if not any(fnmatch.fnmatch(fault.id, wanted) for fault in faults):
@@ -69,7 +68,8 @@ class Baselines:
             else:
                 result, seconds, output = tree.test(fault.test, fault.variables,
                                                     self.limit_s)
-                verdict = {"passed": None, "skipped": "unknown", "late": "late"}.get(result, "baseline")
+                verdict = {"passed": None, "skipped": "unknown",
+                           "late": "late"}.get(result, "baseline")
                 self.known[key] = (verdict, output[-1500:] if verdict == "baseline" else "")
         return self.known[key]
 
@@ -90,7 +90,8 @@ def try_fault(tree, fault, baselines):
             return verdict, details
     try:
         tree.write(fault.file, changed)
-        error = tree.make([fault.test]) if fault.test else tree.make_room(fault.id.partition("/")[0])
+        room = fault.id.partition("/")[0]
+        error = tree.make([fault.test]) if fault.test else tree.make_room(room)
         if error:
             return "uncompilable", error
         if fault.reason:
@@ -166,21 +167,24 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--all", action="store_true")
-    what.add_argument("--some", nargs=2, type=int, metavar=("N", "SEED"))
+    what.add_argument("--count", type=int, metavar="N")
     what.add_argument("--id", nargs="+")
     what.add_argument("--check", action="store_true")
-    what.add_argument("--draw", nargs=2, type=int, metavar=("SEED", "N"))
-    what.add_argument("--find", nargs=2, type=int, metavar=("SEED", "N"))
+    what.add_argument("--draw", type=int, metavar="N")
+    what.add_argument("--find", type=int, metavar="N")
     what.add_argument("--find-for", type=pathlib.Path, metavar="FILE",
                       help="as --find, for the records of a file whose last lines are test ?")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rooms", nargs="+", metavar="ROOM", help="where --draw and --find look")
+    parser.add_argument("--effort", type=float, default=60,
+                        help="seconds of tests that --find spends on a fault")
     parser.add_argument("--root", type=pathlib.Path, default=ROOT, help="the source tree")
     parser.add_argument("--lists", type=pathlib.Path, help="the lists' folder (ROOT/tests/faults)")
     parser.add_argument("--scratch", type=pathlib.Path, help="a folder (ROOT/build/faults)")
-    parser.add_argument("--jobs", type=int, default=1, help="faults that are tried beside each other")
+    parser.add_argument("--jobs", type=int, default=1, help="faults that are tried at a time")
     parser.add_argument("--compilers", type=int, default=os.cpu_count(), help="compilers of each")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds that a test may take")
-    parser.add_argument("--cmake", nargs="+", default=[], help="more options for cmake, as -DNAME=X")
+    parser.add_argument("--cmake", nargs="+", default=[], help="more options for cmake: -DNAME=X")
     arguments = parser.parse_args()
     scratch.end_when_told()
     arguments.root = arguments.root.resolve()
@@ -194,19 +198,20 @@ def main():
         sys.exit(not check_all(faults, arguments.root))
     if arguments.find_for:
         import find
-        wanted = records.read_list(arguments.find_for)
+        ids = {fault.id for fault in faults}
+        wanted = [f for f in records.read_list(arguments.find_for) if f.id not in ids]
         if check_all(wanted, arguments.root):
-            find.find(wanted, faults, prepare(arguments), arguments.lists)
+            find.find(wanted, faults, prepare(arguments), arguments.lists, arguments.effort)
         return
     if arguments.draw or arguments.find:
         import mutate
-        seed, count = arguments.draw or arguments.find
-        drawn = mutate.draw(arguments.root, seed, count, arguments.rooms, faults)
+        drawn = mutate.draw(arguments.root, arguments.seed, arguments.draw or arguments.find,
+                            arguments.rooms, faults)
         if arguments.draw:
             print("\n".join(fault.text() for fault in drawn))
             return
         import find
-        find.find(drawn, faults, prepare(arguments), arguments.lists)
+        find.find(drawn, faults, prepare(arguments), arguments.lists, arguments.effort)
         return
     faults = chosen(faults, arguments)
     if not faults:

@@ -12,13 +12,15 @@ import time
 BUILD_LIMIT_S = 1800
 MEMORY_BYTES = 24 << 30 # address space of a test: a fault may ask for anything
 FILE_BYTES = 2 << 30
+TEST_LINE = re.compile(r"^(add_test|set_tests_properties)\("
+                       r"(?:\[=+\[)?([^\s\]]+)(?:\]=+\])? (.*)\)$", re.M)
 
 
 _running = set() # process groups
 
 
 def run(command, limit_s, **options):
-    """Runs a command in a process group of its own: (exit status or None if it was stopped, output)."""
+    """Runs a command in a process group of its own: (status, output); status None: it was late."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True, text=True,
                                errors="replace", **options)
@@ -67,15 +69,16 @@ def source_files(root):
 
 
 class Scratch:
-    """folder has source/ and build/. Files that did not change keep their times, so that the next
-    run rebuilds little."""
+    """folder has source/, with a release build where presets put theirs, so that ccache knows its
+    objects. Files that did not change keep their times, so that the next run rebuilds little."""
 
     def __init__(self, root, folder, jobs, options=()):
         self.root, self.folder, self.jobs = pathlib.Path(root), pathlib.Path(folder), jobs
-        self.source, self.build = self.folder / "source", self.folder / "build"
+        self.source = self.folder / "source"
+        self.build = self.source / "build" / "faults"
         self.options, self.tests, self.targets = list(options), {}, None
-        self.environment = {**os.environ, "CCACHE_BASEDIR": str(self.folder), "CCACHE_NOHASHDIR": "1",
-                            "OMP_WAIT_POLICY": "passive", "TMPDIR": str(self.folder / "tmp"),
+        self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive",
+                            "TMPDIR": str(self.folder / "tmp"),
                             "ASAN_OPTIONS": "detect_leaks=0"}
         for key in ("ECHELON_SHARE", "ECHELON_LATTICE", "ECHELON_VERIFY_RANDOM", "ECHELON_SWEEP"):
             self.environment.pop(key, None)
@@ -85,6 +88,8 @@ class Scratch:
         for name in wanted:
             source, target = self.root / name, self.source / name
             data = source.read_bytes()
+            if source.name == "CMakeLists.txt" or source.suffix == ".cmake":
+                data = data.replace(b" CONFIGURE_DEPENDS", b"") # files change at prepare() alone
             if target.is_file() and target.read_bytes() == data:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +97,8 @@ class Scratch:
             shutil.copymode(source, target)
         kept = set(wanted)
         for path in self.source.rglob("*"):
-            if path.is_file() and str(path.relative_to(self.source)) not in kept:
+            name = str(path.relative_to(self.source))
+            if not name.startswith("build/") and path.is_file() and name not in kept:
                 path.unlink()
 
     def prepare(self):
@@ -100,9 +106,13 @@ class Scratch:
         self.copy()
         (self.folder / "tmp").mkdir(exist_ok=True)
         command = ["cmake", "-S", self.source, "-B", self.build, "-G", "Ninja", "-DECH_TESTS=ON",
-                   "-DECH_CUDA=OFF", "-DCMAKE_BUILD_TYPE=Faults", "-DCMAKE_C_FLAGS_FAULTS=-O1",
-                   "-DCMAKE_CXX_FLAGS_FAULTS=-O1"]
+                   "-DECH_CUDA=OFF", "-DCMAKE_BUILD_TYPE=Release",
+                   "-DCMAKE_C_FLAGS=-w"] # a fault may leave a variable unused
         if shutil.which("ccache"):
+            base = run(["ccache", "--get-config", "base_dir"], 60)[1].strip()
+            self.environment.setdefault("CCACHE_BASEDIR", base or str(self.folder.parent))
+            self.environment.setdefault("CCACHE_NOHASHDIR", "1")
+            self.environment["CCACHE_IGNOREOPTIONS"] = "-w" # else it would know no object
             command.append("-DCMAKE_C_COMPILER_LAUNCHER=ccache")
         if shutil.which("ld.lld"):
             command.append("-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld -Wl,--threads=1")
@@ -117,8 +127,7 @@ class Scratch:
     def read_tests(self):
         """The commands of all tests. ctest itself tells those only of tests that are built."""
         for file in self.build.rglob("CTestTestfile.cmake"):
-            for m in re.finditer(r"^(add_test|set_tests_properties)\((?:\[=+\[)?([^\s\]]+)(?:\]=+\])? "
-                                 r"(.*)\)$", file.read_text(), re.M):
+            for m in TEST_LINE.finditer(file.read_text()):
                 if m[1] == "add_test":
                     self.tests[m[2]] = re.findall(r'"([^"]*)"', m[3])
                 elif re.search(r'DISABLED "?(ON|TRUE)', m[3]):
@@ -132,7 +141,8 @@ class Scratch:
             if path in self.targets:
                 found.append(path)
             elif os.path.isdir(word) and path and not path.startswith(".."): # of a test's helpers
-                found += [t for t in self.targets if os.path.dirname(t) == path and t.endswith(".so")]
+                found += [t for t in self.targets
+                          if os.path.dirname(t) == path and t.endswith(".so")]
         return found
 
     def make(self, tests, keep_going=False):
