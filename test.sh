@@ -1,114 +1,443 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing, builds with sanitizers, and runs the whole test suite:
+# Installs what is missing, builds, and runs the test suite (docs/testing.md):
 #
-#   ./test.sh            address and undefined-behaviour sanitizers, then the thread sanitizer on
-#                        what runs threads, then the release binary over MPI, then short fuzzing
-#   ./test.sh --quick    the first of these alone
-#   ./test.sh --long [SEED]   of the release build (an hour or more): random cases by the hundred, layouts verified, kills, damaged
-#                        checkpoints, run files (another seed draws others); and what the suite leaves out of tests with many cases
+#   ./test.sh                       everyday: 12 minutes on two idle cores, 17 with nothing built
+#   ./test.sh --quick               address sanitizer, tests of under a second: 2 minutes
+#   ./test.sh --long [SEED [PART ...]]   everything, which takes hours, or these parts of it; the
+#                                   seed (1) draws random cases
+#   ./test.sh --list                the parts of the long form
+#
+# A tier selects a share of the cases and of the builds, never different tests.
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# ---- what a tier runs ----
+
+quick_seconds=120     # budgets, checked against tests/costs.txt; raising one needs a line in
+everyday_seconds=720  # docs/testing.md that says what was removed for it
+quick_test_seconds=1  # a test of the label quick takes less with the address sanitizer
+idle_load=0.2
+everyday_share=0-2/32 # of tests with many cases (tests/share.h)
+lattice_share=0-3/32
+asan_lattice_share=0/128
+# Four programs that together take every lock of src (docs/testing.md).
+threaded=(app/lattice app/record_writer app/nccl comm/ucx)
+
+# Groups of tests that run only when a file they depend on has changed since they last passed:
+# name, the files (rooms up to the one that is tested, and the tests), and what the group is.
+group_names=(cuda isas ucx)
+declare -A group_files=(
+    [cuda]="cmake/cuda.cmake src/base src/device src/tensor src/kernel/*.* src/kernel/cuda
+        src/kernel/gate src/kernel/ref tests/kernel tests/device tests/app/gpus.sh
+        tests/app/stand_in_gpu.c"
+    [isas]="src/base src/tensor src/kernel/*.* src/kernel/cpu src/kernel/ref tests/kernel
+        tests/app/isa.sh"
+    [ucx]="src/base src/config src/device src/tensor src/comm tests/comm tests/app/ucx_workers.sh"
+)
+declare -A group_is=(
+    [cuda]="CUDA rows on the processor, nvcc's build and register spills"
+    [isas]="CPU kernels in all instruction sets"
+    [ucx]="kills of ranks over UCX"
+)
+declare -A group_tests=(
+    [cuda]='^(kernel/(emulated_.*|cuda_.*|mirrored)|app/gpus.*)$'
+    [isas]='^(kernel/.*_(portable|avx2|avx512|avx512bf16)|kernel/objects_.*|app/isa)$'
+    [ucx]='^(comm/ucx_(kills|remake|spared)|app/ucx_workers)$'
+)
+groups_lock=tests/groups.lock
+costs=tests/costs.txt
+
+# Parts of the long form: each runs by itself, in this order by default.
+parts=(asan tsan release groups fuzz lattice verify restarts corruptions run_files faults)
+declare -A part_is=(
+    [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
+    [tsan]="programs that run threads, with the thread sanitizer"
+    [release]="all tests, all cases but the lattice's, in the release build"
+    [groups]="all groups: CUDA rows emulated and compiled, all instruction sets, UCX kills"
+    [fuzz]="clang's build: each fuzz target from its corpus"
+    [lattice]="every case of the lattice"
+    [verify]="500 random run files, verified against one rank in fp64"
+    [restarts]="60 kills of a job that is restarted"
+    [corruptions]="60 damaged checkpoints"
+    [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
+    [faults]="60 seeded faults, each caught by the test it names"
+)
+# What the part tsan runs.
+all_threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import}
+    checkpoint/save exec/wait app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous}
+    app/{grid_counts,background_save,record_writer,overlap,monitor})
+
+# ---- arguments ----
+
+usage() {
+    echo "test.sh: $1" >&2
+    echo "usage: ./test.sh [--quick | --long [SEED [PART ...]] | --list]" >&2
+    exit 2
+}
+
+tier=everyday seed=1
 case "${1:-}" in
-    "" | --quick | --long) ;;
-    *) echo "usage: ./test.sh [--quick | --long [SEED]]" >&2; exit 2 ;;
+    "") ;;
+    --quick) tier=quick; [ $# -eq 1 ] || usage "--quick takes no argument" ;;
+    --list)
+        for part in "${parts[@]}"; do printf '%-12s %s\n' "$part" "${part_is[$part]}"; done
+        exit 0 ;;
+    --long)
+        tier=long
+        [ $# -lt 2 ] || seed=$2
+        [[ $seed =~ ^[0-9]+$ ]] || usage "--long $seed: the seed is a whole number"
+        if [ $# -gt 2 ]; then
+            for part in "${@:3}"; do
+                [ -n "${part_is[$part]:-}" ] ||
+                    usage "no part is called $part; the parts are: ${parts[*]}"
+            done
+            parts=("${@:3}")
+        fi ;;
+    *) usage "unknown tier $1" ;;
 esac
+[ -w . ] || {
+    echo "test.sh: $PWD is read-only; the suite writes to build/ in it: copy the folder" >&2
+    exit 1
+}
 
 tools/install_dependencies.sh --tests
 
-jobs=$(nproc) # programs that wait for ranks, disks and signals: tests run twice as many at once
+# ---- the machine ----
+
+jobs=$(nproc)
+slots=$((2 * jobs + 1)) # tests wait for ranks, disks and signals
+machine="$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | sort -u | paste -sd ',') x $jobs"
+load=$(cut -d ' ' -f 1 /proc/loadavg)
+is_idle=$(awk -v load="$load" -v most="$idle_load" 'BEGIN { print load < most ? 1 : 0 }')
 # The thread sanitizer of gcc 12 does not cope with much address randomisation.
 steady=()
 if setarch -R true 2> /dev/null; then steady=(setarch -R); fi
-passed=0 failed=0 skipped=0
-# What runs threads, for the thread sanitizer.
-threaded=(comm/{local,reduce,threads,collective,ucx,window} data/{loader,corpus,import} checkpoint/save
-    app/{copies,hogwild,ring,zero_weights,queues,train,lattice,asynchronous,grid_counts,background_save,record_writer,overlap,monitor})
 
-# Programs with many cases, of which each is of one build, or of the long form (tests/share.h).
-shared=$(grep -l share_takes tests/app/test_*.c | sed 's,.*/test_,,; s,\.c$,,' | paste -sd '|')
+passed=0 failed=0 skipped=0 began=$SECONDS
+left_out=()
+log=$(mktemp)
+slowest=$(mktemp)
+trap 'rm -f "$log" "$slowest"' EXIT
 
-# Configures and builds a preset (targets of it), quietly unless it fails.
+# stage WORDS: says what comes next, and how long what came before took.
+stage_name="" stage_began=$SECONDS
+stage() {
+    [ -z "$stage_name" ] || echo "   $((SECONDS - stage_began)) s"
+    stage_name=$1 stage_began=$SECONDS
+    [ -z "$1" ] || echo "== $1"
+}
+
+# quietly COMMAND ...: what it prints is shown only if it fails, which ends the suite.
+quietly() {
+    "$@" > "$log" 2>&1 || { tail -n 60 "$log" >&2; exit 1; }
+}
+
+configure() {
+    quietly cmake --preset "$1" -DECH_TESTS=ON "${@:2}"
+}
+
+# build PRESET TARGET ...
 build() {
-    local preset=$1 log
-    shift
-    log=$(mktemp)
-    echo "== build $preset"
-    if ! { cmake --preset "$preset" -DECH_TESTS=ON &&
-        cmake --build --preset "$preset" -j "$jobs" --target "${@:-all}"; } > "$log" 2>&1; then
-        tail -n 60 "$log" >&2
-        rm -f "$log"
-        exit 1
-    fi
-    rm -f "$log"
+    stage "build $1"
+    quietly cmake --build --preset "$1" -j "$jobs" --target "${@:2}"
 }
 
-# run PRESET SHARE WORD ...: a preset's tests (words go to ctest), of tests with many cases that share of them
-# (tests/share.h); adds up what came of them.
+# programs_of TEST ...: the targets of tests that are programs of their own, ROOM/NOUN.
+programs_of() {
+    local test
+    for test in "$@"; do
+        [ ! -f "tests/${test%%/*}/test_${test#*/}.c" ] || echo "test_${test/\//_}"
+    done
+}
+
+# names PRESET: the tests that a build has.
+names() {
+    ctest --test-dir "build/$1" -N | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/ (Disabled)$//'
+}
+
+# one_of NAME ...: a regular expression for exactly these.
+one_of() {
+    local all
+    all=$(printf '|%s' "$@")
+    echo "^(${all:1})\$"
+}
+
+# run PRESET SHARE WORD ...: a build's tests (words go to ctest), of those with many cases that
+# share; adds up what came of them.
 run() {
-    local preset=$1 share=$2 log status=0 bad
+    local preset=$1 share=$2 status=0 bad
     shift 2
-    log=$(mktemp)
-    echo "== test $preset"
-    ECHELON_SHARE=$share TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive "${steady[@]}" \
-        ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$log" |
-        grep --line-buffered -vE "^ +Start +[0-9]+:" || status=${PIPESTATUS[0]}
-    bad=$(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)" "$log" || true)
+    stage "test $preset"
+    ECHELON_SHARE=$share TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive \
+        "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
+        -j "$slots" "$@" 2>&1 | tee "$log" |
+        grep --line-buffered -vE '^ +Start +[0-9]+:|Test +#[0-9]+: .* Passed |^$|^Internal|^Test project' ||
+        status=${PIPESTATUS[0]}
+    bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
-    passed=$((passed + $(grep -cE "^ *[0-9]+/[0-9]+ Test .* Passed " "$log" || true)))
+    passed=$((passed + $(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log" || true)))
     failed=$((failed + bad))
-    skipped=$((skipped + $(grep -cE "^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped" "$log" || true)))
-    rm -f "$log"
+    skipped=$((skipped + $(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)))
+    sed -nE "s,^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*,\2 $preset \1,p" "$log" \
+        >> "$slowest"
+    [ "$bad" -eq 0 ]
 }
 
-# Runs a command, counts it, and shows the end of what it said: the whole if it failed.
+# try COMMAND ...: counts it, and shows the end of what it said: the whole if it failed.
 try() {
-    local log lines=3
-    log=$(mktemp)
-    echo "== $*"
+    local lines=3
+    stage "$*"
     if "$@" > "$log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)) lines=+1; fi
     tail -n "$lines" "$log"
-    rm -f "$log"
+}
+
+# ---- groups ----
+
+# A hash over a group's files: names and contents.
+group_hash() {
+    local files
+    read -ra files <<< "$(tr -s '\n ' ' ' <<< "${group_files[$1]}")"
+    # shellcheck disable=SC2068 # names of the table are patterns
+    find ${files[@]} -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c 1-32
+}
+
+group_changed() {
+    ! grep -qx "$1 $(group_hash "$1")" "$groups_lock" 2> /dev/null
+}
+
+# Notes that a group has passed with these files.
+group_passes() {
+    local kept
+    kept=$(grep -v "^$1 " "$groups_lock" 2> /dev/null || true)
+    printf '%s\n' "$kept" "$1 $(group_hash "$1")" | grep . | LC_ALL=C sort > "$groups_lock.new"
+    mv "$groups_lock.new" "$groups_lock"
+}
+
+changed=()
+build_options=(-DECH_CUDA=OFF -DECH_EMULATED=OFF "-DECH_ISAS=${ECH_ISAS:-native}")
+find_changed() {
+    local group
+    [ "$tier" != quick ] || return 0
+    for group in "${group_names[@]}"; do
+        if [ "$tier" = long ] || group_changed "$group"; then
+            changed+=("$group")
+        else
+            left_out+=("$group (${group_is[$group]}: no file has changed)")
+        fi
+    done
+    if [[ " ${changed[*]} " == *" cuda "* ]]; then
+        build_options=(-DECH_EMULATED=ON "-DECH_ISAS=${ECH_ISAS:-native}" -DECH_CUDA_F16=ON)
+        if command -v nvcc > /dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+            build_options+=(-DECH_CUDA=ON)
+        else
+            build_options+=(-DECH_CUDA=OFF)
+            left_out+=("compiling for CUDA (no nvcc)")
+        fi
+    fi
+    [[ " ${changed[*]} " != *" isas "* ]] || build_options+=(-DECH_ISAS=all)
+}
+
+run_groups() {
+    local group
+    for group in "${changed[@]}"; do
+        echo "== group $group: ${group_is[$group]}"
+        if run release 0/32 -R "${group_tests[$group]}"; then group_passes "$group"; fi
+    done
+}
+
+# ---- costs and labels ----
+
+# Prints the lines of the cost file: BUILD TEST SECONDS. Empty where it cannot be used.
+read_costs() {
+    [ -f "$costs" ] || { echo "test.sh: no $costs: it is written anew" >&2; return 0; }
+    grep -qxF "# machine: $machine" "$costs" ||
+        echo "test.sh: $costs is of another machine; an idle run on this one writes it anew" >&2
+    if ! awk '/^#/ || /^$/ { next }
+        NF != 3 || $1 !~ /^(asan|release)$/ || $2 !~ /^[a-z_]+\/[A-Za-z0-9_.]+$/ ||
+            $3 !~ /^[0-9.]+$/ { bad = 1; print FILENAME ":" FNR ": " $0 > "/dev/stderr" }
+        END { exit bad }' "$costs"; then
+        echo "test.sh: $costs is damaged (BUILD TEST SECONDS are wanted): it is written anew" >&2
+        return 0
+    fi
+    grep -v '^#' "$costs" || true
+}
+
+# select_tests: sets quick_tests (of the sanitizers' build) and everyday_tests (of the release).
+select_tests() {
+    local known
+    known=$(read_costs)
+    mapfile -t quick_tests < <({ echo "$known"; echo "--"; names asan; } |
+        awk -v most="$quick_test_seconds" -v groups="$(group_expression)" '
+            $0 == "--" { reads = 1; next }
+            !reads { if ($1 == "asan") cost[$2] = $3; next }
+            $1 ~ groups { next }
+            $1 in cost && cost[$1] < most')
+    mapfile -t everyday_tests < <({ printf '%s\n' "${quick_tests[@]}"; echo "--"; names release; } |
+        awk -v groups="$(group_expression)" '
+            $0 == "--" { reads = 1; next }
+            !reads { quick[$1] = 1; next }
+            $1 ~ groups || $1 == "app/lattice" { next }
+            !($1 in quick) || $1 ~ /^kernel\//')
+    # Without costs: the tests of every room but those of whole runs.
+    if [ ${#quick_tests[@]} -eq 0 ]; then
+        mapfile -t quick_tests < <(names asan | grep -vE "$(group_expression)" |
+            grep -E '^(base|config|tensor|layer|model|layout|schedule|check|data)/|^app/smoke$')
+    fi
+}
+
+group_expression() {
+    local group all=""
+    for group in "${group_names[@]}"; do all+="|${group_tests[$group]}"; done
+    echo "${all:1}"
+}
+
+# The labels' sums against their budgets: of the file, so that a busy machine fails nothing.
+check_budgets() {
+    local label sum most over=0
+    while read -r label sum most; do
+        echo "   label $label: $sum s of $most by $costs"
+        [ "$sum" -le "$most" ] || {
+            echo "test.sh: the label $label is over its budget: make its tests faster" \
+                "(docs/testing.md, \"Budgets\")" >&2
+            over=1
+        }
+    done < <({ read_costs 2> /dev/null; } | awk -v slots="$slots" -v quick="$quick_seconds" \
+        -v everyday="$everyday_seconds" -v most="$quick_test_seconds" '
+            $1 == "asan" && $3 < most { is_quick[$2] = 1; q += $3 }
+            $1 == "release" { rest[$2] = $3 }
+            END {
+                for (test in rest) if (!(test in is_quick) || test ~ /^kernel\//) e += rest[test]
+                printf "quick %d %d\neveryday %d %d\n", q / slots, quick, (q + e) / slots, everyday
+            }')
+    [ "$over" -eq 0 ] || failed=$((failed + 1))
+}
+
+# Writes the cost file from what ctest has measured, where that says anything: on an idle machine,
+# after all tests of a tier have passed.
+write_costs() {
+    local preset data
+    if [ "$is_idle" -eq 0 ] && [ -f "$costs" ] && [ "${ECHELON_COSTS:-}" != write ]; then
+        echo "   $costs is kept: the load was $load at the start"
+        return
+    fi
+    if [ -f "$costs" ] && [ "${ECHELON_COSTS:-}" != write ] &&
+        grep -qxF "# machine: $machine" "$costs" && ! costs_differ; then
+        return
+    fi
+    {
+        echo "# Seconds of each test as ctest measures them in ./test.sh, which writes this file."
+        echo "# machine: $machine"
+        for preset in asan release; do
+            data=build/$preset/Testing/Temporary/CTestCostData.txt
+            [ ! -f "$data" ] || sed '/^---/,$d' "$data" |
+                awk -v preset="$preset" 'NF == 3 && $3 > 0 { printf "%s %s %.2f\n", preset, $1, $3 }' |
+                LC_ALL=C sort
+        done
+    } > "$costs.new"
+    mv "$costs.new" "$costs"
+    echo "   $costs is written: commit it"
+}
+
+# Whether a measured test lacks a cost, or its label would be another.
+costs_differ() {
+    { grep '^asan ' "$costs" || true; echo "--"
+      sed '/^---/,$d' build/asan/Testing/Temporary/CTestCostData.txt; } |
+        awk -v most="$quick_test_seconds" '
+            $0 == "--" { reads = 1; next }
+            !reads { cost[$2] = $3; next }
+            NF == 3 && $3 > 0 && (!($1 in cost) || (cost[$1] < most && $3 > 1.5 * most)) { found = 1 }
+            END { exit !found }'
 }
 
 # Says what came of all, and succeeds if all did.
 conclude() {
+    stage ""
+    echo
+    echo "ten slowest, in seconds:"
+    sort -rn "$slowest" | head -n 10 | sed 's/^/   /'
+    if [ ${#left_out[@]} -gt 0 ]; then
+        printf 'left out: %s' "${left_out[0]}"
+        printf '; %s' "${left_out[@]:1}"
+        echo
+    fi
+    local took=$((SECONDS - began)) state=idle
+    [ "$is_idle" -eq 1 ] || state="not idle: times say nothing"
+    echo "$((took / 60)) min $((took % 60)) s on $machine; load at the start $load ($state)"
     echo
     echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
 }
 
-if [ "${1:-}" = --long ]; then
-    seed=${2:-1} echelon=$PWD/build/release/echelon tests=build/release/tests
-    build release
-    try env ECHELON_VERIFY_RANDOM="500,$seed" "$tests/test_app_verify_random"
-    try bash tests/app/restarts.sh "$echelon" 60 "$seed"
-    try bash tests/app/corruptions.sh "$echelon" 60 "$seed"
-    try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
-    try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files"
-    run release 12-31/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|app/($shared))\$" -E '^app/lattice$'
-    run release 8-31/32 -R '^app/lattice$'
-    try tests/faults/run.py --some 60 "$seed"
-    conclude
-    exit
-fi
+# ---- tiers ----
 
-build asan
-# Programs of the whole (app/) run in one of two builds. With sanitizers all but these, which only the release build runs: what runs, kills and
-# signals processes under launchers and over networks, what a build with CUDA has, and what is long and runs what many do, too.
-released='app/(bench|bundle|devices|evaluators_runs|examples|expert_balance|gpus|isa|mixed_layouts|mpi_.*|offers|parts|restarts_kills|signals|slurm)'
-released+='|app/(step_profile_runs|ucx.*)|comm/mpi_.*_[124]|schedule/(scale|pipeline|lower_block|activations)|model/(operands|cut)'
-run asan 0/32 -j $((2 * jobs + 1)) -E "^($released)\$"
-if [ "${1:-}" != --quick ]; then
-    programs=("${threaded[@]//\//_}")
-    build tsan "${programs[@]/#/test_}"
-    run tsan 0/64 -j $((2 * jobs)) -R "^($(IFS='|' && echo "${threaded[*]}"))$"
-    build release release_tests
-    run release 1-11/32 -j $((2 * jobs + 1)) -R "^(kernel/.*|comm/mpi_.*|app/($shared|pytorch)|$released)\$" -E '^app/lattice$'
-    run release 1-7/32 -R '^app/lattice$' # by far the longest
-    build fuzz fuzzers
-    run fuzz 0/1 -R '/fuzz_'
-fi
+# run_quick TARGET ...: further targets of the same build.
+run_quick() {
+    local programs
+    mapfile -t programs < <(programs_of "${quick_tests[@]}")
+    build asan test_helpers "${programs[@]}" "$@"
+    run asan 0/32 -R "$(one_of "${quick_tests[@]}")" || true
+}
+
+run_everyday() {
+    local programs
+    mapfile -t programs < <(programs_of "${everyday_tests[@]}" app/lattice)
+    build release test_helpers "${programs[@]}"
+    run_quick test_app_lattice
+    run asan "$asan_lattice_share" -R '^app/lattice$' || true
+    run release "$everyday_share" -R "$(one_of "${everyday_tests[@]}")" || true
+    run release "$lattice_share" -R '^app/lattice$' || true
+    run_groups
+    run_threaded 0/64 "${threaded[@]}"
+    left_out+=("of many-case tests the other shares, other builds, faults (./test.sh --long)")
+    if [ "$failed" -eq 0 ] && [ "${CI:-}" != true ]; then write_costs; fi
+    check_budgets
+}
+
+# run_threaded SHARE TEST ...: with the thread sanitizer.
+run_threaded() {
+    local programs
+    mapfile -t programs < <(programs_of "${@:2}")
+    configure tsan
+    build tsan "${programs[@]}"
+    run tsan "$1" -R "$(one_of "${@:2}")" || true
+}
+
+run_part() {
+    local echelon=$PWD/build/release/echelon tests=build/release/tests
+    case $1 in
+        asan)
+            build asan all
+            run asan 0-7/32 -E '^app/lattice$' || true
+            run asan 0-1/32 -R '^app/lattice$' || true ;;
+        tsan) run_threaded 0/64 "${all_threaded[@]}" ;;
+        release) run release 0/1 -E "^app/lattice\$|$(group_expression)" || true ;;
+        groups) run_groups ;;
+        lattice) run release 0/1 -R '^app/lattice$' || true ;;
+        fuzz)
+            configure fuzz
+            build fuzz fuzzers
+            run fuzz 0/1 -R '/fuzz_' || true ;;
+        verify) try env ECHELON_VERIFY_RANDOM="500,$seed" "$tests/test_app_verify_random" ;;
+        restarts) try bash tests/app/restarts.sh "$echelon" 60 "$seed" ;;
+        corruptions) try bash tests/app/corruptions.sh "$echelon" 60 "$seed" ;;
+        run_files)
+            try env ECHELON_RUN_FILES=3000 "$tests/test_app_extreme_runs"
+            try env ECHELON_RUN_FILES=3000 "$tests/test_config_bad_run_files" ;;
+        faults) try tests/faults/run.py --seed "$seed" --count 60 ;;
+    esac
+}
+
+find_changed
+configure release "${build_options[@]}"
+configure asan
+select_tests
+case $tier in
+    quick) run_quick; left_out+=("all but the label quick (./test.sh)") ;;
+    everyday) run_everyday ;;
+    long)
+        build release all
+        for part in "${parts[@]}"; do run_part "$part"; done ;;
+esac
 conclude

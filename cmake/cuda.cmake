@@ -1,14 +1,19 @@
-# CUDA is looked for, not required: its compiler, runtime (linked statically) and headers of cuBLASLt. ECH_HAS_CUDA: the device
-# cuda and its kernels are built. Its other libraries are opened when they are needed (device/cuda_library.h). Sanitizers and
-# fuzzers see only the processor, so their builds go without unless it is asked for.
-# One, for the time that a build takes: code for sm_80, and its PTX, which the driver of a newer GPU translates when a run starts, and keeps.
-set(ECH_CUDA_ARCHITECTURES "80" CACHE STRING "of GPUs, as CMAKE_CUDA_ARCHITECTURES: 80, native, 80-real;90 ...")
+# The device cuda: CUDA's compiler, runtime (linked statically) and headers of cuBLASLt. Its other
+# libraries are opened when they are needed (device/cuda_library.h). ECH_HAS_CUDA: the device and its
+# kernels are built. AUTO builds them where an NVIDIA driver is installed, for that machine's GPU:
+# nvcc takes most of a build's time. ON builds them anywhere, for sm_80 and, as PTX, for newer GPUs:
+# their driver translates it when a run starts.
+set(ECH_CUDA_ARCHITECTURES "" CACHE STRING
+    "of GPUs, as CMAKE_CUDA_ARCHITECTURES: 80, native, 80-real;90; empty: native with AUTO, else 80")
 # Files of rows whose tensors are fp32 or fp64 whatever the table's type is: 16-bit types have fp32's (kernel/cuda/scratch.c).
 set(ECH_CUDA_WIDE "/(choose|gate|orthogonalize)\\.cu$")
 ech_option(CUDA "device cuda")
 set(lacking)
 if(ECH_CUDA STREQUAL "AUTO" AND (ECH_SANITIZE OR ECH_FUZZ))
   set(lacking "as sanitizers and fuzzers do not see it")
+elseif(ECH_CUDA STREQUAL "AUTO" AND NOT EXISTS /proc/driver/nvidia/version AND
+       NOT EXISTS /usr/lib/wsl/lib/libcuda.so.1)
+  set(lacking "no NVIDIA driver is installed (-DECH_CUDA=ON builds it without one)")
 elseif(ECH_WANTS_CUDA)
   include(CheckLanguage)
   check_language(CUDA)
@@ -24,13 +29,23 @@ elseif(ECH_WANTS_CUDA)
     set(lacking "${CMAKE_CUDA_COMPILER} is there, but no cublasLt.h (Debian's libcublas-dev, pip's nvidia-cublas)")
   endif()
 endif()
+set(architectures ${ECH_CUDA_ARCHITECTURES})
+if(NOT architectures)
+  set(architectures 80)
+  if(ECH_CUDA STREQUAL "AUTO")
+    set(architectures native)
+  endif()
+endif()
 ech_decide(CUDA "device cuda" "${lacking}"
-           "CUDA ${CUDAToolkit_VERSION} of ${CMAKE_CUDA_COMPILER}, for ${ECH_CUDA_ARCHITECTURES}")
+           "CUDA ${CUDAToolkit_VERSION} of ${CMAKE_CUDA_COMPILER}, for ${architectures}")
 if(ECH_HAS_CUDA)
-  set(CMAKE_CUDA_ARCHITECTURES ${ECH_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   set(CMAKE_CUDA_STANDARD 17)
   if(NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER AND CMAKE_C_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_C_COMPILER_LAUNCHER})
   endif()
   enable_language(CUDA)
+  if(architectures STREQUAL "native" AND NOT CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
+    set(CMAKE_CUDA_ARCHITECTURES 80) # a driver, and no GPU that the build may see
+  endif()
 endif()

@@ -1,6 +1,8 @@
 # ech_add_fuzz(room noun): the libFuzzer target fuzz_ROOM_NOUN from tests/ROOM/fuzz_NOUN.c, and a
 # short test of it that starts from a copy of tests/ROOM/corpus_NOUN (libFuzzer adds to the folder
-# that it is given). Nothing when ECH_FUZZ is off. Run it for long by hand:
+# that it is given). With the address sanitizer and without a fuzzer, the test ROOM/replay_NOUN calls
+# the target with the files of the corpus (tests/replay.c). Other builds have neither. For long, by
+# hand:
 #   build/fuzz/tests/ROOM/fuzz_ROOM_NOUN CORPUS_COPY
 if(ECH_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
@@ -12,6 +14,15 @@ if(ECH_FUZZ)
 endif()
 
 function(ech_add_fuzz room noun)
+  if(ECH_SANITIZE STREQUAL "address" AND NOT ECH_FUZZ)
+    set(target replay_${room}_${noun})
+    add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/${room}/fuzz_${noun}.c
+                             ${PROJECT_SOURCE_DIR}/tests/replay.c)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(${target} PRIVATE ech_${room})
+    add_test(NAME ${room}/replay_${noun}
+             COMMAND ${target} ${PROJECT_SOURCE_DIR}/tests/${room}/corpus_${noun})
+  endif()
   if(NOT ECH_FUZZ)
     return()
   endif()

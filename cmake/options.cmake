@@ -42,12 +42,16 @@ elseif(ECH_SANITIZE STREQUAL "thread")
 elseif(ECH_SANITIZE)
   message(FATAL_ERROR "ECH_SANITIZE=${ECH_SANITIZE}: use address or thread")
 endif()
-if(ECH_SANITIZE)
-  # Hundreds of test programs, most of them instrumented code: lld takes half the time of bfd.
-  find_program(ECH_LLD ld.lld)
-  if(ECH_LLD)
-    add_link_options(-fuse-ld=lld -Wl,--threads=1)
-  endif()
+# Hundreds of test programs are linked: lld takes a fifth of bfd's time.
+find_program(ECH_LLD ld.lld)
+if(ECH_LLD)
+  add_link_options(-fuse-ld=lld -Wl,--threads=1)
+endif()
+# A second build of the same sources, also in another folder, takes a compiler cache's objects.
+find_program(ECH_CCACHE ccache)
+if(ECH_CCACHE AND NOT DEFINED CMAKE_C_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                                ${ECH_CCACHE})
 endif()
 if(ECH_POISON)
   add_compile_definitions(ECH_POISON=1)

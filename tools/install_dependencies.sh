@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian 12 packages that Echelon is built with. Silent, and without touching the
-# system, when all are there.
+# Installs the Debian 12 packages that Echelon is built with, and names them. Silent, and without
+# touching the system, when all are there.
 #
 #   tools/install_dependencies.sh [--tests]      --tests: also what tests need
 set -euo pipefail
@@ -37,7 +37,7 @@ fail() {
 
 for argument in "$@"; do
     case "$argument" in
-        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld shellcheck python3)
+        --tests) packages+=(clang libclang-rt-14-dev libomp-14-dev lld ccache shellcheck python3)
             # For a Slurm that a test starts itself. Only where the packages start no services, as in
             # containers; elsewhere the test skips.
             service_policy=0
@@ -58,16 +58,18 @@ find_missing() {
     done
 }
 
-# With root's rights; the time-out is for locks, the attempts for mirrors and for lists in use.
+# With root's rights; the time-out is for locks, the attempts for mirrors and for lists in use. What
+# apt says is shown if all attempts fail.
 run_apt() {
-    local attempt
+    local attempt said
     for ((attempt = 1; attempt <= attempts; attempt++)); do
-        if "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-            apt-get -y -q -o "DPkg::Lock::Timeout=$lock_seconds" "$@"; then
+        if said=$("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get -y -q -o "DPkg::Lock::Timeout=$lock_seconds" "$@" 2>&1); then
             return 0
         fi
         [ "$attempt" -eq "$attempts" ] || sleep $((attempt * pause_seconds))
     done
+    printf '%s\n' "$said" >&2
     return 1
 }
 

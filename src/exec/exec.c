@@ -62,8 +62,7 @@ static ech_status compute_step(ech_exec *exec, const ech_step *step)
 static bool await(ech_exec *exec, const ech_step *step)
 {
     for (int i = 0; i < step->afters; i++)
-        if (!ech_exec_wait_for(exec, exec->list->after.at[step->first_after + i],
-                               step->lane == ECH_LANE_COMPUTE))
+        if (!ech_exec_wait_for(exec, exec->list->after.at[step->first_after + i], step->lane))
             return false;
     if (!ech_exec_has_begun(exec, step)) ech_queue_await(exec, step);
     return !ech_exec_has_failed(exec);
@@ -107,15 +106,14 @@ static void *engine_main(void *argument)
     ech_cores_release();
     for (;;) {
         pthread_mutex_lock(&exec->lock);
-        while (engine->run == seen && !exec->quit) pthread_cond_wait(&exec->changed, &exec->lock);
+        while (engine->run == seen && !exec->quit) pthread_cond_wait(&engine->woken, &exec->lock);
         seen = engine->run;
         bool quit = exec->quit;
         pthread_mutex_unlock(&exec->lock);
         if (quit) return NULL;
         run_engine(exec, engine->lane);
         pthread_mutex_lock(&exec->lock);
-        exec->busy--;
-        pthread_cond_broadcast(&exec->changed);
+        if (--exec->busy <= exec->stuck) pthread_cond_signal(&exec->engine[ECH_LANE_COMPUTE].woken);
         pthread_mutex_unlock(&exec->lock);
     }
 }
@@ -289,12 +287,7 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out)
     exec->workers = 1;
     exec->curve = ech_curve_of(setup->config);
     exec->pool = ech_pool_create();
-    pthread_mutex_init(&exec->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&exec->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ech_waits_create(exec);
     ech_status status = setup_exec(exec);
     if (status != ECH_OK) {
         ech_exec_destroy(exec);
@@ -309,8 +302,8 @@ void ech_exec_destroy(ech_exec *exec)
     if (!exec) return;
     pthread_mutex_lock(&exec->lock);
     exec->quit = true;
-    pthread_cond_broadcast(&exec->changed);
     pthread_mutex_unlock(&exec->lock);
+    ech_exec_wake(exec);
     for (int i = 0; i < ECH_LANES; i++)
         if (exec->engine[i].started && !(exec->stuck && exec->watch[i].is_stuck))
             pthread_join(exec->engine[i].thread, NULL);
@@ -334,8 +327,7 @@ void ech_exec_destroy(ech_exec *exec)
     ech_disk_destroy(exec->disk);
     free(exec->posted.at);
     ech_pool_destroy(exec->pool);
-    pthread_mutex_destroy(&exec->lock);
-    pthread_cond_destroy(&exec->changed);
+    ech_waits_destroy(exec);
     free(exec);
 }
 
@@ -347,8 +339,8 @@ static void call_engines(ech_exec *exec)
         if (!exec->engine[lane].used[exec->list->kind]) continue;
         exec->engine[lane].run = exec->run;
         exec->busy++;
+        pthread_cond_signal(&exec->engine[lane].woken);
     }
-    if (exec->busy > 0) pthread_cond_broadcast(&exec->changed);
 }
 
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
@@ -368,8 +360,7 @@ ech_status ech_exec_run(ech_exec *exec, ech_list_kind kind, int64_t step)
     pthread_mutex_unlock(&exec->lock);
 
     run_engine(exec, ECH_LANE_COMPUTE);
-    atomic_store(&exec->awaited, ECH_AWAITS_ALL);
-    ech_exec_wake(exec);
+    ech_exec_set_awaited(exec, ECH_AWAITS_ALL);
 
     pthread_mutex_lock(&exec->lock);
     while (exec->busy > exec->stuck) ech_exec_rest(exec);

@@ -211,7 +211,7 @@ static int first_of_queue(const ech_exec *exec, int step)
     const ech_step *steps = exec->list->step.at;
     int s = 0;
     while (s < step && (ech_step_queue(&steps[s]) != ech_step_queue(&steps[step]) ||
-                        atomic_load(&exec->done[s]) != exec->run || is_reached(exec, s)))
+                        !ech_exec_is_complete(exec, s) || is_reached(exec, s)))
         s++;
     return s;
 }
@@ -222,8 +222,7 @@ static const ech_step *find_standing(const ech_exec *exec)
     const ech_list *list = exec->list;
     int s = (int)exec->events.shown, n = (int)list->step.n;
     if (exec->events.shown >= exec->events.put)
-        for (s = 0; s < n && (atomic_load(&exec->done[s]) != exec->run || is_reached(exec, s));)
-            s++;
+        for (s = 0; s < n && (!ech_exec_is_complete(exec, s) || is_reached(exec, s));) s++;
     for (int before = -1; s < n && s != before;) {
         const ech_step *step = &list->step.at[s = first_of_queue(exec, s)];
         before = s;

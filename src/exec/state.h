@@ -24,6 +24,8 @@ typedef struct ech_engine {
     bool started;              /* `thread` is to be joined */
     bool used[ECH_LIST_KINDS]; /* by list: it has a step for this engine */
     uint64_t run; /* number of the last run that needs it; it sleeps during the others */
+    /* Only this lane's thread sleeps on it (COMPUTE: the rank's thread), between runs and during them. */
+    pthread_cond_t woken; /* with ech_exec.lock */
 } ech_engine;
 
 /* A birth or death of one of a list's own values. */
@@ -154,7 +156,7 @@ struct ech_exec {
     int64_t copied[ECH_SPACES][ECH_SPACES]; /* ech_exec_copied; each by one lane */
     ech_file_watch watch[ECH_LANES];
     double watched_at; /* ech_clock_take_gap */
-    int stuck;         /* lanes whose threads are: they are left to that, with all memory */
+    _Atomic int stuck; /* lanes whose threads are: they are left to that, with all memory */
     double copy_began[ECH_LANES]; /* a throttled copy, in seconds of ech_clock_now */
     char *scalars;                /* on the device: a row for each turn */
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
@@ -179,15 +181,16 @@ struct ech_exec {
     int64_t step;     /* training step of its first turn */
     _Atomic int tick; /* of the compute lane's call */
     uint64_t run;     /* number of this run */
-    /* [steps] the last run that completed it, or where queues run by themselves put all of it there: complete if == run */
+    /* [steps] run << ECH_LANES | a bit for each lane whose thread waits for the step (wait.c). run: the
+     * last run that completed the step or, where queues run by themselves, put all of its work there. */
     _Atomic uint64_t *done;
-    _Atomic int failed; /* ech_status of the first failure, or ECH_OK; never reset */
-    pthread_mutex_t lock;
-    pthread_cond_t changed; /* a step or run, or awaited, failed or quit */
-    _Atomic int waiting;    /* threads that wait for `changed` in a run */
-    _Atomic int awaited;    /* the step that the compute lane waits for; -1: it computes */
-    bool quit;              /* the engines' threads are to end */
-    int busy;               /* engines that have not finished this run */
+    _Atomic int failed;   /* ech_status of the first failure, or ECH_OK; never reset */
+    pthread_mutex_t lock; /* guards engine[].run, quit, busy, signals; all threads sleep with it */
+    atomic_bool naps;     /* the link's thread is in ech_exec_nap */
+    _Atomic int awaited;  /* the step that the compute lane waits for; -1: it computes */
+    bool quit;            /* the engines' threads are to end */
+    int busy;             /* engines that have not finished this run */
+    int64_t signals;      /* sent so far to threads that wait for steps, naps or failures */
     ech_engine engine[ECH_LANES];
     /* By lane, but those of messages: by boundary and kind (ech_step_queue). */
     ech_comm_queue *on;
@@ -402,26 +405,38 @@ void ech_queue_await(ech_exec *exec, const ech_step *step);
 void ech_queue_record(ech_exec *exec, int step, bool ends);
 void ech_queue_mark(ech_exec *exec, int tick);
 
-/* In the next calls `step` is an index in the list.
- *
- * Whether all steps that a step comes after are complete, or the run has failed. */
+/* ---- wait.c ---- In its calls `step` is an index in the list. */
+
+/* Makes and destroys `lock` and the conditions of all lanes. */
+void ech_waits_create(ech_exec *exec);
+void ech_waits_destroy(ech_exec *exec);
+static inline bool ech_exec_is_complete(const ech_exec *exec, int step)
+{
+    return atomic_load(&exec->done[step]) >> ECH_LANES == exec->run;
+}
+/* Whether all steps that a step comes after are complete, or the run has failed. */
 bool ech_exec_may_begin(ech_exec *exec, const ech_step *step);
 /* If times are recorded: the step begins now. */
 void ech_exec_begin(ech_exec *exec, int step);
-/* Marks a step complete, and wakes those who wait. */
+/* Marks a step complete, and wakes the threads that wait for it. */
 void ech_exec_complete(ech_exec *exec, int step);
-/* Waits until one of the n steps (-1: none) may begin or the run has failed. */
+/* The link's thread waits until one of the n steps (-1: none) may begin or the run has failed. */
 void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n);
-/* Waits until a step ends, the compute lane waits, the run fails, or `ns` nanoseconds have passed. */
+/* The link's thread waits until a step ends, the compute lane waits, the run fails, or `ns` nanoseconds
+ * have passed. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
-/* Waits until a step is complete; false if the run has failed. compute: the compute lane calls; `awaited` shows it. */
-bool ech_exec_wait_for(ech_exec *exec, int step, bool compute);
+/* The thread of `lane` waits until a step is complete; false if the run has failed. For COMPUTE,
+ * `awaited` shows the step. */
+bool ech_exec_wait_for(ech_exec *exec, int step, ech_lane lane);
+/* Shows that the compute lane waits for `step` or ECH_AWAITS_ALL, and ends a nap of the link's thread. */
+void ech_exec_set_awaited(ech_exec *exec, int step);
 /* For the rank's thread, every 0.1 s while it waits: a read or write of a file past the deadline is an error that names it. */
 ech_status ech_exec_watch_files(ech_exec *exec);
-/* The rank's thread, which has `lock`, waits for `changed`; where there are files it watches them. */
+/* The rank's thread, which holds `lock`, sleeps until it is woken. Where there are files it watches
+ * them. */
 void ech_exec_rest(ech_exec *exec);
-/* Wakes all threads that wait in a run; they then check what they wait for. */
+/* Wakes all threads; they then check what they wait for. */
 void ech_exec_wake(ech_exec *exec);
 
 /* Binds the compute lane's threads to cores of their own, as parallel.pin says. Collective over all ranks. */

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel/cpu/sets.h"
 #ifdef ECH_KERNEL_X86
-#include <cpuid.h>
+#include "kernel/isa_x86.h"
 #endif
 #ifdef ECH_HAS_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
@@ -28,49 +29,35 @@ const char *ech_isa_name(ech_isa isa)
     return names[isa];
 }
 
-#ifdef ECH_KERNEL_X86
-/* F16C, MOVBE and LZCNT, which x86-64-v3 has and not every compiler's builtin knows. */
-static bool has_small_ones(void)
-{
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C) || !(c & bit_MOVBE)) return false;
-    return __get_cpuid(0x80000001, &a, &b, &c, &d) && c & bit_LZCNT;
-}
-
-/* The builtin also checks that the operating system saves the registers. */
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && has_small_ones();
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-}
-
-static bool has_avx512bf16(void)
-{
-    unsigned a = 0, b = 0, c = 0, d = 0; /* by CPUID, as clang 14 has no name for it */
-    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 5);
-}
-#endif
-
-bool ech_isa_works(ech_isa isa)
+/* Whether the machine can run it. */
+static bool is_here(ech_isa isa)
 {
 #ifdef ECH_KERNEL_X86
-    if (isa == ECH_ISA_AVX2) return has_avx2();
-    if (isa == ECH_ISA_AVX512) return has_avx512();
-    if (isa == ECH_ISA_AVX512BF16) return has_avx512bf16();
+    if (isa == ECH_ISA_AVX2) return ech_x86_has_avx2();
+    if (isa == ECH_ISA_AVX512) return ech_x86_has_avx512();
+    if (isa == ECH_ISA_AVX512BF16) return ech_x86_has_avx512bf16();
 #endif
     return isa == ECH_ISA_PORTABLE;
 }
 
+/* Without fast kernels, portable is the reference's. */
+static bool is_built(ech_isa isa)
+{
+#ifdef ECH_KERNEL_CPU
+    return ech_cpu_rows[isa][ECH_F32] != NULL;
+#else
+    return isa == ECH_ISA_PORTABLE;
+#endif
+}
+
+bool ech_isa_works(ech_isa isa)
+{
+    return is_here(isa) && is_built(isa);
+}
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static ech_isa decided;
-static char refused[256]; /* why nothing is decided; empty: something is */
+static char refused[320]; /* why nothing is decided; empty: something is */
 
 static ech_isa best(void)
 {
@@ -97,7 +84,8 @@ static void follow(const char *wanted)
     if (decided == ECH_ISAS)
         refuse(wanted, "no such instruction set");
     else if (!ech_isa_works(decided))
-        refuse(wanted, "this machine or this build does not have it");
+        refuse(wanted, is_here(decided) ? "this build has no kernels for it (cmake -DECH_ISAS=all has)"
+                                        : "this machine does not have it");
 }
 
 /* To be called before the library's first product, which fixes its instruction set. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "device/device.h"
+#include "kernel/cpu/sets.h"
 #include "kernel/kernel.h"
 #include "kernel/ref/rows.h"
 #ifdef ECH_HAS_BLAS
@@ -123,33 +124,8 @@ static const ech_kernels ref[] = {
 };
 
 #ifdef ECH_KERNEL_CPU
-/* The fast rows of each instruction set and type, compiled with their functions (cpu/table.c). */
-#define ROWS(isa, type) ech_cpu_kernels_##isa##_##type
-#define DECLARE(isa)    extern const ech_kernels ROWS(isa, f32), ROWS(isa, bf16), ROWS(isa, f16);
-#define TYPES(isa, isa_bf16)                                                                       \
-    {                                                                                              \
-        [ECH_F32] = &ROWS(isa, f32), [ECH_BF16] = &ROWS(isa_bf16, bf16),                           \
-        [ECH_F16] = &ROWS(isa, f16)                                                                \
-    }
-enum { MOST_TYPES = ECH_F16 + 1 };
-
-DECLARE(portable)
-#ifdef ECH_KERNEL_X86
-DECLARE(avx2)
-DECLARE(avx512)
-extern const ech_kernels ROWS(avx512bf16, bf16);
-#endif
-static const ech_kernels *const fast_rows[ECH_ISAS][MOST_TYPES] = {
-    [ECH_ISA_PORTABLE] = TYPES(portable, portable),
-#ifdef ECH_KERNEL_X86
-    [ECH_ISA_AVX2] = TYPES(avx2, avx2),
-    [ECH_ISA_AVX512] = TYPES(avx512, avx512),
-    [ECH_ISA_AVX512BF16] = TYPES(avx512, avx512bf16),
-#endif
-};
-
-/* Those rows, and the reference's where a set has none: completed once. */
-static ech_kernels fast[ECH_ISAS][MOST_TYPES];
+/* The fast rows, and the reference's where a set has none: completed once. */
+static ech_kernels fast[ECH_ISAS][ECH_CPU_TYPES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void complete(ech_kernels *out, const ech_kernels *from)
@@ -166,9 +142,9 @@ static void complete(ech_kernels *out, const ech_kernels *from)
 static void complete_all(void)
 {
     for (int isa = 0; isa < ECH_ISAS; isa++)
-        for (int dtype = 0; dtype < MOST_TYPES; dtype++) {
-            if (!fast_rows[isa][dtype] || !ech_kernels_ref((ech_dtype)dtype)) continue;
-            fast[isa][dtype] = *fast_rows[isa][dtype];
+        for (int dtype = 0; dtype < ECH_CPU_TYPES; dtype++) {
+            if (!ech_cpu_rows[isa][dtype] || !ech_kernels_ref((ech_dtype)dtype)) continue;
+            fast[isa][dtype] = *ech_cpu_rows[isa][dtype];
             fast[isa][dtype].wide = &fast[isa][ech_dtype_wide((ech_dtype)dtype)];
             complete(&fast[isa][dtype], ech_kernels_ref((ech_dtype)dtype));
         }
@@ -185,7 +161,7 @@ static const ech_kernels *table_of(ech_isa isa, ech_dtype dtype)
 {
 #ifdef ECH_KERNEL_CPU
     pthread_once(&once, complete_all);
-    if ((int)dtype < MOST_TYPES && fast[isa][dtype].name) return &fast[isa][dtype];
+    if ((int)dtype < ECH_CPU_TYPES && fast[isa][dtype].name) return &fast[isa][dtype];
 #endif
     return ech_kernels_ref(dtype);
 }

@@ -407,12 +407,14 @@ static inline void (*trial_row(const ech_kernels *kernels, ech_op op))(void)
     return rows[op];
 }
 
-/* The fast rows of a set, NULL where the machine lacks it, the build has none, or that of the operation is the one of
- * the set before. */
+/* The fast rows of a set. NULL: the machine or the build lacks the set, or its row of the operation
+ * is the one of the set before. */
 static inline const ech_kernels *trial_set_of(ech_isa isa, ech_dtype dtype, ech_op op)
 {
-    const ech_kernels *fast = ech_kernels_of(isa, dtype);
-    const ech_kernels *before = isa > 0 ? ech_kernels_of(isa - 1, dtype) : ech_kernels_ref(dtype);
+    const ech_kernels *fast = ech_kernels_of(isa, dtype), *before = NULL;
+    for (int smaller = (int)isa - 1; smaller >= 0 && !before; smaller--)
+        before = ech_kernels_of((ech_isa)smaller, dtype);
+    if (!before) before = ech_kernels_ref(dtype);
     return fast && before && trial_row(fast, op) == trial_row(before, op) ? NULL : fast;
 }
 
@@ -506,6 +508,7 @@ static inline void trial_run_halves(const trial *t, double tolerance, double rou
         trial_run exact = trial_execute(t, ech_kernels_ref(dtype), way);
         for (ech_isa isa = 0; isa <= most; isa++) {
             char what[80];
+            if (!ech_kernels_of(isa, dtype)) continue; /* not built */
             snprintf(what, sizeof what, "%s (%s) and definition, case %d", ech_dtype_name(dtype),
                      ech_isa_name(isa), c);
             bool pairs = strcmp(ech_kernels_of(isa, dtype)->name, "cuda") == 0 ||

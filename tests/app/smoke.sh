@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every command once, on a model of a few thousand parameters, in seconds: text to tokens, a plan, a
+# run on two ranks, its checkpoint, a sample, its report. A command of `echelon help` that is not
+# tried here fails the test.
+#     smoke.sh ECHELON
+set -u
+echelon=${1:?usage: smoke.sh ECHELON}
+[ -x "$echelon" ] || { echo "no program $echelon"; exit 1; }
+# shellcheck source-path=SCRIPTDIR source=scratch.sh
+. "$(dirname "$0")/scratch.sh"
+# shellcheck source-path=SCRIPTDIR source=expect.sh
+. "$(dirname "$0")/expect.sh"
+enter smoke
+export OMP_NUM_THREADS=1
+tried=" "
+
+# try CODE TEXT COMMAND WORD ...: expect, and notes the command.
+try() {
+    tried+="$3 "
+    expect "$1" "$2" "$echelon" "${@:3}"
+}
+
+make_run training.steps=2 checkpoint.every=2 parallel.comm=local
+seq -s ' and then ' 1 400 >text.txt
+try 0 "tokens" data text.txt text
+try 0 "ranks" plan run.yaml --ranks 2
+try 0 "" profile run.yaml
+try 0 "PASSED" verify run.yaml --ranks 2
+try 0 "step +2" train run.yaml --ranks 2
+try 0 "whole|complete|ok" checkpoint verify run
+try 0 "loss" eval run --data text
+try 0 "" sample run "1 and" --tokens 4
+try 0 "report.html" report run
+try 0 "" convert run/checkpoints/*/model converted
+try 0 "" bench --help
+try 0 "echelon [0-9]" launch 2 "$echelon" --version
+
+commands=$("$echelon" --help | sed -n 's/^  \([a-z]*\) .*/\1/p' | grep -vx echelon)
+[ "$(wc -w <<<"$commands")" -ge 12 ] || complain "echelon --help lists only: $commands"
+for command in $commands; do
+    [[ $tried == *" $command "* ]] || complain "echelon $command is not tried here"
+done
+conclude
