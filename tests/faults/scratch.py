@@ -10,7 +10,6 @@ import subprocess
 import time
 
 BUILD_LIMIT_S = 1800
-MEMORY_BYTES = 24 << 30 # address space of a test: a fault may ask for anything
 FILE_BYTES = 2 << 30
 TEST_LINE = re.compile(r"^(add_test|set_tests_properties)\("
                        r"(?:\[=+\[)?([^\s\]]+)(?:\]=+\])? (.*)\)$", re.M)
@@ -53,7 +52,6 @@ def end_when_told():
 def bound_test():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
 def source_files(root):
