@@ -19,7 +19,7 @@ _running = set() # process groups
 
 
 def run(command, limit_s, **options):
-    """Runs a command in a process group of its own: (status, output); status None: it was late."""
+    """Runs a command in a process group of its own: (status, output). Status None: it was late."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True, text=True,
                                errors="replace", **options)
@@ -52,6 +52,20 @@ def end_when_told():
 def bound_test():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
+
+
+_fence = []
+
+
+def fence():
+    """Words before a command that keep its signals to its own processes, since a fault may send one
+    to any process. There are none if the system does not allow it."""
+    if not _fence:
+        words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+                 '"$@"; exit $?', "sh"]
+        allowed = shutil.which("unshare") and run([*words, "true"], 60)[0] == 0
+        _fence.append(words if allowed else [])
+    return _fence[0]
 
 
 def source_files(root):
@@ -167,7 +181,8 @@ class Scratch:
         """Runs a test that is built: (passed, failed, skipped or late; seconds; output)."""
         begun = time.monotonic()
         exact = "^" + "".join("\\" + c if c in ".+*?()[]" else c for c in name) + "$"
-        status, output = run(["ctest", "--test-dir", self.build, "-R", exact, "--output-on-failure",
+        status, output = run([*fence(), "ctest", "--test-dir", self.build, "-R", exact,
+                              "--output-on-failure",
                               "--no-tests=error", "--timeout", "3600"], limit_s,
                              env={**self.environment, **variables}, preexec_fn=bound_test)
         seconds = time.monotonic() - begun
