@@ -267,7 +267,7 @@ static void make_cache(const char *name)
     char words[4096];
     snprintf(words, sizeof words,
              "cd %s && rm -rf blobs snapshots && mkdir -p blobs snapshots/hash && "
-             "for f in %s/models/%s/*; do cp \"$f\" \"blobs/x${f##*/}\" && "
+             "for f in '%s'/models/%s/*; do cp \"$f\" \"blobs/x${f##*/}\" && "
              "ln -s \"../../blobs/x${f##*/}\" \"snapshots/hash/${f##*/}\"; done",
              fixture_folder, ECH_FIXTURES, name);
     assert_int_equal(system(words), 0);

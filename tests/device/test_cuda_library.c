@@ -50,7 +50,7 @@ static int setup(void **state)
     for (int p = 0; p < PLACES; p++) {
         snprintf(path, sizeof path, "%s/%d/%s/libech_stand_in_%d.so", root, p, places[p].folder, p);
         make_folders(path);
-        snprintf(command, sizeof command, "cp %s %s", ECH_STAND_IN, path);
+        snprintf(command, sizeof command, "cp '%s' '%s'", ECH_STAND_IN, path);
         if (system(command) != 0) return 1;
         snprintf(path, sizeof path, "%s/%d", root, p);
         if (strcmp(places[p].variable, "PATH") != 0) setenv(places[p].variable, path, 1);
