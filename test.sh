@@ -26,14 +26,14 @@ asan_lattice_share=0/32
 threaded=(app/lattice app/record_writer app/nccl comm/ucx)
 
 # Groups of tests that run only when a file they depend on has changed since they last passed:
-# name, the files (rooms up to the one that is tested, and the tests), and what the group is.
+# name, the files (of the rooms that the tested one includes, and of the tests), what the group is.
 group_names=(cuda isas ucx)
 declare -A group_files=(
-    [cuda]="cmake/cuda.cmake src/base src/device src/tensor src/kernel/*.* src/kernel/cuda
+    [cuda]="cmake/cuda*.cmake src/base src/device src/tensor src/kernel/*.* src/kernel/cuda
         src/kernel/gate src/kernel/ref tests/kernel tests/device tests/app/gpus.sh
         tests/app/stand_in_gpu.c"
-    [isas]="src/base src/tensor src/kernel/*.* src/kernel/cpu src/kernel/ref tests/kernel
-        tests/app/isa.sh"
+    [isas]="src/base src/device src/tensor src/kernel/*.* src/kernel/cpu src/kernel/gate
+        src/kernel/ref tests/kernel tests/app/isa.sh"
     [ucx]="src/base src/config src/device src/tensor src/comm tests/comm tests/app/ucx_workers.sh"
 )
 declare -A group_is=(
@@ -121,7 +121,7 @@ log=$(mktemp)
 times=$(mktemp) # SECONDS BUILD TEST of each test that has run
 trap 'rm -f "$log" "$times"' EXIT
 
-# stage WORDS: says what comes next, and how long what came before took.
+# stage WORDS: prints how long the last stage took, and announces the next one.
 stage_name="" stage_began=$SECONDS
 stage() {
     [ -z "$stage_name" ] || echo "   $((SECONDS - stage_began)) s"
@@ -164,28 +164,31 @@ one_of() {
     echo "^(${all:1})\$"
 }
 
-# run PRESET SHARE WORD ...: a build's tests (words go to ctest), of those with many cases that
-# share; adds up what came of them.
+# run PRESET SHARE WORD ...: runs tests of a build (the words go to ctest), and that share of the
+# cases of tests with many; counts the results. Fails if a test fails.
 run() {
     local preset=$1 share=$2 status=0 bad
     shift 2
     stage "test $preset"
+    # Not shown: tests that start or pass, and ctest's second list of what was skipped.
+    local quiet='^ +Start +[0-9]+:|Test +#[0-9]+: .* Passed |^$|^Internal|^Test project'
+    quiet+='|^Total Test time|^The following tests did not run|^\s+[0-9]+ - .*\(Skipped\)'
     ECHELON_SHARE=$share TSAN_OPTIONS="suppressions=$PWD/tests/tsan.txt" OMP_WAIT_POLICY=passive \
         "${steady[@]}" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
         -j "$slots" "$@" 2>&1 | tee "$log" |
-        grep --line-buffered -vE '^ +Start +[0-9]+:|Test +#[0-9]+: .* Passed |^$|^Internal|^Test project|^The following tests did not run|^\s+[0-9]+ - .*(Skipped)|^Total Test time' ||
+        grep --line-buffered -vE "$quiet" ||
         status=${PIPESTATUS[0]}
     bad=$(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*(Failed|Timeout|Exception|Not Run)' "$log" || true)
     if [ "$status" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi # ctest itself could not go on
     passed=$((passed + $(grep -cE '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log" || true)))
     failed=$((failed + bad))
     skipped=$((skipped + $(grep -cE '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped' "$log" || true)))
-    sed -nE "s,^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*,\2 $preset \1,p" "$log" \
-        >> "$times"
+    sed -nE "s,^ *[0-9]+/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*,\2 $preset \1,p" \
+        "$log" >> "$times"
     [ "$bad" -eq 0 ]
 }
 
-# try COMMAND ...: counts it, and shows the end of what it said: the whole if it failed.
+# try COMMAND ...: counts the command as a test; prints the end of its output, or all if it fails.
 try() {
     local lines=3
     stage "$*"
@@ -219,7 +222,9 @@ changed=()
 build_options=(-DECH_CUDA=OFF -DECH_EMULATED=OFF "-DECH_ISAS=${ECH_ISAS:-native}")
 find_changed() {
     local group
-    [ "$tier" != quick ] || return 0
+    if [ "$tier" = quick ] || { [ "$tier" = long ] && [[ " ${parts[*]} " != *" groups "* ]]; }; then
+        return
+    fi
     for group in "${group_names[@]}"; do
         if [ "$tier" = long ] || group_changed "$group"; then
             changed+=("$group")
@@ -282,7 +287,7 @@ select_tests() {
             !reads { quick[$1] = 1; next }
             $1 ~ groups || $1 == "app/lattice" { next }
             !($1 in quick) || $1 ~ /^kernel\//')
-    # Without costs: the tests of every room but those of whole runs.
+    # Without any cost: the rooms whose tests train nothing.
     if [ ${#quick_tests[@]} -eq 0 ]; then
         mapfile -t quick_tests < <(names asan | grep -vE "$(group_expression)" |
             grep -E '^(base|config|tensor|layer|model|layout|schedule|check|data)/|^app/smoke$')
@@ -295,7 +300,7 @@ group_expression() {
     echo "${all:1}"
 }
 
-# The labels' sums against their budgets: of the file, so that a busy machine fails nothing.
+# Compares each label's sum with its budget. The sums are the file's, so a busy machine fails nothing.
 check_budgets() {
     local label sum most over=0
     while read -r label sum most; do
@@ -352,7 +357,7 @@ costs_differ() {
         END { exit !found }'
 }
 
-# Says what came of all, and succeeds if all did.
+# Prints the result, and succeeds if every test has passed.
 conclude() {
     stage ""
     echo
