@@ -120,49 +120,6 @@ def quote(text, begin, end, new, function):
     code = blank(text)
     line_begin = text.rfind("\n", 0, begin) + 1
     line_end = text.find("\n", end)
-    words = [(m.start() + line_begin, m.end() + line_begin)
-             for m in re.finditer(r"\S+", text[line_begin:line_end])]
-    words = [(a, b) for a, b in words if code[a:b].strip()] # none of comments
-    first = max(code.rfind(c, 0, begin) for c in ";{}") + 1
-    last = min((i for i in (code.find(c, end - 1) for c in ";{}") if i >= 0), default=end)
-    return code[first:last + 1]
-
-
-def sites(text):
-    """All changes of a file: (kind, function, begin, end, replacement)."""
-    code = blank(text)
-    spans = [(name, span) for name, all_of in records.function_spans(text).items()
-             for span in all_of]
-    for kind, (expression, replace, _) in KINDS.items():
-        for m in re.finditer(expression, code):
-            inside = [name for name, (begin, end) in spans if begin <= m.start() and m.end() <= end]
-            if not inside:
-                continue
-            begin, end = m.span()
-            if SPOKEN.search(statement(code, begin, end)) or "*out =" in m[0]:
-                continue
-            if kind in ("one", "plus", "minus", "times") and "alloc" in statement(code, begin, end):
-                continue # what is too small is seen by sanitizers alone
-            if kind in ("sum", "taken") and re.search(r"for \([^\n]*$", code[:begin][-200:]):
-                continue # would go on for ever
-            if replace:
-                new = replace(m, text)
-            else:
-                begin += len(m[0]) - len(m[0].lstrip())
-                if m[0].strip().startswith(("return", "break", "continue", "goto")) \
-                        or "alloc" in m[0]:
-                    continue
-                new = "" if kind == "when" else ";"
-                end = m.end()
-            if new is not None and code[begin:end] == text[begin:end]:
-                yield kind, inside[0], begin, end, new
-
-
-def quote(text, begin, end, new, function):
-    """Old and new text of a change, wide enough to be told from others: (old, new, occurrence)."""
-    code = blank(text)
-    line_begin = text.rfind("\n", 0, begin) + 1
-    line_end = text.find("\n", end)
     words = [m.span() for m in re.finditer(r"\S+", text[line_begin:line_end])]
     words = [(a + line_begin, b + line_begin) for a, b in words]
     words = [(a, b) for a, b in words if code[a:b] == text[a:b]] # none with comments or strings
