@@ -24,7 +24,8 @@ typedef struct ech_engine {
     bool started;              /* `thread` is to be joined */
     bool used[ECH_LIST_KINDS]; /* by list: it has a step for this engine */
     uint64_t run; /* number of the last run that needs it; it sleeps during the others */
-    /* Only this lane's thread sleeps on it (COMPUTE: the rank's thread), between runs and during them. */
+    /* Only this lane's thread sleeps on it (COMPUTE: the rank's thread), between runs and during
+     * them. */
     pthread_cond_t woken; /* with ech_exec.lock */
 } ech_engine;
 
@@ -181,8 +182,9 @@ struct ech_exec {
     int64_t step;     /* training step of its first turn */
     _Atomic int tick; /* of the compute lane's call */
     uint64_t run;     /* number of this run */
-    /* [steps] run << ECH_LANES | a bit for each lane whose thread waits for the step (wait.c). run: the
-     * last run that completed the step or, where queues run by themselves, put all of its work there. */
+    /* [steps] run << ECH_LANES | a bit for each lane whose thread waits for the step (wait.c).
+     * run: the last run that completed the step or, where queues run by themselves, put all of
+     * its work there. */
     _Atomic uint64_t *done;
     _Atomic int failed;   /* ech_status of the first failure, or ECH_OK; never reset */
     pthread_mutex_t lock; /* guards engine[].run, quit, busy, signals; all threads sleep with it */
@@ -422,14 +424,15 @@ void ech_exec_begin(ech_exec *exec, int step);
 void ech_exec_complete(ech_exec *exec, int step);
 /* The link's thread waits until one of the n steps (-1: none) may begin or the run has failed. */
 void ech_exec_wait_for_any(ech_exec *exec, const int *steps, int n);
-/* The link's thread waits until a step ends, the compute lane waits, the run fails, or `ns` nanoseconds
- * have passed. */
+/* The link's thread waits until a step ends, the compute lane waits, the run fails, or `ns`
+ * nanoseconds have passed. */
 void ech_exec_nap(ech_exec *exec, long ns);
 bool ech_exec_has_failed(const ech_exec *exec);
 /* The thread of `lane` waits until a step is complete; false if the run has failed. For COMPUTE,
  * `awaited` shows the step. */
 bool ech_exec_wait_for(ech_exec *exec, int step, ech_lane lane);
-/* Shows that the compute lane waits for `step` or ECH_AWAITS_ALL, and ends a nap of the link's thread. */
+/* Shows that the compute lane waits for `step` or ECH_AWAITS_ALL, and ends a nap of the link's
+ * thread. */
 void ech_exec_set_awaited(ech_exec *exec, int step);
 /* For the rank's thread, every 0.1 s while it waits: a read or write of a file past the deadline is an error that names it. */
 ech_status ech_exec_watch_files(ech_exec *exec);

@@ -2,16 +2,16 @@
  *
  * How lanes wait for each other's steps, and wake each other.
  *
- * Each lane's thread sleeps on a condition of its own (ech_engine.woken), and the end of a step wakes
- * only the threads that wait for it. The word done[step] says which they are: it holds the last run
- * that completed the step and, in its lowest ECH_LANES bits, one bit for each lane whose thread waits.
- * A step that nobody waits for ends without a lock.
+ * Each lane's thread sleeps on a condition of its own (ech_engine.woken), and the end of a step
+ * wakes only the threads that wait for it. The word done[step] says which they are: it holds the
+ * last run that completed the step and, in its lowest ECH_LANES bits, one bit for each lane whose
+ * thread waits. A step that nobody waits for ends without a lock.
  *
  * No wake-up is lost. A thread checks the run and sets its bit in one atomic operation (must_wait).
- * ech_exec_complete stores the run and reads the bits in one atomic operation, too. If that operation
- * comes first, the thread finds the step complete and does not sleep. Otherwise the bit is found, and a
- * signal follows. The thread holds `lock` from before it sets the bit until it sleeps, and the signal
- * is sent under `lock`. So the signal finds the thread asleep.
+ * ech_exec_complete stores the run and reads the bits in one atomic operation, too. If that
+ * operation comes first, the thread finds the step complete and does not sleep. Otherwise the bit
+ * is found, and a signal follows. The thread holds `lock` from before it sets the bit until it
+ * sleeps, and the signal is sent under `lock`. So the signal finds the thread asleep.
  */
 #include <time.h>
 
@@ -71,8 +71,8 @@ static unsigned napping(const ech_exec *exec)
     return atomic_load(&exec->naps) ? 1u << ECH_LANE_SEND : 0;
 }
 
-/* ech_exec_nap stores `naps` and then reads `awaited`. The order here is the reverse, so at least one
- * of the two threads sees what the other has stored. */
+/* ech_exec_nap stores `naps` and then reads `awaited`. The order here is the reverse, so at
+ * least one of the two threads sees what the other has stored. */
 void ech_exec_set_awaited(ech_exec *exec, int step)
 {
     atomic_store(&exec->awaited, step);
@@ -101,8 +101,8 @@ static bool is_done(ech_exec *exec, int step)
     return ech_exec_is_complete(exec, step) || ech_exec_has_failed(exec);
 }
 
-/* Sets the lane's bit at a step and returns true, or returns false if the step is complete. The caller
- * is the lane's thread and holds `lock`. */
+/* Sets the lane's bit at a step and returns true, or returns false if the step is complete. The
+ * caller is the lane's thread and holds `lock`. */
 static bool must_wait(ech_exec *exec, int step, ech_lane lane)
 {
     uint64_t word = atomic_load(&exec->done[step]);
@@ -170,8 +170,8 @@ void ech_exec_nap(ech_exec *exec, long ns)
     pthread_mutex_unlock(&exec->lock);
 }
 
-/* Sets, for each of the n steps, the bit at the first incomplete step that it comes after. False: one
- * of the n may begin. */
+/* Sets, for each of the n steps, the bit at the first incomplete step that it comes after.
+ * False: one of the n may begin. */
 static bool must_wait_for_any(ech_exec *exec, const int *steps, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Delayed updates (ZeRO-Offload): from memory.offload_delayed_from on weights are those of a loop in
- * this file, which takes gradients from another program, of one rank that delays nothing; a resumed
- * run has the same bits; an update that would be infinite is withheld; and in virtual time the host's
- * updates run under the next step's compute, so that a step is shorter. That layouts equal their
- * serial replay is the lattice's.
+ * Delayed updates (ZeRO-Offload): from memory.offload_delayed_from on weights are those of a loop
+ * in this file, which takes gradients from another program, of one rank that delays nothing; a
+ * resumed run has the same bits; an update that would be infinite is withheld; and in virtual time
+ * the host's updates run under the next step's compute, so that a step is shorter. That layouts
+ * equal their serial replay is the lattice's.
  */
 #include <setjmp.h>
 #include <stdarg.h>

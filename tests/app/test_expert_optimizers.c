@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizers of experts: what a stack of them becomes is what each becomes alone, as a matrix of its
- * own with rows, columns, blocks and a direction of its own.
+ * Optimizers of experts: what a stack of them becomes is what each becomes alone, as a matrix of
+ * its own with rows, columns, blocks and a direction of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>

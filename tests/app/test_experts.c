@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Experts over ranks: plans exchange rows and counts in as many calls a layer as there must be, and as
- * many bytes; what optimizers keep of experts, any other expert degree loads and saves again, byte for
- * byte; and what gates report of a step. That runs send what tables say is probes/counters.c.
+ * Experts over ranks: plans exchange rows and counts in as many calls a layer as there must be, and
+ * as many bytes; what optimizers keep of experts, any other expert degree loads and saves again,
+ * byte for byte; and what gates report of a step. That runs send what tables say is
+ * probes/counters.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints do not depend on the grid: what one saves another loads, saves again to the last bit, and
- * goes on from as one rank would; in files tensors are whole and nothing is padded. Here of few heads
- * and of optimizers' states along five grids; probes/moves.c has every grid's loaded by one rank.
+ * Checkpoints do not depend on the grid: what one saves another loads, saves again to the last bit,
+ * and goes on from as one rank would; in files tensors are whole and nothing is padded. Here of few
+ * heads and of optimizers' states along five grids; probes/moves.c has every grid's loaded by one
+ * rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations: what the backward needs soon stays; on the device no more lives than a
- * few blocks' for any number of micro-batches; a model above the limit is refused without and trains
- * with it; and a disk that stands still is named. Bits are probes/bits.c, copies probes/offloads.c.
+ * memory.offload_activations: what the backward needs soon stays; on the device no more lives than
+ * a few blocks' for any number of micro-batches; a model above the limit is refused without and
+ * trains with it; and a disk that stands still is named. Bits are probes/bits.c, copies
+ * probes/offloads.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

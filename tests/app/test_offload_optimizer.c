@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Optimizer states on the host (ZeRO-Offload): in steps that are withheld they have the bits of those
- * on the device; of what an update has on the host besides states no more lives at once than that of
- * 1 + memory.prefetch buckets; and a model trains in a device limit in which it does not without. In
- * all other steps the bits are probes/bits.c, and the bytes that move probes/offloads.c.
+ * Optimizer states on the host (ZeRO-Offload): in steps that are withheld they have the bits of
+ * those on the device; of what an update has on the host besides states no more lives at once than
+ * that of 1 + memory.prefetch buckets; and a model trains in a device limit in which it does not
+ * without. In all other steps the bits are probes/bits.c, and the bytes that move
+ * probes/offloads.c.
  */
 #include <math.h>
 #include <setjmp.h>

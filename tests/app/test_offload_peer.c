@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations = peer: the fullest rank has less, and where nobody would hold anything
- * the run is refused. Bits are probes/bits.c, and what goes and comes back probes/offloads.c.
+ * memory.offload_activations = peer: the fullest rank has less, and where nobody would hold
+ * anything the run is refused. Bits are probes/bits.c, and what goes and comes back
+ * probes/offloads.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients and shards that begin at a device's alignment in their bucket: losses and so updates are
- * bit for bit those of gradients with nothing between. Norms, which are summed by shards, agree but for
- * their last bits, so nothing is clipped. That what lies between is zero is probes/padding.c.
+ * Gradients and shards that begin at a device's alignment in their bucket: losses and so updates
+ * are bit for bit those of gradients with nothing between. Norms, which are summed by shards, agree
+ * but for their last bits, so nothing is clipped. That what lies between is zero is
+ * probes/padding.c.
  */
 #include <math.h>
 #include <setjmp.h>

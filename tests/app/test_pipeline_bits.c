@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A pipeline changes no bit: in bf16 and fp16 with one replica against one rank, in fp32 with two
- * replicas against two without a pipeline. In fp64 the lattice shows it for every schedule and depth.
+ * replicas against two without a pipeline. In fp64 the lattice shows it for every schedule and
+ * depth.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints of pipelines: what one layout saved another goes on with, and every layout validates to
- * the same loss. That a resumed run is the same run is probes/resumes.c.
+ * Checkpoints of pipelines: what one layout saved another goes on with, and every layout validates
+ * to the same loss. That a resumed run is the same run is probes/resumes.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

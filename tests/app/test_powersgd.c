@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * parallel.compression = powersgd over grids: what Vogels et al. 2019 promise of it. Gradients of as low
- * a rank are exact; the elements are those of the factors; a step that is withheld changes nothing of
- * it; checkpoints have it, replica by replica. That what is sent and kept adds up is
+ * parallel.compression = powersgd over grids: what Vogels et al. 2019 promise of it. Gradients of
+ * as low a rank are exact; the elements are those of the factors; a step that is withheld changes
+ * nothing of it; checkpoints have it, replica by replica. That what is sent and kept adds up is
  * probes/residuals.c, and that left factors are orthonormal probes/factors.c.
  */
 #include <math.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A training step that is not the first allocates nothing, takes no page from the system, waits for
- * the device once, and locks nothing for its steps: what probes/quiet.c does not see of every run, and
- * runs that the lattice does not have. Counted, never timed: faults by the system, locks by a function
- * that stands in front of the C library's. Sanitizers have allocators of their own, and poisoned
- * builds note more: skipped there.
+ * the device once, and locks nothing for its steps: what probes/quiet.c does not see of every run,
+ * and runs that the lattice does not have. Counted, never timed: faults by the system, locks by a
+ * function that stands in front of the C library's. Sanitizers have allocators of their own, and
+ * poisoned builds note more: skipped there.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recomputation changes no bit of losses, gradients and weights (on more layouts: probes/bits.c), runs
- * kernels as often as plans say and nothing of the forward more than twice. So does R that makes a
- * reversible layer's inputs from its outputs, but for roundings; what is kept then does not depend on
- * the number of layers.
+ * Recomputation changes no bit of losses, gradients and weights (on more layouts: probes/bits.c),
+ * runs kernels as often as plans say and nothing of the forward more than twice. So does R that
+ * makes a reversible layer's inputs from its outputs, but for roundings; what is kept then does not
+ * depend on the number of layers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

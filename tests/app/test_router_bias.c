@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bias that balances experts (kernel/gate/bias.h): after each step it follows how many rows chose
- * each expert in it, as reports tell, on any layout, however often forwards run again and whatever is
- * validated between steps; and a step that is withheld leaves it as it was.
+ * The bias that balances experts (kernel/gate/bias.h): after each step it follows how many rows
+ * chose each expert in it, as reports tell, on any layout, however often forwards run again and
+ * whatever is validated between steps; and a step that is withheld leaves it as it was.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -2,8 +2,9 @@
  *
  * parallel.compression = topk over grids: selections have as many numbers as the density says; all
  * numbers are the plain sums; without what is kept training drifts away; a step that is withheld
- * changes nothing; checkpoints have what is kept, replica by replica. What is sent and kept is compared
- * with a sort by verify (app/verify/chosen.c), and adds up to the gradients by probes/residuals.c.
+ * changes nothing; checkpoints have what is kept, replica by replica. What is sent and kept is
+ * compared with a sort by verify (app/verify/chosen.c), and adds up to the gradients by
+ * probes/residuals.c.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The comparison of layouts with one rank: what the lattice does not have of keys and of reductions,
- * what once failed falsely, and that the comparison can fail.
+ * The comparison of layouts with one rank: what the lattice does not have of keys and of
+ * reductions, what once failed falsely, and that the comparison can fail.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,9 @@
  *
  * ZeRO, in plans: where each micro-batch's gradients are summed by themselves (stage 2) no more of
  * gradients is live than shards and what is under way; optimizers that look at rows and columns or
- * whole matrices share out their states, too; one rank shares out nothing; and each fault that is put
- * into a plan is found. That sharing changes no bit is probes/bits.c, bytes are probes/shards.c.
+ * whole matrices share out their states, too; one rank shares out nothing; and each fault that is
+ * put into a plan is found. That sharing changes no bit is probes/bits.c, bytes are
+ * probes/shards.c.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -84,7 +85,8 @@ static void check_gradients(const ech_plan *plan, void *context)
     assert_true(bytes < ((const int64_t *)context)[plan->rank]);
 }
 
-/* Where there are blocks enough, and a block is done with a micro-batch before it begins the next. */
+/* Where there are blocks enough, and a block is done with a micro-batch before it begins the
+ * next. */
 static void test_gradients_under_way(void **state)
 {
     (void)state;

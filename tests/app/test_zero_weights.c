@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ZeRO stage 3, in plans: at most one gathered block and one ahead, and what is sent, with and
- * without parallel.zero_keep. And each fault that is put into a plan is found. That gathering changes
- * no bit is probes/bits.c, the bytes of a rank are probes/shards.c.
+ * without parallel.zero_keep. And each fault that is put into a plan is found. That gathering
+ * changes no bit is probes/bits.c, the bytes of a rank are probes/shards.c.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -222,7 +222,8 @@ static void *answer(void *argument)
     return NULL;
 }
 
-/* Two threads wait for each other's steps in turn, so that ends of steps meet threads about to sleep. */
+/* Two threads wait for each other's steps in turn, so that ends of steps meet threads about to
+ * sleep. */
 static void loses_no_wake_up(void **state)
 {
     (void)state;
