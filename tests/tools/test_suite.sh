@@ -4,6 +4,7 @@
 # test.sh itself, in a made-up tree whose cmake and ctest are small scripts: tiers, labels, groups,
 # cost files that are missing, damaged or another machine's, and what it says of bad words.
 set -euo pipefail
+unset ECH_ISAS ECHELON_COSTS ECHELON_SHARE CI # the caller's own choices
 
 root=$(realpath "$(dirname "$0")/../..")
 stage=$(mktemp -d)
