@@ -206,6 +206,9 @@ expect_once 2 "model.hidden_size = 1000000: .*more bytes of parameters" "$echelo
 expect_once 2 "micro_batch_size.*more bytes of activations" "$echelon" plan run.yaml \
     model.hidden_size=1000000 model.intermediate_size=10000000 training.global_batch_size=100000000 \
     training.micro_batch_size=100000000
+# The family chooses the gate, which another key of the run file does not go with.
+expect 2 "norm_topk_prob = false: not with model.moe_gate = switch" "$echelon" plan run.yaml \
+    model.architecture=switch model.num_local_experts=2 model.norm_topk_prob=false
 expect 2 "training.steps = 1000000000000: .*fewer steps" "$echelon" plan run.yaml \
     training.steps=1000000000000 training.global_batch_size=1000000000 training.micro_batch_size=1000 \
     data.sequence_length=100000
