@@ -313,6 +313,9 @@ expect 0 "PASSED" "$echelon" verify run.yaml --ranks 2
 expect 0 "layout +4 ranks .local.: 2 stages x 2 tensor, sequence parallel, 1f1b$" "$echelon" verify \
     run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true
 expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ranks 2
+# A learning rate at which a last bit of the weights decides: no proof, and no failure.
+expect 3 "ILL-CONDITIONED  a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 --steps 10 \
+    optimizer.learning_rate=10
 expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0

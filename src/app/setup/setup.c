@@ -396,9 +396,7 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ech_schedule_choice choice = ech_schedule_find(config);
     resolve_device(config);
     ech_schedule_fill_chunks(config, &choice);
-    ech_status status = resolve_model(config, tokenizer); /* first: a family's defaults obey rules */
-    ech_status together = ech_rules_check(config);
-    ECH_ALSO(&status, together);
+    ech_status together = ech_rules_check(config), status = together;
     ECH_ALSO(&status, check_split(config));
     ECH_ALSO(&status, check_counts(config));
     if (tokenizer && ech_config_is_auto(config->data.tokenizer) &&
@@ -407,6 +405,9 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, resolve_optimizer(config));
     ECH_ALSO(&status, resolve_loss_scale(config));
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
+    ECH_ALSO(&status, resolve_model(config, tokenizer));
+    if (together == ECH_OK) together = ech_rules_check(config); /* of a family's defaults, too */
+    ECH_ALSO(&status, together);
     if (config->model.vocab_size != ECH_AUTO)
         ECH_ALSO(&status, ech_model_create_whole(config, &whole));
     if (whole && together == ECH_OK) ECH_ALSO(&status, make_design(config, whole, &choice, design));
