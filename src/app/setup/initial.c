@@ -32,13 +32,19 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
     return ech_shards_open(folder, ech_family_of(config), tied, verify, out);
 }
 
-ech_saved_list ech_initial_tensors(const ech_model *model)
+ech_saved_tensor ech_initial_tensor(const ech_param *param)
+{
+    ech_saved_tensor whole = {.dims = param->shape.dims};
+    for (int d = 0; d < param->shape.dims; d++) whole.shape[d] = param->shape.size[d];
+    return whole;
+}
+
+/* Release with ech_saved_list_free. */
+static ech_saved_list whole_tensors(const ech_model *model)
 {
     ech_saved_list all = {0};
     for (size_t i = 0; i < model->param.n; i++) {
-        const ech_shape *shape = &model->param.at[i].shape;
-        ech_saved_tensor whole = {.dims = shape->dims};
-        for (int d = 0; d < shape->dims; d++) whole.shape[d] = shape->size[d];
+        ech_saved_tensor whole = ech_initial_tensor(&model->param.at[i]);
         ech_saved_list_add(&all, &model->param.at[i], NULL, &whole);
     }
     return all;
@@ -46,7 +52,7 @@ ech_saved_list ech_initial_tensors(const ech_model *model)
 
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = ech_initial_tensors(model);
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = whole_tensors(model);
     return ech_shards_check(weights, all.tensor.at, (int)all.tensor.n);
 }
 
