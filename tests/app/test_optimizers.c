@@ -16,7 +16,7 @@
 #include "check/check.h"
 #include "schedule/peaks.h"
 
-enum { RANKS = 4, STEPS = 2 };
+enum { RANKS = 4, STEPS = 2, MOST_PARAMS = 100 };
 
 /* ---- plans ---- */
 
@@ -329,6 +329,56 @@ static void test_withheld(void **state)
     }
 }
 
+/* ---- groups of parameters ---- */
+
+typedef struct left {
+    double worst; /* the largest difference of a weight from what is to be left of it */
+    int elements[2][2]; /* [decay][the rate is not 1] which are not zero */
+} left;
+
+/* Gradients are clipped to almost nothing: what a step of SGD leaves of a weight is what its own decay and rate do. */
+static ech_status decay(void *context, int rank, ech_compared_run *c)
+{
+    left *l = context;
+    const ech_model *model = c->design->model;
+    ech_exec *exec = c->session.exec;
+    ECH_ASSERT(model->param.n <= MOST_PARAMS);
+    double *before[MOST_PARAMS];
+    for (int p = 0; p < (int)model->param.n; p++) {
+        ech_tensor x = ech_exec_param(exec, p);
+        before[p] = ech_calloc((size_t)ech_tensor_count(&x), sizeof *before[p]);
+        ech_exec_read(exec, &x, before[p]);
+    }
+    ech_status status = ech_exec_run(exec, ECH_LIST_TRAIN, 0);
+    for (int p = 0; p < (int)model->param.n; p++) {
+        const ech_param *of = &model->param.at[p];
+        ech_tensor x = ech_exec_param(exec, p);
+        double factor = 1 - c->design->config->optimizer.learning_rate * of->rate *
+                                (of->decay ? c->design->config->optimizer.weight_decay : 0);
+        for (int64_t i = 0; i < ech_tensor_count(&x) && rank == 0; i++) {
+            double off = fabs(((double *)x.data)[i] - before[p][i] * factor);
+            if (!(off <= l->worst)) l->worst = off;
+            l->elements[of->decay][of->rate != 1] += before[p][i] != 0;
+        }
+        free(before[p]);
+    }
+    return status;
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    left l = {0};
+    grid_run("gpt2",
+             "optimizer.name=sgd optimizer.clip_norm=1e-20 optimizer.schedule=constant "
+             "optimizer.learning_rate=0.25 optimizer.weight_decay=0.5 optimizer.rates=*.1.*=0.5 "
+             "optimizer.no_decay=*.0.mlp* parallel.data=2",
+             decay, &l);
+    if (!(l.worst < 1e-15)) fail_msg("a weight is off by %g", l.worst);
+    for (int d = 0; d < 2; d++)
+        for (int r = 0; r < 2; r++) assert_true(l.elements[d][r] >= 64);
+}
+
 /* ---- checkpoints ---- */
 
 typedef struct moved {
@@ -409,6 +459,7 @@ int main(void)
                                        cmocka_unit_test(test_gathered),
                                        cmocka_unit_test(test_memory),
                                        cmocka_unit_test(test_withheld),
+                                       cmocka_unit_test(test_groups),
                                        cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }
