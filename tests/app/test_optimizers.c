@@ -336,7 +336,8 @@ typedef struct left {
     int elements[2][2]; /* [decay][the rate is not 1] which are not zero */
 } left;
 
-/* Gradients are clipped to almost nothing: what a step of SGD leaves of a weight is what its own decay and rate do. */
+/* Gradients are clipped to almost nothing: what a step of SGD leaves of a weight is what its own decay
+ * and rate do. */
 static ech_status decay(void *context, int rank, ech_compared_run *c)
 {
     left *l = context;

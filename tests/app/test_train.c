@@ -103,7 +103,8 @@ static void check_counts(const char *a, const char *b)
     free(path);
 }
 
-/* A run that begins with another one's last checkpoint has nothing left to do, but saves one of its own. */
+/* A run that begins with another one's last checkpoint has nothing left to do, but saves one of its
+ * own. */
 static void check_begins_with(const char *architecture, int ranks, const char *more)
 {
     char words[800];
