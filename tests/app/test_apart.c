@@ -101,6 +101,23 @@ static void begins_from_weights_of_others(void **state)
     runs_remove("together");
 }
 
+/* The first outer step goes from there, too, and not from what the run would draw. */
+static void outer_steps_begin_there(void **state)
+{
+    (void)state;
+    char words[600];
+    const char *run = RUN "parallel.data=2 parallel.strategy=diloco parallel.sync_every=2";
+    runs_train("gpt2", "first", 1, RUN "training.steps=0");
+    runs_train("gpt2", "own", 2, run);
+    snprintf(words, sizeof words, "%s model.initializer_range=0.5 model.init_from=%s/first", run,
+             fixture_folder);
+    runs_train("gpt2", "taken", 2, words);
+    assert_true(runs_apart("taken", "own", 4, runs_model) < 1e-11);
+    runs_remove("first");
+    runs_remove("own");
+    runs_remove("taken");
+}
+
 static void averaging_is_an_outer_step_of_one(void **state)
 {
     (void)state;
@@ -491,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(grids_are_their_replay),
                                        cmocka_unit_test(meeting_in_each_step_is_synchronous),
                                        cmocka_unit_test(begins_from_weights_of_others),
+                                       cmocka_unit_test(outer_steps_begin_there),
                                        cmocka_unit_test(averaging_is_an_outer_step_of_one),
                                        cmocka_unit_test(resumes_are_bitwise),
                                        cmocka_unit_test(an_epoch_is_a_number_of_steps),

@@ -380,6 +380,40 @@ static void test_groups(void **state)
         for (int r = 0; r < 2; r++) assert_true(l.elements[d][r] >= 64);
 }
 
+/* ---- gradients ---- */
+
+/* The same samples twice: a small step against the gradient lowers the loss by the square of its norm. */
+static ech_status descend(void *context, int rank, ech_compared_run *c)
+{
+    double *ratio = context, loss[2] = {0}, moved = 0;
+    for (int i = 0; i < 2; i++) {
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
+        const ech_readings *r = ech_exec_readings(c->session.exec);
+        loss[i] = r->loss;
+        if (i == 0) moved = r->learning_rate * r->grad_norm * r->grad_norm;
+    }
+    if (rank == 0) *ratio = (loss[0] - loss[1]) / moved;
+    return ECH_OK;
+}
+
+/* The gradient is that of the loss, the mean over tokens, with as many of them as there are. */
+static void test_gradient_is_of_the_loss(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", "parallel.data=2", "parallel.tensor=2",
+                                       "training.micro_batch_size=1 data.document_mask=true"};
+    for (int i = 0; i < 4; i++) {
+        char words[300];
+        double ratio = 0;
+        snprintf(words, sizeof words,
+                 "optimizer.name=sgd optimizer.clip_norm=0 optimizer.learning_rate=1e-6 "
+                 "optimizer.schedule=constant optimizer.weight_decay=0 %s",
+                 more[i]);
+        grid_run("llama", words, descend, &ratio);
+        if (!(fabs(ratio - 1) < 1e-3)) fail_msg("%s: %g", more[i], ratio);
+    }
+}
+
 /* ---- checkpoints ---- */
 
 typedef struct moved {
@@ -461,6 +495,7 @@ int main(void)
                                        cmocka_unit_test(test_memory),
                                        cmocka_unit_test(test_withheld),
                                        cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_gradient_is_of_the_loss),
                                        cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -390,15 +390,18 @@ static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
     (void)state;
     char *bytes;
     size_t n;
-    assert_int_equal(train(run_config("llama", "valid", ""), 2), ECH_OK);
-    char *path = ech_file_join(fixture_folder, "valid/metrics.jsonl");
-    assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
-    /* Of 1,000 tokens every one but the first is a target once. */
-    assert_non_null(strstr(bytes, "\"valid_loss\""));
-    assert_non_null(strstr(bytes, "\"valid_tokens\":999"));
-    free(bytes);
-    free(path);
-    remove_run("valid");
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        const char *more = tensor > 1 ? "training.steps=0 parallel.tensor=2" : "";
+        assert_int_equal(train(run_config("llama", "valid", more), 2), ECH_OK);
+        char *path = ech_file_join(fixture_folder, "valid/metrics.jsonl");
+        assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
+        /* Of 1,000 tokens every one but the first is a target once. */
+        assert_non_null(strstr(bytes, "\"valid_loss\""));
+        assert_non_null(strstr(bytes, "\"valid_tokens\":999"));
+        free(bytes);
+        free(path);
+        remove_run("valid");
+    }
 }
 
 /* The loss is the mean over all tokens, however many samples are taken at a time. */
