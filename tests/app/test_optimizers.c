@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Optimizers with statistics on grids: which steps a plan has, what the checker refuses, what is kept and sent, and
- * that a step which is withheld changes no state. Results are the lattice's matter (app/lattice).
+ * that a step which is withheld changes no state; rates and decay of groups of parameters, and that the gradient is that of
+ * the loss, which one rank and a layout have alike. Other results are the lattice's matter (app/lattice).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 
 #include <math.h>
 
+#include "app/experts.h"
 #include "app/grid_run.h"
 #include "check/check.h"
 #include "schedule/peaks.h"
@@ -382,36 +384,44 @@ static void test_groups(void **state)
 
 /* ---- gradients ---- */
 
-/* The same samples twice: a small step against the gradient lowers the loss by the square of its norm. */
+/* The same samples twice: a small step against the gradient lowers the loss, with what routers add, by the square of
+ * its norm. */
 static ech_status descend(void *context, int rank, ech_compared_run *c)
 {
     double *ratio = context, loss[2] = {0}, moved = 0;
     for (int i = 0; i < 2; i++) {
         ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
         const ech_readings *r = ech_exec_readings(c->session.exec);
-        loss[i] = r->loss;
+        ech_expert_metrics experts;
+        ech_expert_metrics_take(c->design->model, r->reports, &experts);
+        loss[i] = r->loss + experts.auxiliary;
         if (i == 0) moved = r->learning_rate * r->grad_norm * r->grad_norm;
     }
     if (rank == 0) *ratio = (loss[0] - loss[1]) / moved;
     return ECH_OK;
 }
 
-/* The gradient is that of the loss, the mean over tokens, with as many of them as there are. */
+/* The gradient is that of the loss, the mean over tokens; what routers add is a mean over groups of samples. */
 static void test_gradient_is_of_the_loss(void **state)
 {
     (void)state;
+#define SWITCH                                                                                     \
+    "model.num_local_experts=4 model.num_experts_per_tok=1 model.moe_gate=switch "                 \
+    "model.router_aux_loss_coef=2 training.micro_batch_size=2 model.moe_group_samples="
     static const char *const more[] = {"", "parallel.data=2", "parallel.tensor=2",
-                                       "training.micro_batch_size=1 data.document_mask=true"};
-    for (int i = 0; i < 4; i++) {
-        char words[300];
+                                       "training.micro_batch_size=1 data.document_mask=true",
+                                       SWITCH "1", SWITCH "2 parallel.data=2"};
+    for (int i = 0; i < 6; i++) {
+        char words[500];
         double ratio = 0;
         snprintf(words, sizeof words,
                  "optimizer.name=sgd optimizer.clip_norm=0 optimizer.learning_rate=1e-6 "
                  "optimizer.schedule=constant optimizer.weight_decay=0 %s",
                  more[i]);
-        grid_run("llama", words, descend, &ratio);
+        grid_run(i < 4 ? "llama" : "mixtral", words, descend, &ratio);
         if (!(fabs(ratio - 1) < 1e-3)) fail_msg("%s: %g", more[i], ratio);
     }
+#undef SWITCH
 }
 
 /* ---- checkpoints ---- */
