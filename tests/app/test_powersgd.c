@@ -214,6 +214,34 @@ static void factors_have_a_formula(void **state)
     }
 }
 
+/* Of sides that no vector divides: each factor ends before the next begins. */
+static void factors_lie_apart(void **state)
+{
+    (void)state;
+    grid_plans p = grid_plan("llama", "parallel.data=2 parallel.compression=powersgd "
+                                      "parallel.compression_rank=3 model.intermediate_size=27 "
+                                      "parallel.bucket_bytes=1GiB");
+    const ech_plan *plan = p.plan[0];
+    int64_t padding = 0, size[2];
+    for (size_t b = 0; b < plan->bucket.n; b++) {
+        const ech_bucket *bucket = &plan->bucket.at[b];
+        int64_t left = 0, right = 0;
+        for (int i = 0; i < bucket->params; i++) {
+            int index = plan->bucket_param.at[bucket->first_param + i];
+            const ech_plan_param *param = &plan->param[index];
+            if (param->rank == 0) continue;
+            ech_plan_matrix(plan, index, size);
+            assert_true(param->left >= left && param->right >= right);
+            padding += param->left - left + param->right - right;
+            left = param->left + size[0] * param->rank;
+            right = param->right + size[1] * param->rank;
+        }
+        assert_true(left <= bucket->left && right <= bucket->right);
+    }
+    assert_true(padding > 0);
+    grid_plans_free(&p);
+}
+
 /* Ranks of one stage have replicas each; of a pipeline the first stage's come first. */
 static void sum_replicas(const seen *x, int replicas, int64_t i, double *gradients,
                          double *residuals)
@@ -347,7 +375,9 @@ static void low_ranks_are_one_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(low_ranks_are_one_ranks), cmocka_unit_test(factors_have_a_formula), cmocka_unit_test(low_ranks_are_exact),
+        cmocka_unit_test(low_ranks_are_one_ranks),
+        cmocka_unit_test(factors_have_a_formula), cmocka_unit_test(factors_lie_apart),
+        cmocka_unit_test(low_ranks_are_exact),
         cmocka_unit_test(withheld_steps_change_nothing), cmocka_unit_test(forgetting_drifts_away),
         cmocka_unit_test(checkpoints_have_it)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

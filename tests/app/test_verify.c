@@ -9,10 +9,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include <math.h>
+
 #include <cmocka.h>
 #include <pthread.h>
 
 #include "app/fixture.h"
+#include "app/verify/verifier.h"
 #include "app/verify/verify.h"
 #include "share.h"
 
@@ -88,6 +91,37 @@ static void test_fails_when_it_should(void **state)
     assert_false(v.passed);
     assert_true(v.first_bad[0] && v.worst > 0 && v.worst < ECH_TOLERANCE);
     ech_config_destroy(config);
+}
+
+/* The largest difference, of the largest number; a NaN is as far from a number as can be. */
+static void test_errors(void **state)
+{
+    (void)state;
+    const double a[] = {1, -8, 3, 0}, b[] = {1, -10, 3.5, 0}, bad[][2] = {{0, NAN}, {INFINITY, 1}};
+    assert_true(ech_verifier_error(a, b, 4, 0) == 0.2);
+    assert_true(ech_verifier_error(a, b, 4, 100) == 0.02);
+    assert_true(ech_verifier_error(a, a, 4, 0) == 0);
+    assert_true(ech_verifier_error(&a[3], &b[3], 1, 0) == 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ech_verifier_error(bad[i], b, 2, 0) == INFINITY);
+        assert_true(ech_verifier_error(b, bad[i], 2, 0) == INFINITY);
+    }
+}
+
+/* Gradient, weight and the two states of AdamW of each number, after each step. */
+static void test_all_is_compared(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", "parallel.tensor=2", "parallel.zero=1"};
+    for (int i = 0; i < 3; i++) {
+        ech_config *config = fixture_config("llama", more[i]);
+        ech_design design;
+        assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
+        int64_t all = ech_model_params(design.model);
+        ech_design_destroy(&design);
+        ech_config_destroy(config);
+        assert_int_equal(verify("llama", 2, more[i]).compared, 3 * 4 * all);
+    }
 }
 
 /* ---- what once failed falsely: noise that AdamW makes large, and rounding that many steps add up ---- */
@@ -359,6 +393,8 @@ int main(void)
         cmocka_unit_test(test_llama_naive),
         cmocka_unit_test(test_combinations),
         cmocka_unit_test(test_fails_when_it_should),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_all_is_compared),
         cmocka_unit_test(test_noise),
         cmocka_unit_test(test_many_steps),
         cmocka_unit_test(test_own_precision),
