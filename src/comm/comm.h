@@ -61,8 +61,8 @@ const char *ech_comm_names(void);
 /* `local`: makes `size` endpoints in this process; endpoints[r] is for rank r's thread. `nccl`: as one of the other two.
  * `mpi`: joins MPI_COMM_WORLD, which must have `size` processes (0: any number), and sets endpoints[0] to
  * this process's endpoint. Ranks are ordered by machine, then by rank in MPI_COMM_WORLD. Errors: ECH_EUSAGE if
- * `size` is not the number of processes, or if the launcher does not fit this MPI: each process would then train
- * alone (ech_launched_check). Collective under mpi. */
+ * `size` is not the number of processes, or if a launcher has started several processes and this one sees no other:
+ * each would then train alone (ech_launched_check). Collective under mpi and ucx. */
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints);
 /* Closes this rank's endpoint. Before it, end the rank's other threads and destroy its channels. Accepts NULL.

@@ -5,7 +5,6 @@
  */
 #include <stdlib.h>
 
-#include "comm/launch.h"
 #include "comm/mpi_state.h"
 
 static ech_status init_library(ech_mpi_state *state)
@@ -33,7 +32,6 @@ static ech_status check_size(int wanted)
 {
     int size;
     ECH_TRY(ECH_MPI(Comm_size, MPI_COMM_WORLD, &size));
-    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_comm_mpi.launcher));
     if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
                  wanted, size, ech_comm_mpi.launcher, wanted);
