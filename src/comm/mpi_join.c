@@ -5,7 +5,20 @@
  */
 #include <stdlib.h>
 
+#include "base/log.h"
+#include "comm/launch.h"
 #include "comm/mpi_state.h"
+
+/* Where MPI does not find it, it ends the process without saying why. The first rank says it. */
+static void warn_of_shared_memory(void)
+{
+    char room[32];
+    ech_launched launched;
+    bool is_first = ech_launched_here(&launched) && launched.rank == 0 && launched.size > 1;
+    if (is_first && ech_transient_is_tight(1, room, sizeof room))
+        ech_log_warn("/dev/shm has only %s free, and MPI may not start: " ECH_TRANSIENT_REMEDY,
+                     room);
+}
 
 static ech_status init_library(ech_mpi_state *state)
 {
@@ -15,6 +28,7 @@ static ech_status init_library(ech_mpi_state *state)
         ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended");
     ECH_TRY(ECH_MPI(Initialized, &initialized));
     if (!initialized) {
+        warn_of_shared_memory();
         ECH_TRY(ECH_MPI(Init_thread, NULL, NULL, MPI_THREAD_MULTIPLE, &level));
         state->finalizes = true;
     }

@@ -3,6 +3,7 @@
  * The report of a job's end: whether there is one, and the rank that it names.
  */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/command.h"
@@ -112,6 +113,18 @@ static void name_culprit(const ech_monitor *monitor, const ech_job_end *end, ech
     }
 }
 
+/* What keeps launchers from starting ranks, where they say nothing of it, or something else. */
+static void name_cause(const ech_monitor *monitor, const ech_job_end *end, ech_text *out)
+{
+    const char *path = getenv("PATH");
+    char room[32];
+    if (atomic_load(&monitor->board->members) > 0 || !end->is_launcher) return;
+    if (!monitor->any && (!path || !*path))
+        ech_text_append(out, "; PATH is empty, and launchers look for programs (ssh) there");
+    else if (ech_transient_is_tight(monitor->watch.slots, room, sizeof room))
+        ech_text_append(out, "; /dev/shm has only %s free: " ECH_TRANSIENT_REMEDY, room);
+}
+
 static ech_status report(ech_monitor *monitor, const ech_job_end *end)
 {
     ECH_FREED_TEXT what = {0}, how = {0};
@@ -123,6 +136,7 @@ static ech_status report(ech_monitor *monitor, const ech_job_end *end)
     if (ech_board_claim_report(monitor->board)) ech_board_print(monitor->board);
     name_culprit(monitor, end, &what);
     describe_end(end, &how);
+    name_cause(monitor, end, &how);
     ECH_FAIL(ECH_ECOMM, "%s (%s)", what.at, how.at);
 }
 
