@@ -133,10 +133,11 @@ enum { GRACE_MS = 300 };
 /* Ends the job as far as the backend can. */
 static void end_job(ech_comm *comm)
 {
-    if (!comm->backend->abort) return;
+    if (!comm->backend->abort || comm->size == 1) return; /* nobody waits for this process */
     nanosleep(&(struct timespec){.tv_nsec = GRACE_MS * 1000000L}, NULL);
     pthread_mutex_lock(&comm->lock);
-    comm->backend->abort(comm);
+    ech_status reason = (ech_status)atomic_load(&comm->board->reason);
+    comm->backend->abort(comm, ech_status_exit_code(reason == ECH_OK ? ECH_EABORTED : reason));
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -241,8 +242,9 @@ void ech_comm_raise(ech_comm *comm)
     ech_board_abort(comm->board, comm->rank);
 }
 
-void ech_comm_abort(ech_comm *comm)
+void ech_comm_abort(ech_comm *comm, ech_status status)
 {
+    ech_board_give_reason(comm->board, status);
     ech_board_abort(comm->board, comm->rank);
     ech_comm_withdraw(comm);
     end_job(comm);

@@ -102,9 +102,10 @@ bool ech_comm_is_lost(const ech_comm *comm, int rank);
  * ech_comm_abort. */
 void ech_comm_raise(ech_comm *comm);
 
-/* Aborts the job: raises the abort flag and cancels this rank's transfers. Under local it then returns. Under mpi
- * it sleeps for 0.3 s, in which other ranks can print their errors, calls MPI_Abort and does not return. */
-void ech_comm_abort(ech_comm *comm);
+/* Aborts the job, in which this rank has ended with `status`: raises the abort flag and cancels this rank's transfers. Under local,
+ * and if this is the only rank, it then returns. Otherwise it sleeps for 0.3 s, in which other ranks can print their errors,
+ * and ends the job and this process, with the exit code of the status of the machine's first rank that failed. */
+void ech_comm_abort(ech_comm *comm, ech_status status);
 
 /* Puts a mark on the board (comm/board.h): this rank waits for rank `peer` (-1: for none). Reports of a passed
  * deadline follow marks. Only for callers that poll with ech_comm_test: ech_comm_wait and collectives set the

@@ -227,9 +227,9 @@ ech_status ech_tcp_connect(const char *address, int port, double deadline, int *
     return ECH_OK;
 }
 
-void ech_tcp_abort(ech_comm *comm)
+void ech_tcp_abort(ech_comm *comm, int code)
 {
     (void)comm;
     fflush(NULL);
-    _exit(1);
+    _exit(code);
 }

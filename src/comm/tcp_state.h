@@ -131,6 +131,6 @@ ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_second
 /* Closes all connections and frees the state. */
 void ech_tcp_leave(ech_tcp_state *state);
 /* Ends this process. The others see that its connections end. */
-void ech_tcp_abort(ech_comm *comm);
+void ech_tcp_abort(ech_comm *comm, int code);
 
 #endif

@@ -37,7 +37,8 @@ static int count_present(const ech_monitor *monitor)
 static int first_signal(const ech_monitor *monitor, const ech_job_end *end)
 {
     bool ours = monitor->halted || monitor->phase >= ECH_CHILD_HANGS; /* this process ended it */
-    if (monitor->killed_by && !monitor->halted) return monitor->killed_by;
+    int seen = monitor->killed_by ? monitor->killed_by : atomic_load(&monitor->board->killed_by);
+    if (seen && !monitor->halted) return seen;
     if (ours) return 0;
     if (end->child_signal) return end->child_signal;
     int told = end->is_launcher ? end->code - 128 : 0; /* as launchers tell it */
@@ -52,6 +53,7 @@ static bool is_told(const ech_monitor *monitor, const ech_job_end *end)
     if (end->stops > 1 || end->code == ECH_EXIT_DONE || end->code == ECH_EXIT_USAGE ||
         end->code == ECH_EXIT_STOPPED)
         return true;
+    if (atomic_load(&monitor->board->killed_by)) return false;
     if (!came && end->code == NOT_STARTED) return true;
     if (!came) return end->code == ECH_EXIT_FAILED && (monitor->any || !end->is_launcher);
     if (count_present(monitor) == 0) return true; /* all have come to their end */
@@ -83,7 +85,10 @@ static void describe_end(const ech_job_end *end, ech_text *out)
     }
     if (end->is_launcher && signal > 0 && signal < NSIG)
         ech_text_append(out, ", which means signal %d (%s)", signal, strsignal(signal));
-    if (signal == SIGKILL)
+    else if (end->is_launcher && end->signal)
+        ech_text_append(out, "; a rank was ended by signal %d (%s)", end->signal,
+                        strsignal(end->signal));
+    if (signal == SIGKILL || (end->is_launcher && end->signal == SIGKILL))
         ech_text_append(out, "; if nobody sent it, memory may have run out: see dmesg");
 }
 
