@@ -85,9 +85,10 @@ static ech_status make_workers(ech_ucx_state *state)
         any_near |= state->peer[r].near;
         any_far |= !state->peer[r].near;
     }
-    if (any_near) ECH_TRY(make_context(ucx, of_near, &state->near));
+    bool checks = !any_near && !any_far && ech_ucx_has_settings();
+    if (any_near || checks) ECH_TRY(make_context(ucx, of_near, &state->near));
     if (any_far) ECH_TRY(make_context(ucx, getenv("UCX_TLS") ? of_far : of_far_alone, &state->far));
-    if (any_near || any_far) ECH_TRY(ech_ucx_check_settings(ucx));
+    if (any_near || any_far || checks) ECH_TRY(ech_ucx_check_settings(ucx));
     if (any_far) ECH_TRY(make_worker(ucx, state->far, &state->far_worker));
     for (int r = 0; r < state->links.size; r++) {
         ech_ucx_peer *peer = &state->peer[r];

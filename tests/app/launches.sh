@@ -29,4 +29,33 @@ if [ "$mpi" = ON ]; then
     fi
 fi
 
+# ---- exit codes ----
+
+comms=(local)
+[ "$mpi" = OFF ] || comms+=(mpi)
+[ "$ucx" = OFF ] || comms+=(ucx)
+
+# refuse TEXT ARGUMENT ...: one error that names a key, exit code 2, and nothing of a launcher, whatever joins how many ranks.
+refuse() {
+    local comm ranks text=$1
+    shift
+    for comm in "${comms[@]}"; do
+        for ranks in 1 2; do
+            expect_once 2 "$text" "$echelon" train run.yaml "parallel.comm=$comm" "$@" --ranks $ranks
+            ! grep -qi mpi_abort out err || complain "MPI speaks: $comm, $ranks ranks, $*"
+        done
+    done
+}
+
+expect 0 "saved step-0*1" "$echelon" train run.yaml parallel.comm=local
+refuse "training.seed = 5: 1 in the checkpoint, and may not change on resume" training.seed=5
+refuse "data.tokenizer = /dev/zero: /dev/zero: is a device" data.tokenizer=/dev/zero
+echo '{' >bad.json
+refuse "parallel.profile = bad.json: bad.json:2:0: bad JSON" parallel.profile=bad.json
+refuse "memory.device_limit" memory.device_limit=100KB
+if [ "$ucx" = ON ]; then
+    expect_once 2 "UCX_FOO: UCX 1.* has no such setting" env UCX_FOO=1 "$echelon" train run.yaml parallel.comm=ucx
+    expect_once 2 "started as one of several" env PMI_RANK=1 PMI_SIZE=2 "$echelon" train run.yaml parallel.comm=ucx
+fi
+
 conclude
