@@ -32,11 +32,13 @@ static void speak(int signal)
     _exit(1);
 }
 
-void ech_last_words_set(const char *text)
+const char *ech_last_words_set(const char *text)
 {
     struct sigaction action = {.sa_handler = speak};
-    if (text) atomic_store(&words, text);
-    for (int i = 0; i < SIGNALS && is_set != (text != NULL); i++)
-        sigaction(signals[i], text ? &action : &before[i], text ? &before[i] : NULL);
+    const char *earlier = atomic_exchange(&words, text ? text : "");
+    bool was_set = is_set;
     is_set = text != NULL;
+    for (int i = 0; i < SIGNALS && is_set != was_set; i++)
+        sigaction(signals[i], is_set ? &action : &before[i], is_set ? &before[i] : NULL);
+    return was_set ? earlier : NULL;
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "comm/launch.h"
 #include "comm/mpi_state.h"
+#include "comm/open_files.h"
 
 /* Where MPI does not find it, it ends the process without saying why. The first rank says it. */
 static void warn_of_shared_memory(void)
@@ -20,6 +21,9 @@ static void warn_of_shared_memory(void)
                      room);
 }
 
+/* Of a rank of Open MPI 4 alone; how many ranks there are is known once MPI has started. */
+enum { FILES = 32 };
+
 static ech_status init_library(ech_mpi_state *state)
 {
     int initialized, finalized, level;
@@ -28,6 +32,7 @@ static ech_status init_library(ech_mpi_state *state)
         ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended");
     ECH_TRY(ECH_MPI(Initialized, &initialized));
     if (!initialized) {
+        ECH_TRY(ech_open_files_check(ech_comm_mpi.name, FILES));
         warn_of_shared_memory();
         ECH_TRY(ECH_MPI(Init_thread, NULL, NULL, MPI_THREAD_MULTIPLE, &level));
         state->finalizes = true;

@@ -17,10 +17,13 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/life.h"
+#include "comm/open_files.h"
 #include "comm/tcp_state.h"
 
 enum { MOST_RANKS = ECH_TCP_MOST_RANKS };
 enum { AGAIN_MS = 50 };
+/* Of a rank alone: data, logs, a checkpoint, libraries. */
+enum { OWN_FILES = 20 };
 
 /* ---- variables ---- */
 
@@ -286,6 +289,7 @@ ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_second
     ECH_TRY(read_number("RANK", 0, state->size - 1, &state->rank));
     if (wanted && wanted != state->size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but WORLD_SIZE is %d", wanted, state->size);
+    ECH_TRY(ech_open_files_check(state->name, OWN_FILES + state->files * (state->size - 1)));
     state->peer = ech_calloc((size_t)state->size, sizeof *state->peer);
     for (int r = 0; r < state->size; r++) state->peer[r].fd = -1;
     ECH_FREED ech_tcp_card *cards = ech_calloc((size_t)state->size, sizeof *cards);

@@ -43,6 +43,8 @@ typedef struct ech_tcp_peer {
 typedef struct ech_tcp_door ech_tcp_door;
 
 typedef struct ech_tcp_state {
+    const char *name; /* of the backend */
+    int files;        /* that the backend opens for each other rank, connections among them */
     int rank, size;
     ech_tcp_peer *peer; /* [size] */
     ech_tcp_door *door; /* NULL: none. Rank 0 keeps its own open after the meeting */

@@ -147,9 +147,9 @@ static ech_status make_endpoint(const ech_ucx *ucx, ech_ucx_peer *peer, int rank
                     "UCX cannot read the address of rank %d and ends the process: is that rank of "
                     "this job? See MASTER_ADDR and MASTER_PORT",
                     rank);
-    ech_last_words_set(words.at);
+    const char *before = ech_last_words_set(words.at);
     ucs_status_t made = ucx->ucp_ep_create(peer->worker, &params, &peer->ep);
-    ech_last_words_set(NULL);
+    ech_last_words_set(before);
     return ech_ucx_check(ucx, made,
                          peer->near ? "an endpoint in memory"
                                     : "an endpoint of the network; see UCX_TLS, UCX_NET_DEVICES");

@@ -53,7 +53,17 @@ refuse "data.tokenizer = /dev/zero: /dev/zero: is a device" data.tokenizer=/dev/
 echo '{' >bad.json
 refuse "parallel.profile = bad.json: bad.json:2:0: bad JSON" parallel.profile=bad.json
 refuse "memory.device_limit" memory.device_limit=100KB
+# few FILES COMMAND ...: may have so many open.
+few() {
+    (ulimit -n "$1" && shift && exec "$@")
+}
+for comm in "${comms[@]:1}"; do
+    expect_once 2 "parallel.comm = $comm: the limit on open files is 12, and a rank needs about [0-9]+; raise it \(ulimit -n\)" \
+        few 12 "$echelon" train run.yaml "parallel.comm=$comm"
+done
 if [ "$ucx" = ON ]; then
+    expect 2 "parallel.comm = ucx: the limit on open files is 24" \
+        few 24 "$echelon" train run.yaml parallel.comm=ucx --ranks 2
     expect_once 2 "UCX_FOO: UCX 1.* has no such setting" env UCX_FOO=1 "$echelon" train run.yaml parallel.comm=ucx
     expect_once 2 "started as one of several" env PMI_RANK=1 PMI_SIZE=2 "$echelon" train run.yaml parallel.comm=ucx
 fi
