@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "config/about.h"
 
 /* ---- the model section ---- */
 
@@ -98,6 +99,14 @@ ech_status ech_setup_fill_model(ech_config *config)
     return ech_config_fill_section(config, saved, "model", ech_checkpoint_path(past));
 }
 
+ech_status ech_initial_step(const ech_config *config, int64_t *out)
+{
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *past = NULL;
+    ECH_TRY(find_past(config, &past));
+    *out = past ? ech_checkpoint_get_info(past)->step : 0;
+    return ECH_OK;
+}
+
 /* ---- the tokenizer ---- */
 
 ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out)
@@ -163,7 +172,8 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
     if (ech_config_is_auto(config->data.tokenizer))
         ECH_TRY(open_automatic(config, out, &ends));
     else
-        ECH_TRY(ech_tokenizer_open(config->data.tokenizer, out));
+        ECH_CONFIG_TRY_ABOUT(config, "data.tokenizer",
+                             ech_tokenizer_open(config->data.tokenizer, out));
     *end_of_text = *out ? (*out)->end_of_text : ends.end;
     return ECH_OK;
 }

@@ -13,6 +13,9 @@
  * there is none, from the folder model.init_from (which may be removed once there is a checkpoint). */
 ech_status ech_setup_fill_model(ech_config *config);
 
+/* The training step of the checkpoint to resume from; 0: there is none. */
+ech_status ech_initial_step(const ech_config *config, int64_t *out);
+
 /* Opens the tokenizer that data.tokenizer names. `auto` names exactly one place: the checkpoint to resume from; if
  * there is none, the folder model.init_from; if that is not set, the byte tokenizer. *out is NULL if this checkpoint or
  * folder has no tokenizer: the run then has ids only. Else the caller closes it. (Resolved run files say `bytes` for
