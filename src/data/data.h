@@ -92,14 +92,20 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
 
 /* ---- texts ---- */
 
-/* The texts of an import or of training a tokenizer: a file, or all regular files below a folder in the byte order
- * of their paths. In a .jsonl each line is an object with a string `text`, or with strings `prompt` and
- * `completion`; any other file is one text. Errors name file and line, or file and byte: no file or folder, no
- * UTF-8, a line that is no such object or has more than 64 MiB. */
+/* The texts of an import or of training a tokenizer: a file, or the regular files below a folder in
+ * the byte order of their paths. What a file is, its first bytes say, whatever its name: packed by
+ * gzip, zstd, xz or bzip2; lines of JSON or an array of objects, each of which is an object with a
+ * string `text`, or with strings `prompt` and `completion` (null counts as absent); any other file
+ * is one text. In a folder what is usually no text to learn is left out, with a warning: README and
+ * LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name file and line, or file
+ * and byte: no file or folder, no UTF-8, a line that is no such object or has more than 64 MiB, a
+ * format that is not read. */
 typedef struct ech_data_text_source {
     const char *in; /* the file or folder */
-    bool binary;    /* accepts text that is no UTF-8 (not in .jsonl), which is an error otherwise */
-    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: as above */
+    bool binary;    /* accepts text that is no UTF-8 (not in JSON), and other formats, as bytes */
+    bool as_text;   /* JSON, tables, HTML and README are plain texts like any other */
+    int64_t skip_bad; /* up to so many objects that are not as due are left out, with a warning */
+    const char *text_key, *prompt_key, *completion_key; /* of objects; NULL: as above */
 } ech_data_text_source;
 
 /* ---- training a tokenizer (byte-level BPE) ---- */
@@ -168,7 +174,8 @@ typedef struct ech_libsvm_count {
     int64_t longest;                /* features of a sample, the most */
 } ech_libsvm_count;
 
-/* Whether the path ends in .libsvm or .svm, packed by gzip (.gz) or not. */
+/* Whether the path ends in .libsvm or .svm, before the ending of a packing (.gz, .zst, .xz, .bz2)
+ * or not. */
 bool ech_data_is_libsvm(const char *path);
 /* Writes a file of samples of features. A line without features becomes feature 0 with value 0. Errors name file and line: a label
  * that is none, or both -1 and 0 among labels; an index that is out of range, or not above the one before; a value that is no number
@@ -194,21 +201,23 @@ typedef struct ech_import_count {
     int64_t bytes;        /* of text that was read */
     int64_t tokens;       /* in `out`, or in `out`-train */
     int64_t valid_tokens; /* in `out`-valid */
+    int64_t bad;          /* objects that were left out (skip_bad) */
 } ech_import_count;
 
-/* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into `out`.origin.json; makes the
- * folder of `out`. Each file, or each line of a .jsonl, becomes a document that ends in end-of-text; a prompt
- * becomes a sequence that is not trained on. Empty files, blank lines and empty strings make no document.
+/* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into
+ * `out`.origin.json; makes the folder of `out`. Each file, or each object of JSON, becomes a
+ * document that ends in end-of-text; a prompt becomes a sequence that is not trained on. Empty
+ * files, blank lines and empty strings make no document.
  *
- * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to `out`-train, split
- * between UTF-8 characters, or between lines of a .jsonl.
+ * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to
+ * `out`-train, split between UTF-8 characters, or between objects of JSON.
  *
- * The same call continues an interrupted import, with the same bytes as a result: until it ends, its files are in
- * `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and options. If any of these has changed,
- * it begins anew. The final names appear when all is done.
+ * The same call continues an interrupted import, with the same bytes as a result: until it ends,
+ * its files are in `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and
+ * options. If any of these has changed, it begins anew. The final names appear when all is done.
  *
- * Errors: those of the texts, no text or an empty part, an `out` inside of the folder `in`, another import into
- * `out` that is running. */
+ * Errors: those of the texts, no text or an empty part, an `out` inside of the folder `in`, another
+ * import into `out` that is running. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */

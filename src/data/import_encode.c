@@ -32,10 +32,11 @@ void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_
 {
     encoding e = {coder, options->tokenizer->end_of_text, chunk};
     bool quiet = ech_log_set_quiet(true);
-    chunk->ids.n = chunk->segment.n = 0;
+    chunk->ids.n = chunk->segment.n = chunk->bad.first.n = 0;
+    chunk->bad.n = 0;
     free(chunk->message);
     chunk->message = NULL;
-    chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e);
+    chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e, &chunk->bad);
     if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
     ech_log_set_quiet(quiet);
 }

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "data/import.h"
 
-enum { VERSION = 2, MOST_BYTES = 1 << 20 };
+enum { VERSION = 3, MOST_BYTES = 1 << 20 };
 #define JOURNAL "journal.json"
 #define UNFINISHED                                                                                 \
     "journal.new" /* until it is whole: nothing else is left of one that was interrupted */
@@ -44,6 +44,7 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
     add_text(&all, options->texts.prompt_key);
     add_text(&all, options->texts.completion_key);
     add_number(&all, options->texts.binary);
+    add_number(&all, options->texts.as_text);
     ech_text_append_bytes(&all, &options->valid, sizeof options->valid);
     for (size_t i = 0; i < texts->file.n; i++) {
         const ech_data_text_file *file = &texts->file.at[i];
@@ -70,7 +71,7 @@ typedef struct field {
     int64_t *number;
 } field;
 
-enum { FIELDS = 9 };
+enum { FIELDS = 10 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
@@ -82,7 +83,8 @@ static void list_fields(ech_import_journal *j, field out[FIELDS])
                                   {"documents", &j->count.documents},
                                   {"bytes", &j->count.bytes},
                                   {"tokens", &j->count.tokens},
-                                  {"valid_tokens", &j->count.valid_tokens}};
+                                  {"valid_tokens", &j->count.valid_tokens},
+                                  {"bad", &j->count.bad}};
     memcpy(out, fields, sizeof fields);
 }
 
