@@ -106,7 +106,7 @@ static const ech_option options[] = {
     ECH_INT(data_arguments, import.texts.skip_bad, "skip-bad", 's', "N", 0, INT64_MAX,
             "leave out up to N bad lines of JSON, with a warning (default: 0)"),
     ECH_HEADING("How they become tokens:"),
-    ECH_TEXT(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+    ECH_PATH(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
              "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: "
              "bytes)"),
     ECH_REAL(data_arguments, import.valid, "valid", 'v', "SHARE",
@@ -125,8 +125,8 @@ static const ech_option options[] = {
     {0}};
 
 static const ech_word words[] = {
-    {offsetof(data_arguments, import.texts.in), "which text, and where to?"},
-    {offsetof(data_arguments, import.out), "where to? OUT is a path without .bin"}};
+    {offsetof(data_arguments, import.texts.in), "which text, and where to?", true},
+    {offsetof(data_arguments, import.out), "where to? OUT is a path without .bin", true}};
 
 /* Options of the one way that the other does not read. */
 static void check(void *arguments, const struct argp_state *state)
@@ -184,7 +184,9 @@ static void print_part(const char *prefix, const char *part, int64_t tokens)
 static void print_source(const char *key, const char *prefix, const char *part)
 {
     bool quoted = strpbrk(prefix, " \t\\") != NULL;
-    printf(" %s%s=", quoted ? "'" : "", key);
+    int64_t weight; /* a number would be one */
+    const char *here = ech_text_to_weight(prefix, strlen(prefix), &weight) ? "./" : "";
+    printf(" %s%s=%s", quoted ? "'" : "", key, here);
     for (const char *at = prefix; *at; at++) printf("%s%c", strchr(" \t\\", *at) ? "\\" : "", *at);
     printf("%s%s", part, quoted ? "'" : "");
 }

@@ -39,14 +39,14 @@ static const ech_option options[] = {
     ECH_INT(sample_arguments, seed, "seed", 's', "S", 0, INT64_MAX, "of the random numbers (1)"),
     ECH_TEXT(sample_arguments, ids, "ids", 0, "IDS",
              "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written"),
-    ECH_TEXT(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
+    ECH_PATH(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
     ECH_TEXT(sample_arguments, device, "device", 0, "NAME",
              "as parallel.device, in place of the run's"),
     {0}};
 
 static const ech_word words[] = {
-    {offsetof(sample_arguments, directory), "which run directory or checkpoint?"},
-    {offsetof(sample_arguments, prompt), NULL}};
+    {offsetof(sample_arguments, directory), "which run directory or checkpoint?", true},
+    {offsetof(sample_arguments, prompt), NULL, false}};
 
 static void check(void *arguments, const struct argp_state *state)
 {

@@ -106,6 +106,13 @@ expect 0 "next: echelon train RUN.yaml data.train=d/text-train data.valid=d/text
     "$echelon" data text.txt d/text --valid 0.1
 
 expect 0 "next: echelon train RUN.yaml 'data.train=d/two.{4}words'" "$echelon" data text.txt "d/two  words"
+# Numbers are names where files have these names; ~ and variables are meant, other places refused.
+expect 0 "next: echelon train RUN.yaml data.train=./2023$" "$echelon" data text.txt 2023
+expect 0 "" "$echelon" data text.txt 2024
+expect 0 "" env HOME="$PWD/d" DATA=home "$echelon" data '~/../text.txt' '~/${DATA}'
+[ -f d/home.bin ]
+expect 2 "s3:// is no path on this machine" "$echelon" data text.txt s3://bucket/x
+expect 2 "write .{NAME} for the value" "$echelon" data text.txt 'd/$x'
 expect 2 "where to" "$echelon" convert d ""
 expect 2 "nowhere: no such folder; name a run directory" "$echelon" eval nowhere --data d/whole
 mkdir -p d/cache/blobs d/cache/snapshots

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "comm/launch.h"
 
-const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?"};
+const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?", false};
 
 /* The first word is the run file, the others set keys. */
 void ech_run_take_word(void *arguments, char *word, const struct argp_state *state)
