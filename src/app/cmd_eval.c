@@ -258,6 +258,11 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
                              &loader));
     ECH_TRY(run_batches(trained->session.exec, in, samples, &sums));
+    if (sums.tokens <= 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--samples %" PRId64 ": no token of these is a target, so there is no loss; use "
+                 "more",
+                 samples);
     if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &sums.bytes));
     if (in->logits) ECH_TRY(logits_write(trained, corpus, samples, in->logits));
     print_sums(&sums, wanted.valued);

@@ -289,6 +289,31 @@ static ech_status check_values(const ech_corpus_options *options, const char *pa
              options->key, path);
 }
 
+/* Targets of weight 1 in one epoch of a source of texts: tokens that are trained on, without the
+ * stream's first and, with document_mask, without the first of each document. */
+static int64_t count_targets(const ech_token_runs *runs, bool document_mask)
+{
+    int64_t targets = 0;
+    for (size_t i = 0; i < runs->run.n; i++) {
+        const ech_token_run *run = &runs->run.at[i];
+        bool follows = i > 0 && !(document_mask && run->opens);
+        if (!run->silent) targets += ech_token_run_end(runs, i) - run->first - !follows;
+    }
+    return targets;
+}
+
+static ech_status check_targets(const ech_corpus_options *options, const char *path,
+                                const ech_token_file *file)
+{
+    if (options->valued || count_targets(&file->runs, options->document_mask) > 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: %s has %lld tokens and no target: %s; without a target there is no loss",
+             options->key, path, (long long)file->runs.tokens,
+             file->runs.silent ? "all of them are of prompts (mode 1 in the index), or begin a text"
+                               : "with data.document_mask a document's first token is none, and "
+                                 "all documents have one token");
+}
+
 static ech_status add_source(const ech_corpus_options *options, const char *path,
                              ech_corpus *corpus)
 {
@@ -309,7 +334,7 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
         ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
                  path, (long long)tokens, split ? " in this part of the split" : "");
     corpus->source.at[corpus->source.n - 1].samples = samples;
-    return ECH_OK;
+    return check_targets(options, path, file);
 }
 
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
@@ -352,6 +377,16 @@ int64_t ech_corpus_tokens(const ech_corpus *corpus)
         if (__builtin_add_overflow(sum, corpus->source.at[i].file->runs.tokens, &sum))
             return INT64_MAX;
     return sum;
+}
+
+const char *ech_corpus_undivided(const ech_corpus *corpus)
+{
+    for (size_t k = 0; k < corpus->source.n; k++) {
+        const ech_token_file *file = corpus->source.at[k].file;
+        if (file->runs.documents && ech_token_runs_documents(&file->runs) <= 1)
+            return file->part.at[0].path;
+    }
+    return NULL;
 }
 
 int64_t ech_corpus_samples(const ech_corpus *corpus)

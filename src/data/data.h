@@ -267,10 +267,15 @@ typedef struct ech_corpus_options {
  *
  * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for training, validation
  * and test. With D documents, the bounds are D (sum of the numbers before) / (sum of all), rounded to even. */
+/* Errors: those of files, texts and splits; a source without a sample or without a target of weight
+ * 1. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */
 ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
+/* The file of a source that is one single document, of a corpus with document_mask; NULL: there is
+ * none. */
+const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* How many positions come before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 

@@ -375,6 +375,39 @@ static void test_texts_that_are_no_blend(void **state)
                        "must be up to three proportions");
 }
 
+/* A source of which no token would be learnt is an error; one with a single target is none. */
+static void test_no_target(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sequences; /* p: a token of a prompt, t: one of a text; |: the document ends */
+        bool mask, refused;
+    } cases[] = {{"pppp|", false, true}, {"tppp|", false, true},   {"pppt|", false, false},
+                 {"t|t|t|", true, true}, {"t|t|t|", false, false}, {"t|tt|t|", true, false},
+                 {"pp|t|", true, true},  {"pp|t|", false, false},  {"pp|pt|", true, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_token_writer *writer;
+        const int32_t id = 7;
+        assert_int_equal(ech_token_writer_create(in_scratch("a"), 100, &writer), ECH_OK);
+        for (const char *at = cases[i].sequences; *at; at++) {
+            if (*at == '|')
+                assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+            else
+                assert_int_equal(*at == 'p' ? ech_token_writer_add_prompt(writer, &id, 1)
+                                            : ech_token_writer_add(writer, &id, 1),
+                                 ECH_OK);
+        }
+        assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+        ech_corpus *corpus = NULL;
+        ech_corpus_options options = options_of(in_scratch("a"), "", ECH_SPLIT_TRAIN);
+        options.document_mask = cases[i].mask;
+        assert_int_equal(ech_corpus_open(&options, &corpus),
+                         cases[i].refused ? ECH_EINPUT : ECH_OK);
+        if (cases[i].refused) assert_error_has("tokens and no target");
+        ech_corpus_close(corpus);
+    }
+}
+
 /* "words" of a text, paths divided by |, each after its weight in units if it has one; or what the
  * error says. */
 static void assert_words(const char *text, const char *expected)
@@ -467,6 +500,7 @@ int main(void)
         SCRATCH_TEST(test_permutations_differ),
         SCRATCH_TEST(test_splits),
         SCRATCH_TEST(test_texts_that_are_no_blend),
+        SCRATCH_TEST(test_no_target),
         SCRATCH_TEST(test_names_that_are_numbers),
         SCRATCH_TEST(test_paths_with_blanks),
         SCRATCH_TEST(test_too_little),
