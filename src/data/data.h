@@ -84,6 +84,9 @@ size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, si
 /* An encoder, for one thread; caches words. Borrows the tokenizer. */
 typedef struct ech_coder ech_coder;
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
+/* Whether names of special tokens (<|endoftext|>) in a text stay text; at first they become ids, as
+ * in Hugging Face's libraries. */
+void ech_coder_keep_special(ech_coder *coder, bool keep);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
 /* Appends the ids of n bytes, which are all of a text or a part of one between splits (ech_tokenizer_split). `begins`:
  * the text begins with these bytes. Appends no end-of-text. Any bytes have ids, also such as are no UTF-8. */
