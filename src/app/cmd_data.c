@@ -109,6 +109,10 @@ static const ech_option options[] = {
     ECH_PATH(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
              "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: "
              "bytes)"),
+    ECH_TRUTH(data_arguments, import.begins, "begin-of-text", 0,
+              "begin of text before each document, or not (default: as the tokenizer says)"),
+    ECH_FLAG(data_arguments, import.special, "special-tokens", 0,
+             "names of special tokens in texts become their ids (default: they stay text)"),
     ECH_REAL(data_arguments, import.valid, "valid", 'v', "SHARE",
              "share of each file for validation, 0 to below 1 (default: 0)"),
     ECH_INT(data_arguments, import.workers, "workers", 'w', "N", 1, MOST_WORKERS,
@@ -139,10 +143,11 @@ static void check(void *arguments, const struct argp_state *state)
                     in->import.texts.prompt_key || in->import.texts.completion_key ||
                     in->import.texts.as_text || in->import.texts.skip_bad;
     if (in->features && !libsvm) argp_error(state, "--features goes with --libsvm");
-    if (libsvm && (in->tokenizer || in->train_bpe || of_texts))
+    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special;
+    if (libsvm && (of_tokens || in->train_bpe || of_texts))
         argp_error(state, "lines of features are no texts, which the other options are about");
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern goes with --train-bpe");
-    if (in->train_bpe && (in->tokenizer || in->import.valid > 0))
+    if (in->train_bpe && (of_tokens || in->import.valid > 0))
         argp_error(state, "--train-bpe learns a tokenizer; --tokenizer and --valid make tokens");
 }
 
@@ -260,8 +265,9 @@ ech_status ech_command_data(int argc, char **argv, int *code)
                                    .word = words,
                                    .words = 2,
                                    .check = check};
-    data_arguments in = {
-        .import = {.workers = ech_device_find("cpu")->cores(), .progress = show_progress}};
+    data_arguments in = {.import = {.workers = ech_device_find("cpu")->cores(),
+                                    .begins = -1,
+                                    .progress = show_progress}};
     ech_import_count count;
     ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
     ech_command_line_parse(&line, argc, argv, &in);

@@ -48,6 +48,9 @@ static void set(const ech_option *option, const char *text, char *field,
     int64_t value = option->kind == ECH_OPTION_INT ? take_int(option, text, state) : 1;
     int narrow = (int)value;
     bool flag = true;
+    int truth = text && strcmp(text, "true") == 0;
+    if (option->kind == ECH_OPTION_TRUTH && !truth && strcmp(text, "false") != 0)
+        argp_error(state, "--%s %s: must be true or false", option->name, text);
     if (option->kind == ECH_OPTION_REAL && !ech_text_to_real(text, &real))
         argp_error(state, "--%s %s: must be a number, like 0.5 or 1e-5", option->name, text);
     bool words = option->kind == ECH_OPTION_PATHS;
@@ -56,6 +59,7 @@ static void set(const ech_option *option, const char *text, char *field,
                                 [ECH_OPTION_INT] =
                                     option->bytes == sizeof narrow ? (const void *)&narrow : &value,
                                 [ECH_OPTION_REAL] = &real,
+                                [ECH_OPTION_TRUTH] = &truth,
                                 [ECH_OPTION_TEXT] = &text,
                                 [ECH_OPTION_PATH] = &text,
                                 [ECH_OPTION_PATHS] = &text};

@@ -16,6 +16,7 @@ typedef enum ech_option_kind {
     ECH_OPTION_FLAG,    /* bool */
     ECH_OPTION_INT,     /* int or int64_t, from `low` to `high` */
     ECH_OPTION_REAL,    /* double */
+    ECH_OPTION_TRUTH,   /* int: 1 for true, 0 for false */
     ECH_OPTION_TEXT,    /* const char * */
     ECH_OPTION_PATH,    /* the same, expanded (base/path.h) unless it exists as it is given */
     ECH_OPTION_PATHS    /* the same, expanded word by word */
@@ -44,6 +45,8 @@ typedef struct ech_option {
     ECH_OPTION_ROW(ECH_OPTION_INT, name, letter, value, ECH_FIELD(type, field), low, high, help)
 #define ECH_REAL(type, field, name, letter, value, help)                                           \
     ECH_OPTION_ROW(ECH_OPTION_REAL, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
+#define ECH_TRUTH(type, field, name, letter, help)                                                 \
+    ECH_OPTION_ROW(ECH_OPTION_TRUTH, name, letter, "true|false", ECH_FIELD(type, field), 0, 0, help)
 #define ECH_TEXT(type, field, name, letter, value, help)                                           \
     ECH_OPTION_ROW(ECH_OPTION_TEXT, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
 

@@ -52,9 +52,8 @@ typedef struct ech_tokenizer {
     int32_t end_of_text; /* the EOS token */
     /* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
     int32_t begin_of_text;
-    /* The ids that the tokenizer's post-processor adds before and after a text that is encoded alone, such as a
-     * prompt of `echelon sample`. Imports do not add them: there the previous document's end-of-text separates
-     * texts. */
+    /* The ids that the tokenizer's post-processor adds before and after a text
+     * (ech_tokenizer_begin). */
     ech_ids front, back;
     struct ech_bpe *bpe;
 } ech_tokenizer;
@@ -77,6 +76,10 @@ enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
 /* A hash of all ids' bytes: with equal hashes ids mean the same, whatever the files and the splitting into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3-128 of any bytes */
+/* Appends the ids that go before a text: none if `wanted` is 0; `front`, or where that is empty the
+ * begin of text, if it is 1; `front`, as the tokenizer says, if it is -1. */
+void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out);
+
 /* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such that, whatever follows
  * the n bytes, the text's ids are those of the first k bytes followed by those of the rest. 0: none was found. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
@@ -190,6 +193,8 @@ typedef struct ech_import_options {
     ech_data_text_source texts;
     const char *out;                /* prefix of the files that are written */
     const ech_tokenizer *tokenizer; /* borrowed */
+    bool special; /* names of special tokens in texts become their ids; false: they stay text */
+    int begins;   /* ech_tokenizer_begin before each document; a text that begins so gets none */
     double valid;                   /* fraction for validation, in [0, 1) */
     int workers;                    /* threads that encode; changes no result */
     /* May be NULL. done of all bytes of text are imported, `before` of these by an earlier, interrupted import. */
@@ -224,6 +229,11 @@ typedef struct ech_import_count {
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
+
+/* Whether the token files of `sources` (as in ech_corpus_options) have begin of text before each
+ * document, as their .origin.json says. *begins: 0 or 1; -1: none says so. Error: they differ.
+ * `key`: as there. */
+ech_status ech_data_begins(const char *key, const char *sources, int *begins);
 
 /* Samples of a stream: S = ceil((tokens - 1) / sequence_length). */
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);

@@ -122,7 +122,13 @@ static ech_status encode_texts(importing *im)
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_resume(im->prefix[i], im->folder, vocabulary, &im->journal.part[i],
                                         &im->writer[i]));
-    for (int i = 0; i < im->parts; i++) im->writer[i]->tokenizer = im->options->tokenizer;
+    ech_ids begin = {0};
+    ech_tokenizer_begin(im->options->tokenizer, im->options->begins, &begin);
+    for (int i = 0; i < im->parts; i++) {
+        im->writer[i]->tokenizer = im->options->tokenizer;
+        im->writer[i]->begins = begin.n > 0;
+    }
+    free(begin.at);
     for (int i = 0; i < im->options->workers; i++)
         im->coder[i] = ech_coder_create(im->options->tokenizer);
     return run_rounds(im);

@@ -35,7 +35,9 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
                      char hash[ECH_TOKENIZER_HASH])
 {
     ECH_FREED_TEXT all = {0}, tokenizer = {0}, ends = {0};
+    ech_ids begin = {0};
     ech_tokenizer_export(options->tokenizer, &tokenizer, &ends);
+    ech_tokenizer_begin(options->tokenizer, options->begins, &begin);
     add_number(&all, VERSION);
     add_number(&all, (int64_t)tokenizer.n);
     ech_text_append_bytes(&all, tokenizer.at, tokenizer.n);
@@ -45,6 +47,9 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
     add_text(&all, options->texts.completion_key);
     add_number(&all, options->texts.binary);
     add_number(&all, options->texts.as_text);
+    add_number(&all, options->special);
+    for (size_t i = 0; i < begin.n; i++) add_number(&all, begin.at[i]);
+    free(begin.at);
     ech_text_append_bytes(&all, &options->valid, sizeof options->valid);
     for (size_t i = 0; i < texts->file.n; i++) {
         const ech_data_text_file *file = &texts->file.at[i];

@@ -62,6 +62,7 @@ typedef struct ech_text_segment {
     size_t n;
     bool valid;  /* for the validation part */
     bool begins; /* begins a text; false: continues one */
+    bool opens;  /* begins a document */
     bool prompt; /* not trained on */
     bool ends;   /* ends a document */
 } ech_text_segment;

@@ -44,10 +44,12 @@ static ech_status use_text(const walk *w)
             "%s: byte %lld (0x%02x) is no UTF-8 text; convert the file with iconv, or take its "
             "bytes as they are with --binary",
             chunk->path, (long long)chunk->at + (long long)good, (unsigned)chunk->bytes[good]);
+    bool begins = chunk->at == 0 || chunk->at == chunk->valid_from;
     const ech_text_segment segment = {.bytes = chunk->bytes,
                                       .n = chunk->n,
                                       .valid = chunk->at >= chunk->valid_from,
-                                      .begins = chunk->at == 0 || chunk->at == chunk->valid_from,
+                                      .begins = begins,
+                                      .opens = begins,
                                       .ends = chunk->ends};
     return w->use(&segment, w->context);
 }
@@ -123,6 +125,7 @@ static ech_status use_string(const walk *w, const object *o, const strings *s, i
                                       .n = s->n[key],
                                       .valid = o->valid,
                                       .begins = true,
+                                      .opens = key != COMPLETION,
                                       .prompt = key == PROMPT,
                                       .ends = key != PROMPT};
     return w->use(&segment, w->context);

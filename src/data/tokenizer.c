@@ -113,6 +113,13 @@ void ech_tokenizer_close(ech_tokenizer *tokenizer)
     free(tokenizer);
 }
 
+void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out)
+{
+    const ech_ids *front = &tokenizer->front;
+    for (size_t i = 0; i < front->n && wanted != 0; i++) ECH_PUSH(*out, front->at[i]);
+    if (front->n == 0 && wanted == 1) ECH_PUSH(*out, tokenizer->begin_of_text);
+}
+
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer)
 {
     if (is_bytes(tokenizer->name)) return NULL;

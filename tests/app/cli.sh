@@ -393,6 +393,13 @@ expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
 expect 2 "nowhere" "$echelon" sample nowhere
 expect 2 "put the prompt in quotes" "$echelon" sample runs/one two words
 
+# Begin of text is as the data were made.
+expect 0 "" "$echelon" data text.txt d/begun --begin-of-text true
+expect 2 "data.begin_of_text = false: data.train was made with begin of text" "$echelon" train run.yaml \
+    data.train=d/begun data.valid= data.begin_of_text=false
+expect 2 "begin-of-text maybe: must be true or false" "$echelon" sample runs/one --begin-of-text maybe
+expect 2 "lines of features are no texts" "$echelon" data x.libsvm d/x --special-tokens
+
 # Blends, and shares of documents.
 mixed() {
     "$echelon" train run.yaml --ranks 2 training.steps=2 log.directory="runs/$1" data.train="$2" \
