@@ -43,7 +43,7 @@ typedef struct launch_arguments {
     const char *ranks;
 } launch_arguments;
 
-static const ech_word words[] = {{offsetof(launch_arguments, ranks), "how many ranks?"}};
+static const ech_word words[] = {{offsetof(launch_arguments, ranks), "how many ranks?", false}};
 
 typedef struct ranks {
     ECH_LIST(pid_t) process; /* 0: it has ended */

@@ -36,7 +36,7 @@ static const ech_option options[] = {
              "in seconds with "
              "parallel.profile"),
     ECH_FLAG(plan_arguments, json, "json", 'j', "as one JSON object"),
-    ECH_TEXT(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
+    ECH_PATH(plan_arguments, svg, "svg", 'g', "FILE", "draws the timeline into FILE as well"),
     {0}};
 
 static ech_status find_ranks(const ech_config *config, const plan_arguments *in, int *ranks,

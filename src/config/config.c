@@ -49,7 +49,7 @@ void ech_config_destroy(ech_config *config)
     if (!config) return;
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) {
         const ech_config_key *key = &ech_config_keys[k];
-        if (key->type == ECH_CONFIG_TEXT) free(*(char **)ech_config_field(config, key));
+        if (ech_config_is_text(key)) free(*(char **)ech_config_field(config, key));
         if (key->type == ECH_CONFIG_LIST)
             free(((ech_config_list *)ech_config_field(config, key))->at);
         free(config->source->keys[k].place);
@@ -64,7 +64,7 @@ void ech_config_destroy(ech_config *config)
 static void copy_field(ech_config *copy, const ech_config_key *key)
 {
     void *field = ech_config_field(copy, key);
-    if (key->type == ECH_CONFIG_TEXT) *(char **)field = ech_strdup(*(char **)field);
+    if (ech_config_is_text(key)) *(char **)field = ech_strdup(*(char **)field);
     if (key->type == ECH_CONFIG_LIST) {
         ech_config_list list = *(ech_config_list *)field;
         *(ech_config_list *)field = (ech_config_list){0};

@@ -106,6 +106,13 @@ expect 0 "next: echelon train RUN.yaml data.train=d/text-train data.valid=d/text
     "$echelon" data text.txt d/text --valid 0.1
 
 expect 0 "next: echelon train RUN.yaml 'data.train=d/two.{4}words'" "$echelon" data text.txt "d/two  words"
+# Numbers are names where files have these names; ~ and variables are meant, other places refused.
+expect 0 "next: echelon train RUN.yaml data.train=./2023$" "$echelon" data text.txt 2023
+expect 0 "" "$echelon" data text.txt 2024
+expect 0 "" env HOME="$PWD/d" DATA=home "$echelon" data '~/../text.txt' '~/${DATA}'
+[ -f d/home.bin ]
+expect 2 "s3:// is no path on this machine" "$echelon" data text.txt s3://bucket/x
+expect 2 "write .{NAME} for the value" "$echelon" data text.txt 'd/$x'
 expect 2 "where to" "$echelon" convert d ""
 expect 2 "nowhere: no such folder; name a run directory" "$echelon" eval nowhere --data d/whole
 mkdir -p d/cache/blobs d/cache/snapshots
@@ -391,6 +398,13 @@ expect 2 "temperature -1" "$echelon" sample runs/one --temperature=-1
 expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
 expect 2 "nowhere" "$echelon" sample nowhere
 expect 2 "put the prompt in quotes" "$echelon" sample runs/one two words
+
+# Begin of text is as the data were made.
+expect 0 "" "$echelon" data text.txt d/begun --begin-of-text true
+expect 2 "data.begin_of_text = false: data.train was made with begin of text" "$echelon" train run.yaml \
+    data.train=d/begun data.valid= data.begin_of_text=false
+expect 2 "begin-of-text maybe: must be true or false" "$echelon" sample runs/one --begin-of-text maybe
+expect 2 "lines of features are no texts" "$echelon" data x.libsvm d/x --special-tokens
 
 # Blends, and shares of documents.
 mixed() {

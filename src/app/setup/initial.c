@@ -223,3 +223,19 @@ ech_status ech_session_initialise(ech_session *session, const ech_config *config
     ECH_TRY(ech_exec_run(session->exec, ECH_LIST_INIT, 0));
     return config->model.init_from[0] ? take_weights(session, config) : ECH_OK;
 }
+
+ech_status ech_initial_resolve_begin(ech_config *config)
+{
+    int begins, *key = &config->data.begin_of_text;
+    if (!config->data.train[0]) return ECH_OK;
+    ECH_TRY(ech_data_begins("data.train", config->data.train, &begins));
+    if (begins < 0 || *key == begins) return ECH_OK;
+    if (*key != ECH_AUTO)
+        return ech_config_complain(
+            config, "data.begin_of_text",
+            "data.train was made %s begin of text; leave the key out, or make "
+            "the tokens again",
+            begins ? "with" : "without");
+    *key = begins;
+    return ECH_OK;
+}

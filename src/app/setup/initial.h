@@ -27,6 +27,10 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
 /* Opens the tokenizer of a folder; *out NULL: it has none. The caller closes it. */
 ech_status ech_initial_open_folder(const char *folder, ech_tokenizer **out);
 
+/* Resolves data.begin_of_text by what the files of data.train say of themselves. Error: the key
+ * says otherwise. */
+ech_status ech_initial_resolve_begin(ech_config *config);
+
 /* Reads which tokens begin and end a text from the folder's config.json; -1: not said. */
 ech_status ech_initial_read_ends(const char *folder, ech_model_text_ends *out);
 

@@ -346,6 +346,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_VALID, &t->valid));
+    if (ech_trainer_is_first(t)) ech_trainer_warn_of_nothing(t);
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);
     t->flops = ech_model_flops(
