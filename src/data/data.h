@@ -292,6 +292,12 @@ const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* How many positions come before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
+/* Appends what the corpus contains, in a form that is equal for equal data, whatever the files are called: numbers of
+ * tokens, weights, and hashes of where documents begin and of 16,384 of each source's tokens. Errors: of reading. */
+ech_status ech_corpus_identity(const ech_corpus *corpus, ech_text *out);
+/* Appends how two identities that are not equal differ: "3100 tokens, where there were 3000". They are untrusted. */
+void ech_corpus_print_change(const char *before, const char *now, ech_text *out);
+
 /* Whether each of so many shares of each source has a sample. Errors: ECH_EUSAGE, with data.shares and how many would do. */
 ech_status ech_corpus_check_shares(const ech_corpus *corpus, int64_t shares);
 

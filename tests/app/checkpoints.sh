@@ -105,6 +105,26 @@ grep -q max_position_embeddings err && complain "positions are blamed for anothe
 expect 0 "training.seed" "$echelon" help keys
 also "default 1; may not change on resume"
 
+# ---- data: what they contain counts, not where they are ----
+
+mkdir far && cp text.bin text.idx text.origin.json far
+train 0 "all 6 steps were done" data.train=far/text
+train 0 "resuming from run/checkpoints" data.train="$folder/far/text" checkpoint.resume=run \
+    log.directory=branch
+grep -Eq "identity: \"?[0-9]+[*][0-9]+:[0-9a-f]{16}" branch/run.yaml || complain "no identity in run.yaml"
+sed 's/the lazy/a lazy/' text.txt >other.txt
+expect 0 "" "$echelon" data other.txt other
+train 2 "data.train = other: other data than the checkpoint's .text.: [0-9]+ tokens, where there were [0-9]+; .*data.identity=any" \
+    data.train=other
+rm -f other.* && sed 's/jumps/leaps/' text.txt >other.txt
+expect 0 "" "$echelon" data other.txt other
+train 2 "checkpoint's .text.: as many tokens, but others" data.train=other
+train 2 "data.train = text text: other data .*: 2 sources, where there were 1" data.train="text text"
+train 0 "all 6 steps were done" data.train=other data.identity=any
+train 2 "data.identity = 5.1:ab: data.train = text has other data: .* tokens, where there were 5" \
+    data.identity=5*1:ab log.directory=pinned
+rm -rf branch far
+
 # ---- weights that are none ----
 
 cp -r run/checkpoints/step-00000006/model broken

@@ -489,6 +489,57 @@ static void test_too_little(void **state)
     assert_refused(text, "", ECH_SPLIT_TRAIN, ECH_EUSAGE, "missing.idx: no such file");
 }
 
+/* ---- what it contains ---- */
+
+static void print_identity(const char *sources, bool document_mask, ech_text *out)
+{
+    ech_corpus *corpus;
+    ech_corpus_options options = options_of(sources, "", ECH_SPLIT_TRAIN);
+    options.document_mask = document_mask;
+    assert_int_equal(ech_corpus_open(&options, &corpus), ECH_OK);
+    out->n = 0;
+    assert_int_equal(ech_corpus_identity(corpus, out), ECH_OK);
+    ech_corpus_close(corpus);
+}
+
+static void assert_change(const char *before, const char *now, const char *says)
+{
+    ech_text change = {0};
+    ech_corpus_print_change(before, now, &change);
+    if (!strstr(change.at, says)) fail_msg("no \"%s\" in \"%s\"", says, change.at);
+    ech_text_free(&change);
+}
+
+/* Equal for equal data at other places; of other tokens, documents or weights it is another. */
+static void test_identity(void **state)
+{
+    (void)state;
+    ech_text a = {0}, b = {0};
+    char sources[9000];
+    write_counting("a", 5000, 0);
+    write_counting("moved", 5000, 0);
+    write_counting("longer", 5001, 0);
+    write_counting("others", 5000, 1);
+    print_identity(in_scratch("a"), false, &a);
+    print_identity(in_scratch("moved"), false, &b);
+    assert_string_equal(a.at, b.at);
+    print_identity(in_scratch("longer"), false, &b);
+    assert_change(a.at, b.at, "20005 tokens, where there were 20001");
+    print_identity(in_scratch("others"), false, &b);
+    assert_change(a.at, b.at, "as many tokens, but others");
+    print_identity(in_scratch("a"), true, &b);
+    assert_change(a.at, b.at, "or other documents");
+    snprintf(sources, sizeof sources, "1 %s 2 %s", in_scratch("a"), in_scratch("longer"));
+    print_identity(sources, false, &b);
+    assert_change(a.at, b.at, "2 sources, where there were 1");
+    snprintf(sources, sizeof sources, "1 %s 3 %s", in_scratch("a"), in_scratch("longer"));
+    print_identity(sources, false, &a);
+    assert_change(a.at, b.at, "source 2 has another weight");
+    assert_change("what", "ever", "ever, where there was what");
+    ech_text_free(&a);
+    ech_text_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -500,6 +551,7 @@ int main(void)
         SCRATCH_TEST(test_permutations_differ),
         SCRATCH_TEST(test_splits),
         SCRATCH_TEST(test_texts_that_are_no_blend),
+        SCRATCH_TEST(test_identity),
         SCRATCH_TEST(test_no_target),
         SCRATCH_TEST(test_names_that_are_numbers),
         SCRATCH_TEST(test_paths_with_blanks),

@@ -58,6 +58,47 @@ static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoin
                                ech_checkpoint_path(checkpoint));
 }
 
+/* Fills in data.identity by what data.train contains, which a run file may state. On rank 0, whose run file is saved. */
+static ech_status find_identity(ech_trainer *t)
+{
+    ECH_FREED_TEXT found = {0}, change = {0};
+    const char *stated = t->config->data.identity;
+    ECH_TRY(ech_corpus_identity(t->train, &found));
+    t->accepts_data = strcmp(stated, "any") == 0;
+    if (!t->accepts_data && !ech_config_is_auto(stated) && strcmp(stated, found.at) != 0) {
+        ech_corpus_print_change(stated, found.at, &change);
+        return ech_config_complain(t->config, "data.identity",
+                                   "data.train = %s has other data: %s; name the data that the "
+                                   "run file was made for, or set data.identity=any",
+                                   t->config->data.train, change.at);
+    }
+    ech_config_replace_text(&t->config->data.identity, found.at);
+    return ECH_OK;
+}
+
+/* The data may have moved, but must be what the checkpoint was trained on. One that is older than data.identity has
+ * only their name. */
+static ech_status check_same_data(const ech_trainer *t, const ech_config *saved)
+{
+    ECH_FREED_TEXT change = {0};
+    const char *before = saved->data.identity, *now = t->config->data.identity;
+    if (t->accepts_data) return ECH_OK;
+    if (ech_config_is_auto(before)) {
+        if (strcmp(saved->data.train, t->config->data.train) == 0) return ECH_OK;
+        return ech_config_complain(t->config, "data.train",
+                                   "%s in the checkpoint, which does not say what that contained; "
+                                   "if these are the same data, set data.identity=any",
+                                   saved->data.train);
+    }
+    if (strcmp(before, now) == 0) return ECH_OK;
+    ech_corpus_print_change(before, now, &change);
+    return ech_config_complain(t->config, "data.train",
+                               "other data than the checkpoint's (%s): %s; name the same data, "
+                               "wherever they are now, accept others with data.identity=any, or "
+                               "start a run in another directory",
+                               saved->data.train, change.at);
+}
+
 static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkpoint)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
@@ -70,6 +111,7 @@ static ech_status check_saved(const ech_trainer *t, const ech_checkpoint *checkp
                                    ech_checkpoint_path(checkpoint), (long long)step, turns);
     ECH_TRY(ech_setup_config_saved(checkpoint, NULL, 0, &saved));
     ECH_TRY(check_same_tokenizer(t, checkpoint)); /* a vocabulary that follows from it */
+    ECH_TRY(check_same_data(t, saved));
     ECH_TRY(ech_model_resolve(saved, 1));         /* keys that are newer than it */
     ECH_TRY(ech_config_check_resume(saved, t->config, fixed_by_schedule(saved, t)));
     for (size_t i = 0; i < t->design->model->param.n; i++)
@@ -346,6 +388,7 @@ ech_status ech_trainer_begin(ech_trainer *t)
 {
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_TRAIN, &t->train));
     ECH_TRY(ech_design_open_data(t->design, ECH_SPLIT_VALID, &t->valid));
+    if (ech_trainer_is_first(t)) ECH_TRY(find_identity(t));
     if (ech_trainer_is_first(t)) ech_trainer_warn_of_nothing(t);
     ECH_TRY(ech_session_create(t->design, t->comm, false, &t->session));
     t->calendar = ech_calendar_of(t->config);

@@ -377,7 +377,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
     ech_training *training = context;
     ech_trainer t = {.comm = comm,
                      .design = design,
-                     .config = design->config,
+                     .config = ech_config_copy(design->config),
                      .turns = design->schedule->turns,
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
@@ -399,5 +399,6 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
         if (t.lock[i] >= 0) close(t.lock[i]);
     ech_corpus_close(t.train);
     ech_corpus_close(t.valid);
+    ech_config_destroy(t.config);
     return status;
 }

@@ -16,7 +16,8 @@
 typedef struct ech_trainer {
     ech_comm *comm;
     const ech_design *design;
-    const ech_config *config; /* the design's */
+    ech_config *config;       /* a copy of the design's, with data.identity; owned */
+    bool accepts_data;        /* on resume others than the checkpoint's: data.identity = any */
     ech_session session;
     ech_calendar calendar;     /* after which steps which lists are due */
     ech_corpus *train, *valid; /* valid: NULL without validation */

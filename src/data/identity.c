@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a corpus contains, whatever its files are called: of each source the tokens, how often it
+ * comes in a period of the blend, and a hash of the runs (documents and prompts) and of samples of
+ * the tokens: TOKENS*COUNT:HASH, sources with blanks between.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/corpus.h"
+
+enum { BLOCKS = 64, BLOCK = 256, DIGITS = 16 };
+
+/* Appends the tokens of BLOCKS stretches, from the first to the last of the stream. */
+static ech_status sample_tokens(const ech_token_file *file, ech_text *out)
+{
+    int64_t tokens = file->runs.tokens, n = tokens < BLOCK ? tokens : BLOCK;
+    int32_t ids[BLOCK];
+    for (int b = 0; b < BLOCKS; b++) {
+        int64_t first = (int64_t)((double)(tokens - n) * b / (BLOCKS - 1));
+        ECH_TRY(ech_token_file_read(file, first, n, INT32_MAX, ids));
+        ech_text_append_bytes(out, (const char *)ids, (size_t)n * sizeof *ids);
+    }
+    return ECH_OK;
+}
+
+static ech_status append_source(const ech_source *source, int64_t count, ech_text *out)
+{
+    const ech_token_runs *runs = &source->file->runs;
+    const ech_text all = {.at = (char *)runs->run.at, .n = runs->run.n * sizeof *runs->run.at};
+    ECH_FREED_TEXT text = {0};
+    char hash[ECH_TOKENIZER_HASH];
+    ech_data_hash(&all, hash);
+    ech_text_append(&text, "%s", hash);
+    ECH_TRY(sample_tokens(source->file, &text));
+    ech_data_hash(&text, hash);
+    ech_text_append(out, "%s%" PRId64 "*%" PRId64 ":%.*s", out->n ? " " : "", runs->tokens, count,
+                    (int)DIGITS, hash);
+    return ECH_OK;
+}
+
+ech_status ech_corpus_identity(const ech_corpus *corpus, ech_text *out)
+{
+    for (int k = 0; k < corpus->blend.sources; k++)
+        ECH_TRY(append_source(&corpus->source.at[k], corpus->blend.count[k], out));
+    return ECH_OK;
+}
+
+/* ---- comparing ---- */
+
+static int count_sources(const char *identity)
+{
+    int n = 1;
+    for (const char *at = identity; (at = strchr(at, ' ')); at++) n++;
+    return n;
+}
+
+typedef struct stated {
+    int64_t tokens, count;
+    char hash[DIGITS + 1];
+} stated;
+
+/* *at moves behind the source. Returns whether there is one that is well formed. */
+static bool read_source(const char **at, stated *out)
+{
+    int n = 0;
+    if (sscanf(*at, "%" SCNd64 "*%" SCNd64 ":%16[0-9a-f]%n", &out->tokens, &out->count, out->hash,
+               &n) != 3)
+        return false;
+    *at += n;
+    while (**at == ' ') ++*at;
+    return true;
+}
+
+void ech_corpus_print_change(const char *before, const char *now, ech_text *out)
+{
+    int had = count_sources(before), has = count_sources(now);
+    stated a, b;
+    if (had != has) {
+        ech_text_append(out, "%s, where there were %d", ECH_COUNT(has, "source"), had);
+        return;
+    }
+    const char *rest[] = {before, now};
+    for (int i = 1; read_source(&rest[0], &a) && read_source(&rest[1], &b); i++) {
+        bool others = strcmp(a.hash, b.hash) != 0;
+        if (a.tokens == b.tokens && !others && a.count == b.count) continue;
+        if (has > 1) ech_text_append(out, "source %d has ", i);
+        if (a.tokens != b.tokens)
+            ech_text_append(out, "%" PRId64 " tokens, where there were %" PRId64, b.tokens,
+                            a.tokens);
+        else
+            ech_text_append(out, others ? "as many tokens, but others, or other documents"
+                                        : "another weight");
+        return;
+    }
+    ech_text_append(out, "%s, where there was %s", now, before);
+}
