@@ -20,6 +20,7 @@ packages=(
 # What a build does without where it cannot be had.
 optional=(
     libucx-dev # parallel.comm: ucx
+    libzstd-dev liblzma-dev libbz2-dev # texts packed by zstd, xz and bzip2
 )
 lock_seconds=600 # to wait for another apt or dpkg to finish
 attempts=3

@@ -35,7 +35,7 @@ static const ech_option options[] = {
     ECH_INT(ech_bench_options, ranks, "ranks", 'n', "N", 1, MOST_RANKS,
             "ranks of the collectives (2)"),
     ECH_REAL(ech_bench_options, seconds, "seconds", 's', "S", "time to measure in all, about (20)"),
-    ECH_TEXT(ech_bench_options, directory, "directory", 'D', "DIR",
+    ECH_PATH(ech_bench_options, directory, "directory", 'D', "DIR",
              "folder of the disk that is measured (.)"),
     ECH_FLAG(ech_bench_options, json, "json", 'j', "as one JSON object"),
     {0}};

@@ -30,8 +30,8 @@ typedef struct checkpoint_arguments {
 } checkpoint_arguments;
 
 static const ech_word words[] = {
-    {offsetof(checkpoint_arguments, action), "list or verify?"},
-    {offsetof(checkpoint_arguments, directory), "which run directory or checkpoint?"}};
+    {offsetof(checkpoint_arguments, action), "list or verify?", false},
+    {offsetof(checkpoint_arguments, directory), "which run directory or checkpoint?", true}};
 
 static void check(void *arguments, const struct argp_state *state)
 {

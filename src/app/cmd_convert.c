@@ -29,8 +29,8 @@ static const ech_option options[] = {
     {0}};
 
 static const ech_word words[] = {
-    {offsetof(convert_arguments, in), "which model?"},
-    {offsetof(convert_arguments, out), "where to? OUT is a new folder"}};
+    {offsetof(convert_arguments, in), "which model?", true},
+    {offsetof(convert_arguments, out), "where to? OUT is a new folder", true}};
 
 static void check(void *arguments, const struct argp_state *state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * echelon data IN OUT [--tokenizer SOURCE] [--valid SHARE] [--workers N] [--binary] [--text-key KEY]
+ * echelon data IN OUT [--tokenizer SOURCE] [--valid SHARE] [--workers N] [--binary] [--as-text]
+ *                     [--text-key KEY] [--skip-bad N]
  * echelon data IN OUT --train-bpe N [--pattern NAME]
  * echelon data IN.libsvm OUT [--libsvm] [--features N] [--valid SHARE]
  */
@@ -60,9 +61,12 @@ static ech_status learn_tokens(const ech_data_text_source *texts, const char *ou
 
 static const char about[] =
     "Turns the text file IN, or every file below the folder IN, into tokens to train on: OUT.bin "
-    "and OUT.idx, in Megatron's format. A file is one document. Of a file that ends in .jsonl "
-    "every line is one: {\"text\": ...}, or {\"prompt\": ..., \"completion\": ...}, of which only "
-    "the completion is trained on. What ends in .gz is unpacked; hidden files are left out."
+    "and OUT.idx, in Megatron's format. A file is one document. Of lines of JSON, and of an array, "
+    "every object is one: {\"text\": ...}, or {\"prompt\": ..., \"completion\": ...}, of which "
+    "only "
+    "the completion is trained on. Files are recognized by their first bytes, whatever their name; "
+    "gzip, zstd, xz and bzip2 are unpacked. Of a folder hidden files are left out, and, with a "
+    "warning, README, LICENSE, tables, HTML, other JSON and what is no text."
     "\vWith --valid 0.1 the last tenth of each file goes to OUT-valid and the rest to OUT-train: "
     "tokens to measure the model with that it has not seen.\n\n"
     "With --train-bpe the texts become no tokens yet; OUT is then a folder with a tokenizer that "
@@ -91,16 +95,24 @@ static const ech_option options[] = {
     ECH_HEADING("How texts are read:"),
     ECH_FLAG(data_arguments, import.texts.binary, "binary", 'b',
              "take bytes of text files as they are, UTF-8 or not"),
+    ECH_FLAG(data_arguments, import.texts.as_text, "as-text", 'a',
+             "read JSON, README, tables and HTML as plain text, a document each"),
     ECH_TEXT(data_arguments, import.texts.text_key, "text-key", 'k', "KEY",
-             "key of a text in .jsonl lines (default: text)"),
+             "key of a text in JSON (default: text)"),
     ECH_TEXT(data_arguments, import.texts.prompt_key, "prompt-key", 'p', "KEY",
-             "key of a prompt in .jsonl lines (default: prompt)"),
+             "key of a prompt in JSON (default: prompt)"),
     ECH_TEXT(data_arguments, import.texts.completion_key, "completion-key", 'c', "KEY",
-             "key of a completion in .jsonl lines (default: completion)"),
+             "key of a completion in JSON (default: completion)"),
+    ECH_INT(data_arguments, import.texts.skip_bad, "skip-bad", 's', "N", 0, INT64_MAX,
+            "leave out up to N bad lines of JSON, with a warning (default: 0)"),
     ECH_HEADING("How they become tokens:"),
-    ECH_TEXT(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+    ECH_PATH(data_arguments, tokenizer, "tokenizer", 't', "SOURCE",
              "bytes, a tokenizer.json, or a folder with one or with GPT-2's files (default: "
              "bytes)"),
+    ECH_TRUTH(data_arguments, import.begins, "begin-of-text", 0,
+              "begin of text before each document, or not (default: as the tokenizer says)"),
+    ECH_FLAG(data_arguments, import.special, "special-tokens", 0,
+             "names of special tokens in texts become their ids (default: they stay text)"),
     ECH_REAL(data_arguments, import.valid, "valid", 'v', "SHARE",
              "share of each file for validation, 0 to below 1 (default: 0)"),
     ECH_INT(data_arguments, import.workers, "workers", 'w', "N", 1, MOST_WORKERS,
@@ -117,8 +129,8 @@ static const ech_option options[] = {
     {0}};
 
 static const ech_word words[] = {
-    {offsetof(data_arguments, import.texts.in), "which text, and where to?"},
-    {offsetof(data_arguments, import.out), "where to? OUT is a path without .bin"}};
+    {offsetof(data_arguments, import.texts.in), "which text, and where to?", true},
+    {offsetof(data_arguments, import.out), "where to? OUT is a path without .bin", true}};
 
 /* Options of the one way that the other does not read. */
 static void check(void *arguments, const struct argp_state *state)
@@ -128,12 +140,14 @@ static void check(void *arguments, const struct argp_state *state)
         argp_error(state, "--valid %g: must be 0 or more, and below 1", in->import.valid);
     bool libsvm = in->libsvm || ech_data_is_libsvm(in->import.texts.in);
     bool of_texts = in->import.texts.binary || in->import.texts.text_key ||
-                    in->import.texts.prompt_key || in->import.texts.completion_key;
+                    in->import.texts.prompt_key || in->import.texts.completion_key ||
+                    in->import.texts.as_text || in->import.texts.skip_bad;
     if (in->features && !libsvm) argp_error(state, "--features goes with --libsvm");
-    if (libsvm && (in->tokenizer || in->train_bpe || of_texts))
+    bool of_tokens = in->tokenizer || in->import.begins >= 0 || in->import.special;
+    if (libsvm && (of_tokens || in->train_bpe || of_texts))
         argp_error(state, "lines of features are no texts, which the other options are about");
     if (in->pattern && !in->train_bpe) argp_error(state, "--pattern goes with --train-bpe");
-    if (in->train_bpe && (in->tokenizer || in->import.valid > 0))
+    if (in->train_bpe && (of_tokens || in->import.valid > 0))
         argp_error(state, "--train-bpe learns a tokenizer; --tokenizer and --valid make tokens");
 }
 
@@ -175,7 +189,9 @@ static void print_part(const char *prefix, const char *part, int64_t tokens)
 static void print_source(const char *key, const char *prefix, const char *part)
 {
     bool quoted = strpbrk(prefix, " \t\\") != NULL;
-    printf(" %s%s=", quoted ? "'" : "", key);
+    int64_t weight; /* a number would be one */
+    const char *here = ech_text_to_weight(prefix, strlen(prefix), &weight) ? "./" : "";
+    printf(" %s%s=%s", quoted ? "'" : "", key, here);
     for (const char *at = prefix; *at; at++) printf("%s%c", strchr(" \t\\", *at) ? "\\" : "", *at);
     printf("%s%s", part, quoted ? "'" : "");
 }
@@ -183,11 +199,14 @@ static void print_source(const char *key, const char *prefix, const char *part)
 static void print_result(const data_arguments *in, const ech_import_count *count)
 {
     const char *out = in->import.out;
-    char documents[ECH_COUNT_BYTES], files[ECH_COUNT_BYTES], bytes[32];
+    char documents[ECH_COUNT_BYTES], files[ECH_COUNT_BYTES], bad[ECH_COUNT_BYTES], bytes[32];
     printf("%s file%s, %s document%s, %s, as %s\n", ech_count_text(count->files, files),
            count->files == 1 ? "" : "s", ech_count_text(count->documents, documents),
            count->documents == 1 ? "" : "s", ech_text_from_bytes(count->bytes, bytes, sizeof bytes),
            in->tokenizer);
+    if (count->bad > 0)
+        printf("left out: %s bad line%s of JSON\n", ech_count_text(count->bad, bad),
+               count->bad == 1 ? "" : "s");
     bool split = in->import.valid > 0, bytewise = strcmp(in->tokenizer, "bytes") == 0;
     print_part(out, split ? "-train" : "", count->tokens);
     if (split) print_part(out, "-valid", count->valid_tokens);
@@ -246,8 +265,9 @@ ech_status ech_command_data(int argc, char **argv, int *code)
                                    .word = words,
                                    .words = 2,
                                    .check = check};
-    data_arguments in = {
-        .import = {.workers = ech_device_find("cpu")->cores(), .progress = show_progress}};
+    data_arguments in = {.import = {.workers = ech_device_find("cpu")->cores(),
+                                    .begins = -1,
+                                    .progress = show_progress}};
     ech_import_count count;
     ECH_CLEANUP(ech_tokenizer_close_at) ech_tokenizer *tokenizer = NULL;
     ech_command_line_parse(&line, argc, argv, &in);

@@ -145,24 +145,24 @@ typedef struct eval_arguments {
 } eval_arguments;
 
 static const ech_option options[] = {
-    ECH_TEXT(eval_arguments, data, "data", 'd', "SOURCES",
-             "tokens to evaluate on, as data.train names them"),
+    ECH_PATHS(eval_arguments, data, "data", 'd', "SOURCES",
+              "tokens to evaluate on, as data.train names them"),
     ECH_TEXT(eval_arguments, split, "split", 's', "SHARES",
              "only the third share of the documents: what data.split left for tests"),
     ECH_INT(eval_arguments, samples, "samples", 'n', "N", 0, INT64_MAX,
             "only the first N samples (0: all)"),
     ECH_INT(eval_arguments, batch, "batch", 'b', "B", 1, MOST_BATCH,
             "samples at a time (8): costs memory, changes no result"),
-    ECH_TEXT(eval_arguments, logits, "logits", 'l', "FILE",
+    ECH_PATH(eval_arguments, logits, "logits", 'l', "FILE",
              "write what the model says at each position into a new file"),
-    ECH_TEXT(eval_arguments, tokenizer, "tokenizer", 't', "SOURCE",
+    ECH_PATH(eval_arguments, tokenizer, "tokenizer", 't', "SOURCE",
              "that made the tokens, in place of the model's own"),
     ECH_TEXT(eval_arguments, device, "device", 0, "NAME",
              "as parallel.device, in place of the run's"),
     {0}};
 
 static const ech_word words[] = {
-    {offsetof(eval_arguments, directory), "which run directory or checkpoint?"}};
+    {offsetof(eval_arguments, directory), "which run directory or checkpoint?", true}};
 
 static void check(void *arguments, const struct argp_state *state)
 {
@@ -258,6 +258,11 @@ static ech_status evaluate(ech_trained *trained, void *context)
     ECH_TRY(ech_session_read(&trained->session, &trained->design, corpus, ECH_EVALUATE, 0, samples,
                              &loader));
     ECH_TRY(run_batches(trained->session.exec, in, samples, &sums));
+    if (sums.tokens <= 0)
+        ECH_FAIL(ECH_EUSAGE,
+                 "--samples %" PRId64 ": no token of these is a target, so there is no loss; use "
+                 "more",
+                 samples);
     if (trained->tokenizer) ECH_TRY(count_bytes(trained, corpus, samples, &sums.bytes));
     if (in->logits) ECH_TRY(logits_write(trained, corpus, samples, in->logits));
     print_sums(&sums, wanted.valued);

@@ -30,7 +30,7 @@ typedef struct profile_arguments {
 static const ech_option options[] = {
     ECH_RUN_RANKS,
     ECH_INT(profile_arguments, steps, "steps", 's', "K", 1, MOST_STEPS, "steps to measure (5)"),
-    ECH_TEXT(profile_arguments, out, "out", 'o', "FILE",
+    ECH_PATH(profile_arguments, out, "out", 'o', "FILE",
              "where it is written (profile.json in log.directory)"),
     {0}};
 

@@ -21,11 +21,12 @@ typedef struct report_arguments {
     const char *directory, *out;
 } report_arguments;
 
-static const ech_option options[] = {ECH_TEXT(report_arguments, out, "out", 'o', "FILE",
+static const ech_option options[] = {ECH_PATH(report_arguments, out, "out", 'o', "FILE",
                                               "where the page is written (RUNDIR/report.html)"),
                                      {0}};
 
-static const ech_word words[] = {{offsetof(report_arguments, directory), "which run directory?"}};
+static const ech_word words[] = {
+    {offsetof(report_arguments, directory), "which run directory?", true}};
 
 ech_status ech_command_report(int argc, char **argv, int *code)
 {

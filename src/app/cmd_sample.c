@@ -25,6 +25,8 @@ typedef struct sample_arguments {
     const char *directory, *prompt;
     const char *ids, *tokenizer, *device; /* NULL: not given */
     int64_t tokens, seed;
+    int begins; /* ECH_AUTO: as the model's data */
+    bool special;
     ech_sampler sampler;
 } sample_arguments;
 
@@ -39,14 +41,18 @@ static const ech_option options[] = {
     ECH_INT(sample_arguments, seed, "seed", 's', "S", 0, INT64_MAX, "of the random numbers (1)"),
     ECH_TEXT(sample_arguments, ids, "ids", 0, "IDS",
              "in place of PROMPT: its token ids, as in \"1 2 3\"; ids are written"),
-    ECH_TEXT(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
+    ECH_PATH(sample_arguments, tokenizer, "tokenizer", 0, "SOURCE", "in place of the model's own"),
+    ECH_TRUTH(sample_arguments, begins, "begin-of-text", 0,
+              "begin of text before the prompt, or not (as the training data have it)"),
+    ECH_FLAG(sample_arguments, special, "special-tokens", 0,
+             "names of special tokens in PROMPT become their ids"),
     ECH_TEXT(sample_arguments, device, "device", 0, "NAME",
              "as parallel.device, in place of the run's"),
     {0}};
 
 static const ech_word words[] = {
-    {offsetof(sample_arguments, directory), "which run directory or checkpoint?"},
-    {offsetof(sample_arguments, prompt), NULL}};
+    {offsetof(sample_arguments, directory), "which run directory or checkpoint?", true},
+    {offsetof(sample_arguments, prompt), NULL, false}};
 
 static void check(void *arguments, const struct argp_state *state)
 {
@@ -137,7 +143,10 @@ static ech_status read_prompt(generation *g, size_t *front)
     const ech_tokenizer *tokenizer = g->trained->tokenizer;
     *front = 0;
     if (g->in->ids) return read_ids(g->in->ids, g->trained->config->model.vocab_size, &g->ids);
-    if (tokenizer) return ech_sampler_prompt(tokenizer, g->in->prompt, &g->ids, front);
+    bool given = g->in->begins != ECH_AUTO;
+    int begins = given ? g->in->begins : g->trained->config->data.begin_of_text;
+    if (tokenizer)
+        return ech_sampler_prompt(tokenizer, g->in->prompt, begins, g->in->special, &g->ids, front);
     ECH_FAIL(ECH_EUSAGE,
              "%s: has no tokenizer, so its text cannot be written; give --tokenizer SOURCE, or "
              "--ids \"1 2 3\" for ids in and out",
@@ -194,7 +203,8 @@ ech_status ech_command_sample(int argc, char **argv, int *code)
                                    .words = 2,
                                    .surplus = "; put the prompt in quotes",
                                    .check = check};
-    sample_arguments in = {.prompt = "", .tokens = 200, .seed = 1, .sampler = {0.8, 0, 1}};
+    sample_arguments in = {
+        .prompt = "", .tokens = 200, .seed = 1, .begins = ECH_AUTO, .sampler = {0.8, 0, 1}};
     ech_command_line_parse(&line, argc, argv, &in);
     ECH_TRY(ech_sampler_check(&in.sampler));
     const ech_trained_options wanted = {.path = in.directory,

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
+#include "base/path.h"
 #include "base/text.h"
 
 enum { NO_LETTER = 256 }; /* and up: keys of options without one */
@@ -26,6 +28,19 @@ static int64_t take_int(const ech_option *option, const char *text, const struct
     return value;
 }
 
+/* A path as it is meant, until the process ends. A shell has mostly expanded it: what exists is
+ * taken as it is. */
+static char *take_path(const char *text, bool words, const struct argp_state *state)
+{
+    static ECH_LIST(char *) expanded; /* reachable, so that nothing counts as leaked */
+    ECH_FREED_TEXT path = {0}, why = {0};
+    bool exists = !words && ech_file_exists(text);
+    if (!exists && !ech_path_expand(text, words, &path, &why))
+        argp_error(state, "%s: %s", text, why.at);
+    ECH_PUSH(expanded, ech_strdup(path.n > 0 ? path.at : text));
+    return expanded.at[expanded.n - 1];
+}
+
 static void set(const ech_option *option, const char *text, char *field,
                 const struct argp_state *state)
 {
@@ -33,25 +48,36 @@ static void set(const ech_option *option, const char *text, char *field,
     int64_t value = option->kind == ECH_OPTION_INT ? take_int(option, text, state) : 1;
     int narrow = (int)value;
     bool flag = true;
+    int truth = text && strcmp(text, "true") == 0;
+    if (option->kind == ECH_OPTION_TRUTH && !truth && strcmp(text, "false") != 0)
+        argp_error(state, "--%s %s: must be true or false", option->name, text);
     if (option->kind == ECH_OPTION_REAL && !ech_text_to_real(text, &real))
         argp_error(state, "--%s %s: must be a number, like 0.5 or 1e-5", option->name, text);
+    bool words = option->kind == ECH_OPTION_PATHS;
+    if (words || option->kind == ECH_OPTION_PATH) text = take_path(text, words, state);
     const void *const from[] = {[ECH_OPTION_FLAG] = &flag,
                                 [ECH_OPTION_INT] =
                                     option->bytes == sizeof narrow ? (const void *)&narrow : &value,
                                 [ECH_OPTION_REAL] = &real,
-                                [ECH_OPTION_TEXT] = &text};
+                                [ECH_OPTION_TRUTH] = &truth,
+                                [ECH_OPTION_TEXT] = &text,
+                                [ECH_OPTION_PATH] = &text,
+                                [ECH_OPTION_PATHS] = &text};
     memcpy(field, from[option->kind], option->bytes);
 }
 
 static void take_word(const input *in, char *text, const struct argp_state *state)
 {
     const ech_command_line *line = in->line;
-    if (line->take)
+    if (line->take) {
         line->take(in->arguments, text, state);
-    else if (state->arg_num >= line->words)
+        return;
+    }
+    if (state->arg_num >= line->words)
         argp_error(state, "%s: one word too many%s", text, line->surplus ? line->surplus : "");
-    else
-        memcpy(in->arguments + line->word[state->arg_num].at, &text, sizeof text);
+    const ech_word *word = &line->word[state->arg_num];
+    if (word->path) text = take_path(text, false, state);
+    memcpy(in->arguments + word->at, &text, sizeof text);
 }
 
 static void finish(const input *in, const struct argp_state *state)

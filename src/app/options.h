@@ -7,6 +7,7 @@
 #define ECH_APP_OPTIONS_H
 
 #include <argp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +16,10 @@ typedef enum ech_option_kind {
     ECH_OPTION_FLAG,    /* bool */
     ECH_OPTION_INT,     /* int or int64_t, from `low` to `high` */
     ECH_OPTION_REAL,    /* double */
-    ECH_OPTION_TEXT     /* const char * */
+    ECH_OPTION_TRUTH,   /* int: 1 for true, 0 for false */
+    ECH_OPTION_TEXT,    /* const char * */
+    ECH_OPTION_PATH,    /* the same, expanded (base/path.h) unless it exists as it is given */
+    ECH_OPTION_PATHS    /* the same, expanded word by word */
 } ech_option_kind;
 
 typedef struct ech_option {
@@ -41,13 +45,21 @@ typedef struct ech_option {
     ECH_OPTION_ROW(ECH_OPTION_INT, name, letter, value, ECH_FIELD(type, field), low, high, help)
 #define ECH_REAL(type, field, name, letter, value, help)                                           \
     ECH_OPTION_ROW(ECH_OPTION_REAL, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
+#define ECH_TRUTH(type, field, name, letter, help)                                                 \
+    ECH_OPTION_ROW(ECH_OPTION_TRUTH, name, letter, "true|false", ECH_FIELD(type, field), 0, 0, help)
 #define ECH_TEXT(type, field, name, letter, value, help)                                           \
     ECH_OPTION_ROW(ECH_OPTION_TEXT, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
+
+#define ECH_PATH(type, field, name, letter, value, help)                                           \
+    ECH_OPTION_ROW(ECH_OPTION_PATH, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
+#define ECH_PATHS(type, field, name, letter, value, help)                                          \
+    ECH_OPTION_ROW(ECH_OPTION_PATHS, name, letter, value, ECH_FIELD(type, field), 0, 0, help)
 
 /* A positional word. It sets a field of type const char *, which is NULL before. */
 typedef struct ech_word {
     size_t at;           /* offset of the field */
     const char *missing; /* the error if it is not given; NULL: it is optional */
+    bool path;           /* expanded as an ECH_OPTION_PATH */
 } ech_word;
 
 typedef struct ech_command_line {

@@ -102,14 +102,18 @@ ech_status ech_sampler_choose(const ech_sampler *sampler, const double *logits, 
     return ECH_OK;
 }
 
-ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, ech_ids *out,
-                              size_t *front)
+ech_status ech_sampler_prompt(const ech_tokenizer *tokenizer, const char *text, int begins,
+                              bool special, ech_ids *out, size_t *front)
 {
-    const ech_ids *added = &tokenizer->front;
-    for (size_t i = 0; i < added->n; i++) ECH_PUSH(*out, added->at[i]);
-    *front = added->n;
+    ech_ids ids = {0};
     ech_coder *coder = ech_coder_create(tokenizer);
-    ech_status status = ech_coder_encode(coder, text, strlen(text), true, out);
+    ech_coder_keep_special(coder, !special);
+    ech_status status = ech_coder_encode(coder, text, strlen(text), true, &ids);
     ech_coder_destroy(coder);
+    ech_tokenizer_begin(tokenizer, begins, out);
+    if (out->n > 0 && ids.n > 0 && ids.at[0] == out->at[out->n - 1]) out->n = 0;
+    *front = out->n;
+    for (size_t i = 0; i < ids.n && status == ECH_OK; i++) ECH_PUSH(*out, ids.at[i]);
+    free(ids.at);
     return status;
 }

@@ -25,8 +25,9 @@
 #include "base/text.h"
 #include "config/choices.h"
 
-/* The value of INT, SIZE and BOOL keys that are "auto", until it is resolved. (REAL and TIME keys have no auto; TEXT
- * keys hold the text "auto"; NAME and LIST keys have it as a choice.) */
+/* The value of INT, SIZE and BOOL keys that are "auto", until it is resolved. (REAL and TIME keys
+ * have no auto; TEXT and PATH keys hold the text "auto"; NAME and LIST keys have it as a choice.)
+ */
 enum { ECH_AUTO = -1 };
 /* The value of an INT key that is a word, its choice of that number, until it is resolved. */
 #define ECH_WORD(choice) (-2 - (choice))
@@ -37,6 +38,8 @@ enum { ECH_AUTO = -1 };
 #define ECH_CONFIG_FIELD_TIME double /* seconds */
 #define ECH_CONFIG_FIELD_BOOL int    /* 0, 1 or ECH_AUTO */
 #define ECH_CONFIG_FIELD_TEXT char *
+#define ECH_CONFIG_FIELD_PATH  char * /* expanded (base/path.h) */
+#define ECH_CONFIG_FIELD_PATHS char * /* likewise, word by word */
 #define ECH_CONFIG_FIELD_NAME int /* its choice, from 0; -1: none, ech_config_check fails */
 #define ECH_CONFIG_FIELD_LIST ech_config_list
 
@@ -80,7 +83,9 @@ ech_config *ech_config_copy(const ech_config *config);
  * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. All errors
  * of a file are logged, a line each, and nothing is set. A key that was set before gets the file's value. */
 ech_status ech_config_read_file(ech_config *config, const char *path);
-/* Reads YAML from memory; `name` stands for the file in errors. */
+/* Reads YAML from memory; `name` stands for the file in errors. Paths are taken as they are: it is
+ * a text that ech_config_print has printed, and may be a stranger's, whom no variable is to be
+ * told. */
 ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name);
 /* Sets a key from "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);

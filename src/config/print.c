@@ -110,6 +110,8 @@ void ech_config_format_value(const ech_config *config, const ech_config_key *key
         break;
     }
     case ECH_CONFIG_TEXT:
+    case ECH_CONFIG_PATH:
+    case ECH_CONFIG_PATHS:
         ech_text_append(out, "%s", *(char *const *)field);
         break;
     }
@@ -162,7 +164,7 @@ static void append_yaml_value(const ech_config *config, const ech_config_key *ke
 {
     ECH_FREED_TEXT value = {0};
     ech_config_format_value(config, key, &value);
-    bool is_word = key->type != ECH_CONFIG_INT && (key->type == ECH_CONFIG_TEXT || key->choices);
+    bool is_word = key->type != ECH_CONFIG_INT && (ech_config_is_text(key) || key->choices);
     bool is_list = key->type == ECH_CONFIG_LIST && value.at[0] == '[';
     /* Names among which are these two mean them. */
     bool is_truth = key->type == ECH_CONFIG_NAME &&
@@ -229,6 +231,8 @@ static const struct {
              [ECH_CONFIG_TIME] = {"seconds (also 90m, 2h, 1:30:00, 1-12:00:00)", NULL},
              [ECH_CONFIG_BOOL] = {"true or false", NULL},
              [ECH_CONFIG_TEXT] = {"text", ", such as"},
+             [ECH_CONFIG_PATH] = {"path", ", or"},
+             [ECH_CONFIG_PATHS] = {"paths", NULL},
              [ECH_CONFIG_NAME] = {"", "one of"},
              [ECH_CONFIG_LIST] = {"list like [3, 1] of whole numbers", "; or one of"}};
 

@@ -15,6 +15,8 @@ typedef enum ech_config_type {
     ECH_CONFIG_TIME,
     ECH_CONFIG_BOOL,
     ECH_CONFIG_TEXT,
+    ECH_CONFIG_PATH,
+    ECH_CONFIG_PATHS,
     ECH_CONFIG_NAME,
     ECH_CONFIG_LIST
 } ech_config_type;
@@ -69,6 +71,7 @@ struct ech_config_source {
     ech_pool *pool; /* of the names */
     ech_config_names *names;
     size_t n;
+    bool raw_paths; /* while a text is read whose paths are taken as they are */
     ech_config_origin keys[ECH_CONFIG_KEYS];
 };
 
@@ -95,6 +98,13 @@ static inline ech_config_origin *ech_config_origin_of(const ech_config *config,
 {
     ECH_ASSERT(key);
     return &config->source->keys[key - ech_config_keys];
+}
+
+/* Whether the key's field is a text: char *, owned. */
+static inline bool ech_config_is_text(const ech_config_key *key)
+{
+    return key->type == ECH_CONFIG_TEXT || key->type == ECH_CONFIG_PATH ||
+           key->type == ECH_CONFIG_PATHS;
 }
 
 /* The choices of a NAME or LIST key, blank-separated; NULL if the application passed none for its table. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/path.h"
 #include "base/utf8.h"
 #include "config/table.h"
 
@@ -158,6 +159,14 @@ static ech_status read_text(const attempt *a, char **out)
     return ECH_OK;
 }
 
+static ech_status read_path(const attempt *a, char **out)
+{
+    ECH_FREED_TEXT path = {0}, why = {0};
+    if (!ech_path_expand(a->text, a->key->type == ECH_CONFIG_PATHS, &path, &why))
+        return refuse(a, "%s", why.at);
+    return read_text(&(attempt){a->key, path.n ? path.at : "", a->place}, out);
+}
+
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key)
 {
     if (key->choices[0] != '@') return key->choices;
@@ -281,6 +290,9 @@ static ech_status read_value(ech_config *config, const attempt *a)
         return read_bool(a, field);
     case ECH_CONFIG_TEXT:
         return read_text(a, field);
+    case ECH_CONFIG_PATH:
+    case ECH_CONFIG_PATHS:
+        return config->source->raw_paths ? read_text(a, field) : read_path(a, field);
     case ECH_CONFIG_NAME:
         return ech_config_read_name(config, a->key, a->text, a->place, field);
     case ECH_CONFIG_LIST:
@@ -292,7 +304,7 @@ static ech_status read_value(ech_config *config, const attempt *a)
 ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, const char *text,
                                 const char *place)
 {
-    if (*text == '\0' && key->type != ECH_CONFIG_TEXT)
+    if (*text == '\0' && !ech_config_is_text(key))
         ECH_FAIL(ECH_EUSAGE, "%s: %s.%s: no value; give one or leave the key out", place,
                  key->section, key->name);
     ECH_TRY(read_value(config, &(attempt){key, text, place}));
@@ -306,7 +318,7 @@ void ech_config_set_default(ech_config *config, const ech_config_key *key)
 {
     void *field = ech_config_field(config, key);
     bool required = strcmp(key->initial, "required") == 0;
-    if (key->type == ECH_CONFIG_TEXT) {
+    if (ech_config_is_text(key)) {
         ech_config_replace_text(field, required ? "" : key->initial);
     } else if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
         const char *choices = ech_config_choices(config, key);

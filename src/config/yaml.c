@@ -151,7 +151,7 @@ static ech_status read_scalar(const reader *r, const ech_config_key *key, const 
     ECH_TRY(look_at_scalar(r, what, &text));
     if (is_null(r))
         FAIL_HERE(r, "%s: no value; give one%s or leave the key out", what,
-                  key->type == ECH_CONFIG_TEXT ? ", \"\" for an empty text," : "");
+                  ech_config_is_text(key) ? ", \"\" for an empty text," : "");
     ech_text_append(value, "%s", text);
     return ECH_OK;
 }
@@ -295,7 +295,8 @@ static void miss_nothing(ech_config *config)
     for (size_t k = 0; k < ECH_CONFIG_KEYS; k++) config->source->keys[k].tried = true;
 }
 
-ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name)
+static ech_status read_all(ech_config *config, const char *text, size_t n, const char *name,
+                           bool raw_paths)
 {
     if (n > LARGEST_FILE) {
         miss_nothing(config);
@@ -304,6 +305,7 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
     reader r = {.name = name, .text = text, .n = n};
     if (!yaml_parser_initialize(&r.parser)) ECH_FAIL(ECH_ENOMEM, "%s: no memory to read it", name);
     r.config = ech_config_copy(config);
+    r.config->source->raw_paths = raw_paths;
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
     ech_status st = read_stream(&r);
     if (st != ECH_OK) {
@@ -316,11 +318,17 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
         ech_config filled = *r.config;
         *r.config = *config;
         *config = filled;
+        config->source->raw_paths = false;
     }
     ech_config_destroy(r.config);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     return st;
+}
+
+ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, const char *name)
+{
+    return read_all(config, text, n, name, true);
 }
 
 ech_status ech_config_read_file(ech_config *config, const char *path)
@@ -332,5 +340,5 @@ ech_status ech_config_read_file(ech_config *config, const char *path)
         miss_nothing(config);
         return ECH_EUSAGE;
     }
-    return ech_config_read_text(config, text, n, path);
+    return read_all(config, text, n, path, false);
 }

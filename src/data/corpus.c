@@ -22,57 +22,120 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\n';
 }
 
-/* The next word in new memory, NULL if there is none; *at moves past it. A backslash before a blank
- * or a backslash makes it part of the word. */
-static char *next_word(const char **at)
+/* A word of the text: a path or a weight. */
+typedef struct word {
+    char *text; /* owned; NULL: there is none */
+    bool quoted;
+    bool open; /* its quote does not end */
+} word;
+
+static void free_word(word *w)
 {
-    while (is_blank(**at)) ++*at;
-    if (**at == '\0') return NULL;
-    char *word = ech_calloc(strlen(*at) + 1, 1);
-    for (size_t n = 0; **at != '\0' && !is_blank(**at); ++*at) {
-        if (**at == '\\' && (is_blank((*at)[1]) || (*at)[1] == '\\')) ++*at;
-        word[n++] = **at;
-    }
-    return word;
+    free(w->text);
 }
 
-static ech_status add_weight(const char *key, const char *text, const char *word,
+/* The next word; *at moves past it. One in quotes is a path, and ends at the next such quote. A
+ * backslash before a blank, a quote or a backslash makes it part of the word. */
+static word next_word(const char **at)
+{
+    while (is_blank(**at)) ++*at;
+    if (**at == '\0') return (word){0};
+    char quote = **at == '\'' || **at == '"' ? *(*at)++ : '\0';
+    word w = {.text = ech_calloc(strlen(*at) + 1, 1), .quoted = quote != '\0'};
+    for (size_t n = 0; **at != '\0' && (quote ? **at != quote : !is_blank(**at)); ++*at) {
+        if (**at == '\\' && (*at)[1] && strchr(" \t\n\\'\"", (*at)[1])) ++*at;
+        w.text[n++] = **at;
+    }
+    w.open = quote && **at != quote;
+    *at += quote && **at == quote;
+    return w;
+}
+
+static bool is_number(const word *w)
+{
+    int64_t weight;
+    return !w->quoted && ech_text_to_weight(w->text, strlen(w->text), &weight);
+}
+
+/* Whether a token file has the word as its prefix. */
+static bool has_file(const word *w)
+{
+    ECH_FREED char *index = ech_token_path(w->text, ".idx");
+    return ech_file_exists(index);
+}
+
+static ech_status add_weight(const char *key, const char *text, const char *number,
                              ech_corpus_words *words)
 {
     int64_t weight;
-    if (!ech_text_to_weight(word, strlen(word), &weight))
+    if (!ech_text_to_weight(number, strlen(number), &weight))
         ECH_FAIL(ECH_EUSAGE,
                  "%s \"%s\": %s should be a weight: either each path has one before it, as in "
                  "\"0.3 A 0.7 B\", or none has",
-                 key, text, word);
+                 key, text, number);
     if (weight == 0)
-        ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a weight of 0: leave that source out", key, text);
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s \"%s\": a weight of 0: leave that source out; a path that is a number stands "
+                 "in quotes: '%s'",
+                 key, text, number);
     ECH_PUSH(words->weight, weight);
+    return ECH_OK;
+}
+
+typedef ECH_LIST(word) word_list;
+
+static void free_words(word_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) free_word(&list->at[i]);
+    free(list->at);
+}
+
+/* Whether every other word, from the first on, is a weight. Numbers could be the names of token
+ * files as well: if a file has such a name, the text means the files where it cannot mean weights,
+ * and is an error where it can. */
+static ech_status find_weights(const char *key, const char *text, const word_list *list,
+                               bool *weighted)
+{
+    const word *named = NULL;
+    bool can = list->n % 2 == 0;
+    *weighted = list->n > 0 && is_number(&list->at[0]);
+    for (size_t i = 0; i < list->n; i += 2) {
+        can = can && is_number(&list->at[i]);
+        if (!named && is_number(&list->at[i]) && has_file(&list->at[i])) named = &list->at[i];
+    }
+    if (*weighted && can && named)
+        ECH_FAIL(ECH_EUSAGE,
+                 "%s \"%s\": %s is a number, and there is a token file %s.idx: if that is meant, "
+                 "write it in quotes, '%s'; if a weight is, write %s%s",
+                 key, text, named->text, named->text, named->text, named->text,
+                 strchr(named->text, '.') ? "0" : ".0");
+    if (!can && named) *weighted = false;
     return ECH_OK;
 }
 
 ech_status ech_corpus_read_words(const char *key, const char *text, ech_corpus_words *out)
 {
     ECH_CLEANUP(ech_corpus_words_free) ech_corpus_words words = {0};
-    const char *at = text;
-    bool weighted = false;
-    for (int i = 0;; i++) {
-        int64_t number;
-        ECH_FREED char *word = next_word(&at);
-        if (!word) break;
-        if (i == 0) weighted = ech_text_to_weight(word, strlen(word), &number);
-        if (weighted && i % 2 == 0) {
-            ECH_TRY(add_weight(key, text, word, &words));
-        } else {
-            ECH_PUSH(words.path, word);
-            word = NULL;
-        }
+    ECH_CLEANUP(free_words) word_list list = {0};
+    bool weighted;
+    for (const char *at = text;;) {
+        word w = next_word(&at);
+        if (!w.text) break;
+        ECH_PUSH(list, w);
+        if (w.open) ECH_FAIL(ECH_EUSAGE, "%s \"%s\": a quote that does not end", key, text);
+    }
+    ECH_TRY(find_weights(key, text, &list, &weighted));
+    for (size_t i = 0; i < list.n; i++) {
+        if (weighted && i % 2 == 0)
+            ECH_TRY(add_weight(key, text, list.at[i].text, &words));
+        else
+            ECH_PUSH(words.path, ech_strdup(list.at[i].text));
     }
     if (words.path.n < words.weight.n)
         ECH_FAIL(ECH_EUSAGE,
-                 "%s \"%s\": no path after the last weight (a path that is a number is written "
-                 "./1)",
-                 key, text);
+                 "%s \"%s\": no path after the last weight (a path that is a number stands in "
+                 "quotes: '%s')",
+                 key, text, list.at[list.n - 1].text);
     if (words.path.n == 0) ECH_FAIL(ECH_EUSAGE, "%s: names no token file", key);
     if (words.path.n > ECH_BLEND_MOST)
         ECH_FAIL(ECH_EUSAGE, "%s: %zu sources; a blend has at most %d", key, words.path.n,
@@ -226,6 +289,31 @@ static ech_status check_values(const ech_corpus_options *options, const char *pa
              options->key, path);
 }
 
+/* Targets of weight 1 in one epoch of a source of texts: tokens that are trained on, without the
+ * stream's first and, with document_mask, without the first of each document. */
+static int64_t count_targets(const ech_token_runs *runs, bool document_mask)
+{
+    int64_t targets = 0;
+    for (size_t i = 0; i < runs->run.n; i++) {
+        const ech_token_run *run = &runs->run.at[i];
+        bool follows = i > 0 && !(document_mask && run->opens);
+        if (!run->silent) targets += ech_token_run_end(runs, i) - run->first - !follows;
+    }
+    return targets;
+}
+
+static ech_status check_targets(const ech_corpus_options *options, const char *path,
+                                const ech_token_file *file)
+{
+    if (options->valued || count_targets(&file->runs, options->document_mask) > 0) return ECH_OK;
+    ECH_FAIL(ECH_EINPUT,
+             "%s: %s has %lld tokens and no target: %s; without a target there is no loss",
+             options->key, path, (long long)file->runs.tokens,
+             file->runs.silent ? "all of them are of prompts (mode 1 in the index), or begin a text"
+                               : "with data.document_mask a document's first token is none, and "
+                                 "all documents have one token");
+}
+
 static ech_status add_source(const ech_corpus_options *options, const char *path,
                              ech_corpus *corpus)
 {
@@ -246,7 +334,7 @@ static ech_status add_source(const ech_corpus_options *options, const char *path
         ECH_FAIL(ECH_EINPUT, "%s: %s has %lld tokens%s; a sample needs at least two", options->key,
                  path, (long long)tokens, split ? " in this part of the split" : "");
     corpus->source.at[corpus->source.n - 1].samples = samples;
-    return ECH_OK;
+    return check_targets(options, path, file);
 }
 
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out)
@@ -289,6 +377,16 @@ int64_t ech_corpus_tokens(const ech_corpus *corpus)
         if (__builtin_add_overflow(sum, corpus->source.at[i].file->runs.tokens, &sum))
             return INT64_MAX;
     return sum;
+}
+
+const char *ech_corpus_undivided(const ech_corpus *corpus)
+{
+    for (size_t k = 0; k < corpus->source.n; k++) {
+        const ech_token_file *file = corpus->source.at[k].file;
+        if (file->runs.documents && ech_token_runs_documents(&file->runs) <= 1)
+            return file->part.at[0].path;
+    }
+    return NULL;
 }
 
 int64_t ech_corpus_samples(const ech_corpus *corpus)

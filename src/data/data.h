@@ -52,9 +52,8 @@ typedef struct ech_tokenizer {
     int32_t end_of_text; /* the EOS token */
     /* The BOS token, which other programs put before a text; end-of-text if the vocabulary has none. */
     int32_t begin_of_text;
-    /* The ids that the tokenizer's post-processor adds before and after a text that is encoded alone, such as a
-     * prompt of `echelon sample`. Imports do not add them: there the previous document's end-of-text separates
-     * texts. */
+    /* The ids that the tokenizer's post-processor adds before and after a text
+     * (ech_tokenizer_begin). */
     ech_ids front, back;
     struct ech_bpe *bpe;
 } ech_tokenizer;
@@ -77,6 +76,10 @@ enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
 /* A hash of all ids' bytes: with equal hashes ids mean the same, whatever the files and the splitting into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3-128 of any bytes */
+/* Appends the ids that go before a text: none if `wanted` is 0; `front`, or where that is empty the
+ * begin of text, if it is 1; `front`, as the tokenizer says, if it is -1. */
+void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out);
+
 /* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such that, whatever follows
  * the n bytes, the text's ids are those of the first k bytes followed by those of the rest. 0: none was found. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
@@ -84,6 +87,9 @@ size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, si
 /* An encoder, for one thread; caches words. Borrows the tokenizer. */
 typedef struct ech_coder ech_coder;
 ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
+/* Whether names of special tokens (<|endoftext|>) in a text stay text; at first they become ids, as
+ * in Hugging Face's libraries. */
+void ech_coder_keep_special(ech_coder *coder, bool keep);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
 /* Appends the ids of n bytes, which are all of a text or a part of one between splits (ech_tokenizer_split). `begins`:
  * the text begins with these bytes. Appends no end-of-text. Any bytes have ids, also such as are no UTF-8. */
@@ -92,14 +98,20 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
 
 /* ---- texts ---- */
 
-/* The texts of an import or of training a tokenizer: a file, or all regular files below a folder in the byte order
- * of their paths. In a .jsonl each line is an object with a string `text`, or with strings `prompt` and
- * `completion`; any other file is one text. Errors name file and line, or file and byte: no file or folder, no
- * UTF-8, a line that is no such object or has more than 64 MiB. */
+/* The texts of an import or of training a tokenizer: a file, or the regular files below a folder in
+ * the byte order of their paths. What a file is, its first bytes say, whatever its name: packed by
+ * gzip, zstd, xz or bzip2; lines of JSON or an array of objects, each of which is an object with a
+ * string `text`, or with strings `prompt` and `completion` (null counts as absent); any other file
+ * is one text. In a folder what is usually no text to learn is left out, with a warning: README and
+ * LICENSE, tables, HTML and XML, other JSON, documents, images. Errors name file and line, or file
+ * and byte: no file or folder, no UTF-8, a line that is no such object or has more than 64 MiB, a
+ * format that is not read. */
 typedef struct ech_data_text_source {
     const char *in; /* the file or folder */
-    bool binary;    /* accepts text that is no UTF-8 (not in .jsonl), which is an error otherwise */
-    const char *text_key, *prompt_key, *completion_key; /* of .jsonl; NULL: as above */
+    bool binary;    /* accepts text that is no UTF-8 (not in JSON), and other formats, as bytes */
+    bool as_text;   /* JSON, tables, HTML and README are plain texts like any other */
+    int64_t skip_bad; /* up to so many objects that are not as due are left out, with a warning */
+    const char *text_key, *prompt_key, *completion_key; /* of objects; NULL: as above */
 } ech_data_text_source;
 
 /* ---- training a tokenizer (byte-level BPE) ---- */
@@ -168,7 +180,8 @@ typedef struct ech_libsvm_count {
     int64_t longest;                /* features of a sample, the most */
 } ech_libsvm_count;
 
-/* Whether the path ends in .libsvm or .svm, packed by gzip (.gz) or not. */
+/* Whether the path ends in .libsvm or .svm, before the ending of a packing (.gz, .zst, .xz, .bz2)
+ * or not. */
 bool ech_data_is_libsvm(const char *path);
 /* Writes a file of samples of features. A line without features becomes feature 0 with value 0. Errors name file and line: a label
  * that is none, or both -1 and 0 among labels; an index that is out of range, or not above the one before; a value that is no number
@@ -180,6 +193,8 @@ typedef struct ech_import_options {
     ech_data_text_source texts;
     const char *out;                /* prefix of the files that are written */
     const ech_tokenizer *tokenizer; /* borrowed */
+    bool special; /* names of special tokens in texts become their ids; false: they stay text */
+    int begins;   /* ech_tokenizer_begin before each document; a text that begins so gets none */
     double valid;                   /* fraction for validation, in [0, 1) */
     int workers;                    /* threads that encode; changes no result */
     /* May be NULL. done of all bytes of text are imported, `before` of these by an earlier, interrupted import. */
@@ -194,24 +209,31 @@ typedef struct ech_import_count {
     int64_t bytes;        /* of text that was read */
     int64_t tokens;       /* in `out`, or in `out`-train */
     int64_t valid_tokens; /* in `out`-valid */
+    int64_t bad;          /* objects that were left out (skip_bad) */
 } ech_import_count;
 
-/* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into `out`.origin.json; makes the
- * folder of `out`. Each file, or each line of a .jsonl, becomes a document that ends in end-of-text; a prompt
- * becomes a sequence that is not trained on. Empty files, blank lines and empty strings make no document.
+/* Tokenizes texts into `out`.bin/.idx, and writes the tokenizer's name and hash into
+ * `out`.origin.json; makes the folder of `out`. Each file, or each object of JSON, becomes a
+ * document that ends in end-of-text; a prompt becomes a sequence that is not trained on. Empty
+ * files, blank lines and empty strings make no document.
  *
- * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to `out`-train, split
- * between UTF-8 characters, or between lines of a .jsonl.
+ * With `valid`, the last fraction of each file's bytes goes to `out`-valid and the rest to
+ * `out`-train, split between UTF-8 characters, or between objects of JSON.
  *
- * The same call continues an interrupted import, with the same bytes as a result: until it ends, its files are in
- * `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and options. If any of these has changed,
- * it begins anew. The final names appear when all is done.
+ * The same call continues an interrupted import, with the same bytes as a result: until it ends,
+ * its files are in `out`.tmp, with a journal of inputs (paths, sizes, times), tokenizer and
+ * options. If any of these has changed, it begins anew. The final names appear when all is done.
  *
- * Errors: those of the texts, no text or an empty part, an `out` inside of the folder `in`, another import into
- * `out` that is running. */
+ * Errors: those of the texts, no text or an empty part, an `out` inside of the folder `in`, another
+ * import into `out` that is running. */
 ech_status ech_data_import(const ech_import_options *options, ech_import_count *count);
 
 /* ---- corpora: token files, blended and split, as samples ---- */
+
+/* Whether the token files of `sources` (as in ech_corpus_options) have begin of text before each
+ * document, as their .origin.json says. *begins: 0 or 1; -1: none says so. Error: they differ.
+ * `key`: as there. */
+ech_status ech_data_begins(const char *key, const char *sources, int *begins);
 
 /* Samples of a stream: S = ceil((tokens - 1) / sequence_length). */
 int64_t ech_data_samples(int64_t tokens, int64_t sequence_length);
@@ -258,10 +280,15 @@ typedef struct ech_corpus_options {
  *
  * `split` is up to three numbers, "969,30,1": the proportions of each source's documents for training, validation
  * and test. With D documents, the bounds are D (sum of the numbers before) / (sum of all), rounded to even. */
+/* Errors: those of files, texts and splits; a source without a sample or without a target of weight
+ * 1. */
 ech_status ech_corpus_open(const ech_corpus_options *options, ech_corpus **out);
 void ech_corpus_close(ech_corpus *corpus); /* accepts NULL */
 ECH_DESTROY_AT(ech_corpus, ech_corpus_close)
 int64_t ech_corpus_tokens(const ech_corpus *corpus); /* of all sources */
+/* The file of a source that is one single document, of a corpus with document_mask; NULL: there is
+ * none. */
+const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* How many positions come before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 

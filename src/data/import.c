@@ -49,8 +49,9 @@ static ech_status read_round(importing *im, size_t *n)
     return ECH_OK;
 }
 
-static ech_status write_chunk(importing *im, const ech_import_chunk *chunk)
+static ech_status write_chunk(importing *im, ech_import_chunk *chunk)
 {
+    ECH_TRY(ech_text_bad_report(&im->options->texts, &chunk->bad, &im->journal.count.bad));
     if (chunk->status != ECH_OK) ECH_FAIL(chunk->status, "%s", chunk->message);
     const int32_t *ids = chunk->ids.at;
     for (size_t i = 0; i < chunk->segment.n; i++) {
@@ -121,7 +122,13 @@ static ech_status encode_texts(importing *im)
     for (int i = 0; i < im->parts; i++)
         ECH_TRY(ech_token_writer_resume(im->prefix[i], im->folder, vocabulary, &im->journal.part[i],
                                         &im->writer[i]));
-    for (int i = 0; i < im->parts; i++) im->writer[i]->tokenizer = im->options->tokenizer;
+    ech_ids begin = {0};
+    ech_tokenizer_begin(im->options->tokenizer, im->options->begins, &begin);
+    for (int i = 0; i < im->parts; i++) {
+        im->writer[i]->tokenizer = im->options->tokenizer;
+        im->writer[i]->begins = begin.n > 0;
+    }
+    free(begin.at);
     for (int i = 0; i < im->options->workers; i++)
         im->coder[i] = ech_coder_create(im->options->tokenizer);
     return run_rounds(im);
@@ -214,6 +221,7 @@ static void free_all(importing *im)
         free(im->chunk.at[i].ids.at);
         free(im->chunk.at[i].segment.at);
         free(im->chunk.at[i].message);
+        ech_text_free(&im->chunk.at[i].bad.first);
     }
     free(im->chunk.at);
     for (int i = 0; i < im->options->workers; i++) ech_coder_destroy(im->coder[i]);
@@ -255,7 +263,7 @@ ech_status ech_data_import(const ech_import_options *options, ech_import_count *
     ECH_ASSERT(o.workers > 0);
     o.texts = ech_data_text_source_complete(o.texts);
     if (o.save_bytes == 0) o.save_bytes = SAVE_BYTES;
-    ECH_TRY(ech_texts_find(o.texts.in, &texts));
+    ECH_TRY(ech_texts_find(&o.texts, &texts));
     ECH_TRY(ech_texts_check_output(o.texts.in, o.out));
     return import_found(&o, &texts, count);
 }

@@ -17,6 +17,7 @@ typedef struct ech_import_chunk {
     /* Results of encoding; all memory is owned: */
     ech_ids ids;                        /* of all segments, one after the other */
     ECH_LIST(ech_text_segment) segment; /* .n counts ids instead of bytes */
+    ech_text_bad bad;                   /* objects that are left out */
     ech_status status;
     char *message; /* of an error; NULL: none */
 } ech_import_chunk;

@@ -14,7 +14,18 @@ typedef struct encoding {
     ech_coder *coder;
     int32_t end_of_text;
     ech_import_chunk *chunk;
+    ech_ids begin; /* before each document */
 } encoding;
+
+/* Puts the ids that begin a document before those from `at` on, unless the text has the last of
+ * them there. */
+static void put_begin(const ech_ids *begin, size_t at, ech_ids *ids)
+{
+    if (begin->n == 0 || (ids->n > at && ids->at[at] == begin->at[begin->n - 1])) return;
+    for (size_t i = 0; i < begin->n; i++) ECH_PUSH(*ids, 0);
+    memmove(ids->at + at + begin->n, ids->at + at, (ids->n - at - begin->n) * sizeof *ids->at);
+    memcpy(ids->at + at, begin->at, begin->n * sizeof *ids->at);
+}
 
 static ech_status encode(const ech_text_segment *segment, void *context)
 {
@@ -22,6 +33,7 @@ static ech_status encode(const ech_text_segment *segment, void *context)
     ech_ids *ids = &e->chunk->ids;
     size_t before = ids->n;
     ECH_TRY(ech_coder_encode(e->coder, segment->bytes, segment->n, segment->begins, ids));
+    if (segment->opens) put_begin(&e->begin, before, ids);
     if (segment->ends) ECH_PUSH(*ids, e->end_of_text);
     ECH_PUSH(e->chunk->segment, *segment);
     e->chunk->segment.at[e->chunk->segment.n - 1].n = ids->n - before;
@@ -30,14 +42,18 @@ static ech_status encode(const ech_text_segment *segment, void *context)
 
 void ech_import_encode(const ech_import_options *options, ech_coder *coder, ech_import_chunk *chunk)
 {
-    encoding e = {coder, options->tokenizer->end_of_text, chunk};
+    encoding e = {.coder = coder, .end_of_text = options->tokenizer->end_of_text, .chunk = chunk};
+    ech_tokenizer_begin(options->tokenizer, options->begins, &e.begin);
+    ech_coder_keep_special(coder, !options->special);
     bool quiet = ech_log_set_quiet(true);
-    chunk->ids.n = chunk->segment.n = 0;
+    chunk->ids.n = chunk->segment.n = chunk->bad.first.n = 0;
+    chunk->bad.n = 0;
     free(chunk->message);
     chunk->message = NULL;
-    chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e);
+    chunk->status = ech_text_chunk_each(&options->texts, &chunk->read, encode, &e, &chunk->bad);
     if (chunk->status != ECH_OK) chunk->message = ech_strdup(ech_last_error());
     ech_log_set_quiet(quiet);
+    free(e.begin.at);
 }
 
 /* Each thread takes the next chunk until all are taken. */

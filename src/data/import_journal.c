@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "data/import.h"
 
-enum { VERSION = 2, MOST_BYTES = 1 << 20 };
+enum { VERSION = 3, MOST_BYTES = 1 << 20 };
 #define JOURNAL "journal.json"
 #define UNFINISHED                                                                                 \
     "journal.new" /* until it is whole: nothing else is left of one that was interrupted */
@@ -35,7 +35,9 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
                      char hash[ECH_TOKENIZER_HASH])
 {
     ECH_FREED_TEXT all = {0}, tokenizer = {0}, ends = {0};
+    ech_ids begin = {0};
     ech_tokenizer_export(options->tokenizer, &tokenizer, &ends);
+    ech_tokenizer_begin(options->tokenizer, options->begins, &begin);
     add_number(&all, VERSION);
     add_number(&all, (int64_t)tokenizer.n);
     ech_text_append_bytes(&all, tokenizer.at, tokenizer.n);
@@ -44,6 +46,10 @@ void ech_import_hash(const ech_import_options *options, const ech_texts *texts,
     add_text(&all, options->texts.prompt_key);
     add_text(&all, options->texts.completion_key);
     add_number(&all, options->texts.binary);
+    add_number(&all, options->texts.as_text);
+    add_number(&all, options->special);
+    for (size_t i = 0; i < begin.n; i++) add_number(&all, begin.at[i]);
+    free(begin.at);
     ech_text_append_bytes(&all, &options->valid, sizeof options->valid);
     for (size_t i = 0; i < texts->file.n; i++) {
         const ech_data_text_file *file = &texts->file.at[i];
@@ -70,7 +76,7 @@ typedef struct field {
     int64_t *number;
 } field;
 
-enum { FIELDS = 9 };
+enum { FIELDS = 10 };
 
 static void list_fields(ech_import_journal *j, field out[FIELDS])
 {
@@ -82,7 +88,8 @@ static void list_fields(ech_import_journal *j, field out[FIELDS])
                                   {"documents", &j->count.documents},
                                   {"bytes", &j->count.bytes},
                                   {"tokens", &j->count.tokens},
-                                  {"valid_tokens", &j->count.valid_tokens}};
+                                  {"valid_tokens", &j->count.valid_tokens},
+                                  {"bad", &j->count.bad}};
     memcpy(out, fields, sizeof fields);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/libsvm.h"
+#include "data/packing.h"
 #include "data/text_chunk.h"
 #include "data/texts.h"
 #include "data/token_index.h"
@@ -35,7 +36,8 @@ bool ech_data_is_libsvm(const char *path)
 {
     static const char *const endings[] = {".libsvm", ".svm"};
     size_t n = strlen(path);
-    if (ech_text_file_is_packed(path)) n -= strlen(".gz");
+    const ech_packing *packing = ech_packing_named(path);
+    if (packing) n -= strlen(packing->ending);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         size_t m = strlen(endings[i]);
         if (n > m && strncmp(path + n - m, endings[i], m) == 0) return true;
@@ -119,7 +121,8 @@ ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_
     bool found = true;
     ECH_ASSERT(options->valid >= 0 && options->valid < 1);
     ECH_ASSERT(options->features >= 0 && options->features <= INT32_MAX);
-    ECH_TRY(ech_texts_find(options->in, &im.texts));
+    const ech_data_text_source source = {.in = options->in, .as_text = true};
+    ECH_TRY(ech_texts_find(&source, &im.texts));
     ECH_TRY(ech_texts_check_output(options->in, options->out));
     im.reader = (ech_text_chunk_reader){
         .texts = &im.texts, .valid = options->valid, .lines = true, .position = {.line = 1}};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to data: reading texts. A reader splits files into text chunks (here: chunks): a .jsonl after a line, any
- * other file where the tokenizer allows it. A chunk has segments, each a text or a part of one: a chunk of plain text
- * is one segment, each line of a .jsonl one or two.
- */
+ * Private to data: reading texts. A reader splits files into text chunks (here: chunks): lines of
+ * JSON after a line, an array after an element, any other file where the tokenizer allows it. A
+ * chunk has segments, each a text or a part of one: a chunk of plain text is one segment, each
+ * object one or two.
+ * */
 #ifndef ECH_DATA_TEXT_CHUNK_H
 #define ECH_DATA_TEXT_CHUNK_H
 
@@ -14,16 +15,17 @@
 enum {
     ECH_TEXT_CHUNK_BYTES = 1 << 20,     /* usually; more if the text cannot be split there */
     ECH_TEXT_CHUNK_LONGEST = 256 << 20, /* from here on a text that cannot be split is an error */
-    ECH_TEXT_CHUNK_LONGEST_LINE = 64 << 20 /* of a .jsonl; a longer one is an error */
+    ECH_TEXT_CHUNK_LONGEST_LINE = 64 << 20 /* or an element; a longer one is an error */
 };
 
 typedef struct ech_text_chunk {
     const char *path;     /* of its file; borrowed from ech_texts */
     int64_t at;           /* byte of the file's text at which it begins */
-    int64_t line;         /* number of its first line, from 1; if `lines` */
+    int64_t line;         /* number of its first line, from 1; not of plain text */
     int64_t valid_from;   /* byte of the file's text at which the validation part begins */
-    bool lines;           /* it consists of complete lines */
-    bool ends;            /* it ends a document; false if `lines` */
+    ech_text_form
+        form;  /* LINES: complete lines; ARRAY: up to the end of an element, or of the file */
+    bool ends; /* the file, or of plain text its part for training, ends here */
     unsigned char *bytes; /* owned, with room for `capacity` bytes */
     size_t n, capacity;
 } ech_text_chunk;
@@ -39,7 +41,7 @@ typedef struct ech_text_position {
 typedef struct ech_text_chunk_reader {
     const ech_texts *texts;     /* borrowed */
     double valid;               /* fraction of each file for validation */
-    bool lines;                 /* every file is lines, not only a .jsonl */
+    bool lines;                 /* every file is lines, whatever it holds */
     const struct ech_bpe *bpe;  /* says where a text can be split; borrowed */
     ech_text_position position; /* to begin: {.line = 1}, or where an earlier reader was */
     /* Internal, at first 0: */
@@ -60,16 +62,27 @@ typedef struct ech_text_segment {
     size_t n;
     bool valid;  /* for the validation part */
     bool begins; /* begins a text; false: continues one */
+    bool opens;  /* begins a document */
     bool prompt; /* not trained on */
     bool ends;   /* ends a document */
 } ech_text_segment;
 
 typedef ech_status (*ech_text_segment_use)(const ech_text_segment *segment, void *context);
 
-/* Calls `use` for each segment, in order. Errors: those of `use`; no UTF-8; a line that is too long or no object as
- * due; these name file and line or byte. `source` must be complete. */
+/* Objects of a chunk that were left out, since they are not as due. */
+typedef struct ech_text_bad {
+    int64_t n;
+    ech_text first; /* the errors of the first ones, each with a NUL; owned */
+} ech_text_bad;
+
+/* Calls `use` for each segment, in order. Errors: those of `use`; no UTF-8; a line that is too long
+ * or no object as due; these name file and line or byte. With source->skip_bad objects that are not
+ * as due are added to *bad instead. `source` must be complete. */
 ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
-                               ech_text_segment_use use, void *context);
+                               ech_text_segment_use use, void *context, ech_text_bad *bad);
+/* Warns about the objects of `bad`, empties it, and adds their number to *all. Error: more than
+ * source->skip_bad. */
+ech_status ech_text_bad_report(const ech_data_text_source *source, ech_text_bad *bad, int64_t *all);
 /* Replaces keys that are NULL by the defaults. */
 ech_data_text_source ech_data_text_source_complete(ech_data_text_source source);
 

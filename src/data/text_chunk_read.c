@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading texts in chunks: a .jsonl is split after a line, a text where the reader's user allows it.
- */
+ * Reading texts in chunks: lines are split after a line, an array after an element, a text where
+ * the reader's user allows it.
+ * */
 #include <string.h>
 
 #include "data/bpe/coder.h"
+#include "data/json_scan.h"
 #include "data/text_chunk.h"
 
 enum { LONGEST_CHARACTER = 4 };
@@ -12,14 +14,6 @@ enum { LONGEST_CHARACTER = 4 };
 static bool is_inside_character(unsigned char byte)
 {
     return (byte & 0xc0) == 0x80;
-}
-
-static bool has_lines(const char *path)
-{
-    static const char ending[] = ".jsonl";
-    size_t n = strlen(path), m = sizeof ending - 1;
-    if (ech_text_file_is_packed(path)) n -= strlen(".gz");
-    return n >= m && strncmp(path + n - m, ending, m) == 0;
 }
 
 /* Where the validation part of a text begins: the last fraction of its bytes, from the start of the
@@ -68,11 +62,29 @@ static size_t before_character(const unsigned char *bytes, size_t n)
     return n;
 }
 
+/* Where the last whole element ends that a chunk of an array has; 0: there is none. What is no
+ * array is all of it. */
+static size_t after_element(const ech_text_chunk *chunk, size_t n)
+{
+    const char *text = (const char *)chunk->bytes;
+    size_t at = chunk->at == 0 ? ech_json_skip_mark(text, n) : 0, end = 0;
+    for (;;) {
+        at = ech_json_skip_blanks(text, n, at);
+        if (at == n) return end;
+        if (!memchr("[,", text[at], 2)) return n;
+        at = ech_json_skip_blanks(text, n, at + 1);
+        if (at < n && text[at] != '{') return n;
+        if (ech_json_skip_value(text, n, at, &at) != ECH_JSON_WHOLE) return end;
+        end = at;
+    }
+}
+
 /* How much of the n bytes that were read is a chunk; 0: none, more must be read. More text follows. */
 static size_t split_chunk(const ech_text_chunk_reader *reader, const ech_text_chunk *chunk,
                           size_t n)
 {
-    if (chunk->lines) {
+    if (chunk->form == ECH_TEXT_ARRAY) return after_element(chunk, n);
+    if (chunk->form == ECH_TEXT_LINES) {
         const unsigned char *newline = memrchr(chunk->bytes, '\n', n);
         return newline ? (size_t)(newline - chunk->bytes) + 1 : 0;
     }
@@ -83,10 +95,12 @@ static size_t split_chunk(const ech_text_chunk_reader *reader, const ech_text_ch
 static ech_status check_length(const ech_text_chunk_reader *reader, const ech_text_chunk *chunk,
                                size_t have)
 {
-    if (chunk->lines && have > ECH_TEXT_CHUNK_LONGEST_LINE)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB: is it one document a line?",
-                 chunk->path, (long long)reader->position.line,
-                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
+    if (chunk->form != ECH_TEXT_PLAIN && have > ECH_TEXT_CHUNK_LONGEST_LINE)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB: is it one document %s?", chunk->path,
+                 (long long)reader->position.line,
+                 chunk->form == ECH_TEXT_LINES ? "a line" : "an element",
+                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20),
+                 chunk->form == ECH_TEXT_LINES ? "a line" : "an element");
     if (have >= ECH_TEXT_CHUNK_LONGEST)
         ECH_FAIL(ECH_EINPUT,
                  "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
@@ -117,7 +131,7 @@ static ech_status read_chunk(ech_text_chunk_reader *reader, int64_t end, ech_tex
         if (chunk->n == 0) ECH_TRY(check_length(reader, chunk, have));
     }
     ech_text_append_bytes(rest, chunk->bytes + chunk->n, have - chunk->n);
-    chunk->ends = !chunk->lines && chunk->n == left;
+    chunk->ends = chunk->n == left;
     return ECH_OK;
 }
 
@@ -139,12 +153,12 @@ static ech_status read_file(ech_text_chunk_reader *reader, const ech_data_text_f
     chunk->at = position->at;
     chunk->line = position->line;
     chunk->valid_from = reader->valid_from;
-    chunk->lines = reader->lines || has_lines(file->path);
-    int64_t end =
-        !chunk->lines && position->at < reader->valid_from ? reader->valid_from : file->bytes;
+    chunk->form = reader->lines ? ECH_TEXT_LINES : file->form;
+    bool plain = chunk->form == ECH_TEXT_PLAIN;
+    int64_t end = plain && position->at < reader->valid_from ? reader->valid_from : file->bytes;
     ECH_TRY(read_chunk(reader, end, chunk));
     position->at += (int64_t)chunk->n;
-    if (chunk->lines) position->line += count_lines(chunk);
+    if (!plain) position->line += count_lines(chunk);
     return ECH_OK;
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a chunk to its segments: all of its bytes, or the strings of its lines of JSON.
+ * From a chunk to its segments: all of its bytes, or the strings of its objects.
  */
 #include <string.h>
 
-#include "base/json.h"
+#include "base/log.h"
 #include "base/utf8.h"
+#include "data/json_scan.h"
 #include "data/text_chunk.h"
 
 ech_data_text_source ech_data_text_source_complete(ech_data_text_source source)
@@ -22,7 +23,16 @@ typedef struct walk {
     const ech_text_chunk *chunk;
     ech_text_segment_use use;
     void *context;
+    ech_text_bad *bad;
+    ech_text room[3]; /* of strings that are decoded */
 } walk;
+
+static int64_t count_lines(const char *at, const char *end)
+{
+    int64_t lines = 0;
+    for (; (at = memchr(at, '\n', (size_t)(end - at))); at++) lines++;
+    return lines;
+}
 
 static ech_status use_text(const walk *w)
 {
@@ -34,125 +44,225 @@ static ech_status use_text(const walk *w)
             "%s: byte %lld (0x%02x) is no UTF-8 text; convert the file with iconv, or take its "
             "bytes as they are with --binary",
             chunk->path, (long long)chunk->at + (long long)good, (unsigned)chunk->bytes[good]);
+    bool begins = chunk->at == 0 || chunk->at == chunk->valid_from;
     const ech_text_segment segment = {.bytes = chunk->bytes,
                                       .n = chunk->n,
                                       .valid = chunk->at >= chunk->valid_from,
-                                      .begins = chunk->at == 0 || chunk->at == chunk->valid_from,
+                                      .begins = begins,
+                                      .opens = begins,
                                       .ends = chunk->ends};
     return w->use(&segment, w->context);
 }
 
-/* ---- lines ---- */
+/* ---- objects: lines of JSON, or elements of an array ---- */
 
-typedef struct line {
+typedef struct object {
     const char *path;
-    int64_t number;
+    int64_t line;
     const char *text;
     size_t n;
     bool valid;
-} line;
+} object;
 
-static bool is_blank(const line *l)
+/* The strings of an object that are read; NULL: there is none, or it is null. */
+enum { TEXT, PROMPT, COMPLETION, KEYS };
+typedef struct strings {
+    const char *at[KEYS];
+    size_t n[KEYS];
+} strings;
+
+static bool is_null(const object *o, ech_json_span span)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (!strchr(" \t\r\n", l->text[i]) || l->text[i] == '\0') return false;
-    return true;
+    return span.n == 4 && memcmp(o->text + span.at, "null", 4) == 0;
 }
 
-/* The string of a key. */
-static ech_status find_string(const line *l, const json_t *object, const char *key,
-                              const json_t **out)
+static ech_status complain(const object *o, size_t at, const char *why)
 {
-    const json_t *value = json_object_get(object, key);
-    if (value && !json_is_string(value))
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: \"%s\" must be a string", l->path, (long long)l->number,
-                 key);
-    *out = value;
+    ECH_FAIL(ECH_EINPUT, "%s:%lld:%zu: no JSON: %s", o->path, (long long)o->line, at + 1, why);
+}
+
+static ech_status read_string(walk *w, const object *o, const char *const *keys,
+                              const ech_json_span *span, int key, strings *out)
+{
+    if (span[key].n == 0 || is_null(o, span[key])) return ECH_OK;
+    if (o->text[span[key].at] != '"')
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: \"%s\" must be a string", o->path, (long long)o->line,
+                 keys[key]);
+    const char *why =
+        ech_json_decode(o->text, span[key], &w->room[key], &out->at[key], &out->n[key]);
+    return why ? complain(o, span[key].at, why) : ECH_OK;
+}
+
+/* With a text, prompt and completion are not read. */
+static ech_status read_object(walk *w, const object *o, strings *out)
+{
+    const char *const keys[KEYS] = {w->source->text_key, w->source->prompt_key,
+                                    w->source->completion_key};
+    ech_json_span span[KEYS];
+    size_t at = ech_json_skip_blanks(o->text, o->n, 0);
+    bool is_object = at < o->n && o->text[at] == '{';
+    const char *why = ech_json_find(o->text, o->n, at, keys, KEYS, span, &at);
+    if (!is_object)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: must be an object, as in {\"text\": \"...\"}", o->path,
+                 (long long)o->line);
+    if (!why) at = ech_json_skip_blanks(o->text, o->n, at);
+    if (!why && at < o->n) why = "something follows the object";
+    if (why) return complain(o, at, why);
+    ECH_TRY(read_string(w, o, keys, span, TEXT, out));
+    for (int i = PROMPT; i < KEYS && !out->at[TEXT]; i++)
+        ECH_TRY(read_string(w, o, keys, span, i, out));
+    if (!out->at[TEXT] && !(out->at[PROMPT] && out->at[COMPLETION]))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s:%lld: has neither \"%s\" nor \"%s\" and \"%s\"; --text-key names another "
+                 "key, and --as-text reads the file as plain text",
+                 o->path, (long long)o->line, keys[TEXT], keys[PROMPT], keys[COMPLETION]);
     return ECH_OK;
 }
 
-static ech_status use_string(const walk *w, const line *l, const json_t *string, bool prompt)
+static ech_status use_string(const walk *w, const object *o, const strings *s, int key)
 {
-    const ech_text_segment segment = {.bytes = json_string_value(string),
-                                      .n = json_string_length(string),
-                                      .valid = l->valid,
+    const ech_text_segment segment = {.bytes = s->at[key],
+                                      .n = s->n[key],
+                                      .valid = o->valid,
                                       .begins = true,
-                                      .prompt = prompt,
-                                      .ends = !prompt};
+                                      .opens = key != COMPLETION,
+                                      .prompt = key == PROMPT,
+                                      .ends = key != PROMPT};
     return w->use(&segment, w->context);
 }
 
-static ech_status use_object(const walk *w, const line *l, const json_t *object)
+enum { MOST_SHOWN = 10 };
+
+static void keep_bad(ech_text_bad *bad)
 {
-    const ech_data_text_source *source = w->source;
-    const json_t *text, *prompt, *completion;
-    if (!json_is_object(object))
-        ECH_FAIL(ECH_EINPUT, "%s:%lld: must be an object, as in {\"text\": \"...\"}", l->path,
-                 (long long)l->number);
-    ECH_TRY(find_string(l, object, source->text_key, &text));
-    ECH_TRY(find_string(l, object, source->prompt_key, &prompt));
-    ECH_TRY(find_string(l, object, source->completion_key, &completion));
-    if (!text && !(prompt && completion))
-        ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: has neither \"%s\" nor \"%s\" and \"%s\"; --text-key names another key",
-                 l->path, (long long)l->number, source->text_key, source->prompt_key,
-                 source->completion_key);
-    size_t length = text ? json_string_length(text)
-                         : json_string_length(prompt) + json_string_length(completion);
-    if (length == 0) return ECH_OK;
-    if (!text) ECH_TRY(use_string(w, l, prompt, true));
-    return use_string(w, l, text ? text : completion, false);
+    const char *why = ech_last_error();
+    if (bad->n++ < MOST_SHOWN) ech_text_append_bytes(&bad->first, why, strlen(why) + 1);
 }
 
-static ech_status use_line(const walk *w, const line *l)
+static ech_status use_object(walk *w, const object *o)
 {
-    json_error_t why;
-    const ech_json_limits limits = {.depth = 64, .containers = 1 << 20, .values = 1 << 20};
-    if (is_blank(l)) return ECH_OK;
-    if (!ech_json_is_within(l->text, l->n, limits))
-        ECH_FAIL(ECH_EINPUT,
-                 "%s:%lld: more than 2^20 values, or deeper than 64: keep the text alone", l->path,
-                 (long long)l->number);
-    /* Numbers may be of any size; nobody looks at them. */
-    json_auto_t *object = json_loadb(
-        l->text, l->n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
-    if (!object)
-        ECH_FAIL(ECH_EINPUT, "%s:%lld:%d: no JSON: %s", l->path, (long long)l->number, why.column,
-                 why.text);
-    return use_object(w, l, object);
+    strings s = {0};
+    bool skips = w->source->skip_bad > 0, quiet = skips && ech_log_set_quiet(true);
+    ech_status status = read_object(w, o, &s);
+    if (skips) ech_log_set_quiet(quiet);
+    if (status != ECH_OK && !skips) return status;
+    if (status != ECH_OK) {
+        keep_bad(w->bad);
+        return ECH_OK;
+    }
+    int last = s.at[TEXT] ? TEXT : COMPLETION;
+    if (s.n[last] + s.n[PROMPT] == 0) return ECH_OK;
+    if (last == COMPLETION) ECH_TRY(use_string(w, o, &s, PROMPT));
+    return use_string(w, o, &s, last);
 }
 
-/* Bytes of the mark with which some editors begin a file; JSON does not allow it (RFC 8259, section 8.1). */
-static size_t mark_bytes(const ech_text_chunk *chunk)
+ech_status ech_text_bad_report(const ech_data_text_source *source, ech_text_bad *bad, int64_t *all)
 {
-    static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
-    bool has =
-        chunk->at == 0 && chunk->n >= sizeof mark && memcmp(chunk->bytes, mark, sizeof mark) == 0;
-    return has ? sizeof mark : 0;
+    const char *why = bad->first.at;
+    for (int64_t i = 0; i < bad->n; i++) {
+        bool known = i < MOST_SHOWN;
+        if (++*all > source->skip_bad)
+            ECH_FAIL(ECH_EINPUT, "%s (the first bad one after %lld that --skip-bad leaves out)",
+                     known ? why : source->in, (long long)source->skip_bad);
+        if (known && *all <= MOST_SHOWN) ech_log_warn("%s: left out", why);
+        if (known) why += strlen(why) + 1;
+    }
+    bad->n = 0;
+    bad->first.n = 0;
+    return ECH_OK;
 }
 
-static ech_status use_lines(const walk *w)
+static ech_status check_length(const object *o, const char *what)
+{
+    if (o->n > ECH_TEXT_CHUNK_LONGEST_LINE)
+        ECH_FAIL(ECH_EINPUT, "%s:%lld: %s of more than %d MiB", o->path, (long long)o->line, what,
+                 (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
+    return ECH_OK;
+}
+
+static ech_status use_lines(walk *w)
 {
     const ech_text_chunk *chunk = w->chunk;
-    line l = {.path = chunk->path, .number = chunk->line};
-    const char *end = (const char *)chunk->bytes + chunk->n;
-    const char *at = (const char *)chunk->bytes + mark_bytes(chunk);
-    for (; at < end; at += l.n, l.number++) {
+    object o = {.path = chunk->path, .line = chunk->line};
+    const char *begin = (const char *)chunk->bytes, *end = begin + chunk->n;
+    const char *at = begin + (chunk->at == 0 ? ech_json_skip_mark(begin, chunk->n) : 0);
+    o.line += count_lines(begin, at);
+    for (; at < end; at += o.n, o.line++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
-        l.text = at;
-        l.n = (size_t)((newline ? newline + 1 : end) - at);
-        l.valid = chunk->at + (at - (const char *)chunk->bytes) >= chunk->valid_from;
-        if (l.n > ECH_TEXT_CHUNK_LONGEST_LINE)
-            ECH_FAIL(ECH_EINPUT, "%s:%lld: a line of more than %d MiB", l.path, (long long)l.number,
-                     (int)(ECH_TEXT_CHUNK_LONGEST_LINE >> 20));
-        ECH_TRY(use_line(w, &l));
+        o.text = at;
+        o.n = (size_t)((newline ? newline + 1 : end) - at);
+        o.valid = chunk->at + (at - begin) >= chunk->valid_from;
+        ECH_TRY(check_length(&o, "a line"));
+        if (ech_json_skip_blanks(o.text, o.n, 0) < o.n) ECH_TRY(use_object(w, &o));
     }
     return ECH_OK;
 }
 
-ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
-                               ech_text_segment_use use, void *context)
+/* ---- arrays ---- */
+
+/* The element that begins at or after `at`, where a bracket or a comma is due before it. *found:
+ * there is one, and *o is it; else the array has ended. */
+static ech_status next_element(const ech_text_chunk *chunk, bool first, size_t at, object *o,
+                               bool *found)
 {
-    const walk w = {source, chunk, use, context};
-    return chunk->lines ? use_lines(&w) : use_text(&w);
+    const char *text = (const char *)chunk->bytes;
+    size_t n = chunk->n, end;
+    const char *why = NULL;
+    *found = false;
+    if (text[at] == (first ? '[' : ',')) {
+        bool empty;
+        at = ech_json_skip_blanks(text, n, at + 1);
+        empty = first && at < n && text[at] == ']';
+        *found = !empty;
+        ech_json_found is = empty ? ECH_JSON_WHOLE : ech_json_skip_value(text, n, at, &end);
+        if (is == ECH_JSON_CUT) why = "an element does not end";
+        if (is == ECH_JSON_NONE) why = "an element is due";
+    } else if (text[at] != ']') {
+        why = first ? "an array is due" : "a comma or the end of the array is due";
+    }
+    if (!why && !*found && !(chunk->ends && ech_json_skip_blanks(text, n, at + 1) == n))
+        why = "something follows the array";
+    o->line += count_lines(o->text, text + at);
+    o->text = text + at;
+    if (why) return complain(o, 0, why);
+    if (*found) o->n = end - at;
+    return ECH_OK;
+}
+
+static ech_status use_array(walk *w)
+{
+    const ech_text_chunk *chunk = w->chunk;
+    const char *text = (const char *)chunk->bytes;
+    object o = {.path = chunk->path, .line = chunk->line, .text = text};
+    bool first = chunk->at == 0, found = true;
+    size_t at =
+        first ? ech_json_skip_mark(text, chunk->n) : ech_json_skip_blanks(text, chunk->n, 0);
+    for (; found && at < chunk->n; first = false) {
+        ECH_TRY(next_element(chunk, first, at, &o, &found));
+        if (!found) return ECH_OK;
+        o.valid = chunk->at + (o.text - text) >= chunk->valid_from;
+        ECH_TRY(check_length(&o, "an element"));
+        ECH_TRY(use_object(w, &o));
+        at = ech_json_skip_blanks(text, chunk->n, (size_t)(o.text - text) + o.n);
+    }
+    return chunk->ends ? complain(&o, 0, "the array does not end") : ECH_OK;
+}
+
+ech_status ech_text_chunk_each(const ech_data_text_source *source, const ech_text_chunk *chunk,
+                               ech_text_segment_use use, void *context, ech_text_bad *bad)
+{
+    walk w = {source, chunk, use, context, bad, {{0}}};
+    ech_status status = ECH_OK;
+    switch (chunk->form) {
+    case ECH_TEXT_PLAIN:
+        return use_text(&w);
+    case ECH_TEXT_LINES:
+        status = use_lines(&w);
+        break;
+    case ECH_TEXT_ARRAY:
+        status = use_array(&w);
+        break;
+    }
+    for (int i = 0; i < KEYS; i++) ech_text_free(&w.room[i]);
+    return status;
 }

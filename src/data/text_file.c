@@ -1,65 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain files by pread, gzip by isa-l.
+ * Plain files by pread, packed ones member by member.
  */
 #include "data/text_file.h"
 
-#include <isa-l/igzip_lib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "data/packing.h"
 
 enum { BLOCK = 256 << 10 }; /* bytes read, or skipped, at a time */
 
 struct ech_text_file {
     char *path;
     int fd;
-    int64_t stored, taken; /* bytes of the file, and of these unpacked */
-    int64_t at;            /* bytes of text unpacked */
-    bool amid;             /* a member has begun and not ended */
-    struct inflate_state state;
+    int64_t stored, taken;      /* bytes of the file, and of these unpacked */
+    int64_t at;                 /* bytes of text unpacked */
+    const ech_packing *packing; /* NULL: plain; the rest is of a packed file */
+    void *state;                /* the packing's */
+    bool amid;                  /* a member has begun and not ended */
+    ech_packing_io io;
     unsigned char in[BLOCK], skipped[BLOCK];
 };
 
-bool ech_text_file_is_packed(const char *path)
-{
-    size_t n = strlen(path);
-    return n > 3 && strcmp(path + n - 3, ".gz") == 0;
-}
-
 static void begin_member(ech_text_file *f)
 {
-    isal_inflate_reset(&f->state);
-    f->state.crc_flag = ISAL_GZIP; /* headers and checksums are its business, too */
+    f->packing->begin(f->state);
+    f->amid = true;
 }
 
 static void rewind_all(ech_text_file *f)
 {
-    isal_inflate_init(&f->state);
-    begin_member(f);
     f->taken = f->at = 0;
-    f->amid = true; /* a file without any member is none of gzip */
+    f->io = (ech_packing_io){.in = f->in};
+    begin_member(f);
+}
+
+static ech_status find_packing(ech_text_file *f)
+{
+    unsigned char first[ECH_PACKING_FIRST];
+    size_t n = f->stored < ECH_PACKING_FIRST ? (size_t)f->stored : ECH_PACKING_FIRST;
+    const ech_packing *named = ech_packing_named(f->path);
+    ECH_TRY(ech_file_read_at(f->fd, f->path, first, n, 0));
+    f->packing = ech_packing_of(first, n);
+    if (named && !f->packing && f->stored == 0)
+        ECH_FAIL(ECH_EINPUT, "%s: truncated: it is called %s and has no byte", f->path,
+                 named->ending);
+    if (named && !f->packing)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: is called %s and does not begin as %s does: if it is plain text, "
+                 "give it another name",
+                 f->path, named->ending, named->name);
+    if (f->packing && !f->packing->create)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: is packed by %s, whose library this build lacks: unpack it (%s %s), or "
+                 "install %s and build again",
+                 f->path, f->packing->name, f->packing->command, f->path, f->packing->package);
+    if (!f->packing) return ECH_OK;
+    f->state = f->packing->create();
+    rewind_all(f);
+    return ECH_OK;
 }
 
 ech_status ech_text_file_open(const char *path, ech_text_file **out, int64_t *stored)
 {
     int fd;
     ECH_TRY(ech_file_open(path, &fd, stored));
-    ech_text_file *f = ech_calloc(1, sizeof *f);
+    ECH_CLEANUP(ech_text_file_close_at) ech_text_file *f = ech_calloc(1, sizeof *f);
     f->path = ech_strdup(path);
     f->fd = fd;
     f->stored = *stored;
-    rewind_all(f);
+    ECH_TRY(find_packing(f));
     *out = f;
+    f = NULL;
     return ECH_OK;
 }
 
 void ech_text_file_close(ech_text_file *file)
 {
     if (!file) return;
+    if (file->state) file->packing->destroy(file->state);
     close(file->fd);
     free(file->path);
     free(file);
@@ -71,40 +94,40 @@ static ech_status refill(ech_text_file *f)
     size_t n = left < BLOCK ? (size_t)left : BLOCK;
     ECH_TRY(ech_file_read_at(f->fd, f->path, f->in, n, f->taken));
     f->taken += (int64_t)n;
-    f->state.next_in = f->in;
-    f->state.avail_in = (uint32_t)n;
+    f->io.in = f->in;
+    f->io.in_n = n;
+    f->io.last = f->taken == f->stored;
     return ECH_OK;
 }
 
-static ech_status inflate(ech_text_file *f)
+static ech_status run(ech_text_file *f, bool *ends)
 {
-    int why = isal_inflate(&f->state);
-    if (why < 0)
+    const char *why = f->packing->run(f->state, &f->io, ends);
+    if (why)
         ECH_FAIL(ECH_EINPUT,
                  "%s: damaged before byte %lld: %s; unpack it again from where it came from",
-                 f->path, (long long)(f->taken - f->state.avail_in),
-                 why == ISAL_INCORRECT_CHECKSUM ? "a checksum is wrong" : "no gzip");
+                 f->path, (long long)f->taken - (long long)f->io.in_n, why);
     return ECH_OK;
 }
 
 /* Unpacks the next n bytes of the text; *made: fewer only at its end. */
 static ech_status unpack(ech_text_file *f, void *bytes, size_t n, size_t *made)
 {
-    f->state.next_out = bytes;
-    f->state.avail_out = (uint32_t)n;
-    while (f->state.avail_out > 0) {
-        if (f->state.avail_in == 0 && f->taken < f->stored) ECH_TRY(refill(f));
-        if (f->state.avail_in == 0 && !f->amid) break;
+    f->io.out = bytes;
+    f->io.out_n = n;
+    while (f->io.out_n > 0) {
+        bool ends;
+        if (f->io.in_n == 0 && f->taken < f->stored) ECH_TRY(refill(f));
+        if (f->io.in_n == 0 && !f->amid) break;
         if (!f->amid) begin_member(f);
-        f->amid = true;
-        ECH_TRY(inflate(f));
-        f->amid = f->state.block_state != ISAL_BLOCK_FINISH;
-        bool stuck = f->amid && f->state.avail_in == 0 && f->taken == f->stored;
-        if (stuck && f->state.avail_out > 0)
-            ECH_FAIL(ECH_EINPUT, "%s: truncated: its gzip does not end within %lld bytes", f->path,
-                     (long long)f->stored);
+        ECH_TRY(run(f, &ends));
+        f->amid = !ends;
+        bool stuck = f->amid && f->io.in_n == 0 && f->taken == f->stored;
+        if (stuck && f->io.out_n > 0)
+            ECH_FAIL(ECH_EINPUT, "%s: truncated: its %s does not end within %lld bytes", f->path,
+                     f->packing->name, (long long)f->stored);
     }
-    *made = n - f->state.avail_out;
+    *made = n - f->io.out_n;
     f->at += (int64_t)*made;
     return ECH_OK;
 }
@@ -112,7 +135,7 @@ static ech_status unpack(ech_text_file *f, void *bytes, size_t n, size_t *made)
 ech_status ech_text_file_count(ech_text_file *file, int64_t *bytes)
 {
     *bytes = file->stored;
-    if (!ech_text_file_is_packed(file->path)) return ECH_OK;
+    if (!file->packing) return ECH_OK;
     rewind_all(file);
     for (size_t made = 1; made > 0;) ECH_TRY(unpack(file, file->skipped, BLOCK, &made));
     *bytes = file->at;
@@ -122,8 +145,7 @@ ech_status ech_text_file_count(ech_text_file *file, int64_t *bytes)
 ech_status ech_text_file_read(ech_text_file *file, int64_t at, size_t n, void *bytes)
 {
     size_t made = 1;
-    if (!ech_text_file_is_packed(file->path))
-        return ech_file_read_at(file->fd, file->path, bytes, n, at);
+    if (!file->packing) return ech_file_read_at(file->fd, file->path, bytes, n, at);
     if (at < file->at) rewind_all(file);
     while (file->at < at && made > 0) {
         int64_t left = at - file->at;
@@ -132,4 +154,14 @@ ech_status ech_text_file_read(ech_text_file *file, int64_t at, size_t n, void *b
     ECH_TRY(unpack(file, bytes, n, &made));
     if (made < n) ECH_FAIL(ECH_EINPUT, "%s: its text has become shorter than it was", file->path);
     return ECH_OK;
+}
+
+ech_status ech_text_file_peek(ech_text_file *file, size_t most, void *bytes, size_t *n)
+{
+    if (file->packing) {
+        rewind_all(file);
+        return unpack(file, bytes, most, n);
+    }
+    *n = (int64_t)most < file->stored ? most : (size_t)file->stored;
+    return ech_file_read_at(file->fd, file->path, bytes, *n, 0);
 }

@@ -41,8 +41,9 @@ static ech_status add_entry(ech_texts *texts, FTS *tree, FTSENT *entry)
     } else if (S_ISLNK(info.st_mode) && stat(path, &info) != 0) {
         ech_log_warn("%s: a link to what is not there; left out", path);
     } else if (S_ISREG(info.st_mode)) {
-        ECH_PUSH(texts->file, (ech_data_text_file){ech_strdup(path), info.st_size, info.st_size,
-                                                   info.st_mtim.tv_sec, info.st_mtim.tv_nsec});
+        ECH_PUSH(texts->file, (ech_data_text_file){.path = ech_strdup(path),
+                                                   .seconds = info.st_mtim.tv_sec,
+                                                   .nanoseconds = info.st_mtim.tv_nsec});
     } else if (!S_ISDIR(info.st_mode)) {
         ECH_FAIL(ECH_EUSAGE,
                  "%s: neither a regular file nor a folder: write the text to a file first", path);
@@ -74,23 +75,76 @@ static int compare_paths(const void *a, const void *b)
     return strcmp(((const ech_data_text_file *)a)->path, ((const ech_data_text_file *)b)->path);
 }
 
-static ech_status measure(ech_data_text_file *file)
+/* ---- what of the list is read ---- */
+
+/* What a file is, of which n bytes of text are known. */
+static ech_text_kind find_kind(const ech_data_text_source *source, const char *path,
+                               const char *first, size_t n)
 {
-    ECH_CLEANUP(ech_text_file_close_at) ech_text_file *text = NULL;
-    if (!ech_text_file_is_packed(file->path)) return ECH_OK;
-    ECH_TRY(ech_text_file_open(file->path, &text, &file->stored));
-    return ech_text_file_count(text, &file->bytes);
+    ech_text_kind kind = ech_text_kind_of(path, first, n);
+    bool foreign = kind.use == ECH_TEXT_FOREIGN || kind.use == ECH_TEXT_DATA;
+    bool chosen = foreign ? source->binary : source->as_text;
+    return chosen ? (ech_text_kind){.form = ECH_TEXT_PLAIN} : kind;
 }
 
-ech_status ech_texts_find(const char *in, ech_texts *out)
+/* Whether a file of this kind is read; `named`: it is the only one, by the user's word. */
+static ech_status decide(const ech_data_text_file *file, ech_text_kind kind, bool named, bool *read)
+{
+    bool aside = kind.use == ECH_TEXT_ASIDE;
+    *read = kind.use == ECH_TEXT_READ || (named && aside && !kind.hint);
+    if (*read) return ECH_OK;
+    if (named || kind.use == ECH_TEXT_DATA)
+        ECH_FAIL(ECH_EINPUT, "%s: is %s; %s", file->path, kind.is, kind.hint);
+    return ECH_OK;
+}
+
+static ech_status measure(const ech_data_text_source *source, bool named, ech_data_text_file *file,
+                          ech_text_kind *kind, bool *read)
+{
+    ECH_CLEANUP(ech_text_file_close_at) ech_text_file *text = NULL;
+    ECH_FREED char *first = ech_calloc(ECH_TEXT_KIND_FIRST, 1);
+    size_t n;
+    ECH_TRY(ech_text_file_open(file->path, &text, &file->stored));
+    ECH_TRY(ech_text_file_peek(text, ECH_TEXT_KIND_FIRST, first, &n));
+    *kind = find_kind(source, file->path, first, n);
+    file->form = kind->form;
+    ECH_TRY(decide(file, *kind, named, read));
+    return *read ? ech_text_file_count(text, &file->bytes) : ECH_OK;
+}
+
+/* Keeps the files that are read. */
+static ech_status choose(const ech_data_text_source *source, ech_texts *texts)
+{
+    enum { MOST_SHOWN = 10 };
+    bool named = !ech_file_is_folder(source->in), read;
+    size_t n = texts->file.n, left_out = 0;
+    for (size_t i = 0; i < n; i++) {
+        ech_data_text_file *file = &texts->file.at[i];
+        ech_text_kind kind;
+        ECH_TRY(measure(source, named, file, &kind, &read));
+        if (!read && left_out++ < MOST_SHOWN)
+            ech_log_warn("%s: left out: it is %s%s", file->path, kind.is,
+                         kind.use == ECH_TEXT_ASIDE ? "; --as-text reads it" : "");
+        if (!read) continue;
+        texts->bytes += file->bytes;
+        ech_data_text_file kept = texts->file.at[i - left_out];
+        texts->file.at[i - left_out] = *file;
+        *file = kept; /* freed with the others */
+    }
+    for (size_t i = n - left_out; i < n; i++) free(texts->file.at[i].path);
+    texts->file.n = n - left_out;
+    if (left_out > MOST_SHOWN)
+        ech_log_warn("%s: %zu files are left out, of which %d are named above", source->in,
+                     left_out, MOST_SHOWN);
+    return ECH_OK;
+}
+
+ech_status ech_texts_find(const ech_data_text_source *source, ech_texts *out)
 {
     ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
-    ECH_TRY(add_tree(&texts, in));
-    for (size_t i = 0; i < texts.file.n; i++) {
-        ECH_TRY(measure(&texts.file.at[i]));
-        texts.bytes += texts.file.at[i].bytes;
-    }
+    ECH_TRY(add_tree(&texts, source->in));
     if (texts.file.n > 1) qsort(texts.file.at, texts.file.n, sizeof *texts.file.at, compare_paths);
+    ECH_TRY(choose(source, &texts));
     *out = texts;
     texts = (ech_texts){0};
     return ECH_OK;

@@ -11,21 +11,24 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "data/corpus.h"
 #include "data/token_index.h"
 
-enum { VERSION = 1, KEYS = 6, MOST_BYTES = 64 << 10 };
+enum { VERSION = 2, KEYS = 7, MOST_BYTES = 64 << 10 };
 static const char FORMAT[] = "echelon tokens";
 
-void ech_token_origin_print(const ech_tokenizer *tokenizer, int64_t tokens, ech_text *out)
+void ech_token_origin_print(const ech_tokenizer *tokenizer, int64_t tokens, bool begins,
+                            ech_text *out)
 {
     char hash[ECH_TOKENIZER_HASH];
     ech_tokenizer_hash(tokenizer, hash);
     ech_text_append(out, "{\"format\": \"%s\",\n \"version\": %d,\n \"tokenizer\": ", FORMAT,
                     (int)VERSION);
     if (!ech_json_append_string(out, tokenizer->name)) ech_text_append(out, "\"\"");
-    ech_text_append(
-        out, ",\n \"vocabulary\": %" PRId64 ",\n \"tokens\": %" PRId64 ",\n \"hash\": \"%s\"}\n",
-        tokenizer->vocabulary, tokens, hash);
+    ech_text_append(out,
+                    ",\n \"vocabulary\": %" PRId64 ",\n \"tokens\": %" PRId64
+                    ",\n \"begin_of_text\": %s,\n \"hash\": \"%s\"}\n",
+                    tokenizer->vocabulary, tokens, begins ? "true" : "false", hash);
 }
 
 static bool is_hash(const json_t *value)
@@ -46,15 +49,19 @@ static ech_status unpack(const char *path, const json_t *root, ech_token_origin 
                  "%s: 'format' is not \"%s\"; where it is something else of yours, it "
                  "cannot have that name beside a token file",
                  path, FORMAT);
-    if (!ech_json_to_int(json_object_get(root, "version"), VERSION, VERSION, &version))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: 'version' is not %d: a newer program wrote it", path,
-                 (int)VERSION);
-    if (json_object_size(root) != KEYS || !name || !is_hash(hash) ||
+    if (!ech_json_to_int(json_object_get(root, "version"), 1, VERSION, &version))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: 'version' is not %d or less: a newer program wrote it",
+                 path, (int)VERSION);
+    const json_t *begins = json_object_get(root, "begin_of_text");
+    bool new = version > 1; /* version 1 has no begin_of_text */
+    out->begins = new ? json_is_true(begins) : -1;
+    if (json_object_size(root) != (size_t)(KEYS - !new) || json_is_boolean(begins) != new ||
+        !name || !is_hash(hash) ||
         !ech_json_to_int(json_object_get(root, "vocabulary"), 1, INT32_MAX, &out->vocabulary) ||
         !ech_json_to_int(json_object_get(root, "tokens"), 0, INT64_MAX, &out->tokens))
         ECH_FAIL(ECH_EINPUT,
                  "%s: is damaged: version %d has exactly format, version, tokenizer, vocabulary, "
-                 "tokens and hash; make the tokens again",
+                 "tokens, begin_of_text and hash; make the tokens again",
                  path, (int)VERSION);
     memcpy(out->hash, json_string_value(hash), sizeof out->hash);
     out->tokenizer = ech_strdup(name);
@@ -115,14 +122,46 @@ static ech_status compare(const ech_corpus_options *options, const char *prefix,
     return strcmp(hash, origin->hash) == 0 ? ECH_OK : refuse(options, prefix, origin);
 }
 
+static ech_status read_origin(const char *prefix, bool *found, ech_token_origin *out)
+{
+    ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_ORIGIN), *text = NULL;
+    size_t n;
+    *found = ech_file_exists(path);
+    if (!*found) return ECH_OK;
+    ECH_TRY(ech_file_read(path, MOST_BYTES, &text, &n));
+    return ech_token_origin_parse(path, text, n, out);
+}
+
+ech_status ech_data_begins(const char *key, const char *sources, int *begins)
+{
+    static const char *const words_of[] = {"without", "with"};
+    ECH_CLEANUP(ech_corpus_words_free) ech_corpus_words words = {0};
+    const char *first = NULL;
+    ECH_TRY(ech_corpus_read_words(key, sources, &words));
+    *begins = -1;
+    for (size_t i = 0; i < words.path.n; i++) {
+        ECH_CLEANUP(ech_token_origin_free) ech_token_origin origin = {0};
+        bool found;
+        ECH_TRY(read_origin(words.path.at[i], &found, &origin));
+        if (!found || origin.begins < 0) continue;
+        if (first && origin.begins != *begins)
+            ECH_FAIL(
+                ECH_EUSAGE,
+                "%s: %s was made %s begin of text before each document, and %s %s; make one of "
+                "them again, with echelon data --begin-of-text",
+                key, first, words_of[*begins], words.path.at[i], words_of[origin.begins]);
+        *begins = origin.begins;
+        first = words.path.at[i];
+    }
+    return ECH_OK;
+}
+
 ech_status ech_token_origin_check(const ech_corpus_options *options, const char *prefix,
                                   int64_t tokens)
 {
-    ECH_FREED char *path = ech_token_path(prefix, ECH_TOKEN_ORIGIN), *text = NULL;
     ECH_CLEANUP(ech_token_origin_free) ech_token_origin origin = {0};
-    size_t n;
-    if (!ech_file_exists(path)) return ECH_OK;
-    ECH_TRY(ech_file_read(path, MOST_BYTES, &text, &n));
-    ECH_TRY(ech_token_origin_parse(path, text, n, &origin));
+    bool found;
+    ECH_TRY(read_origin(prefix, &found, &origin));
+    if (!found) return ECH_OK;
     return compare(options, prefix, tokens, &origin);
 }

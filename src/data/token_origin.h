@@ -14,11 +14,13 @@ typedef struct ech_token_origin {
     char *tokenizer;               /* ech_tokenizer.name, for messages; owned */
     int64_t vocabulary;            /* of the tokenizer */
     int64_t tokens;                /* in PREFIX.bin */
+    int begins; /* 1: documents begin with begin of text; 0: they do not; -1: not known (version 1) */
     char hash[ECH_TOKENIZER_HASH]; /* ech_tokenizer_hash */
 } ech_token_origin;
 
 /* Appends the file's content. */
-void ech_token_origin_print(const ech_tokenizer *tokenizer, int64_t tokens, ech_text *out);
+void ech_token_origin_print(const ech_tokenizer *tokenizer, int64_t tokens, bool begins,
+                            ech_text *out);
 /* Parses the file's content, which is untrusted; `path` is its name in errors. Release with ech_token_origin_free. */
 ech_status ech_token_origin_parse(const char *path, const char *text, size_t n,
                                   ech_token_origin *out);

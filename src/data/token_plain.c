@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening token files without an index: those of llm.c, which begin with a header of 256 i32, and
- * nanoGPT's, which are u16 and nothing else. Shards that match a pattern are one stream. A document
- * ends with end-of-text; documents are searched only on request.
- */
+ * nanoGPT's, which are u16 and nothing else. Shards that match a pattern are one stream. Documents
+ * are searched only on request.
+ * */
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,10 +87,13 @@ static ech_status measure_part(ech_token_part *part, int64_t size, int64_t *toke
     return ECH_OK;
 }
 
-/* Appends n tokens as documents; *opens: whether the next token begins one. */
+/* Appends n tokens as documents; *opens: whether the next token begins one. In llm.c's files, which
+ * have a header, end of text stands before each document and is its first token; in others it is
+ * the last one. */
 static ech_status find_documents(const ech_token_array *tokens, int64_t n, int32_t end_of_text,
                                  bool *opens, ech_token_runs *runs)
 {
+    int64_t after = tokens->header > 0 ? 0 : 1; /* tokens of a document from its mark on */
     int64_t begin = 0, id;
     ECH_FREED ech_token_reader *reader = ech_calloc(1, sizeof *reader);
     reader->array = *tokens;
@@ -98,8 +101,8 @@ static ech_status find_documents(const ech_token_array *tokens, int64_t n, int32
     for (int64_t i = 0; i < n; i++) {
         ECH_TRY(ech_token_reader_get(reader, i, &id));
         if (id != end_of_text) continue;
-        ech_token_runs_add(runs, begin, i + 1 - begin, *opens, false);
-        begin = i + 1;
+        if (i + after > begin) ech_token_runs_add(runs, begin, i + after - begin, *opens, false);
+        begin = i + after;
         *opens = true;
     }
     if (begin == n) return ECH_OK;

@@ -219,7 +219,7 @@ static ech_status put_index(ech_token_writer *writer)
 static ech_status put_origin(ech_token_writer *writer)
 {
     ECH_FREED_TEXT text = {0};
-    ech_token_origin_print(writer->tokenizer, writer->state.tokens, &text);
+    ech_token_origin_print(writer->tokenizer, writer->state.tokens, writer->begins, &text);
     ECH_TRY(open_sink(writer, ECH_TOKEN_ORIGIN, 0, &writer->origin));
     ECH_TRY(ech_sink_put(&writer->origin, text.at, text.n));
     return ech_sink_flush(&writer->origin);

@@ -27,6 +27,7 @@ struct ech_token_writer {
     char *folder; /* NULL: temporary files that are removed with the writer */
     int64_t vocabulary;
     const ech_tokenizer *tokenizer; /* of the ids, for .origin.json; NULL: not known */
+    bool begins;                    /* for .origin.json: documents begin with begin of text */
     int64_t width;                  /* bytes of a token: 2 for u16, 4 for i32 */
     int64_t longest; /* tokens of a sequence: lengths are i32; a longer document becomes several */
     ech_sink bin, sequences, idx, origin; /* the files; {0}: not open yet */

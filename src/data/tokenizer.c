@@ -32,28 +32,32 @@ static ech_status make_bytes(ech_bpe *bpe)
 
 /* ---- files ---- */
 
+/* GPT-2's pair: *main is the vocabulary's path. */
 static ech_status read_pair(const char *folder, const char *vocabulary_name,
-                            const char *merges_name, ech_bpe *bpe)
+                            const char *merges_name, ech_bpe *bpe, char **main)
 {
-    ECH_FREED char *vocabulary = ech_file_join(folder, vocabulary_name);
     ECH_FREED char *merges = ech_file_join(folder, merges_name);
     ECH_FREED char *config = ech_file_join(folder, CONFIG);
+    *main = ech_file_join(folder, vocabulary_name);
     ECH_TRY(ech_bpe_check_gpt2(config));
-    return ech_bpe_read_gpt2(vocabulary, merges, bpe);
+    return ech_bpe_read_gpt2(*main, merges, bpe);
 }
 
-static ech_status read_folder(const char *folder, ech_bpe *bpe)
+/* *main: the path of the file that was read first, in new memory; also after errors. */
+static ech_status read_folder(const char *folder, ech_bpe *bpe, char **main)
 {
     /* The pairs of files that GPT-2's tokenizer comes as. */
     static const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"},
                                            {"vocab.json", "merges.txt"}};
-    ECH_FREED char *json = ech_file_join(folder, "tokenizer.json");
-    ECH_FREED char *model = ech_file_join(folder, "tokenizer.model");
-    if (ech_file_exists(json)) return ech_bpe_read_json(json, bpe);
+    *main = ech_file_join(folder, "tokenizer.json");
+    if (ech_file_exists(*main)) return ech_bpe_read_json(*main, bpe);
+    free(*main);
+    *main = NULL;
     for (int i = 0; i < 2; i++)
         if (ech_file_has(folder, pairs[i][0]) && ech_file_has(folder, pairs[i][1]))
-            return read_pair(folder, pairs[i][0], pairs[i][1], bpe);
-    if (ech_file_exists(model)) return ech_bpe_read_sentencepiece(model, bpe);
+            return read_pair(folder, pairs[i][0], pairs[i][1], bpe, main);
+    *main = ech_file_join(folder, "tokenizer.model");
+    if (ech_file_exists(*main)) return ech_bpe_read_sentencepiece(*main, bpe);
     ECH_FAIL(ECH_EUSAGE,
              "%s: holds no tokenizer: neither tokenizer.json, nor encoder.json and vocab.bpe, nor "
              "vocab.json and merges.txt, nor tokenizer.model",
@@ -65,12 +69,15 @@ static ech_status read_source(const char *source, ech_bpe *bpe)
     size_t n = strlen(source), end = strlen(".model");
     bool folder = ech_file_is_folder(source);
     bool pieces = n > end && strcmp(source + n - end, ".model") == 0;
-    ECH_TRY(folder   ? read_folder(source, bpe)
+    ECH_FREED char *beside = folder ? ech_strdup(source) : ech_file_parent(source);
+    ECH_FREED char *main = folder ? NULL : ech_strdup(source);
+    ECH_TRY(folder   ? read_folder(source, bpe, &main)
             : pieces ? ech_bpe_read_sentencepiece(source, bpe)
                      : ech_bpe_read_json(source, bpe));
-    ECH_FREED char *beside = folder ? ech_strdup(source) : ech_file_parent(source);
-    ECH_FREED char *config = ech_file_join(beside, CONFIG);
-    return ech_bpe_read_ends(source, config, bpe);
+    bpe->file = main;
+    ECH_TRY(ech_bpe_read_sides(main, beside, bpe));
+    bpe->file = NULL;
+    return ECH_OK;
 }
 
 /* ---- all ---- */
@@ -104,6 +111,13 @@ void ech_tokenizer_close(ech_tokenizer *tokenizer)
     ech_bpe_destroy(tokenizer->bpe);
     free(tokenizer->name);
     free(tokenizer);
+}
+
+void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out)
+{
+    const ech_ids *front = &tokenizer->front;
+    for (size_t i = 0; i < front->n && wanted != 0; i++) ECH_PUSH(*out, front->at[i]);
+    if (front->n == 0 && wanted == 1) ECH_PUSH(*out, tokenizer->begin_of_text);
 }
 
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer)

@@ -106,6 +106,13 @@ expect 0 "next: echelon train RUN.yaml data.train=d/text-train data.valid=d/text
     "$echelon" data text.txt d/text --valid 0.1
 
 expect 0 "next: echelon train RUN.yaml 'data.train=d/two.{4}words'" "$echelon" data text.txt "d/two  words"
+# Numbers are names where files have these names; ~ and variables are meant, other places refused.
+expect 0 "next: echelon train RUN.yaml data.train=./2023$" "$echelon" data text.txt 2023
+expect 0 "" "$echelon" data text.txt 2024
+expect 0 "" env HOME="$PWD/d" DATA=home "$echelon" data '~/../text.txt' '~/${DATA}'
+[ -f d/home.bin ]
+expect 2 "s3:// is no path on this machine" "$echelon" data text.txt s3://bucket/x
+expect 2 "write .{NAME} for the value" "$echelon" data text.txt 'd/$x'
 expect 2 "where to" "$echelon" convert d ""
 expect 2 "nowhere: no such folder; name a run directory" "$echelon" eval nowhere --data d/whole
 mkdir -p d/cache/blobs d/cache/snapshots
@@ -206,6 +213,9 @@ expect_once 2 "model.hidden_size = 1000000: .*more bytes of parameters" "$echelo
 expect_once 2 "micro_batch_size.*more bytes of activations" "$echelon" plan run.yaml \
     model.hidden_size=1000000 model.intermediate_size=10000000 training.global_batch_size=100000000 \
     training.micro_batch_size=100000000
+# The family chooses the gate, which another key of the run file does not go with.
+expect 2 "norm_topk_prob = false: not with model.moe_gate = switch" "$echelon" plan run.yaml \
+    model.architecture=switch model.num_local_experts=2 model.norm_topk_prob=false
 expect 2 "training.steps = 1000000000000: .*fewer steps" "$echelon" plan run.yaml \
     training.steps=1000000000000 training.global_batch_size=1000000000 training.micro_batch_size=1000 \
     data.sequence_length=100000
@@ -310,6 +320,9 @@ expect 0 "PASSED" "$echelon" verify run.yaml --ranks 2
 expect 0 "layout +4 ranks .local.: 2 stages x 2 tensor, sequence parallel, 1f1b$" "$echelon" verify \
     run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true
 expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ranks 2
+# A learning rate at which a last bit of the weights decides: no proof, and no failure.
+expect 3 "ILL-CONDITIONED  a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 --steps 10 \
+    optimizer.learning_rate=10
 expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0
@@ -385,6 +398,13 @@ expect 2 "temperature -1" "$echelon" sample runs/one --temperature=-1
 expect 2 "top-p 0" "$echelon" sample runs/one --top-p 0
 expect 2 "nowhere" "$echelon" sample nowhere
 expect 2 "put the prompt in quotes" "$echelon" sample runs/one two words
+
+# Begin of text is as the data were made.
+expect 0 "" "$echelon" data text.txt d/begun --begin-of-text true
+expect 2 "data.begin_of_text = false: data.train was made with begin of text" "$echelon" train run.yaml \
+    data.train=d/begun data.valid= data.begin_of_text=false
+expect 2 "begin-of-text maybe: must be true or false" "$echelon" sample runs/one --begin-of-text maybe
+expect 2 "lines of features are no texts" "$echelon" data x.libsvm d/x --special-tokens
 
 # Blends, and shares of documents.
 mixed() {

@@ -161,8 +161,8 @@ static void checks_its_options(void **state)
     ech_log_set_quiet(quiet);
 }
 
-static void assert_prompt(const char *fixture, const char *text, size_t front, size_t n,
-                          const int32_t *expected)
+static void assert_prompt_with(const char *fixture, const char *text, int begins, bool special,
+                               size_t front, size_t n, const int32_t *expected)
 {
     char path[4096];
     ech_tokenizer *tokenizer;
@@ -170,12 +170,18 @@ static void assert_prompt(const char *fixture, const char *text, size_t front, s
     size_t added;
     snprintf(path, sizeof path, "%s/bpe/%s.json", ECH_FIXTURES, fixture);
     assert_int_equal(ech_tokenizer_open(path, &tokenizer), ECH_OK);
-    assert_int_equal(ech_sampler_prompt(tokenizer, text, &ids, &added), ECH_OK);
+    assert_int_equal(ech_sampler_prompt(tokenizer, text, begins, special, &ids, &added), ECH_OK);
     assert_int_equal(added, front);
     assert_int_equal(ids.n, n);
     assert_memory_equal(ids.at, expected, n * sizeof *expected);
     free(ids.at);
     ech_tokenizer_close(tokenizer);
+}
+
+static void assert_prompt(const char *fixture, const char *text, size_t front, size_t n,
+                          const int32_t *expected)
+{
+    assert_prompt_with(fixture, text, -1, false, front, n, expected);
 }
 
 /* Mistral's post-processor puts <s>, 1, in front; GPT-2's nothing. */
@@ -185,6 +191,11 @@ static void prompts_begin_as_the_tokenizer_says(void **state)
     assert_prompt("mistral", "\n", 1, 3, (const int32_t[]){1, 340, 260});
     assert_prompt("mistral", "", 1, 1, (const int32_t[]){1});
     assert_prompt("gpt2", "!", 0, 1, (const int32_t[]){1});
+    assert_prompt_with("mistral", "\n", 0, false, 0, 2, (const int32_t[]){340, 260});
+    assert_prompt_with("gpt2", "!", 1, false, 1, 2, (const int32_t[]){0, 1});
+    /* never twice */
+    assert_prompt_with("mistral", "<s>", -1, true, 0, 1, (const int32_t[]){1});
+    assert_prompt_with("gpt2", "<|endoftext|>!", 1, true, 0, 2, (const int32_t[]){0, 1});
 }
 
 int main(void)

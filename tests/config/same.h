@@ -41,6 +41,16 @@ static inline bool same_TEXT(const char *a, const char *b)
     return strcmp(a, b) == 0;
 }
 
+static inline bool same_PATH(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+static inline bool same_PATHS(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
 static inline bool same_NAME(int a, int b)
 {
     return a == b;

@@ -80,7 +80,7 @@ static void add_value(const key_row *key, ech_text *out)
     bool number = is_type(key, "INT") || is_type(key, "REAL");
     if (number && below(2))
         add_number(key, out);
-    else if (is_type(key, "TEXT") || below(2))
+    else if (is_type(key, "TEXT") || is_type(key, "PATH") || is_type(key, "PATHS") || below(2))
         ech_text_append(out, "%s", DRAW(no_value));
     else
         ech_text_append(out, "%s", below(2) ? "no such word" : "[x, y]");

@@ -158,9 +158,9 @@ static void test_texts(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         ech_config *config = sample_create();
         ech_text assignment = {0};
-        ech_text_append(&assignment, "log.directory=%s", texts[i]);
+        ech_text_append(&assignment, "optimizer.no_decay=%s", texts[i]);
         assert_int_equal(ech_config_set(config, assignment.at), ECH_OK);
-        assert_string_equal(config->log.directory, texts[i]);
+        assert_string_equal(config->optimizer.no_decay, texts[i]);
         assert_round_trip(config, NULL);
         ech_text_free(&assignment);
         ech_config_destroy(config);

@@ -6,7 +6,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -43,6 +46,44 @@ static void test_overrides(void **state)
     assert_string_equal(config->data.valid, "a=b c");
     assert_string_equal(config->data.train, "");
     assert_true(ech_config_is_set(config, "memory.device_limit"));
+    ech_config_destroy(config);
+}
+
+/* Paths are expanded where a user writes them, and taken as they are from what was printed. */
+static void test_paths(void **state)
+{
+    (void)state;
+    ech_config *config = sample_create();
+    setenv("HOME", "/home/me", 1);
+    setenv("SCRATCH", "/scratch/a b", 1);
+    const struct {
+        const char *assignment, *message;
+    } cases[] = {
+        {"log.directory=$SCRATCH/x", "log.directory = $SCRATCH/x: a $ in a path: write ${NAME}"},
+        {"checkpoint.directory=s3://b/x", "checkpoint.directory = s3://b/x: s3:// is no path"},
+        {"data.train=0.5 a 0.5 hf://b", "hf:// is no path"},
+        {"model.init_from=~you/x", "the folder of another user"},
+        {"parallel.profile=${NO_SUCH}/p", "the variable NO_SUCH is not set"},
+    };
+    assert_int_equal(sample_read(config, sample_run), ECH_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(ech_config_set(config, cases[i].assignment), ECH_EUSAGE);
+        assert_last_error(cases[i].message);
+    }
+    assert_int_equal(ech_config_set(config, "log.directory=~/runs"), ECH_OK);
+    assert_string_equal(config->log.directory, "/home/me/runs");
+    assert_int_equal(ech_config_set(config, "data.train=0.5 ${SCRATCH} 0.5 ~/x"), ECH_OK);
+    assert_string_equal(config->data.train, "0.5 /scratch/a\\ b 0.5 /home/me/x");
+    assert_int_equal(ech_config_set(config, "optimizer.no_decay=~$"), ECH_OK); /* no path */
+    FILE *file = fopen("paths.yaml", "w");
+    assert_non_null(file);
+    fputs("log:\n  directory: ~/y\n", file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(ech_config_read_file(config, "paths.yaml"), ECH_OK);
+    unlink("paths.yaml");
+    assert_string_equal(config->log.directory, "/home/me/y");
+    assert_int_equal(sample_read(config, "log:\n  directory: ${SCRATCH}\n"), ECH_OK);
+    assert_string_equal(config->log.directory, "${SCRATCH}");
     ech_config_destroy(config);
 }
 
@@ -330,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_paths),
         cmocka_unit_test(test_wrong_overrides),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_longest_list),

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arbitrary bytes as a chunk of text and as lines of JSON: refused with a position in the file, or as
- * many ids as the segments say. What is UTF-8 is what utf8proc takes for it.
- */
+ * Arbitrary bytes as a chunk of text, as lines of JSON and as an array: refused with a position in
+ * the file, or as many ids as the segments say. What is UTF-8 is what utf8proc takes for it. Where
+ * jansson reads a line, its text is the one that is found; with lines that are left out no line is
+ * an error.
+ * */
+#include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +33,28 @@ static void encode(const ech_import_options *options, ech_coder *coder, ech_impo
     size_t sum = 0;
     ech_import_encode(options, coder, chunk);
     if (chunk->status != ECH_OK) {
-        if (!strstr(chunk->message, chunk->read.lines ? "FILE:" : "FILE: byte ")) abort();
+        if (!strstr(chunk->message, chunk->read.form ? "FILE:" : "FILE: byte ")) abort();
         return;
     }
     for (size_t i = 0; i < chunk->segment.n; i++) sum += chunk->segment.at[i].n;
     if (sum != chunk->ids.n) abort();
+}
+
+/* A line that jansson takes, with one text of that name: the ids are the text's bytes and the end.
+ */
+static void compare_line(const uint8_t *bytes, size_t n, const ech_import_chunk *chunk)
+{
+    if (n == 0 || memchr(bytes, '\n', n)) return;
+    json_t *object =
+        json_loadb((const char *)bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+    const json_t *text = json_object_get(object, "text");
+    if (json_is_string(text)) {
+        size_t length = json_string_length(text);
+        if (chunk->status != ECH_OK || chunk->ids.n != length + (length > 0)) abort();
+        for (size_t i = 0; i < length; i++)
+            if (chunk->ids.at[i] != (unsigned char)json_string_value(text)[i]) abort();
+    }
+    json_decref(object);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -50,9 +70,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     memcpy(chunk.read.bytes, bytes, n);
     if (ech_utf8_valid(bytes, n) != check_slowly(bytes, n)) abort();
     encode(&options, coder, &chunk);
-    chunk.read.lines = true;
+    chunk.read.form = ECH_TEXT_LINES;
     encode(&options, coder, &chunk);
+    compare_line(bytes, n, &chunk);
+    options.texts.skip_bad = INT64_MAX;
+    encode(&options, coder, &chunk);
+    if (chunk.status != ECH_OK) abort();
+    chunk.read.form = ECH_TEXT_ARRAY;
+    for (int skip = 0; skip < 2; skip++) {
+        options.texts.skip_bad = skip;
+        encode(&options, coder, &chunk);
+    }
     free(chunk.read.bytes);
+    ech_text_free(&chunk.bad.first);
     free(chunk.ids.at);
     free(chunk.segment.at);
     free(chunk.message);

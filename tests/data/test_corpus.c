@@ -375,6 +375,93 @@ static void test_texts_that_are_no_blend(void **state)
                        "must be up to three proportions");
 }
 
+/* A source of which no token would be learnt is an error; one with a single target is none. */
+static void test_no_target(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sequences; /* p: a token of a prompt, t: one of a text; |: the document ends */
+        bool mask, refused;
+    } cases[] = {{"pppp|", false, true}, {"tppp|", false, true},   {"pppt|", false, false},
+                 {"t|t|t|", true, true}, {"t|t|t|", false, false}, {"t|tt|t|", true, false},
+                 {"pp|t|", true, true},  {"pp|t|", false, false},  {"pp|pt|", true, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ech_token_writer *writer;
+        const int32_t id = 7;
+        assert_int_equal(ech_token_writer_create(in_scratch("a"), 100, &writer), ECH_OK);
+        for (const char *at = cases[i].sequences; *at; at++) {
+            if (*at == '|')
+                assert_int_equal(ech_token_writer_end_document(writer), ECH_OK);
+            else
+                assert_int_equal(*at == 'p' ? ech_token_writer_add_prompt(writer, &id, 1)
+                                            : ech_token_writer_add(writer, &id, 1),
+                                 ECH_OK);
+        }
+        assert_int_equal(ech_token_writer_finish(writer), ECH_OK);
+        ech_corpus *corpus = NULL;
+        ech_corpus_options options = options_of(in_scratch("a"), "", ECH_SPLIT_TRAIN);
+        options.document_mask = cases[i].mask;
+        assert_int_equal(ech_corpus_open(&options, &corpus),
+                         cases[i].refused ? ECH_EINPUT : ECH_OK);
+        if (cases[i].refused) assert_error_has("tokens and no target");
+        ech_corpus_close(corpus);
+    }
+}
+
+/* "words" of a text, paths divided by |, each after its weight in units if it has one; or what the
+ * error says. */
+static void assert_words(const char *text, const char *expected)
+{
+    ech_corpus_words words;
+    ECH_FREED_TEXT is = {0};
+    if (ech_corpus_read_words("data.train", text, &words) != ECH_OK) {
+        assert_error_has(expected);
+        return;
+    }
+    for (size_t i = 0; i < words.path.n; i++) {
+        if (words.weight.n)
+            ech_text_append(&is, "%lld ", (long long)words.weight.at[i] / 1000000000);
+        ech_text_append(&is, "%s|", words.path.at[i]);
+    }
+    assert_string_equal(is.at, expected);
+    ech_corpus_words_free(&words);
+}
+
+/* Numbers are weights, or names where files have these names; what could be both is refused, and
+ * quotes tell. */
+static void test_names_that_are_numbers(void **state)
+{
+    (void)state;
+    char before[4096];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch), 0);
+    write_counting("2023", 2, 0);
+    write_counting("2024", 2, 0);
+    write_counting("000", 2, 0);
+    static const char *const cases[][2] = {
+        {"2023 2024", "2023 is a number, and there is a token file 2023.idx"},
+        {"000 2024", "write it in quotes, '000'"},
+        {"7 2024", "7 2024|"},
+        {"7 2024 2023 x", "2023 is a number, and there is a token file"},
+        {"2023", "2023|"},
+        {"2023 2024 000", "2023|2024|000|"},
+        {"2023 x", "2023 is a number"},
+        {"2023 x y", "2023|x|y|"},
+        {"x 2023", "x|2023|"},
+        {"'2023' '2024'", "2023|2024|"},
+        {"\"2023\" 2024", "2023|2024|"},
+        {"2023.0 2024", "2023 2024|"},
+        {"3 '2023' 4 \"a b\"", "3 2023|4 a b|"},
+        {"'a\\'b' it's \\'c", "a'b|it's|'c|"},
+        {"''", "|"},
+        {"a 'open end", "a quote that does not end"},
+        {"1 '2'3", "no path after the last weight"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_words(cases[i][0], cases[i][1]);
+    assert_int_equal(chdir(before), 0);
+}
+
 static void test_paths_with_blanks(void **state)
 {
     (void)state;
@@ -413,6 +500,8 @@ int main(void)
         SCRATCH_TEST(test_permutations_differ),
         SCRATCH_TEST(test_splits),
         SCRATCH_TEST(test_texts_that_are_no_blend),
+        SCRATCH_TEST(test_no_target),
+        SCRATCH_TEST(test_names_that_are_numbers),
         SCRATCH_TEST(test_paths_with_blanks),
         SCRATCH_TEST(test_too_little),
     };

@@ -103,22 +103,77 @@ static void assert_bad_line(const char *text, const char *why)
 static void test_bad_lines(void **state)
 {
     (void)state;
-    assert_bad_line(TWO "{\"text\": \"1\"", "no JSON");
-    assert_bad_line(TWO "{\"text\": \"1\"} {}\n", "no JSON");
-    assert_bad_line(TWO "{\"text\": \"1\", \"text\": \"2\"}\n", "no JSON");
-    assert_bad_line(TWO "{\"text\": \"\xff\"}\n", "no JSON");
-    assert_bad_line(TWO "{\"text\": \"\\ud800\"}\n", "no JSON");
-    assert_bad_line(TWO "text\n", "no JSON");
+    assert_bad_line(TWO "{\"text\": \"1\"", "no JSON: it ends too early");
+    assert_bad_line(TWO "{\"text\": \"1", "no JSON: it ends too early");
+    assert_bad_line(TWO "{\"text\": \"1\"} {}\n", ":15: no JSON: something follows");
+    assert_bad_line(TWO "{\"text\": \"1\", \"text\": \"2\"}\n", "no JSON: a key comes twice");
+    assert_bad_line(TWO "{\"text\": \"1\", \"t\\u0065xt\": \"2\"}\n", "a key comes twice");
+    assert_bad_line(TWO "{\"text\": \"\xff\"}\n", "no JSON: a string that is no UTF-8");
+    assert_bad_line(TWO "{\"text\": \"\\ud800\"}\n", "half of a surrogate pair");
+    assert_bad_line(TWO "{\"text\": \"\\udc00\\ud800\"}\n", "half of a surrogate pair");
+    assert_bad_line(TWO "{\"text\": \"\\u12g4\"}\n", "four hexadecimal digits");
+    assert_bad_line(TWO "{\"text\": \"\\x41\"}\n", "begins no escape");
+    assert_bad_line(TWO "{\"text\": \"a\tb\"}\n", "a control character");
+    assert_bad_line(TWO "{\"text\" \"1\"}\n", "a colon is due");
+    assert_bad_line(TWO "{\"text\": \"1\" \"a\": 1}\n", "a comma or the end");
+    assert_bad_line(TWO "{\"text\": }\n", "a value is due");
+    assert_bad_line(TWO "{\"text\": \"1\",}\n", "a key in quotes is due");
+    assert_bad_line(TWO "text\n", "must be an object");
     assert_bad_line(TWO "[\"text\"]\n", "must be an object");
     assert_bad_line(TWO "{}\n", "has neither \"text\" nor \"prompt\" and \"completion\"");
     assert_bad_line(TWO "{\"prompt\": \"1\"}\n", "has neither");
     assert_bad_line(TWO "{\"Text\": \"1\"}\n", "--text-key");
-    char deep[400];
-    snprintf(deep, sizeof deep, TWO "{\"more\": %0100d}", 0);
-    for (char *c = strchr(deep, '0'); *c == '0'; c++) *c = '[';
-    assert_bad_line(deep, "deeper than 64");
     assert_bad_line(TWO "{\"text\": 1}\n", "\"text\" must be a string");
-    assert_bad_line(TWO "{\"prompt\": null, \"completion\": \"1\"}\n", "\"prompt\" must be");
+    assert_bad_line(TWO "{\"text\": null}\n", "has neither");
+    assert_bad_line(TWO "{\"prompt\": null, \"completion\": \"1\"}\n", "has neither");
+    assert_bad_line(TWO "{\"prompt\": [], \"completion\": \"1\"}\n", "\"prompt\" must be");
+}
+
+/* What is not read is not checked. */
+static void test_what_is_not_read(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    ech_text lines = {0};
+    ech_text_append(&lines, "{\"text\": \"1\", \"score\": NaN, \"more\": [-Infinity, 1e400]}\n");
+    ech_text_append(&lines, "{\"n\": %0400d, \"text\": \"2\", \"n\": 2}\n", 9);
+    ech_text_append(&lines, "{\"text\": \"3\", \"name\": \"\\ud800 \xff \\q\"}\n");
+    ech_text_append(&lines, "{\"text\": \"4\", \"prompt\": null, \"completion\": [1]}\n");
+    ech_text_append(&lines, "{\"prompt\": \"5\", \"text\": null, \"completion\": \"6\"}\n");
+    ech_text_append(&lines, "{\"t\\u0065xt\": \"7\\ud83d\\ude00\"}\n{\"more\": ");
+    for (int i = 0; i < 200; i++) ech_text_append(&lines, "[");
+    ech_text_append(&lines, "\"]\"");
+    for (int i = 0; i < 200; i++) ech_text_append(&lines, "]");
+    ech_text_append(&lines, ", \"text\": \"8\"}");
+    write_text("in.jsonl", lines.at);
+    ech_text_free(&lines);
+    assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_OK);
+    assert_stream("t", "1|2|3|4|56|7\xf0\x9f\x98\x80|8|", 7);
+}
+
+/* Bad lines are left out up to the number that is given, whatever the threads. */
+static void test_bad_lines_left_out(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"text\": \"1\"}\n{\"text\": \"\\ud800\"}\n{}\nno\n"
+                               "{\"prompt\": \"p\", \"completion\": 1}\n{\"text\": \"2\"}\n";
+    for (int workers = 1; workers < 4; workers += 2) {
+        ech_import_count count;
+        ech_import_options options = {.workers = workers, .texts.skip_bad = 4};
+        write_text("in.jsonl", text);
+        assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_OK);
+        assert_int_equal(count.bad, 4);
+        assert_stream("t", "1|2|", 2);
+        options.texts.skip_bad = 3;
+        assert_int_equal(import_with(options, "in.jsonl", "t", &count), ECH_EINPUT);
+        assert_error_has("in.jsonl:5: \"completion\" must be a string (the first bad one after 3");
+    }
+    ech_import_options options = {.texts.skip_bad = 1};
+    ech_import_count count;
+    write_text("in.json", "[{\"text\": \"1\"}, {\"text\": 1},\n{\"text\": \"2\"}]");
+    assert_int_equal(import_with(options, "in.json", "t", &count), ECH_OK);
+    assert_int_equal(count.bad, 1);
+    assert_stream("t", "1|2|", 2);
 }
 
 /* Many chunks in, the line number is still right; and a line without an end is not read for ever. */
@@ -159,7 +214,8 @@ static void test_text_without_a_place_to_cut(void **state)
         ech_text_chunk chunk = {0};
         bool found;
         assert_int_equal(truncate(in_scratch("in"), sizes[i]), 0);
-        assert_int_equal(ech_texts_find(in_scratch("in"), &texts), ECH_OK);
+        assert_int_equal(ech_texts_find(&(ech_data_text_source){.in = in_scratch("in")}, &texts),
+                         ECH_OK);
         ech_bpe *bpe = ech_bpe_create();
         bpe->ignore_merges = true; /* without a pattern: any text may be one token */
         ech_text_chunk_reader reader = {.texts = &texts, .bpe = bpe};
@@ -182,6 +238,8 @@ int main(void)
         SCRATCH_TEST(test_keys_by_other_names),
         SCRATCH_TEST(test_lines_for_validation),
         SCRATCH_TEST(test_bad_lines),
+        SCRATCH_TEST(test_what_is_not_read),
+        SCRATCH_TEST(test_bad_lines_left_out),
         SCRATCH_TEST(test_lines_are_counted_over_pieces),
         SCRATCH_TEST(test_text_without_a_place_to_cut),
     };

@@ -119,12 +119,16 @@ static void what_it_may_hold(void **state)
 {
     (void)state;
     static const char whole[] =
-        "{\"format\": \"echelon tokens\", \"version\": 1, \"tokenizer\": \"t\", \"vocabulary\": "
-        "257, \"tokens\": 11, \"hash\": \"0123456789abcdef0123456789abcdef\"}";
+        "{\"format\": \"echelon tokens\", \"version\": 2, \"tokenizer\": \"t\", \"vocabulary\": "
+        "257, \"tokens\": 11, \"begin_of_text\": true, \"hash\": "
+        "\"0123456789abcdef0123456789abcdef\"}";
     static const struct {
         const char *from, *to, *says;
     } changes[] = {{"echelon tokens", "tokens", "'format'"},
-                   {"\"version\": 1", "\"version\": 2", "newer"},
+                   {"\"version\": 2", "\"version\": 3", "newer"},
+                   {"\"version\": 2", "\"version\": 1", "damaged"},
+                   {"true", "1", "damaged"},
+                   {"\"begin_of_text\": true, ", "", "damaged"},
                    {"257", "0", "damaged"},
                    {"257", "4294967296", "damaged"},
                    {"\"t\"", "null", "damaged"},
@@ -136,6 +140,13 @@ static void what_it_may_hold(void **state)
     assert_int_equal(ech_token_origin_parse("f", whole, strlen(whole), &origin), ECH_OK);
     assert_int_equal(origin.vocabulary, 257);
     assert_int_equal(origin.tokens, 11);
+    assert_int_equal(origin.begins, 1);
+    ech_token_origin_free(&origin);
+    static const char old[] =
+        "{\"format\": \"echelon tokens\", \"version\": 1, \"tokenizer\": \"t\", \"vocabulary\": "
+        "257, \"tokens\": 11, \"hash\": \"0123456789abcdef0123456789abcdef\"}";
+    assert_int_equal(ech_token_origin_parse("f", old, strlen(old), &origin), ECH_OK);
+    assert_int_equal(origin.begins, -1);
     ech_token_origin_free(&origin);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         char text[400];

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "comm/launch.h"
 
-const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?"};
+const ech_word ech_run_file = {offsetof(ech_run_arguments, file), "which run file?", false};
 
 /* The first word is the run file, the others set keys. */
 void ech_run_take_word(void *arguments, char *word, const struct argp_state *state)
@@ -54,6 +54,7 @@ ech_status ech_run_command(const ech_command_line *line, int argc, char **argv,
                                          (int)arguments->assignment.n, &run.config);
     if (status == ECH_OK)
         status = ech_initial_open_tokenizer(run.config, &run.tokenizer, &run.end_of_text);
+    if (status == ECH_OK) status = ech_initial_resolve_begin(run.config);
     ech_log_set_quiet(quiet);
     return status == ECH_OK ? main(&run, arguments, code) : status;
 }

@@ -192,13 +192,23 @@ static int64_t whole_number(double value)
     return value >= 0 && value < 1e15 ? llround(value) : 0;
 }
 
+/* none: no token counted as a target. */
+static void append_loss(double loss, bool none, const char *what, ech_text *out)
+{
+    if (none)
+        ech_text_append(out, "%sloss: none, no token is a target", what);
+    else
+        ech_text_append(out, "%sloss %.4f", what, loss);
+}
+
 static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_text *out)
 {
     char speed[ECH_COUNT_BYTES], flops[ECH_COUNT_BYTES], span[ECH_COUNT_BYTES];
     double left = (double)(p->steps - m->step) * p->step_seconds;
     /* The most important comes first: a narrow terminal truncates the end. */
     begin_line(p, m->step, out);
-    ech_text_append(out, "loss %.4f | ETA %s", m->loss, ech_count_span(left, span));
+    append_loss(m->loss, isnan(m->loss) && !m->skipped, "", out);
+    ech_text_append(out, " | ETA %s", ech_count_span(left, span));
     if (m->skipped) ech_text_append(out, " | %supdate skipped", m->overflow ? "overflow, " : "");
     if (m->next_scale != m->loss_scale) ech_text_append(out, " | loss scale %.0f", m->next_scale);
     ech_text_append(out, " | norm %.2f | lr %.1e | %s tok/s | %s", m->grad_norm, m->learning_rate,
@@ -251,8 +261,8 @@ static void write_validation(ech_progress *p, const ech_note *note, ech_text *te
     add_json(p, &json);
     add_scalars(p, note->wall_time, m->step, &scalar, 1);
     begin_line(p, m->step, text);
-    ech_text_append(text, "validation loss %.4f | %s tokens | %.1f s", m->loss,
-                    ech_count_text(m->tokens, count), m->seconds);
+    append_loss(m->loss, m->tokens == 0, "validation ", text);
+    ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
 }
 
 static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *text)
@@ -277,8 +287,8 @@ static void write_evaluation(ech_progress *p, const ech_note *note, ech_text *te
         return;
     }
     add_scalars(p, note->wall_time, m->step, &scalar, 1);
-    ech_text_append(text, "evaluation loss %.4f | %s tokens | %.1f s", m->loss,
-                    ech_count_text(m->tokens, count), m->seconds);
+    append_loss(m->loss, m->tokens == 0, "evaluation ", text);
+    ech_text_append(text, " | %s tokens | %.1f s", ech_count_text(m->tokens, count), m->seconds);
 }
 
 static void write_checkpoint(ech_progress *p, const ech_checkpoint_metrics *m, ech_text *text)

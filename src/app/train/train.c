@@ -5,6 +5,7 @@
 #include "app/train/train.h"
 #include "schedule/calendar.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -154,7 +155,7 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
     ech_scaler scaler = ech_exec_scaler(t->session.exec);
     ech_note note = {.kind = ECH_NOTE_STEP,
                      .step = {.step = t->step,
-                              .loss = r->loss,
+                              .loss = t->loss,
                               .learning_rate = r->learning_rate,
                               .grad_norm = r->grad_norm,
                               .tokens = t->tokens,
@@ -187,7 +188,7 @@ static ech_status finish_step(ech_trainer *t, ech_readings r, double seconds, in
         t->withheld = 0;
         t->proven = t->saved_step;
     }
-    t->loss = r.loss;
+    t->loss = r.tokens > 0 ? r.loss : (double)NAN;
     t->step++;
     ech_comm_count_step(t->comm);
     t->tokens += t->config->training.global_batch_size * t->config->data.sequence_length;
@@ -381,6 +382,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
+    if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, &asked_to_stop);
     if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;

@@ -36,7 +36,7 @@ typedef struct ech_trainer {
     int64_t skipped;    /* updates withheld for a NaN or infinity since the run began */
     int64_t withheld;   /* consecutive ones up to the last step */
     int64_t tokens;     /* trained on since the run began, over all ranks */
-    double loss;        /* of the last step */
+    double loss;        /* of the last step; NaN: no token counted as a target */
     double flops;       /* number of FLOPs of one step, over all ranks */
     char *model_folder; /* rank 0: folder of the config.json that the model came from; NULL: new */
     ech_checkpoint_info texts; /* rank 0: text files that each checkpoint gets: run.yaml ... */
@@ -58,9 +58,10 @@ ech_status ech_trainer_begin(ech_trainer *t);
 /* Fills `texts`, which needs `progress` on rank 0; part of ech_trainer_begin. Not collective. */
 ech_status ech_trainer_begin_saves(ech_trainer *t);
 
-/* Whether the run may repeat the log of serves that it is given, from training step `step` on. On rank 0. */
-ech_status ech_trainer_check_serves(const ech_trainer *t, int64_t step);
-/* The same of each worker's clock, once it has been restored. On rank 0. */
+/* Warns of keys that do nothing in this run: a warm-up or decay longer than it, a split, a mask. */
+void ech_trainer_warn_of_nothing(const ech_trainer *t);
+
+/* Whether the run may repeat the log of serves: of each worker's clock, once it has been restored. On rank 0. */
 ech_status ech_trainer_check_clocks(const ech_trainer *t);
 /* After a train list: logs the pushes that were served, if there are any. Collective. */
 ech_status ech_trainer_log_serves(ech_trainer *t);

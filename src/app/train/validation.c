@@ -4,6 +4,8 @@
  */
 #include "app/train/validation.h"
 
+#include <math.h>
+
 #include "base/clock.h"
 
 int64_t ech_validation_samples(const ech_config *config, const ech_corpus *corpus)
@@ -24,7 +26,7 @@ ech_status ech_validation_run(ech_exec *exec, int64_t batch, int64_t samples, ec
         if (pause) ECH_TRY(pause(context, &ends));
     }
     ech_loader_rewind(loader, 0); /* the next one's first batches will be there */
-    *out = (ech_validation){.loss = tokens > 0 ? loss / tokens : 0,
+    *out = (ech_validation){.loss = tokens > 0 ? loss / tokens : (double)NAN,
                             .tokens = (int64_t)tokens,
                             .seconds = ech_clock_now() - start};
     return ECH_OK;

@@ -9,7 +9,7 @@
 #include "exec/exec.h"
 
 typedef struct ech_validation {
-    double loss;    /* mean over the tokens that count */
+    double loss;    /* mean over the tokens that count; NaN: none does */
     int64_t tokens; /* that count */
     double seconds;
 } ech_validation;

@@ -15,6 +15,7 @@ ech_bpe *ech_bpe_create(void)
 {
     ech_bpe *bpe = ech_calloc(1, sizeof *bpe);
     bpe->begin_of_text = bpe->end_of_text = ECH_BPE_NONE;
+    for (int i = 0; i < ECH_BPE_NAMES; i++) bpe->named[i] = ECH_BPE_NONE;
     return bpe;
 }
 
@@ -164,10 +165,15 @@ static ech_status index_added(ech_bpe *bpe)
         ech_bpe_added *added = &bpe->added.at[i];
         ech_bpe_token *token = &bpe->token.at[added->id];
         if (added->hidden) continue;
-        added->at = token->at;
-        added->n = token->n;
+        if (!added->apart) {
+            added->at = token->at;
+            added->n = token->n;
+        }
         if (added->normalized && !added->verbatim) ECH_TRY(ech_bpe_normalize_added(bpe, added));
-        token->altered = added->at != token->at;
+        token->altered = !added->apart && added->at != token->at;
+        token->added = (int32_t)i + 1;
+        bpe->strips_around |= added->lstrip || added->rstrip;
+        bpe->single_words |= added->single_word;
         const char *bytes = bpe->bytes.at + added->at;
         if (!ech_bpe_trie_put(added->normalized ? &bpe->normalized : &bpe->raw, bytes, added->n,
                               added->id))

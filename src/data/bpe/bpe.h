@@ -23,6 +23,10 @@ enum {
 
 #define ECH_BPE_END "<|endoftext|>"
 
+/* Keys of tokenizer_config.json that name tokens besides "eos_token" and "bos_token". */
+enum { ECH_BPE_NAMES = 5 };
+extern const char *const ech_bpe_names[ECH_BPE_NAMES];
+
 /* Over characters: what replaces a blank (U+2581), and the name of a single byte's token. */
 #define ECH_BPE_BLANK     "\u2581"
 #define ECH_BPE_BYTE_NAME "<0x%02X>"
@@ -33,6 +37,7 @@ typedef struct ech_bpe_token {
     bool byte;    /* over characters: a byte fallback token, "<0x0A>" */
     bool silent;  /* decodes to no text */
     bool altered; /* normalization changed it: ech_bpe_added.at has other bytes than .at here */
+    int32_t added; /* its index in ech_bpe.added, plus 1; 0: it is not searched in texts */
 } ech_bpe_token;
 
 /* Tokens left + right become the token `made`; all three are ids. */
@@ -44,11 +49,16 @@ typedef struct ech_bpe_merge {
  * first, in the text as it is; then the `normalized` ones, in what is between, after its normalization. */
 typedef struct ech_bpe_added {
     int32_t id;
-    bool special;    /* Hugging Face's flag; only for export */
+    int32_t stated;  /* the id that its file says; the library numbers tokens itself */
+    bool special;    /* Hugging Face's flag: it may be told to stay text (ech_coder_keep_special) */
     bool normalized; /* Hugging Face's flag: searched in normalized text, normalized itself */
     bool verbatim;   /* with `normalized`: it is searched as it is */
+    bool unlisted;   /* the file does not list it: another one names this token of the model */
     bool hidden;     /* not searched; its name in a text is encoded like any other text */
-    size_t at, n;    /* the form that is searched and decoded; as in ech_bpe_token */
+    bool lstrip, rstrip; /* Hugging Face's: it takes the white space before it, after it */
+    bool single_word;    /* Hugging Face's: it is found between characters that are no letters */
+    bool apart;          /* .at and .n are set: it is searched in another form than it decodes to */
+    size_t at, n;        /* the form that is searched and decoded; as in ech_bpe_token */
 } ech_bpe_added;
 
 typedef enum ech_bpe_form { ECH_BPE_AS_IS, ECH_BPE_NFC, ECH_BPE_NFKC } ech_bpe_form;
@@ -85,6 +95,9 @@ typedef struct ech_bpe {
     ECH_LIST(ech_bpe_added) added;      /* in the file's order */
     ech_text bytes;                     /* of all tokens */
     int32_t begin_of_text, end_of_text; /* ids, or ECH_BPE_NONE */
+    int32_t named[ECH_BPE_NAMES];       /* likewise, by ech_bpe_names */
+    bool
+        relisted; /* tokenizer_config.json has added tokens, whose flags replace those of the file */
     ech_text source;     /* content of tokenizer.json or tokenizer.model; empty: other files */
     bool sentencepiece;  /* `source` is a tokenizer.model */
     ech_ids front, back; /* ids around a text that is encoded alone, as in ech_tokenizer */
@@ -94,6 +107,7 @@ typedef struct ech_bpe {
     ech_bpe_table pair;           /* merges by (left, right): rank << 32 | made */
     ech_bpe_trie raw, normalized; /* added tokens that are not `normalized`, and that are */
     size_t longest_added;         /* most bytes of a form in the tries */
+    bool strips_around, single_words; /* some added token has lstrip or rstrip, single_word */
     ech_bpe_table neighbours;     /* without a pattern: symbols that are adjacent in some token */
     bool bytes_alone;             /* each byte b of a text becomes byte[b], whatever is around it */
     ech_bpe_splitter *splitter;
@@ -153,14 +167,31 @@ void ech_bpe_merger_destroy(ech_bpe_merger *merger); /* accepts NULL */
 ech_status ech_bpe_merger_run(ech_bpe_merger *merger, const unsigned char *bytes, size_t n,
                               const int32_t **ids, size_t *count);
 
-/* The next three read untrusted files into a vocabulary that ech_bpe_create has just made, and end with ech_bpe_finish.
- * Errors name the file and the key or the line. Paths are borrowed. */
+/* Added tokens in a text: where the next one is. Set all to 0 before the first. */
+typedef struct ech_bpe_place {
+    size_t begin, end; /* of the token, with white space that it takes */
+    int32_t id;
+    size_t search; /* internal: where the search goes on */
+} ech_bpe_place;
+/* Finds the next token of the trie in n bytes of text as Hugging Face's library does; place->end is
+ * the end of the one before. special: tokens with this flag are found as well. False: there is
+ * none. */
+bool ech_bpe_next_added(const ech_bpe *bpe, const ech_bpe_trie *trie, const char *text, size_t n,
+                        bool special, ech_bpe_place *place);
+/* Whether a text may be split at `at` without changing which added tokens are found. */
+bool ech_bpe_may_part(const ech_bpe *bpe, const char *text, size_t n, size_t at);
+
+/* The next three read untrusted files into a vocabulary that ech_bpe_create has just made;
+ * ech_bpe_read_sides is next. Errors name the file and the key or the line. Paths are borrowed. */
 ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe); /* a tokenizer.model */
 ech_status ech_bpe_read_json(const char *path, ech_bpe *bpe);          /* a tokenizer.json */
 ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe *bpe);
-/* Afterwards: sets begin_of_text, end_of_text, front and back as the tokenizer_config.json at `config_path` says, if
- * there is one, else the first two by usual names ("</s>"). Error: no end_of_text. `path`: for errors. */
-ech_status ech_bpe_read_ends(const char *path, const char *config_path, ech_bpe *bpe);
+/* Afterwards: reads what lies beside the file `path` in `folder` and says more of the same
+ * tokenizer: flags of added tokens, begin_of_text and end_of_text (else by usual names, "</s>"),
+ * front and back. The files are tokenizer_config.json, special_tokens_map.json, added_tokens.json
+ * and, beside a tokenizer.json, tokenizer.model. Calls ech_bpe_finish. Errors: two files disagree,
+ * which names both; no end_of_text. */
+ech_status ech_bpe_read_sides(const char *path, const char *folder, ech_bpe *bpe);
 /* An error if there is a tokenizer_config.json at `config_path` that names another class than GPT-2's. */
 ech_status ech_bpe_check_gpt2(const char *config_path);
 /* Appends the content of tokenizer.json (or of tokenizer.model, if it was read from one) and tokenizer_config.json. */

@@ -26,6 +26,7 @@ struct ech_coder {
     cached_word *cache;    /* SLOTS of them, aligned to cache lines */
     ech_text normal, part; /* of a run and a part, where blanks are put in or written otherwise */
     bool due;              /* before the next run */
+    bool special;          /* names of special tokens in a text become their ids */
     ech_ids *out;
 };
 
@@ -33,9 +34,15 @@ ech_coder *ech_coder_create(const ech_tokenizer *tokenizer)
 {
     ech_coder *coder = ech_calloc(1, sizeof *coder);
     coder->bpe = tokenizer->bpe;
+    coder->special = true;
     coder->merger = ech_bpe_merger_create(coder->bpe);
     coder->cache = ech_calloc(SLOTS, sizeof *coder->cache);
     return coder;
+}
+
+void ech_coder_keep_special(ech_coder *coder, bool keep)
+{
+    coder->special = !keep;
 }
 
 void ech_coder_destroy(ech_coder *coder)
@@ -134,15 +141,15 @@ static ech_status encode_part(ech_coder *coder, const char *part, size_t n, bool
 /* A normalized run, with the added tokens that are looked for in such. */
 static ech_status encode_normal(ech_coder *coder, const char *run, size_t n, bool due)
 {
-    size_t begin, end;
-    int32_t id;
-    for (size_t at = 0; at < n; at = end) {
-        bool found = ech_bpe_trie_find(&coder->bpe->normalized, run, n, at, &begin, &end, &id);
-        if (!found) begin = end = n;
-        if (begin > at)
-            ECH_TRY(encode_part(coder, run + at, begin - at,
-                                at == 0 ? due : coder->bpe->prefix == ECH_BPE_PREFIX_PARTS));
-        if (found) add_ids(coder->out, &id, 1);
+    const ech_bpe *bpe = coder->bpe;
+    ech_bpe_place place = {0};
+    for (size_t at = 0; at < n; at = place.end) {
+        bool found = ech_bpe_next_added(bpe, &bpe->normalized, run, n, coder->special, &place);
+        if (!found) place.begin = place.end = n;
+        if (place.begin > at)
+            ECH_TRY(encode_part(coder, run + at, place.begin - at,
+                                at == 0 ? due : bpe->prefix == ECH_BPE_PREFIX_PARTS));
+        if (found) add_ids(coder->out, &place.id, 1);
     }
     return ECH_OK;
 }
@@ -177,20 +184,22 @@ ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool 
                             ech_ids *out)
 {
     const char *text = bytes;
-    size_t begin, end;
-    int32_t id;
+    ech_bpe_place place = {0};
     coder->out = out;
     if (coder->bpe->bytes_alone) {
         out->at = ech_grow(out->at, &out->capacity, out->n + n, sizeof *out->at);
         for (size_t i = 0; i < n; i++) out->at[out->n++] = coder->bpe->byte[(unsigned char)text[i]];
         return ECH_OK;
     }
-    for (size_t at = 0; at < n; at = end) {
-        bool found = ech_bpe_trie_find(&coder->bpe->raw, text, n, at, &begin, &end, &id);
-        if (!found) begin = end = n;
+    for (size_t at = 0; at < n; at = place.end) {
+        bool found =
+            ech_bpe_next_added(coder->bpe, &coder->bpe->raw, text, n, coder->special, &place);
+        if (!found) place.begin = place.end = n;
         coder->due = is_due(coder->bpe, begins, at);
-        ECH_TRY(ech_bpe_each_run(coder->bpe->form, text + at, begin - at, encode_run, coder));
-        if (found) add_ids(out, &id, 1);
+        if (place.begin > at)
+            ECH_TRY(
+                ech_bpe_each_run(coder->bpe->form, text + at, place.begin - at, encode_run, coder));
+        if (found) add_ids(out, &place.id, 1);
     }
     return ECH_OK;
 }

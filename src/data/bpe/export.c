@@ -27,28 +27,56 @@ static void append_name(ech_text *out, const ech_bpe *bpe, int32_t id)
     append_string(out, name.at, name.n);
 }
 
+static const char *truth(bool value)
+{
+    return value ? "true" : "false";
+}
+
+/* An added token without its id, the brace open. */
+static void append_flags(ech_text *out, const ech_bpe *bpe, const ech_bpe_added *added)
+{
+    const ech_bpe_token *token = &bpe->token.at[added->id];
+    ech_text_append(out, "\"content\": ");
+    append_string(out, bpe->bytes.at + (added->apart ? added->at : token->at),
+                  added->apart ? added->n : token->n);
+    ech_text_append(out,
+                    ", \"single_word\": %s, \"lstrip\": %s, \"rstrip\": %s, \"normalized\": %s, "
+                    "\"special\": %s}",
+                    truth(added->single_word), truth(added->lstrip), truth(added->rstrip),
+                    truth(added->normalized), truth(added->special));
+}
+
 static void append_added(ech_text *out, const ech_bpe *bpe)
 {
     ech_text_append(out, "  \"added_tokens\": [");
     for (size_t i = 0; i < bpe->added.n; i++) {
-        const ech_bpe_added *added = &bpe->added.at[i];
-        const ech_bpe_token *token = &bpe->token.at[added->id];
-        ech_text_append(out, "%s\n    {\"id\": %d, \"content\": ", i ? "," : "", (int)added->id);
-        append_string(out, bpe->bytes.at + token->at, token->n);
-        ech_text_append(out,
-                        ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-                        "\"normalized\": %s, \"special\": %s}",
-                        added->normalized ? "true" : "false", added->special ? "true" : "false");
+        ech_text_append(out, "%s\n    {\"id\": %d, ", i ? "," : "", (int)bpe->added.at[i].id);
+        append_flags(out, bpe, &bpe->added.at[i]);
     }
     ech_text_append(out, "\n  ],\n");
 }
 
-static void append_byte_level(ech_text *out, bool use_regex)
+/* Where tokenizer_config.json had them, so that what is written says the same. */
+static void append_decoder(ech_text *out, const ech_bpe *bpe)
+{
+    const char *comma = "";
+    if (!bpe->relisted || bpe->sentencepiece) return;
+    ech_text_append(out, "  \"added_tokens_decoder\": {");
+    for (size_t i = 0; i < bpe->added.n; i++) {
+        if (bpe->added.at[i].unlisted) continue;
+        ech_text_append(out, "%s\n    \"%d\": {", comma, (int)bpe->added.at[i].stated);
+        append_flags(out, bpe, &bpe->added.at[i]);
+        comma = ",";
+    }
+    ech_text_append(out, "\n  },\n");
+}
+
+static void append_byte_level(ech_text *out, bool prefix, bool use_regex)
 {
     ech_text_append(out,
-                    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                    "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, "
                     "\"trim_offsets\": true, \"use_regex\": %s}",
-                    use_regex ? "true" : "false");
+                    truth(prefix), truth(use_regex));
 }
 
 static void append_split(ech_text *out, const char *expression)
@@ -59,8 +87,9 @@ static void append_split(ech_text *out, const char *expression)
 }
 
 /* ByteLevel has an expression of its own, GPT-2's, which comes last. */
-static void append_pre_tokenizer(ech_text *out, ech_bpe_pattern pattern)
+static void append_pre_tokenizer(ech_text *out, const ech_bpe *bpe)
 {
+    ech_bpe_pattern pattern = bpe->pattern;
     const char *expression;
     bool own = false;
     int splits = 0;
@@ -71,7 +100,7 @@ static void append_pre_tokenizer(ech_text *out, ech_bpe_pattern pattern)
             ech_text_append(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    ");
         append_split(out, expression);
     }
-    append_byte_level(out, own);
+    append_byte_level(out, bpe->prefix != ECH_BPE_NO_PREFIX, own);
     if (splits > 0) ech_text_append(out, "\n  ]}");
 }
 
@@ -106,8 +135,11 @@ static void append_model(ech_text *out, const ech_bpe *bpe)
 static void append_end(ech_text *out, const ech_bpe *bpe, const char *key, int32_t id)
 {
     const ech_bpe_token *token = &bpe->token.at[id];
+    const ech_bpe_added *added = token->added ? &bpe->added.at[token->added - 1] : NULL;
+    bool apart = added && added->apart;
     ech_text_append(out, "  \"%s\": ", key);
-    append_string(out, bpe->bytes.at + token->at, token->n);
+    append_string(out, bpe->bytes.at + (apart ? added->at : token->at),
+                  apart ? added->n : token->n);
     ech_text_append(out, ",\n");
 }
 
@@ -116,6 +148,9 @@ static void append_config(ech_text *out, const ech_bpe *bpe)
     ech_text_append(out, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n");
     append_end(out, bpe, "bos_token", bpe->begin_of_text);
     append_end(out, bpe, "eos_token", bpe->end_of_text);
+    for (int i = 0; i < ECH_BPE_NAMES; i++)
+        if (bpe->named[i] != ECH_BPE_NONE) append_end(out, bpe, ech_bpe_names[i], bpe->named[i]);
+    append_decoder(out, bpe);
     ech_text_append(out, "  \"clean_up_tokenization_spaces\": false\n}\n");
 }
 
@@ -131,9 +166,9 @@ void ech_bpe_export(const ech_bpe *bpe, ech_text *tokenizer_json, ech_text *conf
                          "  \"padding\": null,\n");
     append_added(out, bpe);
     ech_text_append(out, "  \"normalizer\": null,\n  \"pre_tokenizer\": ");
-    append_pre_tokenizer(out, bpe->pattern);
+    append_pre_tokenizer(out, bpe);
     ech_text_append(out, ",\n  \"post_processor\": null,\n  \"decoder\": ");
-    append_byte_level(out, bpe->pattern == ECH_BPE_gpt2);
+    append_byte_level(out, false, bpe->pattern == ECH_BPE_gpt2);
     ech_text_append(out, ",\n");
     append_model(out, bpe);
     ech_text_append(out, "}\n");

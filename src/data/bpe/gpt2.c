@@ -57,5 +57,5 @@ ech_status ech_bpe_read_gpt2(const char *vocabulary, const char *merges, ech_bpe
     bpe->file = merges;
     ECH_TRY(take_merges(bpe));
     bpe->file = vocabulary;
-    return ech_bpe_finish(bpe);
+    return ECH_OK;
 }

@@ -93,6 +93,5 @@ ech_status ech_bpe_read_json(const char *path, ech_bpe *bpe)
     ECH_TRY(ech_bpe_take_pattern(root, bpe));
     ECH_TRY(take_model(root, bpe));
     ECH_TRY(ech_bpe_take_added(root, bpe));
-    ECH_TRY(ech_bpe_take_around(root, bpe));
-    return ech_bpe_finish(bpe);
+    return ech_bpe_take_around(root, bpe);
 }

@@ -34,6 +34,8 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
 ech_status ech_bpe_take_pattern(const json_t *root, ech_bpe *bpe);
 /* "added_tokens". To be called after the model's tokens. */
 ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe);
+/* The flags of an added token, here or in tokenizer_config.json. */
+void ech_bpe_take_flags(const json_t *token, ech_bpe_added *added);
 /* "post_processor", which sets front and back. To be called after all tokens. */
 ech_status ech_bpe_take_around(const json_t *root, ech_bpe *bpe);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "data/bpe/json.h"
 
 enum { SPARE_IDS = 1000, LONGEST_SHOWN = 80 };
@@ -103,18 +104,6 @@ ech_status ech_bpe_take_merge(const char *left, size_t left_n, const char *right
     return ECH_OK;
 }
 
-/* What changes where an added token is found; `normalized` is done, these are not. */
-static ech_status check_flags(const json_t *token, size_t i, const ech_bpe *bpe)
-{
-    const char *const flags[] = {"single_word", "lstrip", "rstrip"};
-    for (int f = 0; f < 3; f++)
-        if (json_is_true(json_object_get(token, flags[f])))
-            ECH_FAIL(ECH_EUNSUPPORTED,
-                     "%s: added_tokens[%zu]: %s is not supported; set it to false", bpe->file, i,
-                     flags[f]);
-    return ECH_OK;
-}
-
 static ech_status check_content(const json_t *token, size_t i, const ech_bpe *bpe)
 {
     const json_t *content = json_object_get(token, "content");
@@ -125,44 +114,99 @@ static ech_status check_content(const json_t *token, size_t i, const ech_bpe *bp
     return ECH_OK;
 }
 
-/* A token of the model may be added as well: then it has the same id. */
-static ech_status put_added(const json_t *token, size_t i, ech_bpe *bpe)
+/* The id that Hugging Face's library gives to an added token that the model does not have: from the
+ * size of the vocabulary on, whatever its file says. */
+static int32_t next_id(const ech_bpe *bpe, size_t vocabulary)
+{
+    int32_t next = (int32_t)vocabulary;
+    for (size_t i = 0; i < bpe->added.n; i++)
+        if (bpe->added.at[i].id >= next) next = bpe->added.at[i].id + 1;
+    return next;
+}
+
+/* A token that the model has as well, by this name: then it has the same id. Its name may stand for
+ * other bytes, as "\u00e9" does over bytes: then it is searched as it is written, and decodes to
+ * these bytes. */
+static ech_status put_known(const char *text, size_t n, size_t i, int32_t known, ech_bpe *bpe,
+                            ech_bpe_added *added)
+{
+    if (known != added->stated)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary",
+                 bpe->file, i, LONGEST_SHOWN, text, (int)added->stated, (int)known);
+    added->id = known;
+    const ech_bpe_token *token = (size_t)known < bpe->token.n ? &bpe->token.at[known] : NULL;
+    if (!token || token->n == 0) {
+        ech_bpe_put(bpe, known, text, n, false);
+        return ECH_OK;
+    }
+    added->apart = token->n != n || memcmp(bpe->bytes.at + token->at, text, n) != 0;
+    if (!added->apart) return ECH_OK;
+    added->at = bpe->bytes.n;
+    added->n = n;
+    ech_text_append_bytes(&bpe->bytes, text, n);
+    return ECH_OK;
+}
+
+static ech_status put_new(const char *text, size_t n, size_t i, size_t vocabulary, ech_bpe *bpe,
+                          ech_bpe_added *added)
+{
+    size_t stated = (size_t)added->stated;
+    added->id = next_id(bpe, vocabulary);
+    if (stated < bpe->token.n && bpe->token.at[stated].n > 0)
+        ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" has id %d, which another token has",
+                 bpe->file, i, LONGEST_SHOWN, text, (int)added->stated);
+    if (!ech_bpe_put(bpe, added->id, text, n, false))
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: added_tokens[%zu]: \"%.*s\" would get id %d in Hugging Face's library, which "
+                 "numbers added tokens from the vocabulary's size on, and another token has that; "
+                 "give it a place in model.vocab",
+                 bpe->file, i, LONGEST_SHOWN, text, (int)added->id);
+    if (added->id != added->stated)
+        ech_log_warn(
+            "%s: added_tokens[%zu]: \"%.*s\" gets id %d, as in Hugging Face's library, and "
+            "not %d, as it says there",
+            bpe->file, i, LONGEST_SHOWN, text, (int)added->id, (int)added->stated);
+    return ECH_OK;
+}
+
+void ech_bpe_take_flags(const json_t *token, ech_bpe_added *added)
+{
+    const json_t *normalized = json_object_get(token, "normalized");
+    added->special = json_is_true(json_object_get(token, "special"));
+    added->normalized = json_is_true(normalized);
+    added->lstrip = json_is_true(json_object_get(token, "lstrip"));
+    added->rstrip = json_is_true(json_object_get(token, "rstrip"));
+    added->single_word = json_is_true(json_object_get(token, "single_word"));
+}
+
+static ech_status put_added(const json_t *token, size_t i, const json_t *vocabulary, ech_bpe *bpe)
 {
     const json_t *content = json_object_get(token, "content");
     const char *text = json_string_value(content);
     size_t n = json_string_length(content);
-    int32_t id = (int32_t)json_integer_value(json_object_get(token, "id"));
-    ECH_FREED_TEXT bytes = {0};
-    int32_t known = ECH_BPE_NONE;
-    if (append_named(bpe, text, n, &bytes)) known = ech_bpe_find(bpe, bytes.at, bytes.n);
-    bool verbatim = bytes.n == n && memcmp(bytes.at, text, n) == 0;
-    if (known != ECH_BPE_NONE && (known != id || !verbatim))
-        ECH_FAIL(ECH_EINPUT,
-                 "%s: added_tokens[%zu]: \"%.*s\" has id %d here and %d in the vocabulary",
-                 bpe->file, i, LONGEST_SHOWN, text, (int)id, (int)known);
-    if (known == ECH_BPE_NONE && !ech_bpe_put(bpe, id, text, n, false))
-        ECH_FAIL(ECH_EINPUT, "%s: added_tokens[%zu]: \"%.*s\" has id %d, which another token has",
-                 bpe->file, i, LONGEST_SHOWN, text, (int)id);
-    ECH_PUSH(bpe->added,
-             (ech_bpe_added){.id = id,
-                             .special = json_is_true(json_object_get(token, "special")),
-                             .normalized = json_is_true(json_object_get(token, "normalized"))});
+    const json_t *known = json_object_get(vocabulary, text);
+    ech_bpe_added added = {.stated = (int32_t)json_integer_value(json_object_get(token, "id"))};
+    ech_bpe_take_flags(token, &added);
+    ECH_TRY(known ? put_known(text, n, i, (int32_t)json_integer_value(known), bpe, &added)
+                  : put_new(text, n, i, json_object_size(vocabulary), bpe, &added));
+    ECH_PUSH(bpe->added, added);
     return ECH_OK;
 }
 
 ech_status ech_bpe_take_added(const json_t *root, ech_bpe *bpe)
 {
     const json_t *added = json_object_get(root, "added_tokens");
+    const json_t *vocabulary = json_object_get(json_object_get(root, "model"), "vocab");
     if (added && !json_is_null(added) && !json_is_array(added))
         ECH_FAIL(ECH_EINPUT, "%s: added_tokens: no array", bpe->file);
     size_t entries = bpe->token.n + json_array_size(added);
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i);
         ECH_TRY(check_content(token, i, bpe));
-        ECH_TRY(check_flags(token, i, bpe));
         ECH_TRY(check_id(json_object_get(token, "id"), entries, "added_tokens",
                          json_string_value(json_object_get(token, "content")), bpe));
-        ECH_TRY(put_added(token, i, bpe));
+        ECH_TRY(put_added(token, i, vocabulary, bpe));
     }
     return ECH_OK;
 }

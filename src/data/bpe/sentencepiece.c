@@ -180,7 +180,7 @@ static ech_status take_model(const Pieces__Model *model, ech_bpe *bpe)
     bpe->begin_of_text = find_end(bpe, model->trainer->bos_id);
     bpe->end_of_text = find_end(bpe, model->trainer->eos_id);
     if (bpe->begin_of_text != ECH_BPE_NONE) ECH_PUSH(bpe->front, bpe->begin_of_text);
-    return ech_bpe_finish(bpe);
+    return ECH_OK;
 }
 
 ech_status ech_bpe_read_sentencepiece(const char *path, ech_bpe *bpe)

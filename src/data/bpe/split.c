@@ -98,10 +98,7 @@ size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
     if (bpe->form != ECH_BPE_AS_IS && bpe->normalized.id.n > 0) return 0;
     if (bpe->bytes_alone) return n;
     for (size_t at = n - 1; at > 0; at--)
-        if (may_split(bpe, text, n, at) &&
-            !ech_bpe_trie_reaches(&bpe->raw, text, at, bpe->longest_added) &&
-            !ech_bpe_trie_reaches(&bpe->normalized, text, at, bpe->longest_added))
-            return at;
+        if (may_split(bpe, text, n, at) && ech_bpe_may_part(bpe, text, n, at)) return at;
     return 0;
 }
 
@@ -166,15 +163,14 @@ static ech_status append_run(const char *run, size_t n, void *text)
 
 ech_status ech_bpe_normalize_added(ech_bpe *bpe, ech_bpe_added *added)
 {
-    const ech_bpe_token *token = &bpe->token.at[added->id];
     ECH_FREED_TEXT formed = {0}, text = {0};
-    ECH_TRY(ech_bpe_each_run(bpe->form, bpe->bytes.at + token->at, token->n, append_run, &formed));
+    ECH_TRY(ech_bpe_each_run(bpe->form, bpe->bytes.at + added->at, added->n, append_run, &formed));
     if (bpe->prefix == ECH_BPE_PREFIX_ALWAYS) ech_text_append(&text, ECH_BPE_BLANK);
     if (bpe->normal_blanks)
         ech_bpe_mark_blanks(formed.at, formed.n, &text);
     else
         ech_text_append_bytes(&text, formed.at, formed.n);
-    bool same = text.n == token->n && memcmp(text.at, bpe->bytes.at + token->at, text.n) == 0;
+    bool same = text.n == added->n && memcmp(text.at, bpe->bytes.at + added->at, text.n) == 0;
     if (!same) {
         added->at = bpe->bytes.n;
         added->n = text.n;

@@ -125,19 +125,27 @@ static void free_chunk(ech_text_chunk *chunk)
     free(chunk->bytes);
 }
 
+static void free_bad(ech_text_bad *bad)
+{
+    ech_text_free(&bad->first);
+}
+
 static ech_status count_texts(const ech_bpe_training *training, ech_bpe_trainer *trainer)
 {
     const ech_data_text_source source = ech_data_text_source_complete(training->texts);
     ECH_CLEANUP(ech_texts_free) ech_texts texts = {0};
     ECH_CLEANUP(free_chunk) ech_text_chunk chunk = {0};
+    ECH_CLEANUP(free_bad) ech_text_bad bad = {0};
+    int64_t all_bad = 0;
     ECH_CLEANUP(ech_text_chunk_reader_close)
     ech_text_chunk_reader reader = {.texts = &texts, .bpe = trainer->bytes, .position.line = 1};
-    ECH_TRY(ech_texts_find(source.in, &texts));
+    ECH_TRY(ech_texts_find(&source, &texts));
     for (int64_t done = 0;;) {
         bool found;
         ECH_TRY(ech_text_chunk_read(&reader, &chunk, &found));
         if (!found) return ECH_OK;
-        ECH_TRY(ech_text_chunk_each(&source, &chunk, count, trainer));
+        ECH_TRY(ech_text_chunk_each(&source, &chunk, count, trainer, &bad));
+        ECH_TRY(ech_text_bad_report(&source, &bad, &all_bad));
         done += (int64_t)chunk.n;
         if (training->progress) training->progress(done, texts.bytes);
     }

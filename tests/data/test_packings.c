@@ -5,6 +5,7 @@
  */
 #include "data/imports.h"
 
+#include "data/packing.h"
 #include "data/text_file.h"
 
 /* A command of the shell in the folder. */
@@ -31,6 +32,8 @@ static void make_texts(void)
     shell(
         "head -c 1000000 a.txt | gzip -n >b.txt.gz && tail -c +1000001 a.txt | gzip -n >>b.txt.gz");
     shell("gzip -nc a.jsonl >b.jsonl.gz");
+    /* names do not tell */
+    shell("cp b.txt.gz b && cp b.jsonl.gz part-00000.json");
 }
 
 static void assert_same(const char *a, const char *b)
@@ -49,10 +52,13 @@ static void assert_same(const char *a, const char *b)
 static void as_unpacked(void **state)
 {
     (void)state;
-    static const char *const pairs[][2] = {{"a.txt", "b.txt.gz"}, {"a.jsonl", "b.jsonl.gz"}};
+    static const char *const pairs[][2] = {{"a.txt", "b.txt.gz"},
+                                           {"a.jsonl", "b.jsonl.gz"},
+                                           {"a.txt", "b"},
+                                           {"a.jsonl", "part-00000.json"}};
     ech_import_count plain, packed;
     make_texts();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(import(pairs[i][0], "plain", 0.13, &plain), ECH_OK);
         assert_int_equal(import(pairs[i][1], "packed", 0.13, &packed), ECH_OK);
         assert_memory_equal(&plain, &packed, sizeof plain); /* bytes are those of the text */
@@ -94,18 +100,84 @@ static void damaged_ones_are_named(void **state)
     shell("(cat b.jsonl.gz; echo junk) >junk.jsonl.gz");
     shell("(head -c 30000 b.txt.gz; echo XXXXXXXX; tail -c +30010 b.txt.gz) >bad.txt.gz");
     shell("(head -c -6 b.txt.gz; echo XXXXX) >sum.txt.gz");
+    shell("cp a.txt plain.txt.gz");
     static const struct {
         const char *name, *says;
     } cases[] = {{"cut.txt.gz", "truncated"},
                  {"empty.txt.gz", "truncated"},
                  {"junk.jsonl.gz", ".jsonl.gz"},
                  {"bad.txt.gz", "damaged before byte"},
+                 {"plain.txt.gz", "does not begin as gzip does"},
                  {"sum.txt.gz", "a checksum is wrong"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(import(cases[i].name, "out", 0, &count), ECH_EINPUT);
         assert_error_has(cases[i].name);
         assert_error_has(cases[i].says);
         assert_false(ech_file_exists(in_scratch("out.bin")));
+    }
+}
+
+/* Two members of each packing, as its own program makes them: {"text": "one"} and {"text": "two"},
+ * a line each; between them a frame that is skipped, or padding. */
+typedef struct packed_lines {
+    const char *name, *bytes;
+    size_t n;
+} packed_lines;
+#define PACKED(name, bytes)                                                                        \
+    {                                                                                              \
+        name, bytes, sizeof bytes - 1                                                              \
+    }
+static const packed_lines packed[] = {
+    PACKED("zstd", "\x28\xb5\x2f\xfd\x04\x58\x81\x00\x00\x7b\x22\x74\x65\x78\x74\x22\x3a\x20\x22"
+                   "\x6f\x6e\x65\x22\x7d\x0a\xda\x47\x0a\x1d\x50\x2a\x4d\x18\x02\x00\x00\x00\x61"
+                   "\x62\x28\xb5\x2f\xfd\x04\x58\x81\x00\x00\x7b\x22\x74\x65\x78\x74\x22\x3a\x20"
+                   "\x22\x74\x77\x6f\x22\x7d\x0a\x45\x6a\xc4\x1f"),
+    PACKED("xz", "\xfd\x37\x7a\x58\x5a\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01\x16\x00\x00"
+                 "\x00\x74\x2f\xe5\xa3\x01\x00\x0f\x7b\x22\x74\x65\x78\x74\x22\x3a\x20\x22\x6f"
+                 "\x6e\x65\x22\x7d\x0a\x00\x82\x39\xfb\xd0\x01\x69\x79\x5f\x00\x01\x28\x10\xe5"
+                 "\x0b\x6c\x60\x1f\xb6\xf3\x7d\x01\x00\x00\x00\x00\x04\x59\x5a\x00\x00\x00\x00"
+                 "\xfd\x37\x7a\x58\x5a\x00\x00\x04\xe6\xd6\xb4\x46\x02\x00\x21\x01\x16\x00\x00"
+                 "\x00\x74\x2f\xe5\xa3\x01\x00\x0f\x7b\x22\x74\x65\x78\x74\x22\x3a\x20\x22\x74"
+                 "\x77\x6f\x22\x7d\x0a\x00\x01\x9a\xf1\xc2\xbf\xe4\xce\xf5\x00\x01\x28\x10\xe5"
+                 "\x0b\x6c\x60\x1f\xb6\xf3\x7d\x01\x00\x00\x00\x00\x04\x59\x5a"),
+    PACKED("bzip2", "\x42\x5a\x68\x39\x31\x41\x59\x26\x53\x59\x06\x29\x90\x08\x00\x00\x07\x59\x80"
+                    "\x00\x10\x50\x00\x00\x10\x02\x01\x84\x4a\x20\x00\x31\x00\xd3\x4d\x04\x03\x46"
+                    "\x9a\x2b\x36\xb7\x48\xea\x50\x14\xf8\xbb\x92\x29\xc2\x84\x80\x31\x4c\x80\x40"
+                    "\x42\x5a\x68\x39\x31\x41\x59\x26\x53\x59\x8a\x96\xf8\x23\x00\x00\x07\x59\x80"
+                    "\x00\x10\x50\x00\x00\x10\x02\x00\x84\xca\x20\x00\x31\x00\xd3\x4d\x04\x26\xd0"
+                    "\x1e\xa8\x4e\x15\xb9\x3c\x26\x40\xbe\x2e\xe4\x8a\x70\xa1\x21\x15\x2d\xf0\x46"),
+};
+#undef PACKED
+
+/* Read by what they are, or refused where the build lacks the library. */
+static void other_packings(void **state)
+{
+    (void)state;
+    ech_import_count count;
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++) {
+        const unsigned char *bytes = (const unsigned char *)packed[i].bytes;
+        const ech_packing *packing = ech_packing_of(bytes, packed[i].n);
+        assert_non_null(packing);
+        assert_string_equal(packing->name, packed[i].name);
+        write_file("in", bytes, packed[i].n);
+        ech_status status = import("in", "t", 0, &count);
+        if (!packing->create) {
+            assert_int_equal(status, ECH_EUNSUPPORTED);
+            assert_error_has("whose library this build lacks: unpack it");
+            continue;
+        }
+        assert_int_equal(status, ECH_OK);
+        assert_stream("t", "one|two|", 2);
+        for (size_t n = ECH_PACKING_FIRST; n < packed[i].n; n++) { /* each byte of a file counts */
+            write_file("in", bytes, n);
+            if (import("in", "t", 0, &count) == ECH_OK) assert_stream("t", "one|", 1);
+        }
+        ECH_FREED unsigned char *bad = ech_calloc(packed[i].n, 1);
+        memcpy(bad, bytes, packed[i].n);
+        bad[packed[i].n / 3] ^= 0x10;
+        write_file("in", bad, packed[i].n);
+        assert_int_equal(import("in", "t", 0, &count), ECH_EINPUT);
+        assert_error_has("damaged before byte");
     }
 }
 
@@ -124,8 +196,8 @@ static void what_is_left_out(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(as_unpacked), SCRATCH_TEST(at_any_place),
-                                       SCRATCH_TEST(damaged_ones_are_named),
-                                       SCRATCH_TEST(what_is_left_out)};
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(as_unpacked), SCRATCH_TEST(at_any_place), SCRATCH_TEST(damaged_ones_are_named),
+        SCRATCH_TEST(other_packings), SCRATCH_TEST(what_is_left_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

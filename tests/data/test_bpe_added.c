@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Added tokens with their flags: ids that Hugging Face's library gave
+ * (tests/oracle/make_added_fixtures.py), for texts whole and in pieces, with special tokens and
+ * with their names as text.
+ * */
+#include "data/scratch.h"
+
+#include <jansson.h>
+
+#include "data/bpe/bpe.h"
+
+/* The file's vocabulary is left out: bytes by their numbers. */
+static ech_tokenizer *open_file(json_t *file)
+{
+    json_t *vocabulary = json_object();
+    for (int i = 0; i < 256; i++) {
+        ECH_FREED_TEXT name = {0};
+        ech_bpe_show(&(unsigned char){(unsigned char)i}, 1, &name);
+        json_object_set_new(vocabulary, name.at, json_integer(i));
+    }
+    json_object_set_new(json_object_get(file, "model"), "vocab", vocabulary);
+    ECH_FREED char *text = json_dumps(file, 0);
+    write_file("tokenizer.json", text, strlen(text));
+    static const char config[] = "{\"eos_token\": \"<y>\"}";
+    write_file("tokenizer_config.json", config, strlen(config));
+    ech_tokenizer *tokenizer;
+    if (ech_tokenizer_open(scratch, &tokenizer) != ECH_OK) fail_msg("%s", ech_last_error());
+    return tokenizer;
+}
+
+/* In pieces of at most `most` bytes where the text may be cut. */
+static void assert_ids(const ech_tokenizer *tokenizer, ech_coder *coder, const char *text, size_t n,
+                       size_t most, const json_t *expected)
+{
+    ech_ids ids = {0};
+    for (size_t at = 0, piece; at < n; at += piece) {
+        piece = n - at > most ? ech_tokenizer_split(tokenizer, text + at, most) : n - at;
+        if (piece == 0) piece = n - at;
+        assert_int_equal(ech_coder_encode(coder, text + at, piece, at == 0, &ids), ECH_OK);
+    }
+    bool same = ids.n == json_array_size(expected);
+    for (size_t i = 0; same && i < ids.n; i++)
+        same = ids.at[i] == json_integer_value(json_array_get(expected, i));
+    if (!same) {
+        ECH_FREED_TEXT is = {0};
+        for (size_t i = 0; i < ids.n; i++) ech_text_append(&is, " %d", (int)ids.at[i]);
+        fail_msg("\"%s\" in pieces of %zu:%s, not %s", text, most, is.at,
+                 json_dumps(expected, JSON_COMPACT));
+    }
+    free(ids.at);
+}
+
+static void test_flags(void **state)
+{
+    (void)state;
+    json_t *root = json_load_file(ECH_FIXTURES "/bpe/added.json", 0, NULL);
+    const json_t *rows = json_object_get(root, "rows");
+    assert_int_equal(json_array_size(rows), 9);
+    for (size_t r = 0; r < json_array_size(rows); r++) {
+        const json_t *row = json_array_get(rows, r), *texts = json_object_get(row, "texts");
+        ech_tokenizer *tokenizer = open_file(json_object_get(row, "file"));
+        for (int plain = 0; plain < 2; plain++) {
+            const json_t *ids = json_object_get(row, plain ? "plain" : "ids");
+            ech_coder *coder = ech_coder_create(tokenizer);
+            ech_coder_keep_special(coder, plain);
+            for (size_t i = 0; i < json_array_size(texts); i++) {
+                const json_t *text = json_array_get(texts, i);
+                for (size_t most = 3; most < 64; most = 3 * most)
+                    assert_ids(tokenizer, coder, json_string_value(text), json_string_length(text),
+                               most, json_array_get(ids, i));
+            }
+            ech_coder_destroy(coder);
+        }
+        ech_tokenizer_close(tokenizer);
+    }
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_flags)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The files beside a tokenizer.json: what they add is used as transformers uses it, and where they
+ * disagree the folder is refused, naming both.
+ * */
+#include "data/scratch.h"
+
+#include "data/bpe/bpe.h"
+
+#define END "{\"id\": 256, \"content\": \"<|endoftext|>\", \"special\": true}"
+#define X   ", {\"id\": 257, \"content\": \"<x>\", \"special\": true}"
+
+/* tokenizer.json over bytes, which are their ids, with these added tokens. */
+static void write_json(const char *added, bool prefix)
+{
+    ech_text out = {0};
+    ech_text_append(&out,
+                    "{\"added_tokens\": [%s], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                    "\"add_prefix_space\": %s}, \"model\": {\"type\": \"BPE\", \"vocab\": {",
+                    added, prefix ? "true" : "false");
+    for (int i = 0; i < 256; i++) {
+        unsigned char byte = (unsigned char)i;
+        ech_text_append(&out, "%s\"%s", i ? ", " : "", byte == '"' || byte == '\\' ? "\\" : "");
+        ech_bpe_show(&byte, 1, &out);
+        ech_text_append(&out, "\": %d", i);
+    }
+    ech_text_append(&out, "}, \"merges\": []}}\n");
+    write_file("tokenizer.json", out.at, out.n);
+    ech_text_free(&out);
+}
+
+typedef struct sides {
+    const char *config, *map, *added; /* NULL: there is no such file */
+} sides;
+
+static ech_status open_with(sides s, ech_tokenizer **out)
+{
+    const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                 "added_tokens.json"};
+    const char *const texts[] = {s.config, s.map, s.added};
+    for (int i = 0; i < 3; i++) {
+        unlink(in_scratch(names[i]));
+        if (texts[i]) write_file(names[i], texts[i], strlen(texts[i]));
+    }
+    ech_clear_error();
+    *out = NULL;
+    return ech_tokenizer_open(scratch, out);
+}
+
+/* The ids of a text, blanks between, and those of end and begin of text. */
+static void assert_opens(sides s, const char *text, const char *expected)
+{
+    ech_tokenizer *tokenizer;
+    ech_ids ids = {0};
+    ECH_FREED_TEXT is = {0};
+    if (open_with(s, &tokenizer) != ECH_OK) fail_msg("%s", ech_last_error());
+    ech_coder *coder = ech_coder_create(tokenizer);
+    assert_int_equal(ech_coder_encode(coder, text, strlen(text), true, &ids), ECH_OK);
+    for (size_t i = 0; i < ids.n; i++) ech_text_append(&is, "%d ", (int)ids.at[i]);
+    ech_text_append(&is, "| %d %d", (int)tokenizer->end_of_text, (int)tokenizer->begin_of_text);
+    assert_string_equal(is.at, expected);
+    free(ids.at);
+    ech_coder_destroy(coder);
+    ech_tokenizer_close(tokenizer);
+}
+
+static void assert_refused(sides s, const char *first, const char *second)
+{
+    ech_tokenizer *tokenizer;
+    assert_int_equal(open_with(s, &tokenizer), ECH_EINPUT);
+    assert_null(tokenizer);
+    assert_error_has(first);
+    assert_error_has(second);
+    assert_null(strchr(ech_last_error(), '\n'));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    write_json(END X, false);
+    assert_opens((sides){0}, "<x>", "257 | 256 256");
+    assert_opens((sides){.map = "{\"eos_token\": \"<x>\"}"}, "a", "97 | 257 257");
+    assert_opens((sides){.map = "{\"eos_token\": {\"content\": \"<x>\"}, \"bos_token\": "
+                                "\"<|endoftext|>\", \"pad_token\": null}"},
+                 "a", "97 | 257 256");
+    assert_opens((sides){.config = "{\"eos_token\": \"<x>\"}", .map = "{\"eos_token\": \"<x>\"}"},
+                 "a", "97 | 257 257");
+    /* a token of the model is found in texts once it has a name */
+    assert_opens((sides){.config = "{\"pad_token\": \"b\"}"}, "ab", "97 98 | 256 256");
+    assert_refused(
+        (sides){.config = "{\"eos_token\": \"<x>\"}", .map = "{\"eos_token\": \"<|endoftext|>\"}"},
+        "tokenizer_config.json: eos_token is \"<x>\", and \"<|endoftext|>\" in ",
+        "special_tokens_map.json");
+    assert_refused((sides){.config = "{\"pad_token\": \"<pad>\"}"},
+                   "tokenizer_config.json: pad_token: \"<pad>\" is no token", "tokenizer.json");
+    assert_refused((sides){.map = "{\"unk_token\": \"<unk>\"}"},
+                   "special_tokens_map.json: unk_token: \"<unk>\" is no token", "tokenizer.json");
+    assert_refused((sides){.map = "{\"eos_token\": 7}"}, "special_tokens_map.json: eos_token",
+                   "neither a string");
+    assert_refused((sides){.map = "["}, "special_tokens_map.json", "");
+}
+
+#define DECODER(rows) "{\"added_tokens_decoder\": {" rows "}}"
+
+/* Flags of tokenizer_config.json count; tokens and ids must be those of tokenizer.json. */
+static void test_added_tokens_decoder(void **state)
+{
+    (void)state;
+    write_json(END X, false);
+    assert_opens((sides){.config = DECODER("\"257\": {\"content\": \"<x>\"}")}, "a <x> b",
+                 "97 32 257 32 98 | 256 256");
+    assert_opens((sides){.config = DECODER("\"257\": {\"content\": \"<x>\", \"lstrip\": true, "
+                                           "\"rstrip\": true}")},
+                 "a <x> b", "97 257 98 | 256 256");
+    assert_opens(
+        (sides){.config = DECODER("\"257\": {\"content\": \"<x>\", \"single_word\": true}")},
+        "a<x>.<x>.", "97 60 120 62 46 257 46 | 256 256");
+    assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"<y>\"}")},
+                   "tokenizer_config.json: added_tokens_decoder: \"<y>\" (258) is no added token",
+                   "tokenizer.json");
+    assert_refused((sides){.config = DECODER("\"258\": {\"content\": \"<x>\"}")},
+                   "added_tokens_decoder: \"<x>\" has id 258, and 257 in ", "tokenizer.json");
+    assert_refused((sides){.config = DECODER("\"257\": {\"content\": \"<y>\"}")},
+                   "added_tokens_decoder: \"<y>\" (257) is no added token", "tokenizer.json");
+    assert_refused((sides){.config = DECODER("\"x\": {\"content\": \"<x>\"}")},
+                   "added_tokens_decoder: x: an id", "");
+    assert_refused((sides){.config = DECODER("\"257\": \"<x>\"")}, "added_tokens_decoder: 257", "");
+}
+
+static void test_added_tokens(void **state)
+{
+    (void)state;
+    write_json(END X, false);
+    assert_opens((sides){.added = "{\"<x>\": 257}"}, "<x>", "257 | 256 256");
+    assert_refused((sides){.added = "{\"<y>\": 258}"}, "added_tokens.json: \"<y>\" (258) is no",
+                   "tokenizer.json");
+    assert_refused((sides){.added = "{\"<x>\": 300}"}, "added_tokens.json: \"<x>\" has id 300",
+                   "tokenizer.json");
+    assert_refused((sides){.added = "{\"<x>\": \"257\"}"}, "added_tokens.json: \"<x>\"", "");
+}
+
+/* Ids that a file states with gaps are those that the library gives; both files may state them. */
+static void test_gaps(void **state)
+{
+    (void)state;
+    write_json(END ", {\"id\": 300, \"content\": \"<x>\"}, {\"id\": 310, \"content\": \"<y>\"}",
+               false);
+    assert_opens((sides){0}, "a<x><y>", "97 257 258 | 256 256");
+    assert_opens((sides){.added = "{\"<x>\": 300, \"<y>\": 310}"}, "<y>", "258 | 256 256");
+    /* the character as which byte 233 is written */
+    write_json(END ", {\"id\": 233, \"content\": \"\u00e9\"}", false);
+    assert_opens((sides){0}, "caf\u00e9", "99 97 102 233 | 256 256");
+}
+
+static void test_prefix(void **state)
+{
+    (void)state;
+    for (int has = 0; has < 2; has++)
+        for (int wants = 0; wants < 2; wants++) {
+            const char *config =
+                wants ? "{\"add_prefix_space\": true}" : "{\"add_prefix_space\": false}";
+            write_json(END, has);
+            if (has == wants)
+                assert_opens((sides){.config = config}, "a",
+                             has ? "32 97 | 256 256" : "97 | 256 256");
+            else
+                assert_refused((sides){.config = config}, "tokenizer_config.json: add_prefix_space",
+                               "tokenizer.json puts");
+        }
+    /* GPT-2's pair does not say, so the key counts */
+    write_json(END, false);
+    ech_tokenizer *tokenizer;
+    assert_int_equal(open_with((sides){0}, &tokenizer), ECH_OK);
+    ech_tokenizer_close(tokenizer);
+    unlink(in_scratch("tokenizer.json"));
+    ech_text vocabulary = {0};
+    ech_text_append(&vocabulary, "{\"<|endoftext|>\": 256");
+    for (int i = 0; i < 256; i++) {
+        unsigned char byte = (unsigned char)i;
+        ech_text_append(&vocabulary, ", \"%s", byte == '"' || byte == '\\' ? "\\" : "");
+        ech_bpe_show(&byte, 1, &vocabulary);
+        ech_text_append(&vocabulary, "\": %d", i);
+    }
+    ech_text_append(&vocabulary, "}");
+    write_file("vocab.json", vocabulary.at, vocabulary.n);
+    write_file("merges.txt", "#version: 0.2\n", 14);
+    ech_text_free(&vocabulary);
+    assert_opens((sides){.config = "{\"add_prefix_space\": true}"}, "a", "32 97 | 256 256");
+    assert_opens((sides){.config = "{\"add_prefix_space\": false}"}, "a", "97 | 256 256");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SCRATCH_TEST(test_names),        SCRATCH_TEST(test_added_tokens_decoder),
+        SCRATCH_TEST(test_added_tokens), SCRATCH_TEST(test_gaps),
+        SCRATCH_TEST(test_prefix),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
