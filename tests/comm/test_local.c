@@ -314,6 +314,26 @@ static void test_deadline_withdraws(void **state)
     ech_comm_close(c[1]);
 }
 
+/* Of two messages the first has come: the second is waited for. */
+static void test_deadline_passes_over_what_has_come(void **state)
+{
+    (void)state;
+    ech_comm *c[3];
+    ech_request received[2], sent;
+    int in[2] = {0}, out = 7;
+    assert_int_equal(ech_comm_open(ech_comm_find("local"), 3, 0.05, c), ECH_OK);
+    assert_int_equal(ech_comm_send_start(c[1], 0, 0, &out, sizeof out, &sent), ECH_OK);
+    ech_log_set_quiet(true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ech_comm_receive_start(c[0], i + 1, 0, &in[i], sizeof in[i], &received[i]),
+                         ECH_OK);
+    assert_int_equal(ech_comm_wait(c[0], received, 2), ECH_ECOMM);
+    ech_log_set_quiet(false);
+    assert_non_null(strstr(ech_last_error(), "to receive from rank 2"));
+    assert_true(in[0] == 7 && in[1] == 0);
+    for (int i = 0; i < 3; i++) ech_comm_close(c[i]);
+}
+
 /* Two groups of the same members, or two lanes of one: a call on one and a call on the other never meet. */
 static ech_status call_other_group(ech_comm *comm, void *context)
 {
@@ -373,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_deadline_sees_through_a_circle),
         cmocka_unit_test(test_savers_waits_have_a_deadline),
         cmocka_unit_test(test_deadline_withdraws),
+        cmocka_unit_test(test_deadline_passes_over_what_has_come),
         cmocka_unit_test(test_groups_never_meet),
         cmocka_unit_test(test_bad_groups),
     };
