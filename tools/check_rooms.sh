@@ -9,6 +9,8 @@
 #   - mpi.h stands in src/comm/mpi*.[ch] alone, oneDNN's and BLAS's headers in src/kernel alone, CUDA's and its libraries' in
 #     src/device/cuda*, src/kernel/cuda/ and src/comm/nccl* alone;
 #   - pure rooms reach no header of device or comm, not even through others, except pure ones;
+#   - files are opened for writing by base/writing.h, which writes through no link; the few that open theirs themselves do so with
+#     O_NOFOLLOW or O_EXCL. ech_file_write, which follows what a user names, is for files that the command line names;
 #   - every header compiles alone, and twice.
 # Prints every offender as FILE:LINE: WHAT; exit code 1 if there is one.
 #
@@ -128,6 +130,25 @@ check_purity() {
     done
 }
 
+# What opens a file for writing, with the lines of the call (fopen's modes; open's flags).
+check_writing() {
+    local named="src/base/file.c src/base/file.h src/app/convert.c src/app/cmd_plan.c src/app/report/report.c src/layout/profile.c src/data/bpe/train.c"
+    find src -name '*.[ch]' -print0 | sort -z | xargs -0 -r awk -v named=" $named " '
+        FNR == 1 { inside = 0 }
+        {
+            code = $0
+            sub(/\/\*.*/, "", code)
+            where = FILENAME ":" FNR ": "
+            if (code ~ /(^|[^a-z_])ech_file_write\(/ && !index(named, " " FILENAME " "))
+                print where "ech_file_write follows links; use ech_file_write_inside (base/writing.h)"
+            if (FILENAME == "src/base/file.c") next
+            if (code ~ /(^|[^a-z_])(creat|freopen)\(/ || code ~ /fopen\([^;]*"[wa]/)
+                print where "opens a file for writing; use base/writing.h"
+            if (code ~ /O_(WRONLY|RDWR|CREAT)/ && code !~ /O_NOFOLLOW|ech_file_open_to_write/)
+                print where "opens a file for writing through links; use ech_file_open_to_write (base/writing.h)"
+        }'
+}
+
 check_headers() {
     local header complaint
     find src -name '*.h' | sort | while read -r header; do
@@ -142,6 +163,7 @@ check_headers() {
     check_tests
     check_names
     check_purity
+    check_writing
     check_headers
 } > "$offenders"
 if [ -s "$offenders" ]; then

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/writing.h"
 
 enum {
     MOST_STARTS = 1000000,
@@ -176,9 +177,7 @@ static ech_status examine_line(void *context, const char *line, size_t n, int64_
 static ech_status open_to_write(truncation *c)
 {
     if (c->writes_to >= 0) return ECH_OK;
-    c->writes_to = open(c->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (c->writes_to >= 0) return ECH_OK;
-    ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", c->path, strerror(errno));
+    return ech_file_open_to_write(c->path, O_WRONLY, &c->writes_to);
 }
 
 /* Lines only move towards the beginning: after a kill some are there twice or incomplete, but none is lost. */

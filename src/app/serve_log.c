@@ -13,6 +13,7 @@
 #include "app/metrics.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/writing.h"
 
 #define FORMAT "echelon serves"
 enum { VERSION = 1, FIELDS = 5 };
@@ -318,10 +319,10 @@ ech_status ech_serve_log_truncate(const char *path, int64_t step)
     close(fd);
     ECH_TRY(status);
     if (t.end == bytes) return ECH_OK;
-    fd = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    bool done = fd >= 0 && ftruncate(fd, (off_t)t.end) == 0 && fsync(fd) == 0;
+    ECH_TRY(ech_file_open_to_write(path, O_WRONLY, &fd));
+    bool done = ftruncate(fd, (off_t)t.end) == 0 && fsync(fd) == 0;
     int why = errno;
-    if (fd >= 0) close(fd);
+    close(fd);
     if (!done) ECH_FAIL(ECH_EIO, "%s: cannot be truncated: %s", path, strerror(why));
     return ECH_OK;
 }

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/tick.h"
+#include "base/writing.h"
 
 enum { BLOCK = 64 << 20 }; /* bytes at most between two ticks */
 
@@ -138,16 +139,55 @@ static ech_status write_special(const char *path, const void *bytes, size_t n)
     return ECH_OK;
 }
 
-ech_status ech_file_write(const char *path, const void *bytes, size_t n)
+static ech_status replace(const char *path, const void *bytes, size_t n)
 {
     ECH_FREED char *temporary = NULL;
     int fd;
-    if (is_special(path)) return write_special(path, bytes, n);
     ECH_TRY(ech_file_create_beside(path, &temporary, &fd));
     ech_status st = fill_and_rename(fd, temporary, path, bytes, n);
     if (st != ECH_OK) unlink(temporary);
     ECH_TRY(st);
     return ech_file_sync_parent(path);
+}
+
+ech_status ech_file_write(const char *path, const void *bytes, size_t n)
+{
+    return is_special(path) ? write_special(path, bytes, n) : replace(path, bytes, n);
+}
+
+/* ---- inside of folders that may come from a stranger ---- */
+
+static ech_status refuse_kind(const char *path, mode_t mode)
+{
+    ECH_FAIL(ECH_EIO, "%s: cannot be written: it is %s, not a regular file; remove or rename it",
+             path, S_ISLNK(mode) ? "a link" : kind_of(mode));
+}
+
+ech_status ech_file_open_to_write(const char *path, int flags, int *out)
+{
+    /* Not blocking: a pipe that nobody reads would keep open() waiting. Truncated once it is known to be a file. */
+    int opening = (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    struct stat info;
+    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) return refuse_kind(path, info.st_mode);
+    int fd = open(path, opening, 0666);
+    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    int why = fstat(fd, &info) == 0 ? 0 : errno;
+    bool is_file = !why && S_ISREG(info.st_mode);
+    if (is_file && (flags & O_TRUNC) && ftruncate(fd, 0) != 0) why = errno;
+    if (is_file && !why) {
+        *out = fd;
+        return ECH_OK;
+    }
+    close(fd);
+    if (!why) return refuse_kind(path, info.st_mode);
+    ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(why));
+}
+
+ech_status ech_file_write_inside(const char *path, const void *bytes, size_t n)
+{
+    struct stat info;
+    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) return refuse_kind(path, info.st_mode);
+    return replace(path, bytes, n);
 }
 
 ech_status ech_file_read_at(int fd, const char *path, void *bytes, size_t n, int64_t offset)

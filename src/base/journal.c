@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/writing.h"
 
 struct ech_journal {
     char *path;
@@ -24,16 +25,12 @@ struct ech_journal {
 
 ech_status ech_journal_open(const char *path, bool anew, ech_journal **out)
 {
-    /* A pipe that nobody reads would keep open() waiting. */
-    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (anew ? O_TRUNC : 0);
-    int fd = open(path, flags, 0666);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    int fd;
     struct stat info;
-    int why = fstat(fd, &info) == 0 ? 0 : errno;
-    if (why || !S_ISREG(info.st_mode)) {
+    ECH_TRY(ech_file_open_to_write(path, O_WRONLY | O_CREAT | (anew ? O_TRUNC : 0), &fd));
+    if (fstat(fd, &info) != 0) {
         close(fd);
-        ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path,
-                 why ? strerror(why) : "it is not a regular file; remove or rename it");
+        ECH_FAIL(ECH_EIO, "%s: cannot be written: %s", path, strerror(errno));
     }
     ech_journal *journal = ech_calloc(1, sizeof *journal);
     journal->path = ech_strdup(path);

@@ -16,7 +16,7 @@
 typedef struct ech_journal ech_journal;
 
 /* Opens the file to append; `anew` truncates it first. Only one process at a time may have it open. Errors: ECH_EIO,
- * the file cannot be opened for writing, or is not a regular one. */
+ * the file cannot be opened for writing, or is not a regular one, or a link. */
 ech_status ech_journal_open(const char *path, bool anew, ech_journal **out);
 /* Appends a record of n bytes with one write. False: the record is dropped. Logs the first of consecutive losses, and
  * the first success after them. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/writing.h"
 #include "base/memory.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
@@ -104,7 +105,7 @@ static ech_status create_file(save *s, int f)
     *bytes = -1;
     if (is_text ? !s->info->text[f].at : f != ECH_FILE_MODEL && !s->stored[f].n) return ECH_OK;
     *bytes = is_text ? (int64_t)s->info->text[f].n : s->stored[f].bytes;
-    return is_text ? ech_file_write(s->path[f], s->info->text[f].at, (size_t)*bytes)
+    return is_text ? ech_file_write_inside(s->path[f], s->info->text[f].at, (size_t)*bytes)
                    : ech_stored_create(&s->stored[f], s->path[f]);
 }
 
@@ -234,7 +235,7 @@ static ech_status write_manifest(save *s)
     ECH_TRY(ech_manifest_print(&s->manifest, &text));
     /* what the reader would refuse is not written */
     ECH_TRY(ech_manifest_parse(path, text.at, text.n, &parsed));
-    ECH_TRY(ech_file_write(path, text.at, text.n));
+    ECH_TRY(ech_file_write_inside(path, text.at, text.n));
     ECH_TRY(ech_file_read(path, ECH_MANIFEST_LIMIT, &back, &n));
     s->manifest_bytes = (int64_t)text.n;
     if (n == text.n && memcmp(back, text.at, n) == 0) return ECH_OK;

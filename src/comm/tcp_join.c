@@ -156,6 +156,12 @@ static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
     return ECH_OK;
 }
 
+static void close_door(ech_tcp_state *state)
+{
+    ech_tcp_door_close(state->door);
+    state->door = NULL;
+}
+
 /* Rank 0 hears of all and tells all. Afterwards it tells whoever comes too late. */
 static ech_status lead(ech_tcp_state *state, ech_tcp_card *own, ech_tcp_card *cards)
 {
@@ -171,7 +177,10 @@ static ech_status lead(ech_tcp_state *state, ech_tcp_card *own, ech_tcp_card *ca
     cards[0].generation = make_generation(cards, state->size);
     for (int r = 1; r < state->size; r++)
         ECH_TRY(ech_tcp_write(state->peer[r].fd, cards, (size_t)state->size * sizeof *cards));
-    ech_tcp_door_keep(state->door, state, own);
+    if (outlives_others)
+        close_door(state); /* a rank that is stopped may be replaced at the next meeting */
+    else
+        ech_tcp_door_keep(state->door, state, own);
     return ECH_OK;
 }
 
@@ -216,8 +225,7 @@ static ech_status follow(ech_tcp_state *state, ech_tcp_card *own, double deadlin
     }
     for (int r = state->rank + 1; r < state->size; r++)
         ECH_TRY(ech_tcp_door_await(state->door, state, own, state->rank + 1, &(ech_tcp_card){0}));
-    ech_tcp_door_close(state->door);
-    state->door = NULL;
+    close_door(state);
     return ECH_OK;
 }
 
@@ -325,8 +333,7 @@ ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_second
 
 void ech_tcp_part(ech_tcp_state *state)
 {
-    ech_tcp_door_close(state->door); /* it looks at the connections */
-    state->door = NULL;
+    close_door(state); /* it looks at the connections */
     for (int r = 0; r < state->size && state->peer; r++) {
         for (ech_tcp_message *m = state->peer[r].early, *next; m; m = next) {
             next = m->next;

@@ -228,6 +228,12 @@ static void drop(ech_comm *comm)
     ech_board_file_unmap(comm->board);
 }
 
+static void abort_own(ech_comm *comm, int code)
+{
+    ech_ucx_remove_folder();
+    ech_tcp_abort(comm, code);
+}
+
 const ech_comm_backend ech_comm_ucx = {
     .name = "ucx",
     .version = ech_ucx_version,
@@ -239,5 +245,5 @@ const ech_comm_backend ech_comm_ucx = {
     .withdraw = withdraw,
     .drop = drop,
     .spares = true,
-    .abort = ech_tcp_abort,
+    .abort = abort_own,
 };

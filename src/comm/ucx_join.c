@@ -85,6 +85,7 @@ static ech_status make_workers(ech_ucx_state *state)
         any_near |= state->peer[r].near;
         any_far |= !state->peer[r].near;
     }
+    if (any_near) ECH_TRY(ech_ucx_make_folder());
     bool checks = !any_near && !any_far && ech_ucx_has_settings();
     if (any_near || checks) ECH_TRY(make_context(ucx, of_near, &state->near));
     if (any_far) ECH_TRY(make_context(ucx, getenv("UCX_TLS") ? of_far : of_far_alone, &state->far));
@@ -374,6 +375,7 @@ void ech_ucx_release(ech_ucx_state *state)
     if (state->far) ucx->ucp_cleanup(state->far);
     free_messages(state->free);
     ech_guard_stop(state->guard);
+    ech_ucx_remove_folder();
     ech_tcp_part(&state->links);
     free(state->peer);
     free(state->polled);

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "comm/transient.h"
 #include "device/cuda_library.h"
 
 enum { LEAST_MAJOR = 1, LEAST_MINOR = 13 };
@@ -22,9 +23,17 @@ static ech_ucx table;
 static const char prefix[] = "UCX_";
 static bool has_settings; /* of the user's */
 
+static const char folder_variable[] = "UCX_POSIX_DIR";
+
 static bool is_setting(const char *entry)
 {
     return strncmp(entry, prefix, strlen(prefix)) == 0;
+}
+
+/* The job monitor sets that one. */
+static bool is_users(const char *entry)
+{
+    return is_setting(entry) && strncmp(entry, folder_variable, strlen(folder_variable)) != 0;
 }
 
 static ech_status open_now(void)
@@ -39,7 +48,7 @@ static ech_status open_now(void)
     const char *path;
     unsigned major, minor, release;
     if (is_open) return ECH_OK;
-    for (char **entry = environ; *entry; entry++) has_settings |= is_setting(*entry);
+    for (char **entry = environ; *entry; entry++) has_settings |= is_users(*entry);
     /* Signals are ours: UCX would print a trace of its own, and may wait for a debugger. */
     setenv("UCX_HANDLE_ERRORS", "none", 0);
     /* What it says of a rank that has died misleads; our errors name the rank. */
@@ -79,6 +88,29 @@ const char *ech_ucx_version(void)
     if (ech_ucx_open(&ucx) != ECH_OK) return "UCX, whose library is not there";
     snprintf(text, sizeof text, "UCX %s", ucx->ucp_get_version_string());
     return text;
+}
+
+/* ---- the folder of shared memory ---- */
+
+static ech_transient folder = {.hold = -1}; /* -1: none of this process's own */
+
+ech_status ech_ucx_make_folder(void)
+{
+    if (getenv(folder_variable)) return ECH_OK;
+    ECH_TRY(ech_transient_create(true, &folder));
+    if (strncmp(folder.path, "/dev/shm/", strlen("/dev/shm/")) == 0)
+        setenv(folder_variable, folder.path, 1);
+    else
+        ech_ucx_remove_folder(); /* it would be no memory */
+    return ECH_OK;
+}
+
+void ech_ucx_remove_folder(void)
+{
+    if (folder.hold < 0) return;
+    unsetenv(folder_variable);
+    ech_transient_remove(&folder);
+    folder.hold = -1;
 }
 
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what)

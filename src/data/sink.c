@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/writing.h"
 
 enum { BUFFER_BYTES = 256 << 10 };
 
@@ -35,8 +36,8 @@ ech_status ech_sink_open(const char *path, ech_sink *out)
 ech_status ech_sink_resume(const char *temporary, int64_t bytes, ech_sink *out)
 {
     struct stat info;
-    int fd = open(temporary, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) ECH_FAIL(ECH_EIO, "%s: cannot create: %s", temporary, strerror(errno));
+    int fd;
+    ECH_TRY(ech_file_open_to_write(temporary, O_RDWR | O_CREAT, &fd));
     *out = begin(ech_strdup(temporary), fd);
     out->persists = true;
     out->written = bytes;

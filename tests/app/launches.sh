@@ -68,4 +68,17 @@ if [ "$ucx" = ON ]; then
     expect_once 2 "started as one of several" env PMI_RANK=1 PMI_SIZE=2 "$echelon" train run.yaml parallel.comm=ucx
 fi
 
+# ---- plans ----
+
+# What a run would refuse is refused before: a log of serves that ends too early, and the one that the run itself writes.
+asp=(parallel.comm=local parallel.strategy=asp parallel.flush_every=2 --ranks 3)
+expect 0 "saved step-0*4" "$echelon" train run.yaml "${asp[@]}" training.steps=4 log.directory=first
+for command in plan train; do
+    expect_once 2 "parallel.serve_log = first/serves.jsonl: .*step" "$echelon" $command run.yaml "${asp[@]}" \
+        training.steps=8 parallel.serve_log=first/serves.jsonl log.directory=second
+    expect_once 2 "parallel.serve_log = first/serves.jsonl: is the file that this run itself writes" \
+        "$echelon" $command run.yaml "${asp[@]}" training.steps=4 parallel.serve_log=first/serves.jsonl log.directory=first
+done
+expect 0 "checked" "$echelon" plan run.yaml "${asp[@]}" training.steps=4 parallel.serve_log=first/serves.jsonl log.directory=second
+
 conclude

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <jansson.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -207,6 +208,42 @@ static void larger_than_memory(void **state)
     free(path);
 }
 
+static int64_t allocations;
+
+static void *count_allocation(size_t bytes)
+{
+    allocations++;
+    return malloc(bytes);
+}
+
+/* Of a file with hundreds of thousands of steps behind the one that a run goes on from, hardly any line is parsed: a start does
+ * not take minutes. */
+static void cuts_without_parsing(void **state)
+{
+    (void)state;
+    enum { STEPS = 100000, LAST = 10 };
+    char *path = ech_file_join(fixture_folder, "steps.jsonl");
+    ech_text text = {0};
+    int64_t starts;
+    struct stat info;
+    size_t kept = 0;
+    ech_text_append(&text, "{\"step\":0,\"start\":1}\n");
+    for (int step = 1; step <= STEPS; step++) {
+        ech_text_append(&text, "{\"step\":%d,\"loss\":4}\n", step);
+        if (step == LAST) kept = text.n;
+    }
+    assert_int_equal(ech_file_write(path, text.at, text.n), ECH_OK);
+    json_set_alloc_funcs(count_allocation, free);
+    assert_int_equal(ech_metrics_truncate(path, LAST, &starts), ECH_OK);
+    json_set_alloc_funcs(malloc, free);
+    assert_in_range(allocations, 1, 100);
+    assert_int_equal(starts, 1);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, kept);
+    free(path);
+    ech_text_free(&text);
+}
+
 /* By a plain reading of all lines: what is cut from the end is what would stay. */
 static void cut_anywhere(void **state)
 {
@@ -260,6 +297,7 @@ int main(void)
         cmocka_unit_test(as_written),   cmocka_unit_test(skipped),
         cmocka_unit_test(restarts),     cmocka_unit_test(long_lines),
         cmocka_unit_test(cut),          cmocka_unit_test(larger_than_memory),
+        cmocka_unit_test(cuts_without_parsing),
         cmocka_unit_test(cut_anywhere), cmocka_unit_test(nothing),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

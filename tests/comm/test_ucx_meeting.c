@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
+
 #include "comm/processes.h"
 #include "comm/tcp_state.h"
 #include "comm/ucx_address.h"
@@ -69,6 +71,64 @@ static void test_strangers(void **state)
     for (const char *at = log; (at = strchr(at, '\n')); at++) lines++;
     assert_in_range(lines, 1, 10);
     free(log);
+}
+
+/* ---- what killed ranks leave ---- */
+
+/* Files of this user in /dev/shm or one of its folders, whose name begins with that. */
+static int count_files(const char *folder, const char *name)
+{
+    int n = 0;
+    DIR *listing = opendir(folder);
+    for (const struct dirent *e; listing && (e = readdir(listing));) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (strncmp(e->d_name, name, strlen(name)) == 0) n++;
+        if (strncmp(e->d_name, "echelon-", strlen("echelon-")) == 0) n += count_files(path, name);
+    }
+    if (listing) closedir(listing);
+    return n;
+}
+
+static ech_status tell_folder(ech_comm *comm, void *context)
+{
+    const int *pipes = context;
+    const char *folder = getenv("UCX_POSIX_DIR");
+    char path[512] = "";
+    if (folder) snprintf(path, sizeof path, "%s", folder);
+    if (ech_comm_rank(comm) == 1) return checks_meet(comm);
+    ECH_TRY(checks_meet(comm));
+    if (write(pipes[1], path, sizeof path) != sizeof path) return ECH_EIO;
+    if (pipes[2]) raise(SIGKILL);
+    return ECH_OK;
+}
+
+/* UCX's files are in a folder of the rank's own. A file that a killed rank leaves there is removed, with the folder, by whoever
+ * starts next; a rank that ends removes both. */
+static void test_left_memory(void **state)
+{
+    (void)state;
+    for (int kills = 0; kills < 2; kills++) {
+        int pipes[3], codes[MOST];
+        char path[512], left[600], *log;
+        assert_int_equal(pipe(pipes), 0);
+        pipes[2] = kills;
+        job j = {
+            .backend = ucx, .ranks = 2, .deadline = 60, .body = tell_folder, .context = pipes};
+        run(&j, codes, &log);
+        free(log);
+        assert_int_equal(codes[0], kills ? -SIGKILL : 0);
+        assert_int_equal(read(pipes[0], path, sizeof path), sizeof path);
+        assert_int_equal(strncmp(path, "/dev/shm/echelon-", strlen("/dev/shm/echelon-")), 0);
+        assert_int_equal(access(path, F_OK), kills ? 0 : -1);
+        snprintf(left, sizeof left, "%s/ucx_shm_posix_left", path);
+        if (kills) close(open(left, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        ech_transient_sweep();
+        assert_int_equal(access(path, F_OK), -1);
+        close(pipes[0]);
+        close(pipes[1]);
+    }
+    assert_int_equal(count_files("/dev/shm", "ucx_shm_posix_left"), 0);
 }
 
 /* ---- a false rank 0 ---- */
@@ -210,7 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strangers),    cmocka_unit_test(test_second_start),
         cmocka_unit_test(test_false_leader), cmocka_unit_test(test_taken_ranks),
-        cmocka_unit_test(test_ipv6),
+        cmocka_unit_test(test_ipv6),         cmocka_unit_test(test_left_memory),
     };
     ucx = ech_comm_find("ucx");
     if (!ucx) {

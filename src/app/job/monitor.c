@@ -26,11 +26,11 @@ static const double kill_patience = 5;
 
 /* ---- the job folder ----
  *
- * A temporary folder for the files that MPI makes for a job (Open MPI: the launcher's session folder and the
- * memory that ranks of a machine share), which a killed launcher would leave behind. The monitor removes it; if
+ * A temporary folder for the files that MPI and UCX make for a job (Open MPI: the launcher's session folder and the
+ * memory that ranks of a machine share), which a killed launcher or rank would leave behind. The monitor removes it; if
  * that is killed too, the next start of any job does (comm/transient.h). */
 
-/* Environment variables that tell Open MPI 4 and 5 where to put its files; shared memory only where the folder
+/* Environment variables that tell Open MPI 4 and 5, and UCX, where to put its files; shared memory only where the folder
  * is memory. */
 static const struct setting {
     const char *name;
@@ -40,6 +40,7 @@ static const struct setting {
     {"PRTE_MCA_prte_tmpdir_base", false},
     {"OMPI_MCA_btl_vader_backing_directory", true},
     {"OMPI_MCA_btl_sm_backing_directory", true},
+    {"UCX_POSIX_DIR", true},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 

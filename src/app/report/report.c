@@ -12,6 +12,7 @@
 #include "app/setup/run_arguments.h"
 #include "app/trace/trace.h"
 #include "base/file.h"
+#include "base/writing.h"
 
 /* ---- timelines: what the simulator predicts, what was recorded ---- */
 
@@ -205,7 +206,7 @@ static void add_memory(ech_report *report)
 
 /* ---- the whole ---- */
 
-static ech_status make(ech_report *report, const char *path, ech_text *summary)
+static ech_status make(ech_report *report, const char *path, bool in_folder, ech_text *summary)
 {
     ECH_FREED char *trace = ech_file_join(report->directory, "trace.json");
     ECH_FREED_TEXT html = {0};
@@ -215,7 +216,8 @@ static ech_status make(ech_report *report, const char *path, ech_text *summary)
     add_memory(report);
     ech_report_add_facts(report);
     ech_report_html(&report->page, &html);
-    ECH_TRY(ech_file_write(path, html.at, html.n));
+    ECH_TRY(in_folder ? ech_file_write_inside(path, html.at, html.n)
+                      : ech_file_write(path, html.at, html.n));
     ech_text_append(summary, "written to %s\n", path);
     if (report->page.measured)
         ech_text_append(summary, "recorded steps: %s, for ui.perfetto.dev\n", trace);
@@ -247,5 +249,5 @@ ech_status ech_report_run(const char *directory, const char *out, ech_text *summ
 {
     ECH_CLEANUP(release) ech_report report = {.directory = directory, .pool = ech_pool_create()};
     ECH_FREED char *path = out ? ech_strdup(out) : ech_file_join(directory, "report.html");
-    return make(&report, path, summary);
+    return make(&report, path, !out, summary);
 }

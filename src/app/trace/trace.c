@@ -16,6 +16,7 @@
 #include "base/journal.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/writing.h"
 
 /* ---- events, one a line; all but the first begin with the comma that divides them ---- */
 
@@ -217,7 +218,7 @@ ech_status ech_trace_merge(const char *folder, int ranks, const char *path)
         ECH_TRY(append_file(from, rank == 0, &all));
     }
     ech_text_append(&all, "]}\n");
-    return ech_file_write(path, all.at, all.n);
+    return ech_file_write_inside(path, all.at, all.n);
 }
 
 /* ---- the file ---- */
@@ -251,6 +252,9 @@ static void write_record(ech_trace *trace, ech_text *record)
 static ech_status open_file(ech_trace *trace)
 {
     ECH_FREED char *path = ech_trace_path(trace->folder, trace->plan->rank);
+    if (ech_file_is_link(trace->folder))
+        ECH_FAIL(ECH_EIO, "%s: is a link, and nothing is written through it; remove or rename it",
+                 trace->folder);
     ECH_TRY(ech_file_make_folder(trace->folder));
     ECH_TRY(ech_journal_open(path, true, &trace->journal));
     /* It is of an earlier start. */

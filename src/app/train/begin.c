@@ -15,6 +15,7 @@
 #include "app/train/validation.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/writing.h"
 #include "device/card.h"
 #include "schedule/calendar.h"
 
@@ -269,7 +270,7 @@ static ech_status open_progress(ech_trainer *t, const char *axes)
                                 .run_yaml = yaml.at,
                                 .serves = serves.at,
                                 .tensorboard = t->config->log.tensorboard == 1};
-    ECH_TRY(ech_file_write(path, yaml.at, yaml.n));
+    ECH_TRY(ech_file_write_inside(path, yaml.at, yaml.n));
     return ech_progress_create(&setup, &t->progress);
 }
 

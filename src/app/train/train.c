@@ -17,6 +17,7 @@
 #include "app/train/validation.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/writing.h"
 
 /* ---- the step profile ---- */
 
@@ -56,7 +57,7 @@ static void write_table(const ech_trainer *t, const ech_step_profile_table *all)
     ech_step_profile_print(all, t->design->world, &table);
     if (all->steps < 1)
         table.at[--table.n] = '\0'; /* its line's end */
-    else if (ech_file_write(path, lines.at, lines.n) == ECH_OK)
+    else if (ech_file_write_inside(path, lines.at, lines.n) == ECH_OK)
         ech_text_append(&table, "all rows, of all ranks: %s", path);
     else
         ech_text_append(&table, "the rows could not be written to %s", path);
