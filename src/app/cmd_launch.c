@@ -50,6 +50,7 @@ typedef struct ranks {
     int left, code;          /* code: of the first that failed, else of one that has stopped */
     ech_board *board;        /* the job monitor's; NULL: there is none */
     double kill_at;          /* seconds on the clock; 0: none has failed */
+    bool kills;              /* this process has killed ranks */
 } ranks;
 
 /* One that is free now, and held by *hold, bound: nobody who asks for any port gets it, and rank 0 may listen at it, since both say
@@ -136,13 +137,16 @@ static ech_status start_all(ranks *of, int n, char **program, const sigset_t *si
     return ECH_OK;
 }
 
-/* A rank has died: notes it on the board. Whether the others go on without it. */
-static bool lose(const ranks *of, pid_t process)
+/* A rank has died: notes it on the board, and the signal, if that ends the job. Whether the others go on without it. */
+static bool lose(const ranks *of, pid_t process, int signal)
 {
-    for (int i = 0; of->board && i < of->board->slots; i++)
-        if (atomic_load(&of->board->slot[i].process) == process)
-            return ech_board_lose(of->board, i);
-    return false;
+    ech_board *board = of->board;
+    bool goes_on = false;
+    for (int i = 0; board && i < board->slots; i++)
+        if (atomic_load(&board->slot[i].process) == process) goes_on = ech_board_lose(board, i);
+    bool begins = board && atomic_load(&board->progress) == 0; /* ranks may depend on it, though */
+    if (board && (!goes_on || begins)) ech_board_note_signal(board, signal);
+    return goes_on;
 }
 
 static void note_end(ranks *of, pid_t process, int status)
@@ -154,8 +158,9 @@ static void note_end(ranks *of, pid_t process, int status)
         of->left--;
     }
     bool has_failed = code != ECH_EXIT_DONE && code != ECH_EXIT_STOPPED;
-    if (of->kill_at > 0 || code == ECH_EXIT_DONE) return;
-    if (WIFSIGNALED(status) && lose(of, process)) return;
+    if (of->kills || code == ECH_EXIT_DONE) return;
+    if (WIFSIGNALED(status) && lose(of, process, WTERMSIG(status))) return;
+    if (of->kill_at > 0) return;
     of->code = code;
     if (has_failed) of->kill_at = ech_clock_now() + grace_seconds;
 }
@@ -164,6 +169,7 @@ static void take_signal(ranks *of, int signal)
 {
     if (signal == SIGTERM || signal == SIGHUP) {
         of->kill_at = ech_clock_now();
+        of->kills = true;
         of->code = 128 + signal;
     }
     bool passes = signal == SIGUSR1 || signal == SIGUSR2;
@@ -182,6 +188,7 @@ static void watch(ranks *of, int fd)
         if (read(fd, &got, sizeof got) == (ssize_t)sizeof got) take_signal(of, (int)got.ssi_signo);
         for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) > 0;) note_end(of, ended, status);
         if (of->kill_at <= 0 || ech_clock_now() < of->kill_at) continue;
+        of->kills = true;
         kill_all(of);
         of->kill_at = ech_clock_now() + grace_seconds; /* one in an uninterruptible call */
     }

@@ -7,6 +7,7 @@
 
 #include "app/command.h"
 #include "app/plan/report.h"
+#include "app/setup/initial.h"
 #include "app/setup/run_arguments.h"
 #include "base/file.h"
 
@@ -71,9 +72,12 @@ static ech_status plan(const ech_run *run, void *arguments, int *code)
     (void)code;
     const plan_arguments *in = arguments;
     int ranks = 1, local_ranks = 1;
+    int64_t step = 0; /* from which a run would go on */
     ECH_CLEANUP(ech_design_destroy) ech_design design = {0};
     ECH_TRY(find_ranks(run->config, in, &ranks, &local_ranks));
     ECH_TRY(ech_design_create(run->config, run->tokenizer, ranks, local_ranks, &design));
+    if (design.serves) ECH_TRY(ech_initial_step(design.config, &step));
+    ECH_TRY(ech_design_check_repeat(&design, step));
     return print_report(&design, in);
 }
 

@@ -19,7 +19,8 @@ static const char about[] =
     "An error is max|a-b| / max|b| of a tensor, of a gradient at least over 1e-3 x RMS of the "
     "whole gradient. A layout that must not change a bit is also compared in the run's own "
     "precision, any other with --own-precision: what is fast is not what fp64 runs. Exit codes: 0 "
-    "within the tolerances, 1 not, 2 wrong usage or run file.";
+    "within the tolerances, 1 not, 2 wrong usage or run file, 3 ill-conditioned: within them, but a "
+    "random last bit of each weight changes the results by more than 1e-9.";
 
 enum { MOST_STEPS = 100000 };
 
@@ -35,10 +36,10 @@ static const ech_option options[] = {
     ECH_INT(verify_arguments, steps, "steps", 's', "S", 1, MOST_STEPS,
             "training steps to compare (2)"),
     ECH_REAL(verify_arguments, tolerance, "tolerance", 't', "E",
-             "largest error in fp64 that passes (1e-11)"),
+             "largest error in fp64 that passes (1e-11, or ten units)"),
     ECH_FLAG(verify_arguments, own_precision, "own-precision", 'o',
-             "then compare in the run's own precision, too (1e-5 in fp32, 0.08 in fp16, 0.66 in bf16; more "
-             "where fp64 shows that the run amplifies rounding)"),
+             "then compare in the run's own precision, too (1e-5 in fp32, 0.08 in fp16, 0.66 in bf16, "
+             "or ten units)"),
     {0}};
 
 static void check(void *arguments, const struct argp_state *state)
@@ -68,6 +69,8 @@ static void print_main(const ech_verification *v, const ech_comm *comm)
     printf("           states     %.1e\n", v->worst_state);
     if (v->reports) printf("           reports    %.1e\n", v->worst_report);
     if (v->validated) printf("           validation %.1e\n", v->worst_validation);
+    if (v->unit > 0)
+        printf("unit       %.1e  the change by a random last bit of each weight\n", v->unit);
     printf("compared   %s elements\n", ech_count_text(v->compared, compared));
     if (v->worst_at[0]) printf("worst      %.1e  at %s\n", v->worst, v->worst_at);
 }
@@ -85,23 +88,27 @@ static void print_own(const ech_verification *v)
 static void print_verdict(const ech_verification *v, const ech_verification *own)
 {
     const ech_verification *bad = !v->passed ? v : own && !own->passed ? own : NULL;
-    if (bad && bad->tolerance > 0)
+    if (v->ill)
+        printf("ILL-CONDITIONED  a unit above %g proves nothing; lower optimizer.learning_rate or "
+               "dropout, or use more tokens\n",
+               ECH_MOST_UNIT);
+    else if (bad && bad->tolerance > 0)
         printf("FAILED     not within %.2g in %s, first at %s\n", bad->tolerance, bad->precision,
                bad->first_bad);
     else if (bad)
         printf("FAILED     not the same bits in %s, first at %s\n", bad->precision, bad->first_bad);
     else if (own && own->tolerance > 0)
-        printf("PASSED     within %g, and %.2g in %s\n", v->tolerance, own->tolerance,
+        printf("PASSED     within %.2g, and %.2g in %s\n", v->tolerance, own->tolerance,
                own->precision);
     else
-        printf("PASSED     within %g\n", v->tolerance);
+        printf("PASSED     within %.2g\n", v->tolerance);
     fflush(stdout);
 }
 
 /* The result is rank 0's; so is the exit code for it. */
 typedef struct verify_run {
     ech_verifications verifications;
-    bool failed;
+    bool failed, ill;
 } verify_run;
 
 static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *context)
@@ -115,13 +122,16 @@ static ech_status verify_rank(ech_comm *comm, const ech_design *design, void *co
     if (own) print_own(own);
     print_verdict(&both->main, own);
     run->failed = !both->main.passed || (own && !own->passed);
+    run->ill = both->main.ill;
     return ECH_OK;
 }
 
 static ech_status verify(const ech_run *given, void *arguments, int *code)
 {
     const verify_arguments *in = arguments;
-    verify_run run = {.verifications = {.main = {.steps = in->steps, .tolerance = in->tolerance},
+    verify_run run = {.verifications = {.main = {.steps = in->steps,
+                                                 .tolerance = in->tolerance,
+                                                 .widened = in->tolerance == ECH_TOLERANCE},
                                         .own = {.tolerance = ECH_TOLERANCE_FP32},
                                         .own_precision = in->own_precision}};
     char steps[40], tolerance[40], own[] = "--own-precision", *words[] = {steps, tolerance, own};
@@ -135,7 +145,7 @@ static ech_status verify(const ech_run *given, void *arguments, int *code)
                        .main = verify_rank,
                        .context = &run};
     ech_status status = ech_start_ranks(&start, code);
-    if (run.failed) *code = ECH_EXIT_FAILED;
+    if (run.failed) *code = run.ill ? ECH_EXIT_ILL_CONDITIONED : ECH_EXIT_FAILED;
     return status;
 }
 

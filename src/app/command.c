@@ -208,6 +208,5 @@ int ech_command_run(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);
     atexit(flush_results);
     ech_status status = dispatch(argc, argv, &code);
-    if (status == ECH_OK) return code;
-    return status == ECH_EUSAGE ? ECH_EXIT_USAGE : ECH_EXIT_FAILED;
+    return status == ECH_OK ? code : ech_status_exit_code(status);
 }

@@ -155,11 +155,14 @@ static ech_status write_tensors(const ech_conversion *c, int fd, const char *pat
 
 static ech_status write_weights(const ech_conversion *c, const char *folder, ech_dtype dtype)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = ech_initial_tensors(c->model);
-    for (size_t i = 0; i < all.tensor.n; i++) {
-        all.tensor.at[i].dtype = ECH_F64;
-        all.tensor.at[i].narrowed = true;
-        all.tensor.at[i].narrow = dtype;
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = {0};
+    for (size_t i = 0; i < c->model->param.n; i++) {
+        const ech_param *param = &c->model->param.at[i];
+        ech_saved_tensor whole = ech_initial_tensor(param);
+        whole.dtype = ECH_F64;
+        whole.narrowed = true;
+        whole.narrow = ech_saved_weight_dtype(param, dtype);
+        ech_saved_list_add(&all, param, NULL, &whole);
     }
     ECH_CLEANUP(ech_stored_free) ech_stored stored = {0};
     ECH_FREED char *path = ech_file_join(folder, "model.safetensors");

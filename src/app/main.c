@@ -12,5 +12,6 @@ __attribute__((section(".preinit_array"),
 int main(int argc, char **argv)
 {
     ech_startup_keep_memory();
+    ech_startup_prepare_words();
     return ech_command_run(argc, argv);
 }

@@ -137,9 +137,22 @@ typedef struct truncation {
     int writes_to;    /* -1: nothing is written yet */
 } truncation;
 
-static bool stays(const truncation *c, const json_t *object)
+/* The number that a line begins with as this program writes lines of steps ("{"step":12,"); false: it begins otherwise. */
+static bool take_step(const char *line, size_t n, int64_t *out)
+{
+    static const char head[] = "{\"step\":";
+    const size_t at = sizeof head - 1;
+    bool has = n > at && memcmp(line, head, at) == 0 && isdigit((unsigned char)line[at]);
+    if (has) *out = strtoll(line + at, NULL, 10);
+    return has;
+}
+
+/* Lines of later steps, which are most of those that are asked for, are not parsed. */
+static bool stays(const truncation *c, const char *line, size_t n)
 {
     int64_t step;
+    if (!line || (take_step(line, n, &step) && step > c->last_step)) return false;
+    json_auto_t *object = parse(line, n);
     return ech_json_to_int(json_object_get(object, "step"), 0, c->last_step, &step);
 }
 
@@ -147,17 +160,16 @@ static bool stays(const truncation *c, const json_t *object)
  * too. Most lines are not parsed: a file may have millions. */
 static ech_status examine_line(void *context, const char *line, size_t n, int64_t end)
 {
-    static const char step[] = "{\"step\":", start[] = "\"start\":", loss[] = "\"loss\":";
-    const size_t head = sizeof step - 1;
+    static const char start[] = "\"start\":", loss[] = "\"loss\":";
+    int64_t step;
     truncation *c = context;
     if (!line) return ECH_OK;
     if (memmem(line, n, start, sizeof start - 1)) {
         json_auto_t *object = parse(line, n);
         ech_json_to_int(json_object_get(object, "start"), 0, MOST_STARTS, &c->starts);
     }
-    bool trains = n > head && memcmp(line, step, head) == 0 && isdigit((unsigned char)line[head]) &&
-                  memmem(line, n, loss, sizeof loss - 1);
-    if (trains && strtoll(line + head, NULL, 10) <= c->last_step) c->end = end;
+    if (take_step(line, n, &step) && step <= c->last_step && memmem(line, n, loss, sizeof loss - 1))
+        c->end = end;
     return ECH_OK;
 }
 
@@ -174,8 +186,7 @@ static ech_status move_line(void *context, const char *line, size_t n, int64_t e
 {
     (void)end;
     truncation *c = context;
-    json_auto_t *object = parse(line, n);
-    if (!stays(c, object)) return ECH_OK;
+    if (!stays(c, line, n)) return ECH_OK;
     ECH_TRY(open_to_write(c));
     ECH_TRY(ech_file_write_at(c->writes_to, c->path, line, n, c->size_now));
     ECH_TRY(ech_file_write_at(c->writes_to, c->path, "\n", 1, c->size_now + (int64_t)n));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "app/command.h"
+#include "base/last_words.h"
 
 /* Sanitizers are not there yet, either. */
 #define BARE                                                                                       \
@@ -80,6 +81,15 @@ BARE void ech_startup_check(int argc, char **argv, char **environment)
     (void)argc, (void)argv;
     check_stack();
     check_addresses(environment);
+}
+
+void ech_startup_prepare_words(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    ech_last_words_set(
+        "a library has ended the process by a signal, likely since it got no memory: there is a "
+        "limit on address space; raise it (ulimit -v), or take fewer parallel.threads");
 }
 
 /* glibc's largest threshold for mappings of their own, and the free bytes that stay at a heap's end. */

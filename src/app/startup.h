@@ -13,4 +13,7 @@ void ech_startup_check(int argc, char **argv, char **environment);
  * in each call, and the system would have to provide zeroed pages each time. */
 void ech_startup_keep_memory(void);
 
+/* Under a limit on address space: what to say if a library ends the process by a signal (base/last_words.h). */
+void ech_startup_prepare_words(void);
+
 #endif

@@ -10,9 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/about.h"
 #include "base/log.h"
 
 static _Thread_local char last_error[2048];
+static _Thread_local const char *about_what; /* NULL: nothing */
+
+const char *ech_set_about(const char *text)
+{
+    const char *before = about_what;
+    about_what = text;
+    return before;
+}
 
 /* Names and values out of files end up in messages: no control character reaches the terminal, and
  * an error stays one line. */
@@ -31,7 +40,9 @@ ech_status ech_fail_at(const char *file, int line, ech_status st, const char *fo
     char message[sizeof last_error];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    int n = about_what ? snprintf(message, sizeof message / 2, "%s: ", about_what) : 0;
+    size_t begin = (size_t)n < sizeof message / 2 ? (size_t)n : sizeof message / 2 - 1;
+    vsnprintf(message + begin, sizeof message - begin, format, arguments);
     va_end(arguments);
     make_one_line(message);
     memcpy(last_error, message, sizeof last_error);

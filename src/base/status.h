@@ -22,6 +22,13 @@ typedef enum ech_status {
     ECH_EINTERNAL = -9     /* an invariant of this program is broken */
 } ech_status;
 
+/* The exit code of a process that ends with a status: 0; 2 for ECH_EUSAGE; otherwise 1. */
+static inline int ech_status_exit_code(ech_status status)
+{
+    if (status == ECH_OK) return 0;
+    return status == ECH_EUSAGE ? 2 : 1;
+}
+
 /* The hint of errors of pthread_create. */
 #define ECH_NO_THREAD                                                                              \
     "raise the limit on processes and threads (ulimit -u, or pids.max of a container)"

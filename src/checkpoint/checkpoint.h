@@ -48,6 +48,9 @@ typedef struct ech_saved_tensor {
     const ech_saved_copier *copier; /* for the boxes' memory; NULL: it is the host's */
 } ech_saved_tensor;
 
+/* The dtype of a weight in a folder of `dtype`. Routers, which training keeps in the wide type, are not rounded; the
+ * gains of norms are, as in others' folders. */
+ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype);
 /* The dtype in the file: `narrow` if `narrowed`, else dtype. */
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor);
 /* Adds a box whose memory is `part` (borrowed, of the tensor's dtype and dims), and whose first index is `begin`. The

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+ech_dtype ech_saved_weight_dtype(const ech_param *param, ech_dtype dtype)
+{
+    bool stays = param->type == ECH_TYPE_WIDE && param->shape.dims > 1;
+    return stays ? ech_dtype_wide(dtype) : dtype;
+}
+
 ech_dtype ech_saved_dtype(const ech_saved_tensor *tensor)
 {
     return tensor->narrowed ? tensor->narrow : tensor->dtype;

@@ -79,8 +79,8 @@ struct ech_comm_backend {
         spares; /* it leaves messages with others as they are when a rank has died: ech_comm_spare */
     /* Optional: what `close` does, but without a word to others, some of whom may be lost (ech_comm_remake). */
     void (*drop)(ech_comm *comm);
-    /* Optional: ends the job and this process. Called after the other ranks had time to print their errors. */
-    void (*abort)(ech_comm *comm);
+    /* Optional: ends the job and this process with an exit code. Called after the other ranks had time to print their errors. */
+    void (*abort)(ech_comm *comm, int code);
     /* ech_comm_take_window and ech_comm_give_window. NULL: ranks have no memory in common. */
     ech_status (*take_window)(ech_comm *comm, const ech_device *device, size_t bytes, void **out);
     void (*give_window)(ech_comm *comm);

@@ -138,6 +138,18 @@ void ech_board_abort(ech_board *board, int rank)
     atomic_compare_exchange_strong(&board->aborted_by, &none, rank);
 }
 
+void ech_board_give_reason(ech_board *board, ech_status status)
+{
+    int32_t none = ECH_OK;
+    if (status != ECH_EABORTED) atomic_compare_exchange_strong(&board->reason, &none, status);
+}
+
+void ech_board_note_signal(ech_board *board, int signal)
+{
+    int32_t none = 0;
+    atomic_compare_exchange_strong(&board->killed_by, &none, signal);
+}
+
 bool ech_board_aborted(const ech_board *board)
 {
     return atomic_load_explicit(&board->aborted_by, memory_order_acquire) >= 0;

@@ -60,7 +60,9 @@ typedef struct ech_board {
     _Atomic int32_t is_watched; /* the job monitor reports deaths of ranks: the guard does not */
     _Atomic int32_t is_final;   /* ech_comm_forbid_restart was called */
     _Atomic int32_t has_dead;   /* ech_board_note_death was called */
-    int32_t padding[7];         /* slots start on a cache line */
+    _Atomic int32_t reason;     /* the status with which a rank failed first; ECH_OK: none has */
+    _Atomic int32_t killed_by;  /* the signal that a launcher saw end a rank first; 0: none */
+    int32_t padding[5];         /* slots start on a cache line */
     ech_board_slot slot[];
 } ech_board;
 
@@ -98,6 +100,11 @@ uint64_t ech_board_pulse(const ech_board *board);
 /* Raises the abort flag; the first rank to do so stays in aborted_by. */
 void ech_board_abort(ech_board *board, int rank);
 bool ech_board_aborted(const ech_board *board);
+/* Notes why a rank ends the job. The first status that is an error of that rank's own stays in `reason`, so that all ranks of the
+ * machine have the same exit code. */
+void ech_board_give_reason(ech_board *board, ech_status status);
+/* Notes the signal that ended a rank; the first one stays in killed_by. */
+void ech_board_note_signal(ech_board *board, int signal);
 
 /* True for the first caller only, which prints the positions for all. */
 bool ech_board_claim_report(ech_board *board);

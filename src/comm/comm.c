@@ -2,6 +2,7 @@
  *
  * Endpoints: the table of backends, and the calls that check their arguments and call the backend.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -105,11 +106,25 @@ ech_status ech_comm_check(const ech_comm *comm)
     return ech_comm_is_over(comm) ? ECH_EABORTED : ECH_OK;
 }
 
+/* Whether the processes of a launcher have found each other. */
+static ech_status check_company(const ech_comm *comm)
+{
+    char by[96];
+    const ech_comm_backend *backend = comm->backend;
+    if (backend == &ech_comm_local) return ECH_OK; /* threads */
+    snprintf(by, sizeof by, "%s%s%s%s", comm->opened->name, backend->version ? " (" : "",
+             backend->version ? backend->version() : "", backend->version ? ")" : "");
+    return ech_launched_check(comm->size, by, backend->launcher);
+}
+
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints)
 {
     ECH_ASSERT(size >= 0 && deadline_seconds > 0);
-    return backend->open(size, deadline_seconds, endpoints);
+    ECH_TRY(backend->open(size, deadline_seconds, endpoints));
+    ech_status st = check_company(endpoints[0]);
+    if (st != ECH_OK) ech_comm_close(endpoints[0]);
+    return st;
 }
 
 /* Until the other ranks have printed their errors. */
@@ -118,10 +133,11 @@ enum { GRACE_MS = 300 };
 /* Ends the job as far as the backend can. */
 static void end_job(ech_comm *comm)
 {
-    if (!comm->backend->abort) return;
+    if (!comm->backend->abort || comm->size == 1) return; /* nobody waits for this process */
     nanosleep(&(struct timespec){.tv_nsec = GRACE_MS * 1000000L}, NULL);
     pthread_mutex_lock(&comm->lock);
-    comm->backend->abort(comm);
+    ech_status reason = (ech_status)atomic_load(&comm->board->reason);
+    comm->backend->abort(comm, ech_status_exit_code(reason == ECH_OK ? ECH_EABORTED : reason));
     pthread_mutex_unlock(&comm->lock);
 }
 
@@ -226,8 +242,9 @@ void ech_comm_raise(ech_comm *comm)
     ech_board_abort(comm->board, comm->rank);
 }
 
-void ech_comm_abort(ech_comm *comm)
+void ech_comm_abort(ech_comm *comm, ech_status status)
 {
+    ech_board_give_reason(comm->board, status);
     ech_board_abort(comm->board, comm->rank);
     ech_comm_withdraw(comm);
     end_job(comm);

@@ -61,8 +61,8 @@ const char *ech_comm_names(void);
 /* `local`: makes `size` endpoints in this process; endpoints[r] is for rank r's thread. `nccl`: as one of the other two.
  * `mpi`: joins MPI_COMM_WORLD, which must have `size` processes (0: any number), and sets endpoints[0] to
  * this process's endpoint. Ranks are ordered by machine, then by rank in MPI_COMM_WORLD. Errors: ECH_EUSAGE if
- * `size` is not the number of processes, or if the launcher does not fit this MPI: each process would then train
- * alone (ech_launched_check). Collective under mpi. */
+ * `size` is not the number of processes, or if a launcher has started several processes and this one sees no other:
+ * each would then train alone (ech_launched_check). Collective under mpi and ucx. */
 ech_status ech_comm_open(const ech_comm_backend *backend, int size, double deadline_seconds,
                          ech_comm **endpoints);
 /* Closes this rank's endpoint. Before it, end the rank's other threads and destroy its channels. Accepts NULL.
@@ -102,9 +102,10 @@ bool ech_comm_is_lost(const ech_comm *comm, int rank);
  * ech_comm_abort. */
 void ech_comm_raise(ech_comm *comm);
 
-/* Aborts the job: raises the abort flag and cancels this rank's transfers. Under local it then returns. Under mpi
- * it sleeps for 0.3 s, in which other ranks can print their errors, calls MPI_Abort and does not return. */
-void ech_comm_abort(ech_comm *comm);
+/* Aborts the job, in which this rank has ended with `status`: raises the abort flag and cancels this rank's transfers. Under local,
+ * and if this is the only rank, it then returns. Otherwise it sleeps for 0.3 s, in which other ranks can print their errors,
+ * and ends the job and this process, with the exit code of the status of the machine's first rank that failed. */
+void ech_comm_abort(ech_comm *comm, ech_status status);
 
 /* Puts a mark on the board (comm/board.h): this rank waits for rank `peer` (-1: for none). Reports of a passed
  * deadline follow marks. Only for callers that poll with ech_comm_test: ech_comm_wait and collectives set the

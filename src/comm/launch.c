@@ -50,18 +50,31 @@ bool ech_launched_here(ech_launched *out)
     return false;
 }
 
-ech_status ech_launched_check(int mpi_size, const char *mpi_version, const char *mpi_launcher)
+/* What makes its processes find each other. */
+static void describe_remedy(const launcher *l, const char *program, ech_text *out)
 {
-    for (int i = 0; i < LAUNCHERS && mpi_size == 1; i++) {
+    if (program) {
+        ech_text_append(out, "start it with %s -n N echelon ..., with srun --mpi=pmix", program);
+        return;
+    }
+    ech_text_append(out, "give each process RANK=$%s, WORLD_SIZE", l->rank);
+    if (l->size) ech_text_append(out, "=$%s", l->size);
+    ech_text_append(out, ", MASTER_ADDR and MASTER_PORT");
+}
+
+ech_status ech_launched_check(int size, const char *by, const char *program)
+{
+    for (int i = 0; i < LAUNCHERS && size == 1; i++) {
         ech_launched seen;
         const launcher *l = &launchers[i];
         if (!is_seen(l, &seen) || (l->size ? seen.size : seen.rank + 1) < 2) continue;
         const char *told = l->size ? l->size : l->rank;
+        ECH_FREED_TEXT remedy = {0};
+        describe_remedy(l, program, &remedy);
         ECH_FAIL(ECH_EUSAGE,
-                 "started as one of several by %s (%s=%s), but this build's MPI (%s) sees a lone "
-                 "rank: start it with %s -n N echelon ..., with srun --mpi=pmix, or let "
-                 "echelon --ranks N do so",
-                 seen.by, told, getenv(told), mpi_version, mpi_launcher);
+                 "started as one of several by %s (%s=%s), but parallel.comm = %s sees a lone "
+                 "rank: %s, or let echelon --ranks N start the ranks",
+                 seen.by, told, getenv(told), by, remedy.at);
     }
     return ECH_OK;
 }

@@ -21,11 +21,12 @@ typedef struct ech_launched {
 /* Whether a launcher started this process as a rank. False: *out is not changed. */
 bool ech_launched_here(ech_launched *out);
 
-/* Detects a launcher that does not fit this build's MPI: mpirun of another MPI, or srun without PMIx. It starts N
- * processes, but in each of them this build's MPI sees one rank, so each would train alone. mpi_size, mpi_version,
- * mpi_launcher: the number of ranks that this build's MPI sees, its version, the path of its launcher. Errors:
- * ECH_EUSAGE if mpi_size is 1 and the environment shows a launcher that started several processes (size > 1, or an
- * unknown size and rank > 0). The message names that launcher and the command to type instead. */
-ech_status ech_launched_check(int mpi_size, const char *mpi_version, const char *mpi_launcher);
+/* Detects a launcher whose processes do not find each other: mpirun of another MPI, srun without PMIx, or any launcher
+ * without RANK and WORLD_SIZE under `ucx`. It starts N processes, but each sees one rank, so each would train alone.
+ * size: the number of ranks that this process sees. by: what joins them, for messages ("ucx (UCX 1.13.1)").
+ * program: the path of what starts such ranks; NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE
+ * if size is 1 and the environment shows a launcher that started several processes (size > 1, or an unknown size and
+ * rank > 0). The message names that launcher and what to do instead. */
+ech_status ech_launched_check(int size, const char *by, const char *program);
 
 #endif

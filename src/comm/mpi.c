@@ -211,13 +211,13 @@ static void allreduce_forget(ech_comm *comm, void *handle)
 
 /* ---- the end ---- */
 
-static void abort_job(ech_comm *comm)
+static void abort_job(ech_comm *comm, int code)
 {
     (void)comm; /* MPI knows one job */
     int finalized = 0;
     MPI_Finalized(&finalized);
     fflush(NULL);
-    if (!finalized) MPI_Abort(MPI_COMM_WORLD, 1);
+    if (!finalized) MPI_Abort(MPI_COMM_WORLD, code);
 }
 
 static void close_own(ech_comm *comm)

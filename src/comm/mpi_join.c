@@ -5,8 +5,24 @@
  */
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "comm/launch.h"
 #include "comm/mpi_state.h"
+#include "comm/open_files.h"
+
+/* Where MPI does not find it, it ends the process without saying why. The first rank says it. */
+static void warn_of_shared_memory(void)
+{
+    char room[32];
+    ech_launched launched;
+    bool is_first = ech_launched_here(&launched) && launched.rank == 0 && launched.size > 1;
+    if (is_first && ech_transient_is_tight(1, room, sizeof room))
+        ech_log_warn("/dev/shm has only %s free, and MPI may not start: " ECH_TRANSIENT_REMEDY,
+                     room);
+}
+
+/* Of a rank of Open MPI 4 alone; how many ranks there are is known once MPI has started. */
+enum { FILES = 32 };
 
 static ech_status init_library(ech_mpi_state *state)
 {
@@ -16,6 +32,8 @@ static ech_status init_library(ech_mpi_state *state)
         ECH_FAIL(ECH_EUNSUPPORTED, "MPI cannot start again in a process where it has ended");
     ECH_TRY(ECH_MPI(Initialized, &initialized));
     if (!initialized) {
+        ECH_TRY(ech_open_files_check(ech_comm_mpi.name, FILES));
+        warn_of_shared_memory();
         ECH_TRY(ECH_MPI(Init_thread, NULL, NULL, MPI_THREAD_MULTIPLE, &level));
         state->finalizes = true;
     }
@@ -33,7 +51,6 @@ static ech_status check_size(int wanted)
 {
     int size;
     ECH_TRY(ECH_MPI(Comm_size, MPI_COMM_WORLD, &size));
-    ECH_TRY(ech_launched_check(size, ech_mpi_version(), ech_comm_mpi.launcher));
     if (wanted && wanted != size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but the launcher started %d: use %s -n %d",
                  wanted, size, ech_comm_mpi.launcher, wanted);

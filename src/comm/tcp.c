@@ -20,6 +20,7 @@ enum { MOST_EARLY = 1 << 28 };
 static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
 {
     ech_tcp_state *state = ech_calloc(1, sizeof *state);
+    *state = (ech_tcp_state){.name = ech_comm_tcp.name, .files = 2};
     ech_status st = ech_tcp_join(state, size, deadline_seconds, &endpoints[0]);
     if (st != ECH_OK) ech_tcp_leave(state);
     return st;

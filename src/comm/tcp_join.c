@@ -3,11 +3,8 @@
  * How the processes of `tcp` and `ucx` meet: all connect with rank 0, which tells them where the others listen; then each connects with
  * those below it. A guard ends the process where that takes longer than the deadline.
  */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +17,13 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "comm/life.h"
+#include "comm/open_files.h"
 #include "comm/tcp_state.h"
 
 enum { MOST_RANKS = ECH_TCP_MOST_RANKS };
-/* Answers to a process that says who it is. */
-enum { WELCOME = 1, REFUSED = 2, OTHER_SIZE = 3 };
-/* For it to say all of it, seconds: until then nobody else is heard. */
-enum { CARD_SECONDS = 5 };
+enum { AGAIN_MS = 50 };
+/* Of a rank alone: data, logs, a checkpoint, libraries. */
+enum { OWN_FILES = 20 };
 
 /* ---- variables ---- */
 
@@ -43,128 +40,38 @@ static ech_status read_number(const char *name, int64_t least, int64_t most, int
     return ECH_OK;
 }
 
-/* ---- who comes ---- */
+/* ---- introductions ---- */
 
-/* Whether it says who it is, all of it in that time. What connects, and says nothing or ends, is none of this job. */
-static bool hear_card(int fd, ech_tcp_card *who)
-{
-    double end = ech_clock_now() + CARD_SECONDS;
-    for (size_t at = 0; at < sizeof *who;) {
-        int ms = ech_clock_ms_until(end);
-        struct pollfd polled = {.fd = fd, .events = POLLIN};
-        if (ms == 0) return false;
-        if (poll(&polled, 1, ms) <= 0) continue; /* a signal, or time is up */
-        ssize_t n = recv(fd, (char *)who + at, sizeof *who - at, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
-        if (n > 0) at += (size_t)n;
-    }
-    who->machine[sizeof who->machine - 1] = '\0';
-    who->secret[sizeof who->secret - 1] = '\0';
-    return true;
-}
-
-static ech_status accept_one(int listener, ech_tcp_card *who, int *out)
-{
-    struct sockaddr_in from;
-    char address[INET_ADDRSTRLEN] = "";
-    for (;;) {
-        socklen_t n = sizeof from;
-        int fd = accept4(listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-        if (fd < 0) ECH_FAIL(ECH_ECOMM, "waiting for ranks: %s", strerror(errno));
-        (void)inet_ntop(AF_INET, &from.sin_addr, address, sizeof address);
-        *out = fd;
-        if (hear_card(fd, who)) break;
-        close(fd);
-        *out = -1;
-        ech_log_warn(
-            "a process at %s has connected and does not say which rank it is; it is ignored",
-            address);
-    }
-    strcpy(who->address, address);
-    return ECH_OK;
-}
-
-/* In a time that does not depend on where they differ. */
-static bool is_secret(const ech_tcp_card *own, const ech_tcp_card *who)
-{
-    unsigned differs = 0;
-    for (size_t i = 0; i < sizeof own->secret; i++)
-        differs |= (unsigned char)own->secret[i] ^ (unsigned char)who->secret[i];
-    return differs == 0;
-}
-
-/* Who comes with another secret is told so, and is no reason to end this job. */
-static ech_status accept_known(int listener, const ech_tcp_card *own, ech_tcp_card *who, int *out)
-{
-    for (;;) {
-        ECH_TRY(accept_one(listener, who, out));
-        char verdict = !is_secret(own, who)     ? REFUSED
-                       : who->size != own->size ? OTHER_SIZE
-                                                : WELCOME;
-        bool is_there = send(*out, &verdict, 1, MSG_NOSIGNAL) == 1; /* it may have died */
-        if (verdict == WELCOME && is_there) return ECH_OK;
-        if (verdict == OTHER_SIZE)
-            ECH_FAIL(ECH_EUSAGE, "rank %d was told that WORLD_SIZE is %d, but here it is %d",
-                     who->rank, who->size, own->size);
-        close(*out);
-        *out = -1;
-        if (verdict == REFUSED)
-            ech_log_warn("a process at %s says that it is rank %d, but names another secret; it is "
-                         "refused",
-                         who->address, who->rank);
-    }
-}
-
-/* Closes the connections of ranks that have died since, which may be started once more. Returns how many ranks from 1 on are awaited.
- * A rank has nothing to say before it is spoken to. */
-static int drop_ended(const ech_tcp_state *state)
+/* Returns how many ranks from 1 on are awaited. */
+static int count_awaited(const ech_tcp_state *state)
 {
     int awaited = 0;
-    for (int r = 1; r < state->size; r++) {
-        char byte;
-        ssize_t n =
-            state->peer[r].fd < 0 ? -1 : recv(state->peer[r].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        bool is_there =
-            state->peer[r].fd >= 0 && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)));
-        if (is_there) continue;
-        if (state->peer[r].fd >= 0) close(state->peer[r].fd);
-        state->peer[r].fd = -1;
-        awaited++;
-    }
+    for (int r = 1; r < state->size; r++) awaited += !ech_tcp_is_there(state, r);
     return awaited;
 }
 
-static ech_status accept_rank(ech_tcp_state *state, int listener, int least,
-                              const ech_tcp_card *own, ech_tcp_card *who)
+/* Says who this is to a rank, to which it has just connected. *out: the answer; LATER: the connection has ended. */
+static void greet(int fd, const ech_tcp_card *own, ech_tcp_verdict *out)
 {
-    int fd = -1;
-    ech_status st = accept_known(listener, own, who, &fd);
-    bool can_be = st == ECH_OK && who->rank >= least && who->rank < state->size;
-    if (state->rank == 0) drop_ended(state);
-    if (can_be && state->peer[who->rank].fd < 0) {
-        state->peer[who->rank].fd = fd;
-        return ECH_OK;
-    }
-    if (fd >= 0) close(fd);
-    ECH_TRY(st);
-    ECH_FAIL(
-        ECH_EUSAGE,
-        "a process says that it is rank %d of %d, which %s; RANK is from 0 on, another one for "
-        "each process",
-        who->rank, state->size, can_be ? "is there already" : "cannot be");
+    char byte;
+    ssize_t n = send(fd, own, sizeof *own, MSG_NOSIGNAL);
+    while (n == sizeof *own && (n = recv(fd, &byte, 1, 0)) < 0 && errno == EINTR) n = sizeof *own;
+    *out = n == 1 ? (ech_tcp_verdict)byte : ECH_TCP_LATER;
 }
 
-/* Says who this is to rank `to`, to which it has just connected. */
-static ech_status greet(const ech_tcp_state *state, int to, const ech_tcp_card *own)
+static ech_status check_verdict(ech_tcp_verdict verdict, int to, const ech_tcp_card *own)
 {
-    char verdict;
-    ECH_TRY(ech_tcp_write(state->peer[to].fd, own, sizeof *own));
-    ECH_TRY(ech_tcp_read(state->peer[to].fd, &verdict, 1));
-    if (verdict == WELCOME) return ECH_OK;
-    if (verdict == OTHER_SIZE)
+    if (verdict == ECH_TCP_WELCOME) return ECH_OK;
+    if (verdict == ECH_TCP_LATER)
+        ECH_FAIL(ECH_ECOMM, "rank %d has ended its connection at the start", to);
+    if (verdict == ECH_TCP_OTHER_SIZE)
         ECH_FAIL(ECH_EUSAGE, "rank %d refuses this process: WORLD_SIZE is not %d there", to,
                  own->size);
+    if (verdict == ECH_TCP_TAKEN)
+        ECH_FAIL(ECH_EUSAGE,
+                 "rank %d refuses this process: rank %d is there already; RANK is another one for "
+                 "each process, and MASTER_PORT for each job",
+                 to, own->rank);
     ECH_FAIL(ECH_EUSAGE,
              "rank %d refuses this process as rank %d: its secret is another one; "
              "set " ECH_SECRET_VARIABLE
@@ -249,30 +156,54 @@ static ech_status make_card(const ech_tcp_state *state, ech_tcp_card *out)
     return ECH_OK;
 }
 
-/* Rank 0 hears of all and tells all. */
-static ech_status lead(ech_tcp_state *state, int listener, ech_tcp_card *cards)
+/* Rank 0 hears of all and tells all. Afterwards it tells whoever comes too late. */
+static ech_status lead(ech_tcp_state *state, ech_tcp_card *own, ech_tcp_card *cards)
 {
-    while (drop_ended(state) > 0) {
+    const char *address = getenv("MASTER_ADDR");
+    ECH_TRY(read_number("MASTER_PORT", 1, 65535, &own->port));
+    ECH_TRY(ech_tcp_open_leader(address, &own->port, &state->door));
+    cards[0] = *own;
+    while (count_awaited(state) > 0) {
         ech_tcp_card who;
-        ECH_TRY(accept_rank(state, listener, 1, &cards[0], &who));
+        ECH_TRY(ech_tcp_door_await(state->door, state, own, 1, &who));
         cards[who.rank] = who;
     }
     cards[0].generation = make_generation(cards, state->size);
     for (int r = 1; r < state->size; r++)
         ECH_TRY(ech_tcp_write(state->peer[r].fd, cards, (size_t)state->size * sizeof *cards));
+    ech_tcp_door_keep(state->door, state, own);
     return ECH_OK;
 }
 
-static ech_status follow(ech_tcp_state *state, int listener, const ech_tcp_card *own,
-                         double deadline, ech_tcp_card *cards)
+/* Connects with rank 0, again and again until the deadline where that ends the connection: it may be of a start before. Opens a
+ * door for higher ranks, at the address by which this rank is connected. */
+static ech_status find_leader(ech_tcp_state *state, ech_tcp_card *own, double deadline)
 {
     int port;
+    double ends_at = ech_clock_now() + deadline;
+    ech_tcp_verdict verdict = ECH_TCP_LATER;
     const char *address = getenv("MASTER_ADDR");
     if (!address || !*address)
         ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR is not set: it is where rank 0 is");
     ECH_TRY(read_number("MASTER_PORT", 1, 65535, &port));
-    ECH_TRY(ech_tcp_connect(address, port, deadline, &state->peer[0].fd));
-    ECH_TRY(greet(state, 0, own));
+    for (int *fd = &state->peer[0].fd; verdict == ECH_TCP_LATER && ech_clock_now() < ends_at;) {
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
+        ECH_TRY(ech_tcp_connect(address, port, ends_at - ech_clock_now(), fd));
+        if (state->rank < state->size - 1 && !state->door)
+            ECH_TRY(ech_tcp_open_follower(*fd, &own->port, &state->door));
+        greet(*fd, own, &verdict);
+        if (verdict == ECH_TCP_LATER)
+            nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
+    }
+    return check_verdict(verdict, 0, own);
+}
+
+static ech_status follow(ech_tcp_state *state, ech_tcp_card *own, double deadline,
+                         ech_tcp_card *cards)
+{
+    ech_tcp_verdict verdict;
+    ECH_TRY(find_leader(state, own, deadline));
     ECH_TRY(ech_tcp_read(state->peer[0].fd, cards, (size_t)state->size * sizeof *cards));
     for (int r = 0; r < state->size; r++) {
         cards[r].machine[sizeof cards[r].machine - 1] = '\0';
@@ -280,31 +211,27 @@ static ech_status follow(ech_tcp_state *state, int listener, const ech_tcp_card 
     }
     for (int r = 1; r < state->rank; r++) {
         ECH_TRY(ech_tcp_connect(cards[r].address, cards[r].port, deadline, &state->peer[r].fd));
-        ECH_TRY(greet(state, r, own));
+        greet(state->peer[r].fd, own, &verdict);
+        ECH_TRY(check_verdict(verdict, r, own));
     }
     for (int r = state->rank + 1; r < state->size; r++)
-        ECH_TRY(accept_rank(state, listener, state->rank + 1, own, &(ech_tcp_card){0}));
+        ECH_TRY(ech_tcp_door_await(state->door, state, own, state->rank + 1, &(ech_tcp_card){0}));
+    ech_tcp_door_close(state->door);
+    state->door = NULL;
     return ECH_OK;
 }
 
 static ech_status connect_all(ech_tcp_state *state, double deadline, ech_tcp_card *cards)
 {
-    int listener = -1, port = 0;
     ech_tcp_card own;
     ECH_TRY(make_card(state, &own));
     cards[state->rank] = own;
     if (state->size == 1) return ECH_OK;
-    if (state->rank == 0) ECH_TRY(read_number("MASTER_PORT", 1, 65535, &port));
-    ECH_TRY(ech_tcp_listen(&port, &listener));
-    own.port = port;
-    cards[0] = own;
-    ech_status st = state->rank == 0 ? lead(state, listener, cards)
-                                     : follow(state, listener, &own, deadline, cards);
-    close(listener);
-    for (int r = 0; r < state->size && st == ECH_OK; r++)
+    ECH_TRY(state->rank == 0 ? lead(state, &own, cards) : follow(state, &own, deadline, cards));
+    for (int r = 0; r < state->size; r++)
         if (r != state->rank)
             (void)setsockopt(state->peer[r].fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    return st;
+    return ECH_OK;
 }
 
 /* ---- the machine's board ---- */
@@ -362,6 +289,7 @@ ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_second
     ECH_TRY(read_number("RANK", 0, state->size - 1, &state->rank));
     if (wanted && wanted != state->size)
         ECH_FAIL(ECH_EUSAGE, "%d ranks were asked for, but WORLD_SIZE is %d", wanted, state->size);
+    ECH_TRY(ech_open_files_check(state->name, OWN_FILES + state->files * (state->size - 1)));
     state->peer = ech_calloc((size_t)state->size, sizeof *state->peer);
     for (int r = 0; r < state->size; r++) state->peer[r].fd = -1;
     ECH_FREED ech_tcp_card *cards = ech_calloc((size_t)state->size, sizeof *cards);
@@ -397,6 +325,8 @@ ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_second
 
 void ech_tcp_part(ech_tcp_state *state)
 {
+    ech_tcp_door_close(state->door); /* it looks at the connections */
+    state->door = NULL;
     for (int r = 0; r < state->size && state->peer; r++) {
         for (ech_tcp_message *m = state->peer[r].early, *next; m; m = next) {
             next = m->next;

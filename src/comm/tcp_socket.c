@@ -2,6 +2,7 @@
  *
  * Sockets of a meeting of processes (tcp_join.c).
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -42,35 +43,158 @@ ech_status ech_tcp_read(int fd, void *data, size_t bytes)
     return ECH_OK;
 }
 
-ech_status ech_tcp_listen(int *port, int *out)
+/* ---- addresses ---- */
+
+static bool is_mapped(const struct sockaddr_in6 *at)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
-    socklen_t n = sizeof at;
-    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return fail_socket("making a socket");
+    return IN6_IS_ADDR_V4MAPPED(&at->sin6_addr);
+}
+
+/* False: it is of no IP. *out: in network order. */
+static bool take_ipv4(const struct sockaddr *at, struct in_addr *out)
+{
+    const struct sockaddr_in6 *six = (const void *)at;
+    if (at->sa_family == AF_INET) *out = ((const struct sockaddr_in *)(const void *)at)->sin_addr;
+    if (at->sa_family == AF_INET6) memcpy(out, &six->sin6_addr.s6_addr[12], sizeof *out);
+    return at->sa_family == AF_INET || (at->sa_family == AF_INET6 && is_mapped(six));
+}
+
+void ech_tcp_print(const struct sockaddr *at, char text[INET6_ADDRSTRLEN])
+{
+    struct in_addr four;
+    text[0] = '\0';
+    if (take_ipv4(at, &four))
+        (void)inet_ntop(AF_INET, &four, text, INET6_ADDRSTRLEN);
+    else if (at->sa_family == AF_INET6)
+        (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr, text,
+                        INET6_ADDRSTRLEN);
+}
+
+/* Whether no other machine reaches it. */
+static bool is_loopback(const struct sockaddr *at)
+{
+    struct in_addr four;
+    if (take_ipv4(at, &four)) return ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
+    return at->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)at)->sin6_addr);
+}
+
+/* A socket's address as one of its peer's. */
+typedef union place {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+} place;
+
+/* sin_port and sin6_port are at the same place. */
+static in_port_t *port_of(place *of)
+{
+    return of->any.sa_family == AF_INET6 ? &of->six.sin6_port : &of->four.sin_port;
+}
+
+static socklen_t length_of(const place *of)
+{
+    return of->any.sa_family == AF_INET6 ? sizeof of->six : sizeof of->four;
+}
+
+/* ---- listening ---- */
+
+/* -1 and errno: it cannot. */
+static int listen_at(place at, int *port)
+{
+    socklen_t n = length_of(&at);
+    int on = 1, off = 0;
+    int fd = socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -1;
+    *port_of(&at) = htons((uint16_t)*port);
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0 || listen(fd, ECH_TCP_MOST_RANKS) != 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &n) != 0) {
+    if (at.any.sa_family == AF_INET6) /* IPv4, too */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, &at.any, n) != 0 || listen(fd, ECH_TCP_MOST_RANKS) != 0 ||
+        getsockname(fd, &at.any, &n) != 0) {
         int error = errno;
         close(fd);
-        ECH_FAIL(ECH_ECOMM,
-                 "rank 0 cannot listen at MASTER_PORT %d: %s; torchrun itself may have it: set "
-                 "MASTER_PORT to a free port for all ranks",
-                 *port, strerror(error));
+        errno = error;
+        return -1;
     }
-    *port = ntohs(at.sin_port);
+    *port = ntohs(*port_of(&at));
+    return fd;
+}
+
+ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out)
+{
+    place where = {.six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT}};
+    if (at) memcpy(&where, at, at->sa_family == AF_INET6 ? sizeof where.six : sizeof where.four);
+    int fd = listen_at(where, port);
+    bool lacks_ipv6 = fd < 0 && !at && errno != EADDRINUSE && errno != EACCES;
+    if (lacks_ipv6) fd = listen_at((place){.four = {.sin_family = AF_INET}}, port);
+    if (fd < 0 && *port == 0) return fail_socket("listening for other ranks");
+    if (fd < 0)
+        ECH_FAIL(ECH_ECOMM,
+                 "rank 0 cannot listen at MASTER_PORT %d: %s; torchrun itself may have it, or "
+                 "another rank 0: set MASTER_PORT to a free port for all ranks",
+                 *port, strerror(errno));
     *out = fd;
     return ECH_OK;
 }
 
+static ech_status resolve(const char *name, int port, struct addrinfo **out)
+{
+    char text[16];
+    struct addrinfo like = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    snprintf(text, sizeof text, "%d", port);
+    int error = getaddrinfo(name, text, &like, out);
+    if (error)
+        ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR %s has no address: %s", name, gai_strerror(error));
+    return ECH_OK;
+}
+
+/* Whether this machine has the address. */
+static bool may_bind(const struct sockaddr *at)
+{
+    place where = {0};
+    memcpy(&where, at, at->sa_family == AF_INET6 ? sizeof where.six : sizeof where.four);
+    *port_of(&where) = 0;
+    int fd = socket(at->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool may = fd >= 0 && bind(fd, &where.any, length_of(&where)) == 0;
+    if (fd >= 0) close(fd);
+    return may;
+}
+
+ech_status ech_tcp_open_leader(const char *address, int *port, ech_tcp_door **out)
+{
+    struct addrinfo *found = NULL;
+    if (address && *address) ECH_TRY(resolve(address, *port, &found));
+    const struct addrinfo *at = found;
+    while (at && !is_loopback(at->ai_addr)) at = at->ai_next;
+    /* The others try all of them in this order, too. */
+    bool next = at && at->ai_next && is_loopback(at->ai_next->ai_addr);
+    if (next && !may_bind(at->ai_addr)) at = at->ai_next;
+    ech_status st = ech_tcp_door_open(at ? at->ai_addr : NULL, port, out);
+    if (found) freeaddrinfo(found);
+    return st;
+}
+
+ech_status ech_tcp_open_follower(int to_leader, int *port, ech_tcp_door **out)
+{
+    place here = {0};
+    socklen_t n = sizeof here;
+    bool is_near = getsockname(to_leader, &here.any, &n) == 0 && is_loopback(&here.any);
+    return ech_tcp_door_open(is_near ? &here.any : NULL, port, out);
+}
+
+/* ---- connecting ---- */
+
 /* Where nobody listens yet, the system may have chosen that very port for this end: then it is both ends. */
 static bool is_own(int fd)
 {
-    struct sockaddr_in here, there;
+    place here = {0}, there = {0};
+    char from[INET6_ADDRSTRLEN], to[INET6_ADDRSTRLEN];
     socklen_t n = sizeof here, m = sizeof there;
-    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && here.sin_port == there.sin_port &&
-           here.sin_addr.s_addr == there.sin_addr.s_addr;
+    if (getsockname(fd, &here.any, &n) != 0 || getpeername(fd, &there.any, &m) != 0) return false;
+    ech_tcp_print(&here.any, from);
+    ech_tcp_print(&there.any, to);
+    return *port_of(&here) == *port_of(&there) && strcmp(from, to) == 0;
 }
 
 static int try_connect(const struct addrinfo *found)
@@ -90,16 +214,12 @@ static int try_connect(const struct addrinfo *found)
 
 ech_status ech_tcp_connect(const char *address, int port, double deadline, int *out)
 {
-    char text[16];
-    struct addrinfo *found = NULL, like = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
     double ends_at = ech_clock_now() + deadline;
-    snprintf(text, sizeof text, "%d", port);
-    int error = getaddrinfo(address, text, &like, &found);
-    if (error)
-        ECH_FAIL(ECH_EUSAGE, "MASTER_ADDR %s has no address: %s", address, gai_strerror(error));
+    ECH_TRY(resolve(address, port, &found));
     while ((*out = try_connect(found)) < 0 && ech_clock_now() < ends_at)
         nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000L}, NULL);
-    error = errno;
+    int error = errno;
     freeaddrinfo(found);
     if (*out < 0)
         ECH_FAIL(ECH_ECOMM, "%s, port %d, does not answer: %s; see whether that rank is up",
@@ -107,9 +227,9 @@ ech_status ech_tcp_connect(const char *address, int port, double deadline, int *
     return ECH_OK;
 }
 
-void ech_tcp_abort(ech_comm *comm)
+void ech_tcp_abort(ech_comm *comm, int code)
 {
     (void)comm;
     fflush(NULL);
-    _exit(1);
+    _exit(code);
 }

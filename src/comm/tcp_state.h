@@ -39,9 +39,15 @@ typedef struct ech_tcp_peer {
     ech_tcp_message *coming; /* NULL: its head has not come yet */
 } ech_tcp_peer;
 
+/* A listener and who has connected there (tcp_door.c). */
+typedef struct ech_tcp_door ech_tcp_door;
+
 typedef struct ech_tcp_state {
+    const char *name; /* of the backend */
+    int files;        /* that the backend opens for each other rank, connections among them */
     int rank, size;
     ech_tcp_peer *peer; /* [size] */
+    ech_tcp_door *door; /* NULL: none. Rank 0 keeps its own open after the meeting */
     ech_guard *guard;
 } ech_tcp_state;
 
@@ -82,16 +88,51 @@ void ech_tcp_part(ech_tcp_state *state);
 ech_status ech_tcp_write(int fd, const void *data, size_t bytes);
 ech_status ech_tcp_read(int fd, void *data, size_t bytes);
 
-/* Listens at a port, 0: any; *port: which it is. Errors: ECH_ECOMM. */
-ech_status ech_tcp_listen(int *port, int *out);
+/* ---- sockets ---- */
+
+/* Listens at an address (NULL: at all of this machine) and a port, 0: any; *port: which it is. Accepting does not wait.
+ * Errors: ECH_ECOMM. */
+ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out);
 /* Tries again and again until the deadline: who listens there may come later. Errors: ECH_EUSAGE, no such address; ECH_ECOMM. */
 ech_status ech_tcp_connect(const char *address, int port, double deadline, int *out);
+/* Writes an address without its port, "" of an unknown family. An IPv4 address is written as one also where IPv6 maps it. */
+void ech_tcp_print(const struct sockaddr *at, char text[INET6_ADDRSTRLEN]);
+
+/* ---- the door ---- */
+
+ech_status ech_tcp_door_open(const struct sockaddr *at, int *port, ech_tcp_door **out);
+void ech_tcp_door_close(ech_tcp_door *door); /* accepts NULL */
+/* Rank 0's, at MASTER_ADDR if that is this machine's loopback, so that no other machine reaches it; otherwise at all addresses.
+ * address: may be NULL. */
+ech_status ech_tcp_open_leader(const char *address, int *port, ech_tcp_door **out);
+/* Another rank's: at the loopback if its connection with rank 0 is there; otherwise at all addresses. */
+ech_status ech_tcp_open_follower(int to_leader, int *port, ech_tcp_door **out);
+
+/* Answers to a process that says which rank it is. */
+typedef enum ech_tcp_verdict {
+    ECH_TCP_WELCOME = 1,
+    ECH_TCP_REFUSED, /* another secret */
+    ECH_TCP_OTHER_SIZE,
+    ECH_TCP_TAKEN, /* that rank is there */
+    ECH_TCP_LATER  /* that rank was there and has died: its job is about to end */
+} ech_tcp_verdict;
+/* Whether a rank is connected and has not ended. */
+bool ech_tcp_is_there(const ech_tcp_state *state, int rank);
+/* Waits without a deadline for one of the ranks from `least` on, and connects it. Who comes with another secret is told so,
+ * and is no reason to end the job. Errors: ECH_EUSAGE, two processes are one rank or know another number of ranks; ECH_ECOMM. */
+ech_status ech_tcp_door_await(ech_tcp_door *door, ech_tcp_state *state, const ech_tcp_card *own,
+                              int least, ech_tcp_card *who);
+/* Starts a thread that tells whoever comes from now on that the rank is taken. Until the door is closed, before the state's
+ * connections are. */
+void ech_tcp_door_keep(ech_tcp_door *door, const ech_tcp_state *state, const ech_tcp_card *own);
+
+/* ---- joining and leaving ---- */
 
 /* Meets the others and makes the endpoint, guarded. Errors: as ech_tcp_meet. Collective. */
 ech_status ech_tcp_join(ech_tcp_state *state, int wanted, double deadline_seconds, ech_comm **out);
 /* Closes all connections and frees the state. */
 void ech_tcp_leave(ech_tcp_state *state);
 /* Ends this process. The others see that its connections end. */
-void ech_tcp_abort(ech_comm *comm);
+void ech_tcp_abort(ech_comm *comm, int code);
 
 #endif

@@ -12,11 +12,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 
 enum { FOLDERS = 3, TRIES = 8 };
 
@@ -120,4 +122,14 @@ void ech_transient_remove(const ech_transient *transient)
     ech_file_remove_all(transient->path);
     ech_log_set_quiet(quiet);
     if (transient->hold >= 0) close(transient->hold);
+}
+
+bool ech_transient_is_tight(int ranks, char *room, size_t size)
+{
+    enum { NEEDED = 4 << 20 }; /* of Open MPI 4: for the launcher, and a little less for each rank */
+    struct statvfs info;
+    if (statvfs(folder_at(0), &info) != 0) return false;
+    int64_t bytes = (int64_t)info.f_bavail * (int64_t)info.f_frsize;
+    ech_text_from_bytes(bytes, room, size);
+    return bytes < (int64_t)NEEDED * (ranks + 1);
 }

@@ -56,6 +56,7 @@ void ech_ucx_give(ech_ucx_state *state, ech_ucx_message *m)
 static ech_status open_own(int size, double deadline_seconds, ech_comm **endpoints)
 {
     ech_ucx_state *state = ech_calloc(1, sizeof *state);
+    state->links = (ech_tcp_state){.name = ech_comm_ucx.name, .files = 10};
     for (int i = 0; i < MESSAGES; i++) {
         ech_ucx_message *m = ech_calloc(1, sizeof *m);
         m->next = state->free;

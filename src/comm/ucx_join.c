@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/last_words.h"
 #include "base/log.h"
 #include "comm/life.h"
+#include "comm/ucx_address.h"
 #include "comm/ucx_state.h"
 
 /* Bytes of an address that another rank sends; hosts with many interfaces have some kilobytes. */
@@ -83,9 +85,10 @@ static ech_status make_workers(ech_ucx_state *state)
         any_near |= state->peer[r].near;
         any_far |= !state->peer[r].near;
     }
-    if (any_near) ECH_TRY(make_context(ucx, of_near, &state->near));
+    bool checks = !any_near && !any_far && ech_ucx_has_settings();
+    if (any_near || checks) ECH_TRY(make_context(ucx, of_near, &state->near));
     if (any_far) ECH_TRY(make_context(ucx, getenv("UCX_TLS") ? of_far : of_far_alone, &state->far));
-    if (any_near || any_far) ECH_TRY(ech_ucx_check_settings(ucx));
+    if (any_near || any_far || checks) ECH_TRY(ech_ucx_check_settings(ucx));
     if (any_far) ECH_TRY(make_worker(ucx, state->far, &state->far_worker));
     for (int r = 0; r < state->links.size; r++) {
         ech_ucx_peer *peer = &state->peer[r];
@@ -103,12 +106,6 @@ static ech_status make_workers(ech_ucx_state *state)
 /* What others read to see whether they may; it stands there while the endpoint does. */
 static uint64_t probe;
 
-/* What goes before an address. */
-typedef struct told {
-    uint64_t length;
-    uint64_t probe_at, probe;
-} told;
-
 static ech_status tell_address(ech_ucx_state *state, int rank)
 {
     const ech_ucx *ucx = state->ucx;
@@ -118,7 +115,10 @@ static ech_status tell_address(ech_ucx_state *state, int rank)
     int fd = state->links.peer[rank].fd;
     ECH_TRY(ech_ucx_check(ucx, ucx->ucp_worker_get_address(worker, &address, &bytes),
                           "ucp_worker_get_address"));
-    const told word = {.length = bytes, .probe_at = (uint64_t)(uintptr_t)&probe, .probe = probe};
+    const ech_ucx_told word = {.length = bytes,
+                               .seal = ech_ucx_seal(address, bytes),
+                               .probe_at = (uint64_t)(uintptr_t)&probe,
+                               .probe = probe};
     ech_status st = ech_tcp_write(fd, &word, sizeof word);
     if (st == ECH_OK) st = ech_tcp_write(fd, address, bytes);
     ucx->ucp_worker_release_address(worker, address);
@@ -133,30 +133,46 @@ static void note_failure(void *context, ucp_ep_h ep, ucs_status_t status)
     peer->failed = true;
 }
 
-/* *error: why the memory of a rank near by cannot be read; 0: it can. */
-static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
+static ech_status make_endpoint(const ech_ucx *ucx, ech_ucx_peer *peer, int rank,
+                                const char *address)
 {
-    const ech_ucx *ucx = state->ucx;
-    ech_ucx_peer *peer = &state->peer[rank];
-    told word;
-    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, &word, sizeof word));
-    if (word.length == 0 || word.length > MOST_ADDRESS)
-        ECH_FAIL(ECH_ECOMM, "rank %d has an address of %llu bytes; is it of this job?", rank,
-                 (unsigned long long)word.length);
-    ECH_FREED char *address = ech_calloc(1, word.length);
-    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, address, word.length));
-    *error = 0;
-    if (peer->near)
-        peer->is_read = ech_ucx_may_read(peer->process, word.probe_at, word.probe, error);
     const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                                   UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                                    .address = (const ucp_address_t *)address,
+                                    .address = (const void *)address,
                                     .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                                     .err_handler = {.cb = note_failure, .arg = peer}};
-    return ech_ucx_check(ucx, ucx->ucp_ep_create(peer->worker, &params, &peer->ep),
+    ECH_FREED_TEXT words = {0};
+    ech_text_append(&words,
+                    "UCX cannot read the address of rank %d and ends the process: is that rank of "
+                    "this job? See MASTER_ADDR and MASTER_PORT",
+                    rank);
+    const char *before = ech_last_words_set(words.at);
+    ucs_status_t made = ucx->ucp_ep_create(peer->worker, &params, &peer->ep);
+    ech_last_words_set(before);
+    return ech_ucx_check(ucx, made,
                          peer->near ? "an endpoint in memory"
                                     : "an endpoint of the network; see UCX_TLS, UCX_NET_DEVICES");
+}
+
+/* *error: why the memory of a rank near by cannot be read; 0: it can. */
+static ech_status hear_address(ech_ucx_state *state, int rank, int *error)
+{
+    ech_ucx_peer *peer = &state->peer[rank];
+    ech_ucx_told word;
+    ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, &word, sizeof word));
+    bool can_be = word.length > 0 && word.length <= MOST_ADDRESS;
+    ECH_FREED char *address = ech_calloc(1, can_be ? word.length : 1);
+    if (can_be) ECH_TRY(ech_tcp_read(state->links.peer[rank].fd, address, word.length));
+    if (!can_be || ech_ucx_seal(address, word.length) != word.seal)
+        ECH_FAIL(ECH_ECOMM,
+                 "what rank %d says is its address is none; is that rank of this job? See "
+                 "MASTER_ADDR and MASTER_PORT",
+                 rank);
+    *error = 0;
+    if (peer->near)
+        peer->is_read = ech_ucx_may_read(peer->process, word.probe_at, word.probe, error);
+    return make_endpoint(state->ucx, peer, rank, address);
 }
 
 /* Tells all whether this rank may read their memory, and hears it of them. Nobody goes on, and perhaps ends, before all have all

@@ -19,6 +19,13 @@ static const ech_library library = {"UCX", "libucp.so.0", "Debian's libucx0"};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_open;
 static ech_ucx table;
+static const char prefix[] = "UCX_";
+static bool has_settings; /* of the user's */
+
+static bool is_setting(const char *entry)
+{
+    return strncmp(entry, prefix, strlen(prefix)) == 0;
+}
 
 static ech_status open_now(void)
 {
@@ -32,6 +39,7 @@ static ech_status open_now(void)
     const char *path;
     unsigned major, minor, release;
     if (is_open) return ECH_OK;
+    for (char **entry = environ; *entry; entry++) has_settings |= is_setting(*entry);
     /* Signals are ours: UCX would print a trace of its own, and may wait for a debugger. */
     setenv("UCX_HANDLE_ERRORS", "none", 0);
     /* What it says of a rank that has died misleads; our errors name the rank. */
@@ -90,9 +98,13 @@ static bool is_known(const char *known, const char *entry, size_t n)
     return false;
 }
 
+bool ech_ucx_has_settings(void)
+{
+    return has_settings;
+}
+
 ech_status ech_ucx_check_settings(const ech_ucx *ucx)
 {
-    static const char prefix[] = "UCX_";
     ECH_FREED char *known = NULL;
     size_t bytes;
     FILE *stream = open_memstream(&known, &bytes);
@@ -103,7 +115,7 @@ ech_status ech_ucx_check_settings(const ech_ucx *ucx)
     fclose(stream);
     for (char **entry = environ; *entry; entry++) {
         size_t n = strcspn(*entry, "=");
-        if (strncmp(*entry, prefix, strlen(prefix)) != 0 || is_known(known, *entry, n)) continue;
+        if (!is_setting(*entry) || is_known(known, *entry, n)) continue;
         ECH_FAIL(ECH_EUSAGE,
                  "%.*s: %s has no such setting, and would do as if it were not there; unset it, or "
                  "see ucx_info -cf (Debian's ucx-utils)",

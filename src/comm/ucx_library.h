@@ -6,6 +6,7 @@
 #ifndef ECH_COMM_UCX_LIBRARY_H
 #define ECH_COMM_UCX_LIBRARY_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/types.h>
@@ -53,6 +54,8 @@ ech_status ech_ucx_open(const ech_ucx **out);
 const char *ech_ucx_version(void);
 /* ECH_OK for UCS_OK, else ECH_ECOMM with UCX's text; `what` names the function. */
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what);
+/* Whether the user had set variables of UCX when it was opened. */
+bool ech_ucx_has_settings(void);
 /* Whether UCX knows each of its variables (UCX_...) in the environment: it takes others silently, and as if they were not there.
  * To be called once a context exists, since modules are loaded with it. Errors: ECH_EUSAGE, which names one. */
 ech_status ech_ucx_check_settings(const ech_ucx *ucx);

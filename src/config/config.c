@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/about.h"
+#include "config/about.h"
 #include "config/table.h"
 
 /* Copies the names, and splits the choices of each NAME and LIST key. */
@@ -190,19 +192,32 @@ bool ech_config_is_named(const ech_config *config, const char *key)
            ech_config_origin_of(config, ech_config_find_path(key))->tried;
 }
 
-ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
+void ech_config_describe(const ech_config *config, const char *key, ech_text *out)
 {
     const ech_config_key *found = ech_config_find_path(key);
     const ech_config_origin *origin = ech_config_origin_of(config, found);
     ECH_FREED_TEXT value = {0};
-    if (!origin->place) ech_config_format_value(config, found, &value);
+    if (origin->place) {
+        ech_text_append(out, "%s: %s = %.120s", origin->place, key, origin->text);
+        return;
+    }
+    ech_config_format_value(config, found, &value);
+    ech_text_append(out, "%s = %.120s (default)", key, value.at);
+}
+
+ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
+{
+    ECH_FREED_TEXT about = {0};
+    ech_config_describe(config, key, &about);
     char message[1024];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    if (!origin->place) ECH_FAIL(ECH_EUSAGE, "%s = %.120s (default): %s", key, value.at, message);
-    ECH_FAIL(ECH_EUSAGE, "%s: %s = %.120s: %s", origin->place, key, origin->text, message);
+    const char *outer = ech_set_about(about.at); /* one key is enough */
+    ech_fail_at(__FILE__, __LINE__, ECH_EUSAGE, "%s", message);
+    ech_set_about(outer);
+    return ECH_EUSAGE;
 }
 
 /* ---- checks once all keys are read ---- */

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "device/control_group.h"
 #include "device/cores.h"
 #include "device/cpu.h"
 
@@ -133,65 +134,18 @@ double ech_device_cpu_elapsed(const ech_event *from, const ech_event *to)
 
 /* ---- facts about the machine ---- */
 
-/* The number in a control group's file, or `otherwise`: no such file, or "max". */
-static size_t read_limit(const char *path, size_t otherwise)
-{
-    FILE *file = fopen(path, "re");
-    if (!file) return otherwise;
-    char word[32] = "";
-    int64_t limit;
-    bool found = fscanf(file, "%31s", word) == 1 && ech_text_to_int(word, &limit) && limit > 0;
-    fclose(file);
-    return found && (size_t)limit < otherwise ? (size_t)limit : otherwise;
-}
-
-/* The smallest limit from the group at `path` below `root` up to the root itself. */
-static size_t smallest_limit(const char *root, char *path, const char *name, size_t bytes)
-{
-    char file[4608];
-    for (;;) {
-        snprintf(file, sizeof file, "%s%s/%s", root, path, name);
-        bytes = read_limit(file, bytes);
-        char *slash = strrchr(path, '/');
-        if (!slash) return bytes;
-        *slash = '\0';
-    }
-}
-
-/* What control groups leave of `bytes`. /proc/self/cgroup has lines "0::/path" (version 2) and
- * "4:memory:/path" (version 1). */
-static size_t limit_by_groups(size_t bytes)
-{
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    if (!file) return bytes;
-    char line[4096];
-    while (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *kinds = strchr(line, ':');
-        char *path = kinds ? strchr(kinds + 1, ':') : NULL;
-        if (!path) continue;
-        *kinds++ = '\0';
-        *path++ = '\0';
-        if (strcmp(line, "0") == 0 && *kinds == '\0')
-            bytes = smallest_limit("/sys/fs/cgroup", path, "memory.max", bytes);
-        else if (strcmp(kinds, "memory") == 0)
-            bytes = smallest_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", bytes);
-    }
-    fclose(file);
-    return bytes;
-}
-
 size_t ech_device_cpu_memory_bytes(void)
 {
     size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    return limit_by_groups(physical);
+    return ech_control_memory(&ech_control_groups_here, physical);
 }
 
 int ech_device_cpu_cores(void)
 {
     const ech_core_set mine = ech_cores_mine();
     int n = ech_cores_count(&mine);
-    return n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return ech_control_cores(&ech_control_groups_here,
+                             n > 0 ? n : (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 const ech_device ech_device_cpu = {

@@ -9,7 +9,8 @@
  *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
  *     TRANSFORM_BACK  P is made orthonormal; Q = transposed D times P; REDUCE_RIGHT sums Q
  *     NORM            that of Q, since P is orthonormal
- *     DECOMPRESS      G = P times transposed Q; E = D - G / replicas, and the basis is Q, unless the update is withheld
+ *     DECOMPRESS      columns of Q that are rounding errors become 0; G = P times transposed Q; unless the update is withheld,
+ *                     E = D - G / replicas, and the basis is Q
  *
  * Gradients are sums over replicas, and so are residuals: what the sum lacks is shared equally.
  *
@@ -201,7 +202,8 @@ ech_status ech_handle_TRANSFORM_BACK(ech_exec *exec, const ech_step *step)
             void *room = ech_exec_touch(exec, step->scratch);
             ech_tensor work = ech_tensor_2d(room, ECH_F64, m.rank, m.rows + ECH_ORTHOGONAL_ROOM);
             take_scratch(exec, step, ech_plan_orthogonal_room(exec->plan, params[i]));
-            exec->plan->kernels->wide->orthogonalize(exec->context, &m.left, householder, &work);
+            exec->plan->kernels->wide->orthogonalize(exec->context, &m.left, m.columns, householder,
+                                                     &work);
             multiply(exec, &m, true, &m.left, &m.right);
         }
     return ECH_OK;
@@ -276,6 +278,7 @@ static void decompress_factors(ech_exec *exec, const ech_step *step, int param, 
     commit(exec, step, x, unscale, 0, residual);
     for (int one = 0; one < exec->plan->param[param].stacked; one++) {
         matrix m = matrix_of(exec, step, param, one);
+        exec->plan->kernels->wide->clear_columns(exec->context, &m.right, m.rows);
         multiply_factors(exec, &m);
         ech_tensor basis = basis_of(exec, step, &m);
         commit(exec, step, &m.right, unscale, 0, &basis);

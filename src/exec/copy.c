@@ -94,6 +94,55 @@ ech_status ech_exec_watch_files(ech_exec *exec)
 
 /* ---- memory.offload_bandwidth ---- */
 
+void ech_exec_hurry_on(ech_exec *exec, const atomic_bool *is_urgent)
+{
+    exec->is_urgent = is_urgent;
+}
+
+/* The kinds of steps that copy_step does. */
+#define COPIES(X)                                                                                  \
+    X(FETCH)                                                                                       \
+    X(OFFLOAD)                                                                                     \
+    X(FETCH_STATES)                                                                                \
+    X(OFFLOAD_GRADS)                                                                               \
+    X(FETCH_STATISTICS)                                                                            \
+    X(OFFLOAD_STATISTICS)                                                                          \
+    X(FETCH_WEIGHTS)                                                                               \
+    X(OFFLOAD_WEIGHTS)                                                                             \
+    X(OFFLOAD_STATES)
+
+static bool is_copy(const ech_step *step)
+{
+#define X(kind_) || step->kind == ECH_STEP_##kind_
+    return false COPIES(X);
+#undef X
+}
+
+ech_status ech_exec_check_pace(ech_exec *exec)
+{
+    const ech_config *config = exec->config;
+    double rate = (double)config->memory.offload_bandwidth;
+    int64_t most = 0;
+    for (int l = 0; l < ECH_LIST_KINDS && rate > 0; l++) {
+        exec->list = &exec->plan->list[l];
+        for (size_t s = 0; s < exec->list->step.n; s++) {
+            const ech_step *step = &exec->list->step.at[s];
+            int64_t bytes = is_copy(step) ? bytes_of(exec, step) : 0;
+            if (bytes > most) most = bytes;
+        }
+    }
+    if (rate <= 0 || (double)most <= rate * config->parallel.deadline) return ECH_OK;
+    return ech_config_complain(config, "memory.offload_bandwidth",
+                               "a copy of %lld bytes takes %.0f s, and parallel.deadline is %g s; "
+                               "raise one of them",
+                               (long long)most, (double)most / rate, config->parallel.deadline);
+}
+
+static bool is_urgent(const ech_exec *exec)
+{
+    return exec->is_urgent && atomic_load(exec->is_urgent);
+}
+
 static ech_status begin_pace(ech_exec *exec, const ech_step *step)
 {
     exec->copy_began[step->lane] = ech_clock_now();
@@ -104,7 +153,8 @@ static ech_status end_pace(ech_exec *exec, const ech_step *step)
 {
     double seconds = (double)bytes_of(exec, step) / (double)exec->config->memory.offload_bandwidth;
     double end = exec->copy_began[step->lane] + seconds;
-    for (double left; (left = end - ech_clock_now()) > 0 && !ech_exec_has_failed(exec);) {
+    for (double left; (left = end - ech_clock_now()) > 0 && !is_urgent(exec);) {
+        if (ech_exec_has_failed(exec)) break;
         ECH_TRY(ech_comm_check(exec->comm));
         double nap = left < nap_seconds ? left : nap_seconds;
         nanosleep(&(struct timespec){.tv_nsec = (long)(nap * 1e9)}, NULL);
@@ -129,15 +179,9 @@ static ech_status copy_step(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-ECH_HANDLE_BY(FETCH, copy_step)
-ECH_HANDLE_BY(OFFLOAD, copy_step)
-ECH_HANDLE_BY(FETCH_STATES, copy_step)
-ECH_HANDLE_BY(OFFLOAD_GRADS, copy_step)
-ECH_HANDLE_BY(FETCH_STATISTICS, copy_step)
-ECH_HANDLE_BY(OFFLOAD_STATISTICS, copy_step)
-ECH_HANDLE_BY(FETCH_WEIGHTS, copy_step)
-ECH_HANDLE_BY(OFFLOAD_WEIGHTS, copy_step)
-ECH_HANDLE_BY(OFFLOAD_STATES, copy_step)
+#define X(kind) ECH_HANDLE_BY(kind, copy_step)
+COPIES(X)
+#undef X
 
 int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to)
 {

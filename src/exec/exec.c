@@ -249,6 +249,7 @@ static ech_status setup_exec(ech_exec *exec)
 {
     const ech_plan *plan = exec->plan;
     size_t turns = (size_t)plan->list[ECH_LIST_TRAIN].turns;
+    ECH_TRY(ech_exec_check_pace(exec));
     ech_exec_create_pushes(exec);
     ECH_TRY(make_groups(exec));
     ECH_TRY(ech_kernel_context_create(plan->threads, &exec->context));

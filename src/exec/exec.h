@@ -20,6 +20,8 @@
 #ifndef ECH_EXEC_EXEC_H
 #define ECH_EXEC_EXEC_H
 
+#include <stdatomic.h>
+
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/shards.h"
 #include "comm/comm.h"
@@ -41,6 +43,10 @@ ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
 void ech_exec_destroy(ech_exec *exec); /* waits for a checkpoint under way; accepts NULL */
 /* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
 const char *ech_exec_binding(const ech_exec *exec);
+
+/* Once *is_urgent, the run is to come to an end: from then on memory.offload_bandwidth slows nothing down. Borrowed; for any thread
+ * and handler to set. NULL: never. */
+void ech_exec_hurry_on(ech_exec *exec, const atomic_bool *is_urgent);
 
 /* Runs a list for training step `step`, which selects the batch and the random numbers; a list of several turns runs
  * one training step a turn, from `step` on. All ranks run the same lists in the same order. When it returns ECH_OK,

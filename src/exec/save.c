@@ -149,7 +149,8 @@ ech_dtype ech_exec_saved_dtype(const ech_exec *exec)
 /* The weights, into model/ and where they are rounded there also in full. */
 static void add_weights(const ech_exec *exec, ech_saved_list *list, int param, saved of, void *data)
 {
-    ech_dtype in_file = ech_exec_saved_dtype(exec);
+    ech_dtype in_file =
+        ech_saved_weight_dtype(&exec->plan->model->param.at[param], ech_exec_saved_dtype(exec));
     add_tensor_as(exec, list, param, &of, data, in_file);
     if (in_file == of.dtype) return;
     of.name = master_name;

@@ -159,6 +159,7 @@ struct ech_exec {
     double watched_at; /* ech_clock_take_gap */
     _Atomic int stuck; /* lanes whose threads are: they are left to that, with all memory */
     double copy_began[ECH_LANES]; /* a throttled copy, in seconds of ech_clock_now */
+    const atomic_bool *is_urgent; /* ech_exec_hurry_on */
     char *scalars;                /* on the device: a row for each turn */
     char *staged;       /* on the host: the same rows, as COUNT puts and READ fetches them */
     int64_t updates;    /* so far */
@@ -434,6 +435,8 @@ bool ech_exec_wait_for(ech_exec *exec, int step, ech_lane lane);
 /* Shows that the compute lane waits for `step` or ECH_AWAITS_ALL, and ends a nap of the link's
  * thread. */
 void ech_exec_set_awaited(ech_exec *exec, int step);
+/* Errors: ECH_EUSAGE, with memory.offload_bandwidth a copy would take longer than the deadline. */
+ech_status ech_exec_check_pace(ech_exec *exec);
 /* For the rank's thread, every 0.1 s while it waits: a read or write of a file past the deadline is an error that names it. */
 ech_status ech_exec_watch_files(ech_exec *exec);
 /* The rank's thread, which holds `lock`, sleeps until it is woken. Where there are files it watches

@@ -56,6 +56,8 @@ static const char *bind(ech_exec *exec, const neighbours *others)
     if (binding_variable()) return "not pinned: an environment variable binds OpenMP's threads";
     if (others->strange) return "not pinned: ranks have different cores, and some in common";
     if (cores == 0) return "not pinned: the system does not say which cores there are";
+    if (ech_device_find("cpu")->cores() < cores) /* others, as other containers, have the rest */
+        return "not pinned: a control group's quota leaves fewer cores";
     if (wanted > cores) return "not pinned: more threads than cores";
     ECH_FREED int *core = ech_calloc(ECH_MOST_CORES, sizeof *core);
     exec->is_bound = !has_room(&exec->cores_before, wanted, core);

@@ -16,6 +16,7 @@
 #ifndef ECH_KERNEL_KERNEL_H
 #define ECH_KERNEL_KERNEL_H
 
+#include <float.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -285,9 +286,16 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
 /* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor. */
 enum { ECH_NORM_BLOCK = 4096 };
 
-/* orthogonalize: work has so many numbers a column beyond those of the column. */
-enum { ECH_ORTHOGONAL_ROOM = 2 };
+/* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
+enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
+/* The longest vector that counts as 0 beside one of length `longest`, if each number, of type `wide`, is a sum of at most
+ * `terms` products. 0 if `longest` is infinite. */
+ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double longest)
+{
+    double epsilon = wide == ECH_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    return longest <= DBL_MAX ? (double)terms * epsilon * longest : 0;
+}
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
 /* loss_statistics' numbers of a row of logits, or of a vocabulary shard of it: the maximum (-infinity if it has

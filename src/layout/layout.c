@@ -5,6 +5,7 @@
 #include "layout/layout.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "config/strategy.h"
@@ -81,38 +82,55 @@ static double bytes_of(const ech_shape *shape, ech_extent extent)
     return bytes;
 }
 
-/* Keys are within their bounds, but their products may exceed 64 bits. Refuses a run where a rank with the whole
- * model and all micro-batches at once would hold or send 2^60 bytes; so later counts of bytes cannot overflow. */
-static ech_status check_bytes(const ech_config *config, const ech_model *model,
-                              const ech_layout *layout)
+/* Bytes in fp64 of the values that a rank of stage `s` computes in a step. */
+static double bytes_of_stage(const ech_config *config, const ech_model *model,
+                             const ech_layout *layout, int s)
 {
-    const double most = 0x1p60, turns = 64;
     ech_extent extent = ech_layout_extent(layout, config, model);
-    double ranks = (double)layout->context * layout->tensor, params = 0, values = 0;
-    double runs = (double)layout->micro_batches * (double)config->memory.sequence_chunks * turns;
+    int rank = layout->first_rank[s];
+    double values = 0;
+    for (int c = 0, first, end; c < layout->chunks; c++) {
+        ech_layout_blocks(layout, rank, c, &first, &end);
+        for (int b = first; b < end; b++)
+            for (size_t v = 0; v < model->block.at[b]->value.n; v++)
+                values += bytes_of(&model->block.at[b]->value.at[v].shape, extent);
+    }
+    return values * (double)ech_layout_micro_batches(layout, rank) *
+           (double)config->memory.sequence_chunks;
+}
+
+/* Keys are within their bounds, but their products may exceed 64 bits. Refuses parameters of which a rank with the
+ * whole model would hold or send 2^60 bytes; so later counts of bytes cannot overflow. */
+static ech_status check_parameter_bytes(const ech_config *config, const ech_model *model,
+                                        const ech_layout *layout)
+{
+    double ranks = (double)layout->context * layout->tensor, params = 0;
     for (size_t i = 0; i < model->param.n; i++)
         params += bytes_of(&model->param.at[i].shape, ech_extent_of_params(layout->sharding));
-    for (size_t b = 0; b < model->block.n; b++)
-        for (size_t v = 0; v < model->block.at[b]->value.n; v++)
-            values += bytes_of(&model->block.at[b]->value.at[v].shape, extent);
-    params *= ranks * (2 * (1 + ECH_MAX_STATES) + layout->stages);
-    values *= ranks * runs;
-    if (params > most)
-        return ech_config_complain(config, "model.hidden_size",
-                                   "with %lld layers and a vocabulary of %lld makes more bytes of "
-                                   "parameters and states than "
-                                   "any machine has; use smaller ones",
-                                   (long long)config->model.num_hidden_layers,
-                                   (long long)config->model.vocab_size);
-    if (values > most)
-        return ech_config_complain(
-            config, "training.micro_batch_size",
-            "of %s in each of %s, %s each, makes more bytes of activations than any machine has; "
-            "use a smaller one, fewer samples a step, or a shorter data.sequence_length",
-            ECH_COUNT(layout->micro_batch, "sample"),
-            ECH_COUNT(layout->micro_batches, "micro-batch"),
-            ECH_COUNT(config->data.sequence_length, "token"));
-    return ECH_OK;
+    if (params * ranks * (2 * (1 + ECH_MAX_STATES) + layout->stages) <= 0x1p60) return ECH_OK;
+    return ech_config_complain(config, "model.hidden_size",
+                               "with %lld layers and a vocabulary of %lld makes more bytes of "
+                               "parameters and states than any machine has; use smaller ones",
+                               (long long)config->model.num_hidden_layers,
+                               (long long)config->model.vocab_size);
+}
+
+/* The same of the values of any stage's rank, in as many steps as a list may have. It may send them to each context
+ * and tensor rank. */
+static ech_status check_value_bytes(const ech_config *config, const ech_model *model,
+                                    const ech_layout *layout)
+{
+    const double turns = 64, ranks = (double)layout->context * layout->tensor;
+    double most = 0;
+    for (int s = 0; s < layout->stages; s++)
+        most = fmax(most, bytes_of_stage(config, model, layout, s));
+    if (most * ranks * turns <= 0x1p60) return ECH_OK;
+    return ech_config_complain(
+        config, "training.micro_batch_size",
+        "of %s in each of %s, %s each, makes more bytes of activations than any machine has; "
+        "use a smaller one, fewer samples a step, or a shorter data.sequence_length",
+        ECH_COUNT(layout->micro_batch, "sample"), ECH_COUNT(layout->micro_batches, "micro-batch"),
+        ECH_COUNT(config->data.sequence_length, "token"));
 }
 
 int64_t ech_layout_block_runs(const ech_layout *layout, const ech_config *config)
@@ -181,15 +199,16 @@ ech_status ech_layout_create(const ech_config *config, const ech_model *model,
     layout->micro_batches = config->training.global_batch_size / layout->micro_batch;
     fill_replicas(config, layout);
     ECH_ASSERT(layout->first_rank[stages] + layout->servers == world);
-    ech_status status = check_bytes(config, model, layout);
+    ech_status status = check_parameter_bytes(config, model, layout);
     if (status == ECH_OK) {
         ech_partition_blocks(config, model, ech_layout_extent(layout, config, model),
                              layout->stages * layout->chunks, layout->first_block);
         fill_coordinates(layout);
         place_virtual_stages(layout, placement);
         find_users(layout, model);
-        status = check_runs(config, layout);
+        status = check_value_bytes(config, model, layout);
     }
+    if (status == ECH_OK) status = check_runs(config, layout);
     if (status == ECH_OK) status = ech_layout_fill_delays(config, layout);
     if (status == ECH_OK)
         *out = layout;

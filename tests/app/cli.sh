@@ -213,6 +213,9 @@ expect_once 2 "model.hidden_size = 1000000: .*more bytes of parameters" "$echelo
 expect_once 2 "micro_batch_size.*more bytes of activations" "$echelon" plan run.yaml \
     model.hidden_size=1000000 model.intermediate_size=10000000 training.global_batch_size=100000000 \
     training.micro_batch_size=100000000
+# The family chooses the gate, which another key of the run file does not go with.
+expect 2 "norm_topk_prob = false: not with model.moe_gate = switch" "$echelon" plan run.yaml \
+    model.architecture=switch model.num_local_experts=2 model.norm_topk_prob=false
 expect 2 "training.steps = 1000000000000: .*fewer steps" "$echelon" plan run.yaml \
     training.steps=1000000000000 training.global_batch_size=1000000000 training.micro_batch_size=1000 \
     data.sequence_length=100000
@@ -317,6 +320,9 @@ expect 0 "PASSED" "$echelon" verify run.yaml --ranks 2
 expect 0 "layout +4 ranks .local.: 2 stages x 2 tensor, sequence parallel, 1f1b$" "$echelon" verify \
     run.yaml --ranks 4 parallel.pipeline=2 parallel.tensor=2 parallel.sequence=true
 expect 0 "layout +2 ranks .local.: 2 replicas$" "$echelon" verify run.yaml --ranks 2
+# A learning rate at which a last bit of the weights decides: no proof, and no failure.
+expect 3 "ILL-CONDITIONED  a unit above 1e-09" "$echelon" verify run.yaml --ranks 2 --steps 10 \
+    optimizer.learning_rate=10
 expect 1 "FAILED.*first at step 1, " "$echelon" verify run.yaml --ranks 2 --tolerance 1e-300
 expect 2 "must be above 0" "$echelon" verify run.yaml --tolerance 0
 expect 2 "whole number, 1 to" "$echelon" verify run.yaml --steps 0

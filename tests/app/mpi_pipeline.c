@@ -154,7 +154,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "synchronous") == 0) ech_mpi_tune(comm, true, 1 << 30);
     if (strcmp(mode, "split") == 0) ech_mpi_tune(comm, true, 1000);
     if (mode[0]) status = run(comm, &wrong);
-    if (status != ECH_OK) ech_comm_abort(comm);
+    if (status != ECH_OK) ech_comm_abort(comm, status);
     ech_comm_close(comm);
     return status == ECH_OK && !wrong ? 0 : 1;
 }

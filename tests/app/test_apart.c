@@ -101,6 +101,23 @@ static void begins_from_weights_of_others(void **state)
     runs_remove("together");
 }
 
+/* The first outer step goes from there, too, and not from what the run would draw. */
+static void outer_steps_begin_there(void **state)
+{
+    (void)state;
+    char words[600];
+    const char *run = RUN "parallel.data=2 parallel.strategy=diloco parallel.sync_every=2";
+    runs_train("gpt2", "first", 1, RUN "training.steps=0");
+    runs_train("gpt2", "own", 2, run);
+    snprintf(words, sizeof words, "%s model.initializer_range=0.5 model.init_from=%s/first", run,
+             fixture_folder);
+    runs_train("gpt2", "taken", 2, words);
+    assert_true(runs_apart("taken", "own", 4, runs_model) < 1e-11);
+    runs_remove("first");
+    runs_remove("own");
+    runs_remove("taken");
+}
+
 static void averaging_is_an_outer_step_of_one(void **state)
 {
     (void)state;
@@ -486,11 +503,53 @@ static void strategies_cannot_change(void **state)
     ech_log_set_quiet(false);
 }
 
+/* ---- what is read ---- */
+
+typedef struct norms {
+    int params;
+    double own[2], read[2]; /* squares */
+} norms;
+
+static void add_squares(void *context, ech_exec *exec, const ech_step *step)
+{
+    norms *n = context;
+    if (step->kind != ECH_STEP_CLIP) return;
+    for (int p = 0; p < n->params; p++) {
+        ech_tensor g = ech_exec_gradient(exec, p);
+        for (int64_t i = 0; i < ech_tensor_count(&g); i++)
+            n->own[0] += ((double *)g.data)[i] * ((double *)g.data)[i];
+    }
+}
+
+static ech_status read_norm(void *context, int rank, ech_compared_run *run)
+{
+    norms *n = context, own = {.params = (int)run->design->model->param.n};
+    ech_exec_observe(run->session.exec, add_squares, &own);
+    ech_status status = ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0);
+    n->own[rank] = own.own[0];
+    double norm = ech_exec_readings(run->session.exec)->grad_norm;
+    n->read[rank] = norm * norm;
+    return status;
+}
+
+/* Of the norms of replicas the root mean square. */
+static void norms_are_a_mean(void **state)
+{
+    (void)state;
+    norms n = {0};
+    grid_run("gpt2", "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2", read_norm,
+             &n);
+    double mean = (n.own[0] + n.own[1]) / 2;
+    assert_true(n.own[0] > 0 && fabs(n.own[0] / n.own[1] - 1) > 1e-6);
+    for (int rank = 0; rank < 2; rank++) assert_true(fabs(n.read[rank] / mean - 1) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(grids_are_their_replay),
                                        cmocka_unit_test(meeting_in_each_step_is_synchronous),
                                        cmocka_unit_test(begins_from_weights_of_others),
+                                       cmocka_unit_test(outer_steps_begin_there),
                                        cmocka_unit_test(averaging_is_an_outer_step_of_one),
                                        cmocka_unit_test(resumes_are_bitwise),
                                        cmocka_unit_test(an_epoch_is_a_number_of_steps),
@@ -501,6 +560,7 @@ int main(void)
                                        cmocka_unit_test(bytes_are_sent_where_replicas_meet),
                                        cmocka_unit_test(the_mean_moves_as_averaged_sgd),
                                        cmocka_unit_test(mixing_brings_replicas_together),
+                                       cmocka_unit_test(norms_are_a_mean),
                                        cmocka_unit_test(other_calendars_are_errors),
                                        cmocka_unit_test(strategies_cannot_change)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);

@@ -139,6 +139,25 @@ static void train(const char *name, const char *schedule)
 }
 
 /* Each way of being late trains other weights than all others, by far more than rounding. */
+/* A stage's norm is that of all shards of its ranks. */
+static void test_shards_of_a_stage(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"parallel.tensor=2", "parallel.data=2 parallel.zero=1",
+                                       "parallel.context=3 data.sequence_length=12"};
+    for (int i = 0; i < 3; i++) {
+        char words[400];
+        snprintf(words, sizeof words,
+                 "model.tie_word_embeddings=false parallel.schedule=pipedream parallel.pipeline=2 "
+                 "parallel.flush_every=2 training.steps=4 training.micro_batch_size=1 "
+                 "training.global_batch_size=4 training.check_every=0 optimizer.name=sgd "
+                 "optimizer.clip_norm=0.01 %s",
+                 more[i]);
+        ech_verification v = verify("llama", i < 2 ? 4 : 6, 4, ECH_TOLERANCE, words);
+        if (!v.passed) fail_msg("%s: %g at %s", words, v.worst, v.first_bad);
+    }
+}
+
 static void test_weights_differ_from_synchronous(void **state)
 {
     (void)state;
@@ -237,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cover),
         cmocka_unit_test(test_stage_replicas),
+        cmocka_unit_test(test_shards_of_a_stage),
         cmocka_unit_test(test_weights_differ_from_synchronous),
         cmocka_unit_test(test_one_stage_is_not_late),
         cmocka_unit_test(test_bits),

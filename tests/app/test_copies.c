@@ -2,7 +2,7 @@
  *
  * FETCH and OFFLOAD, on every device of the processor: weights go to the host, from there to disk, back to the host, and come
  * to where the optimizer's first moments were. The bytes are the same, counters and the ledger have each of them once, and
- * with memory.offload_bandwidth no copy is faster.
+ * with memory.offload_bandwidth no copy is faster, nor slower than the deadline, nor slow once the run is to end.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 
 #include "app/fixture.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 enum { PAGE = 4096, HOPS = 4, SLICES = 20 };
 
@@ -28,6 +29,8 @@ typedef struct trial {
     const char *device;
     int64_t bytes, padded; /* of the weights, and as they are placed away from the device */
     double seconds;
+    const atomic_bool *is_urgent;
+    ech_status made; /* of ech_exec_create */
 } trial;
 
 static int moments_of(const ech_plan *plan, int bucket)
@@ -148,7 +151,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
                             .plan = s.plan,
                             .device = ech_device_find(t->device),
                             .comm = comm};
-    ech_status status = ech_exec_create(&setup, &s.exec);
+    ech_status status = t->made = ech_exec_create(&setup, &s.exec);
+    if (status == ECH_OK) ech_exec_hurry_on(s.exec, t->is_urgent);
     if (status == ECH_OK) status = ech_exec_run(s.exec, ECH_LIST_INIT, 0);
     double began = ech_clock_now();
     if (status == ECH_OK) status = ech_exec_run(s.exec, ECH_LIST_CHECK, 0);
@@ -191,9 +195,39 @@ static void no_copy_is_faster(void **state)
     }
 }
 
+/* Of copies that would take 300 s each: without the flag that stands for a signal the test would, too. */
+static void a_stop_ends_the_pace(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "queued"};
+    for (int d = 0; d < 2; d++) {
+        atomic_bool is_urgent = true;
+        char words[100];
+        trial t = {.device = devices[d]}, slow = {.device = devices[d], .is_urgent = &is_urgent};
+        run("", &t);
+        snprintf(words, sizeof words, "memory.offload_bandwidth=%lld", (long long)(t.bytes / 300));
+        run(words, &slow);
+        assert_int_equal(slow.bytes, t.bytes);
+    }
+}
+
+/* A copy that would take longer than the deadline is refused before anything is copied. */
+static void no_copy_outlasts_the_deadline(void **state)
+{
+    (void)state;
+    trial t = {.device = "cpu"};
+    bool quiet = ech_log_set_quiet(true);
+    assert_false(fixture_runs("gpt2", "memory.offload_bandwidth=1 parallel.deadline=5", 1, run_rank,
+                              &t));
+    ech_log_set_quiet(quiet);
+    assert_int_equal(t.made, ECH_EUSAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_come_back),
-                                       cmocka_unit_test(no_copy_is_faster)};
+                                       cmocka_unit_test(no_copy_is_faster),
+                                       cmocka_unit_test(a_stop_ends_the_pace),
+                                       cmocka_unit_test(no_copy_outlasts_the_deadline)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -95,7 +95,7 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     out->status[rank] = ech_exec_run(s.exec, ECH_LIST_TRAIN, 0);
     if (out->status[rank] != ECH_OK)
         snprintf(out->why[rank], sizeof out->why[rank], "%s", ech_last_error());
-    if (fails && out->status[rank] == ECH_EIO) ech_comm_abort(comm); /* as a rank's end does */
+    if (fails && out->status[rank] == ECH_EIO) ech_comm_abort(comm, ECH_EIO); /* as a rank's end does */
     pthread_mutex_lock(&hang.lock);
     hang.failed++;
     pthread_cond_broadcast(&hang.changed);

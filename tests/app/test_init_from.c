@@ -146,6 +146,39 @@ static void under_any_layout(void **state)
     }
 }
 
+/* What reads the weights before the newest, reads these. */
+static void also_what_was_before(void **state)
+{
+    (void)state;
+    char words[500], path[2][512];
+    ech_safetensors *file[2];
+    const char *const which[] = {runs_model, runs_state};
+    runs_train("gpt2", "first", 1, "training.steps=1 precision.compute=fp64");
+    snprintf(words, sizeof words,
+             "training.steps=0 training.seed=5 precision.compute=fp64 model.init_from=%s/first "
+             "parallel.pipeline=2 parallel.schedule=pipedream-2bw training.micro_batch_size=3",
+             fixture_folder);
+    runs_train("gpt2", "second", 2, words);
+    for (int i = 0; i < 2; i++) {
+        runs_path(path[i], sizeof path[i], "second", 0, which[i]);
+        assert_int_equal(ech_safetensors_open(path[i], &file[i]), ECH_OK);
+    }
+    for (int t = 0; t < ech_safetensors_count(file[0]); t++) {
+        char before[300];
+        const char *name = ech_safetensors_get(file[0], t).name;
+        int64_t n[2];
+        snprintf(before, sizeof before, "%s.previous", name);
+        double *a = runs_read(file[0], name, &n[0]), *b = runs_read(file[1], before, &n[1]);
+        assert_true(n[0] > 0 && n[0] == n[1]);
+        assert_memory_equal(a, b, (size_t)n[0] * sizeof *a);
+        free(a);
+        free(b);
+    }
+    for (int i = 0; i < 2; i++) ech_safetensors_close(file[i]);
+    runs_remove("first");
+    runs_remove("second");
+}
+
 static void resumes_alone(void **state)
 {
     (void)state;
@@ -302,7 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_transformers),         cmocka_unit_test(under_any_layout),
-        cmocka_unit_test(resumes_alone),           cmocka_unit_test(goes_on_from_the_older),
+        cmocka_unit_test(also_what_was_before),    cmocka_unit_test(resumes_alone),           cmocka_unit_test(goes_on_from_the_older),
         cmocka_unit_test(source_is_gone),          cmocka_unit_test(from_a_cache),
         cmocka_unit_test(begins_with_a_checkpoint)};
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

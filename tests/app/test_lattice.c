@@ -12,7 +12,7 @@
  * run there, too (ECHELON_LATTICE_DEVICE: another one, to try that). Each case is trained once; all
  * probes (probe.h) that apply to it watch that, and a table tells of how many cases each has
  * judged. ECHELON_LATTICE_JOBS=N: so many cases at a time, by default as many as there are
- * processors.
+ * processors. ECHELON_LATTICE_FIRST=yes: the first failure ends the test, and is printed as it is.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -165,11 +165,18 @@ static void print_failed(const char *what, const cover_case *c, const char *why)
     fflush(NULL);
 }
 
+/* How many failures end the test. */
+static int most_failures(void)
+{
+    return getenv("ECHELON_LATTICE_FIRST") ? 1 : MOST_FAILURES;
+}
+
 static void explain(const cover_case *c, const verdict *found)
 {
     char what[100];
     shrinker s = {.factors = LATTICE_AXES, .feasible = lattice_is_feasible, .fails = verify_fails};
     print_failed("FAILED", c, found->why);
+    if (most_failures() == 1) return;
     cover_case smallest = shrink(&s, *c);
     verdict again = lattice_verify(&smallest, shared->results[own_job]);
     snprintf(what, sizeof what, "the simplest of its kind, after %d tries", s.tries);
@@ -185,10 +192,10 @@ static bool run_case(const cover_case *c)
     __atomic_fetch_add(&shared->cases, 1, __ATOMIC_RELAXED);
     probe_count(shared->results[own_job], found.passed, shared->tally);
     if (found.passed && found.compared > 1000)
-        return __atomic_load_n(&shared->failures, __ATOMIC_RELAXED) < MOST_FAILURES;
+        return __atomic_load_n(&shared->failures, __ATOMIC_RELAXED) < most_failures();
     int64_t failures = __atomic_add_fetch(&shared->failures, 1, __ATOMIC_RELAXED);
     explain(c, &found);
-    return failures < MOST_FAILURES;
+    return failures < most_failures();
 }
 
 /* ---- several at a time ---- */

@@ -123,6 +123,29 @@ static void adds_nothing_to_what_ranks_say(void **state)
     end(&j);
 }
 
+/* A launcher has seen that a rank was killed as it began, and the others say that they lack it: the kill is the reason, also
+ * where the job could go on without that rank later. */
+static void tells_a_kill_that_the_launcher_has_seen(void **state)
+{
+    (void)state;
+    job j;
+    for (int came = 0; came < 2; came++) {
+        begin(&j);
+        if (came) run_ranks(&j, false);
+        if (came) ech_board_abort(j.board, 2);
+        ech_board_note_signal(j.board, SIGKILL);
+        ech_board_note_signal(j.board, SIGTERM); /* the first one counts */
+        bool quiet = ech_log_set_quiet(true);
+        ech_job_end ending = {.is_launcher = true, .code = 1};
+        assert_int_equal(ech_monitor_report(j.monitor, &ending), ECH_ECOMM);
+        ech_log_set_quiet(quiet);
+        assert_true(ending.killed);
+        assert_int_equal(ending.signal, SIGKILL);
+        assert_non_null(strstr(ech_last_error(), "a rank was ended by signal 9 (Killed)"));
+        end(&j);
+    }
+}
+
 /* Ranks that had come and died before anybody looked have died all the same: that others then give up
  * explains nothing. */
 static void sees_deaths_that_it_has_missed(void **state)
@@ -347,6 +370,7 @@ static void lets_stopped_ranks_go_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tells_a_kill_that_the_launcher_has_seen),
         cmocka_unit_test(names_whom_the_others_wait_for),
         cmocka_unit_test(adds_nothing_to_what_ranks_say),
         cmocka_unit_test(sees_deaths_that_it_has_missed),

@@ -155,6 +155,32 @@ static void the_hint_mends_it(void **state)
     free(backward);
 }
 
+/* Gradients beyond fp16 in every step: none updates, and a resumed run goes on counting. */
+static void skipped_steps_are_counted_on(void **state)
+{
+    (void)state;
+    const char *calendar = "precision.compute=fp16 precision.loss_scale=1099511627776 "
+                           "training.on_nonfinite=skip training.nonfinite_limit=0 "
+                           "checkpoint.every=2";
+    char more[300], path[512], *text;
+    size_t n;
+    ech_checkpoint *checkpoint;
+    for (int steps = 2; steps <= 5; steps += 3) {
+        snprintf(more, sizeof more, "%s training.steps=%d", calendar, steps);
+        runs_train("gpt2", "counted", 1, more);
+    }
+    runs_path(path, sizeof path, "counted", 5, "");
+    assert_int_equal(ech_checkpoint_open(path, true, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->skipped_steps, 5);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->optimizer_count, 0);
+    ech_checkpoint_close(checkpoint);
+    snprintf(path, sizeof path, "%s/counted/metrics.jsonl", fixture_folder);
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    assert_non_null(strstr(text, "{\"step\":5,\"skipped_steps\":5,"));
+    free(text);
+    runs_remove("counted");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +188,7 @@ int main(void)
         cmocka_unit_test(the_last_good_one_stays),
         cmocka_unit_test(what_no_finite_step_followed_prunes_nothing),
         cmocka_unit_test(the_hint_mends_it),
+        cmocka_unit_test(skipped_steps_are_counted_on),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

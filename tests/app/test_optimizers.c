@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Optimizers with statistics on grids: which steps a plan has, what the checker refuses, what is kept and sent, and
- * that a step which is withheld changes no state. Results are the lattice's matter (app/lattice).
+ * that a step which is withheld changes no state; rates and decay of groups of parameters, and that the gradient is that of
+ * the loss, which one rank and a layout have alike. Other results are the lattice's matter (app/lattice).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +13,12 @@
 
 #include <math.h>
 
+#include "app/experts.h"
 #include "app/grid_run.h"
 #include "check/check.h"
 #include "schedule/peaks.h"
 
-enum { RANKS = 4, STEPS = 2 };
+enum { RANKS = 4, STEPS = 2, MOST_PARAMS = 100 };
 
 /* ---- plans ---- */
 
@@ -329,6 +331,99 @@ static void test_withheld(void **state)
     }
 }
 
+/* ---- groups of parameters ---- */
+
+typedef struct left {
+    double worst; /* the largest difference of a weight from what is to be left of it */
+    int elements[2][2]; /* [decay][the rate is not 1] which are not zero */
+} left;
+
+/* Gradients are clipped to almost nothing: what a step of SGD leaves of a weight is what its own decay
+ * and rate do. */
+static ech_status decay(void *context, int rank, ech_compared_run *c)
+{
+    left *l = context;
+    const ech_model *model = c->design->model;
+    ech_exec *exec = c->session.exec;
+    ECH_ASSERT(model->param.n <= MOST_PARAMS);
+    double *before[MOST_PARAMS];
+    for (int p = 0; p < (int)model->param.n; p++) {
+        ech_tensor x = ech_exec_param(exec, p);
+        before[p] = ech_calloc((size_t)ech_tensor_count(&x), sizeof *before[p]);
+        ech_exec_read(exec, &x, before[p]);
+    }
+    ech_status status = ech_exec_run(exec, ECH_LIST_TRAIN, 0);
+    for (int p = 0; p < (int)model->param.n; p++) {
+        const ech_param *of = &model->param.at[p];
+        ech_tensor x = ech_exec_param(exec, p);
+        double factor = 1 - c->design->config->optimizer.learning_rate * of->rate *
+                                (of->decay ? c->design->config->optimizer.weight_decay : 0);
+        for (int64_t i = 0; i < ech_tensor_count(&x) && rank == 0; i++) {
+            double off = fabs(((double *)x.data)[i] - before[p][i] * factor);
+            if (!(off <= l->worst)) l->worst = off;
+            l->elements[of->decay][of->rate != 1] += before[p][i] != 0;
+        }
+        free(before[p]);
+    }
+    return status;
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    left l = {0};
+    grid_run("gpt2",
+             "optimizer.name=sgd optimizer.clip_norm=1e-20 optimizer.schedule=constant "
+             "optimizer.learning_rate=0.25 optimizer.weight_decay=0.5 optimizer.rates=*.1.*=0.5 "
+             "optimizer.no_decay=*.0.mlp* parallel.data=2",
+             decay, &l);
+    if (!(l.worst < 1e-15)) fail_msg("a weight is off by %g", l.worst);
+    for (int d = 0; d < 2; d++)
+        for (int r = 0; r < 2; r++) assert_true(l.elements[d][r] >= 64);
+}
+
+/* ---- gradients ---- */
+
+/* The same samples twice: a small step against the gradient lowers the loss, with what routers add, by the square of
+ * its norm. */
+static ech_status descend(void *context, int rank, ech_compared_run *c)
+{
+    double *ratio = context, loss[2] = {0}, moved = 0;
+    for (int i = 0; i < 2; i++) {
+        ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
+        const ech_readings *r = ech_exec_readings(c->session.exec);
+        ech_expert_metrics experts;
+        ech_expert_metrics_take(c->design->model, r->reports, &experts);
+        loss[i] = r->loss + experts.auxiliary;
+        if (i == 0) moved = r->learning_rate * r->grad_norm * r->grad_norm;
+    }
+    if (rank == 0) *ratio = (loss[0] - loss[1]) / moved;
+    return ECH_OK;
+}
+
+/* The gradient is that of the loss, the mean over tokens; what routers add is a mean over groups of samples. */
+static void test_gradient_is_of_the_loss(void **state)
+{
+    (void)state;
+#define SWITCH                                                                                     \
+    "model.num_local_experts=4 model.num_experts_per_tok=1 model.moe_gate=switch "                 \
+    "model.router_aux_loss_coef=2 training.micro_batch_size=2 model.moe_group_samples="
+    static const char *const more[] = {"", "parallel.data=2", "parallel.tensor=2",
+                                       "training.micro_batch_size=1 data.document_mask=true",
+                                       SWITCH "1", SWITCH "2 parallel.data=2"};
+    for (int i = 0; i < 6; i++) {
+        char words[500];
+        double ratio = 0;
+        snprintf(words, sizeof words,
+                 "optimizer.name=sgd optimizer.clip_norm=0 optimizer.learning_rate=1e-6 "
+                 "optimizer.schedule=constant optimizer.weight_decay=0 %s",
+                 more[i]);
+        grid_run(i < 4 ? "llama" : "mixtral", words, descend, &ratio);
+        if (!(fabs(ratio - 1) < 1e-3)) fail_msg("%s: %g", more[i], ratio);
+    }
+#undef SWITCH
+}
+
 /* ---- checkpoints ---- */
 
 typedef struct moved {
@@ -409,6 +504,8 @@ int main(void)
                                        cmocka_unit_test(test_gathered),
                                        cmocka_unit_test(test_memory),
                                        cmocka_unit_test(test_withheld),
+                                       cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_gradient_is_of_the_loss),
                                        cmocka_unit_test(test_moves)};
     return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
 }

@@ -14,6 +14,7 @@
 
 #include "app/grid_run.h"
 #include "app/runs.h"
+#include "app/saved_run.h"
 #include "schedule/traffic.h"
 #include "share.h"
 
@@ -121,6 +122,92 @@ static void checkpoints_know_no_pushes(void **state)
     runs_remove("whole");
     runs_remove("parts");
 #undef RUN
+}
+
+static int64_t unequal_clocks[] = {5, 3};
+
+/* Goes on from a checkpoint with these. */
+static ech_status resume_clocks(void *context, int rank, ech_compared_run *run)
+{
+    bool *same = context;
+    char to[400], from[450];
+    char yaml[] = "none", json[] = "{}";
+    ech_exec *exec = run->session.exec;
+    snprintf(to, sizeof to, "%s/clocks", fixture_folder);
+    snprintf(from, sizeof from, "%s/step-%08d", to, 4);
+    ech_checkpoint_info info = {.step = 4,
+                                .ranks = run->design->world,
+                                .run_yaml = yaml,
+                                .clock = unequal_clocks,
+                                .clocks = 2,
+                                .text[ECH_FILE_CONFIG] = {json, strlen(json)}};
+    ech_exec_set_save(exec, to, &info, 0, -1);
+    ECH_TRY(ech_exec_run(exec, ECH_LIST_SAVE, 4));
+    ECH_TRY(saved_run_restore(from, exec));
+    same[rank] = memcmp(ech_exec_clocks(exec), unequal_clocks, sizeof unequal_clocks) == 0;
+    return ECH_OK;
+}
+
+/* Each worker goes on with the samples behind its own last push. */
+static void clocks_are_resumed(void **state)
+{
+    (void)state;
+    bool same[3] = {false};
+    grid_run("gpt2", ASP "parallel.data=2 checkpoint.background=false", resume_clocks, same);
+    for (int rank = 0; rank < 3; rank++) assert_true(same[rank]);
+    char path[512];
+    ech_checkpoint *checkpoint;
+    runs_train("gpt2", "clocked", 3, ASP "parallel.data=2 training.steps=4");
+    runs_path(path, sizeof path, "clocked", 4, "");
+    assert_int_equal(ech_checkpoint_open(path, true, &checkpoint), ECH_OK);
+    const ech_checkpoint_info *info = ech_checkpoint_get_info(checkpoint);
+    assert_int_equal(info->clocks, 2);
+    assert_int_equal(info->clock[0] + info->clock[1], 2 * 4);
+    ech_checkpoint_close(checkpoint);
+    runs_remove("clocked");
+}
+
+/* ---- rates ---- */
+
+/* Gradients are clipped to almost nothing: what pushes leave of a weight is what their rates and decay
+ * do. */
+static ech_status decay(void *context, int rank, ech_compared_run *run)
+{
+    double *worst = context;
+    const ech_config *config = run->design->config;
+    const int steps = run->design->schedule->turns,
+              workers = ech_layout_workers(run->design->layout);
+    if (rank > 0) return ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0);
+    ech_tensor x = ech_exec_param(run->session.exec, 0); /* a table, which decays */
+    int64_t n = ech_tensor_count(&x);
+    ECH_FREED double *before = ech_calloc((size_t)n, sizeof *before);
+    ech_exec_read(run->session.exec, &x, before);
+    ECH_TRY(ech_exec_run(run->session.exec, ECH_LIST_TRAIN, 0));
+    double left = 1;
+    for (int step = 0; step < steps; step++) {
+        double rate = ech_learning_rate(config, ech_curve_of(config), step + 1) / workers;
+        for (int w = 0; w < workers; w++) left *= 1 - rate * config->optimizer.weight_decay;
+    }
+    ECH_ASSERT(left < 0.9);
+    for (int64_t i = 0; i < n; i++) {
+        double off = fabs(((double *)x.data)[i] - left * before[i]);
+        if (!(off <= *worst)) *worst = off;
+    }
+    return ECH_OK;
+}
+
+/* As many pushes as there are workers are a training step, and move weights as far as one of its rate. */
+static void pushes_share_the_rate(void **state)
+{
+    (void)state;
+    double worst = 0;
+    grid_run("gpt2",
+             ASP "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 training.steps=4 "
+                 "training.global_batch_size=6 optimizer.name=sgd optimizer.schedule=linear "
+                 "optimizer.learning_rate=0.25 optimizer.weight_decay=0.5 "
+                 "optimizer.clip_norm=1e-20",
+             decay, &worst);
+    assert_true(worst < 1e-15);
 }
 
 /* ---- what is served, kept and sent ---- */
@@ -280,6 +367,8 @@ int main(void)
         cmocka_unit_test(one_worker_trains_as_one_rank),
         cmocka_unit_test(no_staleness_is_synchronous),
         cmocka_unit_test(checkpoints_know_no_pushes),
+        cmocka_unit_test(clocks_are_resumed),
+        cmocka_unit_test(pushes_share_the_rate),
         cmocka_unit_test(every_push_is_served_once),
         cmocka_unit_test(roles_keep_and_send_what_is_theirs),
         cmocka_unit_test(impossible_pushes_are_errors),

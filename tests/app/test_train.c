@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "app/fixture.h"
+#include "app/runs.h"
 #include "app/train/train.h"
 #include "checkpoint/whole.h"
 #include "base/log.h"
@@ -69,6 +70,50 @@ static ech_config *run_config(const char *architecture, const char *name, const 
     return fixture_config(architecture, words);
 }
 
+/* What metrics.jsonl says of all training steps that it has, but for times. */
+static char *metrics_of(const char *name)
+{
+    char path[512], *bytes, *rest = NULL;
+    size_t n;
+    ech_text out = {0};
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
+    assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
+    for (char *line = strtok_r(bytes, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        const char *times = strstr(line, ",\"step_seconds\"");
+        if (times) ech_text_append(&out, "%.*s\n", (int)(times - line), line);
+    }
+    free(bytes);
+    return out.at;
+}
+
+/* Of 12 samples a step, of 9 tokens each. */
+static void check_counts(const char *a, const char *b)
+{
+    char *metrics[2] = {metrics_of(a), metrics_of(b)}, *path;
+    ech_checkpoint *checkpoint;
+    assert_string_equal(metrics[0], metrics[1]);
+    assert_non_null(strstr(metrics[0], "{\"step\":10,"));
+    assert_non_null(strstr(metrics[0], "\"tokens\":2160,\"samples\":240"));
+    for (int i = 0; i < 2; i++) free(metrics[i]);
+    path = ech_file_join(fixture_folder, "halves/checkpoints/step-00000020");
+    assert_int_equal(ech_checkpoint_open(path, true, &checkpoint), ECH_OK);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->samples, 20 * 12);
+    assert_int_equal(ech_checkpoint_get_info(checkpoint)->optimizer_count, 20);
+    ech_checkpoint_close(checkpoint);
+    free(path);
+}
+
+/* A run that begins with another one's last checkpoint has nothing left to do, but saves one of its
+ * own. */
+static void check_begins_with(const char *architecture, int ranks, const char *more)
+{
+    char words[800];
+    snprintf(words, sizeof words, "%s checkpoint.resume=%s/whole", more, fixture_folder);
+    assert_int_equal(train(run_config(architecture, "other", words), ranks), ECH_OK);
+    assert_same_run("whole", "other");
+    remove_run("other");
+}
+
 /* 20 steps = 10 steps, stop, 10 steps. The calendar saves at 10; what came after is removed. */
 static void check_resume(const char *architecture, int ranks, const char *more)
 {
@@ -80,6 +125,8 @@ static void check_resume(const char *architecture, int ranks, const char *more)
     assert_int_equal(ech_file_remove_all(tail), ECH_OK);
     assert_int_equal(train(run_config(architecture, "halves", words), ranks), ECH_OK);
     assert_same_run("whole", "halves");
+    check_counts("whole", "halves");
+    check_begins_with(architecture, ranks, words);
     free(tail);
     remove_run("whole");
     remove_run("halves");
@@ -343,15 +390,33 @@ static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
     (void)state;
     char *bytes;
     size_t n;
-    assert_int_equal(train(run_config("llama", "valid", ""), 2), ECH_OK);
-    char *path = ech_file_join(fixture_folder, "valid/metrics.jsonl");
-    assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
-    /* Of 1,000 tokens every one but the first is a target once. */
-    assert_non_null(strstr(bytes, "\"valid_loss\""));
-    assert_non_null(strstr(bytes, "\"valid_tokens\":999"));
-    free(bytes);
-    free(path);
-    remove_run("valid");
+    for (int tensor = 1; tensor <= 2; tensor++) {
+        const char *more = tensor > 1 ? "training.steps=0 parallel.tensor=2" : "";
+        assert_int_equal(train(run_config("llama", "valid", more), 2), ECH_OK);
+        char *path = ech_file_join(fixture_folder, "valid/metrics.jsonl");
+        assert_int_equal(ech_file_read(path, 1 << 20, &bytes, &n), ECH_OK);
+        /* Of 1,000 tokens every one but the first is a target once. */
+        assert_non_null(strstr(bytes, "\"valid_loss\""));
+        assert_non_null(strstr(bytes, "\"valid_tokens\":999"));
+        free(bytes);
+        free(path);
+        remove_run("valid");
+    }
+}
+
+/* The loss is the mean over all tokens, however many samples are taken at a time. */
+static void test_validation_does_not_depend_on_batches(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"training.steps=0",
+                                       "training.steps=0 training.global_batch_size=6"};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(train(run_config("llama", "batches", more[i]), 2), ECH_OK);
+        loss[i] = runs_validation_loss("batches");
+        remove_run("batches");
+    }
+    assert_true(loss[0] > 1 && fabs(loss[0] - loss[1]) < 1e-4);
 }
 
 /* One id out of range in the middle of the file: the rank that meets it fails in LOAD, while the others
@@ -388,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_no_steps),
         cmocka_unit_test(test_a_rank_that_fails_ends_all),
         cmocka_unit_test(test_validation_has_no_dropout_and_counts_padding_out),
+        cmocka_unit_test(test_validation_does_not_depend_on_batches),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

@@ -6,11 +6,16 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
+#include <math.h>
+
 #include <cmocka.h>
+#include <pthread.h>
 
 #include "app/fixture.h"
+#include "app/verify/verifier.h"
 #include "app/verify/verify.h"
 #include "share.h"
 
@@ -88,6 +93,37 @@ static void test_fails_when_it_should(void **state)
     ech_config_destroy(config);
 }
 
+/* The largest difference, of the largest number; a NaN is as far from a number as can be. */
+static void test_errors(void **state)
+{
+    (void)state;
+    const double a[] = {1, -8, 3, 0}, b[] = {1, -10, 3.5, 0}, bad[][2] = {{0, NAN}, {INFINITY, 1}};
+    assert_true(ech_verifier_error(a, b, 4, 0) == 0.2);
+    assert_true(ech_verifier_error(a, b, 4, 100) == 0.02);
+    assert_true(ech_verifier_error(a, a, 4, 0) == 0);
+    assert_true(ech_verifier_error(&a[3], &b[3], 1, 0) == 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(ech_verifier_error(bad[i], b, 2, 0) == INFINITY);
+        assert_true(ech_verifier_error(b, bad[i], 2, 0) == INFINITY);
+    }
+}
+
+/* Gradient, weight and the two states of AdamW of each number, after each step. */
+static void test_all_is_compared(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", "parallel.tensor=2", "parallel.zero=1"};
+    for (int i = 0; i < 3; i++) {
+        ech_config *config = fixture_config("llama", more[i]);
+        ech_design design;
+        assert_int_equal(ech_design_create(config, fixture_tokenizer, 2, 2, &design), ECH_OK);
+        int64_t all = ech_model_params(design.model);
+        ech_design_destroy(&design);
+        ech_config_destroy(config);
+        assert_int_equal(verify("llama", 2, more[i]).compared, 3 * 4 * all);
+    }
+}
+
 /* ---- what once failed falsely: noise that AdamW makes large, and rounding that many steps add up ---- */
 
 static void assert_steps(const char *architecture, int ranks, int64_t steps, const char *more)
@@ -150,15 +186,124 @@ static void test_own_precision(void **state)
     assert_true(v.own.worst > 1e-9 && v.own.worst < ECH_TOLERANCE_FP32);
     v = verify_twice(2, true, "precision.compute=fp64");
     assert_false(v.own_compared);
-    /* It can fail. */
-    ech_config *config = fixture_config("llama", "");
-    ech_verification own = {.steps = 3, .tolerance = 1e-9, .own_precision = true};
-    assert_int_equal(fixture_run(config, 2, ech_verify_rank, &own), ECH_OK);
-    assert_true(!own.passed && own.first_bad[0]);
-    ech_config_destroy(config);
     /* What must not change a bit is always compared. */
     v = verify_twice(2, false, "parallel.pipeline=2");
     assert_true(v.own_compared && v.own.passed && v.own.worst == 0 && v.own.tolerance == 0);
+}
+
+/* ---- faults that must be found: kernels of the layout that compute something else ---- */
+
+static const ech_kernels *right;
+static ech_kernels wrong;
+static atomic_int calls;
+
+static void scaled_gradient(ech_kernel_context *context, const ech_tensor *dy, const ech_tensor *x,
+                            const ech_tensor *gain, const ech_tensor *rstd, const ech_tensor *add,
+                            const ech_tensor *dx, bool accumulate, const ech_tensor *dgain)
+{
+    right->rmsnorm_backward(context, dy, x, gain, rstd, add, dx, accumulate, dgain);
+    double *out = dx->data;
+    for (int64_t i = 0; i < ech_tensor_count(dx); i++) out[i] *= 1 + 1e-6;
+}
+
+static void dropped_micro_batch(ech_kernel_context *context, const ech_tensor *dy,
+                                const ech_tensor *ids, int64_t first_id, bool accumulate,
+                                const ech_tensor *dtable)
+{
+    if (!accumulate) right->embedding_backward(context, dy, ids, first_id, accumulate, dtable);
+}
+
+enum { MOST_GAINS = 64, MOST_WIDTH = 64 };
+
+/* Each gain is as in its first call. */
+static void stale_gain(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *gain,
+                       double eps, const ech_tensor *y, const ech_tensor *rstd)
+{
+    static double old[MOST_GAINS][MOST_WIDTH];
+    static const void *of[MOST_GAINS];
+    static int n;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    ech_tensor stale = *gain;
+    pthread_mutex_lock(&lock);
+    int at = 0;
+    while (at < n && of[at] != gain->data) at++;
+    if (at == n) {
+        ECH_ASSERT(n < MOST_GAINS && ech_tensor_count(gain) <= MOST_WIDTH);
+        memcpy(old[n], gain->data, (size_t)ech_tensor_count(gain) * sizeof **old);
+        of[n++] = gain->data;
+    }
+    stale.data = old[at];
+    pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&calls, 1);
+    right->rmsnorm_forward(context, x, &stale, eps, y, rstd);
+}
+
+/* The single rank's kernels are those of its own design. */
+static ech_status verify_wrong(ech_comm *comm, const ech_design *design, void *request)
+{
+    ech_design with = *design;
+    with.kernels = &wrong;
+    return ech_verify_rank(comm, &with, request);
+}
+
+static ech_verification verify_fault(void)
+{
+    ech_config *config = fixture_config(
+        "llama", "precision.compute=fp64 training.micro_batch_size=1 training.global_batch_size=4");
+    ech_verification v = {.steps = 3, .tolerance = ECH_TOLERANCE, .own_precision = true};
+    assert_int_equal(fixture_run(config, 2, verify_wrong, &v), ECH_OK);
+    ech_config_destroy(config);
+    return v;
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    right = ech_kernels_on("cpu", ECH_F64);
+    wrong = *right;
+    ech_verification v = verify_fault();
+    assert_true(v.passed && v.unit > 0 && v.unit < ECH_MOST_UNIT);
+    for (int fault = 0; fault < 3; fault++) {
+        wrong = *right;
+        if (fault == 0) wrong.rmsnorm_backward = scaled_gradient;
+        if (fault == 1) wrong.embedding_backward = dropped_micro_batch;
+        if (fault == 2) wrong.rmsnorm_forward = stale_gain;
+        v = verify_fault();
+        if (v.passed || v.ill || !v.first_bad[0]) fail_msg("fault %d is not found", fault);
+    }
+    assert_true(calls > 0);
+}
+
+/* ---- runs that amplify rounding ---- */
+
+/* Each was once a draw that failed falsely, or was left out. The unit says how much they amplify. */
+static void test_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *words;
+        int ranks, steps;
+    } runs[] = {
+        {"gpt2", "optimizer.learning_rate=1 parallel.tensor=2", 2, 10},
+        {"llama", "model.attn_pdrop=0.9 model.resid_pdrop=0.9 model.embd_pdrop=0.9", 2, 10},
+        {"llama", "parallel.compression=powersgd training.steps=40", 3, 40},
+        {"gpt2", "data.sequence_length=2 training.global_batch_size=2 precision.compute=fp32", 2, 4},
+        {"llama", "optimizer.name=sm3 optimizer.learning_rate=0.3", 2, 10},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        ech_config *config = fixture_config(runs[i].family, runs[i].words);
+        ech_verifications v = {.main = {.steps = runs[i].steps,
+                                        .tolerance = ECH_TOLERANCE,
+                                        .widened = true},
+                               .own = {.tolerance = ECH_TOLERANCE_FP32},
+                               .own_precision = true};
+        assert_int_equal(fixture_run(config, runs[i].ranks, ech_verify_twice_rank, &v), ECH_OK);
+        print_message("%s: error %.1e, unit %.1e%s\n", runs[i].words, v.main.worst, v.main.unit,
+                      v.main.ill ? ", ill-conditioned" : "");
+        if (!v.main.passed && !v.main.ill) fail_msg("%s: %s", runs[i].words, v.main.first_bad);
+        if (v.own_compared && !v.own.passed) fail_msg("%s: %s", runs[i].words, v.own.first_bad);
+        ech_config_destroy(config);
+    }
 }
 
 /* What once failed falsely in a run's own precision: fp16 gradients that were too small without the loss scale, and 8-bit
@@ -248,9 +393,13 @@ int main(void)
         cmocka_unit_test(test_llama_naive),
         cmocka_unit_test(test_combinations),
         cmocka_unit_test(test_fails_when_it_should),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_all_is_compared),
         cmocka_unit_test(test_noise),
         cmocka_unit_test(test_many_steps),
         cmocka_unit_test(test_own_precision),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_units),
         cmocka_unit_test(test_own_precision_of_lean_runs),
         cmocka_unit_test(test_limit),
     };

@@ -16,7 +16,7 @@
 #include "app/random_run.h"
 #include "app/verdict.h"
 
-enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 6 };
+enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 10 };
 
 /* ---- drawing ---- */
 
@@ -135,11 +135,18 @@ static void draw_optimizer(dice *d, random_run *r)
     static const char *const decays[] = {"0", "0.5"};
     ADD_ONE_OF(d, r, "optimizer.learning_rate", rates);
     ADD_ONE_OF(d, r, "optimizer.schedule", curves);
+    static const char *const others[] = {
+        "sm3", "sm3 optimizer.momentum=0.9", "adafactor", "adafactor optimizer.momentum=0.9",
+        "muon optimizer.momentum=0.95", "adamw8 optimizer.block=4", "adamw8"};
     ADD_ONE_OF(d, r, "optimizer.clip_norm", clips);
     ADD_ONE_OF(d, r, "optimizer.weight_decay", decays);
     if (chance(d, 50)) add_number(r, "optimizer.warmup_steps", from_to(d, 0, 4));
-    if (chance(d, 65)) {
+    if (chance(d, 50)) {
         ADD_ONE_OF(d, r, "optimizer.eps", epsilons);
+        return;
+    }
+    if (chance(d, 60)) {
+        add(r, "optimizer.name", ONE_OF(d, others));
         return;
     }
     add(r, "optimizer.name", "sgd");
@@ -209,6 +216,49 @@ static void draw_schedule(dice *d, random_run *r)
         add_number(r, "parallel.flush_every", from_to(d, 1, 5));
 }
 
+/* Workers with the whole model, and servers: as many ranks as that makes. */
+static void draw_strategy(dice *d, random_run *r)
+{
+    static const char *const strategies[] = {"local_sgd parallel.sync_every=2",
+                                             "diloco parallel.sync_every=3",
+                                             "gossip parallel.sync_every=4",
+                                             "central_storage",
+                                             "parameter_server",
+                                             "parameter_server parallel.servers=2",
+                                             "parameter_server parallel.backup_workers=1",
+                                             "asp",
+                                             "asp parallel.servers=2",
+                                             "ssp parallel.staleness=1",
+                                             "hogwild",
+                                             "hogwild_ring parallel.cluster_ranks=2"};
+    const char *strategy = ONE_OF(d, strategies);
+    int64_t data = 2 * from_to(d, 1, 2);
+    add(r, "parallel.strategy", strategy);
+    add_number(r, "parallel.data", data);
+    bool two = strstr(strategy, "servers=2") != NULL;
+    bool served = strstr(strategy, "server") || strstr(strategy, "asp") || strstr(strategy, "ssp");
+    r->ranks = (int)(data + (served ? two ? 2 : 1 : 0));
+}
+
+static bool says(const random_run *r, const char *words)
+{
+    return strstr(r->words.at, words) != NULL;
+}
+
+static void draw_compression(dice *d, random_run *r)
+{
+    static const char *const orthogonal[] = {"householder", "gram_schmidt"};
+    static const char *const densities[] = {"0.01", "0.1", "0.5"};
+    bool factors = chance(d, 60);
+    add(r, "parallel.compression", factors ? "powersgd" : "topk");
+    if (factors) {
+        add_number(r, "parallel.compression_rank", from_to(d, 1, 6));
+        ADD_ONE_OF(d, r, "parallel.compression_orthogonal", orthogonal);
+    } else {
+        ADD_ONE_OF(d, r, "parallel.compression_density", densities);
+    }
+}
+
 static void draw_data(dice *d, random_run *r)
 {
     static const char *const reductions[] = {"direct", "ring", "naive", "torus", "hierarchical"};
@@ -233,23 +283,35 @@ static random_run draw(uint64_t seed, int64_t number, int64_t most_steps)
     dice d = {.key = {.seed = seed, .step = (uint32_t)number}};
     draw_model(&d, &r);
     draw_optimizer(&d, &r);
-    draw_schedule(&d, &r);
+    if (!has_experts(&r) && chance(&d, 25))
+        draw_strategy(&d, &r);
+    else
+        draw_schedule(&d, &r);
     draw_data(&d, &r);
+    /* Most of what rules refuse is not drawn; errors' hints mend the rest. */
+    bool plain = !says(&r, "parallel.strategy"), flushed = !says(&r, "schedule=pipedream");
+    bool compresses = plain && flushed && chance(&d, 25);
+    if (compresses) draw_compression(&d, &r);
     r.steps = from_to(&d, 1, most_steps);
     add_number(&r, "training.steps", r.steps);
     /* Experts are chosen alike where what is compared of logits is no accident of the last bits. */
-    add(&r, "precision.compute", !has_experts(&r) && chance(&d, 85) ? "fp32" : "fp64");
+    static const char *const types[] = {"fp32", "fp32", "fp64", "bf16",
+                                        "fp16 precision.loss_scale=16"};
+    add(&r, "precision.compute", has_experts(&r) ? "fp64" : plain ? ONE_OF(&d, types) : "fp32");
     if (chance(&d, 15)) add(&r, "model.reversible", "true");
     if (chance(&d, 30)) add(&r, "parallel.device", chance(&d, 50) ? "queued" : "walled");
-    int64_t zero = chance(&d, 40) ? from_to(&d, 1, 3) : 0;
+    int64_t zero = plain && chance(&d, 40) ? from_to(&d, 1, !flushed ? 1 : compresses ? 2 : 3) : 0;
     add_number(&r, "parallel.zero", zero);
     if (zero == 3 && chance(&d, 30)) add(&r, "parallel.zero_keep", "true");
-    if (chance(&d, 30)) {
+    if (plain && !compresses && chance(&d, 30)) {
         add(&r, "memory.offload_optimizer", chance(&d, 50) ? "host" : "disk");
-        if (chance(&d, 30)) add_number(&r, "memory.offload_delayed_from", from_to(&d, 1, 4));
+        if (flushed && chance(&d, 30))
+            add_number(&r, "memory.offload_delayed_from", from_to(&d, 1, 4));
+        if (flushed && chance(&d, 30))
+            add(&r, "memory.offload_parameters", chance(&d, 50) ? "host" : "disk");
     }
-    if (chance(&d, 15)) add(&r, "memory.offload_parameters", chance(&d, 50) ? "host" : "disk");
-    if (chance(&d, 30)) add(&r, "memory.offload_activations", chance(&d, 50) ? "host" : "disk");
+    static const char *const spaces[] = {"host", "disk", "peer"};
+    if (chance(&d, 30)) add(&r, "memory.offload_activations", ONE_OF(&d, spaces));
     add_number(&r, "memory.prefetch", from_to(&d, 0, 2));
     return r;
 }
@@ -268,29 +330,10 @@ static void print_yaml(ech_text *out)
 }
 
 typedef struct tally {
-    int64_t passed, failed, refused, hints;
+    int64_t passed, failed, refused, ill, hints;
     double worst, worst_own;
     char worst_at[256], worst_own_at[256];
 } tally;
-
-/* Tiny tensors may have gradients that are all cancellation: the error is then that of a few roundings, and of these fp64 may
- * by chance have none where fp32 has some. What such a run amplifies its neighbours show, at learning rates that are a
- * tenth of a percent apart: the bound is verify's, eight times 2^29 of the worst of them in fp64. */
-static bool neighbours_amplify(const ech_config *config, const random_run *r, double error)
-{
-    enum { NEIGHBOURS = 4 };
-    double worst = 0;
-    for (int i = 1; i <= NEIGHBOURS; i++) {
-        ech_config *near = ech_config_copy(config);
-        near->optimizer.learning_rate *= 1 + 1e-3 * i;
-        const verdict_request request = {.config = near, .ranks = r->ranks, .steps = r->steps};
-        verdict found = verdict_of(&request);
-        ech_config_destroy(near);
-        if (!found.passed) return false;
-        if (found.worst > worst) worst = found.worst;
-    }
-    return error <= 8 * 0x1p29 * worst;
-}
 
 static void judge(const char *yaml, const random_run *r, tally *n)
 {
@@ -298,20 +341,19 @@ static void judge(const char *yaml, const random_run *r, tally *n)
     const verdict_request request = {
         .config = config, .ranks = r->ranks, .steps = r->steps, .own_precision = true};
     verdict found = verdict_of(&request);
-    bool own_alone =
-        !found.passed && found.worst <= ECH_TOLERANCE && found.worst_own > ECH_TOLERANCE_FP32;
-    if (own_alone) found.passed = neighbours_amplify(config, r, found.worst_own);
     ech_config_destroy(config);
     if (found.passed)
         n->passed++;
     else if (found.refused)
         n->refused++;
+    else if (found.ill)
+        n->ill++;
     else
         n->failed++;
     if (!found.passed)
         print_error("%s: %s\n    echelon verify %s/run.yaml --ranks %d --steps %lld "
                     "--own-precision %s\n",
-                    found.refused ? "refused" : "FAILED", found.why, fixture_folder, r->ranks,
+                    found.refused || found.ill ? "left out" : "FAILED", found.why, fixture_folder, r->ranks,
                     (long long)r->steps, r->words.at);
     if (found.worst > n->worst) {
         n->worst = found.worst;
@@ -366,10 +408,11 @@ static void test_random(void **state)
         ech_text_free(&r.words);
     }
     ech_text_free(&yaml);
-    print_message("%lld cases: %lld passed, %lld failed, %lld refused, after %lld hints; worst "
+    print_message("%lld cases: %lld passed, %lld failed, %lld ill-conditioned, %lld refused, "
+                  "after %lld hints; worst "
                   "%.1e in fp64 at %s, %.1e in fp32 at %s\n",
-                  (long long)cases, (long long)n.passed, (long long)n.failed, (long long)n.refused,
-                  (long long)n.hints, n.worst, n.worst_at, n.worst_own, n.worst_own_at);
+                  (long long)cases, (long long)n.passed, (long long)n.failed, (long long)n.ill,
+                  (long long)n.refused, (long long)n.hints, n.worst, n.worst_at, n.worst_own, n.worst_own_at);
     keeps_folder = n.failed > 0;
     assert_int_equal(n.failed, 0);
     assert_true(n.passed > cases / 2);

@@ -32,6 +32,8 @@ typedef struct verdict_request {
 
 typedef struct verdict {
     bool passed, refused;    /* refused: the run file cannot be had, and `why` says so */
+    bool ill;                /* not passed: ill-conditioned */
+    double unit;
     double worst, worst_own; /* worst_own: in the run's own precision, where that was compared */
     int64_t compared;
     char why[400], worst_at[256], worst_own_at[256];
@@ -78,7 +80,9 @@ static inline bool verdict_breaks_a_promise(const ech_verification *v, const ech
 static inline verdict verdict_here(const verdict_request *request)
 {
     verdict found = {0};
-    ech_verifications v = {.main = {.steps = request->steps, .tolerance = ECH_TOLERANCE},
+    ech_verifications v = {.main = {.steps = request->steps,
+                                    .tolerance = ECH_TOLERANCE,
+                                    .widened = true},
                            .own = {.tolerance = ECH_TOLERANCE_FP32},
                            .own_precision = request->own_precision};
     ech_config *config = ech_config_copy(request->config);
@@ -91,14 +95,18 @@ static inline verdict verdict_here(const verdict_request *request)
     const ech_verification *bad = v.main.passed ? &v.own : &v.main;
     found.passed = status == ECH_OK && v.main.passed && (!v.own_compared || v.own.passed);
     found.refused = status == ECH_EUSAGE;
+    found.ill = status == ECH_OK && v.main.ill;
     found.worst = v.main.worst;
+    found.unit = v.main.unit;
     found.compared = v.main.compared;
     memcpy(found.worst_at, v.main.worst_at, sizeof found.worst_at);
     if (v.own_compared) {
         found.worst_own = v.own.worst;
         memcpy(found.worst_own_at, v.own.worst_at, sizeof found.worst_own_at);
     }
-    if (status == ECH_OK && !found.passed)
+    if (found.ill)
+        snprintf(found.why, sizeof found.why, "ill-conditioned: a unit of %.1e", v.main.unit);
+    else if (status == ECH_OK && !found.passed)
         snprintf(found.why, sizeof found.why, "%.1e at %s in %s", bad->worst, bad->first_bad,
                  bad->precision);
     if (found.passed && verdict_breaks_a_promise(&v.main, config)) {

@@ -90,7 +90,7 @@ int main(int argc, char **argv)
         st = checks_threads_collectives(comm);
     else
         st = run_checks(comm);
-    if (st != ECH_OK) ech_comm_abort(comm);
+    if (st != ECH_OK) ech_comm_abort(comm, st);
     ech_comm_close(comm);
     return st == ECH_OK ? 0 : 1;
 }

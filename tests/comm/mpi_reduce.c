@@ -190,7 +190,7 @@ int main(int argc, char **argv)
         st = run_threads(comm);
     else
         st = run_checks(comm);
-    if (st != ECH_OK) ech_comm_abort(comm);
+    if (st != ECH_OK) ech_comm_abort(comm, st);
     ech_comm_close(comm);
     return st == ECH_OK ? 0 : 1;
 }

@@ -91,7 +91,7 @@ static inline int run_child(const job *j)
     if (ech_comm_open(j->backend, 0, j->deadline, &comm) != ECH_OK) return FAILED;
     ech_log_set_rank(ech_comm_rank(comm));
     ech_status st = j->body(comm, j->context);
-    if (st != ECH_OK) ech_comm_abort(comm);
+    if (st != ECH_OK) ech_comm_abort(comm, st);
     ech_comm_close(comm);
     return st == ECH_OK ? 0 : FAILED;
 }

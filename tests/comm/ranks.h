@@ -46,7 +46,7 @@ static inline void *ranks_start(void *argument)
     ranks_thread *t = argument;
     ech_log_set_rank(ech_comm_rank(t->comm));
     t->result = t->body(t->comm, t->context);
-    if (t->result != ECH_OK) ech_comm_abort(t->comm);
+    if (t->result != ECH_OK) ech_comm_abort(t->comm, t->result);
     ech_comm_close(t->comm);
     return NULL;
 }

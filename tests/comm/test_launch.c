@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "comm/backend.h"
 #include "comm/launch.h"
 
 /* An environment of a test's own. variables: name, value, ..., NULL. */
@@ -27,7 +28,7 @@ static ech_status check(int size, const char *const *variables)
 {
     set_environment(variables);
     bool quiet = ech_log_set_quiet(true);
-    ech_status st = ech_launched_check(size, "Open MPI 4.1.4", "/usr/bin/mpiexec");
+    ech_status st = ech_launched_check(size, "mpi (Open MPI 4.1.4)", "/usr/bin/mpiexec");
     ech_log_set_quiet(quiet);
     return st;
 }
@@ -50,6 +51,37 @@ static void test_foreign_launchers(void **state)
         check(1, ENV("SLURM_PROCID", "0", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2")),
         ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "srun --mpi=pmix"));
+}
+
+/* Whatever moves the messages: processes that see no other are refused, and told how to find each other. */
+static void test_lone_ranks(void **state)
+{
+    (void)state;
+    const char *const *const launched[] = {
+        ENV("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "4"),
+        ENV("PMI_RANK", "1", "PMI_SIZE", "2"),
+        ENV("SLURM_PROCID", "0", "SLURM_STEP_NUM_TASKS", "4"),
+        ENV("PMIX_RANK", "1"),
+    };
+    const ech_comm_backend *const backends[] = {&ech_comm_tcp, ech_comm_find("ucx")};
+    for (int b = 0; b < 2; b++) {
+        for (size_t i = 0; i < sizeof launched / sizeof *launched && backends[b]; i++) {
+            ech_comm *comm = NULL;
+            set_environment(launched[i]);
+            if (b == 0) setenv("RANK", "0", 1);
+            if (b == 0) setenv("WORLD_SIZE", "1", 1);
+            bool quiet = ech_log_set_quiet(true);
+            assert_int_equal(ech_comm_open(backends[b], 0, 20, &comm), ECH_EUSAGE);
+            ech_log_set_quiet(quiet);
+            assert_non_null(strstr(ech_last_error(), "sees a lone rank: give each process RANK=$"));
+            assert_non_null(strstr(ech_last_error(), launched[i][0]));
+        }
+        ech_comm *comm = NULL;
+        if (!backends[b]) continue;
+        set_environment(ENV("RANK", "0", "WORLD_SIZE", "1"));
+        assert_int_equal(ech_comm_open(backends[b], 0, 20, &comm), ECH_OK);
+        ech_comm_close(comm);
+    }
 }
 
 /* It brings no MPI: each of its processes would be alone. */
@@ -118,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_foreign_launchers),
+        cmocka_unit_test(test_lone_ranks),
         cmocka_unit_test(test_torchrun),
         cmocka_unit_test(test_own_launcher),
         cmocka_unit_test(test_shells_in_an_allocation),

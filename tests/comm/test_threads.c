@@ -81,7 +81,7 @@ static void test_abort_ends_all_threads(void **state)
     for (int i = 0; i < 3; i++)
         checks_second_begin(&threads[i], c[0], i ? poll_in_vain : wait_in_vain, &tags[i], false);
     while (mark_of(c[0]) != 1) sched_yield(); /* the waiting one is in its wait */
-    ech_comm_abort(c[1]);
+    ech_comm_abort(c[1], ECH_EIO);
     for (int i = 0; i < 3; i++) assert_int_equal(checks_second_end(&threads[i]), ECH_EABORTED);
     assert_int_equal(mark_of(c[0]), -1);
     close_ranks(2, c);
@@ -90,7 +90,7 @@ static void test_abort_ends_all_threads(void **state)
 static ech_status abort_own(ech_comm *comm, void *context)
 {
     (void)context;
-    ech_comm_abort(comm);
+    ech_comm_abort(comm, ECH_EIO);
     return ECH_EABORTED;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The backend `ucx`: what holds for collectives over threads, MPI and TCP holds over it, in memory and over the network, and jobs
- * end as theirs do. How messages outlive a rank's death: test_ucx_kills.c.
+ * end as theirs do. How ranks meet: test_ucx_meeting.c. How messages outlive a rank's death:
+ * test_ucx_kills.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -253,64 +254,6 @@ static void expect_other_secret(void)
     free(log);
 }
 
-static void connect_to(int port, const char *text, bool ends)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)port),
-                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    for (int i = 0; connect(fd, (struct sockaddr *)&at, sizeof at) != 0; i++) {
-        if (i > 30000) fail_msg("nobody listens at port %d", port);
-        usleep(1000);
-    }
-    assert_int_equal(send(fd, text, strlen(text), 0), strlen(text));
-    if (ends) close(fd);
-}
-
-/* Of a process that ends its connection, and of one that has it and says no more, the ranks take no notice. */
-static void test_strangers(void **state)
-{
-    (void)state;
-    job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing};
-    running of = {.port = free_port(), .file = tmpfile()};
-    int codes[MOST];
-    char *log;
-    begin_rank(&j, &of, 0);
-    connect_to(of.port, "", true);
-    connect_to(of.port, "GET / HTTP/1.1\r\n\r\n", true);
-    connect_to(of.port, "", false);
-    begin_rank(&j, &of, 1);
-    for (int r = 0; r < 2; r++) await(&of, r, codes);
-    finish(&of, &log);
-    if (codes[0] || codes[1]) fail_msg("%d and %d: %s", codes[0], codes[1], log);
-    expect_in(log, "a process at 127.0.0.1 has connected and does not say which rank it is");
-    free(log);
-}
-
-/* A rank that dies while the others are awaited, and is started once more, is the rank: whenever it was. */
-static void test_second_start(void **state)
-{
-    (void)state;
-    for (int moment = 0; moment < 3; moment++) {
-        job j = {.backend = ucx, .ranks = 3, .deadline = 60, .body = do_nothing};
-        running of = {.port = free_port(), .file = tmpfile()};
-        int codes[MOST];
-        char *log;
-        begin_rank(&j, &of, 0);
-        begin_rank(&j, &of, 1);
-        usleep((useconds_t)(150000 * moment));
-        kill(of.child[1], SIGKILL);
-        await(&of, 1, codes);
-        assert_int_equal(codes[1], -SIGKILL);
-        begin_rank(&j, &of, 1);
-        begin_rank(&j, &of, 2);
-        for (int r = 0; r < 3; r++) await(&of, r, codes);
-        finish(&of, &log);
-        if (codes[0] || codes[1] || codes[2]) fail_msg("%s", log);
-        free(log);
-    }
-}
-
 static void test_refusals(void **state)
 {
     (void)state;
@@ -346,8 +289,7 @@ int main(void)
         cmocka_unit_test(test_alone),        cmocka_unit_test(test_early_messages),
         cmocka_unit_test(test_large),        cmocka_unit_test(test_late_reader),
         cmocka_unit_test(test_ends),         cmocka_unit_test(test_misfit),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_second_start),
+        cmocka_unit_test(test_refusals),
     };
     ucx = ech_comm_find("ucx");
     if (!ucx) {

@@ -368,8 +368,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_backups_dynamic_scale] = {BACKUPS " precision.loss_scale=auto",
                                         "precision.loss_scale=auto", BACKUPS},
     [ECH_RULE_backups_experts] = {BACKUPS " " EXPERTS, EXPERTS, BACKUPS},
-    [ECH_RULE_backups_narrowed] = {BACKUPS " precision.reduce=bf16", "precision.reduce=bf16",
-                                   BACKUPS},
+    [ECH_RULE_backups_narrowed] = {BACKUPS " precision.reduce=fp32 precision.compute=fp64",
+                                   "precision.reduce=fp32 precision.compute=fp64",
+                                   BACKUPS " precision.reduce=fp32"},
     [ECH_RULE_backups_half_gradients] = {BACKUPS " precision.compute=bf16 precision.gradients="
                                                  "compute",
                                          "precision.compute=bf16 precision.gradients=compute",

@@ -40,7 +40,7 @@ static void cores_are_ordered(void **state)
     static int core[ECH_MOST_CORES];
     ech_core_set mine = ech_cores_mine();
     int all = ech_cores_count(&mine);
-    assert_int_equal(all, ech_device_find("cpu")->cores());
+    assert_in_range(ech_device_find("cpu")->cores(), 1, all); /* a quota may leave fewer */
     for (int wanted = 1; wanted <= all + 1; wanted++) {
         int n = ech_cores_order(&mine, wanted, core);
         assert_true(n <= all && (n >= wanted || n == all));

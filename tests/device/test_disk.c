@@ -106,6 +106,7 @@ static void bytes_come_back(void **state)
     assert_int_equal(truncate(ech_disk_path(disk), 5 * PAGE), 0);
     ech_log_set_quiet(true);
     assert_int_equal(ech_disk_read(disk, 4 * PAGE, back, 2 * PAGE), ECH_EINPUT);
+    assert_int_equal(ech_disk_write(disk, 6 * PAGE, data, PAGE), ECH_EINPUT); /* a hole before it */
     ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "rank-3.offload"));
     free(data);

@@ -22,8 +22,8 @@ SHOWN_BY = {
     "kernel": ["layer", "optim"],
     "layer": ["model", "schedule"], "optim": ["layout"], "model": ["layer", "layout", "schedule"],
     "layout": ["schedule", "check", "checkpoint", "simulate"],
-    "schedule": ["check", "simulate", "draw"], "simulate": [], "check": ["simulate"], "data": [],
-    "checkpoint": [], "exec": [],
+    "schedule": ["check", "simulate", "draw"], "simulate": [], "draw": [], "check": ["simulate"],
+    "data": [], "checkpoint": [], "exec": [],
 }
 # Tests of the whole, and the variables that make them quick.
 WHOLE = [("app/lattice", {"ECHELON_SHARE": "0/64"}), ("app/lattice", {"ECHELON_SHARE": "1/16"})]

@@ -9,7 +9,7 @@ import scratch
 # How many faults a room is to have, relative to others.
 WEIGHTS = {"base": 8, "config": 10, "device": 6, "tensor": 10, "comm": 24, "kernel": 40,
            "layer": 28, "optim": 14, "model": 14, "layout": 26, "schedule": 48, "simulate": 14,
-           "check": 16, "data": 22, "checkpoint": 22, "exec": 40}
+           "check": 16, "data": 22, "checkpoint": 22, "draw": 8, "exec": 40}
 # Of kernels those that every build has; no launching, killing or removing of files.
 LEFT_OUT = re.compile(r"src/kernel/cuda/|src/device/cuda|src/data/import|src/app/"
                       r"|src/comm/(mpi|ucx|nccl|launch|life|guard|tcp)"

@@ -91,7 +91,8 @@ class Scratch:
         self.options, self.tests, self.targets = list(options), {}, None
         self.environment = {**os.environ, "OMP_WAIT_POLICY": "passive",
                             "TMPDIR": str(self.folder / "tmp"),
-                            "ASAN_OPTIONS": "detect_leaks=0"}
+                            "ASAN_OPTIONS": "detect_leaks=0",
+                            "ECHELON_LATTICE_FIRST": "yes"}
         for key in ("ECHELON_SHARE", "ECHELON_LATTICE", "ECHELON_VERIFY_RANDOM", "ECHELON_SWEEP"):
             self.environment.pop(key, None)
 

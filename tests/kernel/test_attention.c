@@ -137,6 +137,45 @@ static void forward_alone(void **state)
     }
 }
 
+/* Keys come in two parts, as they go round a ring. */
+static void call_merged(const ech_kernels *kernels, ech_kernel_context *context,
+                        const ech_tensor *const *t, const void *options)
+{
+    const attention_case *o = options;
+    int64_t T = t[1]->shape[1], cut = (2 * T + 2) / 3;
+    for (int part = 0; part < 2; part++) {
+        int64_t first = part ? cut : 0, n = part ? T - cut : cut;
+        ech_tensor k = ech_tensor_narrow(t[1], 1, first, n);
+        ech_tensor v = ech_tensor_narrow(t[2], 1, first, n);
+        ech_attention_shard at = o->at;
+        at.key = rows_piece(o->at.key.first_sample, T, first, n);
+        if (n > 0)
+            kernels->attention_forward(context, t[0], &k, &v, 0.3, &at, o->starts, &o->dropout,
+                                       part > 0, t[3], t[4]);
+    }
+}
+
+static void parts_of_keys_are_merged(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
+        const int64_t *n = shapes[s];
+        attention_case options = uncut(n, 11, s % 2 ? &tenth : &off);
+        trial t = make_trial(n, 0, &options);
+        t.op = ECH_OP_attention_forward;
+        for (int i = 5; i < 9; i++) t.tensor[i] = (trial_tensor){0};
+        t.call = call_forward;
+        trial_run whole = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
+        t.call = call_merged;
+        trial_run parts = trial_execute(&t, ech_kernels_ref(ECH_F64), (trial_way){.threads = 1});
+        for (int64_t i = 0; i < n[0] * n[1] * n[2] * n[4]; i++)
+            assert_true(fabs(parts.result[3][i] - whole.result[3][i]) < 1e-12);
+        trial_free(&whole);
+        trial_free(&parts);
+        trial_check(&t);
+    }
+}
+
 /* Of pairs the probabilities and the scores' gradients are rounded, too. Where another order of sums has an output rounded the
  * other way, by one part in 256 in bf16, the gradients of all its row's scores move: by the row's sum of dy times output. */
 static void halves_agree_with_the_definition(void **state)
@@ -244,6 +283,7 @@ int main(void)
         cmocka_unit_test(fast_agrees_with_the_definition),
         cmocka_unit_test(fast_agrees_within_documents),
         cmocka_unit_test(forward_alone),
+        cmocka_unit_test(parts_of_keys_are_merged),
         cmocka_unit_test(halves_agree_with_the_definition),
         cmocka_unit_test(definition_is_softmax_over_all_keys),
         cmocka_unit_test(samples_do_not_mix),

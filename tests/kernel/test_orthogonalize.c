@@ -3,6 +3,8 @@
  * Orthonormal columns: fast against definition; and against what they are by themselves, also where columns depend on each other
  * or nearly do, of which a single Gram-Schmidt makes columns that are far from orthogonal.
  */
+#include <float.h>
+
 #include "kernel/trial.h"
 
 enum { R = 90, K = 6 };
@@ -52,7 +54,7 @@ static void run_of(const ech_kernels *k, int64_t rows, int64_t columns, const do
     ech_tensor view = ech_tensor_2d(memory, ech_dtype_wide(k->dtype), rows, columns);
     ech_tensor room = ech_tensor_2d(work, ECH_F64, columns, (int64_t)stride);
     for (int64_t i = 0; i < rows * columns; i++) trial_set(&view, i, x[i]);
-    k->orthogonalize(context, &view, householder, &room);
+    k->orthogonalize(context, &view, columns, householder, &room);
     for (int64_t i = 0; i < rows * columns; i++) p[i] = trial_get(&view, i);
     ech_kernel_context_destroy(context);
     free(memory);
@@ -129,6 +131,71 @@ static void a_direction_is_kept(void **state)
     }
 }
 
+/* Columns of two directions but for rounding errors of their type: what the errors are is not seen. */
+static void rounding_is_not_seen(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TABLES; t++) {
+        bool fp64 = table_of(t)->dtype == ECH_F64;
+        double error = fp64 ? DBL_EPSILON : (double)FLT_EPSILON, p[2][R * K];
+        for (int other = 0; other < 2; other++) {
+            double x[R * K];
+            for (int i = 0; i < R * K; i++) {
+                int r = i / K, c = i % K;
+                x[i] = number(r) * (c + 1) + number(r + 1000) * c * c;
+                x[i] *= 1 + error * number(i + 7000 * (other + 1));
+            }
+            run(table_of(t), x, true, p[other]);
+        }
+        for (int i = 0; i < R * K; i++)
+            assert_true(fabs(p[0][i] - p[1][i]) < (fp64 ? 1e-12 : 1e-4));
+    }
+}
+
+/* Three columns, twice: a row of zeros stays so in the three that are made of them, and the others take what is left. */
+static void empty_rows_stay(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TABLES; t++) {
+        double x[R * K], p[R * K];
+        for (int i = 0; i < R * K; i++)
+            x[i] = i / K % 3 == 1 ? 0 : number(i / K * K + i % K % 3 + 5000);
+        run(table_of(t), x, true, p);
+        for (int i = 0; i < R * K; i++)
+            if (i / K % 3 == 1 && i % K < 3) assert_true(p[i] == 0);
+        for (int c = 0; c < K; c++) assert_true(fabs(inner(p, p, c, c) - 1) < 1e-6);
+    }
+}
+
+/* Columns of length 1, `least` x (1 -+ 1e-3), and of an infinite number, beside which nothing is cleared. */
+static void rounding_is_cleared(void **state)
+{
+    (void)state;
+    enum { TERMS = 200 };
+    for (int t = 0; t < TABLES; t++)
+        for (int infinite = 0; infinite < 2; infinite++) {
+            double x[R][4] = {{0}};
+            ech_dtype wide = ech_dtype_wide(table_of(t)->dtype);
+            double least = ech_rounding_error(wide, TERMS, 1);
+            char memory[sizeof x];
+            ech_tensor view = ech_tensor_2d(memory, wide, R, 4);
+            ech_kernel_context *context;
+            assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
+            x[R - 1][0] = 1;
+            x[3][1] = least * (1 - 1e-3);
+            x[3][2] = least * (1 + 1e-3);
+            x[0][3] = infinite ? (double)INFINITY : 0.5;
+            for (int i = 0; i < R * 4; i++) trial_set(&view, i, x[i / 4][i % 4]);
+            table_of(t)->clear_columns(context, &view, TERMS);
+            ech_kernel_context_destroy(context);
+            for (int i = 0; i < R * 4; i++) {
+                bool cleared = i % 4 == 1 && !infinite;
+                double kept = wide == ECH_F64 ? x[i / 4][i % 4] : (float)x[i / 4][i % 4];
+                assert_true(trial_get(&view, i) == (cleared ? 0 : kept));
+            }
+        }
+}
+
 static void a_bad_row_is_seen(void **state)
 {
     (void)state;
@@ -151,7 +218,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_agree),      cmocka_unit_test(columns_are_orthonormal),
         cmocka_unit_test(spans_are_kept),    cmocka_unit_test(a_direction_is_kept),
-        cmocka_unit_test(a_bad_row_is_seen),
+        cmocka_unit_test(a_bad_row_is_seen), cmocka_unit_test(rounding_is_not_seen),
+        cmocka_unit_test(empty_rows_stay),   cmocka_unit_test(rounding_is_cleared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

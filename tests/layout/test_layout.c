@@ -331,6 +331,26 @@ static void test_writers(void **state)
     sample_free(&s);
 }
 
+/* A trillion parameters on 3,072 ranks (Narayanan et al. 2021, table 1): what one rank computes counts, not what all
+ * of them do. A batch that no rank could hold is refused. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    static const char trillion[] =
+        "model.hidden_size=25600 model.num_hidden_layers=128 model.num_attention_heads=160 "
+        "model.vocab_size=51200 data.sequence_length=2048 parallel.pipeline=64 parallel.tensor=8 "
+        "training.micro_batch_size=1 training.global_batch_size=3072";
+    sample s = make("gpt2", 3072, trillion);
+    assert_int_equal(ech_layout_micro_batches(s.layout, 0), 512);
+    sample_free(&s);
+    ech_config *config = sample_config("gpt2");
+    sample_set(config, trillion);
+    sample_set(config, "training.micro_batch_size=1048575 training.global_batch_size=62914500");
+    assert_int_equal(sample_try(config, ECH_PLACEMENT_LOOP, 3072, &s), ECH_EUSAGE);
+    assert_true(sample_error_has("training.micro_batch_size|more bytes of activations"));
+    sample_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_blocks),        cmocka_unit_test(test_places),
         cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_groups),
         cmocka_unit_test(test_params),        cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,10 +116,28 @@ static void test_random_grids(void **state)
     assert_in_range(checked, 10, 45);
 }
 
+/* Sizes that neither the number of owners nor its rounding divides. */
+static void test_odd_sizes(void **state)
+{
+    (void)state;
+    for (int data = 3; data <= 7; data += 2) {
+        ech_config *config = sample_config("gpt2");
+        fixture f = {.of.config = config};
+        config->parallel.data = data;
+        config->model.hidden_size = 20;
+        config->training.global_batch_size = 2 * data;
+        part = 4;
+        assert_int_equal(fixture_try(config, data, &f), ECH_OK);
+        check_once(&f);
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_grids),
+        cmocka_unit_test(test_odd_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * The report of a job's end: whether there is one, and the rank that it names.
  */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "app/command.h"
@@ -36,7 +37,8 @@ static int count_present(const ech_monitor *monitor)
 static int first_signal(const ech_monitor *monitor, const ech_job_end *end)
 {
     bool ours = monitor->halted || monitor->phase >= ECH_CHILD_HANGS; /* this process ended it */
-    if (monitor->killed_by && !monitor->halted) return monitor->killed_by;
+    int seen = monitor->killed_by ? monitor->killed_by : atomic_load(&monitor->board->killed_by);
+    if (seen && !monitor->halted) return seen;
     if (ours) return 0;
     if (end->child_signal) return end->child_signal;
     int told = end->is_launcher ? end->code - 128 : 0; /* as launchers tell it */
@@ -51,6 +53,7 @@ static bool is_told(const ech_monitor *monitor, const ech_job_end *end)
     if (end->stops > 1 || end->code == ECH_EXIT_DONE || end->code == ECH_EXIT_USAGE ||
         end->code == ECH_EXIT_STOPPED)
         return true;
+    if (atomic_load(&monitor->board->killed_by)) return false;
     if (!came && end->code == NOT_STARTED) return true;
     if (!came) return end->code == ECH_EXIT_FAILED && (monitor->any || !end->is_launcher);
     if (count_present(monitor) == 0) return true; /* all have come to their end */
@@ -82,7 +85,10 @@ static void describe_end(const ech_job_end *end, ech_text *out)
     }
     if (end->is_launcher && signal > 0 && signal < NSIG)
         ech_text_append(out, ", which means signal %d (%s)", signal, strsignal(signal));
-    if (signal == SIGKILL)
+    else if (end->is_launcher && end->signal)
+        ech_text_append(out, "; a rank was ended by signal %d (%s)", end->signal,
+                        strsignal(end->signal));
+    if (signal == SIGKILL || (end->is_launcher && end->signal == SIGKILL))
         ech_text_append(out, "; if nobody sent it, memory may have run out: see dmesg");
 }
 
@@ -112,6 +118,18 @@ static void name_culprit(const ech_monitor *monitor, const ech_job_end *end, ech
     }
 }
 
+/* What keeps launchers from starting ranks, where they say nothing of it, or something else. */
+static void name_cause(const ech_monitor *monitor, const ech_job_end *end, ech_text *out)
+{
+    const char *path = getenv("PATH");
+    char room[32];
+    if (atomic_load(&monitor->board->members) > 0 || !end->is_launcher) return;
+    if (!monitor->any && (!path || !*path))
+        ech_text_append(out, "; PATH is empty, and launchers look for programs (ssh) there");
+    else if (ech_transient_is_tight(monitor->watch.slots, room, sizeof room))
+        ech_text_append(out, "; /dev/shm has only %s free: " ECH_TRANSIENT_REMEDY, room);
+}
+
 static ech_status report(ech_monitor *monitor, const ech_job_end *end)
 {
     ECH_FREED_TEXT what = {0}, how = {0};
@@ -123,6 +141,7 @@ static ech_status report(ech_monitor *monitor, const ech_job_end *end)
     if (ech_board_claim_report(monitor->board)) ech_board_print(monitor->board);
     name_culprit(monitor, end, &what);
     describe_end(end, &how);
+    name_cause(monitor, end, &how);
     ECH_FAIL(ECH_ECOMM, "%s (%s)", what.at, how.at);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "config/about.h"
 
 /* ---- the model section ---- */
 
@@ -32,13 +33,19 @@ ech_status ech_initial_open(const ech_config *config, const char *folder, bool v
     return ech_shards_open(folder, ech_family_of(config), tied, verify, out);
 }
 
-ech_saved_list ech_initial_tensors(const ech_model *model)
+ech_saved_tensor ech_initial_tensor(const ech_param *param)
+{
+    ech_saved_tensor whole = {.dims = param->shape.dims};
+    for (int d = 0; d < param->shape.dims; d++) whole.shape[d] = param->shape.size[d];
+    return whole;
+}
+
+/* Release with ech_saved_list_free. */
+static ech_saved_list whole_tensors(const ech_model *model)
 {
     ech_saved_list all = {0};
     for (size_t i = 0; i < model->param.n; i++) {
-        const ech_shape *shape = &model->param.at[i].shape;
-        ech_saved_tensor whole = {.dims = shape->dims};
-        for (int d = 0; d < shape->dims; d++) whole.shape[d] = shape->size[d];
+        ech_saved_tensor whole = ech_initial_tensor(&model->param.at[i]);
         ech_saved_list_add(&all, &model->param.at[i], NULL, &whole);
     }
     return all;
@@ -46,7 +53,7 @@ ech_saved_list ech_initial_tensors(const ech_model *model)
 
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights)
 {
-    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = ech_initial_tensors(model);
+    ECH_CLEANUP(ech_saved_list_free) ech_saved_list all = whole_tensors(model);
     return ech_shards_check(weights, all.tensor.at, (int)all.tensor.n);
 }
 
@@ -90,6 +97,14 @@ ech_status ech_setup_fill_model(ech_config *config)
     if (!past) return fill_from_folder(config);
     ECH_TRY(ech_setup_config_saved(past, NULL, 0, &saved));
     return ech_config_fill_section(config, saved, "model", ech_checkpoint_path(past));
+}
+
+ech_status ech_initial_step(const ech_config *config, int64_t *out)
+{
+    ECH_CLEANUP(ech_checkpoint_close_at) ech_checkpoint *past = NULL;
+    ECH_TRY(find_past(config, &past));
+    *out = past ? ech_checkpoint_get_info(past)->step : 0;
+    return ECH_OK;
 }
 
 /* ---- the tokenizer ---- */
@@ -157,7 +172,8 @@ ech_status ech_initial_open_tokenizer(const ech_config *config, ech_tokenizer **
     if (ech_config_is_auto(config->data.tokenizer))
         ECH_TRY(open_automatic(config, out, &ends));
     else
-        ECH_TRY(ech_tokenizer_open(config->data.tokenizer, out));
+        ECH_CONFIG_TRY_ABOUT(config, "data.tokenizer",
+                             ech_tokenizer_open(config->data.tokenizer, out));
     *end_of_text = *out ? (*out)->end_of_text : ends.end;
     return ECH_OK;
 }

@@ -13,6 +13,9 @@
  * there is none, from the folder model.init_from (which may be removed once there is a checkpoint). */
 ech_status ech_setup_fill_model(ech_config *config);
 
+/* The training step of the checkpoint to resume from; 0: there is none. */
+ech_status ech_initial_step(const ech_config *config, int64_t *out);
+
 /* Opens the tokenizer that data.tokenizer names. `auto` names exactly one place: the checkpoint to resume from; if
  * there is none, the folder model.init_from; if that is not set, the byte tokenizer. *out is NULL if this checkpoint or
  * folder has no tokenizer: the run then has ids only. Else the caller closes it. (Resolved run files say `bytes` for
@@ -45,8 +48,8 @@ bool ech_initial_is_folder(const char *path);
 ech_status ech_initial_open(const ech_config *config, const char *folder, bool verify,
                             ech_shards **out);
 
-/* Names and shapes of the unsharded model's tensors; other fields are 0. Release with ech_saved_list_free. */
-ech_saved_list ech_initial_tensors(const ech_model *model);
+/* The shape of the unsharded parameter; other fields are 0. */
+ech_saved_tensor ech_initial_tensor(const ech_param *param);
 /* Errors: the weights are not exactly the model's tensors in the model's shapes (ech_shards_check). */
 ech_status ech_initial_check_model(const ech_model *model, const ech_shards *weights);
 /* Checks the headers of a folder's files in the same way against a model section that the folder's config.json has

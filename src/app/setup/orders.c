@@ -4,7 +4,11 @@
  */
 #include "app/setup/orders.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/file.h"
+#include "config/about.h"
 
 /* Whether the bound lists of the two spans are the same. */
 static bool is_same_order(const ech_serve *a, const ech_serve *b, int pushes)
@@ -53,8 +57,10 @@ static ech_status read_serves(ech_design *design)
         return ech_config_complain(c, "parallel.serve_log",
                                    "no such file; a run of asp or ssp writes one, serves.jsonl in "
                                    "its log.directory");
-    return ech_serve_log_read(c->parallel.serve_log, c, design->layout, design->schedule,
-                              &design->serves);
+    ECH_CONFIG_TRY_ABOUT(c, "parallel.serve_log",
+                         ech_serve_log_read(c->parallel.serve_log, c, design->layout,
+                                            design->schedule, &design->serves));
+    return ECH_OK;
 }
 
 ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64_t end)
@@ -66,6 +72,20 @@ ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64
                                "to %lld; begin and end with the log",
                                (long long)log->first + 1, (long long)log->end, (long long)step + 1,
                                (long long)end);
+}
+
+/* A log that this run writes itself is truncated before it is repeated. */
+ech_status ech_design_check_repeat(const ech_design *design, int64_t step)
+{
+    const ech_config *c = design->config;
+    if (!design->serves) return ECH_OK;
+    ECH_FREED char *written = ech_file_join(c->log.directory, ECH_SERVE_LOG_NAME);
+    ECH_FREED char *own = realpath(written, NULL), *given = realpath(c->parallel.serve_log, NULL);
+    if (own && given && strcmp(own, given) == 0)
+        return ech_config_complain(c, "parallel.serve_log",
+                                   "is the file that this run itself writes; repeat it in another "
+                                   "log.directory, or from a copy");
+    return ech_design_check_serves(design, step, c->training.steps);
 }
 
 ech_status ech_design_read_orders(ech_design *design)

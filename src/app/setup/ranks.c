@@ -21,7 +21,7 @@ static ech_status run_rank(ech_comm *comm, ech_rank_main main, void *context)
 {
     if (ech_comm_size(comm) > 1) ech_log_set_rank(ech_comm_rank(comm));
     ech_status status = main(comm, context);
-    if (status != ECH_OK) ech_comm_abort(comm);
+    if (status != ECH_OK) ech_comm_abort(comm, status);
     ech_comm_close(comm);
     ech_log_set_rank(-1);
     return status;
@@ -49,7 +49,7 @@ static ech_status run_threads(ech_comm **comms, int ranks, ech_rank_main main, v
             __FILE__, __LINE__, ECH_EIO,
             "the system starts no further thread for rank %d of %d: " ECH_NO_THREAD, r, ranks);
         for (; r < ranks; r++) { /* one error is enough */
-            ech_comm_abort(comms[r]);
+            ech_comm_abort(comms[r], ECH_EIO);
             ech_comm_close(comms[r]);
         }
     }

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "check/check.h"
+#include "config/about.h"
 #include "config/rules.h"
 #include "config/strategy.h"
 #include "simulate/choose.h"
@@ -234,7 +235,10 @@ static ech_status read_profile(const ech_config *config, ech_profile **out)
     if (config->parallel.profile[0] && !ech_file_exists(config->parallel.profile))
         return ech_config_complain(config, "parallel.profile",
                                    "no such file; `echelon profile` makes one");
-    return config->parallel.profile[0] ? ech_profile_read(config->parallel.profile, out) : ECH_OK;
+    if (config->parallel.profile[0])
+        ECH_CONFIG_TRY_ABOUT(config, "parallel.profile",
+                             ech_profile_read(config->parallel.profile, out));
+    return ECH_OK;
 }
 
 static ech_status find_kernels(const ech_config *config, const ech_kernels **out)
@@ -257,7 +261,12 @@ static ech_status build(ech_config *config, ech_schedule_choice *choice, ech_des
         ECH_TRY(ech_optimizer_check_shards(config, &design->model->param.at[i],
                                            design->layout->sharding));
     ECH_TRY(ech_segments_check(config, design->model, design->layout));
-    ECH_TRY(ech_schedule_create(config, choice, design->layout, &design->schedule));
+    if (ech_file_exists(config->parallel.schedule))
+        ECH_CONFIG_TRY_ABOUT(config, "parallel.schedule",
+                             ech_schedule_create(config, choice, design->layout,
+                                                 &design->schedule));
+    else
+        ECH_TRY(ech_schedule_create(config, choice, design->layout, &design->schedule));
     return ech_balance_check(config, design->model, design->layout, design->schedule);
 }
 
@@ -406,6 +415,8 @@ static ech_status resolve(ech_config *config, int local_ranks, ech_design *desig
     ECH_ALSO(&status, resolve_loss_scale(config));
     ECH_ALSO(&status, resolve_machine(config, local_ranks));
     ECH_ALSO(&status, resolve_model(config, tokenizer));
+    if (together == ECH_OK) together = ech_rules_check(config); /* of a family's defaults, too */
+    ECH_ALSO(&status, together);
     if (config->model.vocab_size != ECH_AUTO)
         ECH_ALSO(&status, ech_model_create_whole(config, &whole));
     if (whole && together == ECH_OK) ECH_ALSO(&status, make_design(config, whole, &choice, design));

@@ -87,6 +87,8 @@ ech_status ech_design_plan(const ech_design *design, int rank, bool forward_only
 bool ech_design_fits(const ech_design *design, int *longest);
 /* Whether the log of serves, if there is one, has all spans of training steps [step, end). */
 ech_status ech_design_check_serves(const ech_design *design, int64_t step, int64_t end);
+/* Whether a run that goes on from `step` may repeat the log: that, and it is not the log that the run itself writes. */
+ech_status ech_design_check_repeat(const ech_design *design, int64_t step);
 /* Makes an outline of a rank's plan: only the steps of the train list, or with forward_only of all other lists
  * (ech_plan_request.outline). */
 ech_status ech_design_outline(const ech_design *design, int rank, bool forward_only,

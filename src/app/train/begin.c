@@ -167,8 +167,8 @@ static ech_status restore(ech_trainer *t)
     t->saved_step = t->proven = -1;
     if (ech_trainer_is_first(t)) {
         ECH_TRY(find_start(t, &checkpoint));
-        ECH_TRY(ech_trainer_check_serves(t, checkpoint ? ech_checkpoint_get_info(checkpoint)->step
-                                                       : 0));
+        int64_t step = checkpoint ? ech_checkpoint_get_info(checkpoint)->step : 0;
+        ECH_TRY(ech_design_check_repeat(t->design, step));
         if (checkpoint) snprintf(path, sizeof path, "%s", ech_checkpoint_path(checkpoint));
         if (checkpoint)
             t->model_folder = ech_file_join(path, "model");

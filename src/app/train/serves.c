@@ -10,20 +10,6 @@
 
 enum { TAG = (1 << 20) - 3 }; /* of what a server has served in a span */
 
-/* A log that this run writes itself is truncated before it is repeated. */
-ech_status ech_trainer_check_serves(const ech_trainer *t, int64_t step)
-{
-    const ech_config *c = t->config;
-    if (!t->design->serves) return ECH_OK;
-    ECH_FREED char *written = ech_file_join(c->log.directory, ECH_SERVE_LOG_NAME);
-    ECH_FREED char *own = realpath(written, NULL), *given = realpath(c->parallel.serve_log, NULL);
-    if (own && given && strcmp(own, given) == 0)
-        return ech_config_complain(c, "parallel.serve_log",
-                                   "is the file that this run itself writes; repeat it in another "
-                                   "log.directory, or from a copy");
-    return ech_design_check_serves(t->design, step, c->training.steps);
-}
-
 ech_status ech_trainer_check_clocks(const ech_trainer *t)
 {
     const ech_serve_log *log = t->design->serves;

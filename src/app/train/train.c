@@ -382,6 +382,7 @@ ech_status ech_train_rank(ech_comm *comm, const ech_design *design, void *contex
                      .lock = {-1, -1},
                      .began_at = ech_clock_now() - training->elapsed};
     ech_status status = ech_trainer_begin(&t);
+    if (status == ECH_OK) ech_exec_hurry_on(t.session.exec, &asked_to_stop);
     if (status == ECH_OK && training->profile) status = begin_step_profile(&t);
     if (status == ECH_OK) status = loop(&t);
     if (ech_trainer_is_first(&t)) training->stopped = t.stopped;

@@ -61,9 +61,7 @@ ech_status ech_trainer_begin_saves(ech_trainer *t);
 /* Warns of keys that do nothing in this run: a warm-up or decay longer than it, a split, a mask. */
 void ech_trainer_warn_of_nothing(const ech_trainer *t);
 
-/* Whether the run may repeat the log of serves that it is given, from training step `step` on. On rank 0. */
-ech_status ech_trainer_check_serves(const ech_trainer *t, int64_t step);
-/* The same of each worker's clock, once it has been restored. On rank 0. */
+/* Whether the run may repeat the log of serves: of each worker's clock, once it has been restored. On rank 0. */
 ech_status ech_trainer_check_clocks(const ech_trainer *t);
 /* After a train list: logs the pushes that were served, if there are any. Collective. */
 ech_status ech_trainer_log_serves(ech_trainer *t);

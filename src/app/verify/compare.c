@@ -198,6 +198,7 @@ void ech_verifier_prepare(ech_verifier *v)
 
 void ech_verifier_free(ech_verifier *v)
 {
+    ech_unit_close(v);
     ech_replay_destroy(v->replay);
     ech_apart_destroy(v->apart);
     ech_pushed_destroy(v->pushed);
@@ -205,8 +206,9 @@ void ech_verifier_free(ech_verifier *v)
     ech_compared_run_close(&v->single);
     ech_compared_run_close(&v->layout);
     ech_design_destroy(&v->reference);
+    ech_design_destroy(&v->inverted);
     ech_comm_close(v->alone);
-    for (int i = 0; i < 2; i++) ech_config_destroy(v->config[i]);
+    for (int i = 0; i < 3; i++) ech_config_destroy(v->config[i]);
     for (size_t i = 0; i < v->copy.n; i++) ech_verifier_free_chosen(&v->copy.at[i]);
     free(v->copy.at);
     free(v->mine);
@@ -284,14 +286,20 @@ void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec)
         ech_tensor gradient = ech_exec_gradient(exec, p);
         bool is_state = ech_verifier_param(v, p)->commit != NULL;
         bool chooses = ech_verifier_chooses(v, copy);
+        int64_t n = v->first[p + 1] - v->first[p];
+        double least = is_state ? smallest(v) : floor_;
         if (chooses) ech_verifier_add_kept(v, copy, reference + v->first[p]);
         double error =
-            ech_verifier_error(v->gradients + copy->at, reference + v->first[p],
-                               v->first[p + 1] - v->first[p], is_state ? smallest(v) : floor_);
+            ech_verifier_error(v->gradients + copy->at, reference + v->first[p], n, least);
+        if (ech_unit_is_measured(v)) {
+            double *twin = v->twin_gradients + v->first[p];
+            if (chooses) ech_verifier_add_kept(v, copy, twin);
+            ech_unit_note(v, twin, reference + v->first[p], n, least);
+        }
         ech_verifier_note(v, is_state ? "partials of" : "gradient of", p, error,
                           &v->result->worst_gradient);
         ech_exec_write(exec, &gradient, chooses ? copy->sent : v->gradients + copy->at);
-        v->result->compared += v->first[p + 1] - v->first[p];
+        v->result->compared += n;
     }
     v->taken = true;
 }
@@ -368,6 +376,10 @@ static void compare_tensor(ech_verifier *v, const ech_compared *x, const double 
     ech_verifier_note(v, what, x->copy->param, ech_verifier_error(a, b, n, least_of(v, x)),
                       x->name ? &v->result->worst_state : &v->result->worst_weight);
     ech_exec_write(v->single.session.exec, &single, a);
+    if (ech_unit_is_measured(v)) {
+        ech_tensor twin = tensor_of(&v->twin, x);
+        ech_unit_compare(v, &twin, b, a, least_of(v, x));
+    }
     v->result->compared += n;
 }
 

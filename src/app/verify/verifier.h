@@ -38,9 +38,15 @@ typedef struct ech_verifier {
     ech_comm *comm;
     ech_comm *alone; /* the single rank's; NULL: not made yet */
     ech_compared_run layout, single;
-    ech_config *config[2]; /* of the layout and the single rank; NULL: not made yet */
+    ech_config *config[3]; /* of the layout, the single rank and the twin; NULL: not made yet, or the second */
     ech_design compared;   /* of the layout; borrows from the run's design */
     ech_design reference;  /* of the single rank */
+    ech_design inverted;   /* of the twin, if not that */
+    ech_compared_run twin; /* of the single rank, for the unit (unit.c); no session: not measured */
+    ech_comm *twin_alone;
+    ech_replay *twin_replay;
+    double *twin_gradients; /* [first[params]] */
+    bool twin_taken;        /* as `taken` */
     ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
     ech_apart *apart;      /* NULL: replicas are not apart */
     ech_pushed *pushed;    /* NULL: servers update once a training step, or there are none */
@@ -99,6 +105,24 @@ void ech_verifier_add_kept(const ech_verifier *v, const ech_copy *copy, double *
 /* Compares the layout's residuals with copy->kept, and copies them there. x: the residual. Collective. */
 ech_status ech_verifier_compare_kept(ech_verifier *v, ech_copy *copy, const ech_compared *x,
                                      double *mine);
+
+/* ---- the unit (unit.c), on rank 0 ---- */
+
+/* Opens the twin; clip_norm: of its replay. */
+ech_status ech_unit_open(ech_verifier *v, double clip_norm);
+void ech_unit_close(ech_verifier *v);
+/* Trains the twin for the training step that the single rank trains next. */
+ech_status ech_unit_train(ech_verifier *v);
+static inline bool ech_unit_is_measured(const ech_verifier *v)
+{
+    return v->twin.session.exec != NULL;
+}
+/* Notes how far n numbers of the twin are from the single rank's. */
+void ech_unit_note(ech_verifier *v, const double *twin, const double *single, int64_t n,
+                   double floor_);
+/* The same of a tensor of the twin, which then becomes the layout's. */
+void ech_unit_compare(ech_verifier *v, const ech_tensor *x, const double *single,
+                      const double *layout, double floor_);
 
 /* On rank 0: compares two losses. `what` names them; if their error is above *worst, it is stored there. */
 void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layout, double single,

@@ -67,6 +67,7 @@ static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 static ech_status follow(ech_verifier *v)
 {
     v->taken = false;
+    if (ech_unit_is_measured(v)) ECH_TRY(ech_unit_train(v));
     if (v->replay) ech_replay_begin(v->replay, v->list, v->turn);
     ECH_TRY(ech_exec_run(v->single.session.exec, ECH_LIST_TRAIN, v->step));
     ECH_ASSERT(v->taken);
@@ -74,6 +75,9 @@ static ech_status follow(ech_verifier *v)
     ech_verifier_compare_losses(v, "loss", ech_exec_readings(v->layout.session.exec)[v->turn].loss,
                                 ech_exec_readings(v->single.session.exec)->loss,
                                 &v->result->worst_loss);
+    if (ech_unit_is_measured(v))
+        ech_unit_note(v, &ech_exec_readings(v->twin.session.exec)->loss,
+                      &ech_exec_readings(v->single.session.exec)->loss, 1, 0);
     ech_verifier_compare_reports(v, ech_exec_readings(v->layout.session.exec)[v->turn].reports,
                                  ech_exec_readings(v->single.session.exec)->reports);
     return ECH_OK;
@@ -298,6 +302,7 @@ static ech_status open_single(ech_verifier *v)
         return ech_pushed_create(&v->layout, &v->single, &v->pushed);
     if (lock_free) ECH_TRY(ech_added_create(v, &v->added));
     ech_exec_observe(v->single.session.exec, observe_single, v);
+    if (!v->apart && !lock_free) return ech_unit_open(v, asynchronous ? clip_norm : 0);
     return ECH_OK;
 }
 
@@ -318,8 +323,14 @@ static int64_t verified_scale(const ech_config *config, bool own_precision)
     return config->precision.loss_scale == ECH_AUTO ? FIXED : config->precision.loss_scale;
 }
 
-/* Replicas that are apart meet soon, to be seen. */
-enum { MOST_APART = 2 };
+/* Replicas that are apart meet soon, to be seen: after a small divisor of their steps, as training.steps is a multiple of these. */
+static int64_t meets_soon(int64_t sync_every)
+{
+    enum { MOST = 1000 };
+    for (int64_t divisor = 2; divisor < MOST && divisor < sync_every; divisor++)
+        if (sync_every % divisor == 0) return divisor;
+    return sync_every;
+}
 
 static ech_status run(ech_verifier *v, const ech_verification *request, const ech_design *design)
 {
@@ -328,7 +339,7 @@ static ech_status run(ech_verifier *v, const ech_verification *request, const ec
     config->precision.reduce = ECH_WIRE_AUTO; /* the layout is verified, not what roundings do */
     config->precision.tf32 = 0;
     config->precision.loss_scale = verified_scale(config, request->own_precision);
-    if (config->parallel.sync_every > MOST_APART) config->parallel.sync_every = MOST_APART;
+    config->parallel.sync_every = meets_soon(config->parallel.sync_every);
     v->compared = *design; /* model, layout and schedule do not depend on these keys */
     v->compared.config = config;
     if (!request->own_precision) {
@@ -370,7 +381,12 @@ ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *conte
     ECH_CLEANUP(ech_verifier_free)
     ech_verifier v = {.result = first ? request : NULL, .comm = comm};
     ECH_TRY(run(&v, request, design));
-    if (first) request->passed = request->worst <= request->tolerance;
+    if (!first) return ECH_OK;
+    double wide = 10 * request->unit; /* in units: rounding errors add up */
+    if (request->widened && wide > request->tolerance) request->tolerance = wide;
+    bool within = request->worst <= request->tolerance;
+    request->ill = within && !request->own_precision && request->unit > ECH_MOST_UNIT;
+    request->passed = within && !request->ill;
     return ECH_OK;
 }
 
@@ -380,15 +396,15 @@ static double coarseness(ech_dtype dtype)
     return dtype == ECH_BF16 ? 0x1p16 : dtype == ECH_F16 ? 0x1p13 : 1;
 }
 
-/* The tolerance in the run's own precision. If the run amplifies rounding (gradients that cancel, weights that a high
- * learning rate has made large), fp64 shows how much: fp32's rounding is 2^29 times fp64's. In 16-bit types only what
- * is stored is rounded so coarsely; sums are in fp32. */
+/* The tolerance in the run's own precision. Where no unit is measured, fp64's error stands in for it: fp32's rounding
+ * is 2^29 times fp64's. In 16-bit types only what is stored is rounded so coarsely; sums are in fp32. */
 static double own_tolerance(const ech_verifications *both, ech_dtype dtype)
 {
     double margin = coarseness(dtype) > 1 ? 1 : 8; /* the two do not round alike */
     double amplified = margin * 0x1p29 * coarseness(dtype) * both->main.worst;
     double least = both->own.tolerance * coarseness(dtype);
-    return isfinite(amplified) && amplified > least ? amplified : least;
+    bool stands_in = both->main.unit <= 0 && isfinite(amplified) && amplified > least;
+    return stands_in ? amplified : least;
 }
 
 ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void *context)
@@ -399,6 +415,7 @@ ech_status ech_verify_twice_rank(ech_comm *comm, const ech_design *design, void 
     if (!exact && (same || !both->own_precision)) return ECH_OK;
     ech_verification own = {.steps = both->main.steps,
                             .tolerance = exact ? 0 : own_tolerance(both, design->kernels->dtype),
+                            .widened = !exact,
                             .own_precision = true};
     ECH_TRY(ech_verify_rank(comm, design, &own));
     if (ech_comm_rank(comm) != 0) return ECH_OK;

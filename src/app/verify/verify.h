@@ -30,9 +30,12 @@ typedef struct ech_verification {
     int64_t
         steps; /* training steps to compare; rounded up to full spans, or to where replicas that are apart meet */
     double tolerance;   /* the largest error that passes; 0: numbers must be equal */
+    bool widened;       /* tolerance becomes ten units, if that is more */
     bool own_precision; /* in the run's own precision instead of fp64 */
     /* out, on rank 0 */
     bool passed;
+    bool ill; /* not passed, though within the tolerance: the unit is above ECH_MOST_UNIT */
+    double unit; /* what a random last bit of each weight changes the results by; 0: not measured */
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
     bool replayed; /* the schedule is asynchronous: compared with its serial replay (replay.h) */
@@ -50,6 +53,8 @@ typedef struct ech_verification {
     int64_t compared; /* number of elements of gradients, weights and states */
 } ech_verification;
 
+/* In fp64 results that rounding changes by more than this prove nothing. */
+#define ECH_MOST_UNIT 1e-9
 /* Default tolerances. That of fp64 is about ten times the largest error of 1,400 random run files (1.2e-12), drawn as
  * in tests/app/test_verify_random.c. */
 #define ECH_TOLERANCE      1e-11
@@ -65,10 +70,10 @@ typedef struct ech_verification {
 ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verification);
 
 /* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is exact,
- * with tolerance 0, or else if own_precision asks for it and the run's precision is not fp64. Then the tolerance is the
- * larger of own.tolerance, which is fp32's, as much coarser as the precision is (2^13 times in fp16, 2^16 times in bf16),
- * and of main.worst x 2^29 (fp32's rounding over fp64's) x that x 8 (in 16-bit types 1): a run that amplifies rounding
- * does so in both. Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto 4096); all
+ * with tolerance 0, or else if own_precision asks for it and the run's precision is not fp64. Then the tolerance is
+ * own.tolerance, which is fp32's, as much coarser as the precision is (2^13 times in fp16, 2^16 times in bf16), or ten of the units
+ * of that precision; where none is measured, 8 x 2^29 (fp32's rounding over fp64's) times main.worst, in 16-bit types an eighth of
+ * that, as much coarser. Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto 4096); all
  * other comparisons are with a loss scale of 1. */
 typedef struct ech_verifications {
     ech_verification main, own; /* in: main's inputs, own.tolerance; out: results */

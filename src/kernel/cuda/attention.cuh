@@ -73,6 +73,7 @@ struct alignas(16) ech_query_facts {
     ech_seen_keys seen;
     wide lse, delta;
 };
+static_assert(sizeof(ech_query_facts) == ECH_CUDA_FACTS_BYTES(sizeof(wide)), "scratch.c");
 
 struct ech_attention {
     int64_t B, Tq, Tk, H, G, D;

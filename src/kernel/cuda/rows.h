@@ -21,6 +21,9 @@ enum { ECH_CUDA_WORKSPACE = 32 << 20 };
 /* Scratch of several arrays: each begins at a multiple of so many bytes. */
 enum { ECH_CUDA_ALIGNMENT = 256 };
 
+/* A query's facts in attention's backward (ech_query_facts): two indices and two wide numbers, in multiples of 16. */
+#define ECH_CUDA_FACTS_BYTES(wide_bytes) ((8 + 2 * (wide_bytes) + 15) / 16 * 16)
+
 static inline size_t ech_cuda_align(size_t bytes)
 {
     return (bytes + ECH_CUDA_ALIGNMENT - 1) / ECH_CUDA_ALIGNMENT * ECH_CUDA_ALIGNMENT;

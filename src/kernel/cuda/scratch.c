@@ -50,7 +50,7 @@ static size_t scratch_rmsnorm_backward(ech_dtype dtype, int threads, const int64
 static size_t scratch_attention_backward(ech_dtype dtype, int threads, const int64_t *dims)
 {
     (void)threads;
-    size_t facts = ech_dtype_wide(dtype) == ECH_F64 ? 32 : 16;
+    size_t facts = ECH_CUDA_FACTS_BYTES(ech_dtype_bytes(ech_dtype_wide(dtype)));
     return ech_cuda_align((size_t)(dims[0] * dims[1] * dims[3]) * facts);
 }
 
@@ -130,6 +130,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define WIDE_choose        , f32
 #define WIDE_add_chosen    , f32
 #define WIDE_orthogonalize , f32
+#define WIDE_clear_columns , f32
 #define WIDE_gate_forward  , f32
 #define WIDE_gate_backward , f32
 #define WIDE_gate_load     , f32

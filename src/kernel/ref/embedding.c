@@ -34,6 +34,19 @@ static int64_t place_of(const table_rows *at, int64_t r)
     return id >= 0 && id < at->size ? id : -1;
 }
 
+#ifdef ECH_REAL_F64
+/* Sums in fp64 are not rounded when they are stored, so each row is added by itself. */
+static void add_to_table(const table_rows *at, const ech_tensor *dy, const ech_tensor *dtable)
+{
+    int64_t C = dy->shape[1];
+    for (int64_t r = 0; r < at->R; r++) {
+        int64_t place = place_of(at, r);
+        ECH_ASSERT(place < at->size);
+        for (int64_t c = 0; place >= 0 && c < C; c++)
+            ((double *)dtable->data)[place * C + c] += ((const double *)dy->data)[r * C + c];
+    }
+}
+#else
 enum { COLUMNS = 128 };
 
 /* Adds the rows of dy that belong to the same row of the table as row r, the first of them; they are rounded once. */
@@ -53,16 +66,22 @@ static void add_rows(const table_rows *at, int64_t r, const ech_tensor *dy,
     }
 }
 
-static void table_backward(const table_rows *at, const ech_tensor *dy, bool accumulate,
-                           const ech_tensor *dtable)
+static void add_to_table(const table_rows *at, const ech_tensor *dy, const ech_tensor *dtable)
 {
-    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
     for (int64_t r = 0; r < at->R; r++) {
         int64_t place = place_of(at, r), before = 0;
         ECH_ASSERT(place < at->size);
         while (before < r && place_of(at, before) != place) before++;
         if (place >= 0 && before == r) add_rows(at, r, dy, dtable);
     }
+}
+#endif
+
+static void table_backward(const table_rows *at, const ech_tensor *dy, bool accumulate,
+                           const ech_tensor *dtable)
+{
+    if (!accumulate) memset(dtable->data, 0, ech_tensor_bytes(dtable));
+    add_to_table(at, dy, dtable);
 }
 
 void ECH_REF(embedding_backward)(ech_kernel_context *context, const ech_tensor *dy,

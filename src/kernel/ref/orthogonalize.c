@@ -7,11 +7,14 @@
 
 #include "kernel/ref/real.h"
 
-/* Columns of R numbers. Behind them: of a reflection its factor and, of the column that it makes, the sign. */
+/* Columns of R numbers, each followed by what is known of its reflection. */
 typedef struct columns {
     double *data;
     int64_t R, K, stride;
 } columns;
+
+/* FACTOR of the reflection; SIGN of the column that it makes; EMPTY: 1 if the column counts as 0. */
+enum { FACTOR, SIGN, EMPTY };
 
 static double *column_of(const columns *c, int64_t k)
 {
@@ -38,41 +41,56 @@ static double product(const columns *c, const double *a, const double *b, int64_
 static void reflect(const columns *c, int64_t k, double *other)
 {
     const double *v = column_of(c, k);
-    double by = v[c->R] * (other[k] + product(c, v, other, k + 1));
+    double by = v[c->R + FACTOR] * (other[k] + product(c, v, other, k + 1));
     other[k] -= by;
     for (int64_t r = k + 1; r < c->R; r++) other[r] -= by * v[r];
 }
 
-/* The reflection that takes a column to a multiple of the unit vector k. Where nothing lies below row k it is none, but of a NaN. */
-static void find_reflection(const columns *c, int64_t k)
+/* The reflection that takes a column to a multiple of the unit vector k. There is none if the column is at most `least` long from row
+ * k on, which counts as 0, nor if nothing lies below row k, unless row k is NaN. */
+static void find_reflection(const columns *c, int64_t k, double least)
 {
     double *v = column_of(c, k), top = v[k], below = product(c, v, v, k + 1);
-    double norm = sqrt(top * top + below), to = top > 0 ? -norm : norm;
-    v[c->R] = below == 0 ? top - top : (to - top) / to;
-    v[c->R + 1] = below == 0 ? (top < 0 ? -1 : 1) : (to < 0 ? -1 : 1);
-    for (int64_t r = k + 1; r < c->R && below != 0; r++) v[r] /= top - to;
+    double norm = sqrt(top * top + below), to = top > 0 ? -norm : norm, *about = v + c->R;
+    about[EMPTY] = norm <= least;
+    about[FACTOR] = below == 0 ? top - top : (to - top) / to;
+    about[SIGN] = below == 0 ? (top < 0 ? -1 : 1) : (to < 0 ? -1 : 1);
+    if (norm <= least) {
+        about[FACTOR] = 0;
+        about[SIGN] = 1;
+        for (int64_t r = k; r < c->R; r++) v[r] = 0;
+    }
+    for (int64_t r = k + 1; r < c->R && about[FACTOR] != 0; r++) v[r] /= top - to;
 }
 
 /* The product of all reflections, last column first: a column's own place is free when later ones have been reflected. */
 static void form(const columns *c, int64_t k)
 {
-    double *v = column_of(c, k), factor = v[c->R];
+    double *v = column_of(c, k), factor = v[c->R + FACTOR];
     for (int64_t j = k + 1; j < c->K; j++) reflect(c, k, column_of(c, j));
     for (int64_t r = 0; r < k; r++) v[r] = 0;
     v[k] = 1 - factor;
     for (int64_t r = k + 1; r < c->R; r++) v[r] *= -factor;
 }
 
-static void orthogonalize_by_reflections(const columns *c)
+static double longest_of(const columns *c)
+{
+    double most = 0;
+    for (int64_t k = 0; k < c->K; k++)
+        most = fmax(most, sqrt(product(c, column_of(c, k), column_of(c, k), 0)));
+    return most;
+}
+
+static void orthogonalize_by_reflections(const columns *c, double least)
 {
     for (int64_t k = 0; k < c->K; k++) {
-        find_reflection(c, k);
+        find_reflection(c, k, least);
         for (int64_t j = k + 1; j < c->K; j++) reflect(c, k, column_of(c, j));
     }
     for (int64_t k = c->K - 1; k >= 0; k--) form(c, k);
     for (int64_t k = 0; k < c->K; k++) {
         double *v = column_of(c, k);
-        for (int64_t r = 0; r < c->R; r++) v[r] *= v[c->R + 1];
+        for (int64_t r = 0; r < c->R; r++) v[r] *= v[c->R + SIGN];
     }
 }
 
@@ -102,18 +120,65 @@ static void orthogonalize_by_projections(const columns *c)
     }
 }
 
-void ECH_REF(orthogonalize)(ech_kernel_context *context, const ech_tensor *p, bool householder,
-                            const ech_tensor *work)
+/* ---- rows of p ---- */
+
+static bool is_empty(const ech_tensor *p, int64_t r)
+{
+    bool empty = true;
+    for (int64_t k = 0; k < p->shape[1]; k++)
+        if (ech_value(p, r * p->shape[1] + k) != 0) empty = false;
+    return empty;
+}
+
+/* Rows below the last column's stay at 0 by themselves where they are. */
+static void store_row(const columns *c, int64_t r, bool householder, const ech_tensor *p)
+{
+    bool stays = householder && r < c->K && is_empty(p, r);
+    for (int64_t k = 0; k < c->K; k++) {
+        const double *a = column_of(c, k);
+        ech_store(p, r * c->K + k, stays && a[c->R + EMPTY] == 0 ? 0 : a[r]);
+    }
+}
+
+static int64_t most_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+void ECH_REF(orthogonalize)(ech_kernel_context *context, const ech_tensor *p, int64_t terms,
+                            bool householder, const ech_tensor *work)
 {
     ECH_SHAPES(orthogonalize, ECH_REAL, p, work);
     columns c = {work->data, p->shape[0], p->shape[1], work->shape[1]};
     ECH_ASSERT(c.K <= c.R && c.stride >= c.R + ECH_ORTHOGONAL_ROOM);
     for (int64_t k = 0; k < c.K; k++)
         for (int64_t r = 0; r < c.R; r++) column_of(&c, k)[r] = ech_value(p, r * c.K + k);
+    double least = ech_rounding_error(p->dtype, most_of(terms, c.R), longest_of(&c));
     if (householder)
-        orthogonalize_by_reflections(&c);
+        orthogonalize_by_reflections(&c, least);
     else
         orthogonalize_by_projections(&c);
-    for (int64_t k = 0; k < c.K; k++)
-        for (int64_t r = 0; r < c.R; r++) ech_store(p, r * c.K + k, column_of(&c, k)[r]);
+    for (int64_t r = 0; r < c.R; r++) store_row(&c, r, householder, p);
+}
+
+/* ---- columns of x ---- */
+
+static double length_of(const ech_tensor *x, int64_t k)
+{
+    double sum = 0;
+    for (int64_t r = 0; r < x->shape[0]; r++) sum += pow(ech_value(x, r * x->shape[1] + k), 2);
+    return sqrt(sum);
+}
+
+void ECH_REF(clear_columns)(ech_kernel_context *context, const ech_tensor *x, int64_t terms)
+{
+    ECH_SHAPES(clear_columns, ECH_REAL, x);
+    int64_t R = x->shape[0], K = x->shape[1];
+    double longest = 0;
+    for (int64_t k = 0; k < K; k++) longest = fmax(longest, length_of(x, k));
+    double least = ech_rounding_error(x->dtype, most_of(terms, R), longest);
+    for (int64_t k = 0; k < K; k++) {
+        if (!(length_of(x, k) <= least)) continue;
+        for (int64_t r = 0; r < R; r++) ech_store(x, r * K + k, 0);
+    }
 }
