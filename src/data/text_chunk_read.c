@@ -105,9 +105,8 @@ static ech_status check_length(const ech_text_chunk_reader *reader, const ech_te
         ECH_FAIL(ECH_EINPUT,
                  "%s: the %d MiB from byte %lld on would have to be tokenized as one, which takes "
                  "too much memory: the tokenizer can split text only after a word, or (with "
-                 "ignore_merges and no pattern, or with NFC and normalized added tokens) nowhere; "
-                 "make it "
-                 "several files",
+                 "ignore_merges and no pattern, with a pattern of its own, or with NFC and "
+                 "normalized added tokens) nowhere; make it several files, or lines of JSON",
                  chunk->path, (int)(ECH_TEXT_CHUNK_LONGEST >> 20), (long long)reader->position.at);
     return ECH_OK;
 }

@@ -53,8 +53,8 @@ static ech_status unpack(const char *path, const json_t *root, ech_token_origin 
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: 'version' is not %d or less: a newer program wrote it",
                  path, (int)VERSION);
     const json_t *begins = json_object_get(root, "begin_of_text");
-    bool new = version > 1; /* version 1 has no begin_of_text */
-    out->begins = new ? json_is_true(begins) : -1;
+    bool new = version > 1; /* version 1 is of programs that never put it there */
+    out->begins = json_is_true(begins);
     if (json_object_size(root) != (size_t)(KEYS - !new) || json_is_boolean(begins) != new ||
         !name || !is_hash(hash) ||
         !ech_json_to_int(json_object_get(root, "vocabulary"), 1, INT32_MAX, &out->vocabulary) ||
@@ -143,8 +143,8 @@ ech_status ech_data_begins(const char *key, const char *sources, int *begins)
         ECH_CLEANUP(ech_token_origin_free) ech_token_origin origin = {0};
         bool found;
         ECH_TRY(read_origin(words.path.at[i], &found, &origin));
-        if (!found || origin.begins < 0) continue;
-        if (first && origin.begins != *begins)
+        if (!found) continue;
+        if (first && origin.begins != (*begins == 1))
             ECH_FAIL(
                 ECH_EUSAGE,
                 "%s: %s was made %s begin of text before each document, and %s %s; make one of "

@@ -14,7 +14,7 @@ typedef struct ech_token_origin {
     char *tokenizer;               /* ech_tokenizer.name, for messages; owned */
     int64_t vocabulary;            /* of the tokenizer */
     int64_t tokens;                /* in PREFIX.bin */
-    int begins; /* 1: documents begin with begin of text; 0: they do not; -1: not known (version 1) */
+    bool begins;                   /* each document begins with begin of text */
     char hash[ECH_TOKENIZER_HASH]; /* ech_tokenizer_hash */
 } ech_token_origin;
 

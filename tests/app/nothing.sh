@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What would count as success without anything having been done: data without a target, steps and validations in
-# which no token counts, and keys that do nothing in a run.
+# What would count as success without anything having been done: data without a target, steps and
+# validations in which no token counts, and keys that do nothing in a run.
 #     nothing.sh ECHELON
 set -u
 echelon=${1:?usage: nothing.sh ECHELON}
@@ -19,7 +19,8 @@ little() {
     for ((i = 0; i < $1; i++)); do printf '%b' "\\x$(printf %02x $(($2 >> 8 * i & 255)))"; done
 }
 
-# write_tokens PREFIX "LENGTH MODE ...": a token file of one document, with these sequences; mode 1: not trained on
+# write_tokens PREFIX "LENGTH MODE ...": a token file of one document, with these sequences, of which
+# those of mode 1 are not trained on
 write_tokens() {
     local n at=0 total=0 pairs
     read -ra pairs <<<"$2"
@@ -48,19 +49,23 @@ make_run training.steps=2 model.num_hidden_layers=1
 
 expect 1 "data.train: prompts has 100 tokens and no target: all of them are of prompts" \
     "$echelon" train run.yaml data.train=prompts
-expect 1 "data.train: prompts has 100 tokens and no target" "$echelon" verify run.yaml data.train=prompts
+expect 1 "data.train: prompts has 100 tokens and no target" \
+    "$echelon" verify run.yaml data.train=prompts
 expect 1 "data.train: prompts has 100 tokens and no target" \
     "$echelon" train run.yaml data.train="0.5 text 0.5 prompts"
-expect 1 "data.valid: prompts has 100 tokens and no target" "$echelon" train run.yaml data.valid=prompts
+expect 1 "data.valid: prompts has 100 tokens and no target" \
+    "$echelon" train run.yaml data.valid=prompts
 [ ! -e run/checkpoints ] || complain "something was trained"
 
 # ---- steps and validations of which no token counts ----
 
 expect 0 "step +[0-9]+/8 \| loss: none, no token is a target" "$echelon" train run.yaml \
-    data.train=mixed data.valid=mixed training.validate_samples=2 training.global_batch_size=1 training.steps=8 log.every=1
+    data.train=mixed data.valid=mixed training.validate_samples=2 training.global_batch_size=1 \
+    training.steps=8 log.every=1
 also "validation loss: none, no token is a target \| 0 tokens"
 grep -q '"loss":null,' run/metrics.jsonl || complain "a loss of nothing is a number"
-grep -q '"valid_loss":null,"valid_tokens":0' run/metrics.jsonl || complain "a validation of nothing is a number"
+grep -q '"valid_loss":null,"valid_tokens":0' run/metrics.jsonl ||
+    complain "a validation of nothing is a number"
 ! grep -q '"loss":0[,.]' run/metrics.jsonl || complain "a loss of 0"
 expect 1 "data: prompts has 100 tokens and no target" "$echelon" eval run --data prompts
 expect 2 "samples 2: no token of these is a target" "$echelon" eval run --data mixed --samples 2
@@ -73,7 +78,8 @@ warns() {
     rm -rf run
     expect 0 "warning: $1" "$echelon" train run.yaml "${@:2}"
 }
-warns "optimizer.warmup_steps = 9 of training.steps = 2: the learning rate ends at 0.00222 " optimizer.warmup_steps=9
+warns "optimizer.warmup_steps = 9 of training.steps = 2: the learning rate ends at 0.00222 " \
+    optimizer.warmup_steps=9
 warns "optimizer.decay_steps = 5, and training.steps = 2 leave 1 after" optimizer.schedule=wsd \
     optimizer.decay_steps=5 optimizer.warmup_steps=1
 warns "data.document_mask: text.bin is one document" data.document_mask=true

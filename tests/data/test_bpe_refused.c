@@ -114,6 +114,7 @@ static void test_opens(void **state)
     assert_opens(WITH(decoder, "null"));
     assert_opens(with_split("Isolated", "false", "false"));
     assert_opens(with_split("Removed", "true", "false"));
+    assert_opens(with_split("Isolated", "false", "true")); /* then GPT-2's */
     /* Any characters, as long as they are added: also in the model's vocabulary. */
     parts p = WITH(more_vocabulary, ", \"ab\": 256, \"\xef\xbd\x9c\xe2\x96\x81\": 300");
     p.added = "{\"id\": 258, \"content\": \"</s>\"}, {\"id\": 300, \"content\": "
@@ -147,8 +148,7 @@ static void test_other_kinds(void **state)
                    "pre_tokenizer: add_prefix_space of a ByteLevel after other steps");
     assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
                                        "\"Whitespace\"}, {\"type\": \"ByteLevel\"}]}"),
-                   "pre_tokenizer: before ByteLevel work Split and Digits");
-    assert_refused(with_split("Isolated", "false", "true"), "is not known; the patterns are");
+                   "pre_tokenizer: before ByteLevel work Split, Digits and Punctuation");
     assert_refused(with_split("MergedWithNext", "false", "false"), "behavior Isolated");
     assert_refused(with_split("Isolated", "true", "false"), "behavior Isolated");
     assert_refused(WITH(more_vocabulary, ", \"\xe2\x96\x81the\": 257"),
@@ -211,20 +211,90 @@ static void test_fallback(void **state)
                    "Metaspace works with replacement");
 }
 
+static parts with_regex(const char *regex)
+{
+    static char text[8192];
+    snprintf(text, sizeof text,
+             "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
+             "{\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
+             "\"add_prefix_space\": false, \"use_regex\": false}]}",
+             regex);
+    return WITH(pre_tokenizer, text);
+}
+
+/* Constructs that Hugging Face's engine reads differently, or that are not read, by name. */
 static void test_foreign_pattern(void **state)
 {
     (void)state;
-    const char *const patterns[] = {"(a+)+$", "", "\\\\w+", "(?:(?:a*)*)*b"};
-    for (int i = 0; i < 4; i++) {
-        char text[512];
-        snprintf(text, sizeof text,
-                 "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": "
-                 "{\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", "
-                 "\"add_prefix_space\": false, \"use_regex\": false}]}",
-                 patterns[i]);
-        assert_refused(WITH(pre_tokenizer, text),
-                       "is not known; the patterns are: gpt2 llama3 cl100k qwen2");
-    }
+    static const char *const refused[][2] = {
+        {"", "it matches nothing, too"},
+        {"a*", "it matches nothing, too"},
+        {"a|", "it matches nothing, too"},
+        {"\\\\w+", "\\w: not read, or not the same"},
+        {"a\\\\b", "\\b: not read"},
+        {"\\\\h", "\\h: not read"},
+        {"\\\\1", "\\1: not read"},
+        {"\\\\Aa", "\\A: not read"},
+        {"\\\\pL", "only \\p{Name}"},
+        {"\\\\p{^L}", "only \\p{Name}"},
+        {"\\\\p{Alpha}", "\\p{Alpha}: neither a general category"},
+        {"\\\\xe9", "\\xe9: no character"},
+        {"[[:alpha:]]", "[:: named classes"},
+        {"[a&&b]", "&&: intersections"},
+        {"[a[^b]]", "[^: negated within"},
+        {"[]a]", "[]: a class that begins"},
+        {"[a\\\\S]", "\\S: not read within"},
+        {"[a-\\\\d]", "-\\: no range"},
+        {"[a", "[: does not end"},
+        {"(a", "(: does not end"},
+        {"a)", "): closes no group"},
+        {"(?i)a", "(?i): an option or group"},
+        {"(?m:a)", "(?m:: an option or group"},
+        {"(?<n>a)", "(?<n: an option or group"},
+        {"(?i:ss)", "(?i:: with two letters"},
+        {"(?i:\u00e9)", "(?i:: with letters beyond ASCII"},
+        {"(?i:\\\\p{L})", "(?i:: with \\p"},
+        {"(?i:[^a])", "(?i:[^: negated"},
+        {"a{2}?", "{2}?: not the same"},
+        {"a{,2}", "{: no interval"},
+        {"a**", "*: a repetition of a repetition"},
+        {"*a", "*: repeats nothing"},
+        {"(?=a)b(?<=a+)", "lookbehind assertion is not fixed length"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_refused(with_regex(refused[i][0]), refused[i][1]);
+    char longest[3000];
+    memset(longest, 'a', sizeof longest);
+    longest[2048] = '\0';
+    assert_opens(with_regex(longest));
+    longest[2048] = 'a';
+    longest[2049] = '\0';
+    assert_refused(with_regex(longest), "it has 2049 bytes; at most 2048");
+    assert_refused(WITH(pre_tokenizer, "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+                                       "\"ByteLevel\", \"add_prefix_space\": false}, {\"type\": "
+                                       "\"Split\", \"pattern\": {\"Regex\": \"[0-8]\"}, "
+                                       "\"behavior\": \"Isolated\"}]}"),
+                   "after ByteLevel work Digits together, and a Split of [0-9]");
+}
+
+/* One that goes back without end is stopped, and says so. */
+static void test_steps(void **state)
+{
+    (void)state;
+    static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaacb";
+    parts p = with_regex("(a+)+b");
+    write_tokenizer(&p);
+    ech_tokenizer *tokenizer;
+    ech_ids ids = {0};
+    assert_int_equal(ech_tokenizer_open(scratch, &tokenizer), ECH_OK);
+    ech_coder *coder = ech_coder_create(tokenizer);
+    assert_int_equal(ech_coder_encode(coder, text, strlen(text), true, &ids), ECH_EINPUT);
+    assert_error_has("tokenizer.json: pre_tokenizer: its pattern takes more than 1000000 steps");
+    ids.n = 0;
+    assert_int_equal(ech_coder_encode(coder, "aab", 3, true, &ids), ECH_OK);
+    free(ids.at);
+    ech_coder_destroy(coder);
+    ech_tokenizer_close(tokenizer);
 }
 
 static void test_ids(void **state)
@@ -375,11 +445,12 @@ static void test_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_opens),    SCRATCH_TEST(test_other_kinds),
-        SCRATCH_TEST(test_fallback), SCRATCH_TEST(test_foreign_pattern),
-        SCRATCH_TEST(test_ids),      SCRATCH_TEST(test_merges),
-        SCRATCH_TEST(test_added),    SCRATCH_TEST(test_no_tokenizer),
-        SCRATCH_TEST(test_bombs),    SCRATCH_TEST(test_ends),
+        SCRATCH_TEST(test_opens),        SCRATCH_TEST(test_other_kinds),
+        SCRATCH_TEST(test_fallback),     SCRATCH_TEST(test_foreign_pattern),
+        SCRATCH_TEST(test_steps),        SCRATCH_TEST(test_ids),
+        SCRATCH_TEST(test_merges),       SCRATCH_TEST(test_added),
+        SCRATCH_TEST(test_no_tokenizer), SCRATCH_TEST(test_bombs),
+        SCRATCH_TEST(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

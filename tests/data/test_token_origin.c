@@ -140,13 +140,13 @@ static void what_it_may_hold(void **state)
     assert_int_equal(ech_token_origin_parse("f", whole, strlen(whole), &origin), ECH_OK);
     assert_int_equal(origin.vocabulary, 257);
     assert_int_equal(origin.tokens, 11);
-    assert_int_equal(origin.begins, 1);
+    assert_true(origin.begins);
     ech_token_origin_free(&origin);
     static const char old[] =
         "{\"format\": \"echelon tokens\", \"version\": 1, \"tokenizer\": \"t\", \"vocabulary\": "
         "257, \"tokens\": 11, \"hash\": \"0123456789abcdef0123456789abcdef\"}";
     assert_int_equal(ech_token_origin_parse("f", old, strlen(old), &origin), ECH_OK);
-    assert_int_equal(origin.begins, -1);
+    assert_false(origin.begins);
     ech_token_origin_free(&origin);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         char text[400];

@@ -52,7 +52,7 @@ def main():
         row = dict(file=file, texts=texts, ids=[library.encode(text).ids for text in texts])
         library.encode_special_tokens = True
         row["plain"] = [library.encode(text).ids for text in texts]
-        del file["model"]["vocab"]  # of bytes by their numbers
+        file["model"]["vocab"] = {}  # bytes are their numbers
         rows.append(row)
     path = pathlib.Path(sys.argv[1]) / "added.json"
     path.write_text(json.dumps(dict(rows=rows), separators=(",", ":")) + "\n")

@@ -38,7 +38,7 @@ static bool is_word(uint32_t c)
     bool joins = c == 0x200c || c == 0x200d, circled = c >= 0x24b6 && c <= 0x24e9;
     bool boxed = (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
                  (c >= 0x1f170 && c <= 0x1f189);
-    int category = utf8proc_category((utf8proc_int32_t)c);
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
     bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
     bool mark = category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
     return letter || mark || category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||

@@ -23,6 +23,9 @@ void ech_bpe_destroy(ech_bpe *bpe)
 {
     if (!bpe) return;
     ech_bpe_splitter_destroy(bpe->splitter);
+    for (size_t i = 0; i < bpe->own.n; i++) free(bpe->own.at[i].expression);
+    free(bpe->own.at);
+    free(bpe->name);
     ech_text_free(&bpe->bytes);
     ech_text_free(&bpe->source);
     free(bpe->front.at);
@@ -193,5 +196,7 @@ ech_status ech_bpe_finish(ech_bpe *bpe)
     bpe->bytes_alone = bpe->pattern == ECH_BPE_whole && !bpe->characters && !bpe->ignore_merges &&
                        bpe->form == ECH_BPE_AS_IS && bpe->prefix == ECH_BPE_NO_PREFIX &&
                        bpe->neighbours.n + bpe->raw.id.n + bpe->normalized.id.n == 0;
-    return ech_bpe_splitter_create(bpe->pattern, &bpe->splitter);
+    bpe->name = ech_strdup(bpe->file);
+    return ech_bpe_splitter_create(bpe->name, bpe->pattern, bpe->own.at, (int)bpe->own.n,
+                                   &bpe->splitter);
 }

@@ -82,7 +82,9 @@ typedef struct ech_bpe_trie {
 
 typedef struct ech_bpe {
     const char *file;        /* the name in errors while it is built; borrowed */
+    char *name;              /* where not NULL, owned: `file` after it is built */
     ech_bpe_pattern pattern; /* how texts are split into words; ECH_BPE_whole: not at all */
+    ECH_LIST(ech_bpe_stage) own; /* of ECH_BPE_OWN */
     ech_bpe_form form;       /* how texts are normalized */
     ech_bpe_prefix prefix;   /* where a blank is inserted */
     bool ignore_merges; /* a word that is a plain token becomes that, whatever merges would make */

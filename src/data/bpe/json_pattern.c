@@ -6,7 +6,7 @@
 
 #include "data/bpe/json.h"
 
-enum { LONGEST_SHOWN = 120, MOST_STEPS = 8 };
+enum { MOST_STEPS = ECH_BPE_STAGES };
 
 static bool has_text(const json_t *object, const char *key, const char *text)
 {
@@ -45,62 +45,115 @@ static bool isolates(const json_t *split, bool alone)
                   : has_text(split, "behavior", "Isolated");
 }
 
-static ech_status find_expression(const json_t *step, bool alone, const ech_bpe *bpe,
-                                  const char **expression)
+/* Hugging Face's Punctuation, of which a run is one word or each character. */
+static ech_status punctuation(const json_t *step, const ech_bpe *bpe, ech_text *out)
 {
-    if (has_type(step, "Digits")) {
-        bool single = json_is_true(json_object_get(step, "individual_digits"));
-        *expression = single ? ech_bpe_digit_expression : ech_bpe_digits_expression;
-        return ECH_OK;
-    }
-    if (!has_type(step, "Split"))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: before ByteLevel work Split and Digits",
+    bool together = has_text(step, "behavior", "Contiguous");
+    if (!together && json_object_get(step, "behavior") && !has_text(step, "behavior", "Isolated"))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: Punctuation works with behavior Isolated or Contiguous",
                  bpe->file);
-    *expression = json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
-    if (!*expression)
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: a Split without a Regex", bpe->file);
-    if (!isolates(step, alone))
-        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Split works with behavior Isolated",
-                 bpe->file);
+    ech_text_append(out, "%s%s", ech_bpe_punctuation_expression, together ? "+" : "");
     return ECH_OK;
 }
 
-static ech_status find_pattern(const char *const *expressions, int n, ech_bpe *bpe)
+static ech_status find_expression(const json_t *step, bool alone, const ech_bpe *bpe, ech_text *out)
 {
-    ECH_FREED_TEXT all = {0};
-    if (n == 0) bpe->pattern = ECH_BPE_whole;
-    if (n == 0 || ech_bpe_pattern_match(expressions, n, &bpe->pattern)) return ECH_OK;
-    for (int i = 0; i < n; i++)
-        ech_text_append(&all, "%s%.*s", i > 0 ? ", then " : "", LONGEST_SHOWN, expressions[i]);
-    ECH_FAIL(ECH_EUNSUPPORTED,
-             "%s: pre_tokenizer: the pattern %s is not known; the patterns are:%s (see "
-             "docs/formats.md)",
-             bpe->file, all.at, strchr(ech_bpe_pattern_names(), ' '));
+    const char *regex =
+        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    if (has_type(step, "Punctuation")) return punctuation(step, bpe, out);
+    if (has_type(step, "Digits")) {
+        bool single = json_is_true(json_object_get(step, "individual_digits"));
+        ech_text_append(out, "%s", single ? ech_bpe_digit_expression : ech_bpe_digits_expression);
+        return ECH_OK;
+    }
+    if (!has_type(step, "Split"))
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: before ByteLevel work Split, Digits and Punctuation",
+                 bpe->file);
+    if (!regex) ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: a Split without a Regex", bpe->file);
+    if (!isolates(step, alone))
+        ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: Split works with behavior Isolated",
+                 bpe->file);
+    ech_text_append(out, "%s", regex);
+    return ECH_OK;
 }
 
-/* Splits and Digits, then ByteLevel, perhaps with an expression of its own. */
-static ech_status take_byte_level(const json_t *parts, ech_bpe *bpe)
+/* After ByteLevel: characters stand for bytes there, of which ASCII's digits are themselves. */
+static ech_status find_bytes_expression(const json_t *step, const ech_bpe *bpe, ech_text *out)
 {
-    const char *expressions[MOST_STEPS];
-    int n = 0;
+    const char *regex =
+        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    bool digits =
+        has_type(step, "Digits") && !json_is_true(json_object_get(step, "individual_digits"));
+    size_t n = regex ? strlen(regex) : 0, at = 0;
+    while (regex && strncmp(regex + at, "[0-9]", 5) == 0) at += 5;
+    bool split = has_type(step, "Split") && n > 0 && at == n && isolates(step, false);
+    if (!digits && !split)
+        ECH_FAIL(ECH_EUNSUPPORTED,
+                 "%s: pre_tokenizer: after ByteLevel work Digits together, and a Split of [0-9]...",
+                 bpe->file);
+    ech_text_append(out, "%s", digits ? ech_bpe_digit_bytes_expression : regex);
+    return ECH_OK;
+}
+
+static void push_stage(ech_bpe *bpe, const char *expression, bool bytes)
+{
+    ECH_PUSH(bpe->own, (ech_bpe_stage){ech_strdup(expression), bytes});
+}
+
+/* Texts between matches are words, too, unless they are removed. */
+static ech_status find_pattern(bool removes, ech_bpe *bpe)
+{
+    const char *expressions[ECH_BPE_STAGES];
+    int n = (int)bpe->own.n;
+    bool bytes = false;
+    for (int i = 0; i < n; i++) {
+        expressions[i] = bpe->own.at[i].expression;
+        bytes |= bpe->own.at[i].bytes;
+    }
+    bpe->pattern = ECH_BPE_OWN;
+    if (n == 0) bpe->pattern = ECH_BPE_whole;
+    if (n == 0 || (!bytes && ech_bpe_pattern_match(expressions, n, &bpe->pattern))) return ECH_OK;
+    if (!removes) return ECH_OK;
+    ECH_FAIL(ECH_EUNSUPPORTED,
+             "%s: pre_tokenizer: a Split with invert true and behavior Removed works "
+             "with the known patterns, not with this one; behavior Isolated does",
+             bpe->file);
+}
+
+/* Splits, Digits and Punctuation around the ByteLevel at `level`, which may have an expression of
+ * its own. */
+static ech_status take_byte_level(const json_t *parts, size_t level, ech_bpe *bpe)
+{
     size_t steps = json_array_size(parts);
-    const json_t *level = json_array_get(parts, steps - 1);
+    const json_t *own = json_array_get(parts, level);
+    bool removes = false;
     if (steps > MOST_STEPS)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: %zu steps; at most %d work", bpe->file,
                  steps, MOST_STEPS);
-    for (size_t i = 0; i + 1 < steps; i++)
-        ECH_TRY(find_expression(json_array_get(parts, i), steps == 2, bpe, &expressions[n++]));
-    /* The library takes true where nothing is said. */
-    if (!json_is_false(json_object_get(level, "use_regex")))
-        expressions[n++] = ech_bpe_gpt2_expression;
-    bool prefix = !json_is_false(json_object_get(level, "add_prefix_space"));
+    for (size_t i = 0; i < steps; i++) {
+        ECH_FREED_TEXT expression = {0};
+        const json_t *step = json_array_get(parts, i);
+        /* The library takes true where nothing is said. */
+        if (i == level && json_is_false(json_object_get(own, "use_regex"))) continue;
+        if (i < level)
+            ECH_TRY(find_expression(step, steps == 2, bpe, &expression));
+        else if (i == level)
+            ech_text_append(&expression, "%s", ech_bpe_gpt2_expression);
+        else
+            ECH_TRY(find_bytes_expression(step, bpe, &expression));
+        removes |= json_is_true(json_object_get(step, "invert"));
+        push_stage(bpe, expression.n ? expression.at : "", i > level);
+    }
+    bool prefix = !json_is_false(json_object_get(own, "add_prefix_space"));
     if (prefix && steps > 1)
         ECH_FAIL(ECH_EUNSUPPORTED,
                  "%s: pre_tokenizer: add_prefix_space of a ByteLevel after other steps would put "
                  "a blank before every word; set it to false",
                  bpe->file);
     if (prefix) bpe->prefix = ECH_BPE_PREFIX_PARTS;
-    return find_pattern(expressions, n, bpe);
+    return find_pattern(removes, bpe);
 }
 
 static ech_status take_metaspace(const json_t *part, ech_bpe *bpe)
@@ -153,13 +206,13 @@ static ech_status take_characters(const json_t *root, const json_t *parts, ech_b
 static ech_status take_pre_tokenizer(const json_t *root, ech_bpe *bpe)
 {
     json_auto_t *parts = ech_bpe_steps(json_object_get(root, "pre_tokenizer"), "pretokenizers");
-    size_t n = json_array_size(parts);
-    if (n == 0 || !has_type(json_array_get(parts, n - 1), "ByteLevel"))
-        return take_characters(root, parts, bpe);
+    size_t n = json_array_size(parts), level = 0;
+    while (level < n && !has_type(json_array_get(parts, level), "ByteLevel")) level++;
+    if (level == n) return take_characters(root, parts, bpe);
     if (bpe->normal_blanks)
         ECH_FAIL(ECH_EUNSUPPORTED, "%s: normalizer: Replace and Prepend do not work with ByteLevel",
                  bpe->file);
-    return take_byte_level(parts, bpe);
+    return take_byte_level(parts, level, bpe);
 }
 
 /* ---- the normalizer ---- */

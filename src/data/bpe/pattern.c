@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The known patterns, run by PCRE2. Its \s is Perl's, which has U+180E besides Unicode's white space;
- * Hugging Face's engine has not, so \s and \S are spelt out. Letters and numbers are those of
- * Unicode 14 with PCRE2 10.42: later ones are split as if they were punctuation.
- */
+ * Patterns, run by PCRE2. Letters and numbers are those of Unicode 14 with PCRE2 10.42: later ones
+ * are split as if they were punctuation.
+ * */
 #include "data/bpe/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -14,8 +13,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-
-#define WHITE "\\t-\\r\\x{20}\\x{85}\\p{Z}"
+#include "data/bpe/expression.h"
 
 #define ECH_GPT2                                                                                   \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
@@ -27,6 +25,8 @@
 
 const char ech_bpe_gpt2_expression[] = ECH_GPT2;
 const char ech_bpe_digit_expression[] = "\\p{N}", ech_bpe_digits_expression[] = "\\p{N}+";
+const char ech_bpe_punctuation_expression[] = "[!-/:-@\\[-`{-~\\p{P}]";
+const char ech_bpe_digit_bytes_expression[] = "[0-9\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]+";
 
 static const struct {
     const char *name, *expression[ECH_BPE_STAGES];
@@ -38,7 +38,8 @@ static const struct {
 
 const char *ech_bpe_pattern_expression(ech_bpe_pattern pattern, int stage)
 {
-    return stage < ECH_BPE_STAGES ? patterns[pattern].expression[stage] : NULL;
+    bool known = pattern < ECH_BPE_PATTERNS && stage < ECH_BPE_STAGES;
+    return known ? patterns[pattern].expression[stage] : NULL;
 }
 
 const char *ech_bpe_pattern_names(void)
@@ -91,64 +92,62 @@ bool ech_bpe_pattern_match(const char *const *expressions, int n, ech_bpe_patter
     return false;
 }
 
+/* Of an untrusted expression: steps of a match, KiB of memory. */
+enum { MOST_STEPS = 1000000, MOST_HEAP = 64 << 10 };
+
 struct ech_bpe_splitter {
+    const char *file;
     pcre2_code *code[ECH_BPE_STAGES]; /* NULL: there are no more */
     pcre2_match_context *limits;
 };
 
-/* \s and \S of our own patterns, within [] and without. What is possessive elsewhere Hugging Face's engine
- * takes for a repetition after {}. */
-static void spell_out(const char *expression, ech_text *out)
+static ech_status refuse(const char *file, const char *expression, const char *why)
 {
-    static const char repeated[] = "{1,3}+";
-    bool in_class = false;
-    for (const char *at = expression; *at; at++) {
-        if (at[0] == '\\' && at[1] == 's')
-            ech_text_append(out, "%s", in_class ? WHITE : "[" WHITE "]");
-        else if (at[0] == '\\' && at[1] == 'S')
-            ech_text_append(out, "[^" WHITE "]");
-        else if (at[0] == '\\')
-            ech_text_append(out, "\\%c", at[1]);
-        else if (strncmp(at, repeated, strlen(repeated)) == 0)
-            at += strlen(repeated) - 2;
-        else
-            ech_text_append(out, "%c", at[0]);
-        if (at[0] == '[') in_class = true;
-        if (at[0] == ']') in_class = false;
-        at += at[0] == '\\';
-    }
+    enum { LONGEST_SHOWN = 120 };
+    ECH_FAIL(ECH_EUNSUPPORTED, "%s: pre_tokenizer: the pattern %.*s: %s (see docs/formats.md)",
+             file, LONGEST_SHOWN, expression, why);
 }
 
-static ech_status compile(const char *name, const char *spelt, pcre2_code **out)
+static ech_status compile(const char *file, const ech_bpe_stage *stage, pcre2_code **out)
 {
-    ECH_FREED_TEXT expression = {0};
+    ECH_FREED_TEXT translated = {0}, why = {0};
     int error;
+    uint32_t empty = 0, options = stage->bytes ? 0 : PCRE2_UTF | PCRE2_UCP;
     PCRE2_SIZE place;
-    spell_out(spelt, &expression);
-    *out = pcre2_compile((PCRE2_SPTR)expression.at, expression.n, PCRE2_UTF | PCRE2_UCP, &error,
-                         &place, NULL);
-    if (!*out)
-        ECH_FAIL(ECH_EINTERNAL, "pattern %s: PCRE2 refuses it at byte %zu (error %d)", name, place,
-                 error);
+    if (!ech_expression_translate(stage->expression, &translated, &why))
+        return refuse(file, stage->expression, why.at);
+    *out = pcre2_compile((PCRE2_SPTR)translated.at, translated.n, options, &error, &place, NULL);
+    if (!*out) {
+        unsigned char text[256];
+        pcre2_get_error_message(error, text, sizeof text);
+        return refuse(file, stage->expression, (const char *)text);
+    }
+    pcre2_pattern_info(*out, PCRE2_INFO_MATCHEMPTY, &empty);
+    if (empty) return refuse(file, stage->expression, "it matches nothing, too, which is no word");
     /* Where the system allows no new code, PCRE2 interprets the pattern: slower, same words. */
     pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
     return ECH_OK;
 }
 
-ech_status ech_bpe_splitter_create(ech_bpe_pattern pattern, ech_bpe_splitter **out)
+ech_status ech_bpe_splitter_create(const char *file, ech_bpe_pattern pattern,
+                                   const ech_bpe_stage *own, int n, ech_bpe_splitter **out)
 {
+    ECH_CLEANUP(ech_bpe_splitter_destroy_at)
     ech_bpe_splitter *splitter = ech_calloc(1, sizeof *splitter);
+    bool known = pattern != ECH_BPE_OWN;
+    splitter->file = file;
     splitter->limits = pcre2_match_context_create(NULL);
-    /* The patterns go back over white space or capitals alone, once: no limit is needed. */
-    pcre2_set_match_limit(splitter->limits, UINT32_MAX);
-    for (int i = 0; ech_bpe_pattern_expression(pattern, i); i++) {
-        ech_status status =
-            compile(patterns[pattern].name, patterns[pattern].expression[i], &splitter->code[i]);
-        if (status == ECH_OK) continue;
-        ech_bpe_splitter_destroy(splitter);
-        return status;
+    /* Known patterns go back over white space or capitals alone, once: no limit is needed. */
+    pcre2_set_match_limit(splitter->limits, known ? UINT32_MAX : MOST_STEPS);
+    if (!known) pcre2_set_heap_limit(splitter->limits, MOST_HEAP);
+    ECH_ASSERT(known || n <= ECH_BPE_STAGES);
+    for (int i = 0; known ? ech_bpe_pattern_expression(pattern, i) != NULL : i < n; i++) {
+        const char *expression = ech_bpe_pattern_expression(pattern, i);
+        const ech_bpe_stage stage = {.expression = (char *)(uintptr_t)expression};
+        ECH_TRY(compile(file, known ? &stage : &own[i], &splitter->code[i]));
     }
     *out = splitter;
+    splitter = NULL;
     return ECH_OK;
 }
 
@@ -172,9 +171,19 @@ typedef struct walk {
 static ech_status find_match(const walk *w, const pcre2_code *code, const char *text, size_t n,
                              size_t at, size_t *begin, size_t *end)
 {
+    const pcre2_match_context *limits = w->splitter->limits;
     int found = pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, w->match,
-                            w->splitter->limits);
+                            (pcre2_match_context *)(uintptr_t)limits);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) /* which the interpreter has not */
+        found = pcre2_match(code, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                            w->match, (pcre2_match_context *)(uintptr_t)limits);
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(w->match);
+    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT ||
+        found == PCRE2_ERROR_DEPTHLIMIT)
+        ECH_FAIL(ECH_EINPUT,
+                 "%s: pre_tokenizer: its pattern takes more than %d steps at byte %zu of a text of "
+                 "%zu: it goes back too often",
+                 w->splitter->file, (int)MOST_STEPS, at, n);
     if (found != PCRE2_ERROR_NOMATCH && (found < 0 || place[0] < at || place[1] <= place[0]))
         ECH_FAIL(ECH_EINTERNAL, "PCRE2 finds no word at byte %zu of %zu (error %d)", at, n, found);
     *begin = found < 0 ? n : place[0];

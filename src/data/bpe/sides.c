@@ -165,12 +165,34 @@ static ech_status take_named(const sides *s, const char *key, int32_t *id)
     return ECH_OK;
 }
 
+/* A list of further tokens, "additional_special_tokens": all are the tokenizer's. */
+static ech_status check_list(const sides *s, const json_t *root, const char *file, const char *key)
+{
+    const json_t *list = json_object_get(root, key);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_t *content = json_object_get(item, "content");
+        const char *name = json_string_value(content ? content : item);
+        if (!name)
+            ECH_FAIL(ECH_EINPUT, "%s: %s[%zu]: neither a string nor an added token", file, key, i);
+        if (find_any(s->bpe, name) == ECH_BPE_NONE)
+            ECH_FAIL(ECH_EINPUT, "%s: %s: \"%.80s\" is no token of the tokenizer beside it, %s",
+                     file, key, name, s->main);
+    }
+    return ECH_OK;
+}
+
 static ech_status take_names(const sides *s)
 {
     ECH_TRY(take_named(s, "eos_token", &s->bpe->end_of_text));
     ECH_TRY(take_named(s, "bos_token", &s->bpe->begin_of_text));
     for (int i = 0; i < ECH_BPE_NAMES; i++)
         ECH_TRY(take_named(s, ech_bpe_names[i], &s->bpe->named[i]));
+    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+    for (int i = 0; i < 2; i++) {
+        ECH_TRY(check_list(s, s->config, s->config_path, lists[i]));
+        ECH_TRY(check_list(s, s->map, s->map_path, lists[i]));
+    }
     return ECH_OK;
 }
 

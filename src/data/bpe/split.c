@@ -96,6 +96,7 @@ size_t ech_bpe_split(const ech_bpe *bpe, const void *bytes, size_t n)
     /* A word that is the whole text may be a token; composition may make an added token of what is none. */
     if (n == 0 || (bpe->pattern == ECH_BPE_whole && bpe->ignore_merges)) return 0;
     if (bpe->form != ECH_BPE_AS_IS && bpe->normalized.id.n > 0) return 0;
+    if (bpe->pattern == ECH_BPE_OWN) return 0; /* whose words may reach any distance */
     if (bpe->bytes_alone) return n;
     for (size_t at = n - 1; at > 0; at--)
         if (may_split(bpe, text, n, at) && ech_bpe_may_part(bpe, text, n, at)) return at;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Added tokens with their flags: ids that Hugging Face's library gave
- * (tests/oracle/make_added_fixtures.py), for texts whole and in pieces, with special tokens and
- * with their names as text.
+ * Ids that Hugging Face's library gave, for texts whole and in pieces: to added tokens with their
+ * flags, with special tokens and with their names as text (tests/oracle/make_added_fixtures.py),
+ * and with patterns that have no name here (make_pattern_fixtures.py).
  * */
 #include "data/scratch.h"
 
@@ -10,16 +10,15 @@
 
 #include "data/bpe/bpe.h"
 
-/* The file's vocabulary is left out: bytes by their numbers. */
+/* Of the file's vocabulary bytes are left out: they are their numbers. */
 static ech_tokenizer *open_file(json_t *file)
 {
-    json_t *vocabulary = json_object();
+    json_t *vocabulary = json_object_get(json_object_get(file, "model"), "vocab");
     for (int i = 0; i < 256; i++) {
         ECH_FREED_TEXT name = {0};
         ech_bpe_show(&(unsigned char){(unsigned char)i}, 1, &name);
         json_object_set_new(vocabulary, name.at, json_integer(i));
     }
-    json_object_set_new(json_object_get(file, "model"), "vocab", vocabulary);
     ECH_FREED char *text = json_dumps(file, 0);
     write_file("tokenizer.json", text, strlen(text));
     static const char config[] = "{\"eos_token\": \"<y>\"}";
@@ -51,12 +50,11 @@ static void assert_ids(const ech_tokenizer *tokenizer, ech_coder *coder, const c
     free(ids.at);
 }
 
-static void test_flags(void **state)
+static void check_rows(const char *path, size_t count)
 {
-    (void)state;
-    json_t *root = json_load_file(ECH_FIXTURES "/bpe/added.json", 0, NULL);
+    json_t *root = json_load_file(path, 0, NULL);
     const json_t *rows = json_object_get(root, "rows");
-    assert_int_equal(json_array_size(rows), 9);
+    assert_int_equal(json_array_size(rows), count);
     for (size_t r = 0; r < json_array_size(rows); r++) {
         const json_t *row = json_array_get(rows, r), *texts = json_object_get(row, "texts");
         ech_tokenizer *tokenizer = open_file(json_object_get(row, "file"));
@@ -64,7 +62,7 @@ static void test_flags(void **state)
             const json_t *ids = json_object_get(row, plain ? "plain" : "ids");
             ech_coder *coder = ech_coder_create(tokenizer);
             ech_coder_keep_special(coder, plain);
-            for (size_t i = 0; i < json_array_size(texts); i++) {
+            for (size_t i = 0; ids && i < json_array_size(texts); i++) {
                 const json_t *text = json_array_get(texts, i);
                 for (size_t most = 3; most < 64; most = 3 * most)
                     assert_ids(tokenizer, coder, json_string_value(text), json_string_length(text),
@@ -77,8 +75,20 @@ static void test_flags(void **state)
     json_decref(root);
 }
 
+static void test_flags(void **state)
+{
+    (void)state;
+    check_rows(ECH_FIXTURES "/bpe/added.json", 9);
+}
+
+static void test_patterns(void **state)
+{
+    (void)state;
+    check_rows(ECH_FIXTURES "/bpe/patterns.json", 5);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_flags)};
+    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_flags), SCRATCH_TEST(test_patterns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
