@@ -189,6 +189,12 @@ class Case:
         order = self.lab.order[step * self.batch:(step + 1) * self.batch]
         return self.lab.sample(order[rank::ranks])
 
+    def at_start(self):
+        """The checkpoint of a run of no steps."""
+        run = self.lab.train(self.name + "-start", self.subject.model, self.subject.ranks,
+                             self.subject.options | {"training.steps": 0})
+        return checkpoint(run, 0)
+
     def checkpoint(self, step):
         return checkpoint(self.run, step)
 
