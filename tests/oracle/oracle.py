@@ -19,6 +19,8 @@ TOLERANCE = 1e-10
 SAMPLES, TOKENS = 8, 6
 MODELS = {
     "gpt2": (models.gpt2_start, models.gpt2),
+    "gpt2_deep": (lambda random: models.gpt2_start(random, models.SIZES | {"layers": 4}),
+                  models.gpt2),
     "llama": (models.llama_start, models.llama),
     "mixtral": (functools.partial(models.llama_start, experts=4), None),
 }
@@ -109,7 +111,7 @@ class Lab:
         A run that reads one sample a step moves its weights by the gradient of that sample alone,
         so each step says which sample it was. An epoch must have each sample once.
         """
-        count, rate = 5 * SAMPLES, 0.01
+        count, rate = 8 * SAMPLES, 0.01
         run = self.train("order", "llama", 1, {
             "training.steps": count, "training.global_batch_size": 1,
             "optimizer.learning_rate": rate})
