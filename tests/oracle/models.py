@@ -157,6 +157,26 @@ def llama_start(random, s=SIZES, experts=0):
     return drawn(random, shapes), config
 
 
+def mixtral_start(random, gate=None):
+    """Four experts; of gates that only Echelon knows the model has a type of its own."""
+    weights, config = llama_start(random, experts=4)
+    if gate == "dense":
+        config["num_experts_per_tok"] = 4
+    elif gate:
+        config["model_type"] = f"echelon-{gate}-mixtral"
+    if gate == "switch":
+        config["num_experts_per_tok"] = 1
+    if gate == "bias":
+        config |= {"n_group": 2, "topk_group": 1,
+                   "routed_scaling_factor": 1.5}
+    for name in [name for name in weights if name.endswith("moe.gate.weight")]:
+        if gate == "noisy_topk":
+            weights[name.replace("gate.", "noise.")] = random.normal(0, 0.3, weights[name].shape)
+        if gate == "bias":
+            weights[name.replace("weight", "e_score_correction_bias")] = random.normal(0, 0.1, 4)
+    return weights, config
+
+
 def drawn(random, shapes):
     """Numbers large enough for every term to matter; gains are about 1."""
     return {name: random.normal(1.0 if len(shape) == 1 and "weight" in name else 0.0, 0.3, shape)

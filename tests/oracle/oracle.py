@@ -22,7 +22,8 @@ MODELS = {
     "gpt2_deep": (lambda random: models.gpt2_start(random, models.SIZES | {"layers": 4}),
                   models.gpt2),
     "llama": (models.llama_start, models.llama),
-    "mixtral": (functools.partial(models.llama_start, experts=4), None),
+    **{gate or "mixtral": (functools.partial(models.mixtral_start, gate=gate), None)
+       for gate in (None, "switch", "gshard", "noisy_topk", "bias", "dense")},
 }
 DTYPES = {"F64": "<f8", "F32": "<f4", "U8": "u1", "I32": "<i4", "I64": "<i8"}
 

@@ -21,7 +21,7 @@ except ImportError as error:
 
 import oracle
 
-FILES = ["tiny_gpt2", "compression", "apart", "versions", "pushes", "optimizers"]
+FILES = ["tiny_gpt2", "compression", "apart", "versions", "pushes", "optimizers", "gates"]
 
 
 def main():
