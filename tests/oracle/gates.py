@@ -3,8 +3,8 @@
 (Lepikhin et al. 2020), noisy top-k and its hierarchy (Shazeer et al. 2017), biased sigmoids
 (DeepSeek-AI 2024) and all experts.
 
-A gate returns what each expert's output is multiplied by, (B, T, E), and the layer's auxiliary
-loss. A balance group is `group` consecutive samples; losses are means over groups.
+A gate returns what each expert's output is multiplied by, (B, T, E), and the layer's losses by
+name. A balance group is `group` consecutive samples; losses are means over groups.
 """
 import functools
 
@@ -12,7 +12,6 @@ import models
 import noise
 import numpy as np
 import tape
-from oracle import gradient
 
 EXPERTS, SEED = 4, 1
 
@@ -28,12 +27,13 @@ class Moe:
     def replay(cls, case, wrong):
         self, w = cls(wrong), case.start
         for step in range(case.steps):
-            self.step, self.counts = step, {}
+            self.step, self.counts, self.losses = step, {}, {}
             model = functools.partial(models.llama, feed_forward=self.feed_forward)
-            g = gradient(model, w, case.positions(step * case.batch, case.batch))[1]
+            loss, g = case.loss_and_gradient(w, step, model)
             w = {name: x - case.rate * g[name] for name, x in w.items()}
             self.commit(w)
-            yield step + 1, w
+            yield step + 1, w | {"metrics.loss": loss} | \
+                {f"metrics.router_{noun}_loss": x for noun, x in self.losses.items()}
 
     def commit(self, w):
         """Changes what is kept and not trained."""
@@ -41,12 +41,14 @@ class Moe:
     def feed_forward(self, p, at, x):
         at += "block_sparse_moe."
         logits = x @ p[at + "gate.weight"].T
-        weights, loss = self.gate(p, at, x, logits)
+        weights, losses = self.gate(p, at, x, logits)
+        for noun, loss in losses.items():
+            self.losses[noun] = self.losses.get(noun, 0) + loss.data
         out = 0.0
         for e in range(weights.shape[2]):
             w1, w2, w3 = (p[f"{at}experts.{e}.w{i}.weight"] for i in (1, 2, 3))
             out = out + weights[:, :, e:e + 1] * ((models.silu(x @ w1.T) * (x @ w3.T)) @ w2.T)
-        return out, loss
+        return out, sum(losses.values())
 
     def room(self, chosen, choices):
         """Which choices (B, T, k) find room: first ones before second ones, in the rows' order."""
@@ -73,7 +75,7 @@ class Moe:
         f = self.by_group(chosen).mean(1)
         p = self.by_group(probabilities).mean(1)
         scale = self.auxiliary * EXPERTS * (1.1 if self.wrong else 1)
-        return scale * (p * f).sum(1).mean()
+        return {"auxiliary": scale * (p * f).sum(1).mean()}
 
 
 def largest(numbers, count):
@@ -144,7 +146,7 @@ class GShard(Moe):
                         k == 0 or 2 * pair.data[b, t, e] > random[b, t])
                     taken[e] += 1
         loss = (first.mean(1) * g.mean(1)).sum(1).mean() * (1 / EXPERTS)
-        return pair * kept, (0.9 if not self.wrong else 1.0) * loss
+        return pair * kept, {"auxiliary": (0.9 if not self.wrong else 1.0) * loss}
 
 
 class NoisyTopK(Moe):
@@ -158,7 +160,8 @@ class NoisyTopK(Moe):
         normals = noise.normals(SEED, self.step, layer + 1, 0,
                                 np.arange(logits.data.size).reshape(logits.shape))
         gates, load = self.noisy(logits, spread, normals, 2)
-        return gates, 0.2 * self.variation(gates) + 0.3 * self.variation(load)
+        return gates, {"importance": 0.2 * self.variation(gates),
+                       "load": 0.3 * self.variation(load)}
 
     def noisy(self, logits, spread, normals, count):
         h = logits + spread * normals
@@ -196,7 +199,7 @@ class Bias(Moe):
         _, chosen = largest(biased, 2)
         self.counts[at] = chosen.sum((0, 1))
         kept = scores * chosen
-        return kept / kept.sum(-1, keepdims=True) * 1.5, 0.0
+        return kept / kept.sum(-1, keepdims=True) * 1.5, {}
 
     def commit(self, w):
         for at, counts in self.counts.items():
@@ -211,7 +214,7 @@ class Dense(Moe):
     options = {"model.moe_gate": "dense"}
 
     def gate(self, p, at, x, logits):
-        return tape.softmax(logits * (1.01 if self.wrong else 1)), 0.0
+        return tape.softmax(logits * (1.01 if self.wrong else 1)), {}
 
 
 SUBJECTS = {"moe_topk": TopK, "moe_switch": Switch, "moe_gshard": GShard,

@@ -2,8 +2,9 @@
 """What the oracles share: files, runs of `echelon train` and the data that these read.
 
 A subject is a class with `options` (keys of the run file), `ranks`, `model` (a name of `MODELS`)
-and `replay(case, wrong)`, a generator of (step, tensors): what a checkpoint of that step must hold.
-With `wrong` one constant of the replay is another, so the comparison must fail.
+and `replay(case, wrong)`, a generator of (step, tensors): what a checkpoint of that step must hold,
+and "metrics.KEY" of what metrics.jsonl must say. With `wrong` one constant of the replay is another,
+so the comparison must fail.
 """
 import functools
 import json
@@ -16,6 +17,7 @@ import numpy as np
 import tape
 
 TOLERANCE = 1e-10
+METRICS = "metrics."
 SAMPLES, TOKENS = 8, 6
 MODELS = {
     "gpt2": (models.gpt2_start, models.gpt2),
@@ -183,9 +185,13 @@ class Case:
     def positions(self, first, count):
         return self.lab.sample(self.lab.order[first:first + count])
 
-    def step_gradient(self, weights, step):
+    def loss_and_gradient(self, weights, step, model=None):
         """Of the whole batch of a step, counted from 0."""
-        return gradient(self.model, weights, self.positions(step * self.batch, self.batch))[1]
+        return gradient(model or self.model, weights,
+                        self.positions(step * self.batch, self.batch))
+
+    def step_gradient(self, weights, step):
+        return self.loss_and_gradient(weights, step)[1]
 
     def rank_samples(self, step, rank, ranks):
         """Of data rank d of r: micro-batches q = d, d + r, ... of one sample each."""
@@ -198,14 +204,21 @@ class Case:
                              self.subject.options | {"training.steps": 0})
         return checkpoint(run, 0)
 
-    def checkpoint(self, step):
-        return checkpoint(self.run, step)
+    @functools.cached_property
+    def metrics(self):
+        """The objects of metrics.jsonl that are of training steps."""
+        lines = [json.loads(line) for line in (self.run / "metrics.jsonl").open()]
+        return {line["step"]: line for line in lines if "loss" in line}
 
     def error(self, wrong):
         """The largest error over all checkpoints, and where it is."""
         worst, count = (0.0, ""), 0
         for step, tensors in self.subject.replay(self, wrong):
-            error, name = difference(tensors, self.checkpoint(step))
+            theirs = checkpoint(self.run, step)
+            for name in tensors:
+                if name.startswith(METRICS):
+                    theirs[name] = self.metrics[step][name.removeprefix(METRICS)]
+            error, name = difference(tensors, theirs)
             worst, count = max(worst, (error, f"{name}, step {step}")), count + 1
         assert count > 0, f"{self.name} compares nothing"
         return worst

@@ -13,6 +13,8 @@ import importlib
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+
 try:
     import numpy  # noqa: F401
 except ImportError as error:
@@ -21,7 +23,8 @@ except ImportError as error:
 
 import oracle
 
-FILES = ["tiny_gpt2", "compression", "apart", "versions", "pushes", "optimizers", "gates"]
+FILES = ["tiny_gpt2", "compression", "apart", "versions", "pushes", "optimizers", "gates",
+         "curves"]
 
 
 def main():

@@ -11,9 +11,9 @@ class Sgd:
     def replay(case, wrong):
         w, rate = case.start, case.rate * (1.01 if wrong else 1)
         for step in range(case.steps):
-            g = case.step_gradient(w, step)
+            loss, g = case.loss_and_gradient(w, step)
             w = {name: x - rate * g[name] for name, x in w.items()}
-            yield step + 1, w
+            yield step + 1, w | {"metrics.loss": loss, "metrics.grad_norm": norm(g)}
 
 
 class SgdNesterov:
@@ -72,8 +72,12 @@ class AdamState:
 
 def clipped(g, most):
     """To a global norm, with PyTorch's 1e-6."""
-    norm = np.sqrt(sum((x ** 2).sum() for x in g.values()))
-    return {name: x * min(1, most / (norm + 1e-6)) for name, x in g.items()}
+    factor = min(1, most / (norm(g) + 1e-6))
+    return {name: x * factor for name, x in g.items()}
+
+
+def norm(g):
+    return np.sqrt(sum((x ** 2).sum() for x in g.values()))
 
 
 SUBJECTS = {"sgd": Sgd, "sgd_nesterov": SgdNesterov, "adamw": AdamW}
