@@ -12,12 +12,12 @@ import tape
 SIZES = {"width": 8, "layers": 2, "heads": 2, "vocabulary": 11, "positions": 6, "inner": 12}
 
 
-def causal_attention(q, k, v):
-    """Scaled dot-product attention of (B, H, T, D)."""
-    tokens = q.shape[2]
+def causal_attention(q, k, v, starts, drop=lambda x: x):
+    """Scaled dot-product attention of (B, H, T, D); query i sees the keys starts[i] to i."""
     scores = q @ k.transpose(0, 1, 3, 2) * (1 / math.sqrt(q.shape[3]))
-    hidden = np.triu(np.full((tokens, tokens), -np.inf), 1)
-    return tape.softmax(scores + hidden) @ v
+    i, j = np.indices(scores.shape[2:])
+    seen = (j <= i) & (j >= starts[:, None, :, None])
+    return drop(tape.softmax(scores + np.where(seen, 0, -np.inf))) @ v
 
 
 def split_heads(x, heads):
@@ -38,23 +38,28 @@ def gelu_new(x):
     return 0.5 * x * (1 + tape.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
-def gpt2(p, tokens, heads=SIZES["heads"]):
+def gpt2(p, tokens, heads=SIZES["heads"], starts=None, drop=lambda x, what, layer: x):
+    """`starts` (B, T): where each token's document begins. `drop` is called where dropout is."""
     def linear(x, name):
         return x @ p[name + ".weight"] + p[name + ".bias"]
 
     def norm(x, name):
         return layer_norm(x, p[name + ".weight"], p[name + ".bias"])
 
+    starts = np.zeros_like(tokens) if starts is None else starts
     x = p["transformer.wte.weight"][tokens] + \
-        p["transformer.wpe.weight"][np.arange(tokens.shape[1])]
-    width = x.shape[2]
+        p["transformer.wpe.weight"][np.arange(tokens.shape[1]) - starts]
+    x, width = drop(x, "embedding", 0), x.shape[2]
     for i in range(layers_of(p)):
         at = f"transformer.h.{i}."
         qkv = linear(norm(x, at + "ln_1"), at + "attn.c_attn")
         q, k, v = (split_heads(qkv[..., j * width:(j + 1) * width], heads) for j in range(3))
-        x = x + linear(join_heads(causal_attention(q, k, v)), at + "attn.c_proj")
-        x = x + linear(gelu_new(linear(norm(x, at + "ln_2"), at + "mlp.c_fc")), at + "mlp.c_proj")
-    return norm(x, "transformer.ln_f") @ p["lm_head.weight"].T, 0.0
+        y = causal_attention(q, k, v, starts, lambda x: drop(x, "probabilities", i))
+        x = x + drop(linear(join_heads(y), at + "attn.c_proj"), "attention", i)
+        y = gelu_new(linear(norm(x, at + "ln_2"), at + "mlp.c_fc"))
+        x = x + drop(linear(y, at + "mlp.c_proj"), "feed_forward", i)
+    head = p.get("lm_head.weight", p["transformer.wte.weight"])
+    return norm(x, "transformer.ln_f") @ head.T, 0.0
 
 
 def layers_of(p):
@@ -66,10 +71,22 @@ def rms_norm(x, gain, eps=1e-5):
     return x * ((x * x).mean(-1, keepdims=True) + eps) ** -0.5 * gain
 
 
-def rotate(x, theta=10000.0):
+def rotary_frequencies(width, theta=10000.0):
+    return theta ** (-np.arange(0, width, 2) / width)
+
+
+def llama3_frequencies(width, theta=10000.0, factor=8, low=1, high=4, original=8192):
+    """Llama 3.1: slow angles are divided by a factor, fast ones stay, between them linear."""
+    plain = rotary_frequencies(width, theta)
+    turns = original * plain / (2 * np.pi)
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return (1 - smooth) * plain / factor + smooth * plain
+
+
+def rotate(x, positions, frequencies):
     """Rotary positions (Su et al. 2021), halves of a head as pairs, of (B, H, T, D)."""
     half = x.shape[3] // 2
-    angles = np.arange(x.shape[2])[:, None] * theta ** (-np.arange(half) / half)
+    angles = positions[:, None, :, None] * frequencies
     a, b = x[..., :half], x[..., half:]
     return tape.concatenate([a * np.cos(angles) - b * np.sin(angles),
                              b * np.cos(angles) + a * np.sin(angles)], 3)
@@ -79,32 +96,44 @@ def silu(x):
     return x * tape.sigmoid(x)
 
 
-def llama(p, tokens, heads=SIZES["heads"], feed_forward=None):
-    """`feed_forward(p, at, x)` returns what is added to the stream, and an auxiliary loss."""
+def llama(p, tokens, heads=SIZES["heads"], feed_forward=None, starts=None,
+          frequencies=rotary_frequencies):
+    """`feed_forward(p, at, x)` returns what is added to the stream, and an auxiliary loss. There may
+    be fewer key/value heads, norms of queries and keys (Qwen3), a head that is the embedding."""
     def dense(p, at, x):
         gate, up, down = (p[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
         return (silu(x @ gate.T) * (x @ up.T)) @ down.T, 0.0
 
     auxiliary = 0.0
+    starts = np.zeros_like(tokens) if starts is None else starts
+    positions = np.arange(tokens.shape[1]) - starts
     x = p["model.embed_tokens.weight"][tokens]
     for i in range(layers_of(p)):
         at = f"model.layers.{i}."
         y = rms_norm(x, p[at + "input_layernorm.weight"])
-        q, k, v = (split_heads(y @ p[f"{at}self_attn.{name}_proj.weight"].T, heads)
-                   for name in "qkv")
-        y = causal_attention(rotate(q), rotate(k), v)
+        q, k, v = (y @ p[f"{at}self_attn.{name}_proj.weight"].T for name in "qkv")
+        shared = q.shape[2] // k.shape[2]
+        q, k, v = split_heads(q, heads), split_heads(k, heads // shared), \
+            split_heads(v, heads // shared)
+        if at + "self_attn.q_norm.weight" in p:
+            q, k = (rms_norm(z, p[f"{at}self_attn.{name}_norm.weight"])
+                    for z, name in ((q, "q"), (k, "k")))
+        q, k = (rotate(z, positions, frequencies(z.shape[3])) for z in (q, k))
+        k, v = (z[:, np.arange(heads) // shared] for z in (k, v))
+        y = causal_attention(q, k, v, starts)
         x = x + join_heads(y) @ p[at + "self_attn.o_proj.weight"].T
         y = rms_norm(x, p[at + "post_attention_layernorm.weight"])
         y, loss = (feed_forward or dense)(p, at, y)
         x, auxiliary = x + y, auxiliary + loss
-    return rms_norm(x, p["model.norm.weight"]) @ p["lm_head.weight"].T, auxiliary
+    head = p.get("lm_head.weight", p["model.embed_tokens.weight"])
+    return rms_norm(x, p["model.norm.weight"]) @ head.T, auxiliary
 
 
-def losses(logits, targets):
-    """The sum of the cross entropies."""
+def losses(logits, targets, weights=1.0):
+    """The sum of the cross entropies, times weights."""
     shifted = logits - logits.data.max(axis=-1, keepdims=True)
     picked = shifted[(*np.indices(targets.shape), targets)]
-    return (tape.log(tape.exp(shifted).sum(-1)) - picked).sum()
+    return ((tape.log(tape.exp(shifted).sum(-1)) - picked) * weights).sum()
 
 
 # ---- what training starts from ----

@@ -24,7 +24,7 @@ except ImportError as error:
 import oracle
 
 FILES = ["tiny_gpt2", "compression", "apart", "versions", "pushes", "optimizers", "gates",
-         "curves"]
+         "curves", "dropout"]
 
 
 def main():
