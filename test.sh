@@ -47,10 +47,11 @@ declare -A group_tests=(
     [ucx]='^(comm/ucx_(kills|remake|spared)|app/ucx_workers)$'
 )
 groups_lock=tests/groups.lock
+oracles='^app/oracles$' # the test of the part oracles
 costs=tests/costs.txt
 
 # Parts of the long form: each runs by itself, in this order by default.
-parts=(asan tsan release groups fuzz lattice verify restarts corruptions run_files faults)
+parts=(asan tsan release groups fuzz lattice verify oracles restarts corruptions run_files faults)
 declare -A part_is=(
     [asan]="all tests with the address sanitizer; many-case tests: a quarter of their cases"
     [tsan]="programs that run threads, with the thread sanitizer"
@@ -59,6 +60,7 @@ declare -A part_is=(
     [fuzz]="clang's build: each fuzz target from its corpus"
     [lattice]="every case of the lattice"
     [verify]="500 random run files, verified against one rank in fp64"
+    [oracles]="what training computes, beside replays in NumPy from the papers' equations"
     [restarts]="60 kills of a job that is restarted"
     [corruptions]="60 damaged checkpoints"
     [run_files]="3,000 run files with keys at their bounds, 3,000 with faults"
@@ -276,28 +278,29 @@ select_tests() {
     local known
     known=$(read_costs)
     mapfile -t quick_tests < <({ echo "$known"; echo "--"; names asan; } |
-        awk -v most="$quick_test_seconds" -v groups="$(group_expression)" '
+        awk -v most="$quick_test_seconds" -v apart="$(set_apart)" '
             $0 == "--" { reads = 1; next }
             !reads { if ($1 == "asan") cost[$2] = $3; next }
-            $1 ~ groups || $1 == "app/lattice" { next }
+            $1 ~ apart || $1 == "app/lattice" { next }
             length(cost) > 0 && (!($1 in cost) || cost[$1] < most)')
     mapfile -t everyday_tests < <({ printf '%s\n' "${quick_tests[@]}"; echo "--"; names release; } |
-        awk -v groups="$(group_expression)" '
+        awk -v apart="$(set_apart)" '
             $0 == "--" { reads = 1; next }
             !reads { quick[$1] = 1; next }
-            $1 ~ groups || $1 == "app/lattice" { next }
+            $1 ~ apart || $1 == "app/lattice" { next }
             !($1 in quick) || $1 ~ /^kernel\//')
     # Without any cost: the rooms whose tests train nothing.
     if [ ${#quick_tests[@]} -eq 0 ]; then
-        mapfile -t quick_tests < <(names asan | grep -vE "$(group_expression)" |
+        mapfile -t quick_tests < <(names asan | grep -vE "$(set_apart)" |
             grep -E '^(base|config|tensor|layer|model|layout|schedule|check|data)/|^app/smoke$')
     fi
 }
 
-group_expression() {
-    local group all=""
+# The tests that only groups, or a part of their own, run.
+set_apart() {
+    local group all=$oracles
     for group in "${group_names[@]}"; do all+="|${group_tests[$group]}"; done
-    echo "${all:1}"
+    echo "$all"
 }
 
 # Compares each label's sum with its budget. The sums are the file's, so a busy machine fails nothing.
@@ -312,8 +315,8 @@ check_budgets() {
         }
     done < <({ read_costs 2> /dev/null; } | awk -v slots="$slots" -v quick="$quick_seconds" \
         -v everyday="$everyday_seconds" -v most="$quick_test_seconds" \
-        -v groups="$(group_expression)" '
-            $2 ~ groups { next }
+        -v apart="$(set_apart)" '
+            $2 ~ apart { next }
             $1 == "asan" && $3 < most { is_quick[$2] = 1; q += $3 }
             $1 == "release" { rest[$2] = $3 }
             END {
@@ -413,10 +416,10 @@ run_part() {
     case $1 in
         asan)
             build asan all
-            run asan 0-7/32 -E '^app/lattice$' || true
+            run asan 0-7/32 -E "^app/lattice\$|$oracles" || true
             run asan 0-1/32 -R '^app/lattice$' || true ;;
         tsan) run_threaded 0/64 "${all_threaded[@]}" ;;
-        release) run release 0/1 -E "^app/lattice\$|$(group_expression)" || true ;;
+        release) run release 0/1 -E "^app/lattice\$|$(set_apart)" || true ;;
         groups) run_groups ;;
         lattice) run release 0/1 -R '^app/lattice$' || true ;;
         fuzz)
@@ -424,6 +427,7 @@ run_part() {
             build fuzz fuzzers
             run fuzz 0/1 -R '/fuzz_' || true ;;
         verify) try env ECHELON_VERIFY_RANDOM="500,$seed" "$tests/test_app_verify_random" ;;
+        oracles) run release 0/1 -R "$oracles" || true ;;
         restarts) try bash tests/app/restarts.sh "$echelon" 60 "$seed" ;;
         corruptions) try bash tests/app/corruptions.sh "$echelon" 60 "$seed" ;;
         run_files)

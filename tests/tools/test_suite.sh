@@ -34,13 +34,14 @@ END
 play nproc << 'END'
 echo 2
 END
-# Lists the tests of the file `tests`, or passes those that match -R but the ones in `bad`.
+# Lists the tests of the file `tests`, or passes those that match -R and not -E but the ones in `bad`.
 play ctest << 'END'
-folder="" expression=. lists=
+folder="" expression=. but='^$' lists=
 while [ $# -gt 0 ]; do
     case $1 in
         --test-dir) folder=$2; shift ;;
         -R) expression=$2; shift ;;
+        -E) but=$2; shift ;;
         -N) lists=1 ;;
     esac
     shift
@@ -50,6 +51,7 @@ for test in $(cat tests_there); do
     n=$((n + 1))
     if [ -n "$lists" ]; then echo "  Test   #$n: $test"; continue; fi
     grep -qE "$expression" <<< "$test" || continue
+    if grep -qE "$but" <<< "$test"; then continue; fi
     if grep -qx "$test" bad; then
         echo " $n/9 Test   #$n: $test ....***Failed    0.10 sec"; status=8
     else
@@ -60,7 +62,7 @@ done
 exit $status
 END
 printf '%s\n' base/a base/slow kernel/rows kernel/emulated_rows app/lattice app/smoke app/long \
-    comm/ucx_kills kernel/rows_avx2 app/nccl comm/ucx app/record_writer > tests_there
+    comm/ucx_kills kernel/rows_avx2 app/nccl comm/ucx app/record_writer app/oracles > tests_there
 sed 's/$/ 0.2/; s,^base/slow .*,base/slow 3,; s,^app/long .*,app/long 40,; s,^app/smoke .*,app/smoke 0.9,' \
     tests_there > seconds
 : > bad
@@ -98,6 +100,7 @@ run --long 1 fuz
 expect 2 "no part is called fuz; the parts are: asan tsan"
 run --list
 expect 0 "^faults +60 seeded faults"
+expect 0 "^oracles +what training computes"
 
 # No cost file: it is written after a run that passed, here also on a busy machine.
 export ECHELON_COSTS=write CI=
@@ -124,6 +127,8 @@ ran "asan app/lattice"
 ran "release app/lattice"
 ran "tsan comm/ucx"
 unran "release comm/ucx_kills"
+unran "asan app/oracles"
+unran "release app/oracles"
 grep -q 'ECH_ISAS=native' calls || fail "kernels of this machine"
 run --quick
 ran "asan base/a"
@@ -150,6 +155,15 @@ expect 1 "1 failed"
 : > bad
 run
 ran "release comm/ucx_kills"
+
+# A part of the long form by itself, and parts that leave its test to it.
+run --long 1 oracles
+ran "release app/oracles"
+unran "release base/a"
+run --long 1 asan release
+ran "release base/a"
+unran "release app/oracles"
+unran "asan app/oracles"
 
 # Cost files that say nothing.
 sed -i 's/^# machine: .*/# machine: an abacus/' tests/costs.txt
