@@ -316,14 +316,14 @@ static void test_resume(void **state)
     assert_last_error("model.tie_word_embeddings = false: auto in the checkpoint");
     ech_config_destroy(now);
     now = ech_config_copy(saved);
-    assert_int_equal(ech_config_set(now, "data.train=other"), ECH_OK);
+    assert_int_equal(ech_config_set(now, "data.split=9,1"), ECH_OK);
     assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
-    assert_last_error("data.train = other: corpus/train in the checkpoint");
+    assert_last_error("data.split = 9,1:  in the checkpoint");
     /* All of them in one line. */
     assert_int_equal(ech_config_set(now, "training.seed=2"), ECH_OK);
     assert_int_equal(ech_config_check_resume(saved, now, ""), ECH_EUSAGE);
-    assert_last_error("command line: data.train = other: corpus/train in the checkpoint; command "
-                      "line: training.seed = 2: 1 in the checkpoint, and may not change on resume; "
+    assert_last_error("command line: data.split = 9,1:  in the checkpoint; command line: "
+                      "training.seed = 2: 1 in the checkpoint, and may not change on resume; "
                       "set them back");
     ech_config_destroy(now);
     now = ech_config_copy(saved);
