@@ -19,8 +19,8 @@ static const char about[] =
     "An error is max|a-b| / max|b| of a tensor, of a gradient at least over 1e-3 x RMS of the "
     "whole gradient. A layout that must not change a bit is also compared in the run's own "
     "precision, any other with --own-precision: what is fast is not what fp64 runs. Exit codes: 0 "
-    "within the tolerances, 1 not, 2 wrong usage or run file, 3 ill-conditioned: within them, but a "
-    "random last bit of each weight changes the results by more than 1e-9.";
+    "within the tolerances, 1 not, 2 wrong usage or run file, 3 ill-conditioned: within them, but "
+    "a random last bit of each weight changes the results by more than 1e-9.";
 
 enum { MOST_STEPS = 100000 };
 
@@ -38,8 +38,8 @@ static const ech_option options[] = {
     ECH_REAL(verify_arguments, tolerance, "tolerance", 't', "E",
              "largest error in fp64 that passes (1e-11, or ten units)"),
     ECH_FLAG(verify_arguments, own_precision, "own-precision", 'o',
-             "then compare in the run's own precision, too (1e-5 in fp32, 0.08 in fp16, 0.66 in bf16, "
-             "or ten units)"),
+             "then compare in the run's own precision, too (1e-5 in fp32, 0.08 in fp16, 0.66 in "
+             "bf16, or ten units)"),
     {0}};
 
 static void check(void *arguments, const struct argp_state *state)

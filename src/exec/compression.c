@@ -9,8 +9,8 @@
  *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
  *     TRANSFORM_BACK  P is made orthonormal; Q = transposed D times P; REDUCE_RIGHT sums Q
  *     NORM            that of Q, since P is orthonormal
- *     DECOMPRESS      columns of Q that are rounding errors become 0; G = P times transposed Q; unless the update is withheld,
- *                     E = D - G / replicas, and the basis is Q
+ *     DECOMPRESS      columns of Q that are rounding errors become 0; G = P times transposed Q;
+ *                     unless the update is withheld, E = D - G / replicas, and the basis is Q
  *
  * Gradients are sums over replicas, and so are residuals: what the sum lacks is shared equally.
  *

@@ -99,8 +99,9 @@ static double bytes_of_stage(const ech_config *config, const ech_model *model,
            (double)config->memory.sequence_chunks;
 }
 
-/* Keys are within their bounds, but their products may exceed 64 bits. Refuses parameters of which a rank with the
- * whole model would hold or send 2^60 bytes; so later counts of bytes cannot overflow. */
+/* Keys are within their bounds, but their products may exceed 64 bits. Refuses parameters of which
+ * a rank with the whole model would hold or send 2^60 bytes; so later counts of bytes cannot
+ * overflow. */
 static ech_status check_parameter_bytes(const ech_config *config, const ech_model *model,
                                         const ech_layout *layout)
 {
@@ -115,8 +116,8 @@ static ech_status check_parameter_bytes(const ech_config *config, const ech_mode
                                (long long)config->model.vocab_size);
 }
 
-/* The same of the values of any stage's rank, in as many steps as a list may have. It may send them to each context
- * and tensor rank. */
+/* The same of the values of any stage's rank, in as many steps as a list may have. It may send them
+ * to each context and tensor rank. */
 static ech_status check_value_bytes(const ech_config *config, const ech_model *model,
                                     const ech_layout *layout)
 {

@@ -20,7 +20,8 @@
 
 enum { RANKS = 4, MOST_STEPS = 40, ELEMENTS = 40000 };
 
-/* What a rank has seen of all compressed parameters, side by side; of one that tensor ranks share, its shard. */
+/* What a rank has seen of all compressed parameters, side by side; of one that tensor ranks share,
+ * its shard. */
 typedef struct seen {
     int64_t n, states; /* numbers of gradients; of residuals and bases */
     double gradient[ELEMENTS], sent[ELEMENTS],
@@ -48,7 +49,8 @@ typedef struct watch {
 
 /* ---- what is seen ---- */
 
-/* Calls `use` for each compressed parameter of the step's bucket, or of all (-1), with where it is in `seen`. */
+/* Calls `use` for each compressed parameter of the step's bucket, or of all (-1), with where it is
+ * in `seen`. */
 typedef void (*on_param)(watch *w, ech_exec *exec, int param, int64_t at);
 
 static void each_param(watch *w, ech_exec *exec, int bucket, on_param use)
@@ -304,7 +306,8 @@ static double missing(const seen *x)
     return sqrt(apart / all);
 }
 
-/* What is not sent and forgotten is missing for good: it grows with the steps, where otherwise it stays below some steps'. */
+/* What is not sent and forgotten is missing for good: it grows with the steps, where otherwise it
+ * stays below some steps'. */
 static void forgetting_drifts_away(void **state)
 {
     (void)state;
@@ -343,8 +346,9 @@ static void checkpoints_have_it(void **state)
 #define SWITCH                                                                                     \
     "model.num_hidden_layers=1 model.moe_every=1 model.num_local_experts=4 "                       \
     "data.sequence_length=4 "
-/* Gradients of a lower rank than factors, of experts that few tokens choose: columns are rounding errors then, which depend on the
- * layout. Optimizers that divide by the gradient's size make full steps of them. */
+/* Gradients of a lower rank than factors, of experts that few tokens choose: columns are rounding
+ * errors then, which depend on the layout. Optimizers that divide by the gradient's size make full
+ * steps of them. */
 static void low_ranks_are_one_ranks(void **state)
 {
     (void)state;

@@ -47,8 +47,9 @@ static int connect_to(int port, const char *text, bool ends)
     return ends ? -1 : fd;
 }
 
-/* Of processes that end their connections, and of any number that have one and say no more, the ranks take no notice. A log has
- * a few lines of them. No other machine reaches ranks that are all on this one. */
+/* Of processes that end their connections, and of any number that have one and say no more, the
+ * ranks take no notice. A log has a few lines of them. No other machine reaches ranks that are all
+ * on this one. */
 static void test_strangers(void **state)
 {
     (void)state;
@@ -103,8 +104,8 @@ static ech_status tell_folder(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-/* UCX's files are in a folder of the rank's own. A file that a killed rank leaves there is removed, with the folder, by whoever
- * starts next; a rank that ends removes both. */
+/* UCX's files are in a folder of the rank's own. A file that a killed rank leaves there is removed,
+ * with the folder, by whoever starts next; a rank that ends removes both. */
 static void test_left_memory(void **state)
 {
     (void)state;
@@ -120,7 +121,8 @@ static void test_left_memory(void **state)
         assert_int_equal(codes[0], kills ? -SIGKILL : 0);
         assert_int_equal(read(pipes[0], path, sizeof path), sizeof path);
         assert_int_equal(strncmp(path, "/dev/shm/echelon-", strlen("/dev/shm/echelon-")), 0);
-        if (!kills) assert_int_equal(access(path, F_OK), -1); /* else a test beside this may have swept */
+        /* A test beside this one may have swept a killed rank's folder already. */
+        if (!kills) assert_int_equal(access(path, F_OK), -1);
         snprintf(left, sizeof left, "%s/ucx_shm_posix_left", path);
         if (kills) close(open(left, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
         ech_transient_sweep();
@@ -241,7 +243,8 @@ static void test_ipv6(void **state)
                              .setting = {"MASTER_ADDR", "::1"}});
 }
 
-/* A rank that dies while the others are awaited, and is started once more, is the rank: whenever it was. */
+/* A rank that dies while the others are awaited, and is started once more, is the rank: whenever it
+ * was. */
 static void test_second_start(void **state)
 {
     (void)state;

@@ -23,7 +23,8 @@ static double number(int64_t i)
     return sin(1.7 * (double)i + 0.3 * (double)(i * i % 101));
 }
 
-/* Columns c of x [R][K]: none of them in the span of others; all along one; along two, nearly; all zero. */
+/* Columns c of x [R][K]: none of them in the span of others; all along one; along two, nearly; all
+ * zero. */
 enum { FREE, ALONG_ONE, NEARLY_TWO, ZERO, KINDS };
 
 static double entry(int kind, int64_t r, int64_t c)
@@ -118,7 +119,8 @@ static void spans_are_kept(void **state)
         }
 }
 
-/* What lies along one direction has it within the first column; by reflections to the last digit. */
+/* What lies along one direction has it within the first column; by reflections to the last digit.
+ * */
 static void a_direction_is_kept(void **state)
 {
     (void)state;
@@ -131,7 +133,8 @@ static void a_direction_is_kept(void **state)
     }
 }
 
-/* Columns of two directions but for rounding errors of their type: what the errors are is not seen. */
+/* Columns of two directions but for rounding errors of their type: what the errors are is not seen.
+ * */
 static void rounding_is_not_seen(void **state)
 {
     (void)state;
@@ -152,7 +155,8 @@ static void rounding_is_not_seen(void **state)
     }
 }
 
-/* Three columns, twice: a row of zeros stays so in the three that are made of them, and the others take what is left. */
+/* Three columns, twice: a row of zeros stays so in the three that are made of them, and the others
+ * take what is left. */
 static void empty_rows_stay(void **state)
 {
     (void)state;
@@ -167,7 +171,8 @@ static void empty_rows_stay(void **state)
     }
 }
 
-/* Columns of length 1, `least` x (1 -+ 1e-3), and of an infinite number, beside which nothing is cleared. */
+/* Columns of length 1, `least` x (1 -+ 1e-3), and of an infinite number, beside which nothing is
+ * cleared. */
 static void rounding_is_cleared(void **state)
 {
     (void)state;

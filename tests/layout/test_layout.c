@@ -65,7 +65,8 @@ static void expect_layers(const char *keys, int ranks, int stages, int each, dou
     sample_free(&s);
 }
 
-/* Where the head weighs less than a layer, stages have as many layers, and chunks of stages, too. */
+/* Where the head weighs less than a layer, stages have as many layers, and chunks of stages, too.
+ * */
 static void test_even_layers(void **state)
 {
     (void)state;
@@ -283,8 +284,8 @@ static void test_groups(void **state)
         }
 }
 
-/* A parameter is held by the replicas of its block's stage, and a tied table by the last stage's, too;
- * all that hold it count shards of it, and one writes it. */
+/* A parameter is held by the replicas of its block's stage, and a tied table by the last stage's,
+ * too; all that hold it count shards of it, and one writes it. */
 static void test_params(void **state)
 {
     (void)state;
@@ -331,8 +332,8 @@ static void test_writers(void **state)
     sample_free(&s);
 }
 
-/* A trillion parameters on 3,072 ranks (Narayanan et al. 2021, table 1): what one rank computes counts, not what all
- * of them do. A batch that no rank could hold is refused. */
+/* A trillion parameters on 3,072 ranks (Narayanan et al. 2021, table 1): what one rank computes
+ * counts, not what all of them do. A batch that no rank could hold is refused. */
 static void test_bytes(void **state)
 {
     (void)state;

@@ -21,8 +21,8 @@ static double epsilon_of(ech_dtype dtype)
                                : 0; /* codes */
 }
 
-/* Each of the n numbers stays, or becomes its neighbour on one of the two sides. Layer states stay: they are updated
- * by counts, which are exact. */
+/* Each of the n numbers stays, or becomes its neighbour on one of the two sides. Layer states stay:
+ * they are updated by counts, which are exact. */
 static void change_last_bits(const ech_verifier *v, int param, ech_dtype dtype, double *x,
                              int64_t n)
 {

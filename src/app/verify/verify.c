@@ -250,9 +250,10 @@ static ech_status validate(ech_verifier *v)
 
 /* ---- the whole ---- */
 
-/* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that several
- * blocks use is summed in the order of their backwards, which a pipeline may change. Inputs that are made from outputs
- * are not the forward's to the last bit. Of pushes the replay is of the same gradients, one by one. */
+/* Equality level (b) of docs/design.md: only the pipeline differs. The gradient of a parameter that
+ * several blocks use is summed in the order of their backwards, which a pipeline may change. Inputs
+ * that are made from outputs are not the forward's to the last bit. Of pushes the replay is of the
+ * same gradients, one by one. */
 static bool is_exact(const ech_design *design)
 {
     const ech_layout *layout = design->layout;
@@ -315,7 +316,8 @@ static void describe_layout(ech_verifier *v)
     snprintf(v->result->layout, sizeof v->result->layout, "%s", text.n ? text.at : "alone");
 }
 
-/* fp16 loses small gradients without one. Of a dynamic scale a fixed one stands in, under which no step is withheld. */
+/* fp16 loses small gradients without one. Of a dynamic scale a fixed one stands in, under which no
+ * step is withheld. */
 static int64_t verified_scale(const ech_config *config, bool own_precision)
 {
     enum { FIXED = 4096 };
@@ -323,7 +325,8 @@ static int64_t verified_scale(const ech_config *config, bool own_precision)
     return config->precision.loss_scale == ECH_AUTO ? FIXED : config->precision.loss_scale;
 }
 
-/* Replicas that are apart meet soon, to be seen: after a small divisor of their steps, as training.steps is a multiple of these. */
+/* Replicas that are apart meet soon, to be seen: after a small divisor of their steps, as
+ * training.steps is a multiple of these. */
 static int64_t meets_soon(int64_t sync_every)
 {
     enum { MOST = 1000 };
@@ -396,8 +399,9 @@ static double coarseness(ech_dtype dtype)
     return dtype == ECH_BF16 ? 0x1p16 : dtype == ECH_F16 ? 0x1p13 : 1;
 }
 
-/* The tolerance in the run's own precision. Where no unit is measured, fp64's error stands in for it: fp32's rounding
- * is 2^29 times fp64's. In 16-bit types only what is stored is rounded so coarsely; sums are in fp32. */
+/* The tolerance in the run's own precision. Where no unit is measured, fp64's error stands in for
+ * it: fp32's rounding is 2^29 times fp64's. In 16-bit types only what is stored is rounded so
+ * coarsely; sums are in fp32. */
 static double own_tolerance(const ech_verifications *both, ech_dtype dtype)
 {
     double margin = coarseness(dtype) > 1 ? 1 : 8; /* the two do not round alike */

@@ -13,7 +13,8 @@ typedef struct columns {
     int64_t R, K, stride;
 } columns;
 
-/* FACTOR of the reflection; SIGN of the column that it makes; EMPTY: 1 if the column counts as 0. */
+/* FACTOR of the reflection; SIGN of the column that it makes; EMPTY: 1 if the column counts as 0.
+ * */
 enum { FACTOR, SIGN, EMPTY };
 
 static double *column_of(const columns *c, int64_t k)
@@ -46,8 +47,9 @@ static void reflect(const columns *c, int64_t k, double *other)
     for (int64_t r = k + 1; r < c->R; r++) other[r] -= by * v[r];
 }
 
-/* The reflection that takes a column to a multiple of the unit vector k. There is none if the column is at most `least` long from row
- * k on, which counts as 0, nor if nothing lies below row k, unless row k is NaN. */
+/* The reflection that takes a column to a multiple of the unit vector k. There is none if the
+ * column is at most `least` long from row k on, which counts as 0, nor if nothing lies below row k,
+ * unless row k is NaN. */
 static void find_reflection(const columns *c, int64_t k, double least)
 {
     double *v = column_of(c, k), top = v[k], below = product(c, v, v, k + 1);
@@ -63,7 +65,8 @@ static void find_reflection(const columns *c, int64_t k, double least)
     for (int64_t r = k + 1; r < c->R && about[FACTOR] != 0; r++) v[r] /= top - to;
 }
 
-/* The product of all reflections, last column first: a column's own place is free when later ones have been reflected. */
+/* The product of all reflections, last column first: a column's own place is free when later ones
+ * have been reflected. */
 static void form(const columns *c, int64_t k)
 {
     double *v = column_of(c, k), factor = v[c->R + FACTOR];
