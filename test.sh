@@ -247,8 +247,11 @@ find_changed() {
 }
 
 run_groups() {
-    local group
+    local group programs tests
     for group in "${changed[@]}"; do
+        mapfile -t tests < <(names release | grep -E "${group_tests[$group]}")
+        mapfile -t programs < <(programs_of "${tests[@]}")
+        build release test_helpers "${programs[@]}"
         stage ""
         echo "== group $group: ${group_is[$group]}"
         if run release 0/32 -R "${group_tests[$group]}"; then group_passes "$group"; fi
