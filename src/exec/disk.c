@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "exec/state.h"
 
-/* Without values on disk what a killed run has left there goes all the same. */
+/* Without values on disk what a killed run has left there goes all the same, if this run trains: another one only reads. */
 static ech_status take(ech_exec *exec, int64_t bytes)
 {
     const ech_config *config = exec->config;
@@ -16,7 +16,7 @@ static ech_status take(ech_exec *exec, int64_t bytes)
                                  ? ech_file_join(config->log.directory, "offload")
                                  : ech_strdup(config->memory.offload_directory);
     if (bytes == 0) {
-        ech_disk_sweep(folder);
+        if (exec->plan->list[ECH_LIST_TRAIN].step.n > 0) ech_disk_sweep(folder);
         return ECH_OK;
     }
     ECH_ASSERT(exec->plan->alignment[ECH_SPACE_DISK] % ECH_DISK_ALIGNMENT == 0);

@@ -20,36 +20,34 @@ typedef struct trained_run {
     void *context;
 } trained_run;
 
-/* The run file of the checkpoint, with what belongs to one rank on this machine instead of the layout that
- * trained it. It may come from a stranger: no path in it is followed. Set like words of the command line, so that errors
- * do not name the run file for them. */
-static ech_status read_config(const trained_run *run, ech_config **out)
+/* One rank of this machine, which trains nothing. */
+static void set_alone(const ech_trained_options *options, ech_config *c)
 {
-    char batch[64], micro_batch[64];
-    char *assignments[] = {batch,
-                           micro_batch,
-                           (char[]){"parallel.strategy=synchronous"},
-                           (char[]){"parallel.sync_every=1"},
-                           (char[]){"parallel.outer_learning_rate=0.7"}, /* the defaults: unread */
-                           (char[]){"parallel.outer_momentum=0.9"},
-                           (char[]){"parallel.comm=local"},
-                           (char[]){"parallel.threads=auto"},
-                           (char[]){"parallel.reduction=direct"},
-                           (char[]){"precision.tf32=false"},
-                           (char[]){"memory.device_limit=auto"}};
-    int n = sizeof assignments / sizeof *assignments;
-    long long samples = run->options->samples;
-    snprintf(batch, sizeof batch, "training.global_batch_size=%lld", samples);
-    snprintf(micro_batch, sizeof micro_batch, "training.micro_batch_size=%lld", samples);
-    ECH_TRY(ech_setup_config_saved(run->checkpoint, assignments, n, out));
-    ech_config *c = *out;
-    c->data.shards = ECH_SHARDS_NONE; /* nothing is trained */
-    c->data.shares = ECH_AUTO;
-    ech_config_replace_text(&c->data.tokenizer, "auto");
+    c->training.global_batch_size = options->samples;
+    c->training.steps = 0;
+    c->optimizer.learning_rate = 0;
+    c->parallel.comm = ECH_COMM_local;
+}
+
+/* From the run file of a checkpoint, which may be a stranger's: the model, and what its numbers depend on besides. No path in it is
+ * followed, and nothing of it says how many resources to take; the model's shapes are compared with the files' first. */
+static ech_status take_config(const trained_run *run, const char *folder, ech_config *c)
+{
+    ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
+    const char *path = ech_checkpoint_path(run->checkpoint);
+    ECH_TRY(ech_setup_config_saved(run->checkpoint, NULL, 0, &saved));
+    ech_config_replace_text(&saved->model.init_from, "");
+    ECH_TRY(ech_config_fill_section(c, saved, "model", path));
+    ECH_TRY(ech_config_fill_section(c, saved, "precision", path));
     ech_config_replace_text(&c->model.init_from, "");
-    ech_config_replace_text(&c->checkpoint.directory, "auto");
-    ech_config_replace_text(&c->checkpoint.resume, "auto");
-    return ECH_OK;
+    ech_model_mark_keys(c);
+    c->precision.tf32 = 0;
+    c->data.sequence_length = saved->data.sequence_length;
+    c->data.document_mask = saved->data.document_mask;
+    c->parallel.device = saved->parallel.device;
+    if (!ech_shards_are_there(folder))
+        ECH_FAIL(ECH_EINPUT, "%s: has no weights, so the model's shapes cannot be checked", folder);
+    return ech_initial_check_shapes(c, folder);
 }
 
 /* Of a Hugging Face folder, with the keys that no run file has set. */
@@ -60,10 +58,6 @@ static ech_status fill_config(const trained_run *run, ech_config *c)
     ECH_TRY(ech_initial_expect(c));
     int64_t T = c->model.max_position_embeddings;
     c->data.sequence_length = T < MOST_TOKENS ? T : MOST_TOKENS;
-    c->training.global_batch_size = run->options->samples;
-    c->training.steps = 0;
-    c->optimizer.learning_rate = 0;
-    c->parallel.comm = ECH_COMM_local;
     return ECH_OK;
 }
 
@@ -80,15 +74,12 @@ static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
              (long long)((options->samples / samples + 1) * samples));
 }
 
-static ech_status make_config(const trained_run *run, ech_config **out)
+static ech_status make_config(const trained_run *run, const char *folder, ech_config **out)
 {
     ECH_FREED_TEXT device = {0};
-    if (run->checkpoint)
-        ECH_TRY(read_config(run, out));
-    else {
-        ECH_TRY(ech_setup_defaults(out));
-        ECH_TRY(fill_config(run, *out));
-    }
+    ECH_TRY(ech_setup_defaults(out));
+    set_alone(run->options, *out);
+    ECH_TRY(run->checkpoint ? take_config(run, folder, *out) : fill_config(run, *out));
     ECH_TRY(fit_groups(run->options, *out));
     if (!run->options->device) return ECH_OK;
     ech_text_append(&device, "parallel.device=%s", run->options->device);
@@ -150,11 +141,11 @@ static ech_status find_ends(ech_trained *trained)
 
 static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const trained_run *run)
 {
-    ECH_TRY(make_config(run, &trained->config));
     if (run->checkpoint)
         trained->folder = ech_file_join(ech_checkpoint_path(run->checkpoint), "model");
     else
         ECH_TRY(ech_shards_find(run->options->path, &trained->folder));
+    ECH_TRY(make_config(run, trained->folder, &trained->config));
     ECH_TRY(open_tokenizer(trained, run->options));
     ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
     ech_setup_alone(trained->config);
