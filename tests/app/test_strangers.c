@@ -201,6 +201,34 @@ static void run_files_choose_no_path(void **state)
     runs_remove("theirs");
 }
 
+/* Where and how much they offload, and their batches, matter as little; nothing is created or removed. */
+static void run_files_take_no_resources(void **state)
+{
+    (void)state;
+    char step[512], away[512], kept[600];
+    runs_train("gpt2", "theirs", 1, "training.steps=1 data.tokenizer=bytes");
+    runs_path(step, sizeof step, "theirs", 1, "");
+    snprintf(away, sizeof away, " %s/away", fixture_folder);
+    const char *const offloads[][2] = {{"\n  offload_parameters:", " disk"},
+                                       {"\n  offload_optimizer:", " disk"},
+                                       {"\n  offload_directory:", away},
+                                       {"\n  global_batch_size:", " 1000000"},
+                                       {"\n  micro_batch_size:", " 1000000"}};
+    checkpoint_rewrite_run_file(step, offloads, sizeof offloads / sizeof *offloads);
+    assert_int_equal(sample(step), ECH_OK);
+    assert_false(ech_file_exists(away + 1));
+    assert_int_equal(ech_file_make_folder(away + 1), ECH_OK);
+    snprintf(kept, sizeof kept, "%s/rank-0.offload", away + 1);
+    assert_int_equal(ech_file_write(kept, "another run's", 13), ECH_OK);
+    assert_int_equal(sample(step), ECH_OK);
+    assert_true(ech_file_exists(kept));
+    const char *const wide[][2] = {{"\n  intermediate_size:", " 10000000"}};
+    checkpoint_rewrite_run_file(step, wide, 1);
+    expect_refusal(sample, step, "c_fc.weight");
+    runs_remove("theirs");
+    runs_remove("away");
+}
+
 /* A checkpoint that was written before there was a key, which today follows from others. */
 static void older_than_a_key(void **state)
 {
@@ -236,7 +264,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_come_first),        cmocka_unit_test(no_weights),
-        cmocka_unit_test(run_files_choose_no_path), cmocka_unit_test(older_than_a_key),
+        cmocka_unit_test(run_files_choose_no_path), cmocka_unit_test(run_files_take_no_resources),
+        cmocka_unit_test(older_than_a_key),
         cmocka_unit_test(links_to_devices),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
