@@ -6,8 +6,9 @@
 #ifndef ECH_BASE_LAST_WORDS_H
 #define ECH_BASE_LAST_WORDS_H
 
-/* From now on SIGABRT, SIGSEGV, SIGBUS and SIGFPE print `text` (borrowed) as an error in one line, and end the process with exit
- * code 1. NULL: these signals do what they did before. Returns what was set before. For one thread of the process at a time. */
+/* From now on SIGABRT, SIGSEGV, SIGBUS and SIGFPE print `text` (borrowed) as an error in one line,
+ * and end the process with exit code 1. NULL: these signals do what they did before. Returns what
+ * was set before. For one thread of the process at a time. */
 const char *ech_last_words_set(const char *text);
 
 #endif

@@ -10,11 +10,13 @@
 
 #include "base/status.h"
 
-/* Opens a regular file for writing. flags: O_WRONLY or O_RDWR, and O_CREAT, O_EXCL and O_TRUNC as in open(2). Never waits. Errors,
- * ECH_EIO: it is a link, a pipe, a device or a folder; the system refuses. */
+/* Opens a regular file for writing. flags: O_WRONLY or O_RDWR, and O_CREAT, O_EXCL and O_TRUNC as
+ * in open(2). Never waits. Errors, ECH_EIO: it is a link, a pipe, a device or a folder; the system
+ * refuses. */
 ech_status ech_file_open_to_write(const char *path, int flags, int *out);
 
-/* Creates or replaces a regular file, atomically as ech_file_write does. Errors, ECH_EIO: likewise. */
+/* Creates or replaces a regular file, atomically as ech_file_write does. Errors, ECH_EIO: likewise.
+ * */
 ech_status ech_file_write_inside(const char *path, const void *bytes, size_t n);
 
 #endif

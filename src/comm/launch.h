@@ -11,7 +11,8 @@
 
 #include "base/status.h"
 
-/* What the launcher's variables say; MPI_LOCALNRANKS and MPI_LOCALRANKID count the ranks of one machine alone. */
+/* What the launcher's variables say; MPI_LOCALNRANKS and MPI_LOCALRANKID count the ranks of one
+ * machine alone. */
 typedef struct ech_launched {
     const char *by;   /* the launcher, for messages: "Open MPI's mpirun". Static */
     int64_t size;     /* number of ranks; 0: the launcher does not say */
@@ -21,12 +22,13 @@ typedef struct ech_launched {
 /* Whether a launcher started this process as a rank. False: *out is not changed. */
 bool ech_launched_here(ech_launched *out);
 
-/* Detects a launcher whose processes do not find each other: mpirun of another MPI, srun without PMIx, or any launcher
- * without RANK and WORLD_SIZE under `ucx`. It starts N processes, but each sees one rank, so each would train alone.
- * size: the number of ranks that this process sees. by: what joins them, for messages ("ucx (UCX 1.13.1)").
- * program: the path of what starts such ranks; NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE
- * if size is 1 and the environment shows a launcher that started several processes (size > 1, or an unknown size and
- * rank > 0). The message names that launcher and what to do instead. */
+/* Detects a launcher whose processes do not find each other: mpirun of another MPI, srun without
+ * PMIx, or any launcher without RANK and WORLD_SIZE under `ucx`. It starts N processes, but each
+ * sees one rank, so each would train alone. size: the number of ranks that this process sees. by:
+ * what joins them, for messages ("ucx (UCX 1.13.1)"). program: the path of what starts such ranks;
+ * NULL: they need RANK and WORLD_SIZE. Errors: ECH_EUSAGE if size is 1 and the environment shows a
+ * launcher that started several processes (size > 1, or an unknown size and rank > 0). The message
+ * names that launcher and what to do instead. */
 ech_status ech_launched_check(int size, const char *by, const char *program);
 
 #endif

@@ -101,7 +101,8 @@ static hearing hear(caller *c)
     return HEARD;
 }
 
-/* Polls the listener, `stop` and all callers until one of them has something to say, or a caller's time is up. */
+/* Polls the listener, `stop` and all callers until one of them has something to say, or a caller's
+ * time is up. */
 static void wait_for_any(const ech_tcp_door *door, struct pollfd *polled)
 {
     double ends_at = 0;

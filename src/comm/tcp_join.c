@@ -50,7 +50,8 @@ static int count_awaited(const ech_tcp_state *state)
     return awaited;
 }
 
-/* Says who this is to a rank, to which it has just connected. *out: the answer; LATER: the connection has ended. */
+/* Says who this is to a rank, to which it has just connected. *out: the answer; LATER: the
+ * connection has ended. */
 static void greet(int fd, const ech_tcp_card *own, ech_tcp_verdict *out)
 {
     char byte;
@@ -112,7 +113,8 @@ static void name_machine(ech_tcp_card *own, int size)
     if (pretended_machines) snprintf(own->machine, 61, "%d", own->rank * pretended_machines / size);
 }
 
-/* Sixteenths of a second: two jobs at one place are further apart, and none is repeated after weeks. */
+/* Sixteenths of a second: two jobs at one place are further apart, and none is repeated after
+ * weeks. */
 static uint32_t count_time(void)
 {
     struct timespec now;
@@ -184,8 +186,9 @@ static ech_status lead(ech_tcp_state *state, ech_tcp_card *own, ech_tcp_card *ca
     return ECH_OK;
 }
 
-/* Connects with rank 0, again and again until the deadline where that ends the connection: it may be of a start before. Opens a
- * door for higher ranks, at the address by which this rank is connected. */
+/* Connects with rank 0, again and again until the deadline where that ends the connection: it may
+ * be of a start before. Opens a door for higher ranks, at the address by which this rank is
+ * connected. */
 static ech_status find_leader(ech_tcp_state *state, ech_tcp_card *own, double deadline)
 {
     int port;
@@ -264,7 +267,8 @@ static ech_status find_machine(const ech_tcp_state *state, const ech_tcp_card *c
     return ECH_OK;
 }
 
-/* The first rank of the machine takes one (path "": it cannot), the others open it; the first removes its name then. */
+/* The first rank of the machine takes one (path "": it cannot), the others open it; the first
+ * removes its name then. */
 static ech_status share_board(const ech_tcp_state *state, int first, int n, ech_board **board)
 {
     ech_transient file = {.hold = -1};

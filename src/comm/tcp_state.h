@@ -10,7 +10,8 @@
 #include "comm/backend.h"
 #include "comm/guard.h"
 
-/* Environment variable: the job's secret, which all of its ranks name when they meet, or none does. */
+/* Environment variable: the job's secret, which all of its ranks name when they meet, or none does.
+ * */
 #define ECH_SECRET_VARIABLE "ECHELON_SECRET"
 
 /* What goes before a message's bytes. All machines have the same byte order. */
@@ -74,10 +75,11 @@ typedef struct ech_tcp_meeting {
     bool outlives;       /* ech_comm_outlive */
 } ech_tcp_meeting;
 
-/* Connects this process with all others, which the environment names: RANK, WORLD_SIZE, and MASTER_ADDR and MASTER_PORT, at
- * which rank 0 listens. Ranks of a machine must be consecutive. Maps their board. wanted: the number of processes; 0: any.
- * The caller guards it: it waits without a deadline. state->peer is to be released, also after an error (ech_tcp_part).
- * Errors: ECH_EUSAGE, the variables, another secret; ECH_ECOMM, a connection. Collective. */
+/* Connects this process with all others, which the environment names: RANK, WORLD_SIZE, and
+ * MASTER_ADDR and MASTER_PORT, at which rank 0 listens. Ranks of a machine must be consecutive.
+ * Maps their board. wanted: the number of processes; 0: any. The caller guards it: it waits without
+ * a deadline. state->peer is to be released, also after an error (ech_tcp_part). Errors:
+ * ECH_EUSAGE, the variables, another secret; ECH_ECOMM, a connection. Collective. */
 ech_status ech_tcp_meet(ech_tcp_state *state, int wanted, double deadline_seconds,
                         ech_tcp_meeting *out);
 /* Of this process's last meeting; ECH_TCP_GENERATIONS: there was none. */
@@ -90,22 +92,25 @@ ech_status ech_tcp_read(int fd, void *data, size_t bytes);
 
 /* ---- sockets ---- */
 
-/* Listens at an address (NULL: at all of this machine) and a port, 0: any; *port: which it is. Accepting does not wait.
- * Errors: ECH_ECOMM. */
+/* Listens at an address (NULL: at all of this machine) and a port, 0: any; *port: which it is.
+ * Accepting does not wait. Errors: ECH_ECOMM. */
 ech_status ech_tcp_listen(const struct sockaddr *at, int *port, int *out);
-/* Tries again and again until the deadline: who listens there may come later. Errors: ECH_EUSAGE, no such address; ECH_ECOMM. */
+/* Tries again and again until the deadline: who listens there may come later. Errors: ECH_EUSAGE,
+ * no such address; ECH_ECOMM. */
 ech_status ech_tcp_connect(const char *address, int port, double deadline, int *out);
-/* Writes an address without its port, "" of an unknown family. An IPv4 address is written as one also where IPv6 maps it. */
+/* Writes an address without its port, "" of an unknown family. An IPv4 address is written as one
+ * also where IPv6 maps it. */
 void ech_tcp_print(const struct sockaddr *at, char text[INET6_ADDRSTRLEN]);
 
 /* ---- the door ---- */
 
 ech_status ech_tcp_door_open(const struct sockaddr *at, int *port, ech_tcp_door **out);
 void ech_tcp_door_close(ech_tcp_door *door); /* accepts NULL */
-/* Rank 0's, at MASTER_ADDR if that is this machine's loopback, so that no other machine reaches it; otherwise at all addresses.
- * address: may be NULL. */
+/* Rank 0's, at MASTER_ADDR if that is this machine's loopback, so that no other machine reaches it;
+ * otherwise at all addresses. address: may be NULL. */
 ech_status ech_tcp_open_leader(const char *address, int *port, ech_tcp_door **out);
-/* Another rank's: at the loopback if its connection with rank 0 is there; otherwise at all addresses. */
+/* Another rank's: at the loopback if its connection with rank 0 is there; otherwise at all
+ * addresses. */
 ech_status ech_tcp_open_follower(int to_leader, int *port, ech_tcp_door **out);
 
 /* Answers to a process that says which rank it is. */
@@ -118,12 +123,13 @@ typedef enum ech_tcp_verdict {
 } ech_tcp_verdict;
 /* Whether a rank is connected and has not ended. */
 bool ech_tcp_is_there(const ech_tcp_state *state, int rank);
-/* Waits without a deadline for one of the ranks from `least` on, and connects it. Who comes with another secret is told so,
- * and is no reason to end the job. Errors: ECH_EUSAGE, two processes are one rank or know another number of ranks; ECH_ECOMM. */
+/* Waits without a deadline for one of the ranks from `least` on, and connects it. Who comes with
+ * another secret is told so, and is no reason to end the job. Errors: ECH_EUSAGE, two processes are
+ * one rank or know another number of ranks; ECH_ECOMM. */
 ech_status ech_tcp_door_await(ech_tcp_door *door, ech_tcp_state *state, const ech_tcp_card *own,
                               int least, ech_tcp_card *who);
-/* Starts a thread that tells whoever comes from now on that the rank is taken. Until the door is closed, before the state's
- * connections are. */
+/* Starts a thread that tells whoever comes from now on that the rank is taken. Until the door is
+ * closed, before the state's connections are. */
 void ech_tcp_door_keep(ech_tcp_door *door, const ech_tcp_state *state, const ech_tcp_card *own);
 
 /* ---- joining and leaving ---- */

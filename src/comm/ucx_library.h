@@ -48,21 +48,24 @@ typedef struct ech_ucx {
     void *ucs_config_global_list; /* the tables */
 } ech_ucx;
 
-/* Opens the library, once for the process. Errors: ECH_EUNSUPPORTED, there is none, or it is older than 1.13. */
+/* Opens the library, once for the process. Errors: ECH_EUNSUPPORTED, there is none, or it is older
+ * than 1.13. */
 ech_status ech_ucx_open(const ech_ucx **out);
 /* "UCX 1.13.1"; static. */
 const char *ech_ucx_version(void);
 /* ECH_OK for UCS_OK, else ECH_ECOMM with UCX's text; `what` names the function. */
 ech_status ech_ucx_check(const ech_ucx *ucx, ucs_status_t status, const char *what);
-/* Makes a folder (comm/transient.h) for the memory that UCX shares with ranks of this machine, unless UCX_POSIX_DIR names one, as
- * the job monitor does. Its files have names for a moment, while they are made: a rank that is killed then leaves one, which the
- * next start removes with the folder. To be called before a context exists. Errors: ECH_EIO. */
+/* Makes a folder (comm/transient.h) for the memory that UCX shares with ranks of this machine,
+ * unless UCX_POSIX_DIR names one, as the job monitor does. Its files have names for a moment, while
+ * they are made: a rank that is killed then leaves one, which the next start removes with the
+ * folder. To be called before a context exists. Errors: ECH_EIO. */
 ech_status ech_ucx_make_folder(void);
 void ech_ucx_remove_folder(void); /* if this process has made one */
 /* Whether the user had set variables of UCX when it was opened. */
 bool ech_ucx_has_settings(void);
-/* Whether UCX knows each of its variables (UCX_...) in the environment: it takes others silently, and as if they were not there.
- * To be called once a context exists, since modules are loaded with it. Errors: ECH_EUSAGE, which names one. */
+/* Whether UCX knows each of its variables (UCX_...) in the environment: it takes others silently,
+ * and as if they were not there. To be called once a context exists, since modules are loaded with
+ * it. Errors: ECH_EUSAGE, which names one. */
 ech_status ech_ucx_check_settings(const ech_ucx *ucx);
 
 #endif

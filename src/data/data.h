@@ -58,30 +58,35 @@ typedef struct ech_tokenizer {
     struct ech_bpe *bpe;
 } ech_tokenizer;
 
-/* Opens `source`: "bytes" (one token per byte; id 256 ends a text), a tokenizer.json, a tokenizer.model, or a folder
- * that has tokenizer.json, or encoder.json and vocab.bpe, or vocab.json and merges.txt, or tokenizer.model (the first
- * of these that it has). Errors name the file and the reason. */
+/* Opens `source`: "bytes" (one token per byte; id 256 ends a text), a tokenizer.json, a
+ * tokenizer.model, or a folder that has tokenizer.json, or encoder.json and vocab.bpe, or
+ * vocab.json and merges.txt, or tokenizer.model (the first of these that it has). Errors name the
+ * file and the reason. */
 ech_status ech_tokenizer_open(const char *source, ech_tokenizer **out);
 void ech_tokenizer_close(ech_tokenizer *tokenizer); /* accepts NULL */
 ECH_DESTROY_AT(ech_tokenizer, ech_tokenizer_close)
 /* The folder of its files, released with free(); NULL: it has no files ("bytes"). */
 char *ech_tokenizer_folder(const ech_tokenizer *tokenizer);
-/* Appends the bytes of an id in [0, vocabulary); none for end-of-text and for unused ids. `first`: it is the first
- * id of a text: some tokenizers then drop the blank that encoding had put before the text. */
+/* Appends the bytes of an id in [0, vocabulary); none for end-of-text and for unused ids. `first`:
+ * it is the first id of a text: some tokenizers then drop the blank that encoding had put before
+ * the text. */
 void ech_tokenizer_decode(const ech_tokenizer *tokenizer, int32_t id, bool first, ech_text *out);
-/* Appends to `file` the content of tokenizer->file (byte for byte what was read, if it was read from such a file), and
- * to `config_json` that of a tokenizer_config.json. A folder with these two files opens as the same tokenizer. */
+/* Appends to `file` the content of tokenizer->file (byte for byte what was read, if it was read
+ * from such a file), and to `config_json` that of a tokenizer_config.json. A folder with these two
+ * files opens as the same tokenizer. */
 void ech_tokenizer_export(const ech_tokenizer *tokenizer, ech_text *file, ech_text *config_json);
 enum { ECH_TOKENIZER_HASH = 33 }; /* 32 hexadecimal digits and the NUL */
-/* A hash of all ids' bytes: with equal hashes ids mean the same, whatever the files and the splitting into ids. */
+/* A hash of all ids' bytes: with equal hashes ids mean the same, whatever the files and the
+ * splitting into ids. */
 void ech_tokenizer_hash(const ech_tokenizer *tokenizer, char hash[ECH_TOKENIZER_HASH]);
 void ech_data_hash(const ech_text *text, char hash[ECH_TOKENIZER_HASH]); /* XXH3-128 of any bytes */
 /* Appends the ids that go before a text: none if `wanted` is 0; `front`, or where that is empty the
  * begin of text, if it is 1; `front`, as the tokenizer says, if it is -1. */
 void ech_tokenizer_begin(const ech_tokenizer *tokenizer, int wanted, ech_ids *out);
 
-/* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such that, whatever follows
- * the n bytes, the text's ids are those of the first k bytes followed by those of the rest. 0: none was found. */
+/* Where a long text can be split for encoding: a k in (0, n], as large as the search finds, such
+ * that, whatever follows the n bytes, the text's ids are those of the first k bytes followed by
+ * those of the rest. 0: none was found. */
 size_t ech_tokenizer_split(const ech_tokenizer *tokenizer, const void *bytes, size_t n);
 
 /* An encoder, for one thread; caches words. Borrows the tokenizer. */
@@ -91,8 +96,9 @@ ech_coder *ech_coder_create(const ech_tokenizer *tokenizer);
  * in Hugging Face's libraries. */
 void ech_coder_keep_special(ech_coder *coder, bool keep);
 void ech_coder_destroy(ech_coder *coder); /* accepts NULL */
-/* Appends the ids of n bytes, which are all of a text or a part of one between splits (ech_tokenizer_split). `begins`:
- * the text begins with these bytes. Appends no end-of-text. Any bytes have ids, also such as are no UTF-8. */
+/* Appends the ids of n bytes, which are all of a text or a part of one between splits
+ * (ech_tokenizer_split). `begins`: the text begins with these bytes. Appends no end-of-text. Any
+ * bytes have ids, also such as are no UTF-8. */
 ech_status ech_coder_encode(ech_coder *coder, const void *bytes, size_t n, bool begins,
                             ech_ids *out);
 
@@ -117,15 +123,17 @@ typedef struct ech_data_text_source {
 /* ---- training a tokenizer (byte-level BPE) ---- */
 
 typedef struct ech_bpe_trainer ech_bpe_trainer;
-/* Texts are split into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no such pattern. */
+/* Texts are split into words by a pattern of bpe/pattern.def; merges do not cross words. Errors: no
+ * such pattern. */
 ech_status ech_bpe_trainer_create(const char *pattern, ech_bpe_trainer **out);
 void ech_bpe_trainer_destroy(ech_bpe_trainer *trainer); /* accepts NULL */
 ECH_DESTROY_AT(ech_bpe_trainer, ech_bpe_trainer_destroy)
 /* Counts the words of a text. */
 ech_status ech_bpe_trainer_add(ech_bpe_trainer *trainer, const void *bytes, size_t n);
-/* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and appends the content
- * of tokenizer.json and of tokenizer_config.json. The result does not depend on the order of texts. `progress` (may be
- * NULL) is called after each token with the tokens so far. Errors: the texts do not have so many. */
+/* Learns a vocabulary of `vocabulary` tokens, including <|endoftext|> (id 0) and the 256 bytes, and
+ * appends the content of tokenizer.json and of tokenizer_config.json. The result does not depend on
+ * the order of texts. `progress` (may be NULL) is called after each token with the tokens so far.
+ * Errors: the texts do not have so many. */
 ech_status ech_bpe_trainer_finish(const ech_bpe_trainer *trainer, int64_t vocabulary,
                                   void (*progress)(int64_t done, int64_t all),
                                   ech_text *tokenizer_json, ech_text *config_json);
@@ -137,13 +145,14 @@ typedef struct ech_bpe_training {
     void (*progress)(int64_t done, int64_t all); /* bytes of text read; may be NULL */
     void (*learnt)(int64_t done, int64_t all);   /* tokens; may be NULL */
 } ech_bpe_training;
-/* Learns from texts (prompts and completions are texts) and writes tokenizer.json and tokenizer_config.json. */
+/* Learns from texts (prompts and completions are texts) and writes tokenizer.json and
+ * tokenizer_config.json. */
 ech_status ech_data_train_bpe(const ech_bpe_training *training);
 
 /* ---- token files ---- */
 
-/* Writes a token file PREFIX.bin and .idx, document by document; ids are u16 if the vocabulary is below 65,500, else
- * i32 (Megatron's rule). The final names appear at ech_token_writer_finish. */
+/* Writes a token file PREFIX.bin and .idx, document by document; ids are u16 if the vocabulary is
+ * below 65,500, else i32 (Megatron's rule). The final names appear at ech_token_writer_finish. */
 typedef struct ech_token_writer ech_token_writer;
 ech_status ech_token_writer_create(const char *prefix, int64_t vocabulary, ech_token_writer **out);
 /* Appends n tokens to the document. An id outside of the vocabulary is an error. */
@@ -158,14 +167,16 @@ ech_status ech_token_writer_create_valued(const char *prefix, int64_t vocabulary
 /* Appends a sample: n >= 1 features, and a label, 0 or 1, below the vocabulary as well. */
 ech_status ech_token_writer_add_sample(ech_token_writer *writer, const int32_t *ids,
                                        const float *values, size_t n, int32_t label);
-/* Gives the files their names; the last document must have ended. Destroys the writer, also on failure. */
+/* Gives the files their names; the last document must have ended. Destroys the writer, also on
+ * failure. */
 ech_status ech_token_writer_finish(ech_token_writer *writer);
 /* Destroys a writer that is not finished, and removes its files. Accepts NULL. */
 void ech_token_writer_discard(ech_token_writer *writer);
 ECH_DESTROY_AT(ech_token_writer, ech_token_writer_discard)
 
-/* Features of lines: LIBSVM's format, a sample a line: a label, 1 and -1, or 1 and 0, then INDEX:VALUE pairs whose indices, from 1
- * on, ascend; from # on a comment. A feature's id is its index - 1, its value rounded to fp32. */
+/* Features of lines: LIBSVM's format, a sample a line: a label, 1 and -1, or 1 and 0, then
+ * INDEX:VALUE pairs whose indices, from 1 on, ascend; from # on a comment. A feature's id is its
+ * index - 1, its value rounded to fp32. */
 typedef struct ech_libsvm_options {
     const char *in, *out; /* as of an import of texts */
     double valid;         /* the same */
@@ -183,9 +194,10 @@ typedef struct ech_libsvm_count {
 /* Whether the path ends in .libsvm or .svm, before the ending of a packing (.gz, .zst, .xz, .bz2)
  * or not. */
 bool ech_data_is_libsvm(const char *path);
-/* Writes a file of samples of features. A line without features becomes feature 0 with value 0. Errors name file and line: a label
- * that is none, or both -1 and 0 among labels; an index that is out of range, or not above the one before; a value that is no number
- * or not finite in fp32; anything else that is no pair; no sample, or an empty part. */
+/* Writes a file of samples of features. A line without features becomes feature 0 with value 0.
+ * Errors name file and line: a label that is none, or both -1 and 0 among labels; an index that is
+ * out of range, or not above the one before; a value that is no number or not finite in fp32;
+ * anything else that is no pair; no sample, or an empty part. */
 ech_status ech_data_import_libsvm(const ech_libsvm_options *options, ech_libsvm_count *count);
 
 /* An import: texts to token files. */
@@ -292,13 +304,16 @@ const char *ech_corpus_undivided(const ech_corpus *corpus);
 /* How many positions come before the first at which some source begins its second epoch. */
 int64_t ech_corpus_samples(const ech_corpus *corpus);
 
-/* Appends what the corpus contains, in a form that is equal for equal data, whatever the files are called: numbers of
- * tokens, weights, and hashes of where documents begin and of 16,384 of each source's tokens. Errors: of reading. */
+/* Appends what the corpus contains, in a form that is equal for equal data, whatever the files are
+ * called: numbers of tokens, weights, and hashes of where documents begin and of 16,384 of each
+ * source's tokens. Errors: of reading. */
 ech_status ech_corpus_identity(const ech_corpus *corpus, ech_text *out);
-/* Appends how two identities that are not equal differ: "3100 tokens, where there were 3000". They are untrusted. */
+/* Appends how two identities that are not equal differ: "3100 tokens, where there were 3000". They
+ * are untrusted. */
 void ech_corpus_print_change(const char *before, const char *now, ech_text *out);
 
-/* Whether each of so many shares of each source has a sample. Errors: ECH_EUSAGE, with data.shares and how many would do. */
+/* Whether each of so many shares of each source has a sample. Errors: ECH_EUSAGE, with data.shares
+ * and how many would do. */
 ech_status ech_corpus_check_shares(const ech_corpus *corpus, int64_t shares);
 
 /* ---- the loader ---- */
@@ -324,7 +339,8 @@ typedef struct ech_loader_options {
     bool valued;           /* as the corpus was opened; fills `values` */
 } ech_loader_options;
 
-/* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are NULL. */
+/* One rank's samples of one step: m micro-batches of b samples. With counts_only the arrays are
+ * NULL. */
 typedef struct ech_batch {
     int64_t step;
     int64_t micro_batches; /* m: this rank's own, ceil or floor of M / r */
@@ -342,17 +358,18 @@ typedef struct ech_batch {
 
 typedef struct ech_loader ech_loader;
 
-/* Starts a thread that reads batches from `first_step` on. Borrows the corpus, which must have been opened with the
- * same sequence length and document mask. */
+/* Starts a thread that reads batches from `first_step` on. Borrows the corpus, which must have been
+ * opened with the same sequence length and document mask. */
 ech_status ech_loader_create(const ech_corpus *corpus, const ech_loader_options *options,
                              int64_t first_step, ech_loader **out);
 void ech_loader_destroy(ech_loader *loader); /* ends the thread; accepts NULL */
 ECH_DESTROY_AT(ech_loader, ech_loader_destroy)
-/* The batch of `step`, borrowed until the next call. Waits until it is read. `step` must be that of the previous call
- * (after creation or a rewind: there is none) or the one after it. Returns the reading thread's errors. */
+/* The batch of `step`, borrowed until the next call. Waits until it is read. `step` must be that of
+ * the previous call (after creation or a rewind: there is none) or the one after it. Returns the
+ * reading thread's errors. */
 ech_status ech_loader_next(ech_loader *loader, int64_t step, const ech_batch **out);
-/* Makes `step` the next one for the thread and for ech_loader_next; batches read ahead are dropped. Does not wait.
- * If the thread has ended with an error, ech_loader_next still returns it. */
+/* Makes `step` the next one for the thread and for ech_loader_next; batches read ahead are dropped.
+ * Does not wait. If the thread has ended with an error, ech_loader_next still returns it. */
 void ech_loader_rewind(ech_loader *loader, int64_t step);
 /* How many calls of ech_loader_next had to wait for the thread. */
 int64_t ech_loader_waits(const ech_loader *loader);

@@ -62,7 +62,7 @@ typedef struct stated {
     char hash[DIGITS + 1];
 } stated;
 
-/* *at moves behind the source. Returns whether there is one that is well formed. */
+/* Reads a source and moves *at after it. Returns false if it is not well formed. */
 static bool read_source(const char **at, stated *out)
 {
     int n = 0;

@@ -99,7 +99,7 @@ static void append_code(ech_text *out, uint32_t c)
     ech_text_append_bytes(out, bytes, n);
 }
 
-/* The escape behind "\u" at *at, two of them for a character beyond U+FFFF. */
+/* The escape after "\u" at *at, two of them for a character beyond U+FFFF. */
 static const char *decode_unit(const char **at, const char *end, ech_text *out)
 {
     int32_t unit = unit_at(*at, end);

@@ -21,7 +21,7 @@ struct ech_text_file {
     int64_t at;                 /* bytes of text unpacked */
     const ech_packing *packing; /* NULL: plain; the rest is of a packed file */
     void *state;                /* the packing's */
-    bool amid;                  /* a member has begun and not ended */
+    bool in_member;             /* a member has begun and not ended */
     ech_packing_io io;
     unsigned char in[BLOCK], skipped[BLOCK];
 };
@@ -29,7 +29,7 @@ struct ech_text_file {
 static void begin_member(ech_text_file *f)
 {
     f->packing->begin(f->state);
-    f->amid = true;
+    f->in_member = true;
 }
 
 static void rewind_all(ech_text_file *f)
@@ -118,11 +118,11 @@ static ech_status unpack(ech_text_file *f, void *bytes, size_t n, size_t *made)
     while (f->io.out_n > 0) {
         bool ends;
         if (f->io.in_n == 0 && f->taken < f->stored) ECH_TRY(refill(f));
-        if (f->io.in_n == 0 && !f->amid) break;
-        if (!f->amid) begin_member(f);
+        if (f->io.in_n == 0 && !f->in_member) break;
+        if (!f->in_member) begin_member(f);
         ECH_TRY(run(f, &ends));
-        f->amid = !ends;
-        bool stuck = f->amid && f->io.in_n == 0 && f->taken == f->stored;
+        f->in_member = !ends;
+        bool stuck = f->in_member && f->io.in_n == 0 && f->taken == f->stored;
         if (stuck && f->io.out_n > 0)
             ECH_FAIL(ECH_EINPUT, "%s: truncated: its %s does not end within %lld bytes", f->path,
                      f->packing->name, (long long)f->stored);

@@ -30,7 +30,8 @@ static double read_number(const char *group, const char *name, int i)
     return ech_text_to_int(word, &value) ? (double)value : -1;
 }
 
-/* The smallest positive limit from the group at `path` below `root` up to the root itself, at most `least`. */
+/* The smallest positive limit from the group at `path` below `root` up to the root itself, at most
+ * `least`. */
 static double smallest(const char *root, const char *path, limit_of limit, int version,
                        double least)
 {
@@ -57,8 +58,8 @@ static bool names(const char *list, const char *controller)
     return false;
 }
 
-/* Lines are "0::/path" (version 2) and "4:memory:/path" (version 1, with a folder for each controller). Where both versions are
- * mounted, version 2 is in the folder "unified". */
+/* Lines are "0::/path" (version 2) and "4:memory:/path" (version 1, with a folder for each
+ * controller). Where both versions are mounted, version 2 is in the folder "unified". */
 static double find(const ech_control_groups *of, const char *controller, limit_of limit,
                    double least)
 {

@@ -8,7 +8,8 @@
 
 #include <stddef.h>
 
-/* Where the groups are: the file that names this process's, "/proc/self/cgroup", and their folder, "/sys/fs/cgroup". */
+/* Where the groups are: the file that names this process's, "/proc/self/cgroup", and their folder,
+ * "/sys/fs/cgroup". */
 typedef struct ech_control_groups {
     const char *list, *folder;
 } ech_control_groups;
@@ -16,7 +17,8 @@ extern const ech_control_groups ech_control_groups_here;
 
 /* The limit on memory, at most `bytes`. */
 size_t ech_control_memory(const ech_control_groups *of, size_t bytes);
-/* The quota of processor time in whole cores, from 1 to `cores`. More threads would be throttled. */
+/* The quota of processor time in whole cores, from 1 to `cores`. More threads would be throttled.
+ * */
 int ech_control_cores(const ech_control_groups *of, int cores);
 
 #endif

@@ -8,7 +8,8 @@
 #include "base/log.h"
 #include "exec/state.h"
 
-/* Without values on disk what a killed run has left there goes all the same, if this run trains: another one only reads. */
+/* Without values on disk what a killed run has left there goes all the same, if this run trains:
+ * another one only reads. */
 static ech_status take(ech_exec *exec, int64_t bytes)
 {
     const ech_config *config = exec->config;

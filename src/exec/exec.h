@@ -38,25 +38,28 @@ typedef struct ech_exec_setup {
     ech_comm *comm;
 } ech_exec_setup;
 
-/* Makes the plan's groups, the arena and the lanes' threads. Everything in the setup is borrowed. */
+/* Makes the plan's groups, the arena and the lanes' threads. Everything in the setup is borrowed.
+ * */
 ech_status ech_exec_create(const ech_exec_setup *setup, ech_exec **out);
 void ech_exec_destroy(ech_exec *exec); /* waits for a checkpoint under way; accepts NULL */
 /* The outcome of parallel.pin, for logs: "pinned", or "not pinned: " and why. */
 const char *ech_exec_binding(const ech_exec *exec);
 
-/* Once *is_urgent, the run is to come to an end: from then on memory.offload_bandwidth slows nothing down. Borrowed; for any thread
- * and handler to set. NULL: never. */
+/* Once *is_urgent, the run is to come to an end: from then on memory.offload_bandwidth slows
+ * nothing down. Borrowed; for any thread and handler to set. NULL: never. */
 void ech_exec_hurry_on(ech_exec *exec, const atomic_bool *is_urgent);
 
-/* Runs a list for training step `step`, which selects the batch and the random numbers; a list of several turns runs
- * one training step a turn, from `step` on. All ranks run the same lists in the same order. When it returns ECH_OK,
- * every step of every lane is complete; a checkpoint may still be written (see saving). */
+/* Runs a list for training step `step`, which selects the batch and the random numbers; a list of
+ * several turns runs one training step a turn, from `step` on. All ranks run the same lists in the
+ * same order. When it returns ECH_OK, every step of every lane is complete; a checkpoint may still
+ * be written (see saving). */
 ech_status ech_exec_run(ech_exec *exec, ech_list_kind list, int64_t step);
 
 /* Sets the loader from which COUNT and LOAD take batches in lists of that purpose. Borrowed. */
 void ech_exec_set_loader(ech_exec *exec, ech_purpose purpose, ech_loader *loader);
-/* Sets the token that LOAD gives to the next run of ECH_LIST_GENERATE, and its position < T in the text, from 0.
- * Earlier runs had the tokens at the positions before it, one each: their keys and values are in the KV cache. */
+/* Sets the token that LOAD gives to the next run of ECH_LIST_GENERATE, and its position < T in the
+ * text, from 0. Earlier runs had the tokens at the positions before it, one each: their keys and
+ * values are in the KV cache. */
 void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
 
 /* ---- saving ----
@@ -66,18 +69,19 @@ void ech_exec_set_token(ech_exec *exec, int32_t token, int64_t position);
  * has a snapshot, the list only copies into it and ends, and training goes on while that is written; otherwise the list
  * ends when the checkpoint is there. At most one checkpoint is under way: the next one waits for it. */
 
-/* To be called on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the next one holds
- * besides tensors; keep and proven: as in ech_checkpoint_prune. All is copied. */
+/* To be called on every rank before each ECH_LIST_SAVE. Sets the folder of checkpoints and what the
+ * next one holds besides tensors; keep and proven: as in ech_checkpoint_prune. All is copied. */
 void ech_exec_set_save(ech_exec *exec, const char *directory, const ech_checkpoint_info *info,
                        int64_t keep, int64_t proven);
 
-/* The thread that writes a checkpoint calls it on its rank before it writes, and before it removes older ones: it
- * completes what must come before. An error on one rank is an error on all, and nothing is written or removed then. */
+/* The thread that writes a checkpoint calls it on its rank before it writes, and before it removes
+ * older ones: it completes what must come before. An error on one rank is an error on all, and
+ * nothing is written or removed then. */
 typedef ech_status ech_save_gate(void *context);
 void ech_exec_gate_saves(ech_exec *exec, ech_save_gate *gate, void *context); /* NULL: no gate */
 
-/* The dtype of the weights in model/: checkpoint.dtype. If the run's weights have another one, they are in state/, too,
- * as NAME.master. */
+/* The dtype of the weights in model/: checkpoint.dtype. If the run's weights have another one, they
+ * are in state/, too, as NAME.master. */
 ech_dtype ech_exec_saved_dtype(const ech_exec *exec);
 
 /* A checkpoint that was committed. */
@@ -87,14 +91,17 @@ typedef struct ech_exec_saved {
     double seconds;        /* from the start of its thread to its commit */
     double waited_seconds; /* its ECH_LIST_SAVE's wait for the checkpoint before */
 } ech_exec_saved;
-/* Whether a checkpoint was committed that no call has told of; *out: which, the older first. Call it behind each ECH_LIST_SAVE and each
- * ech_exec_finish_save, before the next of these. Never waits for one. */
+/* Whether a checkpoint was committed that no call has told of; *out: which, the older first. Call
+ * it behind each ECH_LIST_SAVE and each ech_exec_finish_save, before the next of these. Never waits
+ * for one. */
 bool ech_exec_take_saved(ech_exec *exec, ech_exec_saved *out);
-/* Waits for the checkpoint under way, if any; returns the status of the last one. If one could not be written, every
- * rank gets an error (ECH_EABORTED where another rank failed), here or from the next ECH_LIST_SAVE. */
+/* Waits for the checkpoint under way, if any; returns the status of the last one. If one could not
+ * be written, every rank gets an error (ECH_EABORTED where another rank failed), here or from the
+ * next ECH_LIST_SAVE. */
 ech_status ech_exec_finish_save(ech_exec *exec);
 
-/* What the last READ wrote of a turn. Under asynchronous schedules learning_rate, clip and updates are this stage's. */
+/* What the last READ wrote of a turn. Under asynchronous schedules learning_rate, clip and updates
+ * are this stage's. */
 typedef struct ech_readings {
     double loss;      /* loss_sum / tokens; 0 if there are no tokens */
     double tokens;    /* sum of the targets' weights */
@@ -118,8 +125,9 @@ typedef struct ech_readings {
 } ech_readings;
 /* [turns of the list that ran last]. Borrowed. */
 const ech_readings *ech_exec_readings(const ech_exec *exec);
-/* Copies between the host and this rank's device memory, or within that, behind the compute lane's work. Complete on
- * return; a fault of the device makes the run fail. In a list for observers alone. */
+/* Copies between the host and this rank's device memory, or within that, behind the compute lane's
+ * work. Complete on return; a fault of the device makes the run fail. In a list for observers
+ * alone. */
 void ech_exec_copy(ech_exec *exec, void *to, const void *from, size_t bytes);
 /* The numbers of a contiguous tensor of this rank's, as fp64 (also of uint8), and back. */
 void ech_exec_read(ech_exec *exec, const ech_tensor *x, double *out);
@@ -127,23 +135,29 @@ void ech_exec_write(ech_exec *exec, const ech_tensor *x, const double *from);
 /* The logits (V) that the last ECH_LIST_GENERATE gave on this rank, as fp64. Borrowed. */
 const double *ech_exec_logits(const ech_exec *exec);
 
-/* Sets what this rank asks of all: to stop, to save now. The next ECH_LIST_TRAIN tells all ranks (ech_readings). */
+/* Sets what this rank asks of all: to stop, to save now. The next ECH_LIST_TRAIN tells all ranks
+ * (ech_readings). */
 void ech_exec_ask(ech_exec *exec, bool stop, bool save_now);
 
-/* The loss scale of the next training step, and what a dynamic one follows from; the same on all ranks. */
+/* The loss scale of the next training step, and what a dynamic one follows from; the same on all
+ * ranks. */
 ech_scaler ech_exec_scaler(const ech_exec *exec);
-/* How often this rank's thread has waited for what is on queues: a list does so once, at its end, and an asynchronous one
- * of several turns once a turn; observers and a search for a NaN do each time that they look. */
+/* How often this rank's thread has waited for what is on queues: a list does so once, at its end,
+ * and an asynchronous one of several turns once a turn; observers and a search for a NaN do each
+ * time that they look. */
 int64_t ech_exec_host_waits(const ech_exec *exec);
-/* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold it. */
+/* The number of updates so far, which is the position on the learning-rate curve; checkpoints hold
+ * it. */
 int64_t ech_exec_updates(const ech_exec *exec);
 /* Sets it, for who replays steps. */
 void ech_exec_set_updates(ech_exec *exec, int64_t updates);
 
-/* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters only, from model/, or where it is
- * an evaluator's as training has them: from state/, if that has them in full. */
+/* Fills parameters, optimizer states and the number of updates; a forward-only plan's parameters
+ * only, from model/, or where it is an evaluator's as training has them: from state/, if that has
+ * them in full. */
 ech_status ech_exec_restore(ech_exec *exec, const ech_checkpoint *checkpoint);
-/* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0 also a tied head. */
+/* Checks that a folder of weights has exactly this model's parameters, in their shapes; on rank 0
+ * also a tied head. */
 ech_status ech_exec_check_weights(const ech_exec *exec, const ech_shards *weights);
 /* Fills parameters, in all weight versions that the plan holds, from a folder that passed
  * ech_exec_check_weights. Each rank reads its own boxes. */
@@ -153,30 +167,35 @@ ech_status ech_exec_take_weights(ech_exec *exec, const ech_shards *weights);
  *
  * Tensors are this rank's shards, in the arena. `param`: index in model->param; this rank must have it. */
 
-/* The newest version of a parameter when the list that runs began; between lists: the newest. Where weights are gathered
- * (ech_bucket.gathered) what this rank keeps of it (ech_plan_own): as rows where these are whole, otherwise of one dimension. */
+/* The newest version of a parameter when the list that runs began; between lists: the newest. Where
+ * weights are gathered (ech_bucket.gathered) what this rank keeps of it (ech_plan_own): as rows
+ * where these are whole, otherwise of one dimension. */
 ech_tensor ech_exec_param(const ech_exec *exec, int param);
-/* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if the plan has it. */
+/* The version after `version` updates since the list began; 0: ech_exec_param; -1: that before, if
+ * the plan has it. */
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version);
-/* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0; only in ECH_LIST_TRAIN's
- * observer. */
+/* A gradient, multiplied by the turn's loss scale, or a layer state's sum of partials, of turn 0;
+ * only in ECH_LIST_TRAIN's observer. */
 ech_tensor ech_exec_gradient(const ech_exec *exec, int param);
 /* ---- pushes (ech_layout.pushes) ---- */
 
 /* What the rank has served in the list that ran last, turn by turn; NULL, *n 0: it serves none. */
 const ech_serve *ech_exec_serves(const ech_exec *exec, int *n);
-/* Pushes are served in that order, and the run waits for them; another one than that in which they come. */
+/* Pushes are served in that order, and the run waits for them; another one than that in which they
+ * come. */
 void ech_exec_order_serves(ech_exec *exec, ech_serve_order *order, void *context);
-/* [workers] the training step of each worker's next push, alike on all ranks behind a span. NULL: there are no pushes. Borrowed. */
+/* [workers] the training step of each worker's next push, alike on all ranks behind a span. NULL:
+ * there are no pushes. Borrowed. */
 const int64_t *ech_exec_clocks(const ech_exec *exec);
-/* The rank's updates count as pushes of so many workers: the learning rate is that of the step they are of, over their number. */
+/* The rank's updates count as pushes of so many workers: the learning rate is that of the step they
+ * are of, over their number. */
 void ech_exec_set_workers(ech_exec *exec, int workers);
 
-/* All factors of the bucket of a step of compressed gradients in the list that runs, but for RESIDUAL: the left ones first
- * (ech_plan_param.left, right). */
+/* All factors of the bucket of a step of compressed gradients in the list that runs, but for
+ * RESIDUAL: the left ones first (ech_plan_param.left, right). */
 ech_tensor ech_exec_factors(const ech_exec *exec, const ech_step *step);
-/* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone, then of one dimension. Of
- * layer states that turn's. */
+/* What of it this rank has when it is summed: in a sharded bucket its part (ech_plan_own) alone,
+ * then of one dimension. Of layer states that turn's. */
 ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn);
 /* What of ech_exec_param_at this rank updates: in a sharded bucket likewise its part alone. */
 ech_tensor ech_exec_own_param(const ech_exec *exec, int param, int version);
@@ -195,31 +214,37 @@ typedef struct ech_finding {
     bool summed;    /* it is in a gradient after its sum over ranks, and was nowhere before */
     char what[192]; /* "gradient of model.layers.1...., element 17 is nan, in step B0.1/3" */
 } ech_finding;
-/* Finds the first NaN or infinity of training step `step`: runs it a second time, without an update, and checks
- * parameters and all that calls write. *out is the same on all ranks. Only for synchronous schedules. */
+/* Finds the first NaN or infinity of training step `step`: runs it a second time, without an
+ * update, and checks parameters and all that calls write. *out is the same on all ranks. Only for
+ * synchronous schedules. */
 ech_status ech_exec_find_nonfinite(ech_exec *exec, int64_t step, ech_finding *out);
 
-/* The most bytes of each memory kind that were live at once so far, measured; after all lists equal to the plan's. */
+/* The most bytes of each memory kind that were live at once so far, measured; after all lists equal
+ * to the plan's. */
 void ech_exec_peaks(const ech_exec *exec, int64_t peak[ECH_MEMORY_KINDS]);
 /* The same of all working memory together; after all lists equal to ech_plan_working's. */
 int64_t ech_exec_working(const ech_exec *exec);
-/* What this rank has sent so far in sums of gradients over ranks, and to gather weights that were updated in shards. */
+/* What this rank has sent so far in sums of gradients over ranks, and to gather weights that were
+ * updated in shards. */
 ech_comm_count ech_exec_reduce_count(const ech_exec *exec);
 /* Of these, how many it has begun before the one before them had ended. */
 int64_t ech_exec_sums_ahead(const ech_exec *exec);
-/* Bytes of values that FETCH and OFFLOAD have copied from one space to another so far, without what aligns them. */
+/* Bytes of values that FETCH and OFFLOAD have copied from one space to another so far, without what
+ * aligns them. */
 int64_t ech_exec_copied(const ech_exec *exec, ech_space from, ech_space to);
-/* What this rank has sent to other stages so far of activations and gradients; .calls: steps that sent. */
+/* What this rank has sent to other stages so far of activations and gradients; .calls: steps that
+ * sent. */
 ech_comm_count ech_exec_message_count(const ech_exec *exec);
 /* Messages of one kind. */
 ech_comm_count ech_exec_messages_of(const ech_exec *exec, ech_message_kind kind);
 
-/* What this rank was to send so far of rows by counts, by the tables: the channels have counted the same, and exchanges of the
- * tables themselves. */
+/* What this rank was to send so far of rows by counts, by the tables: the channels have counted the
+ * same, and exchanges of the tables themselves. */
 ech_comm_count ech_exec_exchanged(const ech_exec *exec);
 /* How many times it has waited for tables so far, to know how many rows go where. */
 int64_t ech_exec_tables_fetched(const ech_exec *exec);
-/* What this rank has sent so far over one channel by calls of that kind; zeros: it has no such channel. */
+/* What this rank has sent so far over one channel by calls of that kind; zeros: it has no such
+ * channel. */
 ech_comm_count ech_exec_channel_count(const ech_exec *exec, ech_layout_group group, ech_lane lane,
                                       ech_comm_counted kind);
 /* The payload bytes of all that this rank has sent so far, without what saving has sent. */

@@ -46,28 +46,29 @@ struct ech_kernel_context {
 
 enum { ECH_MAX_THREADS = 1024 };
 
-/* Prepares the calling thread to run kernels with so many OpenMP threads. To be called by each thread that
- * computes, since OpenMP's settings are per thread. Errors: ECH_EUSAGE, `threads` or ECHELON_ISA. */
+/* Prepares the calling thread to run kernels with so many OpenMP threads. To be called by each
+ * thread that computes, since OpenMP's settings are per thread. Errors: ECH_EUSAGE, `threads` or
+ * ECHELON_ISA. */
 ech_status ech_kernel_context_create(int threads, ech_kernel_context **out);
 /* Prepares another thread to run this context's kernels, one thread at a time. */
 void ech_kernel_context_enter(const ech_kernel_context *context);
 void ech_kernel_context_destroy(ech_kernel_context *context); /* accepts NULL */
-/* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context, to all of
- * core[context->threads]. */
+/* Binds OpenMP thread i > 0 to core[i], and the calling thread, which must have made the context,
+ * to all of core[context->threads]. */
 void ech_kernel_context_bind(const ech_kernel_context *context, const int *core);
 /* Calls of deferred tables (ech_kernels_on) with this context are put on that queue. */
 void ech_kernel_context_defer(ech_kernel_context *context, const struct ech_device *device,
                               struct ech_queue *queue);
-/* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as tensors are when kernels
- * compute on them. So pages are on the NUMA node that uses them, and kernels have no page faults. Of a device that is not the
- * processor nothing is touched. */
+/* First touch of zeroed memory: the OpenMP threads write zeros to its full pages, divided as
+ * tensors are when kernels compute on them. So pages are on the NUMA node that uses them, and
+ * kernels have no page faults. Of a device that is not the processor nothing is touched. */
 void ech_kernel_context_touch(const ech_kernel_context *context, void *memory, size_t bytes);
 
-/* Which rows (tokens) of the whole tensor a view has. A rank may have a part of each sample's tokens: one
- * contiguous range, or under context parallelism two (an early and a late one), or one token next to a KV cache;
- * under sequence parallelism its rows are also sharded over tensor ranks. Kernels that use positions or random
- * numbers take them from here, so results equal those of the whole tensor. Positions ascend within a sample and
- * are below `whole`. */
+/* Which rows (tokens) of the whole tensor a view has. A rank may have a part of each sample's
+ * tokens: one contiguous range, or under context parallelism two (an early and a late one), or one
+ * token next to a KV cache; under sequence parallelism its rows are also sharded over tensor ranks.
+ * Kernels that use positions or random numbers take them from here, so results equal those of the
+ * whole tensor. Positions ascend within a sample and are below `whole`. */
 typedef struct ech_rows {
     int64_t first_sample; /* index in the global batch of this rank's first sample */
     int64_t whole;        /* T: tokens of a whole sample */
@@ -100,9 +101,9 @@ ECH_EVERYWHERE int64_t ech_row_position(const ech_rows *rows, int64_t row)
     return ech_rows_token_position(rows, (rows->first + row) % rows->tokens);
 }
 
-/* The rows of samples from first_sample on that context rank `index` of `context` has, each with `tokens` of `whole`
- * tokens. zigzag: a sample's rows are two runs, one from its front and one from its back, so that causal work is balanced;
- * else one run. */
+/* The rows of samples from first_sample on that context rank `index` of `context` has, each with
+ * `tokens` of `whole` tokens. zigzag: a sample's rows are two runs, one from its front and one from
+ * its back, so that causal work is balanced; else one run. */
 ECH_EVERYWHERE ech_rows ech_rows_context(int64_t first_sample, int64_t whole, int64_t tokens,
                                          int64_t context, int64_t index, bool zigzag)
 {
@@ -133,8 +134,8 @@ ECH_EVERYWHERE int64_t ech_row_whole(const ech_rows *rows, int64_t row)
     return sample * rows->whole + ech_row_position(rows, row);
 }
 
-/* The position at which the document of a position begins; `starts` as in kernel.def; `sample` is the sample's index
- * in the view. */
+/* The position at which the document of a position begins; `starts` as in kernel.def; `sample` is
+ * the sample's index in the view. */
 ECH_EVERYWHERE int64_t ech_document_start(const ech_tensor *starts, int64_t sample,
                                           int64_t position)
 {
@@ -149,8 +150,8 @@ ECH_EVERYWHERE int64_t ech_row_in_document(const ech_rows *rows, const ech_tenso
     return position - ech_document_start(starts, (rows->first + row) / rows->tokens, position);
 }
 
-/* Which part of the whole attention one call computes: rows of queries and of keys of the same samples, and a
- * range of heads. */
+/* Which part of the whole attention one call computes: rows of queries and of keys of the same
+ * samples, and a range of heads. */
 typedef struct ech_attention_shard {
     ech_rows query, key;
     int64_t first_head; /* index of the first local query head */
@@ -211,7 +212,8 @@ typedef enum ech_op {
 #include "kernel/kernel.def"
 #undef X
 
-/* Scratch bytes of a row. dims: the dimensions that the row's last column in kernel.def names, in its order. */
+/* Scratch bytes of a row. dims: the dimensions that the row's last column in kernel.def names, in
+ * its order. */
 typedef size_t (*ech_kernel_scratch_fn)(ech_dtype dtype, int threads, const int64_t *dims);
 
 struct ech_kernels {
@@ -236,16 +238,20 @@ struct ech_kernels {
                             bool b_transposed, const ech_tensor *c);
 };
 
-/* The reference kernels, for fp32, fp64, bf16 and fp16. NULL for other types. All tables are static. */
+/* The reference kernels, for fp32, fp64, bf16 and fp16. NULL for other types. All tables are
+ * static. */
 const ech_kernels *ech_kernels_ref(ech_dtype dtype);
-/* The reference kernels overridden by this build's fast ones for an instruction set. NULL: no such type, or the
- * machine lacks the set. For tests and benches, since it does not limit oneDNN to the set (ech_isa_decide does). */
+/* The reference kernels overridden by this build's fast ones for an instruction set. NULL: no such
+ * type, or the machine lacks the set. For tests and benches, since it does not limit oneDNN to the
+ * set (ech_isa_decide does). */
 const ech_kernels *ech_kernels_of(ech_isa isa, ech_dtype dtype);
-/* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and has logged why. */
+/* ech_kernels_of the process's instruction set. NULL: no such type, or ech_isa_decide failed and
+ * has logged why. */
 const ech_kernels *ech_kernels_fast(ech_dtype dtype);
 
-/* The fast kernels where only queued work reaches memory (ech_device.reach): each row copies its arguments and puts the
- * fast row on its context's queue (ech_kernel_context_defer). NULL as of ech_kernels_fast. */
+/* The fast kernels where only queued work reaches memory (ech_device.reach): each row copies its
+ * arguments and puts the fast row on its context's queue (ech_kernel_context_defer). NULL as of
+ * ech_kernels_fast. */
 const ech_kernels *ech_kernels_deferred(ech_dtype dtype);
 /* The kernels of NVIDIA GPUs. A build that lacks them, or those of fp16 (ECH_CUDA_F16), has only
  * their scratch functions, which plans need. NULL: no such type. */
@@ -257,12 +263,14 @@ const char *ech_kernels_lack(const char *device, ech_dtype dtype);
 /* For what a table's scratch is: "avx512", "sm_80". Call ech_isa_decide first. */
 const char *ech_kernels_architecture(const ech_kernels *kernels);
 
-/* The least rows of a chunk of logits, by the device's name (device.def); of auto, before it is resolved, the CPU's. */
+/* The least rows of a chunk of logits, by the device's name (device.def); of auto, before it is
+ * resolved, the CPU's. */
 int64_t ech_kernels_loss_rows(const char *device);
 /* Which fused calls of layer/fused.def it has, likewise. */
 const char *ech_kernels_fused(const char *device);
 
-/* At how many bytes' multiples a device's tensors begin, and its gradients in their bucket: powers of two (device.def). */
+/* At how many bytes' multiples a device's tensors begin, and its gradients in their bucket: powers
+ * of two (device.def). */
 typedef struct ech_alignment {
     int64_t value, part;
 } ech_alignment;
@@ -271,26 +279,27 @@ ech_alignment ech_kernels_alignment(const char *device);
 const char *ech_op_name(ech_op op);
 /* Scratch bytes of a row of this table: as ech_kernel_scratch_fn; 0 if it needs none. */
 size_t ech_kernel_scratch(const ech_kernels *kernels, ech_op op, int threads, const int64_t *dims);
-/* One line for logs: libraries and instruction sets in use. Call ech_isa_decide first. Valid until this thread's
- * next call. */
+/* One line for logs: libraries and instruction sets in use. Call ech_isa_decide first. Valid until
+ * this thread's next call. */
 const char *ech_kernels_describe(void);
 
-/* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al. 2013; 1e-6 as
- * in PyTorch and Megatron-LM. */
+/* The factor of gradient clipping: min(1, limit / (norm + 1e-6)); 1 if limit is 0. Pascanu et al.
+ * 2013; 1e-6 as in PyTorch and Megatron-LM. */
 ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
 {
     double factor = limit > 0 ? limit / (norm + 1e-6) : 1;
     return factor < 1 ? factor : 1;
 }
 
-/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor. */
+/* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor.
+ * */
 enum { ECH_NORM_BLOCK = 4096 };
 
 /* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */
-/* The longest vector that counts as 0 beside one of length `longest`, if each number, of type `wide`, is a sum of at most
- * `terms` products. 0 if `longest` is infinite. */
+/* The longest vector that counts as 0 beside one of length `longest`, if each number, of type
+ * `wide`, is a sum of at most `terms` products. 0 if `longest` is infinite. */
 ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double longest)
 {
     double epsilon = wide == ECH_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
@@ -298,8 +307,9 @@ ECH_EVERYWHERE double ech_rounding_error(ech_dtype wide, int64_t terms, double l
 }
 /* Entries of loss_gradient's sums: the weighted loss, and the weights. */
 enum { ECH_LOSS_SUM, ECH_LOSS_WEIGHT, ECH_LOSS_SUMS };
-/* loss_statistics' numbers of a row of logits, or of a vocabulary shard of it: the maximum (-infinity if it has
- * none), the sum of exp(logit - maximum), and the target's logit (0 if it is not among them). */
+/* loss_statistics' numbers of a row of logits, or of a vocabulary shard of it: the maximum
+ * (-infinity if it has none), the sum of exp(logit - maximum), and the target's logit (0 if it is
+ * not among them). */
 enum { ECH_STAT_MAX, ECH_STAT_SUM, ECH_STAT_TARGET, ECH_LOSS_STATS };
 
 #endif

@@ -60,7 +60,8 @@ static void *read_stored(const char *run, const char *file, const char *name, ec
     return data;
 }
 
-/* A router is kept in fp32 while the run trains: so model/ has it in fp32, too, and state/ needs no master of it. */
+/* A router is kept in fp32 while the run trains: so model/ has it in fp32, too, and state/ needs no
+ * master of it. */
 static bool assert_router_is_whole(const char *a, const char *b, const char *name)
 {
     ech_saved_tensor whole, kept;

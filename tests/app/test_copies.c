@@ -58,7 +58,8 @@ static ech_step *add_step(ech_list *list, ech_step_kind kind, ech_lane lane)
     return &list->step.at[last + 1];
 }
 
-/* One as large as another; it gets the bytes behind all others of its space, and lives until the end. */
+/* One as large as another; it gets the bytes behind all others of its space, and lives until the
+ * end. */
 static int add_value(ech_plan *plan, ech_list *list, ech_memory_kind kind, int like)
 {
     ech_value value = *ech_plan_value(plan, list, like);
@@ -195,7 +196,8 @@ static void no_copy_is_faster(void **state)
     }
 }
 
-/* Of copies that would take 300 s each: without the flag that stands for a signal the test would, too. */
+/* Of copies that would take 300 s each: without the flag that stands for a signal the test would,
+ * too. */
 static void a_stop_ends_the_pace(void **state)
 {
     (void)state;

@@ -157,7 +157,8 @@ static void check(const char *words, int ranks)
     assert_true(reports > 0);
 }
 
-/* Of one micro-batch, which is there before the device hangs: the host brings no further one once the run has failed. */
+/* Of one micro-batch, which is there before the device hangs: the host brings no further one once
+ * the run has failed. */
 static void test_a_device_that_hangs_is_ended(void **state)
 {
     (void)state;

@@ -166,8 +166,8 @@ static void cut(void **state)
     ech_text_free(&text);
 }
 
-/* More than 1 GiB, most of which is a hole: one line that nobody reads, before the end or at it. Neither a
- * start nor a report holds it in memory. */
+/* More than 1 GiB, most of which is a hole: one line that nobody reads, before the end or at it.
+ * Neither a start nor a report holds it in memory. */
 static void larger_than_memory(void **state)
 {
     (void)state;
@@ -216,8 +216,8 @@ static void *count_allocation(size_t bytes)
     return malloc(bytes);
 }
 
-/* Of a file with hundreds of thousands of steps behind the one that a run goes on from, hardly any line is parsed: a start does
- * not take minutes. */
+/* Of a file with hundreds of thousands of steps behind the one that a run goes on from, hardly any
+ * line is parsed: a start does not take minutes. */
 static void cuts_without_parsing(void **state)
 {
     (void)state;

@@ -123,8 +123,8 @@ static void adds_nothing_to_what_ranks_say(void **state)
     end(&j);
 }
 
-/* A launcher has seen that a rank was killed as it began, and the others say that they lack it: the kill is the reason, also
- * where the job could go on without that rank later. */
+/* A launcher has seen that a rank was killed as it began, and the others say that they lack it: the
+ * kill is the reason, also where the job could go on without that rank later. */
 static void tells_a_kill_that_the_launcher_has_seen(void **state)
 {
     (void)state;
@@ -146,8 +146,8 @@ static void tells_a_kill_that_the_launcher_has_seen(void **state)
     }
 }
 
-/* Ranks that had come and died before anybody looked have died all the same: that others then give up
- * explains nothing. */
+/* Ranks that had come and died before anybody looked have died all the same: that others then give
+ * up explains nothing. */
 static void sees_deaths_that_it_has_missed(void **state)
 {
     (void)state;
@@ -170,7 +170,8 @@ static void sees_deaths_that_it_has_missed(void **state)
     end(&j);
 }
 
-/* A rank that gives up since another one has died, whether the monitor has seen that or not: the death is the reason. */
+/* A rank that gives up since another one has died, whether the monitor has seen that or not: the
+ * death is the reason. */
 static void sees_a_death_that_a_rank_has_found(void **state)
 {
     (void)state;
@@ -267,7 +268,8 @@ static void leaves_nobody_behind(void **state)
 
 typedef enum idle { ASLEEP, STOPPED, BUT_EVALUATOR } idle;
 
-/* Ranks that do nothing of themselves any more: asleep without an end, or stopped; or so is all but an evaluator. */
+/* Ranks that do nothing of themselves any more: asleep without an end, or stopped; or so is all but
+ * an evaluator. */
 static void begin_idle(job *j, double deadline, pid_t process[RANKS], idle how)
 {
     bool stopped = how == STOPPED;
@@ -312,8 +314,8 @@ static void expect_end(pid_t process, int signal, int code)
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == code);
 }
 
-/* Nobody waits, so nobody knows the deadline but the monitor. Its child is this process, which does not
- * end when its ranks do: it is to be killed, and then to be given up. */
+/* Nobody waits, so nobody knows the deadline but the monitor. Its child is this process, which does
+ * not end when its ranks do: it is to be killed, and then to be given up. */
 static void ends_a_job_that_stands_still(void **state)
 {
     (void)state;

@@ -102,8 +102,9 @@ static void test_rounds_of_some(void **state)
     }
 }
 
-/* With ZeRO one member of the group makes a matrix' direction, and none makes more than its share and one matrix: also of
- * those that a tensor rank has, and of key/value heads that several have. All members know who. */
+/* With ZeRO one member of the group makes a matrix' direction, and none makes more than its share
+ * and one matrix: also of those that a tensor rank has, and of key/value heads that several have.
+ * All members know who. */
 static void test_owners(void **state)
 {
     (void)state;
@@ -287,8 +288,9 @@ static void run(const char *family, const char *more, looked *l)
     ech_config_destroy(config);
 }
 
-/* What is put together of shards is the matrix: shards of either side, of queries, keys and values side by side, and
- * key/value heads that several ranks have. verify compares what the update makes of the same gradients. */
+/* What is put together of shards is the matrix: shards of either side, of queries, keys and values
+ * side by side, and key/value heads that several ranks have. verify compares what the update makes
+ * of the same gradients. */
 static void test_gathered(void **state)
 {
     (void)state;
@@ -338,8 +340,8 @@ typedef struct left {
     int elements[2][2]; /* [decay][the rate is not 1] which are not zero */
 } left;
 
-/* Gradients are clipped to almost nothing: what a step of SGD leaves of a weight is what its own decay
- * and rate do. */
+/* Gradients are clipped to almost nothing: what a step of SGD leaves of a weight is what its own
+ * decay and rate do. */
 static ech_status decay(void *context, int rank, ech_compared_run *c)
 {
     left *l = context;
@@ -384,8 +386,8 @@ static void test_groups(void **state)
 
 /* ---- gradients ---- */
 
-/* The same samples twice: a small step against the gradient lowers the loss, with what routers add, by the square of
- * its norm. */
+/* The same samples twice: a small step against the gradient lowers the loss, with what routers add,
+ * by the square of its norm. */
 static ech_status descend(void *context, int rank, ech_compared_run *c)
 {
     double *ratio = context, loss[2] = {0}, moved = 0;
@@ -401,7 +403,8 @@ static ech_status descend(void *context, int rank, ech_compared_run *c)
     return ECH_OK;
 }
 
-/* The gradient is that of the loss, the mean over tokens; what routers add is a mean over groups of samples. */
+/* The gradient is that of the loss, the mean over tokens; what routers add is a mean over groups of
+ * samples. */
 static void test_gradient_is_of_the_loss(void **state)
 {
     (void)state;

@@ -97,8 +97,8 @@ static void no_staleness_is_synchronous(void **state)
 #undef RUN
 }
 
-/* One worker's order is the only one, so a run that is resumed has its bits; with more it goes on as well, also with other servers
- * and without. */
+/* One worker's order is the only one, so a run that is resumed has its bits; with more it goes on
+ * as well, also with other servers and without. */
 static void checkpoints_know_no_pushes(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static ech_status resume_clocks(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-/* Each worker goes on with the samples behind its own last push. */
+/* Each worker goes on with the samples after its own last push. */
 static void clocks_are_resumed(void **state)
 {
     (void)state;
@@ -169,8 +169,8 @@ static void clocks_are_resumed(void **state)
 
 /* ---- rates ---- */
 
-/* Gradients are clipped to almost nothing: what pushes leave of a weight is what their rates and decay
- * do. */
+/* Gradients are clipped to almost nothing: what pushes leave of a weight is what their rates and
+ * decay do. */
 static ech_status decay(void *context, int rank, ech_compared_run *run)
 {
     double *worst = context;
@@ -196,7 +196,8 @@ static ech_status decay(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-/* As many pushes as there are workers are a training step, and move weights as far as one of its rate. */
+/* As many pushes as there are workers are a training step, and move weights as far as one of its
+ * rate. */
 static void pushes_share_the_rate(void **state)
 {
     (void)state;
@@ -252,7 +253,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-/* A worker's clocks follow each other; a push has read what the one before has left; nobody is further ahead than may be. */
+/* A worker's clocks follow each other; a push has read what the one before has left; nobody is
+ * further ahead than may be. */
 static void check_serves(const ech_serve *serve, int n, int staleness)
 {
     int clock[WORKERS] = {0}, read[WORKERS] = {0};
@@ -309,7 +311,8 @@ static void every_push_is_served_once(void **state)
     }
 }
 
-/* A worker pushes S and pulls S each time, a server has S / n of each; at a span's end each worker is sent the weights once more. */
+/* A worker pushes S and pulls S each time, a server has S / n of each; at a span's end each worker
+ * is sent the weights once more. */
 static void roles_keep_and_send_what_is_theirs(void **state)
 {
     (void)state;

@@ -53,7 +53,8 @@ static void test_foreign_launchers(void **state)
     assert_non_null(strstr(ech_last_error(), "srun --mpi=pmix"));
 }
 
-/* Whatever moves the messages: processes that see no other are refused, and told how to find each other. */
+/* Whatever moves the messages: processes that see no other are refused, and told how to find each
+ * other. */
 static void test_lone_ranks(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning rates: cosine (Loshchilov and Hutter 2017), linear, WSD (Hu et al. 2024) and Adafactor's
-inverse square root, each behind a linear warmup."""
+inverse square root, each after a linear warmup."""
 import math
 
 STEPS, WARMUP, HIGH, LOW = 12, 3, 0.2, 0.02
 
 
 class Curve:
-    """`rate(n, t)` is that of update n (from 0), a share t of the steps behind the warmup done."""
+    """`rate(n, t)` is that of update n (from 0), a share t of the steps after the warmup done."""
     model, ranks = "llama", 1
     options = {"training.steps": STEPS, "optimizer.warmup_steps": WARMUP,
                "optimizer.learning_rate": HIGH, "checkpoint.every": 4}

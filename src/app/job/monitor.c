@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* Milliseconds between searches for ranks that have not joined yet: one that starts and dies between two is
- * not seen. */
+/* Milliseconds between searches for ranks that have not joined yet: one that starts and dies
+ * between two is not seen. */
 enum { COMING_MS = 25 };
 
 /* Seconds that a launcher has to end a job of which a rank has died, then for its own end, and that
@@ -30,8 +30,8 @@ static const double kill_patience = 5;
  * memory that ranks of a machine share), which a killed launcher or rank would leave behind. The monitor removes it; if
  * that is killed too, the next start of any job does (comm/transient.h). */
 
-/* Environment variables that tell Open MPI 4 and 5, and UCX, where to put its files; shared memory only where the folder
- * is memory. */
+/* Environment variables that tell Open MPI 4 and 5, and UCX, where to put its files; shared memory
+ * only where the folder is memory. */
 static const struct setting {
     const char *name;
     bool shares;
@@ -56,8 +56,9 @@ static bool has_several_machines(void)
     return nodes && (!ech_text_to_int(nodes, &n) || n > 1);
 }
 
-/* Makes the folder and sets the environment variables that point MPI to it, where the user has not. hold is -1
- * for a job on several machines: it has no folder, since the other machines would not see it. */
+/* Makes the folder and sets the environment variables that point MPI to it, where the user has not.
+ * hold is -1 for a job on several machines: it has no folder, since the other machines would not
+ * see it. */
 static ech_status create_folder(ech_transient *out)
 {
     *out = (ech_transient){.hold = -1};
@@ -136,8 +137,8 @@ pid_t ech_monitor_process(const ech_monitor *monitor, int slot)
     return lives || ech_monitor_present(monitor, slot) == process ? process : 0;
 }
 
-/* Notes `dead` deaths found at once. With `alone` false the launcher may have killed them on a signal: then
- * none of them counts as the first. */
+/* Notes `dead` deaths found at once. With `alone` false the launcher may have killed them on a
+ * signal: then none of them counts as the first. */
 static void note_deaths(ech_monitor *monitor, int dead, int rank, bool alone)
 {
     bool aborted = ech_board_aborted(monitor->board);
@@ -178,8 +179,8 @@ static int rank_of(const ech_monitor *monitor, pid_t process)
     return -1;
 }
 
-/* A launcher may hang when a rank dies that has just started (Open MPI 4 does), and the board does not show
- * that rank. */
+/* A launcher may hang when a rank dies that has just started (Open MPI 4 does), and the board does
+ * not show that rank. */
 static void watch_processes(ech_monitor *monitor)
 {
     int dead = 0, rank = -1;
@@ -292,8 +293,8 @@ static bool await_ends(ech_monitor *monitor, double seconds)
     }
 }
 
-/* Ranks end with their launcher, those of a killed one a moment later. What died with the launcher needs no
- * further note. */
+/* Ranks end with their launcher, those of a killed one a moment later. What died with the launcher
+ * needs no further note. */
 void ech_monitor_end_ranks(ech_monitor *monitor)
 {
     ech_watch_update(&monitor->watch, ech_rank_process_is_ours);

@@ -19,9 +19,10 @@
 #include "device/card.h"
 #include "schedule/calendar.h"
 
-/* Keys on which an asynchronous schedule's updates depend may only change together with the schedule. Spans of delayed updates, and of
- * ranks whose weights meet at their ends, begin anew with all that was saved: another length is another run from there on, as other
- * numbers of workers are. */
+/* Keys on which an asynchronous schedule's updates depend may only change together with the
+ * schedule. Spans of delayed updates, and of ranks whose weights meet at their ends, begin anew
+ * with all that was saved: another length is another run from there on, as other numbers of workers
+ * are. */
 static const char *fixed_by_schedule(const ech_config *saved, const ech_trainer *now)
 {
     bool same = strcmp(saved->parallel.schedule, now->config->parallel.schedule) == 0;
@@ -59,7 +60,8 @@ static ech_status check_same_tokenizer(const ech_trainer *t, const ech_checkpoin
                                ech_checkpoint_path(checkpoint));
 }
 
-/* Fills in data.identity by what data.train contains, which a run file may state. On rank 0, whose run file is saved. */
+/* Fills in data.identity by what data.train contains, which a run file may state. On rank 0, whose
+ * run file is saved. */
 static ech_status find_identity(ech_trainer *t)
 {
     ECH_FREED_TEXT found = {0}, change = {0};
@@ -77,8 +79,8 @@ static ech_status find_identity(ech_trainer *t)
     return ECH_OK;
 }
 
-/* The data may have moved, but must be what the checkpoint was trained on. One that is older than data.identity has
- * only their name. */
+/* The data may have moved, but must be what the checkpoint was trained on. One that is older than
+ * data.identity has only their name. */
 static ech_status check_same_data(const ech_trainer *t, const ech_config *saved)
 {
     ECH_FREED_TEXT change = {0};
@@ -129,8 +131,9 @@ static bool lies_in(const char *path, const char *folder)
     return lies;
 }
 
-/* checkpoint.resume is a path, and the run has checkpoints of its own. If the path is not one of these, it was
- * for the run's beginning, and the same command now resumes the run. One of its own must be the newest. */
+/* checkpoint.resume is a path, and the run has checkpoints of its own. If the path is not one of
+ * these, it was for the run's beginning, and the same command now resumes the run. One of its own
+ * must be the newest. */
 static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest)
 {
     const char *named = t->config->checkpoint.resume, *own = ech_checkpoint_path(newest);
@@ -148,9 +151,9 @@ static ech_status check_named(const ech_trainer *t, const ech_checkpoint *newest
                                own);
 }
 
-/* The checkpoint to resume from; NULL: none; the caller closes it also after a failure. On rank 0 only, and
- * before the other ranks learn of an error: one of them that exits could make the launcher end the job before
- * rank 0 has logged it. */
+/* The checkpoint to resume from; NULL: none; the caller closes it also after a failure. On rank 0
+ * only, and before the other ranks learn of an error: one of them that exits could make the
+ * launcher end the job before rank 0 has logged it. */
 static ech_status find_start(const ech_trainer *t, ech_checkpoint **out)
 {
     const ech_config *c = t->config;
@@ -185,8 +188,9 @@ static ech_status resume_from(ech_trainer *t, const ech_checkpoint *checkpoint)
     return ECH_OK;
 }
 
-/* Creates and locks the folders: an unwritable one must show now, not at the first save, and two runs at once
- * would truncate each other's metrics and remove each other's unfinished checkpoints. */
+/* Creates and locks the folders: an unwritable one must show now, not at the first save, and two
+ * runs at once would truncate each other's metrics and remove each other's unfinished checkpoints.
+ * */
 static ech_status claim_folders(ech_trainer *t)
 {
     const char *folder[] = {t->config->log.directory, t->config->checkpoint.directory};
@@ -201,8 +205,8 @@ static ech_status claim_folders(ech_trainer *t)
     return ECH_OK;
 }
 
-/* Restores a checkpoint that verifies, or sets initial parameters. Rank 0 finds and checks the checkpoint; the
- * others open it. */
+/* Restores a checkpoint that verifies, or sets initial parameters. Rank 0 finds and checks the
+ * checkpoint; the others open it. */
 static ech_status restore(ech_trainer *t)
 {
     char path[4096] = "";
@@ -234,7 +238,8 @@ static bool is_far(const ech_trainer *t)
     return !near;
 }
 
-/* FLOP/s of all ranks, the denominator of mfu: measured on the processor, of a GPU by its card's data sheet, 0 if there is none. */
+/* FLOP/s of all ranks, the denominator of mfu: measured on the processor, of a GPU by its card's
+ * data sheet, 0 if there is none. */
 static double peak_of(const ech_trainer *t)
 {
     const ech_device *device = ech_device_find(ech_config_name(t->config, "parallel.device"));

@@ -19,7 +19,7 @@ static void check_curve(const ech_config *config)
                      config->optimizer.learning_rate);
     else if (decays && decay > left)
         ech_log_warn("optimizer.decay_steps = %lld, and training.steps = %lld leave %lld after the "
-                     "warmup: the learning rate begins amid its decay; use fewer",
+                     "warmup: the decay begins before the warmup ends; use fewer",
                      decay, steps, left);
 }
 

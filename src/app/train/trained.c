@@ -29,8 +29,9 @@ static void set_alone(const ech_trained_options *options, ech_config *c)
     c->parallel.comm = ECH_COMM_local;
 }
 
-/* From the run file of a checkpoint, which may be a stranger's: the model, and what its numbers depend on besides. No path in it is
- * followed, and nothing of it says how many resources to take; the model's shapes are compared with the files' first. */
+/* From the run file of a checkpoint, which may be a stranger's: the model, and what its numbers
+ * depend on besides. No path in it is followed, and nothing of it says how many resources to take;
+ * the model's shapes are compared with the files' first. */
 static ech_status take_config(const trained_run *run, const char *folder, ech_config *c)
 {
     ECH_CLEANUP(ech_config_destroy_at) ech_config *saved = NULL;
@@ -61,7 +62,8 @@ static ech_status fill_config(const trained_run *run, ech_config *c)
     return ECH_OK;
 }
 
-/* A batch has whole balance groups, by which losses are as in training. What is sampled is of none. */
+/* A batch has whole balance groups, by which losses are as in training. What is sampled is of none.
+ * */
 static ech_status fit_groups(const ech_trained_options *options, ech_config *c)
 {
     int64_t samples = c->model.moe_group_samples;

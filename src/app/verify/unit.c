@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How much a run amplifies rounding. A second single rank, the twin, begins each training step with
- * the single rank's weights, of which each has a random last bit changed, and updates by the
- * layout's gradients, changed in the same way. The difference between its results and the single
+ * the single rank's weights after a random last bit of each weight has been changed. It updates by
+ * the layout's gradients, changed in the same way. The difference between its results and the single
  * rank's is the unit of the comparison. If the layout computes inputs from outputs, which rounds
  * them, the twin does so, too.
  */
@@ -80,11 +80,7 @@ static void exchange_gradients(ech_verifier *v, ech_exec *exec)
 static void observe(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_verifier *v = context;
-    const ech_list *list = &v->twin.session.plan->list[ECH_LIST_TRAIN];
-    const ech_step *first = list->step.at, *end = first + list->step.n, *next = step + 1;
-    if (step < first || next >= end) return;
-    if (v->twin_replay) ech_replay_prepare(v->twin_replay, next);
-    if (next->kind != ECH_STEP_NORM || v->twin_taken) return;
+    if (!ech_verifier_has_gradients(&v->twin, v->twin_replay, step) || v->twin_taken) return;
     exchange_gradients(v, exec);
     if (v->twin_replay) ech_replay_finish(v->twin_replay, exec);
 }

@@ -79,6 +79,9 @@ void ech_verifier_free(ech_verifier *v);
 /* The ech_exec_observe of the layout's ranks, whose context is the verifier. Before clipping it stores the gradients of
  * each training step in `mine`, and from the second one of a span on the weights and states before the update. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step);
+/* For the observer of a single rank, after a step of its train list: loads the weights that the next
+ * step reads (replay; may be NULL), and returns whether the gradients are complete. */
+bool ech_verifier_has_gradients(ech_compared_run *run, ech_replay *replay, const ech_step *step);
 /* On rank 0, when the single rank's gradients are complete: compares them with the layout's and replaces them by the
  * layout's, so that norm, clipping and optimizer get the same numbers on both sides. */
 void ech_verifier_exchange_gradients(ech_verifier *v, ech_exec *exec);

@@ -50,15 +50,20 @@ void ech_compared_run_close(ech_compared_run *c)
 
 /* ---- steps ---- */
 
-/* ech_exec_observe of the single rank: called after each step of its list. */
+bool ech_verifier_has_gradients(ech_compared_run *run, ech_replay *replay, const ech_step *step)
+{
+    const ech_list *list = &run->session.plan->list[ECH_LIST_TRAIN];
+    const ech_step *first = list->step.at, *end = first + list->step.n, *next = step + 1;
+    if (step < first || next >= end) return false;
+    if (replay) ech_replay_prepare(replay, next);
+    return next->kind == ECH_STEP_NORM;
+}
+
+/* ech_exec_observe of the single rank. */
 static void observe_single(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_verifier *v = context;
-    const ech_list *list = &v->single.session.plan->list[ECH_LIST_TRAIN];
-    const ech_step *first = list->step.at, *end = first + list->step.n, *next = step + 1;
-    if (step < first || next >= end) return;
-    if (v->replay) ech_replay_prepare(v->replay, next);
-    if (next->kind != ECH_STEP_NORM || v->taken) return;
+    if (!ech_verifier_has_gradients(&v->single, v->replay, step) || v->taken) return;
     ech_verifier_exchange_gradients(v, exec);
     if (v->replay) ech_replay_finish(v->replay, exec);
 }

@@ -16,11 +16,11 @@ typedef struct ech_compared_run {
     ech_loader *loader;
 } ech_compared_run;
 
-/* Makes session, data and loader, and initializes the parameters. run->design must be set. Release with
- * ech_compared_run_close, also after an error. Collective over `comm`. */
+/* Makes session, data and loader, and initializes the parameters. run->design must be set. Release
+ * with ech_compared_run_close, also after an error. Collective over `comm`. */
 ech_status ech_compared_run_open(ech_compared_run *run, ech_comm *comm);
-/* *loss: of the first global batch of validation data with the newest weights. *validates: there is such data; else
- * *loss is not set. Collective. */
+/* *loss: of the first global batch of validation data with the newest weights. *validates: there is
+ * such data; else *loss is not set. Collective. */
 ech_status ech_compared_run_validate(ech_compared_run *run, bool *validates, double *loss);
 void ech_compared_run_close(ech_compared_run *run);
 
@@ -55,26 +55,28 @@ typedef struct ech_verification {
 
 /* In fp64 results that rounding changes by more than this prove nothing. */
 #define ECH_MOST_UNIT 1e-9
-/* Default tolerances. That of fp64 is about ten times the largest error of 1,400 random run files (1.2e-12), drawn as
- * in tests/app/test_verify_random.c. */
+/* Default tolerances. That of fp64 is about ten times the largest error of 1,400 random run files
+ * (1.2e-12), drawn as in tests/app/test_verify_random.c. */
 #define ECH_TOLERANCE      1e-11
 #define ECH_TOLERANCE_FP32 1e-5
 
-/* Trains the design's layout and, on rank 0 beside it, a single rank on the same micro-batches. After each training
- * step it compares the loss and every gradient (reduced, not yet clipped) and copies the layout's gradients to the
- * single rank; then it compares the weights and optimizer states that both make of these gradients, and copies them,
- * too. So rounding errors do not accumulate over training steps. An asynchronous schedule is compared with its serial
- * replay in the same way. Last, it compares the loss of a validation
- * batch. Errors do not include a comparison that fails: see `passed`. An ech_design_main whose context is an
- * ech_verification. Collective. */
+/* Trains the design's layout and, on rank 0 beside it, a single rank on the same micro-batches.
+ * After each training step it compares the loss and every gradient (reduced, not yet clipped) and
+ * copies the layout's gradients to the single rank; then it compares the weights and optimizer
+ * states that both make of these gradients, and copies them, too. So rounding errors do not
+ * accumulate over training steps. An asynchronous schedule is compared with its serial replay in
+ * the same way. Last, it compares the loss of a validation batch. Errors do not include a
+ * comparison that fails: see `passed`. An ech_design_main whose context is an ech_verification.
+ * Collective. */
 ech_status ech_verify_rank(ech_comm *comm, const ech_design *design, void *verification);
 
-/* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the layout is exact,
- * with tolerance 0, or else if own_precision asks for it and the run's precision is not fp64. Then the tolerance is
- * own.tolerance, which is fp32's, as much coarser as the precision is (2^13 times in fp16, 2^16 times in bf16), or ten of the units
- * of that precision; where none is measured, 8 x 2^29 (fp32's rounding over fp64's) times main.worst, in 16-bit types an eighth of
- * that, as much coarser. Codes of 8-bit states may then differ by one, and fp16 runs have their loss scale (for auto 4096); all
- * other comparisons are with a loss scale of 1. */
+/* Two comparisons: `main` in fp64, then `own` in the run's own precision. The second is made if the
+ * layout is exact, with tolerance 0, or else if own_precision asks for it and the run's precision
+ * is not fp64. Then the tolerance is own.tolerance, which is fp32's, as much coarser as the
+ * precision is (2^13 times in fp16, 2^16 times in bf16), or ten of the units of that precision;
+ * where none is measured, 8 x 2^29 (fp32's rounding over fp64's) times main.worst, in 16-bit types
+ * an eighth of that, as much coarser. Codes of 8-bit states may then differ by one, and fp16 runs
+ * have their loss scale (for auto 4096); all other comparisons are with a loss scale of 1. */
 typedef struct ech_verifications {
     ech_verification main, own; /* in: main's inputs, own.tolerance; out: results */
     bool own_precision;         /* in: make the second comparison for any layout */
