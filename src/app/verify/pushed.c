@@ -234,6 +234,7 @@ static ech_status replay_sums(ech_pushed *p, int64_t step, const ech_serve *serv
 
 ech_status ech_pushed_replay(ech_pushed *p, int64_t step, const ech_serve *serves, double *loss)
 {
+    store(p, p->newest);
     if (p->sums) return replay_sums(p, step, serves, loss);
     begin_span(p);
     for (int turn = 0; turn < p->turns; turn++)

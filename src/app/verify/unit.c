@@ -42,7 +42,7 @@ static void copy_tensor(ech_verifier *v, int param, const ech_tensor *from, cons
     ech_exec_write(v->twin.session.exec, to, x);
 }
 
-static void copy_single(ech_verifier *v)
+void ech_unit_begin(ech_verifier *v)
 {
     ech_exec *from = v->single.session.exec, *to = v->twin.session.exec;
     for (int p = 0; p < ech_verifier_params(v); p++) {
@@ -99,6 +99,7 @@ ech_status ech_unit_open(ech_verifier *v, double clip_norm)
     ECH_TRY(ech_compared_run_open(&v->twin, v->twin_alone));
     v->twin_gradients =
         ech_calloc((size_t)v->first[ech_verifier_params(v)], sizeof *v->twin_gradients);
+    if (v->pushed) return ech_pushed_create(&v->layout, &v->twin, &v->twin_pushed);
     if (v->replay) v->twin_replay = ech_replay_create(&v->layout, &v->twin, clip_norm);
     ech_exec_observe(v->twin.session.exec, observe, v);
     return ECH_OK;
@@ -107,10 +108,19 @@ ech_status ech_unit_open(ech_verifier *v, double clip_norm)
 ech_status ech_unit_train(ech_verifier *v)
 {
     v->twin_taken = false;
-    copy_single(v);
+    ech_unit_begin(v);
     if (v->twin_replay) ech_replay_begin(v->twin_replay, v->list, v->turn);
     ECH_TRY(ech_exec_run(v->twin.session.exec, ECH_LIST_TRAIN, v->step));
     if (v->twin_replay) ech_replay_remember(v->twin_replay);
+    return ECH_OK;
+}
+
+ech_status ech_unit_push(ech_verifier *v, const ech_serve *serves, const double *loss)
+{
+    int turns = v->layout.design->schedule->turns;
+    ECH_FREED double *twin = ech_calloc((size_t)turns, sizeof *twin);
+    ECH_TRY(ech_pushed_replay(v->twin_pushed, v->step, serves, twin));
+    for (int turn = 0; turn < turns; turn++) ech_unit_note(v, &twin[turn], &loss[turn], 1, 0);
     return ECH_OK;
 }
 
@@ -134,6 +144,7 @@ void ech_unit_compare(ech_verifier *v, const ech_tensor *x, const double *single
 void ech_unit_close(ech_verifier *v)
 {
     ech_replay_destroy(v->twin_replay);
+    ech_pushed_destroy(v->twin_pushed);
     ech_compared_run_close(&v->twin);
     ech_comm_close(v->twin_alone);
     free(v->twin_gradients);

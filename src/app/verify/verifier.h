@@ -45,6 +45,7 @@ typedef struct ech_verifier {
     ech_compared_run twin; /* of the single rank, for the unit (unit.c); no session: not measured */
     ech_comm *twin_alone;
     ech_replay *twin_replay;
+    ech_pushed *twin_pushed;
     double *twin_gradients; /* [first[params]] */
     bool twin_taken;        /* as `taken` */
     ech_replay *replay;    /* NULL: the schedule is synchronous, and nothing delayed */
@@ -116,6 +117,10 @@ ech_status ech_unit_open(ech_verifier *v, double clip_norm);
 void ech_unit_close(ech_verifier *v);
 /* Trains the twin for the training step that the single rank trains next. */
 ech_status ech_unit_train(ech_verifier *v);
+/* Gives the twin the single rank's weights, changed, before a training step or a span of pushes. */
+void ech_unit_begin(ech_verifier *v);
+/* Replays the span of pushes on the twin. loss: the single rank's, of each training step. */
+ech_status ech_unit_push(ech_verifier *v, const ech_serve *serves, const double *loss);
 static inline bool ech_unit_is_measured(const ech_verifier *v)
 {
     return v->twin.session.exec != NULL;

@@ -34,7 +34,8 @@ typedef struct ech_verification {
     bool own_precision; /* in the run's own precision instead of fp64 */
     /* out, on rank 0 */
     bool passed;
-    bool ill; /* not passed, though within the tolerance: the unit is above ECH_MOST_UNIT */
+    bool ill; /* not passed, though within the tolerance: the layout is not exact, and the unit is
+                 above ECH_MOST_UNIT */
     double unit; /* what a random last bit of each weight changes the results by; 0: not measured */
     char layout[256];      /* "3 stages x 2 replicas x 2 tensor, 1f1b" */
     const char *precision; /* "fp64" */
