@@ -48,7 +48,7 @@ static inline void fixture_close(void)
     ECH_ASSERT(ech_file_remove_all(fixture_folder) == ECH_OK);
 }
 
-/* For cmocka_run_group_tests. */
+/* For ALL_TESTS. */
 static inline int fixture_setup(void **state)
 {
     (void)state;

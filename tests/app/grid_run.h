@@ -11,6 +11,7 @@
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "base/log.h"
+#include "unit.h"
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
 
@@ -38,7 +39,7 @@ static inline void grid_write_tokens(void)
     }
 }
 
-/* For cmocka_run_group_tests. */
+/* For ALL_TESTS. */
 static inline int grid_setup(void **state)
 {
     fixture_setup(state);

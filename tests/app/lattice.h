@@ -491,7 +491,6 @@ static inline bool lattice_is_feasible(const cover_case *c)
 {
     cover_case tried = *c;
     if (lattice_ranks(c) > LATTICE_RANKS) return false;
-    bool quiet = ech_log_set_quiet(true);
     bool feasible = lattice_goes_together(c);
     if (strcmp(lattice_partitions[c->level[PARTITION]], "auto") == 0) tried.level[PARTITION] = 0;
     lattice_made made;
@@ -504,7 +503,6 @@ static inline bool lattice_is_feasible(const cover_case *c)
         feasible = lattice_make(c, &made);
         if (feasible) lattice_free(&made);
     }
-    ech_log_set_quiet(quiet);
     return feasible;
 }
 

@@ -8,6 +8,7 @@
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
+#include "unit.h"
 
 typedef struct layout_run {
     ech_config *config; /* as written; ranks resolve their copies */

@@ -61,7 +61,6 @@ static const char *const random_methods[] = {"ring", "ulysses"};
 static inline const char *refusal(const char *yaml, const ech_tokenizer *tokenizer, random_run *r)
 {
     ech_design design = {0};
-    bool quiet = ech_log_set_quiet(true);
     ech_clear_error();
     ech_config *config = fixture_config_of(yaml, r->words.at);
     if (config && r->ranks == 0) r->ranks = (int)ech_setup_ranks(config);
@@ -69,7 +68,6 @@ static inline const char *refusal(const char *yaml, const ech_tokenizer *tokeniz
         config ? ech_design_create(config, tokenizer, r->ranks, r->ranks, &design) : ECH_EUSAGE;
     if (status == ECH_OK) ech_design_destroy(&design);
     ech_config_destroy(config);
-    ech_log_set_quiet(quiet);
     return status == ECH_OK ? NULL : ech_last_error();
 }
 

@@ -11,6 +11,7 @@
 #include "app/grid_run.h"
 #include "layer/layers.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 enum { RANKS = 8, RUNS = 2 };
 

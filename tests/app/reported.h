@@ -10,6 +10,7 @@
 #include "app/train/train.h"
 #include "base/log.h"
 #include "draw/markup.h"
+#include "unit.h"
 
 #define PIPELINE "parallel.pipeline=2 training.micro_batch_size=3"
 #define TRACED   "log.trace=true log.trace_steps=3 training.validate_every=2"
@@ -24,9 +25,7 @@ static inline void train(const char *keys, int ranks)
     assert_int_equal(ech_file_remove_all(run_folder), ECH_OK);
     snprintf(words, sizeof words, "%s checkpoint.keep=1", keys);
     ech_config *config = fixture_config("gpt2", words);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(fixture_run(config, ranks, ech_train_rank, &training), ECH_OK);
-    ech_log_set_quiet(quiet);
     ech_config_destroy(config);
 }
 

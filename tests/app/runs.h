@@ -12,6 +12,7 @@
 #include "app/train/train.h"
 #include "checkpoint/whole.h"
 #include "base/log.h"
+#include "unit.h"
 
 /* A run of its own folder `name`: its calendar is written in `more`. */
 static inline ech_config *runs_config(const char *architecture, const char *name, const char *more)
@@ -29,9 +30,7 @@ static inline ech_status runs_try(const char *architecture, const char *name, in
 {
     ech_config *config = runs_config(architecture, name, more);
     ech_training training = {0};
-    ech_log_set_quiet(true);
     ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
-    ech_log_set_quiet(false);
     ech_config_destroy(config);
     return status;
 }

@@ -9,10 +9,12 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/log.h"
 #include "app/runs.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/folder.h"
 #include "share.h"
+#include "unit.h"
 
 enum { SWEEP_RANKS = 2, SWEEP_STEPS = 2, EXIT_SAVED = 0, EXIT_FAILED = 1 };
 
@@ -51,6 +53,7 @@ static inline void sweep_run_child(const char *name, const sweep_trial *t)
     snprintf(said, sizeof said, "%s/said", fixture_folder);
     snprintf(folder, sizeof folder, "%s/%s/%s", fixture_folder, name, t->folder);
     if (!freopen(said, "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(99);
+    ech_log_set_quiet(false);
     faults_arm(folder, t->kind, t->at);
     snprintf(more, sizeof more, "%s %s memory.offload_directory=%s/%s/scratch", sweep_tiny,
              t->words, fixture_folder, name);

@@ -5,16 +5,11 @@
  *
  * And whatever would be told as an argument, not read on the device, is found: three rows are told so.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 
 #include "app/fixture.h"
+#include "unit.h"
 
 enum { RANKS = 4, RUNS = 4, MOST_QUEUES = 256, MOST_ARENAS = 64 };
 
@@ -288,9 +283,8 @@ static size_t run(trial *t, int ranks)
     return apart;
 }
 
-static void test_steps_are_alike(void **state)
+TEST(test_steps_are_alike)
 {
-    (void)state;
     static const struct {
         const char *words;
         int ranks, period;
@@ -325,16 +319,14 @@ static void test_steps_are_alike(void **state)
         }
 }
 
-static void test_tokens_are_alike(void **state)
+TEST(test_tokens_are_alike)
 {
-    (void)state;
     trial t = {.words = "", .device = "queued", .list = ECH_LIST_GENERATE, .period = 1};
     assert_int_equal(run(&t, 1), 0);
 }
 
-static void test_arguments_that_change_are_found(void **state)
+TEST(test_arguments_that_change_are_found)
 {
-    (void)state;
     static const struct {
         const char *row, *words;
         ech_list_kind list;
@@ -354,10 +346,4 @@ static void test_arguments_that_change_are_found(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps_are_alike),
-                                       cmocka_unit_test(test_tokens_are_alike),
-                                       cmocka_unit_test(test_arguments_that_change_are_found)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

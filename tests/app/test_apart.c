@@ -4,18 +4,13 @@
  * with plain SGD and a meeting behind each step they are synchronous training; nothing is sent between replicas amid meetings, and
  * where they meet the planned bytes; a resume goes on as if nothing had been.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "app/train/trained.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 /* ---- verify ---- */
 
@@ -43,9 +38,8 @@ static const struct {
               "optimizer.name=muon optimizer.momentum=0.9"},
 };
 
-static void grids_are_their_replay(void **state)
+TEST(grids_are_their_replay)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         assert_false(grid_verify(grids[i].family, grids[i].words, 4).exact);
@@ -60,9 +54,8 @@ static void grids_are_their_replay(void **state)
 
 /* One step from common weights, all of as many tokens: the mean of what replicas make of their own is what they make of the mean
  * gradient. */
-static void meeting_in_each_step_is_synchronous(void **state)
+TEST(meeting_in_each_step_is_synchronous)
 {
-    (void)state;
     static const char *const more[] = {"parallel.data=2", "parallel.data=3",
                                        "parallel.data=2 parallel.tensor=2"};
     static const int ranks[] = {2, 3, 4};
@@ -84,9 +77,8 @@ static void meeting_in_each_step_is_synchronous(void **state)
 }
 
 /* Replicas have met where weights come from. */
-static void begins_from_weights_of_others(void **state)
+TEST(begins_from_weights_of_others)
 {
-    (void)state;
     char words[600];
     runs_train("gpt2", "first", 1, RUN);
     for (int apart = 0; apart < 2; apart++) {
@@ -102,9 +94,8 @@ static void begins_from_weights_of_others(void **state)
 }
 
 /* The first outer step goes from there, too, and not from what the run would draw. */
-static void outer_steps_begin_there(void **state)
+TEST(outer_steps_begin_there)
 {
-    (void)state;
     char words[600];
     const char *run = RUN "parallel.data=2 parallel.strategy=diloco parallel.sync_every=2";
     runs_train("gpt2", "first", 1, RUN "training.steps=0");
@@ -118,9 +109,8 @@ static void outer_steps_begin_there(void **state)
     runs_remove("taken");
 }
 
-static void averaging_is_an_outer_step_of_one(void **state)
+TEST(averaging_is_an_outer_step_of_one)
 {
-    (void)state;
     runs_train("gpt2", "local", 2,
                RUN "parallel.data=2 parallel.sync_every=2 parallel.strategy=local_sgd");
     runs_train("gpt2", "outer", 2,
@@ -132,9 +122,8 @@ static void averaging_is_an_outer_step_of_one(void **state)
 }
 
 /* Also in 16 bits, and on as many ranks as there happen to be then. */
-static void resumes_are_bitwise(void **state)
+TEST(resumes_are_bitwise)
 {
-    (void)state;
     static const char *const more[] = {"precision.compute=bf16 parallel.strategy=diloco",
                                        "optimizer.name=sm3 optimizer.momentum=0.5 "
                                        "parallel.strategy=gossip"};
@@ -159,9 +148,8 @@ static void resumes_are_bitwise(void **state)
 }
 
 /* 999 targets in samples of 9: 111 of them, 12 a step, so the tenth step ends the epoch and begins the next one. */
-static void an_epoch_is_a_number_of_steps(void **state)
+TEST(an_epoch_is_a_number_of_steps)
 {
-    (void)state;
     static const char words[] = RUN "parallel.data=3 data.shards=static checkpoint.every=10 "
                                     "parallel.strategy=local_sgd training.steps=20";
     static const char *const every[] = {"epoch", "10", "20"}, *const name[] = {"a", "b", "c"};
@@ -178,9 +166,8 @@ static void an_epoch_is_a_number_of_steps(void **state)
     for (int i = 0; i < 3; i++) runs_remove(name[i]);
 }
 
-static void epochs_that_cannot_be_are_errors(void **state)
+TEST(epochs_that_cannot_be_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } all[] = {{"parallel.strategy=diloco training.steps=15",
@@ -212,9 +199,8 @@ static double *state_at(const char *name, int step, const char *tensor, int64_t 
 
 /* Checkpoints have what each replica's optimizer keeps; other numbers of replicas begin with the mean. A learning rate of 0
  * and no gradient's part of the next step leave that: beta1 is as good as 1. */
-static void others_go_on_with_the_mean(void **state)
+TEST(others_go_on_with_the_mean)
 {
-    (void)state;
     static const char tensor[] = "model.layers.0.mlp.up_proj.weight.exp_avg";
     char words[400];
     snprintf(words, sizeof words,
@@ -244,9 +230,8 @@ static void others_go_on_with_the_mean(void **state)
 }
 
 /* Who is asked to stop does so where replicas have weights in common. */
-static void stops_where_replicas_meet(void **state)
+TEST(stops_where_replicas_meet)
 {
-    (void)state;
     runs_train("gpt2", "late", 2,
                RUN "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2 "
                    "training.time_limit=0.000001");
@@ -261,9 +246,8 @@ static ech_status count_params(ech_trained *trained, void *context)
 }
 
 /* `sample` and `eval` have one rank, which keys of replicas are not for. */
-static void one_rank_reads_what_replicas_trained(void **state)
+TEST(one_rank_reads_what_replicas_trained)
 {
-    (void)state;
     static const char *const more[] = {
         "parallel.strategy=local_sgd", "parallel.strategy=gossip parallel.sync_every=4",
         "parallel.strategy=diloco parallel.sync_every=2 "
@@ -285,9 +269,8 @@ static void one_rank_reads_what_replicas_trained(void **state)
 
 /* ---- what is sent ---- */
 
-static void bytes_are_sent_where_replicas_meet(void **state)
+TEST(bytes_are_sent_where_replicas_meet)
 {
-    (void)state;
     static const struct {
         const char *words;
         bool sums; /* ranks of a replica add to gradients: others are as they were */
@@ -417,9 +400,8 @@ static double spread(int data, int step)
 }
 
 /* Mixing leaves the mean: it moves as averaged SGD does, by the mean of what replicas find where they are. */
-static void the_mean_moves_as_averaged_sgd(void **state)
+TEST(the_mean_moves_as_averaged_sgd)
 {
-    (void)state;
     for (int data = 2; data <= 5; data++) {
         double apart = 0, moved = 0;
         gossip_run(data, false);
@@ -440,9 +422,8 @@ static void the_mean_moves_as_averaged_sgd(void **state)
 }
 
 /* Of thirds around a ring of N the second eigenvalue is (1 + 2 cos(2 pi / N)) / 3. */
-static void mixing_brings_replicas_together(void **state)
+TEST(mixing_brings_replicas_together)
 {
-    (void)state;
     for (int data = 2; data <= 6; data++) {
         double bound = fabs(1 + 2 * cos(2 * acos(-1) / data)) / 3;
         gossip_run(data, true);
@@ -457,12 +438,10 @@ static void mixing_brings_replicas_together(void **state)
 
 /* ---- what is refused ---- */
 
-static void other_calendars_are_errors(void **state)
+TEST(other_calendars_are_errors)
 {
-    (void)state;
     static const char *const keys[] = {"training.steps=9", "training.validate_every=2",
                                        "training.check_every=4", "checkpoint.every=1"};
-    ech_log_set_quiet(true);
     for (int i = 0; i < 4; i++) {
         char words[300];
         snprintf(words, sizeof words,
@@ -473,20 +452,17 @@ static void other_calendars_are_errors(void **state)
         if (i > 0)
             assert_non_null(strstr(ech_last_error(), "no multiple of parallel.sync_every = 3"));
     }
-    ech_log_set_quiet(false);
     runs_remove("refused");
 }
 
 /* A resume says which strategy's checkpoint it is. */
-static void strategies_cannot_change(void **state)
+TEST(strategies_cannot_change)
 {
-    (void)state;
     static const struct {
         const char *saved, *now, *said;
     } all[] = {{"", "parallel.strategy=diloco", "this one was saved with synchronous;"},
                {"parallel.strategy=local_sgd", "", "this one was saved with local_sgd;"},
                {"parallel.strategy=diloco", "parallel.strategy=local_sgd", "saved with diloco;"}};
-    ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char words[200];
         snprintf(words, sizeof words, "optimizer.name=sgd parallel.data=2 %s", all[i].saved);
@@ -500,7 +476,6 @@ static void strategies_cannot_change(void **state)
         grid_plans_free(&g);
         ech_config_destroy(saved);
     }
-    ech_log_set_quiet(false);
 }
 
 /* ---- what is read ---- */
@@ -533,9 +508,8 @@ static ech_status read_norm(void *context, int rank, ech_compared_run *run)
 }
 
 /* Of the norms of replicas the root mean square. */
-static void norms_are_a_mean(void **state)
+TEST(norms_are_a_mean)
 {
-    (void)state;
     norms n = {0};
     grid_run("gpt2", "parallel.data=2 parallel.strategy=local_sgd parallel.sync_every=2", read_norm,
              &n);
@@ -544,24 +518,4 @@ static void norms_are_a_mean(void **state)
     for (int rank = 0; rank < 2; rank++) assert_true(fabs(n.read[rank] / mean - 1) < 1e-12);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(grids_are_their_replay),
-                                       cmocka_unit_test(meeting_in_each_step_is_synchronous),
-                                       cmocka_unit_test(begins_from_weights_of_others),
-                                       cmocka_unit_test(outer_steps_begin_there),
-                                       cmocka_unit_test(averaging_is_an_outer_step_of_one),
-                                       cmocka_unit_test(resumes_are_bitwise),
-                                       cmocka_unit_test(an_epoch_is_a_number_of_steps),
-                                       cmocka_unit_test(epochs_that_cannot_be_are_errors),
-                                       cmocka_unit_test(others_go_on_with_the_mean),
-                                       cmocka_unit_test(stops_where_replicas_meet),
-                                       cmocka_unit_test(one_rank_reads_what_replicas_trained),
-                                       cmocka_unit_test(bytes_are_sent_where_replicas_meet),
-                                       cmocka_unit_test(the_mean_moves_as_averaged_sgd),
-                                       cmocka_unit_test(mixing_brings_replicas_together),
-                                       cmocka_unit_test(norms_are_a_mean),
-                                       cmocka_unit_test(other_calendars_are_errors),
-                                       cmocka_unit_test(strategies_cannot_change)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

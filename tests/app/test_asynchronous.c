@@ -3,17 +3,12 @@
  * Asynchronous schedules against their serial replay, in fp64, on the local backend; that the delay
  * is real; and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/cover.h"
 #include "app/runs.h"
 #include "app/verify/verify.h"
 #include "share.h"
+#include "unit.h"
 
 static ech_verification verify(const char *architecture, int ranks, int64_t steps, double tolerance,
                                const char *more)
@@ -90,9 +85,8 @@ static void verify_case(const cover_case *c)
                  v.worst_at);
 }
 
-static void test_cover(void **state)
+TEST(test_cover)
 {
-    (void)state;
     cover *c = cover_make_of_levels(FACTORS, levels, is_feasible, 90);
     for (size_t i = 0; i < c->cases.n; i++) verify_case(&c->cases.at[i]);
     cover_free(c);
@@ -100,9 +94,8 @@ static void test_cover(void **state)
 
 /* ---- stages with unequal replicas ---- */
 
-static void test_stage_replicas(void **state)
+TEST(test_stage_replicas)
 {
-    (void)state;
     static const struct {
         const char *list;
         int ranks, unit; /* a step's micro-batches are a multiple of it */
@@ -140,9 +133,8 @@ static void train(const char *name, const char *schedule)
 
 /* Each way of being late trains other weights than all others, by far more than rounding. */
 /* A stage's norm is that of all shards of its ranks. */
-static void test_shards_of_a_stage(void **state)
+TEST(test_shards_of_a_stage)
 {
-    (void)state;
     static const char *const more[] = {"parallel.tensor=2", "parallel.data=2 parallel.zero=1",
                                        "parallel.context=3 data.sequence_length=12"};
     for (int i = 0; i < 3; i++) {
@@ -158,9 +150,8 @@ static void test_shards_of_a_stage(void **state)
     }
 }
 
-static void test_weights_differ_from_synchronous(void **state)
+TEST(test_weights_differ_from_synchronous)
 {
-    (void)state;
     static const char *const all[] = {"1f1b", "pipedream", "pipedream parallel.vertical_sync=true",
                                       "pipedream parallel.weight_stashing=false", "pipedream-2bw"};
     static const char *const names[] = {"synchronous", "stashed", "vertical", "unstashed", "2bw"};
@@ -174,9 +165,8 @@ static void test_weights_differ_from_synchronous(void **state)
 }
 
 /* One stage alone is never late, but with two versions of the weights. */
-static void test_one_stage_is_not_late(void **state)
+TEST(test_one_stage_is_not_late)
 {
-    (void)state;
     char more[300];
     static const char *const schedules_[] = {"1f1b", "pipedream", "pipedream-2bw"};
     for (int i = 0; i < 3; i++) {
@@ -190,9 +180,8 @@ static void test_one_stage_is_not_late(void **state)
 
 /* ---- bit by bit in fp32 ---- */
 
-static void test_bits(void **state)
+TEST(test_bits)
 {
-    (void)state;
     static const char *const all[] = {"name=sgd", "name=sgd optimizer.momentum=0.9", "name=adamw"};
     for (int s = 0; s < 4; s++)
         for (int o = 0; o < 3; o++) {
@@ -214,9 +203,8 @@ static void test_bits(void **state)
 
 /* ---- refusals ---- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const char *const more[] = {
         "parallel.schedule=pipedream model.tie_word_embeddings=true",
         "parallel.schedule=pipedream-2bw training.global_batch_size=2",
@@ -241,9 +229,8 @@ static void test_refused(void **state)
 }
 
 /* A tolerance of zero is not met where two replicas sum up in another order. */
-static void test_fails_when_it_should(void **state)
+TEST(test_fails_when_it_should)
 {
-    (void)state;
     ech_verification v = verify("gpt2", 4, 4, 0,
                                 "model.tie_word_embeddings=false parallel.schedule=pipedream "
                                 "parallel.pipeline=2 training.micro_batch_size=1");
@@ -251,17 +238,4 @@ static void test_fails_when_it_should(void **state)
     assert_true(v.replayed && v.first_bad[0] && v.worst > 0 && v.worst < ECH_TOLERANCE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),
-        cmocka_unit_test(test_stage_replicas),
-        cmocka_unit_test(test_shards_of_a_stage),
-        cmocka_unit_test(test_weights_differ_from_synchronous),
-        cmocka_unit_test(test_one_stage_is_not_late),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_fails_when_it_should),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

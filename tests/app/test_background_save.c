@@ -4,17 +4,12 @@
  * ranks train on and change every parameter, and then it is let go: its files are those of a save that
  * training waits for. A save that fails stops all ranks at the same step.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 
 #include "app/grid_run.h"
 #include "checkpoint/faults.h"
+#include "unit.h"
 
 enum { BEFORE = 2, MEANWHILE = 3, RANKS = 4, MOST_LISTS = 1 << 20 };
 
@@ -207,9 +202,8 @@ static void check_held(const char *family, const char *layout, int64_t at, const
     assert_true(j.saved[0].step == BEFORE && j.saved[0].bytes == waited->saved[0].bytes);
 }
 
-static void test_same_files(void **state)
+TEST(test_same_files)
 {
-    (void)state;
     static const char *const layouts[] = {
         "parallel.data=2",
         "parallel.pipeline=2 parallel.tensor=2",
@@ -258,9 +252,8 @@ static ech_status save_often(void *context, int rank, ech_compared_run *c)
     return ECH_OK;
 }
 
-static void test_one_at_a_time(void **state)
+TEST(test_one_at_a_time)
 {
-    (void)state;
     job j = make_job("often", true);
     run("llama", "parallel.data=2", save_often, &j);
     for (int step = 1; step <= 4; step++) {
@@ -285,9 +278,7 @@ static ech_status fail_meanwhile(void *context, int rank, ech_compared_run *c)
         ECH_TRY(train_lists(c, BEFORE + i, 1));
         if (ech_exec_readings(c->session.exec)->save_failed) j->failed_after[rank] = i + 1;
     }
-    bool quiet = ech_log_set_quiet(true);
     j->result[rank] = ech_exec_finish_save(c->session.exec);
-    ech_log_set_quiet(quiet);
     return ECH_OK;
 }
 
@@ -310,21 +301,17 @@ static void check_failure(const char *layout, int ranks, faults_kind kind, int64
     assert_false(ech_file_exists(path));
 }
 
-static void test_a_failure_stops_all_at_the_same_step(void **state)
+TEST(test_a_failure_stops_all_at_the_same_step)
 {
-    (void)state;
     check_failure("parallel.data=2", 2, FAULTS_EIO, 4);
     check_failure("parallel.data=2", 2, FAULTS_ENOSPC, 30);
     check_failure("parallel.pipeline=2 parallel.tensor=2", 4, FAULTS_EIO, 50);
 }
 
+ALL_TESTS(grid_setup, fixture_teardown)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_files),
-        cmocka_unit_test(test_one_at_a_time),
-        cmocka_unit_test(test_a_failure_stops_all_at_the_same_step),
-    };
     faults_skip_fsync();
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+    return unit_run(NULL);
 }

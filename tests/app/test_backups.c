@@ -5,18 +5,13 @@
  * its update, with its weights, and the others are written down as dropped; a worker that knows that it will be does not compute; bytes
  * are the plan's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/made_up_profile.h"
 #include "app/runs.h"
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 #define BACKUPS "parallel.strategy=parameter_server parallel.backup_workers="
 
@@ -40,9 +35,8 @@ static const struct {
                       "training.micro_batch_size=1"},
 };
 
-static void updates_are_means_of_what_came(void **state)
+TEST(updates_are_means_of_what_came)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         char words[700];
         snprintf(words, sizeof words, "%s training.steps=8", grids[i].words);
@@ -130,9 +124,8 @@ static void check_serves(const ech_serve *serve, int n)
         assert_true(used[t] == WORKERS - BACKUP && dropped[t] == BACKUP);
 }
 
-static void each_push_is_in_its_update_or_dropped(void **state)
+TEST(each_push_is_in_its_update_or_dropped)
 {
-    (void)state;
     static const char *const delays[] = {"", "parallel.delay=1:0.02"};
     for (int i = 0; i < 2; i++) {
         char words[400];
@@ -155,9 +148,8 @@ static void each_push_is_in_its_update_or_dropped(void **state)
 }
 
 /* Worker 0 hears of its first push that all of its others will be dropped. */
-static void what_will_be_dropped_is_not_computed(void **state)
+TEST(what_will_be_dropped_is_not_computed)
 {
-    (void)state;
     bool ordered = true;
     grid_run("llama", GRID, look, &ordered);
     check_serves(seen[WORKERS].serve, seen[WORKERS].serves);
@@ -170,9 +162,8 @@ static void what_will_be_dropped_is_not_computed(void **state)
 
 /* A worker pushes S and pulls S a step, whatever comes of it; a server has W S / n of each; at a span's end each worker is sent the
  * weights once more. */
-static void bytes_are_the_plans(void **state)
+TEST(bytes_are_the_plans)
 {
-    (void)state;
     grid_run("llama", GRID "parallel.delay=2:0.01", look, NULL);
     int64_t S = seen[0].padded * (int64_t)sizeof(double);
     for (int r = 0; r < RANKS; r++) {
@@ -187,9 +178,8 @@ static void bytes_are_the_plans(void **state)
 /* ---- runs ---- */
 
 /* A run goes on with other workers and servers, and without. */
-static void checkpoints_know_no_backups(void **state)
+TEST(checkpoints_know_no_backups)
 {
-    (void)state;
 #define RUN "training.steps=8 checkpoint.every=4 "
     static const struct {
         int ranks;
@@ -231,9 +221,8 @@ static double simulated(const char *words)
 
 /* All wait for a worker that takes 1 s longer in each step, in each step; with a backup worker, once or twice a span: what it lacks then it
  * does not compute. */
-static void simulations_do_not_wait_for_the_last(void **state)
+TEST(simulations_do_not_wait_for_the_last)
 {
-    (void)state;
 #define FOUR "parallel.data=4 training.micro_batch_size=1 training.steps=8 "
     double even = simulated(FOUR BACKUPS "1");
     double slow = simulated(FOUR BACKUPS "1 parallel.delay=1:1");
@@ -244,9 +233,8 @@ static void simulations_do_not_wait_for_the_last(void **state)
 
 /* ---- what is refused ---- */
 
-static void impossible_backups_are_errors(void **state)
+TEST(impossible_backups_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } refused[] = {
@@ -256,7 +244,6 @@ static void impossible_backups_are_errors(void **state)
         {"parallel.strategy=asp parallel.backup_workers=1", "parallel.strategy = parameter_server"},
         {"parallel.backup_workers=1", "parallel.strategy = parameter_server"},
     };
-    ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char words[300];
         snprintf(words, sizeof words, "training.global_batch_size=12 %s", refused[i].words);
@@ -264,19 +251,6 @@ static void impossible_backups_are_errors(void **state)
         if (!strstr(ech_last_error(), refused[i].said))
             fail_msg("%s: %s", refused[i].words, ech_last_error());
     }
-    ech_log_set_quiet(false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(updates_are_means_of_what_came),
-        cmocka_unit_test(each_push_is_in_its_update_or_dropped),
-        cmocka_unit_test(what_will_be_dropped_is_not_computed),
-        cmocka_unit_test(bytes_are_the_plans),
-        cmocka_unit_test(checkpoints_know_no_backups),
-        cmocka_unit_test(simulations_do_not_wait_for_the_last),
-        cmocka_unit_test(impossible_backups_are_errors),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -3,12 +3,6 @@
  * `echelon bench`: the texts of its rows, what they count, that every fast kernel has a row and every row
  * runs, names, and JSON. Nothing here looks at a time.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +11,7 @@
 #include "app/bench/bench.h"
 #include "app/bench/kernels.h"
 #include "base/log.h"
+#include "unit.h"
 
 /* Sizes small enough to run all rows in no time. */
 static ech_bench_options small_options(void)
@@ -25,9 +20,8 @@ static ech_bench_options small_options(void)
         .device = "cpu", .threads = 2, .ranks = 2, .seconds = 1e-3, .most = 8};
 }
 
-static void texts_are_read(void **state)
+TEST(texts_are_read)
 {
-    (void)state;
     ech_bench_sizes sizes = ech_bench_parse_sizes("B=3 T=50 C=7 N=4097", 0);
     assert_int_equal(ech_bench_size(&sizes, 'R'), 150);
     assert_int_equal(ech_bench_size(&sizes, 'S'), 2);
@@ -57,9 +51,8 @@ static void texts_are_read(void **state)
 }
 
 /* By hand, from the formulas of kernel.def. */
-static void rows_count_what_kernels_do(void **state)
+TEST(rows_count_what_kernels_do)
 {
-    (void)state;
     const double R = 16.0 * 1024, C = 1024, N = 16777216, V = 50257;
     const struct {
         ech_op op;
@@ -90,9 +83,8 @@ static void rows_count_what_kernels_do(void **state)
 }
 
 /* The causal half, and the same work per token and head from T to 4 T but for the length. */
-static void attention_counts_its_half(void **state)
+TEST(attention_counts_its_half)
 {
-    (void)state;
     int found = 0;
     for (int r = 0; r < ech_bench_kernel_count; r++) {
         const ech_bench_kernel *row = &ech_bench_kernel_rows[r];
@@ -114,9 +106,8 @@ static void attention_counts_its_half(void **state)
     assert_true(found >= 4);
 }
 
-static void every_fast_kernel_has_a_row(void **state)
+TEST(every_fast_kernel_has_a_row)
 {
-    (void)state;
     const ech_kernels *fast = ech_kernels_fast(ECH_F32), *ref = ech_kernels_ref(ECH_F32);
     const bool is_fast[ECH_OPS] = {
 #define X(op, ...) [ECH_OP_##op] = fast->op != ref->op,
@@ -206,23 +197,20 @@ static void every_row_runs_on(const char *device)
     free(bench.result.at);
 }
 
-static void every_row_runs(void **state)
+TEST(every_row_runs)
 {
-    (void)state;
     every_row_runs_on("cpu");
 }
 
 /* By queues and events, and host code never touches a device's memory. */
-static void every_row_runs_on_devices(void **state)
+TEST(every_row_runs_on_devices)
 {
-    (void)state;
     every_row_runs_on("queued");
     every_row_runs_on("walled");
 }
 
-static void every_row_runs_on_a_gpu(void **state)
+TEST(every_row_runs_on_a_gpu)
 {
-    (void)state;
     const char *lacks = ech_device_lacks("cuda");
     if (lacks) {
         print_message("skipped: %s\n", lacks);
@@ -231,13 +219,11 @@ static void every_row_runs_on_a_gpu(void **state)
     every_row_runs_on("cuda");
 }
 
-static void devices_that_are_not_here(void **state)
+TEST(devices_that_are_not_here)
 {
-    (void)state;
     ech_bench_options options = small_options();
     options.device = "queued";
     assert_int_equal(ech_bench_check_device(&options, false), ECH_OK);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_bench_check_device(&options, true), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "only collectives"));
     options.device = "gpu";
@@ -247,12 +233,10 @@ static void devices_that_are_not_here(void **state)
     const char *lacks = ech_device_lacks("cuda");
     assert_int_equal(ech_bench_check_device(&options, false), lacks ? ECH_EUSAGE : ECH_OK);
     if (lacks) assert_non_null(strstr(ech_last_error(), lacks));
-    ech_log_set_quiet(false);
 }
 
-static void names_choose(void **state)
+TEST(names_choose)
 {
-    (void)state;
     ech_bench_options options = small_options();
     ech_bench bench;
     ECH_PUSH(options.name, "add");
@@ -266,19 +250,15 @@ static void names_choose(void **state)
     free(bench.result.at);
 
     ECH_PUSH(options.name, "gelu_forwards");
-    ech_log_set_quiet(true);
     assert_int_equal(ech_bench_check_names(&options, false), ECH_EUSAGE);
-    ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "did you mean gelu_forward?"));
     free(options.name.at);
 }
 
 /* What would print nothing is refused, and says what would work. */
-static void names_that_cannot_be_measured_here(void **state)
+TEST(names_that_cannot_be_measured_here)
 {
-    (void)state;
     ech_bench_options options = small_options();
-    ech_log_set_quiet(true);
     assert_int_equal(ech_bench_check_names(&options, true), ECH_OK);
     ECH_PUSH(options.name, "broadcast");
     assert_int_equal(ech_bench_check_names(&options, true), ECH_OK);
@@ -291,14 +271,12 @@ static void names_that_cannot_be_measured_here(void **state)
     assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
     assert_int_equal(ech_bench_check_names(&options, true), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "add: "));
-    ech_log_set_quiet(false);
     free(options.name.at);
 }
 
 /* A disk is written to only if it is named; nothing is left there. */
-static void a_disk_is_measured_if_it_is_named(void **state)
+TEST(a_disk_is_measured_if_it_is_named)
 {
-    (void)state;
     char folder[] = "/tmp/echelon-bench-XXXXXX";
     ech_bench_options options = small_options();
     ech_bench bench;
@@ -307,7 +285,6 @@ static void a_disk_is_measured_if_it_is_named(void **state)
     assert_int_equal(ech_bench_count_rows(&options, ECH_BENCH_DISK), 0);
     ECH_PUSH(options.name, "disk");
     assert_int_equal(ech_bench_check_names(&options, false), ECH_OK);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_bench_check_names(&options, true), ECH_EUSAGE);
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_OK);
     assert_int_equal(bench.result.n, ECH_BENCH_BLOCKS * count_rows(ECH_BENCH_DISK));
@@ -320,14 +297,12 @@ static void a_disk_is_measured_if_it_is_named(void **state)
     assert_int_equal(rmdir(folder), 0);
     options.directory = "/proc";
     assert_int_equal(ech_bench_measure(&options, &bench), ECH_EIO);
-    ech_log_set_quiet(false);
     free(options.name.at);
 }
 
 /* One rank has nobody to talk to. */
-static void one_rank_has_no_collectives(void **state)
+TEST(one_rank_has_no_collectives)
 {
-    (void)state;
     ech_bench_options options = small_options();
     ech_bench bench;
     options.ranks = 1;
@@ -336,23 +311,4 @@ static void one_rank_has_no_collectives(void **state)
     assert_int_equal(bench.result.n, 0);
     free(bench.result.at);
     free(options.name.at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_read),
-        cmocka_unit_test(rows_count_what_kernels_do),
-        cmocka_unit_test(attention_counts_its_half),
-        cmocka_unit_test(every_fast_kernel_has_a_row),
-        cmocka_unit_test(every_row_runs),
-        cmocka_unit_test(every_row_runs_on_devices),
-        cmocka_unit_test(every_row_runs_on_a_gpu),
-        cmocka_unit_test(devices_that_are_not_here),
-        cmocka_unit_test(names_choose),
-        cmocka_unit_test(names_that_cannot_be_measured_here),
-        cmocka_unit_test(one_rank_has_no_collectives),
-        cmocka_unit_test(a_disk_is_measured_if_it_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

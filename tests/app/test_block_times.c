@@ -3,12 +3,6 @@
  * What blocks cost, from given times: a phase of a block is the sum of its steps, a simulation of what one
  * rank did lasts as long as it did, and times that lie far apart tell of a busy machine.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <pthread.h>
@@ -16,6 +10,7 @@
 #include "app/block_times.h"
 #include "app/fixture.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 static void assert_near(double a, double b, double within)
 {
@@ -111,9 +106,8 @@ static const struct {
             {"llama", "training.micro_batch_size=4 model.reversible=true"}};
 
 /* Of three micro-batches the middle one is the median, and the quartiles are it and its neighbours. */
-static void test_sums(void **state)
+TEST(test_sums)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         timed t = timed_create(runs[i].architecture, runs[i].keys);
         int most = 0, parts;
@@ -136,9 +130,8 @@ static void test_sums(void **state)
 }
 
 /* The rank's own list, with what it has cost: nothing that takes time has been left out. */
-static void test_prediction(void **state)
+TEST(test_prediction)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         timed t = timed_create(runs[i].architecture, runs[i].keys);
         set_times(&t, 0);
@@ -154,9 +147,8 @@ static void test_prediction(void **state)
     }
 }
 
-static void test_busy(void **state)
+TEST(test_busy)
 {
-    (void)state;
     timed t = timed_create("gpt2", "training.micro_batch_size=4");
     const struct {
         double slower, share, spread;
@@ -231,22 +223,12 @@ static void measure(bool reversible)
     }
 }
 
-static void test_measured(void **state)
+TEST(test_measured)
 {
-    (void)state;
     measured_keys = "training.micro_batch_size=2";
     measure(false);
     measured_keys = "training.micro_batch_size=2 model.reversible=true";
     measure(true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_prediction),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_measured),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -3,17 +3,12 @@
  * Runs with pushes write down in which order these are served, and repeat such an order: then they have the same bits, whoever is slow,
  * in the run's own type, also over a resume. What a log says of staleness and clocks is what asp and ssp promise.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "app/serve_orders.h"
 #include "app/verify/verify.h"
 #include "config/capture.h"
+#include "unit.h"
 
 enum { STEPS = 8, SPAN = 4, FREE = 1000 /* asp knows no bound */ };
 #define RUN                                                                                        \
@@ -139,9 +134,8 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static void a_bound_run_has_the_same_bits(void **state)
+TEST(a_bound_run_has_the_same_bits)
 {
-    (void)state;
     for (int i = 0; i < CASES; i++) {
         char words[600];
         int ranks = cases[i].ranks;
@@ -158,9 +152,8 @@ static void a_bound_run_has_the_same_bits(void **state)
 }
 
 /* What the log has behind the checkpoint from which a run goes on is not there any more when its weights are made anew. */
-static void log_and_weights_agree_after_a_resume(void **state)
+TEST(log_and_weights_agree_after_a_resume)
 {
-    (void)state;
     static const char words[] = "parallel.strategy=asp parallel.data=3 parallel.servers=2";
     char slow[200];
     snprintf(slow, sizeof slow, "%s parallel.delay=2:0.005", words);
@@ -204,9 +197,8 @@ static void write_order(const char *name, const int *workers)
 }
 
 /* Any order is followed, and it is what decides: other orders make other weights. */
-static void an_order_is_followed(void **state)
+TEST(an_order_is_followed)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         write_order(i ? "turns" : "one-alone", orders[i]);
         check_log(i ? "turns" : "one-alone", RANKS, strange, FREE);
@@ -219,9 +211,8 @@ static void an_order_is_followed(void **state)
 }
 
 /* Clocks at which the run does not stand, since each worker has pushed: another log's. */
-static void other_clocks_are_refused(void **state)
+TEST(other_clocks_are_refused)
 {
-    (void)state;
     static const int turns[] = {0, 1, 0, 1, 0, 1, 0, 1};
     char all[1000], path[400];
     ech_design design;
@@ -255,9 +246,8 @@ static void other_clocks_are_refused(void **state)
 }
 
 /* In fp64 and in fp32, in which the replay has the same bits. */
-static void verify_follows_an_order(void **state)
+TEST(verify_follows_an_order)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char all[1000], path[400];
         write_order("given", orders[i]);
@@ -272,14 +262,4 @@ static void verify_follows_an_order(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_bound_run_has_the_same_bits),
-        cmocka_unit_test(log_and_weights_agree_after_a_resume),
-        cmocka_unit_test(an_order_is_followed),
-        cmocka_unit_test(other_clocks_are_refused),
-        cmocka_unit_test(verify_follows_an_order),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -4,16 +4,11 @@
  * different widths (as a skip connection past a block does), cut between any two blocks.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "layer/layers.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { C = 16, F = 24, V = 257, STEPS = 4 };
 
@@ -142,9 +137,8 @@ static training train(int ranks, const char *more)
     "precision.compute=fp64 model.tie_word_embeddings=false training.micro_batch_size=2 "          \
     "training.global_batch_size=8 model.hidden_size=16 "
 
-static void test_two_tensors(void **state)
+TEST(test_two_tensors)
 {
-    (void)state;
     static const struct {
         int ranks, boundaries;
         const char *more;
@@ -171,8 +165,4 @@ static void test_two_tensors(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_tensors)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

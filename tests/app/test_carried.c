@@ -3,15 +3,10 @@
  * What a Hugging Face folder says besides weights goes on into every checkpoint, whether we use
  * it or not; what it does not say, a tokenizer above all, is not made up.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/train/trained.h"
 #include "app/train_from.h"
+#include "unit.h"
 
 static char *path_in(const char *folder, const char *name)
 {
@@ -97,9 +92,7 @@ static void assert_ends(const char *name, const char *expected)
     ech_text said = {0};
     char *path = ech_file_join(fixture_folder, name);
     const ech_trained_options options = {.path = path, .samples = 1};
-    ech_log_set_quiet(true);
     if (ech_trained_run(&options, look, &said) != ECH_OK) fail_msg("%s", ech_last_error());
-    ech_log_set_quiet(false);
     assert_string_equal(said.at, expected);
     ech_text_free(&said);
     free(path);
@@ -107,9 +100,8 @@ static void assert_ends(const char *name, const char *expected)
 
 /* Without a tokenizer, or with a link to one that is gone: nobody makes one up, and the ids
  * stay. */
-static void without_a_tokenizer(void **state)
+TEST(without_a_tokenizer)
 {
-    (void)state;
     for (int linked = 0; linked < 2; linked++) {
         make_folder("\"bos_token_id\": 3, \"eos_token_id\": [7, 8]");
         char *link = path_in("hf", "tokenizer.json");
@@ -164,9 +156,8 @@ static char *make_tokenizer(void)
     return json.at;
 }
 
-static void unchanged(void **state)
+TEST(unchanged)
 {
-    (void)state;
     char *tokenizer = make_tokenizer();
     make_folder("\"eos_token_id\": [256, 66], \"pad_token_id\": 5, \"a_key\": {\"x\": [1, \"y\"]}, "
                 "\"dtype\": \"float16\"");
@@ -200,9 +191,8 @@ static void unchanged(void **state)
 }
 
 /* A tokenizer that the run file names, and the folder's ids do not know, has ids of its own. */
-static void another_tokenizer(void **state)
+TEST(another_tokenizer)
 {
-    (void)state;
     make_folder("\"bos_token_id\": 3, \"eos_token_id\": [7, 8]");
     write_in("hf", "tokenizer_config.json", tokenizer_config);
     char words[400];
@@ -221,9 +211,8 @@ static void another_tokenizer(void **state)
 }
 
 /* One with more ids than the model would train rows that are not there. */
-static void too_large(void **state)
+TEST(too_large)
 {
-    (void)state;
     char *tokenizer = make_tokenizer();
     ech_text larger = {0};
     char *at = strstr(tokenizer, "\"added_tokens\": [");
@@ -256,10 +245,4 @@ static void too_large(void **state)
     runs_remove("hf");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_tokenizer), cmocka_unit_test(unchanged),
-        cmocka_unit_test(another_tokenizer), cmocka_unit_test(too_large)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -4,12 +4,6 @@
  * and as allocated; what is trained has the bits of mirrored; a checkpoint of either goes on as the other; nobody updates what another
  * rank may still read.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdatomic.h>
 
@@ -18,15 +12,15 @@
 #include "check/check.h"
 #include "schedule/peaks.h"
 #include "share.h"
+#include "unit.h"
 
 #define CENTRAL  "parallel.strategy=central_storage "
 #define MIRRORED "parallel.strategy=mirrored "
 
 /* ---- runs ---- */
 
-static void the_bits_are_those_of_mirrored(void **state)
+TEST(the_bits_are_those_of_mirrored)
 {
-    (void)state;
     static const struct {
         const char *family, *words, *like;
     } runs[] = {
@@ -59,9 +53,8 @@ static void the_bits_are_those_of_mirrored(void **state)
 }
 
 /* On as many ranks, on others, and mirrored; with masters, and saved in the background or not. */
-static void checkpoints_go_on_either_way(void **state)
+TEST(checkpoints_go_on_either_way)
 {
-    (void)state;
 #define RUN                                                                                        \
     "training.steps=8 checkpoint.every=4 training.global_batch_size=12 optimizer.clip_norm=0 "
     static const struct {
@@ -156,9 +149,8 @@ static ech_status train_rank(ech_comm *comm, const ech_design *design, void *con
     return status;
 }
 
-static void there_is_one_copy(void **state)
+TEST(there_is_one_copy)
 {
-    (void)state;
     counting = *(under = ech_device_find("cpu"));
     counting.alloc = take;
     counting.release = give;
@@ -199,14 +191,12 @@ static void expect_refused(const ech_plan *plan, const char *why)
     if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
 }
 
-static void faults_are_found(void **state)
+TEST(faults_are_found)
 {
-    (void)state;
     grid_plans g = grid_plan("gpt2", CENTRAL "parallel.data=2");
     ech_plan *plan;
     assert_int_equal(ech_design_outline(&g.design, 1, false, &plan), ECH_OK);
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    ech_log_set_quiet(true);
 
     /* The norm's sum does not wait for the others' squares: they may still compute. */
     int *afters = &list->step.at[find(list, ECH_STEP_NORM_SUM)].afters;
@@ -223,18 +213,8 @@ static void faults_are_found(void **state)
     expect_refused(plan, "(publish bucket");
     publish->index = index;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
-    ech_log_set_quiet(false);
     ech_plan_destroy(plan);
     grid_plans_free(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_bits_are_those_of_mirrored),
-        cmocka_unit_test(checkpoints_go_on_either_way),
-        cmocka_unit_test(there_is_one_copy),
-        cmocka_unit_test(faults_are_found),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

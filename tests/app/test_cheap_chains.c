@@ -4,15 +4,10 @@
  * whom and under which schedule, losses, gradients and weights are those of a run that saves all that layers put out, and
  * each runs once in F and once more.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/recomputed.h"
 #include "share.h"
+#include "unit.h"
 
 enum { MOST_LAYERS = 40 };
 
@@ -79,9 +74,8 @@ static const char *const grids[] = {
     "model.num_hidden_layers=2 memory.sequence_chunks=2",
 };
 
-static void test_chains(void **state)
+TEST(test_chains)
 {
-    (void)state;
     static const char *const choices[] = {"none", "selective", "full"};
     change_model = chain;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
@@ -109,8 +103,4 @@ static void test_chains(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chains)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

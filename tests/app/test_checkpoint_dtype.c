@@ -3,16 +3,11 @@
  * checkpoint.dtype: a run whose checkpoints are rounded for others is the same run, bit for bit, and
  * either kind of checkpoint resumes under either.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "app/train/trained.h"
 #include "tensor/tensor.h"
+#include "unit.h"
 
 enum { HALF = 3, WHOLE = 6 };
 
@@ -133,9 +128,8 @@ static void check_layout(const char *layout, int ranks)
     runs_remove("bf16");
 }
 
-static void test_resumes_bit_for_bit(void **state)
+TEST(test_resumes_bit_for_bit)
 {
-    (void)state;
     check_layout("", 1);
     check_layout("parallel.pipeline=2 parallel.tensor=2", 4);
     check_layout("parallel.data=2 checkpoint.background=false", 2);
@@ -145,9 +139,8 @@ static void test_resumes_bit_for_bit(void **state)
     family = "llama";
 }
 
-static void test_fp64_runs(void **state)
+TEST(test_fp64_runs)
 {
-    (void)state;
     const char *wide = "precision.compute=fp64 parallel.data=2";
     train("whole", wide, 2, "");
     train_in_halves("narrow", wide, 2, "bf16", "fp32");
@@ -180,9 +173,8 @@ static float first_weight(const char *run)
     return weight;
 }
 
-static void test_what_is_sampled_is_what_is_given_away(void **state)
+TEST(test_what_is_sampled_is_what_is_given_away)
 {
-    (void)state;
     train("whole", "", 1, "");
     train("rounded", "", 1, "checkpoint.dtype=bf16");
     float full = first_weight("whole"), rounded = first_weight("rounded"), expected;
@@ -194,12 +186,4 @@ static void test_what_is_sampled_is_what_is_given_away(void **state)
     runs_remove("rounded");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resumes_bit_for_bit),
-        cmocka_unit_test(test_fp64_runs),
-        cmocka_unit_test(test_what_is_sampled_is_what_is_given_away),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

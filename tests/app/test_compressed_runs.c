@@ -4,15 +4,10 @@
  * cannot be as asked for is said. That a resumed run is the same run is probes/resumes.c.
  */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "share.h"
+#include "unit.h"
 
 #define SAVES "training.steps=8 checkpoint.every=4 "
 
@@ -37,16 +32,14 @@ static void check_others(const char *words, int ranks, const char *grid, int oth
     SAVES "precision.compute=fp64 parallel.compression=powersgd parallel.compression_rank=2 "      \
           "model.resid_pdrop=0 model.attn_pdrop=0"
 
-static void other_ranks_go_on(void **state)
+TEST(other_ranks_go_on)
 {
-    (void)state;
     check_others(POWERSGD, 2, "parallel.data=2", 3, "parallel.data=3");
 }
 
 /* Of experts there are fewer residuals than of the rest. */
-static void other_expert_degrees_go_on(void **state)
+TEST(other_expert_degrees_go_on)
 {
-    (void)state;
     const char *words = POWERSGD " training.global_batch_size=4 data.sequence_length=8 "
                                  "model.architecture=mixtral model.num_local_experts=4";
     check_others(words, 4, "parallel.data=4 parallel.expert=2", 2,
@@ -74,9 +67,8 @@ static void run_and_read(const char *words, char **text)
 }
 
 /* Matrices are 16 x 48, 16 x 16, 16 x 64 and 64 x 16 in each of two layers. */
-static void what_is_used_instead_is_said(void **state)
+TEST(what_is_used_instead_is_said)
 {
-    (void)state;
     static const struct {
         const char *words;
         bool said;
@@ -95,10 +87,4 @@ static void what_is_used_instead_is_said(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(other_ranks_go_on),
-                                       cmocka_unit_test(other_expert_degrees_go_on),
-                                       cmocka_unit_test(what_is_used_instead_is_said)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

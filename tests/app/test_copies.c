@@ -4,16 +4,11 @@
  * to where the optimizer's first moments were. The bytes are the same, counters and the ledger have each of them once, and
  * with memory.offload_bandwidth no copy is faster, nor slower than the deadline, nor slow once the run is to end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "unit.h"
 
 enum { PAGE = 4096, HOPS = 4, SLICES = 20 };
 
@@ -170,9 +165,8 @@ static void run(const char *words, trial *t)
     assert_true(fixture_runs("gpt2", all, 1, run_rank, t));
 }
 
-static void bytes_come_back(void **state)
+TEST(bytes_come_back)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "walled", "queued"};
     for (int d = 0; d < 3; d++) {
         trial t = {.device = devices[d]};
@@ -181,9 +175,8 @@ static void bytes_come_back(void **state)
     }
 }
 
-static void no_copy_is_faster(void **state)
+TEST(no_copy_is_faster)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "queued"};
     for (int d = 0; d < 2; d++) {
         char words[100];
@@ -198,9 +191,8 @@ static void no_copy_is_faster(void **state)
 
 /* Of copies that would take 300 s each: without the flag that stands for a signal the test would,
  * too. */
-static void a_stop_ends_the_pace(void **state)
+TEST(a_stop_ends_the_pace)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "queued"};
     for (int d = 0; d < 2; d++) {
         atomic_bool is_urgent = true;
@@ -214,22 +206,12 @@ static void a_stop_ends_the_pace(void **state)
 }
 
 /* A copy that would take longer than the deadline is refused before anything is copied. */
-static void no_copy_outlasts_the_deadline(void **state)
+TEST(no_copy_outlasts_the_deadline)
 {
-    (void)state;
     trial t = {.device = "cpu"};
-    bool quiet = ech_log_set_quiet(true);
     assert_false(fixture_runs("gpt2", "memory.offload_bandwidth=1 parallel.deadline=5", 1, run_rank,
                               &t));
-    ech_log_set_quiet(quiet);
     assert_int_equal(t.made, ECH_EUSAGE);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_come_back),
-                                       cmocka_unit_test(no_copy_is_faster),
-                                       cmocka_unit_test(a_stop_ends_the_pace),
-                                       cmocka_unit_test(no_copy_outlasts_the_deadline)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

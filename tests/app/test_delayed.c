@@ -6,14 +6,9 @@
  * the host's updates run under the next step's compute, so that a step is shorter. That layouts
  * equal their serial replay is the lattice's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
+#include "unit.h"
 
 #include "app/made_up_profile.h"
 #include "app/verify/verify.h"
@@ -176,9 +171,8 @@ static ech_status compare_with_formula(ech_comm *comm, const ech_design *design,
 }
 
 /* Spans of two and of four steps: what is late is handed on from one to the next. */
-static void test_formula(void **state)
+TEST(test_formula)
 {
-    (void)state;
     static const char *const more[] = {
         "parallel.flush_every=2 memory.offload_optimizer=host optimizer.clip_norm=0",
         "parallel.flush_every=4 memory.offload_optimizer=host optimizer.clip_norm=0",
@@ -224,9 +218,8 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 /* ---- resuming ---- */
 
 /* From before the delay, from its first step, and from amid it. */
-static void test_resumes(void **state)
+TEST(test_resumes)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         if (!share_takes()) continue;
         char words[700];
@@ -252,9 +245,8 @@ static void test_resumes(void **state)
 }
 
 /* A run goes on with delayed updates, without them, and with spans of another length. */
-static void test_changes(void **state)
+TEST(test_changes)
 {
-    (void)state;
     static const char plain[] = "checkpoint.every=2 checkpoint.keep=0 training.micro_batch_size=2";
     static const char *const spans[] = {
         "memory.offload_delayed_from=0", "memory.offload_delayed_from=2 parallel.flush_every=2",
@@ -298,9 +290,8 @@ static ech_status overflow(ech_comm *comm, const ech_design *design, void *conte
 }
 
 /* With a loss scale at which gradients leave the type's range weights stay what they are. */
-static void test_withheld(void **state)
+TEST(test_withheld)
 {
-    (void)state;
     for (int disk = 0; disk < 2; disk++) {
         char words[500];
         withheld w = {0};
@@ -401,9 +392,8 @@ static timed simulate(const char *more, double update_seconds)
 
 /* Without the delay a step takes its compute, its norm and then its update; of a span of n with it all updates but the last
  * run under compute, so that each step but the first takes the longer of the two, and its norm. */
-static void test_virtual_time(void **state)
+TEST(test_virtual_time)
 {
-    (void)state;
     enum { TURNS = 8 };
     static const double shares[] = {0.2, 0.5, 0.9, 1, 2};
     static const char host[] = "memory.offload_optimizer=host";
@@ -424,12 +414,4 @@ static void test_virtual_time(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formula),      cmocka_unit_test(test_resumes),
-        cmocka_unit_test(test_changes),      cmocka_unit_test(test_withheld),
-        cmocka_unit_test(test_virtual_time),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

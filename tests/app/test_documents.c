@@ -4,14 +4,9 @@
  * positions, once a micro-batch, and nothing else about a plan changes; without the key there is nothing
  * of it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, M = 4 };
 
@@ -131,9 +126,8 @@ static void check(const char *family, const char *grid)
     grid_plans_free(&with);
 }
 
-static void test_plans(void **state)
+TEST(test_plans)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         check("gpt2", grids[i]);
         check("llama", grids[i]);
@@ -141,9 +135,8 @@ static void test_plans(void **state)
 }
 
 /* Stages amid a pipeline, which otherwise count tokens and read none. */
-static void test_middle_stages_read(void **state)
+TEST(test_middle_stages_read)
 {
-    (void)state;
     const char *words = "parallel.pipeline=4 model.num_hidden_layers=4 data.document_mask=true";
     grid_plans g = grid_plan("llama", words);
     for (int r = 1; r <= 2; r++) {
@@ -156,11 +149,4 @@ static void test_middle_stages_read(void **state)
     grid_plans_free(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_middle_stages_read),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

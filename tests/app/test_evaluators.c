@@ -4,12 +4,6 @@
  * strategy and grid; training leaves the same bits, and sends the same bytes, as without; what was removed or is left from a stop
  * is said; what is damaged ends the run; an evaluator takes the memory that is planned.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/plan/report.h"
 #include "app/runs.h"
@@ -18,6 +12,7 @@
 #include "checkpoint/folder.h"
 #include "comm/ranks.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 #define CALENDAR                                                                                   \
     "training.steps=6 training.validate_every=2 checkpoint.every=2 precision.compute=fp64 "
@@ -94,9 +89,8 @@ static const struct {
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
-static void each_checkpoint_is_evaluated(void **state)
+TEST(each_checkpoint_is_evaluated)
 {
-    (void)state;
     for (int i = 0; i < RUNS; i++) {
         char words[400], loss[40], own[40], tokens[40], counted[40];
         snprintf(words, sizeof words, CALENDAR "%s", runs[i].words);
@@ -121,9 +115,8 @@ static void each_checkpoint_is_evaluated(void **state)
 
 /* ---- training does not notice ---- */
 
-static void training_has_the_same_bits(void **state)
+TEST(training_has_the_same_bits)
 {
-    (void)state;
     static const char *const of[] = {"parallel.data=2 parallel.zero=2", "parallel.pipeline=2"};
     static const char *const keys[] = {"loss", "grad_norm", "bytes_sent", "valid_loss"};
     for (int i = 0; i < 2; i++) {
@@ -179,9 +172,8 @@ static ech_status train_without(ech_comm *comm, const ech_design *design, void *
     return ECH_OK;
 }
 
-static void evaluators_are_in_no_collective(void **state)
+TEST(evaluators_are_in_no_collective)
 {
-    (void)state;
     static const char *const of[] = {
         "parallel.data=2 parallel.pipeline=2",
         "parallel.strategy=parameter_server parallel.data=2 parallel.servers=2"};
@@ -256,17 +248,14 @@ static ech_status give_rank(ech_comm *comm, const ech_design *design, void *cont
 static ech_status give_steps(const char *words, int ranks, given *g)
 {
     ech_config *config = runs_config("gpt2", "run", words);
-    ech_log_set_quiet(true);
     ech_status status = fixture_run(config, ranks, give_rank, g);
-    ech_log_set_quiet(false);
     ech_config_destroy(config);
     return status;
 }
 
 /* 2 is unfinished, 4 removed. */
-static void removed_ones_are_said(void **state)
+TEST(removed_ones_are_said)
 {
-    (void)state;
     char from[512], to[520], loss[40], own[40];
     runs_train("gpt2", "run", 1, CALENDAR);
     runs_path(from, sizeof from, "run", 2, "");
@@ -295,9 +284,8 @@ static void removed_ones_are_said(void **state)
     runs_remove("run");
 }
 
-static void a_damaged_one_ends_the_run(void **state)
+TEST(a_damaged_one_ends_the_run)
 {
-    (void)state;
     char path[512];
     runs_train("gpt2", "run", 1, CALENDAR);
     runs_path(path, sizeof path, "run", 4, runs_model);
@@ -307,9 +295,8 @@ static void a_damaged_one_ends_the_run(void **state)
     runs_remove("run");
 }
 
-static void a_silent_one_is_named(void **state)
+TEST(a_silent_one_is_named)
 {
-    (void)state;
     given g = {.steps = {2}, .n = 1, .silent = true};
     assert_int_equal(give_steps(EVALUATED "parallel.deadline=0.3", 2, &g), ECH_ECOMM);
     runs_remove("given");
@@ -327,9 +314,8 @@ static int count_evaluations(const char *name)
 }
 
 /* The checkpoint that a start goes on from is evaluated unless it has been. */
-static void what_was_left_is_made_good(void **state)
+TEST(what_was_left_is_made_good)
 {
-    (void)state;
     char loss[40], own[40];
     runs_train("gpt2", "run", 1, CALENDAR);
     for (int i = 0; i < 2; i++) {
@@ -354,9 +340,8 @@ static void what_was_left_is_made_good(void **state)
     runs_remove("run");
 }
 
-static void evaluators_end_with_training(void **state)
+TEST(evaluators_end_with_training)
 {
-    (void)state;
     assert_int_equal(runs_try("gpt2", "run", 3,
                               EVALUATED "precision.compute=fp32 optimizer.learning_rate=1e6 "
                                         "optimizer.clip_norm=0"),
@@ -364,9 +349,8 @@ static void evaluators_end_with_training(void **state)
     runs_remove("run");
 }
 
-static void impossible_ones_are_errors(void **state)
+TEST(impossible_ones_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } refused[] = {
@@ -375,7 +359,6 @@ static void impossible_ones_are_errors(void **state)
         {"parallel.evaluators=1 parallel.strategy=parameter_server parallel.data=3",
          "1 of them a server, 1 of them an evaluator"},
     };
-    ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char words[300];
         snprintf(words, sizeof words, CALENDAR "%s", refused[i].words);
@@ -383,7 +366,6 @@ static void impossible_ones_are_errors(void **state)
         if (!strstr(ech_last_error(), refused[i].said))
             fail_msg("%s: %s", refused[i].words, ech_last_error());
     }
-    ech_log_set_quiet(false);
 }
 
 /* ---- memory ---- */
@@ -418,9 +400,8 @@ static ech_status look(ech_comm *comm, const ech_design *design, void *planned)
     return ECH_OK;
 }
 
-static void memory_is_as_planned(void **state)
+TEST(memory_is_as_planned)
 {
-    (void)state;
     ech_config *config = fixture_config(
         "llama", EVALUATED "parallel.data=2 parallel.pipeline=2 memory.recompute=full");
     ech_config *copy = ech_config_copy(config);
@@ -469,9 +450,8 @@ static ech_status look_late(ech_comm *comm, void *end)
     return status;
 }
 
-static void its_rest_is_no_silence(void **state)
+TEST(its_rest_is_no_silence)
 {
-    (void)state;
     pthread_barrier_t end;
     ech_status results[2];
     pthread_barrier_init(&end, NULL, 2);
@@ -480,20 +460,4 @@ static void its_rest_is_no_silence(void **state)
     assert_int_equal(results[0], ECH_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_checkpoint_is_evaluated),
-        cmocka_unit_test(training_has_the_same_bits),
-        cmocka_unit_test(evaluators_are_in_no_collective),
-        cmocka_unit_test(removed_ones_are_said),
-        cmocka_unit_test(a_damaged_one_ends_the_run),
-        cmocka_unit_test(a_silent_one_is_named),
-        cmocka_unit_test(its_rest_is_no_silence),
-        cmocka_unit_test(what_was_left_is_made_good),
-        cmocka_unit_test(evaluators_end_with_training),
-        cmocka_unit_test(impossible_ones_are_errors),
-        cmocka_unit_test(memory_is_as_planned),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

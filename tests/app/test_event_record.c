@@ -18,9 +18,8 @@ static void assert_hex(const ech_text *text, const char *wanted)
 }
 
 /* A file of tensorboard 2.21's own EventFileWriter. */
-static void is_what_tensorboard_writes(void **state)
+TEST(is_what_tensorboard_writes)
 {
-    (void)state;
     ech_text file = {0};
     const ech_event_scalar loss = {"loss", 2.5};
     ech_event_version(1700000000, &file);
@@ -33,9 +32,8 @@ static void is_what_tensorboard_writes(void **state)
 }
 
 /* Likewise: SessionLog(status=START), and a summary with two values, one of them a NaN. */
-static void starts_and_several_values(void **state)
+TEST(starts_and_several_values)
 {
-    (void)state;
     ech_text file = {0};
     const ech_event_scalar two[] = {{"a", 1}, {"b/c", NAN}};
     ech_event_start(1700000002, 8, &file);
@@ -47,9 +45,8 @@ static void starts_and_several_values(void **state)
 }
 
 /* Likewise: tensorboard.summary's text. */
-static void texts(void **state)
+TEST(texts)
 {
-    (void)state;
     ech_text file = {0};
     ech_event_text(1700000004, 5, "run file", "    a: \xc3\xa9\n", &file);
     assert_hex(&file, "3700000000000000e7e8ca590900000041fc54d94110052a2a0a280a0872756e2066696c6542"
@@ -68,9 +65,8 @@ static int is_event_file(const struct dirent *entry)
 }
 
 /* A file for each start, in the order of their names. */
-static void a_file_for_each_start(void **state)
+TEST(a_file_for_each_start)
 {
-    (void)state;
     char *folder = scratch_make(), *text[2];
     size_t n[2];
     for (int start = 1; start <= 2; start++) {
@@ -103,15 +99,4 @@ static void a_file_for_each_start(void **state)
     }
     free(entry);
     scratch_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_what_tensorboard_writes),
-        cmocka_unit_test(starts_and_several_values),
-        cmocka_unit_test(texts),
-        cmocka_unit_test(a_file_for_each_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * What losses of importance and load do in training (Shazeer et al. 2017, arXiv:1701.06538, table 6): the squared coefficients of
  * variation, which a loss divided by its coefficient is, fall, and are far lower with coefficients than with hardly any.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <math.h>
 
-#include <cmocka.h>
-
 #include "app/experts.h"
 #include "app/grid_run.h"
+#include "unit.h"
 
 enum { STEPS = 80, FEW = 20 };
 
@@ -67,9 +62,8 @@ static training train_by(const char *gate, double coefficient)
     return t;
 }
 
-static void test_losses_balance(void **state)
+TEST(test_losses_balance)
 {
-    (void)state;
     static const char *const gates[] = {
         "model.moe_gate=noisy_topk model.num_experts_per_tok=2",
         "model.moe_gate=hierarchical model.num_experts_per_tok=2 model.n_group=4 "
@@ -86,8 +80,4 @@ static void test_losses_balance(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_losses_balance)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

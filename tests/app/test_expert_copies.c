@@ -3,15 +3,10 @@
  * Who has copies of an expert: the check of replicas compares these, and no expert with another; and what ranks make of
  * experts together is what one rank makes, gradients and weights, whatever is drawn.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "share.h"
+#include "unit.h"
 
 enum { RANKS = 4 };
 
@@ -48,9 +43,8 @@ static ech_status run_check(void *context, int rank, ech_compared_run *c)
     return ECH_OK;
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
-    (void)state;
     static const struct {
         const char *words;
         unsigned copies,
@@ -77,9 +71,8 @@ static void test_check(void **state)
 /* ---- one rank, or the serial replay ---- */
 
 /* Gates that draw, with and without capacities, where other tests have an expert degree of 2. */
-static void test_verify(void **state)
+TEST(test_verify)
 {
-    (void)state;
     static const char *const runs[] = {
         "model.moe_gate=gshard model.moe_capacity_factor=1.25 model.router_aux_loss_coef=3 "
         "model.moe_dropout=0.1 parallel.data=4 parallel.expert=4 parallel.zero=2",
@@ -121,8 +114,4 @@ static void test_verify(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_check), cmocka_unit_test(test_verify)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

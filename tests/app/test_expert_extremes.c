@@ -5,19 +5,14 @@
  * a capacity is dropped, no row more or less. And of routers as they begin, uneven and unlike, every byte is of a row that a table
  * counts.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <math.h>
-
-#include <cmocka.h>
 
 #include "app/experts.h"
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 enum { RANKS = 8, STEPS = 3, L = 2, E = 8, C = 32, T = 24, SAMPLES = 16, B = 2 };
 enum { NUMBERS = 2 * E + ECH_GATE_SUMS };
@@ -125,9 +120,8 @@ static void check_bytes(const extreme *x, size_t layout, int64_t k)
     if (calls == 4) assert_int_equal(sent, calls * L * SAMPLES * T * k * C * item * (e - 1) / e);
 }
 
-static void test_all_to_the_same(void **state)
+TEST(test_all_to_the_same)
 {
-    (void)state;
     for (size_t g = 0; g < sizeof gates / sizeof *gates; g++) {
         extreme alone = run(gates[g].words, "");
         check_counts(&alone, gates[g].k, gates[g].capacity);
@@ -193,9 +187,8 @@ static int64_t bytes_of(const tables *t, int rank, int ranks)
     return 2 * rows * C * (int64_t)sizeof(double);
 }
 
-static void test_bytes_are_the_tables(void **state)
+TEST(test_bytes_are_the_tables)
 {
-    (void)state;
     static const char words[] = "model.num_key_value_heads=4 model.num_local_experts=8 "
                                 "model.num_experts_per_tok=2 training.micro_batch_size=2 "
                                 "training.steps=8 optimizer.learning_rate=1e-300";
@@ -213,9 +206,4 @@ static void test_bytes_are_the_tables(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_to_the_same),
-                                       cmocka_unit_test(test_bytes_are_the_tables)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

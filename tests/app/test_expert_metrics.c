@@ -4,18 +4,13 @@
  * lines as the picture of experts x steps.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/report/parts.h"
 #include "app/train/progress.h"
 #include "kernel/kernel.h"
+#include "unit.h"
 
 enum { E = 4, LAYERS = 2, OTHER = 3, STEPS = 300 };
 
@@ -57,9 +52,8 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-6;
 }
 
-static void layers_are_put_together(void **state)
+TEST(layers_are_put_together)
 {
-    (void)state;
     ech_expert_metrics m = take();
     assert_int_equal(m.experts, E);
     assert_true(near(m.most, 4) && near(m.dropped, 20.0 / 80) && near(m.entropy, log(4) / 2));
@@ -69,9 +63,8 @@ static void layers_are_put_together(void **state)
 }
 
 /* A model without gates has no key of theirs. */
-static void models_without_experts_show_none(void **state)
+TEST(models_without_experts_show_none)
 {
-    (void)state;
     ech_model model = {0};
     ech_expert_metrics m;
     ech_text json = {0};
@@ -80,9 +73,8 @@ static void models_without_experts_show_none(void **state)
     assert_int_equal(json.n, 0);
 }
 
-static void lines_are_read_back_and_drawn(void **state)
+TEST(lines_are_read_back_and_drawn)
 {
-    (void)state;
     char folder[300], path[330];
     ech_progress *progress;
     snprintf(folder, sizeof folder, "%s/experts", fixture_folder);
@@ -112,10 +104,4 @@ static void lines_are_read_back_and_drawn(void **state)
     ech_metrics_series_free(&series);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_put_together),
-                                       cmocka_unit_test(models_without_experts_show_none),
-                                       cmocka_unit_test(lines_are_read_back_and_drawn)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

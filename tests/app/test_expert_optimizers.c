@@ -3,12 +3,6 @@
  * Optimizers of experts: what a stack of them becomes is what each becomes alone, as a matrix of
  * its own with rows, columns, blocks and a direction of its own.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -16,6 +10,7 @@
 #include "app/verdict.h"
 #include "optim/optimized.h"
 #include "share.h"
+#include "unit.h"
 
 enum { STEPS = 4, EXPERTS = 5 };
 
@@ -124,9 +119,8 @@ static int find_stack(const char *words, const char *name)
 }
 
 /* Wide experts and tall ones, on the device and on the host. */
-static void test_a_stack_is_as_many_matrices(void **state)
+TEST(test_a_stack_is_as_many_matrices)
 {
-    (void)state;
     static const char *const names[] = {"experts.%d.w1", "experts.%d.w2"};
     for (int i = 0; i < OPTIMIZERS; i++)
         for (int k = 0; k < 2; k++) {
@@ -161,10 +155,4 @@ static const char *const layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_stack_is_as_many_matrices),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

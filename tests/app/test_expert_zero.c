@@ -3,16 +3,11 @@
  * ZeRO with experts, by formulae: an expert's weights, gradients and states are shared out over the ranks that have the same
  * experts, all other parameters over data x context; what ranks send and keep follows, and is what was planned.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 /* Elements begin at multiples of UNIT: 64 bytes of the narrowest type. */
 enum { MOST = 8, STEPS = 2, ITEM = 4, UNIT = 32, STATES = 2 };
@@ -39,9 +34,8 @@ static int64_t bytes_of(const ech_plan *plan, ech_memory_kind kind)
 
 /* A bucket is a parameter. Summing a micro-batch's gradients, and gathering the weights, each sends the shards of all other
  * members, or as many of one's own. */
-static void test_formulae(void **state)
+TEST(test_formulae)
 {
-    (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
         for (int zero = 0; zero <= 3; zero++) {
             enum { MICRO_BATCHES = 2 };
@@ -77,10 +71,4 @@ static void test_formulae(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formulae),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -5,19 +5,14 @@
  * byte for byte; and what gates report of a step. That runs send what tables say is
  * probes/counters.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <math.h>
-
-#include <cmocka.h>
 
 #include "app/experts.h"
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 enum { RANKS = 8, STEP = 2, L = 2, E = 8, K = 2, C = 32, T = 24, B = 2, M = 2 };
 
@@ -57,9 +52,8 @@ static const struct {
 
 /* A step has M micro-batches of L layers: 2 exchanges of rows forward, 2 backward, one of counts. Where the forward runs again
  * so do those. Each row is sent by one tensor rank. */
-static void test_exchanges_have_a_formula(void **state)
+TEST(test_exchanges_have_a_formula)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         char words[600];
         int64_t item =
@@ -153,9 +147,8 @@ static const char *const gates[] = {
 };
 
 /* What they hold of each gate; that layouts tell what one rank does is verify's. */
-static void test_reports_of_gates(void **state)
+TEST(test_reports_of_gates)
 {
-    (void)state;
     double norm = 0;
     for (size_t g = 0; g < sizeof gates / sizeof *gates; g++) {
         told alone = tell(gates[g]);
@@ -257,9 +250,8 @@ static void assert_same_files(const char *what)
 
 /* What optimizers keep of an expert's rows, columns and blocks is as much its own as its weights. Where members share out
  * experts that do not divide among them, one has the first rows of an expert, and another the others. */
-static void test_states_move(void **state)
+TEST(test_states_move)
 {
-    (void)state;
     static const char *const optimizers[] = {
         "optimizer.name=adamw8 optimizer.block=8",
         "optimizer.name=sm3 optimizer.momentum=0.9",
@@ -292,12 +284,4 @@ static void test_states_move(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchanges_have_a_formula),
-        cmocka_unit_test(test_reports_of_gates),
-        cmocka_unit_test(test_states_move),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

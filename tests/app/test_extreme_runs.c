@@ -3,18 +3,13 @@
  * Run files whose keys are within their bounds, often at them: each makes a design or is refused as wrong usage.
  * ECHELON_RUN_FILES=10000 tries so many.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "app/setup/setup.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "unit.h"
 
 enum { SMALL_RUNS = 256 }; /* whose plans are made as well */
 
@@ -82,13 +77,11 @@ static ech_config *draw(void)
     return config;
 }
 
-static void test_designed_or_refused(void **state)
+TEST(test_designed_or_refused)
 {
-    (void)state;
     const char *wanted = getenv("ECHELON_RUN_FILES");
     int tries = wanted ? atoi(wanted) : 300, designed = 0, planned = 0;
     const int worlds[] = {1, 2, 8, 64};
-    ech_log_set_quiet(true);
     for (int i = 0; i < tries; i++) {
         ech_config *config = draw();
         int world = worlds[below(4)];
@@ -111,10 +104,4 @@ static void test_designed_or_refused(void **state)
     }
     print_message("%d of %d were designed, %d planned\n", designed, tries, planned);
     assert_true(planned > 0 && designed > 0 && designed < tries);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_designed_or_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

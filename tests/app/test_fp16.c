@@ -3,15 +3,10 @@
  * fp16 runs need the loss scale, and with it they learn what fp32 runs do; they are resumed with the same bits.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
+#include "unit.h"
 
 /* ---- gradients below fp16's smallest number ---- */
 
@@ -78,9 +73,8 @@ static double compare(const char *words, const taken *right, int *lost, double *
     "model.initializer_range=1.6e-3 model.num_hidden_layers=1 "
 
 /* With small weights queries and keys have gradients of about 2^-26, which fp16 rounds to zero. */
-static void small_gradients_need_it(void **state)
+TEST(small_gradients_need_it)
 {
-    (void)state;
     taken *right = ech_calloc(1, sizeof *right);
     int lost;
     double size;
@@ -99,18 +93,16 @@ static void small_gradients_need_it(void **state)
     "training.validate_every=16 training.validate_samples=12 optimizer.learning_rate=3e-2 "        \
     "training.steps=16 "
 
-static void it_learns_as_fp32(void **state)
+TEST(it_learns_as_fp32)
 {
-    (void)state;
     double whole = runs_loss("llama", "fp32", 2, SHORT "parallel.pipeline=2");
     double half = runs_loss("llama", "fp16", 2, SHORT "parallel.data=2 precision.compute=fp16");
     assert_true(whole < 4.5 && fabs(half - whole) < 0.01 * whole);
 }
 
 /* Over a stage's boundary and replicas, with overflows amid. */
-static void it_is_resumed(void **state)
+TEST(it_is_resumed)
 {
-    (void)state;
     static const char words[] =
         "precision.compute=fp16 precision.gradients=compute parallel.data=2 parallel.pipeline=2 "
         "model.initializer_range=2 optimizer.schedule=constant checkpoint.every=3 "
@@ -125,12 +117,4 @@ static void it_is_resumed(void **state)
     runs_remove("parts");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_gradients_need_it),
-        cmocka_unit_test(it_learns_as_fp32),
-        cmocka_unit_test(it_is_resumed),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

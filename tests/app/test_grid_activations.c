@@ -29,14 +29,9 @@
  * where there are fewer than tensor ranks, each has one whole head), and gate and up (2 F / h). What goes
  * into the rotation is not kept.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, C = 32, H = 8, D = C / H, F = 48, L = 3, M = 2 };
 
@@ -129,9 +124,8 @@ static const char *const dropouts[] = {"", "model.resid_pdrop=0.1 model.attn_pdr
 static const char *const types[] = {"fp32", "fp64"};
 
 /* Of GPT's F = 4h, with dropout and without. */
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-    (void)state;
     for (int t = 1; t <= 4; t *= 2)
         for (way w = PLAIN; w <= KEEP; w++)
             for (int d = 0; d < 2; d++) {
@@ -145,9 +139,8 @@ static void test_gpt2(void **state)
 }
 
 /* The corrected formulas of the paper, as they stand above. */
-static void test_gpt2_is_the_papers(void **state)
+TEST(test_gpt2_is_the_papers)
 {
-    (void)state;
     const int64_t sb = (int64_t)B * T, sbh = sb * C;
     for (int t = 1; t <= 4; t *= 2) {
         int64_t masks = 2 * sbh, norms = 4 * sbh, gelu = 8 * sbh, two = 2; /* bytes */
@@ -160,9 +153,8 @@ static void test_gpt2_is_the_papers(void **state)
     }
 }
 
-static void test_llama(void **state)
+TEST(test_llama)
 {
-    (void)state;
     for (int G = 1; G <= H; G *= 2)
         for (int t = 1; t <= 4; t *= 2)
             for (way w = PLAIN; w <= KEEP; w++) {
@@ -176,9 +168,8 @@ static void test_llama(void **state)
 
 /* A context rank has its tokens. A ring's parts of keys and values are fetched again; Ulysses keeps the
  * attention's output in both shapes, one for the attention and one for the projection. */
-static void test_context(void **state)
+TEST(test_context)
 {
-    (void)state;
     for (int c = 2; c <= 4; c *= 2)
         for (int t = 1; t <= 2; t++)
             for (way w = PLAIN; w <= KEEP; w++) {
@@ -197,13 +188,4 @@ static void test_context(void **state)
             }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_gpt2_is_the_papers),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_context),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

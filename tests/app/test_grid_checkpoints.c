@@ -5,16 +5,11 @@
  * heads and of optimizers' states along five grids; probes/moves.c has every grid's loaded by one
  * rank.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <math.h>
 
-#include <cmocka.h>
-
 #include "app/grid_run.h"
+#include "unit.h"
 
 enum { HALF = 2, WHOLE = 4, RANKS = 8 };
 
@@ -210,9 +205,8 @@ static void move_along(const char *model, const int some[5])
     }
 }
 
-static void test_one_head_moves(void **state)
+TEST(test_one_head_moves)
 {
-    (void)state;
     const char *model = "model.num_key_value_heads=1 model.vocab_size=261 "
                         "model.tie_word_embeddings=true data.document_mask=true";
     move_along(model, (int[]){3, 5, 7, 0, 4});
@@ -220,9 +214,8 @@ static void test_one_head_moves(void **state)
 }
 
 /* States of rows, columns and blocks, of which ranks that share out a bucket have some. */
-static void test_states_move(void **state)
+TEST(test_states_move)
 {
-    (void)state;
     static const char *const optimizers[] = {
         "optimizer.name=adamw8 optimizer.block=2 optimizer.eps=1e-6",
         "optimizer.name=adafactor optimizer.momentum=0.9",
@@ -237,11 +230,4 @@ static void test_states_move(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_head_moves),
-        cmocka_unit_test(test_states_move),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

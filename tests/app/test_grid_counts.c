@@ -4,17 +4,12 @@
  * papers' (Shoeybi et al. 2019; Korthikanti et al. 2022; Li et al. 2021; Jacobs et al. 2023). That
  * runs send what plans say is probes/counters.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/train/train.h"
 #include "layer/layers.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, C = 32, H = 8, D = C / H, L = 2, M = 3 };
 
@@ -59,9 +54,7 @@ static int64_t logged_bytes(const char *more)
     print_words(more, 1, words, sizeof words);
     ech_config *config = grid_config("gpt2", words);
     ech_training training = {0};
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(fixture_run(config, grid_ranks(config), ech_train_rank, &training), ECH_OK);
-    ech_log_set_quiet(quiet);
     snprintf(path, sizeof path, "%s/metrics.jsonl", config->log.directory);
     assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
     const char *at = strstr(text, "\"bytes_sent\":");
@@ -74,9 +67,8 @@ static int64_t logged_bytes(const char *more)
 }
 
 /* They hold the collectives of blocks and of the loss; what else there is are scalars. */
-static void test_metrics_count_collectives(void **state)
+TEST(test_metrics_count_collectives)
 {
-    (void)state;
     static const char *const shapes[] = {"parallel.tensor=2",
                                          "parallel.tensor=2 parallel.context=2"};
     for (int i = 0; i < 2; i++) {
@@ -160,9 +152,8 @@ static void check_step(const char *family, const char *more, int t, int64_t a_la
 /* Without sequence parallelism two all-reduces forward and two backward; with it as many pairs of an
  * all-gather and a reduce-scatter, which are the same bytes, and two gathers more where W's inputs are
  * not kept. Each all-reduce sends 2 b s h (t - 1) / t elements. */
-static void test_tensor_collectives(void **state)
+TEST(test_tensor_collectives)
 {
-    (void)state;
     static const cost plain[] = {{ECH_COLLECTIVE_ALL_REDUCE, 2, 2}};
     static const cost keep[] = {{ECH_COLLECTIVE_ALL_GATHER, 2, 2},
                                 {ECH_COLLECTIVE_REDUCE_SCATTER, 2, 2}};
@@ -189,9 +180,8 @@ static void test_tensor_collectives(void **state)
 
 /* Keys and values go around the ring once for the forward, once for the backward, and their gradients once:
  * c - 1 steps each. Ulysses: queries, keys, values and outputs change hands forward, their gradients back. */
-static void test_context_collectives(void **state)
+TEST(test_context_collectives)
 {
-    (void)state;
     for (int G = 2; G <= H; G *= 4)
         for (int c = 2; c <= 4; c *= 2) {
             char words[200];
@@ -209,12 +199,4 @@ static void test_context_collectives(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_metrics_count_collectives),
-        cmocka_unit_test(test_tensor_collectives),
-        cmocka_unit_test(test_context_collectives),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -4,14 +4,9 @@
  * which elements several ranks have (whose bits probes/alike.c compares), and nowhere anything of
  * the size of all logits.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, C = 32, M = 3 };
 
@@ -24,9 +19,8 @@ static int64_t elements_of(const grid_plans *g, int rank, const char *part)
     return sum;
 }
 
-static void test_parameters_are_shared_out(void **state)
+TEST(test_parameters_are_shared_out)
 {
-    (void)state;
     static const char *const parts[][8] = {
         {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight",
          "attn.c_attn.bias", "mlp.c_fc.bias"},
@@ -52,9 +46,8 @@ static void test_parameters_are_shared_out(void **state)
 }
 
 /* What goes from stage to stage is 1/t of a micro-batch, and c's share of that. */
-static void test_messages_are_shared_out(void **state)
+TEST(test_messages_are_shared_out)
 {
-    (void)state;
     static const struct {
         int shares;
         const char *more;
@@ -124,9 +117,8 @@ static int64_t count_shared(const grid_plans *g, int64_t *all)
     return shared;
 }
 
-static void test_elements_on_several_ranks(void **state)
+TEST(test_elements_on_several_ranks)
 {
-    (void)state;
     static const struct {
         const char *family, *words;
         int64_t shared;
@@ -152,9 +144,8 @@ static void test_elements_on_several_ranks(void **state)
 }
 
 /* Logits never exist for all tokens and the whole vocabulary, nor anything else of that size. */
-static void test_nothing_is_tokens_times_vocabulary(void **state)
+TEST(test_nothing_is_tokens_times_vocabulary)
 {
-    (void)state;
     static const char *const shapes[] = {"",
                                          "parallel.tensor=2",
                                          "parallel.tensor=4 parallel.sequence=true",
@@ -182,13 +173,4 @@ static void test_nothing_is_tokens_times_vocabulary(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters_are_shared_out),
-        cmocka_unit_test(test_messages_are_shared_out),
-        cmocka_unit_test(test_elements_on_several_ranks),
-        cmocka_unit_test(test_nothing_is_tokens_times_vocabulary),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

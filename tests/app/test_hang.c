@@ -5,18 +5,13 @@
  * fails: its rank says in which list and at which step, and the others, whose queues wait for it, end before the deadline, which
  * is as long here as no test may be.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "app/fixture.h"
 #include "comm/nccl_opened.h"
+#include "unit.h"
 
 enum { MOST_RANKS = 2, HUNG = 1, STEPS_BEFORE = 6 };
 
@@ -159,27 +154,24 @@ static void check(const char *words, int ranks)
 
 /* Of one micro-batch, which is there before the device hangs: the host brings no further one once
  * the run has failed. */
-static void test_a_device_that_hangs_is_ended(void **state)
+TEST(test_a_device_that_hangs_is_ended)
 {
-    (void)state;
     check("", 1);
     check("parallel.pipeline=2", 2);
     check("parallel.data=2", 2);
     check("parallel.tensor=2 model.vocab_size=264", 2);
 }
 
-static void test_a_device_that_fails_says_where(void **state)
+TEST(test_a_device_that_fails_says_where)
 {
-    (void)state;
     check_fault("", 1);
     check_fault("parallel.pipeline=2", 2);
     check_fault("parallel.data=2", 2);
 }
 
 /* What the other rank's device waits for ends by aborting NCCL's communicators. */
-static void test_nccl_is_aborted(void **state)
+TEST(test_nccl_is_aborted)
 {
-    (void)state;
     nccl_opened_open();
     static const char *const words[] = {"parallel.pipeline=2", "parallel.data=2",
                                         "parallel.tensor=2 model.vocab_size=264"};
@@ -194,14 +186,13 @@ static void test_nccl_is_aborted(void **state)
     }
 }
 
+ALL_TESTS(fixture_setup, fixture_teardown)
+
 int main(void)
 {
     queued = ech_device_find("queued");
     hanging = *queued;
     hanging.record = hanging_record;
     hanging.query = query;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_device_that_hangs_is_ended),
-                                       cmocka_unit_test(test_a_device_that_fails_says_where),
-                                       cmocka_unit_test(test_nccl_is_aborted)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+    return unit_run(NULL);
 }

@@ -6,12 +6,6 @@
  * a span together. Of a table that is not tied a turn's list has the rows of its batch, and those
  * of others it leaves alone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
@@ -19,6 +13,7 @@
 #include "optim/optim.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 #define SGD     "optimizer.name=sgd optimizer.weight_decay=0 "
 #define HOGWILD SGD "parallel.strategy=hogwild "
@@ -57,9 +52,8 @@ static int listed_of(const char *family, const char *words)
     return n;
 }
 
-static void nothing_that_ranks_add_is_lost(void **state)
+TEST(nothing_that_ranks_add_is_lost)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         ech_verification v = grid_verify(grids[i].family, grids[i].words, 4);
@@ -71,9 +65,8 @@ static void nothing_that_ranks_add_is_lost(void **state)
 
 /* ---- runs ---- */
 
-static void one_rank_is_serial(void **state)
+TEST(one_rank_is_serial)
 {
-    (void)state;
 #define RUN                                                                                        \
     "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0.1 training.micro_batch_size=1 "
     static const char *const more[] = {RUN "model.tie_word_embeddings=true ", RUN UNTIED,
@@ -94,9 +87,8 @@ static void one_rank_is_serial(void **state)
 }
 
 /* Whatever the order. */
-static void several_reach_the_loss_of_one(void **state)
+TEST(several_reach_the_loss_of_one)
 {
-    (void)state;
 #define LONG                                                                                       \
     "training.steps=40 training.validate_every=40 training.global_batch_size=12 "                  \
     "training.micro_batch_size=1 optimizer.learning_rate=0.3 optimizer.warmup_steps=0 "            \
@@ -110,9 +102,8 @@ static void several_reach_the_loss_of_one(void **state)
 }
 
 /* On as many ranks as there are: a checkpoint knows none. */
-static void runs_go_on_on_other_ranks(void **state)
+TEST(runs_go_on_on_other_ranks)
 {
-    (void)state;
 #define SPANS "parallel.flush_every=2 checkpoint.every=4 training.global_batch_size=12 " HOGWILD
     runs_train("gpt2", "run", 3, "training.steps=4 " SPANS);
     runs_train("gpt2", "run", 2, "training.steps=8 " SPANS);
@@ -160,9 +151,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-static void ranks_share_a_window_and_send_nothing(void **state)
+TEST(ranks_share_a_window_and_send_nothing)
 {
-    (void)state;
     grid_run("llama",
              HOGWILD "parallel.data=4 training.micro_batch_size=1 training.steps=3 "
                      "parallel.flush_every=3",
@@ -189,15 +179,13 @@ static void expect_refused(const ech_plan *plan, const char *why)
     if (!strstr(ech_last_error(), why)) fail_msg("%s: %s", why, ech_last_error());
 }
 
-static void faults_are_found(void **state)
+TEST(faults_are_found)
 {
-    (void)state;
     grid_plans g = grid_plan("gpt2", HOGWILD "parallel.data=2 parallel.flush_every=2");
     ech_plan *plan;
     assert_int_equal(ech_design_outline(&g.design, 1, false, &plan), ECH_OK);
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     int buckets = (int)plan->bucket.n;
-    ech_log_set_quiet(true);
 
     ech_step *add = &list->step.at[find(list, ECH_STEP_ADD, 0)];
     int afters = add->afters;
@@ -227,7 +215,6 @@ static void faults_are_found(void **state)
     expect_refused(plan, "comes where its bucket's addition is next");
     add->index = index;
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
-    ech_log_set_quiet(false);
     ech_plan_destroy(plan);
     grid_plans_free(&g);
 }
@@ -241,16 +228,14 @@ static ech_access *access_of(ech_list *list, const ech_step *step, int value)
 
 /* Of the table's steps: a turn's list comes before it is used, and not before the last one in its
  * place was; the accesses are those of the turn. */
-static void faults_of_lists_are_found(void **state)
+TEST(faults_of_lists_are_found)
 {
-    (void)state;
     grid_plans g = grid_plan("llama", HOGWILD UNTIED
                              "training.steps=4 parallel.data=2 parallel.flush_every=4");
     ech_plan *plan = g.plan[1];
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     const ech_bucket *table = plan->bucket.at;
     assert_true(table->listed);
-    ech_log_set_quiet(true);
 
     ech_step *made = &list->step.at[find(list, ECH_STEP_LIST_ROWS, 1)];
     made->kind = ECH_STEP_COUNT;
@@ -286,20 +271,7 @@ static void faults_of_lists_are_found(void **state)
         access->write = true;
     }
     assert_int_equal(ech_check_list(plan, list), ECH_OK);
-    ech_log_set_quiet(false);
     grid_plans_free(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_that_ranks_add_is_lost),
-        cmocka_unit_test(one_rank_is_serial),
-        cmocka_unit_test(several_reach_the_loss_of_one),
-        cmocka_unit_test(runs_go_on_on_other_ranks),
-        cmocka_unit_test(ranks_share_a_window_and_send_nothing),
-        cmocka_unit_test(faults_are_found),
-        cmocka_unit_test(faults_of_lists_are_found),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -4,12 +4,6 @@
  * are and converted; a run that starts from another begins with its weights, bit for bit, under any
  * layout; and a resume looks at its own checkpoint alone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/convert.h"
 #include "app/report/report.h"
@@ -17,6 +11,7 @@
 #include "app/train_from.h"
 #include "checkpoint/whole.h"
 #include "share.h"
+#include "unit.h"
 
 enum { VOCABULARY = 260, MOST_IDS = 16 };
 
@@ -67,16 +62,13 @@ static ech_status compare(ech_trained *trained, void *context)
 static void check_logits(const char *folder, recorded *r)
 {
     r->worst = 0;
-    ech_log_set_quiet(true);
     assert_int_equal(
         ech_trained_run(&(ech_trained_options){.path = folder, .samples = 1}, compare, r), ECH_OK);
-    ech_log_set_quiet(false);
     if (!(r->worst < 1e-4)) fail_msg("%s: logits %g apart", folder, r->worst);
 }
 
-static void as_transformers(void **state)
+TEST(as_transformers)
 {
-    (void)state;
     static const char *const names[] = {"gpt2_openai", "llama31", "qwen3"};
     for (int i = 0; i < 3; i++) {
         char folder[512], converted[512];
@@ -90,9 +82,7 @@ static void as_transformers(void **state)
         assert_int_equal(conversion.dtype, i == 1 ? ECH_BF16 : ECH_F32);
         assert_int_equal(conversion.ends.end, 256);
         assert_int_equal(ech_conversion_write(&conversion, converted, conversion.dtype), ECH_OK);
-        ech_log_set_quiet(true);
         assert_int_equal(ech_conversion_write(&conversion, converted, ECH_F32), ECH_EUSAGE);
-        ech_log_set_quiet(false);
         ech_conversion_close(&conversion);
         check_logits(converted, &r);
     }
@@ -112,9 +102,8 @@ static void assert_same_weights(const char *a, int step_a, const char *b, int st
     free(bytes[1]);
 }
 
-static void under_any_layout(void **state)
+TEST(under_any_layout)
 {
-    (void)state;
     static const struct {
         int ranks;
         const char *words;
@@ -147,9 +136,8 @@ static void under_any_layout(void **state)
 }
 
 /* What reads the weights before the newest, reads these. */
-static void also_what_was_before(void **state)
+TEST(also_what_was_before)
 {
-    (void)state;
     char words[500], path[2][512];
     ech_safetensors *file[2];
     const char *const which[] = {runs_model, runs_state};
@@ -179,9 +167,8 @@ static void also_what_was_before(void **state)
     runs_remove("second");
 }
 
-static void resumes_alone(void **state)
+TEST(resumes_alone)
 {
-    (void)state;
     char words[600], from[300], away[300];
     runs_train("gpt2", "source", 1, "training.steps=1");
     snprintf(words, sizeof words, "training.steps=2 model.init_from=%s/source", fixture_folder);
@@ -214,9 +201,8 @@ static void damage(const char *run, int step, const char *file)
 static const char every_step[] = "checkpoint:\n  every: 1\n";
 
 /* Whichever file of the newest checkpoint is damaged, the run goes on from the one before. */
-static void goes_on_from_the_older(void **state)
+TEST(goes_on_from_the_older)
 {
-    (void)state;
     static const char *const files[] = {"model/tokenizer.json", "model/tokenizer_config.json",
                                         "model/config.json", runs_model};
     runs_train("gpt2", "source", 1, "training.steps=1");
@@ -247,9 +233,8 @@ static void away(const char *name)
 }
 
 /* What a run leaves needs nothing that it began with, and no checkpoint that is pruned. */
-static void source_is_gone(void **state)
+TEST(source_is_gone)
 {
-    (void)state;
     char run[300], *text;
     ech_text words = {0};
     size_t n;
@@ -276,9 +261,8 @@ static void source_is_gone(void **state)
 }
 
 /* checkpoint.resume names another run's checkpoint, which has all that init_from would give. */
-static void begins_with_a_checkpoint(void **state)
+TEST(begins_with_a_checkpoint)
 {
-    (void)state;
     char more[400];
     runs_train("gpt2", "source", 1, "training.steps=1");
     assert_int_equal(train_from("first", "source", 1, ""), ECH_OK);
@@ -306,9 +290,8 @@ static void make_cache(const char *name)
     assert_int_equal(system(words), 0);
 }
 
-static void from_a_cache(void **state)
+TEST(from_a_cache)
 {
-    (void)state;
     static const char *const names[] = {"gpt2_openai", "llama31"}; /* one file; shards */
     char folder[300], converted[300];
     snprintf(folder, sizeof folder, "%s/snapshots/hash", fixture_folder);
@@ -331,12 +314,4 @@ static void from_a_cache(void **state)
     runs_remove("blobs");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_transformers),         cmocka_unit_test(under_any_layout),
-        cmocka_unit_test(also_what_was_before),    cmocka_unit_test(resumes_alone),           cmocka_unit_test(goes_on_from_the_older),
-        cmocka_unit_test(source_is_gone),          cmocka_unit_test(from_a_cache),
-        cmocka_unit_test(begins_with_a_checkpoint)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

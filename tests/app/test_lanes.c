@@ -3,16 +3,11 @@
  * Lanes beside each other: sums of gradients over one group on two lanes that gather at once leave the bits of those on
  * one, on every device of the processor; and a rank has a thread for each lane that its lists use, and no more.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dirent.h>
 
 #include "app/fixture.h"
+#include "unit.h"
 
 enum { MOST_RANKS = 3, STEPS = 3 };
 
@@ -118,9 +113,8 @@ static void run(const char *words, int ranks, trial *t)
     assert_true(fixture_runs("gpt2", all, ranks, run_rank, t));
 }
 
-static void two_lanes_sum_over_one_group(void **state)
+TEST(two_lanes_sum_over_one_group)
 {
-    (void)state;
     static const char *const words[] = {
         "parallel.data=3 parallel.bucket_bytes=1 training.micro_batch_size=1",
         "parallel.data=3 parallel.bucket_bytes=2KiB parallel.reduction=ring"};
@@ -139,9 +133,8 @@ static void two_lanes_sum_over_one_group(void **state)
     }
 }
 
-static void a_lane_that_is_used_has_a_thread(void **state)
+TEST(a_lane_that_is_used_has_a_thread)
 {
-    (void)state;
     static const ech_lane lanes[] = {ECH_LANE_COPY_OUT, ECH_LANE_COPY_IN, ECH_LANE_HOST,
                                      ECH_LANE_GATHER, ECH_LANE_DISK};
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
@@ -153,9 +146,4 @@ static void a_lane_that_is_used_has_a_thread(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(two_lanes_sum_over_one_group),
-                                       cmocka_unit_test(a_lane_that_is_used_has_a_thread)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

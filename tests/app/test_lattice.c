@@ -14,12 +14,6 @@
  * judged. ECHELON_LATTICE_JOBS=N: so many cases at a time, by default as many as there are
  * processors. ECHELON_LATTICE_FIRST=yes: the first failure ends the test, and is printed as it is.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -30,6 +24,7 @@
 #include "check/check.h"
 #include "config/rules.h"
 #include "share.h"
+#include "unit.h"
 
 enum {
     CASES = 100,
@@ -56,9 +51,8 @@ static bool trial_is_feasible(const cover_case *c)
     return c->level[0] != 3; /* the way down leads over what cannot be */
 }
 
-static void test_shrinks(void **state)
+TEST(test_shrinks)
 {
-    (void)state;
     shrinker s = {.factors = TRIAL_FACTORS, .feasible = trial_is_feasible, .fails = trial_fails};
     static const int starts[][TRIAL_FACTORS] = {
         {4, 1, 3, 5}, {5, 1, 0, 0}, {2, 1, 2, 7}, {7, 1, 7, 7}, {2, 1, 0, 0}};
@@ -79,9 +73,8 @@ static bool coupled_fails(void *context, const cover_case *c)
     return c->level[0] >= 3 || (c->level[1] == 0 && c->level[0] >= 1);
 }
 
-static void test_shrinks_in_rounds(void **state)
+TEST(test_shrinks_in_rounds)
 {
-    (void)state;
     int asked = 0;
     shrinker s = {
         .factors = 2, .feasible = trial_is_feasible, .fails = coupled_fails, .context = &asked};
@@ -92,9 +85,8 @@ static void test_shrinks_in_rounds(void **state)
 }
 
 /* What is printed is what was run: the words make the configuration that they were printed from. */
-static void test_prints_a_command(void **state)
+TEST(test_prints_a_command)
 {
-    (void)state;
     cover_case x = {{[PIPELINE] = 1, [TENSOR] = 1, [SEQUENCE] = 2, [SCHEDULE] = 3, [MODEL] = 2}};
     ech_text command = {0};
     lattice_print_command(&x, &command);
@@ -314,11 +306,9 @@ static bool is_refused_by(const cover_case *c, const ech_rule *rule)
     ech_text words = {0};
     ech_config *config = lattice_config(c);
     ech_rule_explain(rule, config, &words);
-    bool quiet = ech_log_set_quiet(true);
     ech_clear_error();
     lattice_made made;
     bool is_made = lattice_make(c, &made);
-    ech_log_set_quiet(quiet);
     bool refused = !is_made && strstr(ech_last_error(), words.at);
     if (is_made) lattice_free(&made);
     ech_config_destroy(config);
@@ -353,9 +343,8 @@ static void check_refused(const cover_feature *a, const cover_feature *b)
         a->low, a->factor, b->low, b->factor, command.at, ech_last_error());
 }
 
-static void test_goes_together_or_is_refused(void **state)
+TEST(test_goes_together_or_is_refused)
 {
-    (void)state;
     cover_feature feature[COVER_FEATURES];
     int n = lattice_list_features(feature), verified = 0, refused = 0;
     for (size_t i = 0; i < all_pairs->cases.n; i++)
@@ -460,9 +449,8 @@ static void draw_cases(void)
     cover_free(c);
 }
 
-static void test_lattice(void **state)
+TEST(test_lattice)
 {
-    (void)state;
     const char *which = getenv("ECHELON_LATTICE");
     share_range share = share_read();
     shared = board_create();
@@ -483,9 +471,8 @@ static bool is_on_a_device(const cover_case *c)
     return c->level[DEVICE] > 0;
 }
 
-static void test_on_a_gpu(void **state)
+TEST(test_on_a_gpu)
 {
-    (void)state;
     const char *named = getenv("ECHELON_LATTICE_DEVICE"), *device = named ? named : "cuda";
     if (!verdict_has_device(device)) skip();
     shared = board_create();
@@ -515,9 +502,8 @@ static bool lists_end(const ech_design *design, bool forward_only)
 }
 
 /* Plans of every two features end, under the rules of a library without tags, too. */
-static void test_plans_do_not_deadlock(void **state)
+TEST(test_plans_do_not_deadlock)
 {
-    (void)state;
     ECH_FREED_TEXT failed = {0};
     lattice_write_run_file();
     for (size_t i = 0; i < all_pairs->cases.n; i++) {
@@ -546,6 +532,8 @@ static int teardown(void **state)
     return keeps_folder ? 0 : fixture_teardown(state);
 }
 
+ALL_TESTS(setup, teardown)
+
 int main(void)
 {
     const char *which = getenv("ECHELON_LATTICE");
@@ -560,14 +548,5 @@ int main(void)
         print_cases(is_two_ranks, "mpi", SAME_BITS_MPI);
         return fixture_teardown(NULL);
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shrinks),
-        cmocka_unit_test(test_shrinks_in_rounds),
-        cmocka_unit_test(test_prints_a_command),
-        cmocka_unit_test(test_goes_together_or_is_refused),
-        cmocka_unit_test(test_plans_do_not_deadlock),
-        cmocka_unit_test(test_lattice),
-        cmocka_unit_test(test_on_a_gpu),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(NULL);
 }

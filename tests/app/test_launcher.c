@@ -23,9 +23,8 @@ static void expect_line(const ech_launch *launch, const char *const *words, cons
     ech_launch_line_free(&line);
 }
 
-static void prints_what_a_user_could_type(void **state)
+TEST(prints_what_a_user_could_type)
 {
-    (void)state;
     static const char *const words[] = {"train", "my run.yaml", NULL},
                              *const odd[] = {"train", "my run.yaml", "log.directory=it's", "",
                                              NULL},
@@ -86,27 +85,22 @@ static int run_shell(const char *script)
     return supervise_shell(script, SIGUSR2).code;
 }
 
-static void passes_exit_codes_on(void **state)
+TEST(passes_exit_codes_on)
 {
-    (void)state;
     assert_int_equal(run_shell("exit 0"), 0);
     assert_int_equal(run_shell("exit 75"), 75);
     assert_int_equal(run_shell("kill -9 $$"), 128 + 9);
     assert_int_equal(run_shell("read line && exit 5; exit 6"), 6);
     char *words[] = {(char[]){"/no/such/program"}, NULL};
-    bool quiet = ech_log_set_quiet(true);
     ech_job_end ending = supervise(words, SIGUSR2);
-    ech_log_set_quiet(quiet);
     assert_int_equal(ending.code, 127);
     assert_int_equal(ending.child_signal, 0);
     assert_int_equal(ending.stops, 0);
 }
 
 /* The child tells its parent to stop, as a terminal or a scheduler would, and waits for what comes. */
-static void translates_signals(void **state)
+TEST(translates_signals)
 {
-    (void)state;
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(run_shell("trap 'exit 10' USR1; kill -USR1 $PPID; "
                                "while :; do sleep 0.01; done"),
                      10);
@@ -124,20 +118,20 @@ static void translates_signals(void **state)
                                "while :; do sleep 0.01; done"),
                      128 + SIGKILL);
     sigaction(SIGINT, &before, NULL);
-    ech_log_set_quiet(quiet);
 }
 
 /* What it says of a signal then ends nobody: the ranks have yet to save. */
-static void outlives_the_reader_of_its_log(void **state)
+TEST(outlives_the_reader_of_its_log)
 {
-    (void)state;
     int ends[2], before = dup(STDERR_FILENO);
     assert_true(before >= 0 && pipe(ends) == 0);
     close(ends[0]);
     dup2(ends[1], STDERR_FILENO);
+    ech_log_set_quiet(false);
     close(ends[1]);
     int code = run_shell("trap 'exit 12' USR2; kill -TERM $PPID; while :; do sleep 0.01; done");
     dup2(before, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(before);
     assert_int_equal(code, 12);
     /* A child meets SIGPIPE as ever. */
@@ -145,10 +139,8 @@ static void outlives_the_reader_of_its_log(void **state)
 }
 
 /* A signal would end a child that is not ready for it; it gets it when it is. */
-static void waits_until_the_child_is_ready(void **state)
+TEST(waits_until_the_child_is_ready)
 {
-    (void)state;
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(run_shell("kill -TERM $PPID; sleep 0.2; "
                                "trap 'exit 10' USR2; while :; do sleep 0.01; done"),
                      10);
@@ -161,30 +153,15 @@ static void waits_until_the_child_is_ready(void **state)
     ending = supervise_shell("kill -TERM $PPID; while :; do sleep 0.01; done", 0);
     assert_int_equal(ending.child_signal, SIGKILL);
     assert_int_equal(ending.stops, 2);
-    ech_log_set_quiet(quiet);
 }
 
 /* Nothing of it stays behind: signals work as before. */
-static void leaves_signals_as_they_were(void **state)
+TEST(leaves_signals_as_they_were)
 {
-    (void)state;
     sigset_t before, after;
     sigprocmask(SIG_SETMASK, NULL, &before);
     assert_int_equal(run_shell("exit 0"), 0);
     sigprocmask(SIG_SETMASK, NULL, &after);
     assert_int_equal(sigismember(&before, SIGTERM), sigismember(&after, SIGTERM));
     assert_int_equal(sigismember(&before, SIGCHLD), sigismember(&after, SIGCHLD));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prints_what_a_user_could_type),
-        cmocka_unit_test(passes_exit_codes_on),
-        cmocka_unit_test(translates_signals),
-        cmocka_unit_test(outlives_the_reader_of_its_log),
-        cmocka_unit_test(waits_until_the_child_is_ready),
-        cmocka_unit_test(leaves_signals_as_they_were),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

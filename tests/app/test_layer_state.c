@@ -5,18 +5,13 @@
  * towards columns that are positive as often as not. So it is what a router's bias is, and every layout has counts of its own.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/verdict.h"
 #include "layer/layers.h"
 #include "share.h"
+#include "unit.h"
 
 /* ---- the model: gpt2's file, whose family takes the place of gpt2 in the table of families ---- */
 
@@ -246,9 +241,8 @@ static void check_history(const history *h)
 }
 
 /* Once a step, of each micro-batch's forward once, however often it is recomputed. */
-static void commits_are_one_a_step(void **state)
+TEST(commits_are_one_a_step)
 {
-    (void)state;
     static const char *const ways[] = {"memory.recompute=none", "memory.recompute=selective",
                                        "memory.recompute=full", "memory.sequence_chunks=2"};
     history first = {.step = 0};
@@ -265,9 +259,8 @@ static void commits_are_one_a_step(void **state)
     }
 }
 
-static void withheld_steps_commit_nothing(void **state)
+TEST(withheld_steps_commit_nothing)
 {
-    (void)state;
     history h = train_with("training.steps=4 training.micro_batch_size=2", BAD);
     for (int step = 0; step < CHECKED; step++) assert_true(h.withheld[step] == (step == BAD));
     check_history(&h);
@@ -298,9 +291,8 @@ static ech_status read_reports(void *context, int rank, ech_compared_run *run)
 }
 
 /* Every rank reads the sums over all, whichever layout; and the first turn's are one rank's. */
-static void reports_are_of_all_ranks(void **state)
+TEST(reports_are_of_all_ranks)
 {
-    (void)state;
     told alone = {0};
     grid_run("gpt2", "training.steps=4 model.tie_word_embeddings=false", read_reports, &alone);
     for (int i = 0; i < LAYOUTS; i++) {
@@ -317,9 +309,8 @@ static void reports_are_of_all_ranks(void **state)
 /* ---- what they are not ---- */
 
 /* No number that counts parameters or FLOPs has them, nor any norm. */
-static void states_are_no_parameters(void **state)
+TEST(states_are_no_parameters)
 {
-    (void)state;
     grid_plans with = grid_plan("gpt2", "training.micro_batch_size=2");
     const ech_model *model = with.design.model;
     int64_t all = 0, states = 0;
@@ -339,13 +330,4 @@ static void states_are_no_parameters(void **state)
     grid_plans_free(&with);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_are_no_parameters),
-        cmocka_unit_test(commits_are_one_a_step),
-        cmocka_unit_test(withheld_steps_commit_nothing),
-        cmocka_unit_test(reports_are_of_all_ranks),
-        };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -3,16 +3,11 @@
  * Sparse logistic regression from lines of text to a checkpoint: as a program of loops over these lines does it; all layouts as one
  * rank; resumed as if it had not stopped; and what the family does not have.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "app/verdict.h"
 #include "share.h"
+#include "unit.h"
 
 enum { SAMPLES = 60, FEATURES = 40, MOST = 7, STEPS = 25 };
 
@@ -95,9 +90,7 @@ static void train(const char *name, int ranks, const char *more)
     ech_config *config = config_of(name, more);
     ech_training training = {0};
     assert_non_null(config);
-    ech_log_set_quiet(true);
     ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
-    ech_log_set_quiet(false);
     if (status != ECH_OK) fail_msg("%s on %d ranks: %s", more, ranks, ech_last_error());
     ech_config_destroy(config);
 }
@@ -163,9 +156,8 @@ static void assert_fitted(const char *name, const fitted *f)
 }
 
 /* All samples in each step, so their order does not matter. */
-static void as_a_naive_program(void **state)
+TEST(as_a_naive_program)
 {
-    (void)state;
     static const struct {
         int ranks;
         const char *words;
@@ -186,18 +178,16 @@ static void as_a_naive_program(void **state)
 }
 
 /* The first loss is log 2: weights begin as zeros. */
-static void begins_with_zeros(void **state)
+TEST(begins_with_zeros)
 {
-    (void)state;
     train("zeros", 1, "optimizer.learning_rate=0 optimizer.weight_decay=0");
     assert_close(runs_validation_loss("zeros"), log(2), "loss", 0);
     runs_remove("zeros");
 }
 
 /* A run that names no family begins with the weights of another: at a rate of 0 its loss is that one's. */
-static void from_weights(void **state)
+TEST(from_weights)
 {
-    (void)state;
     char path[300];
     ech_text yaml = {0};
     ech_config *config;
@@ -215,11 +205,9 @@ static void from_weights(void **state)
     snprintf(path, sizeof path, "%s/second.yaml", fixture_folder);
     assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
     ech_text_free(&yaml);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_setup_config(path, NULL, 0, &config), ECH_OK);
     assert_int_equal(config->model.vocab_size, FEATURES);
     assert_int_equal(fixture_run(config, 2, ech_train_rank, &training), ECH_OK);
-    ech_log_set_quiet(false);
     ech_config_destroy(config);
     assert_close(runs_validation_loss("second"), runs_validation_loss("first"), "loss", 1);
     runs_remove("first");
@@ -261,9 +249,8 @@ static const struct {
      false},
 };
 
-static void layouts_agree(void **state)
+TEST(layouts_agree)
 {
-    (void)state;
     int bad = 0;
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         if (!share_takes_of(i, sizeof layouts / sizeof *layouts)) continue;
@@ -289,9 +276,8 @@ static void layouts_agree(void **state)
 }
 
 /* On two data ranks, whatever threads and devices compute. */
-static void the_same_bits(void **state)
+TEST(the_same_bits)
 {
-    (void)state;
     static const char *const others[] = {"parallel.threads=3", "parallel.device=queued",
                                          "memory.recompute=full"};
     const char base[] = "parallel.data=2 training.micro_batch_size=10 precision.compute=fp32";
@@ -309,9 +295,8 @@ static void the_same_bits(void **state)
 }
 
 /* A turn of lock-free ranks goes by the rows of its features alone; one rank is serial SGD. */
-static void rows_by_lists_have_the_bits_of_all(void **state)
+TEST(rows_by_lists_have_the_bits_of_all)
 {
-    (void)state;
     static const char *const types[] = {"fp64", "fp32"};
     for (int i = 0; i < 2; i++) {
         char serial[300], hogwild[400];
@@ -334,7 +319,6 @@ static void rows_by_lists_have_the_bits_of_all(void **state)
 /* The words are wrong where the keys are checked, or where the design is made. */
 static void assert_refused(const char *words, const char *says)
 {
-    ech_log_set_quiet(true);
     ech_config *config = config_of("refused", words);
     ech_design design = {0};
     if (config) {
@@ -343,14 +327,12 @@ static void assert_refused(const char *words, const char *says)
         ech_config_destroy(config);
         assert_int_equal(status, ECH_EUSAGE);
     }
-    ech_log_set_quiet(false);
     if (!strstr(ech_last_error(), says))
         fail_msg("%s: \"%s\" does not say \"%s\"", words, ech_last_error(), says);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     assert_refused("parallel.tensor=2", "a feature has one weight, so there is no width to shard");
     assert_refused("parallel.context=2", "the features of a sample are added up on one rank");
     assert_refused("memory.sequence_chunks=7 parallel.data=2",
@@ -365,9 +347,8 @@ static void refusals(void **state)
 }
 
 /* A gpt2 on lines of features, and the other way round. */
-static void other_data(void **state)
+TEST(other_data)
 {
-    (void)state;
     char words[600];
     snprintf(words, sizeof words, "data.train=%s/train data.valid=", fixture_folder);
     for (int way = 0; way < 2; way++) {
@@ -380,10 +361,8 @@ static void other_data(void **state)
             snprintf(path, sizeof path, "%s/lines", fixture_folder);
             ech_config_replace_text(&config->data.train, path);
         }
-        ech_log_set_quiet(true);
         assert_int_equal(ech_design_create(config, NULL, 1, 1, &design), ECH_OK);
         assert_int_equal(ech_design_open_data(&design, ECH_SPLIT_TRAIN, &corpus), ECH_EUSAGE);
-        ech_log_set_quiet(false);
         assert_non_null(strstr(ech_last_error(),
                                way ? "use model.architecture = logistic" : "so the tokens of"));
         ech_design_destroy(&design);
@@ -391,13 +370,4 @@ static void other_data(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_a_naive_program), cmocka_unit_test(begins_with_zeros),
-        cmocka_unit_test(from_weights),       cmocka_unit_test(layouts_agree),
-        cmocka_unit_test(the_same_bits),      cmocka_unit_test(rows_by_lists_have_the_bits_of_all),
-        cmocka_unit_test(refusals),           cmocka_unit_test(other_data),
-    };
-    return cmocka_run_group_tests(tests, make_data, fixture_teardown);
-}
+ALL_TESTS(make_data, fixture_teardown)

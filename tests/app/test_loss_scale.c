@@ -4,18 +4,14 @@
  * step on all, and nothing but the scale moves; runs resume with their scale.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "base/json.h"
 #include "share.h"
+#include "unit.h"
 
 enum { RANKS = 8, STEPS = 4 };
 
@@ -81,9 +77,8 @@ static outcome train_with(const char *grid, const char *scale)
     return out;
 }
 
-static void a_power_of_two_changes_no_bit(void **state)
+TEST(a_power_of_two_changes_no_bit)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes()) continue;
         outcome one = train_with(grids[i], "1");
@@ -195,9 +190,8 @@ static const char *const cubes[] = {
 };
 
 /* Each stage, tensor and context place in turn. */
-static void one_rank_withholds_on_all(void **state)
+TEST(one_rank_withholds_on_all)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cubes / sizeof *cubes; i++)
         for (int rank = 0; rank < RANKS; rank++)
             for (int choice = (int)i; choice < 2; choice++) {
@@ -210,9 +204,8 @@ static void one_rank_withholds_on_all(void **state)
 }
 
 /* A fixed scale cannot be lowered, and nor can 1: on_nonfinite is asked. */
-static void what_no_scale_mends(void **state)
+TEST(what_no_scale_mends)
 {
-    (void)state;
     injection in = inject_with("parallel.data=1 precision.compute=fp32", "1024", 0, 0, INFINITY);
     for (int step = 1; step <= BAD_STEPS; step++) {
         assert_true(in.readings[0][step].withheld && !in.readings[0][step].overflow);
@@ -289,9 +282,8 @@ static void train_step_by_step(const char *name)
 }
 
 /* Overflows end by themselves, none is asked about, and a run that is resumed amid them has the same bits. */
-static void it_is_resumed(void **state)
+TEST(it_is_resumed)
 {
-    (void)state;
     logged whole[LONG + 1] = {{0}}, parts[LONG + 1] = {{0}}, stopped[LONG + 1] = {{0}};
     train_long("whole", LONG, "");
     train_long("parts", HALF, "");
@@ -324,33 +316,18 @@ static void it_is_resumed(void **state)
 }
 
 /* The same gradients without a scale that may fall: on_nonfinite is asked. */
-static void a_fixed_scale_asks(void **state)
+TEST(a_fixed_scale_asks)
 {
-    (void)state;
     char words[500];
     snprintf(words, sizeof words, "%s training.steps=4 precision.loss_scale=65536", overflowing);
     assert_int_equal(runs_try("llama", "fixed", 2, words), ECH_ENUMERIC);
     runs_remove("fixed");
 }
 
-static void no_power_of_two(void **state)
+TEST(no_power_of_two)
 {
-    (void)state;
-    ech_log_set_quiet(true);
     assert_int_equal(runs_try("llama", "odd", 1, "precision.loss_scale=1000"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "use 512 or 1024"));
-    ech_log_set_quiet(false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_power_of_two_changes_no_bit),
-        cmocka_unit_test(one_rank_withholds_on_all),
-        cmocka_unit_test(what_no_scale_mends),
-        cmocka_unit_test(it_is_resumed),
-        cmocka_unit_test(a_fixed_scale_asks),
-        cmocka_unit_test(no_power_of_two),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

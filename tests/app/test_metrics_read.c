@@ -2,12 +2,6 @@
  *
  * metrics.jsonl as series: what is taken, what is skipped and counted.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <math.h>
@@ -21,6 +15,7 @@
 #include "app/metrics.h"
 #include "app/train/progress.h"
 #include "base/log.h"
+#include "unit.h"
 
 static ech_metrics_series parse(const char *text)
 {
@@ -40,9 +35,8 @@ static void assert_point(const ech_report_points *points, size_t i, int64_t step
 }
 
 /* What progress.c writes. */
-static void as_written(void **state)
+TEST(as_written)
 {
-    (void)state;
     const char *folder = fixture_folder;
     ech_progress_setup setup = {.directory = folder, .steps = 3, .every = 1};
     ech_progress *progress;
@@ -80,9 +74,8 @@ static void as_written(void **state)
     ech_metrics_series_free(&series);
 }
 
-static void skipped(void **state)
+TEST(skipped)
 {
-    (void)state;
     ech_metrics_series series = parse("{\"step\":1,\"loss\":3}\n"
                                       "\n"                                   /* 1 */
                                       "not JSON\n"                           /* 2 */
@@ -111,9 +104,8 @@ static void skipped(void **state)
     ech_metrics_series_free(&series);
 }
 
-static void restarts(void **state)
+TEST(restarts)
 {
-    (void)state;
     ech_metrics_series series = parse("{\"step\":0,\"start\":1}\n"
                                       "{\"step\":1,\"loss\":3}\n"
                                       "{\"step\":1,\"start\":2,\"ranks\":4}\n"
@@ -130,9 +122,8 @@ static void restarts(void **state)
     ech_metrics_series_free(&series);
 }
 
-static void long_lines(void **state)
+TEST(long_lines)
 {
-    (void)state;
     ech_text text = {0};
     for (int more = 0; more < 2; more++)
         ech_text_append(&text, "{\"step\":%d,\"loss\":1%*s}\n", more + 1, (1 << 16) - 19 + more,
@@ -145,9 +136,8 @@ static void long_lines(void **state)
 }
 
 /* What a resume leaves: lines up to its step; neither long ones, nor others, nor a torn end. */
-static void cut(void **state)
+TEST(cut)
 {
-    (void)state;
     static const char kept[] = "{\"step\":0,\"start\":2}\n{\"step\":1,\"loss\":4}\n";
     ech_text text = {0};
     int64_t starts = -1;
@@ -168,9 +158,8 @@ static void cut(void **state)
 
 /* More than 1 GiB, most of which is a hole: one line that nobody reads, before the end or at it.
  * Neither a start nor a report holds it in memory. */
-static void larger_than_memory(void **state)
+TEST(larger_than_memory)
 {
-    (void)state;
     static const char head[] = "{\"step\":0,\"start\":7}\n{\"step\":1,\"loss\":4}\n";
     static const char tail[] = "\n{\"step\":2,\"loss\":3}\n{\"step\":3,\"loss\":2}\n"
                                "{\"step\":2,\"checkpoint\":\"step-00000002\"}\n{\"step\":4,";
@@ -218,9 +207,8 @@ static void *count_allocation(size_t bytes)
 
 /* Of a file with hundreds of thousands of steps behind the one that a run goes on from, hardly any
  * line is parsed: a start does not take minutes. */
-static void cuts_without_parsing(void **state)
+TEST(cuts_without_parsing)
 {
-    (void)state;
     enum { STEPS = 100000, LAST = 10 };
     char *path = ech_file_join(fixture_folder, "steps.jsonl");
     ech_text text = {0};
@@ -245,9 +233,8 @@ static void cuts_without_parsing(void **state)
 }
 
 /* By a plain reading of all lines: what is cut from the end is what would stay. */
-static void cut_anywhere(void **state)
+TEST(cut_anywhere)
 {
-    (void)state;
     enum { STEPS = 9000, EVERY = 100 };
     char *path = ech_file_join(fixture_folder, "long.jsonl"), *now;
     ech_text text = {0};
@@ -279,26 +266,13 @@ static void cut_anywhere(void **state)
     free(path);
 }
 
-static void nothing(void **state)
+TEST(nothing)
 {
-    (void)state;
     ech_metrics_series series = parse("");
     assert_int_equal(series.steps + series.skipped, 0);
     assert_int_equal(series.loss.n, 0);
     ech_metrics_series_free(&series);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_metrics_series_read("/nowhere/metrics.jsonl", &series), ECH_EIO);
-    ech_log_set_quiet(quiet);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_written),   cmocka_unit_test(skipped),
-        cmocka_unit_test(restarts),     cmocka_unit_test(long_lines),
-        cmocka_unit_test(cut),          cmocka_unit_test(larger_than_memory),
-        cmocka_unit_test(cuts_without_parsing),
-        cmocka_unit_test(cut_anywhere), cmocka_unit_test(nothing),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

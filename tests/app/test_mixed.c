@@ -3,15 +3,10 @@
  * Mixed precision: what a run in bf16 or fp16 keeps in which type, that its weights are the rounding of their masters
  * after every step, and that resumes and what it learns are what they are in fp32.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "app/verify/verify.h"
+#include "unit.h"
 
 enum { RANKS = 4, TURNS = 3 };
 
@@ -145,9 +140,8 @@ static void check_kept(const char *architecture, int ranks, const char *more)
     ech_config_destroy(config);
 }
 
-static void test_what_is_kept(void **state)
+TEST(test_what_is_kept)
 {
-    (void)state;
     check_kept("llama", 1, "precision.compute=bf16");
     check_kept("gpt2", 1, "precision.compute=fp16 precision.residual=fp32");
     check_kept("gpt2", 2, "precision.compute=bf16 precision.gradients=compute parallel.data=2");
@@ -171,9 +165,8 @@ static void test_what_is_kept(void **state)
 /* ---- why there are masters ---- */
 
 /* 1 + 2^-12 is 1 in fp16, and so is 1 after any number of such steps: only the master knows how many there were. */
-static void test_small_updates_are_lost_without(void **state)
+TEST(test_small_updates_are_lost_without)
 {
-    (void)state;
     enum { STEPS = 16 };
     const ech_kernels *kernels = ech_kernels_fast(ECH_F16);
     ech_kernel_context *context;
@@ -216,9 +209,8 @@ static void check_resume(const char *layout, int ranks, const char *more)
     runs_remove("resumed");
 }
 
-static void test_resumes_bit_for_bit(void **state)
+TEST(test_resumes_bit_for_bit)
 {
-    (void)state;
     check_resume("parallel.data=2", 2, "precision.compute=fp16 checkpoint.background=false");
     check_resume("parallel.pipeline=2 parallel.schedule=pipedream parallel.flush_every=3", 2,
                  "precision.compute=fp16 precision.loss_scale=1024");
@@ -245,9 +237,8 @@ static float *read_wide(const char *run, int step, const char *file, const char 
 }
 
 /* Weights that a run begins with become its masters as they are, not as they are rounded. */
-static void test_begins_with_weights_in_full(void **state)
+TEST(test_begins_with_weights_in_full)
 {
-    (void)state;
     const char *name = "model.layers.1.mlp.up_proj.weight";
     char words[400], master[100];
     int64_t n, same;
@@ -281,9 +272,8 @@ static double learned(const char *more)
     return loss;
 }
 
-static void test_learns_as_much(void **state)
+TEST(test_learns_as_much)
 {
-    (void)state;
     static const char *const narrow[] = {
         "precision.compute=bf16", "precision.compute=fp16",
         "precision.compute=bf16 precision.gradients=compute precision.residual=fp32"};
@@ -296,14 +286,4 @@ static void test_learns_as_much(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_kept),
-        cmocka_unit_test(test_small_updates_are_lost_without),
-        cmocka_unit_test(test_resumes_bit_for_bit),
-        cmocka_unit_test(test_begins_with_weights_in_full),
-        cmocka_unit_test(test_learns_as_much),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

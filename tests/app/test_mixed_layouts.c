@@ -5,18 +5,13 @@
  * levels that go together meet in some case; ECHELON_MIXED=all runs all cases (CONTRIBUTING.md). The largest differences
  * are printed by axis. A pipeline changes no bit (test_pipeline_bits.c).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/cover.h"
 #include "app/grid_run.h"
 #include "share.h"
+#include "unit.h"
 
 enum { STEPS = 3, RANKS = 8, CASES = 40, LEVELS = 4 };
 static const double most_loss = 1e-3, most_norm = 5e-3;
@@ -87,14 +82,12 @@ static ech_config *config_of(const cover_case *c)
 static bool is_feasible(const cover_case *c)
 {
     ech_design design = {0};
-    bool quiet = ech_log_set_quiet(true);
     ech_config *config = config_of(c);
     int ranks = config ? grid_ranks(config) : 0;
     bool feasible = config && ranks <= RANKS &&
                     ech_design_create(config, fixture_tokenizer, ranks, ranks, &design) == ECH_OK;
     if (feasible) ech_design_destroy(&design);
     ech_config_destroy(config);
-    ech_log_set_quiet(quiet);
     return feasible;
 }
 
@@ -163,9 +156,8 @@ static void check_all_points(const int levels[AXES])
     }
 }
 
-static void test_within(void **state)
+TEST(test_within)
 {
-    (void)state;
     int levels[AXES];
     const char *which = getenv("ECHELON_MIXED");
     for (int axis = 0; axis < AXES; axis++) levels[axis] = levels_of(axis);
@@ -188,8 +180,4 @@ static void test_within(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_within)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -66,18 +66,15 @@ static void run_ranks(const job *j, bool leave)
 /* `said` NULL: nothing is reported. Returns the completed end. */
 static ech_job_end expect(const job *j, ech_job_end ending, const char *said)
 {
-    bool quiet = ech_log_set_quiet(true);
     ech_clear_error();
     assert_int_equal(ech_monitor_report(j->monitor, &ending), said ? ECH_ECOMM : ECH_OK);
-    ech_log_set_quiet(quiet);
     assert_string_equal(ech_last_error(), said ? said : "");
     assert_int_equal(ending.killed, said != NULL);
     return ending;
 }
 
-static void names_whom_the_others_wait_for(void **state)
+TEST(names_whom_the_others_wait_for)
 {
-    (void)state;
     job j;
     begin(&j);
     run_ranks(&j, false);
@@ -108,9 +105,8 @@ static void names_whom_the_others_wait_for(void **state)
 }
 
 /* Ranks that fail say why, and ranks that are done have nothing to say. */
-static void adds_nothing_to_what_ranks_say(void **state)
+TEST(adds_nothing_to_what_ranks_say)
 {
-    (void)state;
     job j;
     begin(&j);
     run_ranks(&j, false);
@@ -125,9 +121,8 @@ static void adds_nothing_to_what_ranks_say(void **state)
 
 /* A launcher has seen that a rank was killed as it began, and the others say that they lack it: the
  * kill is the reason, also where the job could go on without that rank later. */
-static void tells_a_kill_that_the_launcher_has_seen(void **state)
+TEST(tells_a_kill_that_the_launcher_has_seen)
 {
-    (void)state;
     job j;
     for (int came = 0; came < 2; came++) {
         begin(&j);
@@ -135,10 +130,8 @@ static void tells_a_kill_that_the_launcher_has_seen(void **state)
         if (came) ech_board_abort(j.board, 2);
         ech_board_note_signal(j.board, SIGKILL);
         ech_board_note_signal(j.board, SIGTERM); /* the first one counts */
-        bool quiet = ech_log_set_quiet(true);
         ech_job_end ending = {.is_launcher = true, .code = 1};
         assert_int_equal(ech_monitor_report(j.monitor, &ending), ECH_ECOMM);
-        ech_log_set_quiet(quiet);
         assert_true(ending.killed);
         assert_int_equal(ending.signal, SIGKILL);
         assert_non_null(strstr(ech_last_error(), "a rank was ended by signal 9 (Killed)"));
@@ -148,9 +141,8 @@ static void tells_a_kill_that_the_launcher_has_seen(void **state)
 
 /* Ranks that had come and died before anybody looked have died all the same: that others then give
  * up explains nothing. */
-static void sees_deaths_that_it_has_missed(void **state)
+TEST(sees_deaths_that_it_has_missed)
 {
-    (void)state;
     job j;
     int ready[2], life = -1;
     if (ech_life_open(getpid(), ech_life_space(), &life) != ECH_LIFE_SHOWN) skip();
@@ -172,9 +164,8 @@ static void sees_deaths_that_it_has_missed(void **state)
 
 /* A rank that gives up since another one has died, whether the monitor has seen that or not: the
  * death is the reason. */
-static void sees_a_death_that_a_rank_has_found(void **state)
+TEST(sees_a_death_that_a_rank_has_found)
 {
-    (void)state;
     job j;
     begin(&j);
     run_ranks(&j, false);
@@ -187,9 +178,8 @@ static void sees_a_death_that_a_rank_has_found(void **state)
     end(&j);
 }
 
-static void knows_a_job_without_ranks(void **state)
+TEST(knows_a_job_without_ranks)
 {
-    (void)state;
     ech_monitor *monitor = NULL;
     assert_int_equal(ech_monitor_create(RANKS, 600, &monitor), ECH_OK);
     job j = {.monitor = monitor};
@@ -204,9 +194,8 @@ static void knows_a_job_without_ranks(void **state)
 
 /* A job of which ranks die before they come: nobody is on the board, and their launcher (here: this
  * process, which does not even look after them) hangs. */
-static void sees_deaths_before_the_board(void **state)
+TEST(sees_deaths_before_the_board)
 {
-    (void)state;
     job j;
     int never[2], life = -1;
     pid_t process[2];
@@ -220,9 +209,7 @@ static void sees_deaths_before_the_board(void **state)
         while (process[i] == 0) pause();
     }
     kill(process[1], SIGTERM);
-    bool quiet = ech_log_set_quiet(true);
     assert_false(ech_monitor_wait(j.monitor, never[0]));
-    ech_log_set_quiet(quiet);
     for (int i = 0; i < 2; i++) {
         int status;
         assert_int_equal(waitpid(process[i], &status, 0), process[i]);
@@ -238,9 +225,8 @@ static void sees_deaths_before_the_board(void **state)
 }
 
 /* A rank that outlives its launcher is waited for, and then it is killed. */
-static void leaves_nobody_behind(void **state)
+TEST(leaves_nobody_behind)
 {
-    (void)state;
     job j;
     int ready[2], status;
     char byte = 0;
@@ -316,9 +302,8 @@ static void expect_end(pid_t process, int signal, int code)
 
 /* Nobody waits, so nobody knows the deadline but the monitor. Its child is this process, which does
  * not end when its ranks do: it is to be killed, and then to be given up. */
-static void ends_a_job_that_stands_still(void **state)
+TEST(ends_a_job_that_stands_still)
 {
-    (void)state;
     for (idle how = ASLEEP; how <= BUT_EVALUATOR; how++) {
         bool stopped = how == STOPPED;
         job j;
@@ -329,10 +314,8 @@ static void ends_a_job_that_stands_still(void **state)
         close(life);
         begin_idle(&j, 0.2, process, how);
         assert_int_equal(pipe(never), 0);
-        bool quiet = ech_log_set_quiet(true);
         assert_false(ech_monitor_wait(j.monitor, never[0]));
         if (stopped) assert_false(ech_monitor_wait(j.monitor, never[0]));
-        ech_log_set_quiet(quiet);
         for (int i = 0; i < RANKS; i++) expect_end(process[i], SIGKILL, 0);
         snprintf(wanted, sizeof wanted,
                  "all ranks have stood still for 0.2 s (parallel.deadline), and the job was ended: "
@@ -348,9 +331,8 @@ static void ends_a_job_that_stands_still(void **state)
 }
 
 /* Who is to end has to act: stopped ranks are let go on. */
-static void lets_stopped_ranks_go_on(void **state)
+TEST(lets_stopped_ranks_go_on)
 {
-    (void)state;
     job j;
     int ready[2], life = -1;
     pid_t process[RANKS];
@@ -360,28 +342,9 @@ static void lets_stopped_ranks_go_on(void **state)
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(write(ready[1], "", 1), 1);
     assert_true(ech_monitor_wait(j.monitor, ready[0])); /* it meets them */
-    bool quiet = ech_log_set_quiet(true);
     ech_monitor_note_stop(j.monitor);
-    ech_log_set_quiet(quiet);
     for (int i = 0; i < RANKS; i++) expect_end(process[i], 0, 5);
     close(ready[0]);
     close(ready[1]);
     end(&j);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_a_kill_that_the_launcher_has_seen),
-        cmocka_unit_test(names_whom_the_others_wait_for),
-        cmocka_unit_test(adds_nothing_to_what_ranks_say),
-        cmocka_unit_test(sees_deaths_that_it_has_missed),
-        cmocka_unit_test(sees_a_death_that_a_rank_has_found),
-        cmocka_unit_test(knows_a_job_without_ranks),
-        cmocka_unit_test(sees_deaths_before_the_board),
-        cmocka_unit_test(leaves_nobody_behind),
-        cmocka_unit_test(ends_a_job_that_stands_still),
-        cmocka_unit_test(lets_stopped_ranks_go_on),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,11 @@
  * asynchronous schedules. They leave the bits of `local`, send as many messages and bytes, and keep NCCL's rules. The cases
  * are lines of tools/same_bits.cases, which meet most pairs of features of the lattice; ECHELON_LATTICE=all takes all.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/resumed.h"
 #include "comm/nccl_opened.h"
+#include "unit.h"
 
 enum { RANKS = 8, EVERY = 8, LINES = 40, KINDS = 3 + ECH_GROUPS * ECH_LANES };
 
@@ -122,9 +117,8 @@ static void check_case(const char *words, int ranks)
 }
 
 /* Lines "RANKS parallel.comm=BACKEND WORD ...". */
-static void test_lattice_over_nccl(void **state)
+TEST(test_lattice_over_nccl)
 {
-    (void)state;
     const char *which = getenv("ECHELON_LATTICE");
     char *text, *rest = NULL;
     size_t n;
@@ -144,9 +138,8 @@ static void test_lattice_over_nccl(void **state)
 }
 
 /* The library's own sums: in another order, so of other bits. */
-static void test_sums_of_the_library(void **state)
+TEST(test_sums_of_the_library)
 {
-    (void)state;
     ech_config *config =
         config_of("parallel.data=2 parallel.tensor=2 parallel.reduction=mpi", "nccl");
     assert_string_equal(ech_config_name(config, "parallel.reduction"), "library");
@@ -161,10 +154,10 @@ static void test_sums_of_the_library(void **state)
     ech_config_destroy(config);
 }
 
+ALL_TESTS(grid_setup, fixture_teardown)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lattice_over_nccl),
-                                       cmocka_unit_test(test_sums_of_the_library)};
     nccl_opened_open();
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
+    return unit_run(NULL);
 }

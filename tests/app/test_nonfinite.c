@@ -3,17 +3,12 @@
  * Runs that go wrong: what is saved is finite, the last checkpoint that was of use stays, and skipping
  * has an end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "base/json.h"
 #include "checkpoint/folder.h"
 #include "config/capture.h"
+#include "unit.h"
 
 enum { MOST_LINES = 64 };
 
@@ -58,9 +53,8 @@ static int check_folder(const char *name)
 
 /* AdamW without eps makes 0/0, in the first update already, of every token that never occurs: gradients are
  * finite, weights are not. Whether training stops or skips, and on however many ranks. */
-static void nan_is_not_saved(void **state)
+TEST(nan_is_not_saved)
 {
-    (void)state;
     static const char *const ways[] = {"", "training.on_nonfinite=skip",
                                        "checkpoint.background=false checkpoint.dtype=bf16",
                                        "training.on_nonfinite=skip training.nonfinite_limit=0"};
@@ -76,9 +70,8 @@ static void nan_is_not_saved(void **state)
 }
 
 /* What was saved before goes on to be there, and a start takes it. */
-static void the_last_good_one_stays(void **state)
+TEST(the_last_good_one_stays)
 {
-    (void)state;
     const char *calendar = "checkpoint.every=1 checkpoint.keep=1";
     char more[256];
     snprintf(more, sizeof more, "training.steps=3 %s", calendar);
@@ -98,9 +91,8 @@ static void the_last_good_one_stays(void **state)
 }
 
 /* Weights that grow by 1e7 a step are finite at first where nothing that follows from them is. */
-static void what_no_finite_step_followed_prunes_nothing(void **state)
+TEST(what_no_finite_step_followed_prunes_nothing)
 {
-    (void)state;
     enum { GOOD = 3, LIMIT = 4 };
     bool skipped[MOST_LINES] = {0};
     const char *calendar = "optimizer.name=sgd optimizer.schedule=constant checkpoint.every=1 "
@@ -140,9 +132,8 @@ static char *complaint_of(const char *more)
 }
 
 /* fp16 ends at 65,504: where the loss itself is infinite or NaN no loss scale mends it, and none is named. */
-static void the_hint_mends_it(void **state)
+TEST(the_hint_mends_it)
 {
-    (void)state;
     char *forward =
         complaint_of("optimizer.learning_rate=300 precision.loss_scale=1024 log.every=1");
     assert_non_null(strstr(forward, "precision.compute=bf16 or fp32"));
@@ -156,9 +147,8 @@ static void the_hint_mends_it(void **state)
 }
 
 /* Gradients beyond fp16 in every step: none updates, and a resumed run goes on counting. */
-static void skipped_steps_are_counted_on(void **state)
+TEST(skipped_steps_are_counted_on)
 {
-    (void)state;
     const char *calendar = "precision.compute=fp16 precision.loss_scale=1099511627776 "
                            "training.on_nonfinite=skip training.nonfinite_limit=0 "
                            "checkpoint.every=2";
@@ -181,14 +171,4 @@ static void skipped_steps_are_counted_on(void **state)
     runs_remove("counted");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nan_is_not_saved),
-        cmocka_unit_test(the_last_good_one_stays),
-        cmocka_unit_test(what_no_finite_step_followed_prunes_nothing),
-        cmocka_unit_test(the_hint_mends_it),
-        cmocka_unit_test(skipped_steps_are_counted_on),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -3,14 +3,9 @@
  * Random run files that their grid, batch, micro-batch or schedule is refused for: whatever grid, number of ranks
  * or number of samples the error offers is followed, each by itself, and nothing is refused then.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/random_run.h"
+#include "unit.h"
 
 enum { CASES = 600, MOST_GRIDS = 4 };
 
@@ -138,9 +133,8 @@ static bool follow(const random_run *refused, const char *error, follower *take,
     return offered;
 }
 
-static void test_nothing_offered_is_refused(void **state)
+TEST(test_nothing_offered_is_refused)
 {
-    (void)state;
     static follower *const followers[] = {take_grid, take_ranks, take_number, take_batches};
     enum { FOLLOWERS = sizeof followers / sizeof *followers };
     int refused = 0, followed[FOLLOWERS] = {0};
@@ -163,8 +157,4 @@ static void test_nothing_offered_is_refused(void **state)
     for (int f = 0; f < FOLLOWERS; f++) assert_true(followed[f] > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_offered_is_refused)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

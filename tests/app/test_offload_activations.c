@@ -5,12 +5,6 @@
  * trains with it; and a disk that stands still is named. Bits are probes/bits.c, copies
  * probes/offloads.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdatomic.h>
 
@@ -19,6 +13,7 @@
 #include "base/log.h"
 #include "device/disk.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { STEPS = 2 };
 
@@ -58,9 +53,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
 }
 
 /* What the backward needs soon stays. */
-static void what_is_needed_soon_stays(void **state)
+TEST(what_is_needed_soon_stays)
 {
-    (void)state;
     for (int prefetch = 1; prefetch <= 4; prefetch += 3) {
         char words[200];
         snprintf(words, sizeof words,
@@ -84,9 +78,8 @@ static int64_t peak_of(int micro_batches, const char *where)
 }
 
 /* Of samples of 1 in 12 micro-batches and of 2 in 6 the device has as many at once; without, twice as many. */
-static void no_more_for_more_micro_batches(void **state)
+TEST(no_more_for_more_micro_batches)
 {
-    (void)state;
     assert_int_equal(peak_of(12, "host"), peak_of(6, "host"));
     assert_int_equal(peak_of(12, "disk"), peak_of(12, "host"));
     assert_true(peak_of(12, "none") > peak_of(6, "none") * 3 / 2);
@@ -103,9 +96,8 @@ static ech_status plan_rank(ech_comm *comm, const ech_design *design, void *cont
     return ECH_OK;
 }
 
-static void above_the_limit(void **state)
+TEST(above_the_limit)
 {
-    (void)state;
     static const char model[] =
         "parallel.schedule=gpipe model.num_hidden_layers=6 training.micro_batch_size=1 "
         "data.sequence_length=48 checkpoint.every=0";
@@ -119,9 +111,7 @@ static void above_the_limit(void **state)
     assert_true(needs[1] < needs[0] * 3 / 4);
     snprintf(words, sizeof words, "%s memory.device_limit=%lld", model, (long long)needs[0] - 1);
     ech_config *config = fixture_config("gpt2", words);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_not_equal(fixture_run(config, 1, run_rank, NULL), ECH_OK);
-    ech_log_set_quiet(quiet);
     ech_config_destroy(config);
     snprintf(words, sizeof words, "%s memory.offload_activations=disk memory.device_limit=%lld",
              model, (long long)needs[0] - 1);
@@ -156,9 +146,8 @@ static ech_status run_to_the_deadline(ech_comm *comm, const ech_design *design, 
 }
 
 /* Its rank says so at the deadline, with the file's name; the other rank ends with it. */
-static void a_stalled_disk_is_named(void **state)
+TEST(a_stalled_disk_is_named)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "queued"};
     for (int d = 0; d < 2; d++) {
         char words[600];
@@ -169,11 +158,9 @@ static void a_stalled_disk_is_named(void **state)
                  "memory.offload_directory=%s/still-%d",
                  devices[d], fixture_folder, d);
         ech_config *config = fixture_config("gpt2", words);
-        bool quiet = ech_log_set_quiet(true);
         atomic_store(&stands_still, true);
         assert_int_not_equal(fixture_run(config, 2, run_to_the_deadline, &e), ECH_OK);
         atomic_store(&stands_still, false);
-        ech_log_set_quiet(quiet);
         ech_config_destroy(config);
         assert_int_equal(e.status[1], ECH_EIO);
         assert_non_null(strstr(e.said[1], "rank-1.offload: rank 1 has read it for 1 s"));
@@ -181,11 +168,4 @@ static void a_stalled_disk_is_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_needed_soon_stays),
-                                       cmocka_unit_test(no_more_for_more_micro_batches),
-                                       cmocka_unit_test(above_the_limit),
-                                       cmocka_unit_test(a_stalled_disk_is_named)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

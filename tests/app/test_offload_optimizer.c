@@ -7,18 +7,13 @@
  * probes/offloads.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "base/log.h"
 #include "check/check.h"
+#include "unit.h"
 
 enum { MOST = 8, STEPS = 4 };
 
@@ -114,9 +109,8 @@ static void compare(const trial *none, const trial *away, ech_space space)
 }
 
 /* An overflow of the gradients withholds the update: the weights that come back are those that went. */
-static void test_withheld(void **state)
+TEST(test_withheld)
 {
-    (void)state;
     static const char words[] = "precision.compute=fp16 precision.gradients=compute "
                                 "optimizer.learning_rate=100 training.on_nonfinite=skip";
     trial none, away;
@@ -164,9 +158,8 @@ static sizes plan_sizes(const char *words)
 /* Aligned to 4,096 bytes, five values, at most. */
 enum { GAPS = 5 * 4096 };
 
-static void test_passes_through_two_buffers(void **state)
+TEST(test_passes_through_two_buffers)
 {
-    (void)state;
     static const char *const spaces[] = {"host", "disk"};
     for (int disk = 0; disk < 2; disk++) {
         sizes of[2][3]; /* prefetch, layers */
@@ -193,9 +186,8 @@ static void test_passes_through_two_buffers(void **state)
 }
 
 /* Below what states on the device need. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
-    (void)state;
     static const char words[] = "model.num_hidden_layers=6 precision.compute=bf16 "
                                 "checkpoint.background=false memory.device_limit=";
     char limited[200], with[300];
@@ -209,9 +201,7 @@ static void test_limit(void **state)
     ech_plan *plan;
     ech_config *config = fixture_config("llama", limited);
     assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_not_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
-    ech_log_set_quiet(quiet);
     assert_non_null(strstr(ech_last_error(), "memory.device_limit"));
     assert_non_null(strstr(ech_last_error(), "(memory.offload_optimizer=host)"));
     ech_design_destroy(&design);
@@ -220,9 +210,8 @@ static void test_limit(void **state)
 }
 
 /* A small twin of GPT-2 1.5B on 24 GiB: states of more than 40 MiB pass through a host arena of 8 MiB. */
-static void test_twin(void **state)
+TEST(test_twin)
 {
-    (void)state;
     static const char words[] =
         "model.hidden_size=160 model.num_hidden_layers=12 precision.compute=bf16 "
         "precision.gradients=compute memory.recompute=full training.global_batch_size=2";
@@ -292,9 +281,8 @@ static ech_status be_harmed(ech_comm *comm, const ech_design *design, void *cont
 }
 
 /* One that is truncated ends the run on all ranks; one that is removed is there until the run ends. */
-static void test_harmed_files(void **state)
+TEST(test_harmed_files)
 {
-    (void)state;
     fault faults[] = {{.harm = truncate_file, .ends = true}, {.harm = remove_file}};
     char words[600], path[400];
     snprintf(words, sizeof words,
@@ -305,9 +293,7 @@ static void test_harmed_files(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         fault *f = &faults[i];
         ech_config *config = fixture_config("gpt2", words);
-        bool quiet = ech_log_set_quiet(true);
         ech_status status = fixture_run(config, 2, be_harmed, f);
-        ech_log_set_quiet(quiet);
         ech_config_destroy(config);
         assert_int_equal(status != ECH_OK, f->ends);
         for (int rank = 0; rank < 2; rank++) assert_int_equal(f->of_rank[rank] != ECH_OK, f->ends);
@@ -337,9 +323,7 @@ static ech_step *step_of(ech_plan *plan, ech_step_kind kind, int bucket)
 
 static void expect_refused(const ech_plan *plan, const char *why)
 {
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
-    ech_log_set_quiet(quiet);
     if (!strstr(ech_last_error(), why)) fail_msg("%s, not %s", ech_last_error(), why);
 }
 
@@ -374,9 +358,8 @@ static void expect_faults(ech_plan *plan, const seeded *faults, size_t n)
     }
 }
 
-static void test_seeded_faults(void **state)
+TEST(test_seeded_faults)
 {
-    (void)state;
     static const seeded faults[] = {
         {ECH_STEP_UPDATE_ON_HOST, "does not wait for the offload of gradients"},
         {ECH_STEP_FETCH_WEIGHTS, "does not wait for the update on the host"},
@@ -409,12 +392,4 @@ static void test_seeded_faults(void **state)
     ech_design_destroy(&design);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_withheld),     cmocka_unit_test(test_passes_through_two_buffers),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_twin),
-        cmocka_unit_test(test_harmed_files), cmocka_unit_test(test_seeded_faults),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -4,16 +4,11 @@
  * anything the run is refused. Bits are probes/bits.c, and what goes and comes back
  * probes/offloads.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "base/log.h"
+#include "unit.h"
 
 /* The fullest rank's planned working memory. */
 static int64_t most_working(const char *words, int ranks)
@@ -34,9 +29,8 @@ static int64_t most_working(const char *words, int ranks)
 }
 
 /* Of four stages the first is the fullest where all have as many layers and the others no embedding. */
-static void the_fullest_rank_has_less(void **state)
+TEST(the_fullest_rank_has_less)
 {
-    (void)state;
     static const char model[] = "parallel.pipeline=4 training.micro_batch_size=1 "
                                 "model.num_hidden_layers=10 parallel.partition=[4,2,2,2] "
                                 "data.sequence_length=48";
@@ -60,9 +54,8 @@ static ech_status run_rank(ech_comm *comm, const ech_design *design, void *conte
     return status;
 }
 
-static void where_nothing_is_held_it_is_refused(void **state)
+TEST(where_nothing_is_held_it_is_refused)
 {
-    (void)state;
     static const char *const refused[] = {
         "parallel.pipeline=1", "parallel.pipeline=2", "parallel.pipeline=3",
         "parallel.pipeline=4 training.micro_batch_size=4", "parallel.pipeline=4 memory.prefetch=9"};
@@ -74,17 +67,10 @@ static void where_nothing_is_held_it_is_refused(void **state)
                  "model.num_hidden_layers=6 %s",
                  refused[i]);
         ech_config *config = fixture_config("gpt2", words);
-        bool quiet = ech_log_set_quiet(true);
         assert_int_equal(fixture_run(config, ranks[i], run_rank, NULL), ECH_EUSAGE);
-        ech_log_set_quiet(quiet);
         assert_non_null(strstr(ech_last_error(), "no rank would hold anything for another"));
         ech_config_destroy(config);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_fullest_rank_has_less),
-                                       cmocka_unit_test(where_nothing_is_held_it_is_refused)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

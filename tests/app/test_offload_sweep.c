@@ -7,14 +7,9 @@
  *
  *     ECHELON_SWEEP=all test_app_offload_sweep     every call and kind of fault: some minutes
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/sweep.h"
+#include "unit.h"
 
 #define FOLDER "scratch"
 
@@ -27,16 +22,14 @@ static const char delayed[] = "memory.offload_optimizer=disk memory.offload_dela
 /* Of the calls: those between are alike. */
 enum { OF_CALLS = 11 };
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
-    (void)state;
     sweep_kill(states, FOLDER, sweep_takes_all() ? 1 : 3 * SWEEP_STRIDE);
     if (sweep_takes_all()) sweep_kill(all, FOLDER, 1);
 }
 
-static void test_broken_and_full(void **state)
+TEST(test_broken_and_full)
 {
-    (void)state;
     int64_t stride = sweep_takes_all() ? 1 : OF_CALLS * SWEEP_STRIDE;
     sweep_fail(all, FOLDER, FAULTS_EIO, stride);
     sweep_fail(states, FOLDER, FAULTS_FULL, stride);
@@ -46,22 +39,18 @@ static void test_broken_and_full(void **state)
     sweep_fail(delayed, FOLDER, FAULTS_EIO, stride);
 }
 
-static void test_short(void **state)
+TEST(test_short)
 {
-    (void)state;
     sweep_shorten(states, FOLDER);
     sweep_shorten(all, FOLDER);
     sweep_shorten(delayed, FOLDER);
 }
 
+ALL_TESTS(fixture_setup, fixture_teardown)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_broken_and_full),
-        cmocka_unit_test(test_short),
-    };
     faults_skip_fsync();
     faults_count_reads();
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+    return unit_run(NULL);
 }

@@ -3,17 +3,12 @@
  * A process makes model, layout and schedule once, and reads each file that they come from once, however many
  * ranks it has: calls are counted where they cross from one file of the program to another (ld --wrap).
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/command.h"
 #include "app/fixture.h"
 #include "base/log.h"
+#include "unit.h"
 
 /* RANKS ranks: two stages of two replicas. */
 #define ORDER "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1"
@@ -119,9 +114,7 @@ static void run(command_main command, const char *name, const char *word, const 
     char *argv[] = {words[0], run_file, words[1], words[2], NULL}; /* argp changes their order */
     int code = 0;
     models = uncut_models = layouts = schedules = profiles = tokenizers = orders = 0;
-    bool quiet = ech_log_set_quiet(true);
     if (command(more ? 4 : 3, argv, &code) != ECH_OK) fail_msg("%s: %s", name, ech_last_error());
-    ech_log_set_quiet(quiet);
     assert_int_equal(code, 0);
     for (int i = 0; i < 3; i++) free(words[i]);
 }
@@ -137,9 +130,8 @@ static void assert_once(void)
     assert_int_equal(orders, 1);
 }
 
-static void commands_make_each_once(void **state)
+TEST(commands_make_each_once)
 {
-    (void)state;
     char profile[300], word[400];
     write_files();
     snprintf(profile, sizeof profile, "%s/profile.json", fixture_folder);
@@ -159,9 +151,8 @@ static void commands_make_each_once(void **state)
     assert_int_equal(orders, 1);
 }
 
-static void verify_makes_one_beside_it(void **state)
+TEST(verify_makes_one_beside_it)
 {
-    (void)state;
     run(ech_command_verify, "verify", "training.seed=2", NULL);
     assert_int_equal(orders, 1);
     assert_int_equal(tokenizers, 1);
@@ -169,11 +160,4 @@ static void verify_makes_one_beside_it(void **state)
                 schedules <= 3); /* one rank alone, in fp64 and in the run's own precision */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commands_make_each_once),
-        cmocka_unit_test(verify_makes_one_beside_it),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -4,12 +4,6 @@
  * that a step which is withheld changes no state; rates and decay of groups of parameters, and that the gradient is that of
  * the loss, which one rank and a layout have alike. Other results are the lattice's matter (app/lattice).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -17,6 +11,7 @@
 #include "app/grid_run.h"
 #include "check/check.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 enum { RANKS = 4, STEPS = 2, MOST_PARAMS = 100 };
 
@@ -59,9 +54,8 @@ static ech_step *step_of(const grid_plans *g, ech_step_kind kind, int round)
 }
 
 /* Rounds where the optimizer declares them; folds where an axis is sharded, and nowhere else. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
-    (void)state;
     grid_plans none = plans_of("llama", "parallel.tensor=2");
     grid_plans whole = plans_of("llama", "optimizer.name=adafactor");
     grid_plans data = plans_of("llama", "optimizer.name=adafactor parallel.data=2");
@@ -82,9 +76,8 @@ static void test_rounds(void **state)
 #define MUON "optimizer.name=muon optimizer.momentum=0.95 "
 
 /* Of Muon, buckets that have a matrix of a layer; a bucket of each parameter shows it. */
-static void test_rounds_of_some(void **state)
+TEST(test_rounds_of_some)
 {
-    (void)state;
     for (int tensor = 1; tensor <= 2; tensor++) {
         char words[100];
         int matrices = 0;
@@ -105,9 +98,8 @@ static void test_rounds_of_some(void **state)
 /* With ZeRO one member of the group makes a matrix' direction, and none makes more than its share
  * and one matrix: also of those that a tensor rank has, and of key/value heads that several have.
  * All members know who. */
-static void test_owners(void **state)
+TEST(test_owners)
 {
-    (void)state;
     for (int tensor = 1; tensor <= 4; tensor *= 4) {
         char words[200];
         snprintf(words, sizeof words,
@@ -141,16 +133,13 @@ static void test_owners(void **state)
 
 static void expect_refused(const grid_plans *g, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_clear_error();
     assert_int_equal(ech_check_list(g->plan[0], train_list(g)), ECH_EINTERNAL);
-    ech_log_set_quiet(false);
     if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
 }
 
-static void test_checker(void **state)
+TEST(test_checker)
 {
-    (void)state;
     grid_plans g = plans_of("llama", "optimizer.name=adafactor parallel.tensor=2 "
                                      "parallel.bucket_bytes=1GiB");
     ech_step *first = step_of(&g, ECH_STEP_STATISTICS, 0), *fold = step_of(&g, ECH_STEP_FOLD, 0);
@@ -215,9 +204,8 @@ static void check_any_other_order(const char *words)
     grid_plans_free(&g);
 }
 
-static void test_any_other_order(void **state)
+TEST(test_any_other_order)
 {
-    (void)state;
     check_any_other_order("optimizer.name=adafactor parallel.tensor=2 parallel.data=2");
     check_any_other_order("optimizer.name=adafactor parallel.tensor=2 parallel.data=2 "
                           "parallel.zero=1");
@@ -225,9 +213,8 @@ static void test_any_other_order(void **state)
 }
 
 /* Of a matrix n + m numbers over all shards, and those of an axis that is not cut on every rank. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     for (int tensor = 1; tensor <= 2; tensor++) {
         char words[100];
         snprintf(words, sizeof words, "optimizer.name=adafactor parallel.tensor=%d", tensor);
@@ -291,9 +278,8 @@ static void run(const char *family, const char *more, looked *l)
 /* What is put together of shards is the matrix: shards of either side, of queries, keys and values
  * side by side, and key/value heads that several ranks have. verify compares what the update makes
  * of the same gradients. */
-static void test_gathered(void **state)
+TEST(test_gathered)
 {
-    (void)state;
     static const struct {
         const char *family, *more;
     } trials[] = {
@@ -315,9 +301,8 @@ static void test_gathered(void **state)
     }
 }
 
-static void test_withheld(void **state)
+TEST(test_withheld)
 {
-    (void)state;
     static const char *const optimizers[] = {"optimizer.name=adafactor optimizer.momentum=0.9 ",
                                              MUON};
     for (int i = 0; i < 2; i++) {
@@ -370,9 +355,8 @@ static ech_status decay(void *context, int rank, ech_compared_run *c)
     return status;
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     left l = {0};
     grid_run("gpt2",
              "optimizer.name=sgd optimizer.clip_norm=1e-20 optimizer.schedule=constant "
@@ -405,9 +389,8 @@ static ech_status descend(void *context, int rank, ech_compared_run *c)
 
 /* The gradient is that of the loss, the mean over tokens; what routers add is a mean over groups of
  * samples. */
-static void test_gradient_is_of_the_loss(void **state)
+TEST(test_gradient_is_of_the_loss)
 {
-    (void)state;
 #define SWITCH                                                                                     \
     "model.num_local_experts=4 model.num_experts_per_tok=1 model.moe_gate=switch "                 \
     "model.router_aux_loss_coef=2 training.micro_batch_size=2 model.moe_group_samples="
@@ -479,9 +462,8 @@ static char *save(const char *optimizer, int tensor, const char *from, const cha
 }
 
 /* What one layout saves, any loads: states that are cut, states that all have alike, and codes. */
-static void test_moves(void **state)
+TEST(test_moves)
 {
-    (void)state;
     static const char *const optimizers[] = {
         "adafactor optimizer.momentum=0.9", "sm3 optimizer.momentum=0.9",
         "adamw8 optimizer.block=2", "muon optimizer.momentum=0.9"};
@@ -497,18 +479,4 @@ static void test_moves(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounds),
-                                       cmocka_unit_test(test_rounds_of_some),
-                                       cmocka_unit_test(test_owners),
-                                       cmocka_unit_test(test_checker),
-                                       cmocka_unit_test(test_any_other_order),
-                                       cmocka_unit_test(test_gathered),
-                                       cmocka_unit_test(test_memory),
-                                       cmocka_unit_test(test_withheld),
-                                       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_gradient_is_of_the_loss),
-                                       cmocka_unit_test(test_moves)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -4,18 +4,13 @@
  * has done all that it can do alone, so where one waits for the other a test does not end. Saving:
  * test_background_save.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 
 #include "app/grid_run.h"
 #include "app/train/train.h"
 #include "checkpoint/faults.h"
+#include "unit.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -118,9 +113,8 @@ static void run_lists(bool holds)
     assert_true(load.reads >= LISTS * ROWS);
 }
 
-static void test_reading_and_training(void **state)
+TEST(test_reading_and_training)
 {
-    (void)state;
     double loss[LISTS];
     run_lists(false);
     memcpy(loss, load.loss, sizeof loss);
@@ -157,9 +151,8 @@ static ech_status rewind_loader(void *context, int rank, ech_compared_run *c)
     return ECH_OK;
 }
 
-static void test_reading_for_the_next_time(void **state)
+TEST(test_reading_for_the_next_time)
 {
-    (void)state;
     run_reading(rewind_loader, false);
 }
 
@@ -210,9 +203,8 @@ static ech_status train_one_list(void *context, int rank, ech_compared_run *c)
 }
 
 /* A rank that has all gradients begins each sum before the one before has ended, on every device. */
-static void test_sums_begin_ahead(void **state)
+TEST(test_sums_begin_ahead)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "queued", "walled"};
     for (int d = 0; d < 3; d++) {
         char words[200];
@@ -272,9 +264,8 @@ static int count_lines(const char *text, const char *what)
 
 /* Training does all its steps while no line of them can be written. No checkpoint comes before the metrics that
  * lead to it; and in the end all is there. */
-static void test_metrics_stand_still(void **state)
+TEST(test_metrics_stand_still)
 {
-    (void)state;
     char words[400], path[400], *text;
     size_t n;
     snprintf(words, sizeof words,
@@ -286,9 +277,7 @@ static void test_metrics_stand_still(void **state)
     ech_training training = {0};
     faults_arm(fixture_folder, FAULTS_NONE, 0);
     faults_watch(at_write);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(fixture_run(config, RANKS, ech_train_rank, &training), ECH_OK);
-    ech_log_set_quiet(quiet);
     faults_watch(NULL);
     ech_config_destroy(config);
     assert_true(told.let_go);
@@ -302,14 +291,10 @@ static void test_metrics_stand_still(void **state)
     assert_true(ech_file_exists(path));
 }
 
+ALL_TESTS(setup, fixture_teardown)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading_and_training),
-        cmocka_unit_test(test_reading_for_the_next_time),
-        cmocka_unit_test(test_sums_begin_ahead),
-        cmocka_unit_test(test_metrics_stand_still),
-    };
     faults_skip_fsync();
-    return cmocka_run_group_tests(tests, setup, fixture_teardown);
+    return unit_run(NULL);
 }

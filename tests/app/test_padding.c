@@ -6,16 +6,11 @@
  * probes/padding.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "check/check.h"
+#include "unit.h"
 
 enum { RANKS = 2, STEPS = 4, PACKED = 2, APART = 256 };
 
@@ -77,9 +72,8 @@ static void run(const char *words, trial *t)
     if (status != ECH_OK) fail_msg("%s: %s", words, ech_last_error());
 }
 
-static void test_padding(void **state)
+TEST(test_padding)
 {
-    (void)state;
     static const char *const cases[] = {
         "parallel.data=2 model.vocab_size=257",
         "parallel.data=2 training.micro_batch_size=1 parallel.bucket_bytes=1GiB "
@@ -106,8 +100,4 @@ static void test_padding(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_padding)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

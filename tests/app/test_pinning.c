@@ -3,17 +3,12 @@
  * Where ranks' threads run: on cores of their own where there are enough, and as before where there are not,
  * where a second such job would find cores that this one leaves free, where the user binds OpenMP's threads, and where parallel.pin says no.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "base/log.h"
 #include "device/cores.h"
+#include "unit.h"
 
 enum { MOST = 4 };
 
@@ -55,9 +50,8 @@ static void forget_binding(void)
     for (int i = 0; i < 4; i++) unsetenv(names[i]);
 }
 
-static void ranks_have_cores_of_their_own(void **state)
+TEST(ranks_have_cores_of_their_own)
 {
-    (void)state;
     ech_core_set mine = ech_cores_mine();
     int order[ECH_MOST_CORES], cores = ech_cores_count(&mine);
     int whole = ech_cores_order(&mine, 0, order); /* not counting a core's further threads */
@@ -78,9 +72,8 @@ static void ranks_have_cores_of_their_own(void **state)
 }
 
 /* Cores that a job may not use are no room. */
-static void a_job_with_one_core_is_pinned(void **state)
+TEST(a_job_with_one_core_is_pinned)
 {
-    (void)state;
     ech_core_set mine = ech_cores_mine();
     int order[ECH_MOST_CORES];
     forget_binding();
@@ -92,9 +85,8 @@ static void a_job_with_one_core_is_pinned(void **state)
     assert_int_equal(ech_cores_count(&all.during[0]), 1);
 }
 
-static void who_binds_threads_himself_is_left_alone(void **state)
+TEST(who_binds_threads_himself_is_left_alone)
 {
-    (void)state;
     forget_binding();
     setenv("OMP_PROC_BIND", "close", 1);
     watched all = watch(2, "parallel.threads=1");
@@ -107,11 +99,4 @@ static void who_binds_threads_himself_is_left_alone(void **state)
     assert_true(ech_cores_are_same(&all.before[1], &all.during[1]));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_have_cores_of_their_own),
-                                       cmocka_unit_test(a_job_with_one_core_is_pinned),
-                                       cmocka_unit_test(who_binds_threads_himself_is_left_alone)};
-    ech_log_set_quiet(true);
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -4,16 +4,11 @@
  * replicas against two without a pipeline. In fp64 the lattice shows it for every schedule and
  * depth.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "app/verify/verify.h"
 #include "share.h"
+#include "unit.h"
 
 static ech_verification verify_bits(const char *architecture, int ranks, const char *more)
 {
@@ -43,9 +38,8 @@ static void assert_same_bits_in(const char *precision, const char *schedule, int
 }
 
 /* Masters, 16-bit messages and gradients, a wide stream. */
-static void test_halves(void **state)
+TEST(test_halves)
 {
-    (void)state;
     assert_same_bits_in("precision.compute=bf16", "1f1b", 3, 1, 3);
     assert_same_bits_in("precision.compute=fp16 precision.residual=fp32", "gpipe", 2, 1, 3);
     assert_same_bits_in("precision.compute=bf16 precision.gradients=compute", "interleaved", 2, 2,
@@ -54,9 +48,8 @@ static void test_halves(void **state)
 }
 
 /* Shared tables are summed up in another order, which fp32 must show. */
-static void test_fails_when_it_should(void **state)
+TEST(test_fails_when_it_should)
 {
-    (void)state;
     ech_verification r = verify_bits("gpt2", 2,
                                      "parallel.pipeline=2 training.micro_batch_size=2 "
                                      "model.tie_word_embeddings=true");
@@ -66,9 +59,8 @@ static void test_fails_when_it_should(void **state)
 
 /* ---- with replicas ---- */
 
-static void test_depth_with_replicas(void **state)
+TEST(test_depth_with_replicas)
 {
-    (void)state;
     static const char *const layouts[] = {
         "parallel.data=2 parallel.pipeline=2",
         "parallel.data=2 parallel.pipeline=3",
@@ -102,12 +94,4 @@ static void test_depth_with_replicas(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_fails_when_it_should),
-        cmocka_unit_test(test_depth_with_replicas),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

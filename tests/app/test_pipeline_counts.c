@@ -4,16 +4,11 @@
  * across every boundary; and memory has the order that schedules are there for. That runs send and
  * keep what plans say is probes/counters.c and probes/peaks.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "schedule/peaks.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { RANKS = 12 };
 
@@ -60,9 +55,8 @@ static counted check(const char *architecture, const shape *s)
     return all;
 }
 
-static void test_synchronous(void **state)
+TEST(test_synchronous)
 {
-    (void)state;
     static const shape shapes[] = {
         {1, 0, 4, "parallel.schedule=1f1b"},
         {2, 1, 4, "parallel.pipeline=2 parallel.schedule=1f1b"},
@@ -99,9 +93,8 @@ static void test_synchronous(void **state)
     }
 }
 
-static void test_asynchronous(void **state)
+TEST(test_asynchronous)
 {
-    (void)state;
     static const shape shapes[] = {
         {2, 1, 2, "parallel.pipeline=2 parallel.schedule=pipedream"},
         {4, 3, 1, "parallel.pipeline=4 parallel.schedule=pipedream parallel.flush_every=4"},
@@ -120,9 +113,8 @@ static void test_asynchronous(void **state)
 
 /* What the schedules are there for: activations of gpipe grow with the micro-batches, those of 1f1b
  * with the stages behind; another stage's are fewer; and 2bw keeps two versions of the weights. */
-static void test_memory_has_the_right_order(void **state)
+TEST(test_memory_has_the_right_order)
 {
-    (void)state;
     int64_t kept[2][2][4];
     static const char *const schedules[] = {"gpipe", "1f1b"};
     for (int s = 0; s < 2; s++)
@@ -146,12 +138,4 @@ static void test_memory_has_the_right_order(void **state)
                          2 * one.peak[r][ECH_MEMORY_PARAMETERS]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_synchronous),
-        cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_memory_has_the_right_order),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

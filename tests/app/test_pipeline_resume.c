@@ -3,15 +3,10 @@
  * Checkpoints of pipelines: what one layout saved another goes on with, and every layout validates
  * to the same loss. That a resumed run is the same run is probes/resumes.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "share.h"
+#include "unit.h"
 
 typedef struct shape {
     int ranks;
@@ -75,9 +70,8 @@ static void move_between_layouts(const char *architecture, int step, const char 
     runs_remove("whole");
 }
 
-static void test_moves_between_layouts(void **state)
+TEST(test_moves_between_layouts)
 {
-    (void)state;
     move_between_layouts("llama", 1, "model.tie_word_embeddings=false");
     move_between_layouts("gpt2", 3, "model.tie_word_embeddings=true optimizer.eps=1e-6");
 }
@@ -98,9 +92,8 @@ static void assert_same_way(const shape *from, const shape *to, const shape *oth
     runs_remove("two");
 }
 
-static void test_moves_between_rules(void **state)
+TEST(test_moves_between_rules)
 {
-    (void)state;
     assert_same_way(&two_bw[0], &synchronous[2], &synchronous[0]);
     assert_same_way(&two_bw[2], &synchronous[3], &synchronous[0]);
     assert_same_way(&synchronous[3], &two_bw[0], &two_bw[1]);
@@ -111,9 +104,8 @@ static void test_moves_between_rules(void **state)
 }
 
 /* Two versions of the weights are saved, and both are needed: no layout between shows. */
-static void test_moves_both_versions(void **state)
+TEST(test_moves_both_versions)
 {
-    (void)state;
     /* Without clipping, which asynchronous stages do each by its own norm. */
     const char *sgd = "optimizer.name=sgd optimizer.clip_norm=0";
     train("gpt2", "whole", &two_bw[1], sgd);
@@ -128,9 +120,8 @@ static void test_moves_both_versions(void **state)
 }
 
 /* The same with parallel.flush_every left to itself: it belongs to asynchronous schedules alone. */
-static void test_moves_between_rules_by_default(void **state)
+TEST(test_moves_between_rules_by_default)
 {
-    (void)state;
     const char *const schedules[] = {"1f1b", "pipedream-2bw"};
     for (int i = 0; i < 2; i++) {
         for (int half = 0; half < 2; half++) {
@@ -148,9 +139,8 @@ static void test_moves_between_rules_by_default(void **state)
 }
 
 /* A checkpoint from within a span: refused, or gone on with to the last step, which is saved. */
-static void test_resumes_within_a_span(void **state)
+TEST(test_resumes_within_a_span)
 {
-    (void)state;
     const char *rest = "parallel.pipeline=2 training.micro_batch_size=2 parallel.flush_every=2";
     char more[300];
     snprintf(more, sizeof more, "%s training.steps=3", rest);
@@ -163,9 +153,8 @@ static void test_resumes_within_a_span(void **state)
 
 /* ---- validation ---- */
 
-static void test_validates_the_same(void **state)
+TEST(test_validates_the_same)
 {
-    (void)state;
     static const char *const sets[] = {
         "training.steps=0 data.sequence_length=37",
         "training.steps=0 training.validate_samples=50",
@@ -189,15 +178,4 @@ static void test_validates_the_same(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moves_between_layouts),
-        cmocka_unit_test(test_moves_between_rules),
-        cmocka_unit_test(test_moves_both_versions),
-        cmocka_unit_test(test_moves_between_rules_by_default),
-        cmocka_unit_test(test_resumes_within_a_span),
-        cmocka_unit_test(test_validates_the_same),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -2,12 +2,6 @@
  *
  * What `echelon plan` says of grids: which ranks are alike, and what they send.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -19,6 +13,7 @@
 #include "base/log.h"
 #include "schedule/peaks.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 typedef struct made {
     ech_config *config;
@@ -130,9 +125,8 @@ static void assert_alike(int ranks, int kinds, const char *more)
 #define GRID "data.sequence_length=8 training.micro_batch_size=2 "
 
 /* Ranks of one stage with as many micro-batches, whatever their tensor and context place. */
-static void test_ranks_alike(void **state)
+TEST(test_ranks_alike)
 {
-    (void)state;
     assert_alike(4, 1, GRID "parallel.tensor=4");
     assert_alike(4, 1, GRID "parallel.tensor=4 model.num_key_value_heads=2 model.vocab_size=259");
     assert_alike(4, 1, GRID "parallel.tensor=2 parallel.context=2 parallel.sequence=true");
@@ -247,9 +241,8 @@ static void check_json(int ranks, const char *more)
     release(&m);
 }
 
-static void test_traffic_json(void **state)
+TEST(test_traffic_json)
 {
-    (void)state;
     check_json(8, GRID "parallel.tensor=2 parallel.context=2 parallel.pipeline=2");
     check_json(4, GRID "parallel.tensor=2 parallel.sequence=true");
     check_json(2, GRID "parallel.pipeline=2 parallel.schedule=pipedream-2bw "
@@ -269,9 +262,8 @@ static void assert_table(int ranks, const char *more, const char *expected)
     release(&m);
 }
 
-static void test_traffic_table(void **state)
+TEST(test_traffic_table)
 {
-    (void)state;
     assert_table(1, GRID, "");
     assert_table(
         4, GRID "parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true",
@@ -298,9 +290,8 @@ static void test_traffic_table(void **state)
 /* ---- experts ---- */
 
 /* 16 rows a rank, each for two experts: of 32 from each of 4 ranks a quarter and half as many again are kept. */
-static void test_bound(void **state)
+TEST(test_bound)
 {
-    (void)state;
     static const char said[] = "experts of a rank keep up to 48 rows a layer of 128 that may come; "
                                "the others take up to 2 further rounds\n";
     static const char *const bounds[] = {"0", "1.5", "4"};
@@ -347,9 +338,8 @@ static int64_t both_arenas(const made *m, size_t class)
 
 /* The last stage has the head, which is larger than all else: it is shown, and it is what a limit that all
  * others keep refuses, below 64 ranks and above. */
-static void test_last_stage(void **state)
+TEST(test_last_stage)
 {
-    (void)state;
     const int worlds[] = {64, 80};
     for (int i = 0; i < 2; i++) {
         made m;
@@ -379,10 +369,8 @@ static void test_last_stage(void **state)
         assert_true(both_arenas(&m, m.report.alike.n - 1) > most);
         m.config->memory.device_limit = most;
         ech_plan_report report;
-        bool quiet = ech_log_set_quiet(true);
         assert_int_equal(ech_plan_report_create(&m.design, &(ech_plan_options){0}, &report),
                          ECH_EUSAGE);
-        ech_log_set_quiet(quiet);
         snprintf(expected, sizeof expected, "rank %d needs", last);
         if (!strstr(ech_last_error(), expected)) fail_msg("%s", ech_last_error());
         ech_text_free(&text);
@@ -392,9 +380,8 @@ static void test_last_stage(void **state)
 }
 
 /* Who writes most of a checkpoint has the largest snapshot, and stands for its kind. */
-static void test_snapshots(void **state)
+TEST(test_snapshots)
 {
-    (void)state;
     static const char *const grids[] = {"parallel.data=3", "parallel.data=3 parallel.pipeline=2",
                                         "parallel.tensor=2 parallel.data=3"};
     static const int ranks[] = {3, 6, 6};
@@ -452,9 +439,8 @@ static void assert_balance(int ranks, const char *more, int stage, double most, 
 
 /* Multiply-adds of a token, forward and backward: of a layer three products with each of its 4 CC + 3 CF
  * weights, and 3.5 T C of attention over causal halves; of the head with its VC. */
-static void test_balance(void **state)
+TEST(test_balance)
 {
-    (void)state;
     const double C = 64, F = 192, V = 257, T = 8;
     const double layer = 3 * (4 * C * C + 3 * C * F) + 3.5 * T * C, head = 3 * V * C;
 #define SIZES                                                                                      \
@@ -476,9 +462,8 @@ static void test_balance(void **state)
 }
 
 /* On links that are slow enough for nothing else to count, meetings and mixing take what is sent over the bandwidth. */
-static void test_meetings(void **state)
+TEST(test_meetings)
 {
-    (void)state;
     enum { BANDWIDTH = 100000 };
     static const ech_list_kind lists[] = {ECH_LIST_SYNC, ECH_LIST_GOSSIP};
     static const char *const words[] = {"parallel.strategy=gossip parallel.data=4",
@@ -519,13 +504,4 @@ static void test_meetings(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_alike),   cmocka_unit_test(test_traffic_json),
-        cmocka_unit_test(test_traffic_table), cmocka_unit_test(test_last_stage),
-        cmocka_unit_test(test_snapshots),     cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_bound),         cmocka_unit_test(test_meetings),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

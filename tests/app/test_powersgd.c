@@ -6,17 +6,12 @@
  * probes/residuals.c, and that left factors are orthonormal probes/factors.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/saved_run.h"
 #include "app/verdict.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { RANKS = 4, MOST_STEPS = 40, ELEMENTS = 40000 };
 
@@ -194,9 +189,8 @@ enum { GRIDS = sizeof grids / sizeof *grids };
 /* ---- tests ---- */
 
 /* Of each matrix of n rows and m columns r (n + m) elements are sent. */
-static void factors_have_a_formula(void **state)
+TEST(factors_have_a_formula)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         grid_plans p = grid_plan("llama", grids[g]);
         for (int r = 0; r < p.ranks; r++) {
@@ -217,9 +211,8 @@ static void factors_have_a_formula(void **state)
 }
 
 /* Of sides that no vector divides: each factor ends before the next begins. */
-static void factors_lie_apart(void **state)
+TEST(factors_lie_apart)
 {
-    (void)state;
     grid_plans p = grid_plan("llama", "parallel.data=2 parallel.compression=powersgd "
                                       "parallel.compression_rank=3 model.intermediate_size=27 "
                                       "parallel.bucket_bytes=1GiB");
@@ -269,9 +262,8 @@ static void assert_near_plain(const char *compressed, double near)
 }
 
 /* All sides are shorter; and of three tokens on each of two ranks gradients have no higher rank. */
-static void low_ranks_are_exact(void **state)
+TEST(low_ranks_are_exact)
 {
-    (void)state;
     assert_near_plain("parallel.data=2 parallel.compression=powersgd parallel.compression_rank=99",
                       1e-12);
     assert_near_plain("parallel.data=2 training.global_batch_size=2 data.sequence_length=3 "
@@ -285,9 +277,8 @@ static void low_ranks_are_exact(void **state)
                       1e-5);
 }
 
-static void withheld_steps_change_nothing(void **state)
+TEST(withheld_steps_change_nothing)
 {
-    (void)state;
     run((job){.steps = 4, .spoiled = 2}, of, grids[0]);
     run((job){.steps = 4, .spoiled = 2}, other, grids[3]);
     for (int r = 0; r < RANKS; r++) assert_false(of[r].changed || other[r].changed);
@@ -308,9 +299,8 @@ static double missing(const seen *x)
 
 /* What is not sent and forgotten is missing for good: it grows with the steps, where otherwise it
  * stays below some steps'. */
-static void forgetting_drifts_away(void **state)
+TEST(forgetting_drifts_away)
 {
-    (void)state;
     const char *grid = "parallel.data=2 optimizer.learning_rate=1e-3 parallel.compression=powersgd "
                        "parallel.compression_rank=1";
     run((job){.steps = MOST_STEPS, .spoiled = -1}, of, grid);
@@ -320,9 +310,8 @@ static void forgetting_drifts_away(void **state)
 }
 
 /* Replica by replica; another number of them gets equal shares of the sum. */
-static void checkpoints_have_it(void **state)
+TEST(checkpoints_have_it)
 {
-    (void)state;
     char folder[300], checkpoint[400];
     snprintf(folder, sizeof folder, "%s/saved", fixture_folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/step-%08d", folder, 3);
@@ -349,9 +338,8 @@ static void checkpoints_have_it(void **state)
 /* Gradients of a lower rank than factors, of experts that few tokens choose: columns are rounding
  * errors then, which depend on the layout. Optimizers that divide by the gradient's size make full
  * steps of them. */
-static void low_ranks_are_one_ranks(void **state)
+TEST(low_ranks_are_one_ranks)
 {
-    (void)state;
     static const struct {
         const char *family, *words;
         int steps;
@@ -376,13 +364,4 @@ static void low_ranks_are_one_ranks(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(low_ranks_are_one_ranks),
-        cmocka_unit_test(factors_have_a_formula), cmocka_unit_test(factors_lie_apart),
-        cmocka_unit_test(low_ranks_are_exact),
-        cmocka_unit_test(withheld_steps_change_nothing), cmocka_unit_test(forgetting_drifts_away),
-        cmocka_unit_test(checkpoints_have_it)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -4,16 +4,11 @@
  * under a printed allowance, so that no large memory can come into being that the plan does not know.
  * Sanitizers have memory of their own: skipped there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/train/train.h"
 #include "base/log.h"
+#include "unit.h"
 
 enum { ALLOWANCE_MIB = 64 };
 
@@ -51,9 +46,8 @@ static int64_t planned_arenas(const ech_config *given)
     return bytes;
 }
 
-static void test_process_minus_arena(void **state)
+TEST(test_process_minus_arena)
 {
-    (void)state;
     if (SANITIZED) skip();
     ech_config *config = fixture_config(
         "llama", "model.hidden_size=512 model.num_hidden_layers=4 model.num_attention_heads=8 "
@@ -70,8 +64,4 @@ static void test_process_minus_arena(void **state)
     ech_config_destroy(config);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_process_minus_arena)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

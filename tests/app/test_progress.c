@@ -40,6 +40,7 @@ static capture begin_capture(const char *folder, const char *columns)
     int file = open(c.path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     assert_true(file >= 0 && c.before >= 0);
     dup2(file, STDERR_FILENO);
+    ech_log_set_quiet(false);
     close(file);
     setenv(ECH_TERMINAL_VARIABLE, columns, 1);
     return c;
@@ -50,6 +51,7 @@ static void end_capture(capture *c, char **out)
 {
     size_t n;
     dup2(c->before, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(c->before);
     unsetenv(ECH_TERMINAL_VARIABLE);
     assert_int_equal(ech_file_read(c->path, 1 << 20, out, &n), ECH_OK);
@@ -84,9 +86,8 @@ static void read_metrics(const char *folder, char **out)
     free(path);
 }
 
-static void formats_numbers(void **state)
+TEST(formats_numbers)
 {
-    (void)state;
     char buffer[ECH_COUNT_BYTES];
     assert_string_equal(ech_count_text(0, buffer), "0");
     assert_string_equal(ech_count_text(999, buffer), "999");
@@ -104,9 +105,8 @@ static void formats_numbers(void **state)
     assert_string_equal(ech_count_span(INFINITY, buffer), "?");
 }
 
-static void writes_plain_lines_into_a_pipe(void **state)
+TEST(writes_plain_lines_into_a_pipe)
 {
-    (void)state;
     char *folder = scratch_make();
     capture c = begin_capture(folder, "0");
     ech_progress *progress = open_progress(folder, 0);
@@ -135,9 +135,8 @@ static void writes_plain_lines_into_a_pipe(void **state)
     scratch_remove(folder);
 }
 
-static void draws_over_one_line_on_a_terminal(void **state)
+TEST(draws_over_one_line_on_a_terminal)
 {
-    (void)state;
     char *folder = scratch_make();
     capture c = begin_capture(folder, "40");
     ech_progress *progress = open_progress(folder, 0);
@@ -161,9 +160,8 @@ static void draws_over_one_line_on_a_terminal(void **state)
 }
 
 /* Named where they begin, with their factor, and counted at the end with the updates that were skipped. */
-static void names_spikes_and_counts_what_was_skipped(void **state)
+TEST(names_spikes_and_counts_what_was_skipped)
 {
-    (void)state;
     char *folder = scratch_make(), *text;
     capture c = begin_capture(folder, "0");
     ech_progress *progress = open_progress(folder, 0);
@@ -211,9 +209,8 @@ static const char *behind_start(const char *text, int64_t step, int64_t start)
     return newline + 1;
 }
 
-static void writes_json_with_null_for_what_is_no_number(void **state)
+TEST(writes_json_with_null_for_what_is_no_number)
 {
-    (void)state;
     char *folder = scratch_make();
     capture c = begin_capture(folder, "0");
     ech_progress *progress = open_progress(folder, 0);
@@ -247,9 +244,8 @@ static void writes_json_with_null_for_what_is_no_number(void **state)
     scratch_remove(folder);
 }
 
-static void drops_what_a_resumed_run_writes_again(void **state)
+TEST(drops_what_a_resumed_run_writes_again)
 {
-    (void)state;
     static const char before[] = "{\"step\":1,\"loss\":3}\n"
                                  "{\"step\":2,\"loss\":2.5}\n"
                                  "{\"step\":2,\"checkpoint\":\"step-00000002\"}\n"
@@ -278,9 +274,8 @@ static void drops_what_a_resumed_run_writes_again(void **state)
 }
 
 /* A full disk stands in the way from the third line on: the run goes on, and the file has whole lines. */
-static void goes_on_with_a_full_disk(void **state)
+TEST(goes_on_with_a_full_disk)
 {
-    (void)state;
     char *folder = scratch_make(), *text;
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -314,32 +309,14 @@ static void goes_on_with_a_full_disk(void **state)
     scratch_remove(folder);
 }
 
-static void fails_where_nothing_can_be_written(void **state)
+TEST(fails_where_nothing_can_be_written)
 {
-    (void)state;
     char *folder = scratch_make(), *file = scratch_write(folder, "run", "", 0);
     ech_progress_setup setup = {.directory = file, .steps = 1, .every = 1};
     ech_progress *progress = NULL;
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_progress_create(&setup, &progress), ECH_EIO);
-    ech_log_set_quiet(quiet);
     assert_null(progress);
     assert_error_has(file);
     free(file);
     scratch_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats_numbers),
-        cmocka_unit_test(writes_plain_lines_into_a_pipe),
-        cmocka_unit_test(draws_over_one_line_on_a_terminal),
-        cmocka_unit_test(writes_json_with_null_for_what_is_no_number),
-        cmocka_unit_test(names_spikes_and_counts_what_was_skipped),
-        cmocka_unit_test(drops_what_a_resumed_run_writes_again),
-        cmocka_unit_test(goes_on_with_a_full_disk),
-        cmocka_unit_test(fails_where_nothing_can_be_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,18 +5,13 @@
  * under no staleness all train as with a synchronous server; every push is served once, with a version that it can have read, and under
  * bounded staleness no worker gets further ahead; bytes are the plan's, and states are on servers alone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "app/saved_run.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 #define ASP "parallel.strategy=asp "
 #define SSP "parallel.strategy=ssp "
@@ -44,9 +39,8 @@ static const struct {
                   "training.micro_batch_size=1 training.global_batch_size=6"},
 };
 
-static void pushes_are_their_replay(void **state)
+TEST(pushes_are_their_replay)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         char words[700];
@@ -69,9 +63,8 @@ static void pushes_are_their_replay(void **state)
 /* ---- runs ---- */
 
 /* It reads what it has pushed: its gradient is of the newest weights, and the rate is the whole. */
-static void one_worker_trains_as_one_rank(void **state)
+TEST(one_worker_trains_as_one_rank)
 {
-    (void)state;
     static const char *const more[] = {"optimizer.clip_norm=0.01 ", "precision.compute=bf16 "};
     for (int i = 0; i < 2; i++) {
         char words[400];
@@ -85,9 +78,8 @@ static void one_worker_trains_as_one_rank(void **state)
     }
 }
 
-static void no_staleness_is_synchronous(void **state)
+TEST(no_staleness_is_synchronous)
 {
-    (void)state;
 #define RUN "training.steps=4 parallel.data=2 parallel.servers=2 parallel.strategy="
     runs_train("gpt2", "synchronous", 4, RUN "parameter_server");
     runs_train("gpt2", "bound", 4, RUN "ssp parallel.staleness=0");
@@ -99,9 +91,8 @@ static void no_staleness_is_synchronous(void **state)
 
 /* One worker's order is the only one, so a run that is resumed has its bits; with more it goes on
  * as well, also with other servers and without. */
-static void checkpoints_know_no_pushes(void **state)
+TEST(checkpoints_know_no_pushes)
 {
-    (void)state;
 #define RUN "training.steps=8 checkpoint.every=4 parallel.flush_every=2 "
     runs_train("gpt2", "whole", 2, RUN ASP "parallel.data=1");
     runs_train("gpt2", "parts", 2, RUN ASP "parallel.data=1");
@@ -149,9 +140,8 @@ static ech_status resume_clocks(void *context, int rank, ech_compared_run *run)
 }
 
 /* Each worker goes on with the samples after its own last push. */
-static void clocks_are_resumed(void **state)
+TEST(clocks_are_resumed)
 {
-    (void)state;
     bool same[3] = {false};
     grid_run("gpt2", ASP "parallel.data=2 checkpoint.background=false", resume_clocks, same);
     for (int rank = 0; rank < 3; rank++) assert_true(same[rank]);
@@ -198,9 +188,8 @@ static ech_status decay(void *context, int rank, ech_compared_run *run)
 
 /* As many pushes as there are workers are a training step, and move weights as far as one of its
  * rate. */
-static void pushes_share_the_rate(void **state)
+TEST(pushes_share_the_rate)
 {
-    (void)state;
     double worst = 0;
     grid_run("gpt2",
              ASP "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 training.steps=4 "
@@ -285,9 +274,8 @@ static void check_staleness(const ech_serve *serve, int n)
     for (int r = 0; r < RANKS; r++) assert_true(fabs(seen[r].staleness - sum) < 1e-9);
 }
 
-static void every_push_is_served_once(void **state)
+TEST(every_push_is_served_once)
 {
-    (void)state;
     static const char *const strategies[] = {ASP, SSP "parallel.staleness=1"};
     static const int staleness[] = {PUSHES, 1};
     static const int most[] = {PUSHES - (WORKERS - 1), STEPS}; /* pushes that a worker may have */
@@ -313,9 +301,8 @@ static void every_push_is_served_once(void **state)
 
 /* A worker pushes S and pulls S each time, a server has S / n of each; at a span's end each worker
  * is sent the weights once more. */
-static void roles_keep_and_send_what_is_theirs(void **state)
+TEST(roles_keep_and_send_what_is_theirs)
 {
-    (void)state;
     grid_run("llama",
              ASP "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
                  "training.global_batch_size=6 training.steps=4",
@@ -339,9 +326,8 @@ static void roles_keep_and_send_what_is_theirs(void **state)
 
 /* ---- what is refused ---- */
 
-static void impossible_pushes_are_errors(void **state)
+TEST(impossible_pushes_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } refused[] = {
@@ -354,27 +340,11 @@ static void impossible_pushes_are_errors(void **state)
         {ASP "training.steps=4 parallel.flush_every=3", "at whose end a span of pushes can"},
         {"parallel.server_sync=false", "set parallel.strategy = asp"},
     };
-    ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         assert_int_equal(runs_try("gpt2", "refused", 4, refused[i].words), ECH_EUSAGE);
         if (!strstr(ech_last_error(), refused[i].said))
             fail_msg("%s: %s", refused[i].words, ech_last_error());
     }
-    ech_log_set_quiet(false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pushes_are_their_replay),
-        cmocka_unit_test(one_worker_trains_as_one_rank),
-        cmocka_unit_test(no_staleness_is_synchronous),
-        cmocka_unit_test(checkpoints_know_no_pushes),
-        cmocka_unit_test(clocks_are_resumed),
-        cmocka_unit_test(pushes_share_the_rate),
-        cmocka_unit_test(every_push_is_served_once),
-        cmocka_unit_test(roles_keep_and_send_what_is_theirs),
-        cmocka_unit_test(impossible_pushes_are_errors),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

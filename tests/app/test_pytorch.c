@@ -5,18 +5,13 @@
  * transformers and PyTorch in fp64. Errors as in app/verify/compare.c:
  * max|a - b| / max(max|b|, 1e-3 x RMS of the whole gradient).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/fixture.h"
 #include "checkpoint/whole.h"
 #include "base/log.h"
+#include "unit.h"
 
 enum { STEPS = 4, VOCABULARY = 37, MAX_RANKS = 4 };
 
@@ -344,78 +339,55 @@ static void check_layouts(const char *name)
     }
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-    (void)state;
     check_layouts("gpt2");
 }
 
-static void test_gpt2_untied(void **state)
+TEST(test_gpt2_untied)
 {
-    (void)state;
     check_layouts("gpt2_untied");
 }
 
-static void test_gpt2_sgd(void **state)
+TEST(test_gpt2_sgd)
 {
-    (void)state;
     check_layouts("gpt2_sgd");
 }
 
-static void test_llama(void **state)
+TEST(test_llama)
 {
-    (void)state;
     check_layouts("llama");
 }
 
-static void test_llama_tied(void **state)
+TEST(test_llama_tied)
 {
-    (void)state;
     check_layouts("llama_tied");
 }
 
-static void test_qwen3(void **state)
+TEST(test_qwen3)
 {
-    (void)state;
     check_layouts("qwen3");
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
-    (void)state;
     check_layouts("gpt2_documents");
     check_layouts("llama_documents");
 }
 
 /* Inputs of layers are made from outputs; PyTorch keeps them. */
-static void test_reversible(void **state)
+TEST(test_reversible)
 {
-    (void)state;
     check_layouts("gpt2_reversible");
     check_layouts("llama_reversible");
 }
 
 /* fp32 is not within fp64's tolerances. */
-static void test_fails_when_it_should(void **state)
+TEST(test_fails_when_it_should)
 {
-    (void)state;
     trial t;
     train("llama", 1, 2, "fp32", &tolerance_fp64, &t);
     assert_true(starts_with(t.bad[0], "step 1, gradient."));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_gpt2_untied),
-        cmocka_unit_test(test_gpt2_sgd),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_llama_tied),
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_reversible),
-        cmocka_unit_test(test_fails_when_it_should),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

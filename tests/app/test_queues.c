@@ -4,15 +4,10 @@
  * others as soon as one wait is left out, whatever it is for. What should have been waited for is held up then until
  * what should have waited has ended, so the order is wrong for certain.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "gate.h"
+#include "unit.h"
 
 enum { RANKS = 4, MOST_LINES = 16, MOST_MARKS = 4096, MOST_TRIES = 12 };
 
@@ -382,9 +377,8 @@ static void skip_if_races_are_found(void)
 #endif
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
-    (void)state;
     skip_if_races_are_found();
     kind kinds[] = {{ECH_LANE_COMPUTE, ECH_LANE_RECEIVE, 1, 0, false},
                     {ECH_LANE_SEND, ECH_LANE_COMPUTE, 1, 0, false},
@@ -394,18 +388,16 @@ static void test_messages(void **state)
 }
 
 /* In training the answer to a message has come before its memory is used again; in validation there is none. */
-static void test_sent_memory(void **state)
+TEST(test_sent_memory)
 {
-    (void)state;
     skip_if_races_are_found();
     kind kinds[] = {{ECH_LANE_COMPUTE, ECH_LANE_SEND, 4, 0, false}};
     try_kinds("parallel.pipeline=2 training.micro_batch_size=1 training.validate_every=1", 2,
               ECH_LIST_VALIDATE, kinds, 1);
 }
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
-    (void)state;
     skip_if_races_are_found();
     kind kinds[] = {{ECH_LANE_COLLECTIVE, ECH_LANE_COMPUTE, 1, 0, false},
                     {ECH_LANE_COMPUTE, ECH_LANE_COLLECTIVE, 1, 0, false},
@@ -417,9 +409,8 @@ static void test_collectives(void **state)
               4, ECH_LIST_TRAIN, kinds, 5);
 }
 
-static void test_host(void **state)
+TEST(test_host)
 {
-    (void)state;
     skip_if_races_are_found();
     static const watch early = {.host_is_early = true};
     trial right = {.words = "", .ranks = 1, .list = ECH_LIST_TRAIN, .device = "cpu"};
@@ -427,11 +418,10 @@ static void test_host(void **state)
     assert_true(shows(&early, 0, &right));
 }
 
+ALL_TESTS(fixture_setup, fixture_teardown)
+
 int main(void)
 {
     queued = ech_device_find("queued");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages), cmocka_unit_test(test_sent_memory),
-        cmocka_unit_test(test_host), cmocka_unit_test(test_collectives)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+    return unit_run(NULL);
 }

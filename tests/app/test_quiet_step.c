@@ -6,12 +6,6 @@
  * function that stands in front of the C library's. Sanitizers have allocators of their own, and
  * poisoned builds note more: skipped there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -22,6 +16,7 @@
 #include "app/fixture.h"
 #include "app/startup.h"
 #include "app/verify/verify.h"
+#include "unit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(ECH_POISON)
 enum { COUNTS = false };
@@ -136,9 +131,8 @@ static const shape shapes[] = {
 };
 
 /* The counters count. */
-static void what_is_done_is_seen(void **state)
+TEST(what_is_done_is_seen)
 {
-    (void)state;
     if (!COUNTS) skip();
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     enum { BYTES = 64 << 12 };
@@ -160,9 +154,8 @@ static void what_is_done_is_seen(void **state)
     assert_true(after.faults - before.faults > FAULTS);
 }
 
-static void steps_allocate_nothing(void **state)
+TEST(steps_allocate_nothing)
 {
-    (void)state;
     if (!COUNTS) skip();
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         counted all = count(shapes[s].ranks, shapes[s].architecture, shapes[s].more);
@@ -186,9 +179,8 @@ static void steps_allocate_nothing(void **state)
 }
 
 /* As many locks for a list of many steps as for one of few: those of its beginning, its end, and its batch. */
-static void locks_do_not_grow_with_steps(void **state)
+TEST(locks_do_not_grow_with_steps)
 {
-    (void)state;
     if (!COUNTS) skip();
     static const char *const sizes[] = {
         "parallel.threads=1 training.micro_batch_size=12",
@@ -201,11 +193,10 @@ static void locks_do_not_grow_with_steps(void **state)
     assert_true(found[0] <= 6 * STEPS);
 }
 
+ALL_TESTS(fixture_setup, fixture_teardown)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_is_seen),
-                                       cmocka_unit_test(steps_allocate_nothing),
-                                       cmocka_unit_test(locks_do_not_grow_with_steps)};
     ech_startup_keep_memory();
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+    return unit_run(NULL);
 }

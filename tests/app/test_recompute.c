@@ -5,18 +5,13 @@
  * makes a reversible layer's inputs from its outputs, but for roundings; what is kept then does not
  * depend on the number of layers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/recomputed.h"
 #include "schedule/peaks.h"
 #include "share.h"
+#include "unit.h"
 
 /* ---- the layouts ---- */
 
@@ -68,9 +63,8 @@ static void check_same(const left *none, const left *some, const char *family, c
     assert_int_equal(some->planned_again, none->planned);
 }
 
-static void test_same_bits(void **state)
+TEST(test_same_bits)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (!share_takes()) continue;
         left none = run_with(cases[i].family, cases[i].grid, "");
@@ -119,9 +113,8 @@ static void check_near(const left *stored, const left *inverted, const char *gri
     }
 }
 
-static void test_inverted(void **state)
+TEST(test_inverted)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof reversible / sizeof *reversible; i++) {
         if (!share_takes()) continue;
         char grid[200];
@@ -157,9 +150,8 @@ static int64_t planned_activations(const char *more, int layers)
 }
 
 /* What is kept does not grow with the depth: it is a stage's last outputs. */
-static void test_depth(void **state)
+TEST(test_depth)
 {
-    (void)state;
     static const char *const grids[] = {"", "training.micro_batch_size=1 parallel.pipeline=2",
                                         "parallel.tensor=2 parallel.sequence=true",
                                         "parallel.context=2"};
@@ -171,10 +163,4 @@ static void test_depth(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_inverted),
-                                       cmocka_unit_test(test_depth)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

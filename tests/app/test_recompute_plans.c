@@ -4,16 +4,11 @@
  * working memory of sequence chunks, and the time of pipelines.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "schedule/peaks.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 /* Bytes of activations that one micro-batch of rank 0 keeps: those that live when its forward has ended. */
 static int64_t kept_bytes(const ech_plan *plan)
@@ -65,9 +60,8 @@ static int count_head_gathers(const ech_model *model)
 
 #define ONE "training.micro_batch_size=2 training.global_batch_size=2 "
 
-static void test_kept(void **state)
+TEST(test_kept)
 {
-    (void)state;
     static const char *const families[] = {"gpt2", "llama"};
     for (int i = 0; i < 2; i++) {
         int64_t kept[3];
@@ -115,9 +109,8 @@ static swept plan_segments(const char *more)
 
 /* Of 64 layers: ceil(64 / N) inputs and the values of N layers, least at N = sqrt(64 input / values), which `auto`
  * finds. */
-static void test_sweep(void **state)
+TEST(test_sweep)
 {
-    (void)state;
     int64_t peak[65], least = INT64_MAX;
     swept chosen = plan_segments("");
     int best = 0;
@@ -154,9 +147,8 @@ static int64_t working(int chunks, const char *recompute)
     return bytes;
 }
 
-static void test_sequence_chunks(void **state)
+TEST(test_sequence_chunks)
 {
-    (void)state;
     static const char segment[] = "memory.recompute=full memory.recompute_blocks=12";
     int64_t whole = working(1, ""), eight = working(8, "memory.recompute=full");
     int64_t whole_again = working(1, segment), eight_again = working(8, segment);
@@ -171,9 +163,8 @@ static void test_sequence_chunks(void **state)
 /* ---- tensor ranks ---- */
 
 /* ZeRO-R's P_a: inputs of segments are kept in t shards, and gathered once for each segment and micro-batch. */
-static void test_sharded(void **state)
+TEST(test_sharded)
 {
-    (void)state;
     for (int N = 1; N <= 2; N++) {
         int64_t stored = 0;
         for (int t = 1; t <= 4; t *= 2) {
@@ -246,9 +237,8 @@ static void cost_of_recompute(const char *more, double cost[STAGES + 1])
 
 /* A profile's seconds are those of a layer alone; where the next layer's R reads its output, the last product comes on
  * top: as much as a fifth to a half of the other three and attention. */
-static void test_cost(void **state)
+TEST(test_cost)
 {
-    (void)state;
     double cost[STAGES + 1];
     cost_of_recompute("memory.recompute=selective", cost);
     for (int b = 1; b <= STAGES; b++) assert_true(fabs(cost[b] - 1) < 1e-12);
@@ -283,9 +273,8 @@ static void put_inside(ech_plan *plan)
 
 /* 1F1B with one layer a stage ends p - 1 R's earlier than with R inside of B: in the drain R is done when the
  * gradient comes. */
-static void test_ahead(void **state)
+TEST(test_ahead)
 {
-    (void)state;
     grid_plans g = grid_plan("gpt2", "training.micro_batch_size=1 training.global_batch_size=8 "
                                      "model.num_hidden_layers=4 parallel.pipeline=4 "
                                      "parallel.partition=[1,1,1,1] memory.recompute=full");
@@ -314,9 +303,8 @@ static const char deep[] = "training.micro_batch_size=4 training.global_batch_si
                            "model.hidden_size=16 parallel.schedule=gpipe";
 
 /* `auto` is the first of the candidates with which every rank fits, at each limit that one of them needs. */
-static void test_auto(void **state)
+TEST(test_auto)
 {
-    (void)state;
     int64_t needs[CANDIDATES];
     char words[500];
     int taken[CANDIDATES] = {0};
@@ -377,9 +365,8 @@ static void refuse(const char *words, const char *why)
     ech_config_destroy(config);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     refuse("memory.recompute=full memory.recompute_blocks=3",
            "command line: memory.recompute_blocks = 3: no stage recomputes more than 2 layers; "
            "use at most 2, or leave it out");
@@ -393,13 +380,4 @@ static void test_refused(void **state)
         "an option of memory.recompute = full or auto, and of memory.invert; leave it out");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept),    cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_cost),    cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_sharded), cmocka_unit_test(test_sequence_chunks),
-        cmocka_unit_test(test_auto),    cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -83,9 +83,8 @@ static void assert_holds(const book *b, int n)
     for (int i = 0; i < n; i++) assert_int_equal(b->at[i], i);
 }
 
-static void all_in_order(void **state)
+TEST(all_in_order)
 {
-    (void)state;
     book *b = make_book(false);
     ech_record_writer *writer = begin(b);
     for (int i = 0; i < MOST; i++) {
@@ -99,9 +98,8 @@ static void all_in_order(void **state)
     free_book(b);
 }
 
-static void none_at_all(void **state)
+TEST(none_at_all)
 {
-    (void)state;
     book *b = make_book(false);
     ech_record_writer *writer = begin(b);
     ech_record_writer_flush(writer);
@@ -112,9 +110,8 @@ static void none_at_all(void **state)
 }
 
 /* What was handed over is written, though nobody waits for it but the end. */
-static void end_writes_the_rest(void **state)
+TEST(end_writes_the_rest)
 {
-    (void)state;
     for (int n = 1; n <= ROOM; n++) {
         book *b = make_book(true);
         ech_record_writer *writer = begin(b);
@@ -156,13 +153,13 @@ static void wait_for_text(const char *path, const char *wanted)
 
 /* While the first record cannot be written, as many are taken as there is room for. The next one waits and
  * says so; nothing is lost. */
-static void waits_when_full(void **state)
+TEST(waits_when_full)
 {
-    (void)state;
     char *folder = scratch_make(), *path = ech_file_join(folder, "stderr");
     int before = dup(STDERR_FILENO), file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     assert_true(before >= 0 && file >= 0);
     dup2(file, STDERR_FILENO);
+    ech_log_set_quiet(false);
     close(file);
     book *b = make_book(true);
     handing h = {.writer = begin(b)};
@@ -176,6 +173,7 @@ static void waits_when_full(void **state)
     ech_record_writer_end(h.writer);
     wait_for_text(path, "echelon: a book: written again; training has waited for ");
     dup2(before, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(before);
     assert_holds(b, ROOM + 2);
     assert_int_equal(b->begun, ROOM + 2);
@@ -196,9 +194,8 @@ static void *settle(void *context)
 }
 
 /* Another thread than the one that hands over finds written what was handed over before it settled. */
-static void settles(void **state)
+TEST(settles)
 {
-    (void)state;
     book *b = make_book(true);
     handing h = {.writer = begin(b), .book = b};
     pthread_t thread;
@@ -210,16 +207,4 @@ static void settles(void **state)
     assert_int_equal(atomic_load(&h.done), 2);
     ech_record_writer_end(h.writer);
     free_book(b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_in_order),
-        cmocka_unit_test(none_at_all),
-        cmocka_unit_test(end_writes_the_rest),
-        cmocka_unit_test(waits_when_full),
-        cmocka_unit_test(settles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * Recordings of simulated runs: what comes out is what was put in; and files that are missing, cut off,
  * of other runs, or of other clocks.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/recorded.h"
 #include "base/log.h"
+#include "unit.h"
 
 static ech_status read_recording(const recorded *run, ech_recording *out, ech_text *why)
 {
@@ -161,9 +156,8 @@ static bool is_cut(const recorded *run)
     return false;
 }
 
-static void test_what_was_put_in(void **state)
+TEST(test_what_was_put_in)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof runs_of / sizeof *runs_of; i++) {
         recorded run = recorded_create(runs_of[i].keys, runs_of[i].ranks);
         recorded_write_all(&run, 8, 3);
@@ -185,9 +179,8 @@ static void test_what_was_put_in(void **state)
 }
 
 /* Rank 1's last list is cut off: the one before it is the last. */
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
     recorded_write_all(&run, 0, 3);
     recorded_write(&run, 1, 0, 3, 5, 4000);
@@ -205,9 +198,8 @@ static void test_cut_off(void **state)
 }
 
 /* One slow micro-batch in three lists does not change what blocks cost. */
-static void test_medians(void **state)
+TEST(test_medians)
 {
-    (void)state;
     recorded run = recorded_create("training.micro_batch_size=4", 1);
     recorded_write_all(&run, 0, 3);
     ech_recording recording = read_all(&run);
@@ -222,9 +214,8 @@ static void test_medians(void **state)
 
 /* ---- numbers of micro-batches ---- */
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
-    (void)state;
     recorded run = recorded_create("parallel.stage_replicas=[2,1] parallel.pipeline=2 "
                                    "training.micro_batch_size=2",
                                    3);
@@ -251,9 +242,8 @@ static void test_numbers(void **state)
 }
 
 /* Pieces of a micro-batch count on: those of global micro-batch q are 2 q and 2 q + 1. */
-static void test_numbers_of_pieces(void **state)
+TEST(test_numbers_of_pieces)
 {
-    (void)state;
     recorded run = recorded_create("parallel.stage_replicas=[2,1] parallel.pipeline=2 "
                                    "memory.sequence_chunks=2 data.sequence_length=8 "
                                    "training.micro_batch_size=2",
@@ -276,9 +266,8 @@ static void test_numbers_of_pieces(void **state)
 }
 
 /* Over the turns of a span numbers go on; with as many replicas everywhere they are the rank's own. */
-static void test_numbers_of_spans(void **state)
+TEST(test_numbers_of_spans)
 {
-    (void)state;
     const char *const replicas[] = {"parallel.stage_replicas=[2,1]", "parallel.data=2"};
     for (int uniform = 0; uniform < 2; uniform++) {
         char keys[400];
@@ -301,9 +290,8 @@ static void test_numbers_of_spans(void **state)
 
 /* ---- what cannot be used ---- */
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
     assert_unusable(&run, "rank-00000.json is not there");
     recorded_write(&run, 0, 0, 2, -1, 4000);
@@ -317,9 +305,8 @@ static void test_missing(void **state)
     recorded_destroy(&run);
 }
 
-static void test_of_another_run(void **state)
+TEST(test_of_another_run)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 2);
     recorded_write_all(&run, 0, 2);
     recorded_write(&run, 1, 4, 2, -1, 4000);
@@ -348,9 +335,8 @@ static const char *line_of(const char *text, const char *words)
 }
 
 /* A list in the middle that is not whole, or that is missing. */
-static void test_holes(void **state)
+TEST(test_holes)
 {
-    (void)state;
     recorded run = recorded_create("training.micro_batch_size=6", 1);
     recorded_write_all(&run, 0, 3);
     char *path = ech_trace_path(run.folder, 0), *text;
@@ -375,16 +361,13 @@ static ech_status parse(const ech_text *text, const ech_plan *plan, ech_recorded
                         bool *fits)
 {
     ech_clear_error();
-    bool quiet = ech_log_set_quiet(true);
     ech_status status = ech_recording_parse(text->at, text->n, "t.json", plan, out, fits);
-    ech_log_set_quiet(quiet);
     return status;
 }
 
 /* Wherever a file is torn, what is whole is what was written. */
-static void test_torn(void **state)
+TEST(test_torn)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
     ech_text text = recorded_text(&run, 1, 4, 1, -1, 4000);
     for (size_t last = 0, n = 0; text.n; text.n--) {
@@ -418,9 +401,8 @@ static void assert_refused(const recorded *run, const char *from, const char *to
     ech_text_free(&changed);
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
     const struct {
         const char *from, *to, *words;
@@ -462,9 +444,8 @@ static void test_damaged(void **state)
 }
 
 /* An event that is whole, but another one than the plan's. */
-static void test_other_events(void **state)
+TEST(test_other_events)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=6", 2);
     const char *const cases[][2] = {
         {"\"pid\":1", "\"pid\":0"},
@@ -492,9 +473,8 @@ static void test_other_events(void **state)
     recorded_destroy(&run);
 }
 
-static void test_clocks(void **state)
+TEST(test_clocks)
 {
-    (void)state;
     recorded run = recorded_create("parallel.pipeline=2 training.micro_batch_size=2", 4);
     for (int late = 0; late < 4; late++) {
         recorded_write_all(&run, 0, 2);
@@ -510,22 +490,4 @@ static void test_clocks(void **state)
     recorded_destroy(&run);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_was_put_in),
-        cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_medians),
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_numbers_of_pieces),
-        cmocka_unit_test(test_numbers_of_spans),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_of_another_run),
-        cmocka_unit_test(test_holes),
-        cmocka_unit_test(test_torn),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_other_events),
-        cmocka_unit_test(test_clocks),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

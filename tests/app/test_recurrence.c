@@ -3,16 +3,11 @@
  * The recurrences that the papers give for asynchronous pipelines, computed by hand for plain SGD from
  * gradients of one rank, against what a pipeline trained. (replay.c serves every optimizer.)
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/layout_run.h"
+#include "unit.h"
 
 /* Which version of the weights, in updates since the run began, stage s of p sees in step t of a
  * run that drains every `flush` steps. */
@@ -186,27 +181,24 @@ static void check(const char *architecture, int stages, int data, int flush, del
     }
 }
 
-static void test_pipedream(void **state)
+TEST(test_pipedream)
 {
-    (void)state;
     const char *more = "parallel.schedule=pipedream training.global_batch_size=1";
     check("llama", 3, 1, 8, late_by_stage, more);
     check("gpt2", 4, 1, 6, late_by_stage, more);
     check("gpt2", 2, 1, 8, late_by_stage, more);
 }
 
-static void test_vertical_sync(void **state)
+TEST(test_vertical_sync)
 {
-    (void)state;
     const char *more =
         "parallel.schedule=pipedream parallel.vertical_sync=true training.global_batch_size=1";
     check("gpt2", 3, 1, 8, late_by_depth, more);
     check("llama", 4, 1, 6, late_by_depth, more);
 }
 
-static void test_2bw(void **state)
+TEST(test_2bw)
 {
-    (void)state;
     check("llama", 2, 1, 4, late_by_one,
           "parallel.schedule=pipedream-2bw training.global_batch_size=2");
     check("gpt2", 2, 1, 8, late_by_one,
@@ -215,12 +207,4 @@ static void test_2bw(void **state)
           "parallel.schedule=pipedream-2bw parallel.data=2 training.global_batch_size=8");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pipedream),
-        cmocka_unit_test(test_vertical_sync),
-        cmocka_unit_test(test_2bw),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -3,15 +3,10 @@
  * The serial replay's own table of weight versions, against the numbers that the papers write down, and
  * against the schedules', which come from orders: two programs that know nothing of each other.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/replay.h"
+#include "unit.h"
 
 typedef struct table {
     ech_config *config;
@@ -40,9 +35,8 @@ static int replayed(const table *t, int turn, int q, int stage, bool backward)
 
 /* Narayanan et al. 2019, section 3.3, with n = 4 stages and a micro-batch a step: w_i(t - n + i), i from 1;
  * with vertical sync w(t - n + 1). */
-static void test_papers(void **state)
+TEST(test_papers)
 {
-    (void)state;
     static const int expected[4][8] = {{0, 0, 0, 0, 1, 2, 3, 4},
                                        {0, 0, 0, 1, 2, 3, 4, 5},
                                        {0, 0, 1, 2, 3, 4, 5, 6},
@@ -68,9 +62,8 @@ static void test_papers(void **state)
 }
 
 /* W(t - 1): arXiv:2006.09503, section 3.1, and the delayed update of arXiv:2101.06840, section 5.2. */
-static void test_double_buffering(void **state)
+TEST(test_double_buffering)
 {
-    (void)state;
     table t = make(2, "parallel.pipeline=2 parallel.schedule=pipedream-2bw training.steps=4 "
                       "training.global_batch_size=3 training.micro_batch_size=1");
     for (int turn = 0; turn < 4; turn++)
@@ -109,9 +102,8 @@ static void compare_rank(const table *t, const char *more, int rank)
     free(order.at);
 }
 
-static void test_schedules_agree(void **state)
+TEST(test_schedules_agree)
 {
-    (void)state;
     static const char *const kinds[] = {"pipedream", "pipedream parallel.vertical_sync=true",
                                         "pipedream parallel.weight_stashing=false"};
     static const struct {
@@ -140,12 +132,4 @@ static void test_schedules_agree(void **state)
     table_free(&t);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_papers),
-        cmocka_unit_test(test_double_buffering),
-        cmocka_unit_test(test_schedules_agree),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -3,17 +3,12 @@
  * Reports of real tiny runs: both timelines, charts, nothing from elsewhere; measured bars are the steps
  * that ran.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/reported.h"
 #include "app/trace_events.h"
+#include "unit.h"
 
 static bool is_work(ech_step_kind kind)
 {
@@ -138,9 +133,8 @@ static void assert_one_peak(const made *page, const opened *run)
 
 /* ---- whole runs ---- */
 
-static void test_pipeline(void **state)
+TEST(test_pipeline)
 {
-    (void)state;
     char *own, *reported;
     train(PIPELINE " " TRACED, 2);
     read_run_file("trace.json", &own);
@@ -208,9 +202,8 @@ static void test_pipeline(void **state)
     close_run(&run);
 }
 
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     train("parallel.pipeline=2 parallel.stage_replicas=[2,1] training.micro_batch_size=2 " TRACED,
           3);
     made page = report();
@@ -224,9 +217,8 @@ static void test_replicas(void **state)
 }
 
 /* Blocks in parts, with collectives between them. */
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
-    (void)state;
     train("parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true "
           "data.sequence_length=8 training.micro_batch_size=3 " TRACED,
           4);
@@ -251,9 +243,8 @@ static void test_tensor(void **state)
 
 /* Traces as if every block had taken what it costs and messages nothing: what is measured is what is
  * predicted. With unequal replicas both pictures have the numbers over all ranks. */
-static void test_as_predicted(void **state)
+TEST(test_as_predicted)
 {
-    (void)state;
     static const char keys[] = "parallel.pipeline=2 parallel.stage_replicas=[2,1] "
                                "training.micro_batch_size=2";
     train(keys, 3);
@@ -279,9 +270,8 @@ static void test_as_predicted(void **state)
     recorded_destroy(&run);
 }
 
-static void test_spans(void **state)
+TEST(test_spans)
 {
-    (void)state;
     train("parallel.pipeline=2 parallel.schedule=pipedream model.tie_word_embeddings=false "
           "training.micro_batch_size=12 parallel.flush_every=2 training.check_every=0 " TRACED,
           2);
@@ -296,9 +286,8 @@ static void test_spans(void **state)
     release(&page);
 }
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
-    (void)state;
     train("training.micro_batch_size=6", 1);
     made page = report();
     assert_timelines(&page, 1, 0);
@@ -311,12 +300,4 @@ static void test_alone(void **state)
     release(&page);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pipeline), cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_tensor),   cmocka_unit_test(test_as_predicted),
-        cmocka_unit_test(test_spans),    cmocka_unit_test(test_alone),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -2,12 +2,6 @@
  *
  * Tests of report pages: whole, alone, escaped, bounded; their charts and bars.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +10,7 @@
 
 #include "app/report/html.h"
 #include "draw/markup.h"
+#include "unit.h"
 
 /* Well formed, needs nothing from elsewhere, and numbers are numbers. */
 static void check_markup(const ech_text *text)
@@ -75,9 +70,8 @@ static ech_timeline make_timeline(double unit)
     return timeline;
 }
 
-static void whole_page(void **state)
+TEST(whole_page)
 {
-    (void)state;
     ech_timeline predicted = make_timeline(1e-3), measured = make_timeline(1.5e-3);
     const char *names[] = {"parameters", "activations"};
     const int64_t bytes[] = {1 << 20, 3 << 20, 2 << 20, 0};
@@ -125,9 +119,8 @@ static void whole_page(void **state)
     ech_timeline_free(&measured);
 }
 
-static void empty_parts_are_left_out(void **state)
+TEST(empty_parts_are_left_out)
 {
-    (void)state;
     ech_report_page page = {0};
     ech_text out = draw_page(&page);
     assert_null(strstr(out.at, "<svg"));
@@ -155,9 +148,8 @@ static void empty_parts_are_left_out(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void text_is_escaped(void **state)
+TEST(text_is_escaped)
 {
-    (void)state;
     const char *evil = "</style><script>&\"'\001\377", *safe = "&lt;/style&gt;&lt;script&gt;&amp;";
     const int64_t bytes[] = {1};
     ech_report_page page = {.title = evil, .memory = {1, 1, &evil, bytes, 0}, .run_file = evil};
@@ -177,9 +169,8 @@ static void text_is_escaped(void **state)
 
 /* ---- charts ---- */
 
-static void charts_say_what_is_not_finite(void **state)
+TEST(charts_say_what_is_not_finite)
 {
-    (void)state;
     ech_report_chart chart = {.title = "loss"};
     const double values[] = {3, 2, NAN, INFINITY, 1, -INFINITY, 2, 1e200};
     for (int i = 0; i < 8; i++) add(&chart.training, i, values[i]);
@@ -196,9 +187,8 @@ static void charts_say_what_is_not_finite(void **state)
     free(chart.training.at);
 }
 
-static void charts_of_odd_values(void **state)
+TEST(charts_of_odd_values)
 {
-    (void)state;
     const double values[][3] = {{0, 0, 0},           {5, 5, 5},        {-1e99, 0, 1e99},
                                 {1e-300, 2e-300, 0}, {NAN, NAN, NAN},  {1, 1 + 1e-15, 1},
                                 {-1e-9, 1e30, 7},    {1e-90, 1e90, 1}, {1e100, 1e100, 1e100},
@@ -237,9 +227,8 @@ static double level_of(const char *svg, const char *label)
 }
 
 /* One line each, where there is place for it; many fall together. */
-static void charts_mark_restarts(void **state)
+TEST(charts_mark_restarts)
 {
-    (void)state;
     ech_report_chart chart = {.title = "loss"};
     for (int step = 1; step <= 20; step++) add(&chart.training, step, 3.0 / step);
     const int64_t restarts[] = {0, 8, 8, 12, 20};
@@ -264,9 +253,8 @@ static void charts_mark_restarts(void **state)
     free(chart.restarts.at);
 }
 
-static void logarithmic_charts(void **state)
+TEST(logarithmic_charts)
 {
-    (void)state;
     ech_report_chart chart = {.title = "norm", .logarithmic = true};
     for (int i = 0; i <= 4; i++) add(&chart.training, i, pow(10, i - 2));
     ech_text out = draw_chart(&chart);
@@ -282,9 +270,8 @@ static void logarithmic_charts(void **state)
     free(chart.training.at);
 }
 
-static void charts_of_many_steps_stay_small_and_keep_spikes(void **state)
+TEST(charts_of_many_steps_stay_small_and_keep_spikes)
 {
-    (void)state;
     enum { N = 300000, SPIKE = 123456 };
     ech_report_chart chart = {.title = "loss"};
     for (int i = 0; i < N; i++) {
@@ -305,9 +292,8 @@ static void charts_of_many_steps_stay_small_and_keep_spikes(void **state)
     free(chart.validation.at);
 }
 
-static void means_run(void **state)
+TEST(means_run)
 {
-    (void)state;
     const double values[] = {8, 1, NAN, 3, 5, 7, 9};
     const double wanted[] = {8, 4.5, 2, 4, 5, 7, 8};
     ech_report_points points = {0};
@@ -333,9 +319,8 @@ static void means_run(void **state)
 
 /* ---- memory ---- */
 
-static void memory_is_drawn_to_scale(void **state)
+TEST(memory_is_drawn_to_scale)
 {
-    (void)state;
     const char *names[] = {"a", "b"};
     const int64_t bytes[] = {INT64_C(1) << 30, INT64_C(1) << 30, INT64_C(2) << 30, 0};
     ech_report_memory memory = {2, 2, names, bytes, 0};
@@ -357,9 +342,8 @@ static void memory_is_drawn_to_scale(void **state)
     ech_text_free(&out);
 }
 
-static void memory_of_many_ranks_and_kinds(void **state)
+TEST(memory_of_many_ranks_and_kinds)
 {
-    (void)state;
     enum { RANKS = 1000, KINDS = 11 };
     const char *names[KINDS] = {"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "k10"};
     int64_t *bytes = ech_calloc(RANKS * KINDS, sizeof *bytes);
@@ -375,22 +359,4 @@ static void memory_of_many_ranks_and_kinds(void **state)
     assert_true(out.n < 400000);
     ech_text_free(&out);
     free(bytes);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_page),
-        cmocka_unit_test(empty_parts_are_left_out),
-        cmocka_unit_test(text_is_escaped),
-        cmocka_unit_test(charts_say_what_is_not_finite),
-        cmocka_unit_test(charts_of_odd_values),
-        cmocka_unit_test(charts_mark_restarts),
-        cmocka_unit_test(logarithmic_charts),
-        cmocka_unit_test(charts_of_many_steps_stay_small_and_keep_spikes),
-        cmocka_unit_test(means_run),
-        cmocka_unit_test(memory_is_drawn_to_scale),
-        cmocka_unit_test(memory_of_many_ranks_and_kinds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,12 @@
  *
  * Reports of runs of which something is missing, damaged or from elsewhere: it is said, or refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/reported.h"
+#include "unit.h"
 
-static void test_missing_parts(void **state)
+TEST(test_missing_parts)
 {
-    (void)state;
     train(PIPELINE " " TRACED, 2);
     remove_run_file("metrics.jsonl");
     made page = report();
@@ -34,9 +28,8 @@ static void test_missing_parts(void **state)
     release(&page);
 }
 
-static void test_metrics_with_rubbish(void **state)
+TEST(test_metrics_with_rubbish)
 {
-    (void)state;
     train(PIPELINE, 2);
     change_run_file("metrics.jsonl", "{\"step\":2",
                     "rubbish\n{\"step\":1,\"loss\":7}\n{\"step\":2");
@@ -46,9 +39,8 @@ static void test_metrics_with_rubbish(void **state)
     release(&page);
 }
 
-static void test_traces_of_another_layout(void **state)
+TEST(test_traces_of_another_layout)
 {
-    (void)state;
     train(PIPELINE " " TRACED, 2);
     change_run_file("run.yaml", "schedule: 1f1b", "schedule: gpipe");
     made page = report();
@@ -58,9 +50,8 @@ static void test_traces_of_another_layout(void **state)
 }
 
 /* Rank 1's times become those of a machine that was switched on a thousand days before. */
-static void test_other_clocks(void **state)
+TEST(test_other_clocks)
 {
-    (void)state;
     train(PIPELINE " " TRACED, 2);
     static const char key[] = "\"ts\":";
     char *text = NULL;
@@ -84,9 +75,8 @@ static void test_other_clocks(void **state)
 
 /* ---- a profile ---- */
 
-static void test_profile(void **state)
+TEST(test_profile)
 {
-    (void)state;
     train(PIPELINE " parallel.partition=[1,1] " TRACED, 2);
     opened run = open_run(2);
     ech_profile *profile = ech_recording_profile(&run.recording);
@@ -131,16 +121,13 @@ static void assert_fails(const char *directory, const char *out, ech_status want
 {
     ech_text said = {0};
     ech_clear_error();
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_report_run(directory, out, &said), wanted);
-    ech_log_set_quiet(quiet);
     assert_says(ech_last_error(), words);
     assert_int_equal(said.n, 0);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     train(PIPELINE " " TRACED, 2);
     assert_fails("/nowhere", NULL, ECH_EUSAGE, "/nowhere/run.yaml: not there");
     assert_fails(run_folder, "/nowhere/page.html", ECH_EIO, "/nowhere/page.html");
@@ -152,9 +139,8 @@ static void test_errors(void **state)
     assert_fails(run_folder, NULL, ECH_EUSAGE, "run.yaml:");
 }
 
-static void test_elsewhere(void **state)
+TEST(test_elsewhere)
 {
-    (void)state;
     train(PIPELINE, 2);
     char path[400];
     ech_text words = {0};
@@ -166,16 +152,4 @@ static void test_elsewhere(void **state)
     ech_text_free(&words);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_parts),
-        cmocka_unit_test(test_metrics_with_rubbish),
-        cmocka_unit_test(test_traces_of_another_layout),
-        cmocka_unit_test(test_other_clocks),
-        cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_elsewhere),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

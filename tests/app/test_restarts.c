@@ -24,9 +24,8 @@ static void expect(ech_restarts *restarts, ech_job_end end, int64_t newest, bool
         assert_null(why);
 }
 
-static void leaves_ends_alone(void **state)
+TEST(leaves_ends_alone)
 {
-    (void)state;
     ech_restarts r = {.most = 9, .saved = -1};
     expect(&r, (ech_job_end){.code = ECH_EXIT_DONE, .steps = 3}, 9, false, NULL);
     expect(&r, (ech_job_end){.code = ECH_EXIT_USAGE}, 9, false, NULL);
@@ -37,9 +36,8 @@ static void leaves_ends_alone(void **state)
     expect(&r, killed, 9, false, NULL);
 }
 
-static void goes_on_as_long_as_something_is_won(void **state)
+TEST(goes_on_as_long_as_something_is_won)
 {
-    (void)state;
     ech_restarts r = {.most = 3, .saved = -1};
     for (int i = 0; i < 3; i++) {
         expect(&r, killed, 10 * i, true, NULL);
@@ -50,9 +48,8 @@ static void goes_on_as_long_as_something_is_won(void **state)
     assert_int_equal(r.used, 3);
 }
 
-static void gives_up_where_nothing_is_won(void **state)
+TEST(gives_up_where_nothing_is_won)
 {
-    (void)state;
     ech_restarts r = {.most = 9, .saved = 20};
     expect(&r, killed, 20, true, NULL);
     assert_int_equal(r.idle, 1);
@@ -68,9 +65,8 @@ static void gives_up_where_nothing_is_won(void **state)
 
 /* Kills from outside are no failures of the program, however many come before it has saved anything: it
  * only begins more slowly. What else happens counts as ever. */
-static void outlives_kills_from_outside(void **state)
+TEST(outlives_kills_from_outside)
 {
-    (void)state;
     ech_restarts r = {.most = 60, .saved = 20};
     for (int i = 0; i < 59; i++) {
         ech_job_end end = shot;
@@ -102,9 +98,8 @@ static void outlives_kills_from_outside(void **state)
 }
 
 /* Beside a process that still has the run's folders, or in folders that are not the run's any more. */
-static void does_not_start_where_it_could_not_go_on(void **state)
+TEST(does_not_start_where_it_could_not_go_on)
 {
-    (void)state;
     ech_restarts r = {.most = 9, .saved = -1};
     ech_job_end end = shot;
     end.stays = true;
@@ -113,25 +108,11 @@ static void does_not_start_where_it_could_not_go_on(void **state)
     expect(&r, (ech_job_end){.code = 1, .final = true, .steps = 9}, -1, false, "would not go on");
 }
 
-static void does_not_repeat_what_cannot_begin(void **state)
+TEST(does_not_repeat_what_cannot_begin)
 {
-    (void)state;
     ech_restarts r = {.most = 9, .saved = -1};
     expect(&r, (ech_job_end){.code = 1}, -1, false, "before its first step");
     r = (ech_restarts){.most = 9, .saved = -1};
     expect(&r, (ech_job_end){.code = 137, .killed = true}, -1, true, NULL);
     expect(&r, (ech_job_end){.code = 1, .steps = 2}, 5, true, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaves_ends_alone),
-        cmocka_unit_test(goes_on_as_long_as_something_is_won),
-        cmocka_unit_test(gives_up_where_nothing_is_won),
-        cmocka_unit_test(outlives_kills_from_outside),
-        cmocka_unit_test(does_not_start_where_it_could_not_go_on),
-        cmocka_unit_test(does_not_repeat_what_cannot_begin),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

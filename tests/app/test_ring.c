@@ -5,18 +5,13 @@
  * as often as planned; several clusters reach the loss of one rank.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "check/check.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 #define SGD  "optimizer.name=sgd optimizer.weight_decay=0 "
 #define RING SGD "parallel.strategy=hogwild_ring training.micro_batch_size=1 "
@@ -51,9 +46,8 @@ static const struct {
     {"gpt2", RING "parallel.data=1", false},
 };
 
-static void each_gradient_and_the_last_round_are_right(void **state)
+TEST(each_gradient_and_the_last_round_are_right)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++) {
         if (!share_takes_of(i, sizeof grids / sizeof *grids)) continue;
         ech_verification v = grid_verify(grids[i].family, grids[i].words, 4);
@@ -71,9 +65,8 @@ static ech_plan *plan_of(const grid_plans *g, int rank)
 }
 
 /* Of one cluster the steps are those of hogwild. */
-static void one_cluster_is_hogwild(void **state)
+TEST(one_cluster_is_hogwild)
 {
-    (void)state;
 #define ALIKE SGD "parallel.data=3 training.micro_batch_size=1 training.global_batch_size=6 "
     grid_plans ring = grid_plan("gpt2", ALIKE "parallel.strategy=hogwild_ring "
                                               "parallel.cluster_ranks=3 parallel.token_updates=1");
@@ -138,9 +131,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-static void one_token_goes_from_neighbour_to_neighbour(void **state)
+TEST(one_token_goes_from_neighbour_to_neighbour)
 {
-    (void)state;
     int sent = 0, relays = 0;
     grid_run("llama",
              RING "parallel.data=6 training.global_batch_size=6 parallel.cluster_ranks=2 "
@@ -163,9 +155,8 @@ static void one_token_goes_from_neighbour_to_neighbour(void **state)
 
 /* ---- runs ---- */
 
-static void clusters_reach_the_loss_of_one_rank(void **state)
+TEST(clusters_reach_the_loss_of_one_rank)
 {
-    (void)state;
 #define LONG                                                                                       \
     SGD "training.steps=40 training.validate_every=40 training.global_batch_size=12 "              \
         "training.micro_batch_size=1 optimizer.learning_rate=0.3 optimizer.warmup_steps=0 "        \
@@ -186,9 +177,8 @@ static void clusters_reach_the_loss_of_one_rank(void **state)
 }
 
 /* A checkpoint knows no clusters. */
-static void runs_go_on_on_other_ranks(void **state)
+TEST(runs_go_on_on_other_ranks)
 {
-    (void)state;
 #define SPANS                                                                                      \
     SGD "parallel.flush_every=2 checkpoint.every=4 training.global_batch_size=12 "                 \
         "training.micro_batch_size=1 "
@@ -215,15 +205,13 @@ static void expect_refused(const ech_plan *plan, const char *why)
 }
 
 /* Of the first cluster, which has the token when the list begins, and of the second. */
-static void faults_are_found(void **state)
+TEST(faults_are_found)
 {
-    (void)state;
     grid_plans g = grid_plan("gpt2", RING "parallel.data=3 training.global_batch_size=6 "
                                           "parallel.flush_every=6 training.steps=6 "
                                           "parallel.token_updates=1");
     ech_plan *first = plan_of(&g, 0), *second = plan_of(&g, 1);
     ech_list *list = &first->list[ECH_LIST_TRAIN], *other = &second->list[ECH_LIST_TRAIN];
-    ech_log_set_quiet(true);
 
     ech_step *sent = find(list, ECH_STEP_SEND_TOKEN, 0);
     sent->kind = ECH_STEP_RECV_TOKEN;
@@ -260,21 +248,9 @@ static void faults_are_found(void **state)
     last->kind = ECH_STEP_RELAY;
     assert_int_equal(ech_check_list(first, list), ECH_OK);
     assert_int_equal(ech_check_list(second, other), ECH_OK);
-    ech_log_set_quiet(false);
     ech_plan_destroy(first);
     ech_plan_destroy(second);
     grid_plans_free(&g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_gradient_and_the_last_round_are_right),
-        cmocka_unit_test(one_cluster_is_hogwild),
-        cmocka_unit_test(one_token_goes_from_neighbour_to_neighbour),
-        cmocka_unit_test(clusters_reach_the_loss_of_one_rank),
-        cmocka_unit_test(runs_go_on_on_other_ranks),
-        cmocka_unit_test(faults_are_found),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -4,20 +4,15 @@
  * many rows as model.moe_bound says, and what is beyond goes in rounds. The loss is one rank's; memory is what was planned, which
  * is that of the bound; rounds in which a rank has nothing for another send nothing, and bytes and messages follow by formulae.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <math.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "layer/layers.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 enum { MOST = 8, STEPS = 2, L = 2, T = 24, M = 2, C = 32, F = 48, ITEM = sizeof(double) };
 
@@ -112,9 +107,8 @@ static void check_counts(const trial *t, size_t g, int rank)
     assert_in_range(is->bytes, 1, STEPS * (t->rows[rank].bytes + t->rows[rank].more));
 }
 
-static void test_all_to_one(void **state)
+TEST(test_all_to_one)
 {
-    (void)state;
     trial alone = run("", 1, "");
     for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
         if (!share_takes_of(g, sizeof grids / sizeof *grids)) continue;
@@ -140,9 +134,8 @@ static void test_all_to_one(void **state)
 
 /* Of what tensor ranks have received they send each other rows in use alone: where all go to one expert, its ranks send as much as
  * plans say at most, and the others nothing, of which plans expect an e-th. */
-static void test_tensor_ranks(void **state)
+TEST(test_tensor_ranks)
 {
-    (void)state;
     static const char *const more[] = {"", "memory.recompute=full", "parallel.sequence=true"};
     enum { EXPERT = 2, TENSOR = 2, RANKS = EXPERT * TENSOR };
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
@@ -167,9 +160,8 @@ static void test_tensor_ranks(void **state)
 }
 
 /* Bounds between, other axes, and forwards that are made again. */
-static void test_grids(void **state)
+TEST(test_grids)
 {
-    (void)state;
     static const struct {
         const char *words;
         int replicas;
@@ -198,10 +190,4 @@ static void test_grids(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_to_one),
-                                       cmocka_unit_test(test_tensor_ranks),
-                                       cmocka_unit_test(test_grids)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -5,17 +5,12 @@
  * whatever is validated between steps; and a step that is withheld leaves it as it was.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/verdict.h"
 #include "share.h"
+#include "unit.h"
 
 #define RATE 0x1p-6 /* exact in sums */
 #define BIAS                                                                                       \
@@ -112,9 +107,8 @@ static void check_history(const history *h, int layers, const char *words)
     assert_true(rises && falls);
 }
 
-static void test_follows_the_load(void **state)
+TEST(test_follows_the_load)
 {
-    (void)state;
     static const char *const ways[] = {
         "",
         "training.micro_batch_size=1",
@@ -141,19 +135,11 @@ static void test_follows_the_load(void **state)
     }
 }
 
-static void test_withheld_steps_leave_it(void **state)
+TEST(test_withheld_steps_leave_it)
 {
-    (void)state;
     history h = train_with("training.micro_batch_size=2", BAD);
     for (int step = 0; step < CHECKED; step++) assert_true(h.withheld[step] == (step == BAD));
     check_history(&h, L, "withheld");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follows_the_load),
-        cmocka_unit_test(test_withheld_steps_leave_it),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

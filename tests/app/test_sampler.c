@@ -2,12 +2,6 @@
  *
  * Tests of choosing tokens: greedy, temperature, top-k, top-p, and logits that are no numbers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +11,7 @@
 #include "app/sampler.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "unit.h"
 
 enum { V = 4, DRAWS = 20000 };
 
@@ -36,9 +31,8 @@ static int32_t choose(ech_sampler sampler, const double *logits, double unit)
     return id;
 }
 
-static void takes_the_likeliest_at_temperature_zero(void **state)
+TEST(takes_the_likeliest_at_temperature_zero)
 {
-    (void)state;
     double logits[V], equal[V] = {1, 2, 2, 2};
     make_logits(logits);
     for (double unit = 0.05; unit < 1; unit += 0.1) {
@@ -48,9 +42,8 @@ static void takes_the_likeliest_at_temperature_zero(void **state)
 }
 
 /* In order of likelihood the shares end at 0.4, 0.7, 0.9, 1. */
-static void draws_by_share(void **state)
+TEST(draws_by_share)
 {
-    (void)state;
     double logits[V];
     make_logits(logits);
     const ech_sampler plain = {1, 0, 1};
@@ -63,9 +56,8 @@ static void draws_by_share(void **state)
     assert_int_equal(choose(plain, logits, 1 - 1e-12), 0);
 }
 
-static void frequencies_follow_the_shares(void **state)
+TEST(frequencies_follow_the_shares)
 {
-    (void)state;
     double logits[V];
     int count[V] = {0};
     make_logits(logits);
@@ -79,9 +71,8 @@ static void frequencies_follow_the_shares(void **state)
     }
 }
 
-static void low_temperature_sharpens(void **state)
+TEST(low_temperature_sharpens)
 {
-    (void)state;
     double logits[V];
     make_logits(logits);
     /* At 1/2 shares are squared: 0.16 of 0.3 for the first. */
@@ -90,9 +81,8 @@ static void low_temperature_sharpens(void **state)
     assert_int_equal(choose((ech_sampler){1e-300, 0, 1}, logits, 0.999), 1);
 }
 
-static void top_k_keeps_k(void **state)
+TEST(top_k_keeps_k)
 {
-    (void)state;
     double logits[V];
     make_logits(logits);
     assert_int_equal(choose((ech_sampler){1, 1, 1}, logits, 0.999), 1);
@@ -102,9 +92,8 @@ static void top_k_keeps_k(void **state)
     assert_int_equal(choose((ech_sampler){1, 1000, 1}, logits, 0.999), 0);
 }
 
-static void top_p_keeps_the_fewest(void **state)
+TEST(top_p_keeps_the_fewest)
 {
-    (void)state;
     double logits[V];
     make_logits(logits);
     assert_int_equal(choose((ech_sampler){1, 0, 1e-9}, logits, 0.999), 1);
@@ -116,9 +105,8 @@ static void top_p_keeps_the_fewest(void **state)
     assert_int_equal(choose((ech_sampler){1, 2, 0.5}, logits, 0.999), 1);
 }
 
-static void never_takes_what_has_no_probability(void **state)
+TEST(never_takes_what_has_no_probability)
 {
-    (void)state;
     double logits[V] = {-INFINITY, 1, -INFINITY, -800};
     assert_int_equal(choose((ech_sampler){1, 0, 1}, logits, 1 - 1e-16), 1);
     double last[V] = {-INFINITY, -INFINITY, -INFINITY, -1e300};
@@ -130,35 +118,29 @@ static void refuse(const double *logits, const char *part)
 {
     int32_t id = 77;
     ech_sampler samplers[] = {{0, 0, 1}, {1, 0, 1}};
-    bool quiet = ech_log_set_quiet(true);
     for (int i = 0; i < 2; i++)
         assert_int_equal(ech_sampler_choose(&samplers[i], logits, V, 0.5, &id), ECH_ENUMERIC);
-    ech_log_set_quiet(quiet);
     assert_int_equal(id, 77);
     assert_non_null(strstr(ech_last_error(), part));
 }
 
-static void refuses_what_is_no_number(void **state)
+TEST(refuses_what_is_no_number)
 {
-    (void)state;
     refuse((double[V]){1, 2, NAN, 3}, "token 2");
     refuse((double[V]){NAN, 2, 1, 3}, "token 0");
     refuse((double[V]){1, INFINITY, 1, 3}, "token 1 is inf");
     refuse((double[V]){-INFINITY, -INFINITY, -INFINITY, -INFINITY}, "no token of 4");
 }
 
-static void checks_its_options(void **state)
+TEST(checks_its_options)
 {
-    (void)state;
     const ech_sampler good[] = {{0, 0, 1}, {2, 50, 0.5}, {0.8, 0, 1e-9}};
     const ech_sampler bad[] = {{-1, 0, 1}, {NAN, 0, 1}, {INFINITY, 0, 1}, {1, -1, 1},
                                {1, 0, 0},  {1, 0, 1.1}, {1, 0, NAN}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_int_equal(ech_sampler_check(&good[i]), ECH_OK);
-    bool quiet = ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(ech_sampler_check(&bad[i]), ECH_EUSAGE);
-    ech_log_set_quiet(quiet);
 }
 
 static void assert_prompt_with(const char *fixture, const char *text, int begins, bool special,
@@ -185,9 +167,8 @@ static void assert_prompt(const char *fixture, const char *text, size_t front, s
 }
 
 /* Mistral's post-processor puts <s>, 1, in front; GPT-2's nothing. */
-static void prompts_begin_as_the_tokenizer_says(void **state)
+TEST(prompts_begin_as_the_tokenizer_says)
 {
-    (void)state;
     assert_prompt("mistral", "\n", 1, 3, (const int32_t[]){1, 340, 260});
     assert_prompt("mistral", "", 1, 1, (const int32_t[]){1});
     assert_prompt("gpt2", "!", 0, 1, (const int32_t[]){1});
@@ -196,21 +177,4 @@ static void prompts_begin_as_the_tokenizer_says(void **state)
     /* never twice */
     assert_prompt_with("mistral", "<s>", -1, true, 0, 1, (const int32_t[]){1});
     assert_prompt_with("gpt2", "<|endoftext|>!", 1, true, 0, 2, (const int32_t[]){0, 1});
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_the_likeliest_at_temperature_zero),
-        cmocka_unit_test(draws_by_share),
-        cmocka_unit_test(frequencies_follow_the_shares),
-        cmocka_unit_test(low_temperature_sharpens),
-        cmocka_unit_test(top_k_keeps_k),
-        cmocka_unit_test(top_p_keeps_the_fewest),
-        cmocka_unit_test(never_takes_what_has_no_probability),
-        cmocka_unit_test(refuses_what_is_no_number),
-        cmocka_unit_test(checks_its_options),
-        cmocka_unit_test(prompts_begin_as_the_tokenizer_says),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

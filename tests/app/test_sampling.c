@@ -4,13 +4,9 @@
  * the whole text at once: the loss of a sample, in fp64.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
+#include "unit.h"
 
 enum { T = 9 };
 
@@ -112,9 +108,8 @@ static void check(const char *architecture, const char *more)
     assert_true(s.again);
 }
 
-static void test_token_by_token(void **state)
+TEST(test_token_by_token)
 {
-    (void)state;
     check("gpt2", "");
     check("gpt2", "model.attn_pdrop=0.5 model.resid_pdrop=0.5"); /* off when sampling */
     check("llama", "model.num_key_value_heads=2");
@@ -127,8 +122,4 @@ static void test_token_by_token(void **state)
     check("qwen3", "data.document_mask=true memory.sequence_chunks=3");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_token_by_token)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

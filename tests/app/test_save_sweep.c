@@ -7,21 +7,15 @@
  *
  *     ECHELON_SWEEP=all test_app_save_sweep     every call, kind of fault and layout: some minutes
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/sweep.h"
+#include "unit.h"
 
 #define BACKGROUND "checkpoint.background=true"
 #define FOLDER     "checkpoints"
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
-    (void)state;
     int64_t stride = sweep_takes_all() ? 1 : SWEEP_STRIDE;
     sweep_kill("checkpoint.background=false", FOLDER, stride);
     sweep_kill(BACKGROUND, FOLDER, stride);
@@ -33,9 +27,8 @@ static void test_killed(void **state)
                FOLDER, 1);
 }
 
-static void test_broken_and_full(void **state)
+TEST(test_broken_and_full)
 {
-    (void)state;
     int64_t stride =
         sweep_takes_all() ? 1 : 7 * SWEEP_STRIDE; /* every call: test_checkpoint_sweep */
     sweep_fail(BACKGROUND, FOLDER, FAULTS_EIO, stride);
@@ -46,20 +39,16 @@ static void test_broken_and_full(void **state)
     sweep_fail(BACKGROUND, FOLDER, FAULTS_ENOSPC, stride);
 }
 
-static void test_short_writes(void **state)
+TEST(test_short_writes)
 {
-    (void)state;
     sweep_shorten("checkpoint.background=false", FOLDER);
     sweep_shorten(BACKGROUND, FOLDER);
 }
 
+ALL_TESTS(fixture_setup, fixture_teardown)
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_broken_and_full),
-        cmocka_unit_test(test_short_writes),
-    };
     faults_skip_fsync();
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+    return unit_run(NULL);
 }

@@ -3,12 +3,6 @@
  * serves.jsonl: what is written reads back; a file that no run can have written, or that is of another run, is one error with its line
  * and what would work, before a session is made; what is behind a checkpoint goes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
@@ -16,6 +10,7 @@
 #include "app/plan/report.h"
 #include "app/serve_orders.h"
 #include "config/capture.h"
+#include "unit.h"
 
 enum {
     WORKERS = 3,
@@ -41,10 +36,8 @@ static ech_status design_of(const char *more, ech_config **config, ech_design *o
     char words[1000];
     snprintf(words, sizeof words, RUN "%s", more);
     *config = grid_config("gpt2", words);
-    ech_log_set_quiet(true);
     ech_clear_error();
     ech_status status = ech_design_create(*config, fixture_tokenizer, RANKS, RANKS, out);
-    ech_log_set_quiet(false);
     return status;
 }
 
@@ -111,9 +104,8 @@ static ech_status read_with(const char *more, ech_design *design)
 
 /* ---- files that are taken ---- */
 
-static void what_is_written_reads_back(void **state)
+TEST(what_is_written_reads_back)
 {
-    (void)state;
     ech_design design;
     ech_serve span[PUSHES];
     int64_t clock[WORKERS] = {0};
@@ -140,9 +132,8 @@ static void what_is_written_reads_back(void **state)
 }
 
 /* The plan says what its lists are bound to, step by step, and that they fit. */
-static void plans_are_bound(void **state)
+TEST(plans_are_bound)
 {
-    (void)state;
     ech_design design;
     ech_plan_report report;
     ech_text text = {0}, line = {0};
@@ -172,9 +163,8 @@ static void plans_are_bound(void **state)
 }
 
 /* Of a run of fewer steps what is behind them is not looked at; a start between spans may be there. */
-static void more_than_is_needed_is_taken(void **state)
+TEST(more_than_is_needed_is_taken)
 {
-    (void)state;
     ech_text all = {0};
     for (int i = 0; i < LINES; i++) {
         if (i == 1 + PUSHES)
@@ -204,9 +194,8 @@ static void expect_refused(int number, const char *text, int end, bool torn, con
         fail_msg("line %d: expected '%s%s' in: %s", number, where, why, ech_last_error());
 }
 
-static void lines_that_cannot_be_are_errors(void **state)
+TEST(lines_that_cannot_be_are_errors)
 {
-    (void)state;
 #define START(workers, servers, span, samples, seed)                                               \
     "{\"step\":0,\"format\":\"echelon serves\",\"version\":1,\"workers\":" #workers                \
     ",\"servers\":" #servers ",\"span\":" #span ",\"samples\":" #samples ",\"seed\":" #seed "}"
@@ -263,9 +252,8 @@ static void lines_that_cannot_be_are_errors(void **state)
         expect_refused(faults[i].number, faults[i].text, LINES, false, faults[i].why);
 }
 
-static void files_that_end_early_are_errors(void **state)
+TEST(files_that_end_early_are_errors)
 {
-    (void)state;
     expect_refused(0, NULL, 0, false, ":1: no line of a start");
     expect_refused(0, NULL, 4, false,
                    ":5: ends with 3 of the 6 pushes of the span that ends with step 2");
@@ -285,9 +273,8 @@ static void files_that_end_early_are_errors(void **state)
     expect_refused(2, long_line, LINES, false, "no JSON object");
 }
 
-static void what_is_no_log_is_an_error(void **state)
+TEST(what_is_no_log_is_an_error)
 {
-    (void)state;
     ech_config *config;
     ech_design design;
     assert_int_equal(design_of("parallel.serve_log=/nowhere/serves.jsonl", &config, &design),
@@ -332,9 +319,8 @@ static ech_status verify(const ech_config *config)
 }
 
 /* It is held against the steps that the run has, which begin behind a checkpoint; and the run's own it cannot be. */
-static void logs_are_of_the_runs_steps(void **state)
+TEST(logs_are_of_the_runs_steps)
 {
-    (void)state;
     ech_config *config;
     ech_design design;
     assert_int_equal(design_of("", &config, &design), ECH_OK);
@@ -378,9 +364,8 @@ static int left_behind(int64_t step)
     return left;
 }
 
-static void what_is_behind_a_checkpoint_goes(void **state)
+TEST(what_is_behind_a_checkpoint_goes)
 {
-    (void)state;
     assert_int_equal(left_behind(0), 0); /* the start, too: another one is written */
     assert_int_equal(left_behind(2), 1 + PUSHES);
     assert_int_equal(left_behind(4), 1 + 2 * PUSHES);
@@ -395,17 +380,4 @@ static void what_is_behind_a_checkpoint_goes(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_reads_back),
-        cmocka_unit_test(plans_are_bound),
-        cmocka_unit_test(more_than_is_needed_is_taken),
-        cmocka_unit_test(lines_that_cannot_be_are_errors),
-        cmocka_unit_test(files_that_end_early_are_errors),
-        cmocka_unit_test(what_is_no_log_is_an_error),
-        cmocka_unit_test(logs_are_of_the_runs_steps),
-        cmocka_unit_test(what_is_behind_a_checkpoint_goes),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+ALL_TESTS(setup, teardown)

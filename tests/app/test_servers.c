@@ -5,26 +5,20 @@
  * states; a worker sends its gradients once a step and a server its shard of the weights to each
  * worker, as planned; a run goes on with other servers, or without.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/runs.h"
 #include "schedule/traffic.h"
 #include "share.h"
+#include "unit.h"
 
 #define SERVED "parallel.strategy=parameter_server "
 
 /* ---- runs ---- */
 
 /* Also in 16 bits. The norm adds up other shards, so it must not clip. */
-static void weights_have_the_bits_of_a_sum(void **state)
+TEST(weights_have_the_bits_of_a_sum)
 {
-    (void)state;
     static const char *const more[] = {"optimizer.name=sgd optimizer.momentum=0.9 ",
                                        "model.tie_word_embeddings=true parallel.bucket_bytes=1 ",
                                        "precision.compute=bf16 precision.reduce=bf16 "};
@@ -44,9 +38,8 @@ static void weights_have_the_bits_of_a_sum(void **state)
 }
 
 /* On as many servers, on fewer, and on none; of a run of none. */
-static void checkpoints_know_no_servers(void **state)
+TEST(checkpoints_know_no_servers)
 {
-    (void)state;
 #define RUN "training.steps=8 checkpoint.every=4 optimizer.clip_norm=0 parallel.data=2 "
     static const struct {
         int ranks;
@@ -95,9 +88,8 @@ static ech_status look(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-static void roles_keep_and_send_what_is_theirs(void **state)
+TEST(roles_keep_and_send_what_is_theirs)
 {
-    (void)state;
     grid_run("llama",
              SERVED "parallel.data=3 parallel.servers=2 training.micro_batch_size=1 "
                     "training.global_batch_size=6",
@@ -125,9 +117,8 @@ static void roles_keep_and_send_what_is_theirs(void **state)
 
 /* ---- what is refused ---- */
 
-static void impossible_servers_are_errors(void **state)
+TEST(impossible_servers_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } refused[] = {
@@ -142,7 +133,6 @@ static void impossible_servers_are_errors(void **state)
         {"parallel.zero=1", "use parallel.zero = 0"},
         {"parallel.reduction=ring", "use parallel.reduction = direct"},
     };
-    ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char words[300];
         snprintf(words, sizeof words, SERVED "training.global_batch_size=12 %s", refused[i].words);
@@ -157,16 +147,6 @@ static void impossible_servers_are_errors(void **state)
                               SERVED "parallel.evaluators=1 training.steps=2 checkpoint.every=1"),
                      ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "1 server of 1 rank beside 1 evaluator leaves no"));
-    ech_log_set_quiet(false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_have_the_bits_of_a_sum),
-        cmocka_unit_test(checkpoints_know_no_servers),
-        cmocka_unit_test(roles_keep_and_send_what_is_theirs),
-        cmocka_unit_test(impossible_servers_are_errors),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

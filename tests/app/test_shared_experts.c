@@ -5,15 +5,10 @@
  * gradient being zero. That every layout trains as one rank does is the lattice's.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "app/grid_run.h"
+#include "unit.h"
 
 enum { C = 32, F = 16, SHARED = 2, WIDE = (SHARED + 1) * F, STEPS = 3 };
 
@@ -129,9 +124,8 @@ static ech_status train_dense(void *context, int rank, ech_compared_run *run)
     "model.moe_gate=dense model.moe_shared_experts=2 training.steps=4 "
 #define OPTIMIZER "optimizer.name=sgd optimizer.weight_decay=0"
 
-static void test_wide_as_together(void **state)
+TEST(test_wide_as_together)
 {
-    (void)state;
     kept k = {.names = {0}};
     grid_run("mixtral", ONE_EXPERT OPTIMIZER, train_experts, &k);
     grid_run("llama", "model.intermediate_size=48 training.steps=4 " OPTIMIZER, train_dense, &k);
@@ -183,9 +177,8 @@ static ech_status count_exchanges(void *context, int rank, ech_compared_run *run
 }
 
 /* All four exchanges of a layer: there and back, forward and backward. Without shared experts, one of them. */
-static void test_exchanges_are_overlapped(void **state)
+TEST(test_exchanges_are_overlapped)
 {
-    (void)state;
     exchanges shared = {0}, bare = {0};
     static const char words[] = "parallel.data=2 parallel.expert=2 training.steps=4 "
                                 "training.micro_batch_size=1 training.global_batch_size=4 "
@@ -200,11 +193,4 @@ static void test_exchanges_are_overlapped(void **state)
     assert_int_equal(4 * bare.alone, 3 * bare.all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchanges_are_overlapped),
-        cmocka_unit_test(test_wide_as_together),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -2,16 +2,11 @@
  *
  * Ranks of a machine and its devices: how many share one, and when that is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "base/log.h"
+#include "unit.h"
 
 static int two(void)
 {
@@ -20,9 +15,8 @@ static int two(void)
 
 static ech_device pair = {.name = "pair", .count = two};
 
-static void test_sharers(void **state)
+TEST(test_sharers)
 {
-    (void)state;
     const ech_device *cpu = ech_device_find("cpu");
     const int of_two[] = {0, 1, 1, 2, 2, 3};
     for (int ranks = 1; ranks <= 5; ranks++) {
@@ -31,12 +25,10 @@ static void test_sharers(void **state)
     }
 }
 
-static void test_more_ranks_than_devices(void **state)
+TEST(test_more_ranks_than_devices)
 {
-    (void)state;
     ech_config *config = fixture_config("llama", ""),
                *shares = fixture_config("llama", "parallel.share_device=true");
-    ech_log_set_quiet(true);
     for (int ranks = 1; ranks <= 4; ranks++) {
         ech_status expected = ranks <= 2 ? ECH_OK : ECH_EUSAGE;
         assert_int_equal(ech_setup_check_sharing(config, &pair, ranks), expected);
@@ -50,11 +42,4 @@ static void test_more_ranks_than_devices(void **state)
     ech_config_destroy(shares);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sharers),
-        cmocka_unit_test(test_more_ranks_than_devices),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -3,25 +3,19 @@
  * parallel.delay: a rank that is slowed changes no bit of what is trained; synchronous ranks wait for it in each step, as the
  * simulation says; what names no rank is an error.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/made_up_profile.h"
 #include "app/runs.h"
 #include "base/clock.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 enum { RANKS = 3, STEPS = 3 };
 static const double DELAY = 0.1; /* seconds */
 
-static void bits_stay(void **state)
+TEST(bits_stay)
 {
-    (void)state;
     runs_train("gpt2", "even", 2, "training.steps=4 parallel.data=2");
     runs_train("gpt2", "slow", 2, "training.steps=4 parallel.data=2 parallel.delay=1:0.01");
     assert_true(runs_same("even", "slow", 4));
@@ -42,9 +36,8 @@ static ech_status measure(void *context, int rank, ech_compared_run *run)
     return ECH_OK;
 }
 
-static void all_wait_for_the_slowest(void **state)
+TEST(all_wait_for_the_slowest)
 {
-    (void)state;
     static const char *const words[] = {
         "parallel.data=3 training.global_batch_size=6 parallel.delay=2:0.1",
         "parallel.data=2 parallel.strategy=parameter_server parallel.delay=2:0.1"};
@@ -97,9 +90,8 @@ static double simulated(int ranks, const char *words)
     return end;
 }
 
-static void simulations_wait_too(void **state)
+TEST(simulations_wait_too)
 {
-    (void)state;
     double even = simulated(2, "parallel.data=2");
     double slow = simulated(2, "parallel.data=2 parallel.delay=1:0.5");
     assert_true(even > 0 && fabs(slow - even - 0.5) < 1e-9);
@@ -107,9 +99,8 @@ static void simulations_wait_too(void **state)
 
 /* Eight steps of two workers, of which one takes a second more for each. Under asp the other one takes nearly all pushes: the span ends when the
  * slow one's has come. Under ssp each has its eight, and the fast one waits for all but the bound; under synchronous updates in each step. */
-static void workers_that_push_do_not_wait(void **state)
+TEST(workers_that_push_do_not_wait)
 {
-    (void)state;
 #define SLOW "parallel.data=2 training.steps=8 parallel.delay=1:1 parallel.strategy="
     enum { STALENESS = 2, SPAN = 8 };
     double shared = simulated(3, SLOW "asp");
@@ -122,9 +113,8 @@ static void workers_that_push_do_not_wait(void **state)
 #undef SLOW
 }
 
-static void others_are_errors(void **state)
+TEST(others_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } refused[] = {
@@ -145,14 +135,4 @@ static void others_are_errors(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_stay),
-        cmocka_unit_test(all_wait_for_the_slowest),
-        cmocka_unit_test(simulations_wait_too),
-        cmocka_unit_test(workers_that_push_do_not_wait),
-        cmocka_unit_test(others_are_errors),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

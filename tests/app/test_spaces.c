@@ -3,17 +3,12 @@
  * Device and host memory: an arena each, of the plan's bytes, taken before the first list; what lives there is what the plan
  * says, kind by kind, on every device of the processor.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sys/stat.h>
 
 #include "app/fixture.h"
 #include "base/log.h"
+#include "unit.h"
 
 enum { RANKS = 2 };
 
@@ -122,9 +117,8 @@ static ech_status refuse_rank(ech_comm *comm, const ech_design *design, void *co
     return named ? status : ECH_EINTERNAL;
 }
 
-static void test_arenas(void **state)
+TEST(test_arenas)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "walled", "queued"};
     static const char *const cases[] = {
         "parallel.pipeline=2 training.micro_batch_size=1 memory.sequence_chunks=3",
@@ -145,9 +139,8 @@ static void test_arenas(void **state)
 }
 
 /* What is wrong with the folder ends the run before its first list. */
-static void test_offload_directory(void **state)
+TEST(test_offload_directory)
 {
-    (void)state;
     char words[600];
     under = ech_device_find("cpu");
     disk_bytes = 4096;
@@ -158,17 +151,10 @@ static void test_offload_directory(void **state)
                  "memory.offload_directory=%s/%s",
                  fixture_folder, wrong ? "train.bin" : offload_folder);
         ech_config *config = fixture_config("gpt2", words);
-        ech_log_set_quiet(wrong);
         ech_status status = fixture_run(config, 1, wrong ? refuse_rank : run_rank, NULL);
-        ech_log_set_quiet(false);
         ech_config_destroy(config);
         assert_int_equal(status, wrong ? ECH_EIO : ECH_OK);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arenas),
-                                       cmocka_unit_test(test_offload_directory)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

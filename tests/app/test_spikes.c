@@ -2,17 +2,12 @@
  *
  * Which losses are spikes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "app/train/progress.h"
 #include "base/random.h"
+#include "unit.h"
 
 /* n losses about `level`, uneven by `spread` of it. */
 static void feed(ech_spikes *spikes, int n, double level, double spread)
@@ -26,9 +21,8 @@ static void feed(ech_spikes *spikes, int n, double level, double spread)
     }
 }
 
-static void a_spike_is_named_once(void **state)
+TEST(a_spike_is_named_once)
 {
-    (void)state;
     ech_spikes spikes = {0};
     bool begins;
     feed(&spikes, 60, 3, 0.05);
@@ -41,9 +35,8 @@ static void a_spike_is_named_once(void **state)
     assert_int_equal(spikes.count, 2);
 }
 
-static void what_is_none(void **state)
+TEST(what_is_none)
 {
-    (void)state;
     ech_spikes spikes = {0};
     bool begins;
     feed(&spikes, 19, 3, 0.05);
@@ -62,9 +55,8 @@ static void what_is_none(void **state)
 }
 
 /* What stays high is no spike any more. */
-static void a_new_level_is_learned(void **state)
+TEST(a_new_level_is_learned)
 {
-    (void)state;
     ech_spikes spikes = {0};
     bool begins;
     int high = 0;
@@ -72,14 +64,4 @@ static void a_new_level_is_learned(void **state)
     for (int i = 0; i < 100; i++) high += ech_spikes_take(&spikes, 6, &begins) > 0;
     assert_in_range(high, 10, ECH_SPIKES_WINDOW);
     assert_int_equal(spikes.count, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_spike_is_named_once),
-        cmocka_unit_test(what_is_none),
-        cmocka_unit_test(a_new_level_is_learned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,9 +28,8 @@ static ech_stall begin(ech_observation seen)
     return stall;
 }
 
-static void sees_that_nobody_does_anything(void **state)
+TEST(sees_that_nobody_does_anything)
 {
-    (void)state;
     ech_observation seen = {.pulse = 7, .ticks = 500, .shown = 3};
     ech_stall stall = begin(seen);
     assert_int_equal(look_on(&stall, seen, ECH_STALL_IDLE), DEADLINE);
@@ -40,9 +39,8 @@ static void sees_that_nobody_does_anything(void **state)
 }
 
 /* A change on the board or a moment of the processor is a sign of life, of any rank. */
-static void begins_anew_with_each_sign_of_life(void **state)
+TEST(begins_anew_with_each_sign_of_life)
 {
-    (void)state;
     ech_observation seen = {.pulse = 7, .ticks = 500, .shown = 3};
     ech_stall stall = begin(seen);
     for (int i = 0; i < 10 * DEADLINE; i++) {
@@ -58,9 +56,8 @@ static void begins_anew_with_each_sign_of_life(void **state)
 }
 
 /* Who was stopped with the ranks, and wakes up hours later, has seen nothing of these hours. */
-static void counts_only_what_it_has_seen(void **state)
+TEST(counts_only_what_it_has_seen)
 {
-    (void)state;
     ech_observation seen = {.pulse = 7, .ticks = 500, .shown = 3};
     ech_stall stall = begin(seen);
     assert_int_equal(ech_stall_update(&stall, &seen, 3600), ECH_STALL_NONE);
@@ -69,17 +66,15 @@ static void counts_only_what_it_has_seen(void **state)
 }
 
 /* Without processes to look at, it does not know. */
-static void knows_nothing_of_hidden_processes(void **state)
+TEST(knows_nothing_of_hidden_processes)
 {
-    (void)state;
     ech_observation seen = {.pulse = 7};
     ech_stall stall = begin(seen);
     assert_int_equal(look_on(&stall, seen, ECH_STALL_NONE), 0);
 }
 
-static void has_less_patience_behind_a_stop(void **state)
+TEST(has_less_patience_behind_a_stop)
 {
-    (void)state;
     ech_observation seen = {.pulse = 7, .ticks = 500, .shown = 3, .suspended = 3, .asked = true};
     ech_stall stall = begin(seen);
     assert_int_equal(look_on(&stall, seen, ECH_STALL_SUSPENDED), 10);
@@ -107,16 +102,4 @@ static void has_less_patience_behind_a_stop(void **state)
         seen.ticks += 90;
         assert_int_equal(ech_stall_update(&stall, &seen, 1), ECH_STALL_NONE);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sees_that_nobody_does_anything),
-        cmocka_unit_test(begins_anew_with_each_sign_of_life),
-        cmocka_unit_test(counts_only_what_it_has_seen),
-        cmocka_unit_test(knows_nothing_of_hidden_processes),
-        cmocka_unit_test(has_less_patience_behind_a_stop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,6 @@
  * Where a step's time goes: under clocks of the tests' own every moment is in one row, and work is what the
  * model says it is; and whole runs under several layouts.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <jansson.h>
 #include <math.h>
@@ -17,6 +11,7 @@
 #include "app/step_profile/step_profile.h"
 #include "app/train/train.h"
 #include "base/log.h"
+#include "unit.h"
 
 static void assert_near(double a, double b, double within)
 {
@@ -148,9 +143,8 @@ static void check_sums(const char *architecture, const char *more, int ranks, in
     timed_destroy(&t);
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
-    (void)state;
     check_sums("gpt2", "", 1, 0);
     check_sums("llama", "training.micro_batch_size=2", 2, 1);
     check_sums("gpt2", "parallel.pipeline=2 training.micro_batch_size=2", 2, 0);
@@ -163,9 +157,8 @@ static void test_sums(void **state)
 }
 
 /* A wait is counted to what ended last; without one the time is the interpreter's. */
-static void test_waits(void **state)
+TEST(test_waits)
 {
-    (void)state;
     timed t = timed_create("gpt2", "training.micro_batch_size=3", 2, 0);
     const ech_list *list = &t.plan->list[ECH_LIST_TRAIN];
     ech_step_profile *p = ech_step_profile_create(t.plan, (ech_machine_rates){0});
@@ -236,9 +229,8 @@ static void check_work(const char *architecture, const char *more)
     timed_destroy(&t);
 }
 
-static void test_work(void **state)
+TEST(test_work)
 {
-    (void)state;
     check_work("gpt2", "");
     check_work("gpt2", "training.micro_batch_size=3");
     check_work("llama", "training.micro_batch_size=4");
@@ -280,9 +272,7 @@ static void check_run(const char *architecture, const char *more, int ranks)
 {
     ech_config *config = fixture_config(architecture, more);
     ech_training training = {.profile = true};
-    ech_log_set_quiet(true);
     ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
-    ech_log_set_quiet(false);
     assert_int_equal(status, ECH_OK);
     char *path = ech_file_join(fixture_folder, "run/step_profile.jsonl"), *text;
     size_t n;
@@ -308,9 +298,8 @@ static void check_run(const char *architecture, const char *more, int ranks)
     ech_config_destroy(config);
 }
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
-    (void)state;
     check_run("gpt2", "training.validate_every=2 checkpoint.every=2", 1);
     check_run("llama", "training.micro_batch_size=3", 2);
     check_run("gpt2", "parallel.pipeline=2 training.micro_batch_size=2", 2);
@@ -318,9 +307,4 @@ static void test_runs(void **state)
     check_run("gpt2", "parallel.pipeline=2 parallel.tensor=2 training.micro_batch_size=2", 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_waits),
-                                       cmocka_unit_test(test_work), cmocka_unit_test(test_runs)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

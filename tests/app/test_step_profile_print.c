@@ -2,17 +2,12 @@
  *
  * The table of where a step's time goes, as people read it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <string.h>
 
 #include "app/step_profile/step_profile.h"
+#include "unit.h"
 
 static void push(ech_step_profile_table *table, ech_step_profile_row row)
 {
@@ -80,9 +75,8 @@ static const char expected[] =
     "a step takes 190.00 ms; its work would take 105.00 ms at these rates, which is 55% of it; another 20.00 ms go by between steps\n";
 /* clang-format on */
 
-static void test_text(void **state)
+TEST(test_text)
 {
-    (void)state;
     ech_step_profile_table all[2];
     ech_text text = {0};
     invent_tables(all);
@@ -93,19 +87,11 @@ static void test_text(void **state)
     for (int r = 0; r < 2; r++) ech_step_profile_table_free(&all[r]);
 }
 
-static void test_nothing_measured(void **state)
+TEST(test_nothing_measured)
 {
-    (void)state;
     ech_step_profile_table none = {0};
     ech_text text = {0};
     ech_step_profile_print(&none, 1, &text);
     assert_non_null(strstr(text.at, "no step was profiled"));
     ech_text_free(&text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text),
-                                       cmocka_unit_test(test_nothing_measured)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

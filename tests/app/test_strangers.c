@@ -3,12 +3,6 @@
  * Folders from strangers: their numbers are compared with what is there before anything is allocated by
  * them, and their run files choose no path.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -18,6 +12,7 @@
 #include "app/runs.h"
 #include "app/train/trained.h"
 #include "checkpoint/rewrite.h"
+#include "unit.h"
 
 static char *folder_of(const char *name)
 {
@@ -134,8 +129,10 @@ static void expect_refusal(reader read, const char *folder, const char *says)
     int kept = dup(STDERR_FILENO), file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     assert_true(kept >= 0 && file >= 0);
     dup2(file, STDERR_FILENO);
+    ech_log_set_quiet(false);
     ech_status st = read(folder);
     dup2(kept, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(kept);
     close(file);
     assert_int_equal(ech_file_read(path, 1 << 16, &text, &n), ECH_OK);
@@ -153,9 +150,8 @@ static void expect_refusals(const char *folder, const char *says)
     for (int i = 0; i < 3; i++) expect_refusal(readers[i], folder, says);
 }
 
-static void shapes_come_first(void **state)
+TEST(shapes_come_first)
 {
-    (void)state;
     char *folder = folder_of("shapes");
     put_weights(folder, 600);
     put_config(folder, 2, 64, 4000000); /* 2 GB of tables, which would fit */
@@ -169,9 +165,8 @@ static void shapes_come_first(void **state)
 }
 
 /* Without weights a plan is made, but nothing that would begin with them. */
-static void no_weights(void **state)
+TEST(no_weights)
 {
-    (void)state;
     char *folder = folder_of("none");
     put_config(folder, 2, 64, 4000000);
     assert_int_equal(init_from(folder), ECH_OK);
@@ -184,9 +179,8 @@ static void no_weights(void **state)
 /* ---- paths ---- */
 
 /* A pipe that nobody writes, a damaged tokenizer, folders that are not there: none of them matters. */
-static void run_files_choose_no_path(void **state)
+TEST(run_files_choose_no_path)
 {
-    (void)state;
     char step[512], pipe[512];
     runs_train("gpt2", "theirs", 1, "training.steps=1 data.tokenizer=bytes");
     runs_path(step, sizeof step, "theirs", 1, "");
@@ -202,9 +196,8 @@ static void run_files_choose_no_path(void **state)
 }
 
 /* Where and how much they offload, and their batches, matter as little; nothing is created or removed. */
-static void run_files_take_no_resources(void **state)
+TEST(run_files_take_no_resources)
 {
-    (void)state;
     char step[512], away[512], kept[600];
     runs_train("gpt2", "theirs", 1, "training.steps=1 data.tokenizer=bytes");
     runs_path(step, sizeof step, "theirs", 1, "");
@@ -230,9 +223,8 @@ static void run_files_take_no_resources(void **state)
 }
 
 /* A checkpoint that was written before there was a key, which today follows from others. */
-static void older_than_a_key(void **state)
+TEST(older_than_a_key)
 {
-    (void)state;
     char step[512];
     const char *const changes[][2] = {{"\n  head_dim:", " auto"}};
     runs_train("llama", "older", 1, "training.steps=1 data.tokenizer=bytes");
@@ -244,9 +236,8 @@ static void older_than_a_key(void **state)
 }
 
 /* Texts of a folder that are links to what is no file. */
-static void links_to_devices(void **state)
+TEST(links_to_devices)
 {
-    (void)state;
     static const char *const targets[] = {"/dev/tty", "/dev/zero", "/dev/ptmx"};
     char *folder = folder_of("links"), *link = ech_file_join(folder, "config.json");
     put_weights(folder, 2);
@@ -260,13 +251,4 @@ static void links_to_devices(void **state)
     runs_remove("links");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_come_first),        cmocka_unit_test(no_weights),
-        cmocka_unit_test(run_files_choose_no_path), cmocka_unit_test(run_files_take_no_resources),
-        cmocka_unit_test(older_than_a_key),
-        cmocka_unit_test(links_to_devices),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

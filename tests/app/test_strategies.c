@@ -3,15 +3,10 @@
  * parallel.strategy: each name trains, is resumed and verified, with the bits of the keys that it stands for; a key beside it
  * that says otherwise is an error that says what would do.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/runs.h"
 #include "app/verify/verify.h"
+#include "unit.h"
 
 static const struct strategy {
     const char *name;
@@ -28,9 +23,8 @@ static const struct strategy {
 };
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
-static void each_has_the_bits_of_its_keys(void **state)
+TEST(each_has_the_bits_of_its_keys)
 {
-    (void)state;
     for (int i = 0; i < STRATEGIES; i++) {
         const struct strategy *s = &strategies[i];
         char words[400];
@@ -47,9 +41,8 @@ static void each_has_the_bits_of_its_keys(void **state)
     }
 }
 
-static void each_is_verified(void **state)
+TEST(each_is_verified)
 {
-    (void)state;
     for (int i = 0; i < STRATEGIES; i++) {
         const struct strategy *s = &strategies[i];
         char words[400];
@@ -64,9 +57,8 @@ static void each_is_verified(void **state)
 }
 
 /* What is printed as the run's resolved file reads back to the same. */
-static void resolved_files_say_the_keys(void **state)
+TEST(resolved_files_say_the_keys)
 {
-    (void)state;
     ech_config *config = fixture_config("gpt2", "parallel.strategy=tpu"), *again;
     ech_text yaml = {0};
     ech_config_print(config, &yaml);
@@ -81,9 +73,8 @@ static void resolved_files_say_the_keys(void **state)
     ech_text_free(&yaml);
 }
 
-static void others_are_errors(void **state)
+TEST(others_are_errors)
 {
-    (void)state;
     static const struct {
         const char *words, *said;
     } refused[] = {
@@ -100,7 +91,6 @@ static void others_are_errors(void **state)
         {"parallel.strategy=central_storage parallel.comm=ucx",
          "parallel.comm = ucx: parallel.strategy = central_storage says local"},
     };
-    ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const char *base =
             "model:\n  architecture: gpt2\n  hidden_size: 16\n  num_hidden_layers: 2\n"
@@ -112,26 +102,14 @@ static void others_are_errors(void **state)
         if (!strstr(ech_last_error(), refused[i].said))
             fail_msg("%s: %s", refused[i].words, ech_last_error());
     }
-    ech_log_set_quiet(false);
 }
 
 /* Which ranks are a worker's nobody can know beforehand. */
-static void workers_must_be_known(void **state)
+TEST(workers_must_be_known)
 {
-    (void)state;
-    ech_log_set_quiet(true);
     assert_int_equal(runs_try("gpt2", "run", 2, "parallel.strategy=multi_worker_mirrored"),
                      ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "set parallel.node_ranks"));
-    ech_log_set_quiet(false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_has_the_bits_of_its_keys), cmocka_unit_test(each_is_verified),
-        cmocka_unit_test(resolved_files_say_the_keys),   cmocka_unit_test(others_are_errors),
-        cmocka_unit_test(workers_must_be_known),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

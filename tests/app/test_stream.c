@@ -4,45 +4,30 @@
  * alone knows.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "app/bench/machine.h"
+#include "unit.h"
 
-static void test_any_threads(void **state)
+TEST(test_any_threads)
 {
-    (void)state;
     for (int threads = 1; threads <= 3; threads++) {
         double rate = ech_stream_bytes(threads);
         assert_true(isfinite(rate) && rate > 0);
     }
 }
 
-static void test_no_threads(void **state)
+TEST(test_no_threads)
 {
-    (void)state;
     assert_true(fpclassify(ech_stream_bytes(0)) == FP_ZERO);
 }
 
 /* Of a device with queues: by its rows and events. */
-static void test_queues(void **state)
+TEST(test_queues)
 {
-    (void)state;
     const ech_device *queued = ech_device_find("queued");
     double flops = ech_device_flops(queued, ECH_F32, false, 64),
            bytes = ech_device_bytes(queued, 1);
     assert_true(isfinite(flops) && flops > 0);
     assert_true(isfinite(bytes) && bytes > 0);
     assert_true(ech_device_flops(queued, ECH_BF16, false, 64) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_threads),
-                                       cmocka_unit_test(test_no_threads),
-                                       cmocka_unit_test(test_queues)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

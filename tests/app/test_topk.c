@@ -7,16 +7,11 @@
  * probes/residuals.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/saved_run.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { RANKS = 4, MOST_STEPS = 30, SEEN_STEPS = 3, ELEMENTS = 20000 };
 
@@ -207,9 +202,8 @@ static int64_t chosen_of(double density, int64_t length)
 /* ---- tests ---- */
 
 /* Values and their places, of each line as many as the density says. */
-static void selections_have_a_formula(void **state)
+TEST(selections_have_a_formula)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         grid_plans p = grid_plan("llama", grids[g].words);
         for (int r = 0; r < p.ranks; r++) {
@@ -233,9 +227,8 @@ static void selections_have_a_formula(void **state)
     }
 }
 
-static void all_numbers_are_the_plain_sums(void **state)
+TEST(all_numbers_are_the_plain_sums)
 {
-    (void)state;
     const char *with[] = {"parallel.data=4" TOPK "1",
                           "parallel.data=2 parallel.pipeline=2 training.global_batch_size=8" TOPK
                           "1"};
@@ -250,9 +243,8 @@ static void all_numbers_are_the_plain_sums(void **state)
     }
 }
 
-static void withheld_steps_change_nothing(void **state)
+TEST(withheld_steps_change_nothing)
 {
-    (void)state;
     for (int g = 1; g < GRIDS; g += 3) {
         run((job){.steps = 4, .spoiled = 2}, of, grids[g].words);
         for (int r = 0; r < grids[g].ranks; r++) assert_false(of[r].changed);
@@ -273,9 +265,8 @@ static double missing(const seen *x)
 }
 
 /* What is not sent and forgotten is missing for good. */
-static void forgetting_drifts_away(void **state)
+TEST(forgetting_drifts_away)
 {
-    (void)state;
     const char *grid = "parallel.data=2 optimizer.learning_rate=1e-3" TOPK "0.1";
     run((job){.steps = MOST_STEPS, .spoiled = -1}, of, grid);
     run((job){.steps = MOST_STEPS, .spoiled = -1, .forgets = true}, other, grid);
@@ -284,9 +275,8 @@ static void forgetting_drifts_away(void **state)
 }
 
 /* Replica by replica; another number of them gets equal shares of the sum. */
-static void checkpoints_have_it(void **state)
+TEST(checkpoints_have_it)
 {
-    (void)state;
     char folder[300], checkpoint[400];
     snprintf(folder, sizeof folder, "%s/saved", fixture_folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/step-%08d", folder, 3);
@@ -304,12 +294,4 @@ static void checkpoints_have_it(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(selections_have_a_formula),
-                                       cmocka_unit_test(all_numbers_are_the_plain_sums),
-                                       cmocka_unit_test(withheld_steps_change_nothing),
-                                       cmocka_unit_test(forgetting_drifts_away),
-                                       cmocka_unit_test(checkpoints_have_it)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

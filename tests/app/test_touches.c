@@ -3,17 +3,12 @@
  * A step that touches what its plan does not let it touch ends the process, on every lane: plans are damaged before
  * they run, each in a process of its own.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "app/grid_run.h"
+#include "unit.h"
 
 typedef enum damage {
     NOTHING,
@@ -90,6 +85,7 @@ static int run_broken(broken *b, char *said, size_t size)
     if (child == 0) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0});
         ECH_ASSERT(freopen(path, "w", stderr));
+        ech_log_set_quiet(false);
         grid_run("gpt2", words, run_lists, b);
         _exit(0);
     }
@@ -120,9 +116,8 @@ static void assert_ends(broken b)
 #define GRID "parallel.pipeline=2 parallel.data=2"
 #define CUT  "parallel.pipeline=2 parallel.tensor=2"
 
-static void test_sound_plans_run(void **state)
+TEST(test_sound_plans_run)
 {
-    (void)state;
     char said[4000];
     for (int background = 0; background < 2; background++) {
         assert_int_equal(
@@ -132,9 +127,8 @@ static void test_sound_plans_run(void **state)
     }
 }
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
-    (void)state;
     static const char stashing[] = "parallel.pipeline=2 parallel.data=2 parallel.flush_every=2 "
                                    "parallel.schedule=pipedream model.tie_word_embeddings=false";
     static const ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT,
@@ -144,9 +138,8 @@ static void test_weights(void **state)
     assert_ends((broken){stashing, ECH_LIST_TRAIN, ECH_STEP_STASH, UNDECLARED, true, ""});
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
-    (void)state;
     static const ech_step_kind kinds[] = {ECH_STEP_SEND_ACT, ECH_STEP_RECV_ACT, ECH_STEP_SEND_GRAD,
                                           ECH_STEP_RECV_GRAD};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -154,36 +147,25 @@ static void test_messages(void **state)
             assert_ends((broken){GRID, ECH_LIST_TRAIN, kinds[i], d, true, ""});
 }
 
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
-    (void)state;
     for (damage d = UNDECLARED; d <= TOO_SHORT; d++)
         assert_ends((broken){GRID, ECH_LIST_TRAIN, ECH_STEP_REDUCE_GRADS, d, true, ""});
     assert_ends((broken){GRID, ECH_LIST_TRAIN, ECH_STEP_REDUCE, UNDECLARED, true, ""});
 }
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
-    (void)state;
     for (damage d = UNDECLARED; d <= TOO_SHORT; d++)
         assert_ends((broken){CUT, ECH_LIST_TRAIN, ECH_STEP_COLLECTIVE, d, true, ""});
 }
 
 /* What they touch lives as long as the plan. */
-static void test_checkpoints(void **state)
+TEST(test_checkpoints)
 {
-    (void)state;
     assert_ends((broken){GRID, ECH_LIST_SAVE, ECH_STEP_SNAPSHOT, UNDECLARED, true, ""});
     assert_ends((broken){GRID, ECH_LIST_SAVE, ECH_STEP_SAVE, UNDECLARED, true, ""});
     assert_ends((broken){GRID, ECH_LIST_SAVE, ECH_STEP_SAVE, UNDECLARED, false, ""});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound_plans_run), cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_messages),        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_checkpoints),
-    };
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -2,12 +2,6 @@
  *
  * Trace events: what is in them, threads for messages that overlap, arrows between ranks, files put together.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "schedule/schedule.h"
+#include "unit.h"
 
 enum { RANKS = 4, BLOCKS = 8, STEPS = 8 };
 
@@ -137,9 +132,8 @@ static void assert_span(const trace_events *events, const char *name, double beg
     assert_true(fabs(json_number_value(json_object_get(event, "dur")) - length) < 1e-6);
 }
 
-static void two_ranks(void **state)
+TEST(two_ranks)
 {
-    (void)state;
     ranks all;
     ranks_create(&all, 2);
     all.coordinates[1].stage = 1;
@@ -172,9 +166,8 @@ static void two_ranks(void **state)
 }
 
 /* Axes along which there is one rank are not named. */
-static void places(void **state)
+TEST(places)
 {
-    (void)state;
     ranks all;
     ranks_create(&all, 4);
     all.layout.tensor = 2;
@@ -194,9 +187,8 @@ static void places(void **state)
 }
 
 /* Three messages, of which at most two are under way at once, need two threads. */
-static void messages_overlap(void **state)
+TEST(messages_overlap)
 {
-    (void)state;
     ranks all;
     ranks_create(&all, 2);
     add_message(&all, 0, ECH_STEP_SEND_ACT, 1, 1, 4);
@@ -226,9 +218,8 @@ static const json_t *arrow_of(const trace_events *events, const char *phase, int
 }
 
 /* Two boundaries between the same ranks, whose messages are received in another order than sent. */
-static void arrows(void **state)
+TEST(arrows)
 {
-    (void)state;
     ranks all;
     ranks_create(&all, 2);
     add_message(&all, 0, ECH_STEP_SEND_ACT, 1, 50, 51);
@@ -254,29 +245,16 @@ static void arrows(void **state)
     json_decref(events.root);
 }
 
-static void nothing_to_merge(void **state)
+TEST(nothing_to_merge)
 {
-    (void)state;
     char folder[] = "/tmp/echelon-events-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/trace.json", folder);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_trace_merge(folder, 1, path), ECH_EIO);
     char *file = ech_trace_path(folder, 0);
     assert_int_equal(ech_file_write(file, "[{\"name\"", 8), ECH_OK);
     assert_int_equal(ech_trace_merge(folder, 1, path), ECH_EINPUT);
-    ech_log_set_quiet(quiet);
     assert_false(ech_file_exists(path));
     free(file);
     assert_int_equal(ech_file_remove_all(folder), ECH_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_ranks),        cmocka_unit_test(places),
-        cmocka_unit_test(messages_overlap), cmocka_unit_test(arrows),
-        cmocka_unit_test(nothing_to_merge),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,6 @@
  * Whole training runs on the local backend: what is predicted is what happens, a resumed run is the
  * same run, and numbers that are not finite are found.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -18,13 +12,12 @@
 #include "checkpoint/whole.h"
 #include "base/log.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 static ech_status train(ech_config *config, int ranks)
 {
     ech_training training = {0};
-    ech_log_set_quiet(true);
     ech_status status = fixture_run(config, ranks, ech_train_rank, &training);
-    ech_log_set_quiet(false);
     ech_config_destroy(config);
     return status;
 }
@@ -132,18 +125,16 @@ static void check_resume(const char *architecture, int ranks, const char *more)
     remove_run("halves");
 }
 
-static void test_resume(void **state)
+TEST(test_resume)
 {
-    (void)state;
     check_resume("gpt2", 1, "");
     check_resume("llama", 2, "parallel.reduction=ring");
     check_resume("llama", 2, "optimizer.name=sgd optimizer.momentum=0.9");
 }
 
 /* Saved by 2, gone on with by 1 and by 4: the same samples, the same model within rounding. */
-static void test_resume_elsewhere(void **state)
+TEST(test_resume_elsewhere)
 {
-    (void)state;
     const int others[] = {1, 4};
     assert_int_equal(
         train(run_config("llama", "two", "checkpoint.every=10 precision.compute=fp64"), 2), ECH_OK);
@@ -185,9 +176,8 @@ static void test_resume_elsewhere(void **state)
     remove_run("two");
 }
 
-static void test_keys_that_may_not_change(void **state)
+TEST(test_keys_that_may_not_change)
 {
-    (void)state;
     assert_int_equal(train(run_config("gpt2", "fixed", ""), 1), ECH_OK);
     ech_config *config = run_config("gpt2", "fixed", "training.seed=9");
     assert_int_equal(train(config, 1), ECH_EUSAGE);
@@ -257,9 +247,8 @@ static measured run_measured(const char *architecture, int ranks, const char *mo
     return m;
 }
 
-static void test_predicted_is_measured(void **state)
+TEST(test_predicted_is_measured)
 {
-    (void)state;
     const char *const reductions[] = {"direct", "ring", "naive"};
     for (int i = 0; i < 3; i++) {
         for (int ranks = 1; ranks <= 4; ranks++) {
@@ -283,9 +272,8 @@ static void test_predicted_is_measured(void **state)
 }
 
 /* DESIGN level a: the same layout gives the same bits; and one micro-batch or many nearly the same. */
-static void test_repeats(void **state)
+TEST(test_repeats)
 {
-    (void)state;
     measured a = run_measured("gpt2", 2, ""), b = run_measured("gpt2", 2, "");
     assert_memory_equal(a.loss, b.loss, sizeof a.loss);
     measured c = run_measured("gpt2", 2, "training.micro_batch_size=1");
@@ -343,9 +331,8 @@ static ech_status run_poisoned(ech_comm *comm, const ech_design *design, void *c
     return ECH_OK;
 }
 
-static void test_finding_names_the_place(void **state)
+TEST(test_finding_names_the_place)
 {
-    (void)state;
     static const char *const words[] = {"training.micro_batch_size=3",
                                         "training.micro_batch_size=3 parallel.device=walled"};
     static const char *const made_by[] = {"linear", "gelu"}; /* on walled the call makes both */
@@ -364,9 +351,8 @@ static void test_finding_names_the_place(void **state)
 }
 
 /* The search finds nothing, and the step stays withheld. */
-static void test_passing_fault_updates_nothing(void **state)
+TEST(test_passing_fault_updates_nothing)
 {
-    (void)state;
     poisoned p = {.config = fixture_config("gpt2", "training.micro_batch_size=3"), .passes = true};
     assert_int_equal(fixture_run(p.config, 2, run_poisoned, &p), ECH_OK);
     ech_config_destroy(p.config);
@@ -377,17 +363,15 @@ static void test_passing_fault_updates_nothing(void **state)
 }
 
 /* Saves and validates once; started again, every rank agrees that nothing is left to do. */
-static void test_no_steps(void **state)
+TEST(test_no_steps)
 {
-    (void)state;
     for (int i = 0; i < 2; i++)
         assert_int_equal(train(run_config("llama", "none", "training.steps=0"), 2), ECH_OK);
     remove_run("none");
 }
 
-static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
+TEST(test_validation_has_no_dropout_and_counts_padding_out)
 {
-    (void)state;
     char *bytes;
     size_t n;
     for (int tensor = 1; tensor <= 2; tensor++) {
@@ -405,9 +389,8 @@ static void test_validation_has_no_dropout_and_counts_padding_out(void **state)
 }
 
 /* The loss is the mean over all tokens, however many samples are taken at a time. */
-static void test_validation_does_not_depend_on_batches(void **state)
+TEST(test_validation_does_not_depend_on_batches)
 {
-    (void)state;
     static const char *const more[] = {"training.steps=0",
                                        "training.steps=0 training.global_batch_size=6"};
     double loss[2];
@@ -421,9 +404,8 @@ static void test_validation_does_not_depend_on_batches(void **state)
 
 /* One id out of range in the middle of the file: the rank that meets it fails in LOAD, while the others
  * wait for it in a reduction. All end, long before the deadline. */
-static void test_a_rank_that_fails_ends_all(void **state)
+TEST(test_a_rank_that_fails_ends_all)
 {
-    (void)state;
     char prefix[300];
     ech_token_writer *writer;
     snprintf(prefix, sizeof prefix, "%s/bad", fixture_folder);
@@ -440,20 +422,4 @@ static void test_a_rank_that_fails_ends_all(void **state)
     remove_run("run");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_resume_elsewhere),
-        cmocka_unit_test(test_keys_that_may_not_change),
-        cmocka_unit_test(test_predicted_is_measured),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_finding_names_the_place),
-        cmocka_unit_test(test_passing_fault_updates_nothing),
-        cmocka_unit_test(test_no_steps),
-        cmocka_unit_test(test_a_rank_that_fails_ends_all),
-        cmocka_unit_test(test_validation_has_no_dropout_and_counts_padding_out),
-        cmocka_unit_test(test_validation_does_not_depend_on_batches),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

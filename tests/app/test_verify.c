@@ -3,21 +3,17 @@
  * The comparison of layouts with one rank: what the lattice does not have of keys and of
  * reductions, what once failed falsely, and that the comparison can fail.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdatomic.h>
-#include <stdint.h>
 
 #include <math.h>
 
-#include <cmocka.h>
 #include <pthread.h>
 
 #include "app/fixture.h"
 #include "app/verify/verifier.h"
 #include "app/verify/verify.h"
 #include "share.h"
+#include "unit.h"
 
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
@@ -53,15 +49,13 @@ static void lattice(const char *architecture, const char *reduction)
     }
 }
 
-static void test_llama_naive(void **state)
+TEST(test_llama_naive)
 {
-    (void)state;
     lattice("llama", "naive");
 }
 
-static void test_combinations(void **state)
+TEST(test_combinations)
 {
-    (void)state;
     const char *const more[] = {
         "model.attn_pdrop=0.1 model.resid_pdrop=0.2 training.micro_batch_size=1",
         "model.embd_pdrop=0.1 training.global_batch_size=18 training.micro_batch_size=3",
@@ -82,9 +76,8 @@ static void test_combinations(void **state)
 }
 
 /* With a tolerance of zero the different order of sums must show. */
-static void test_fails_when_it_should(void **state)
+TEST(test_fails_when_it_should)
 {
-    (void)state;
     ech_config *config = fixture_config("gpt2", "");
     ech_verification v = {.steps = 3, .tolerance = 0};
     assert_int_equal(fixture_run(config, 3, ech_verify_rank, &v), ECH_OK);
@@ -94,9 +87,8 @@ static void test_fails_when_it_should(void **state)
 }
 
 /* The largest difference, of the largest number; a NaN is as far from a number as can be. */
-static void test_errors(void **state)
+TEST(test_errors)
 {
-    (void)state;
     const double a[] = {1, -8, 3, 0}, b[] = {1, -10, 3.5, 0}, bad[][2] = {{0, NAN}, {INFINITY, 1}};
     assert_true(ech_verifier_error(a, b, 4, 0) == 0.2);
     assert_true(ech_verifier_error(a, b, 4, 100) == 0.02);
@@ -109,9 +101,8 @@ static void test_errors(void **state)
 }
 
 /* Gradient, weight and the two states of AdamW of each number, after each step. */
-static void test_all_is_compared(void **state)
+TEST(test_all_is_compared)
 {
-    (void)state;
     static const char *const more[] = {"", "parallel.tensor=2", "parallel.zero=1"};
     for (int i = 0; i < 3; i++) {
         ech_config *config = fixture_config("llama", more[i]);
@@ -137,9 +128,8 @@ static void assert_steps(const char *architecture, int ranks, int64_t steps, con
     ech_config_destroy(config);
 }
 
-static void test_noise(void **state)
+TEST(test_noise)
 {
-    (void)state;
     assert_steps("gpt2", 6, 2,
                  "model.tie_word_embeddings=false parallel.context=2 model.initializer_range=0.2 "
                  "parallel.schedule=pipedream-2bw training.micro_batch_size=3 training.steps=2 "
@@ -153,9 +143,8 @@ static void test_noise(void **state)
     }
 }
 
-static void test_many_steps(void **state)
+TEST(test_many_steps)
 {
-    (void)state;
     const char *more = "parallel.tensor=2 optimizer.learning_rate=3e-3 training.steps=40";
     assert_steps("gpt2", 2, 40, more);
     assert_steps("llama", 2, 40, more);
@@ -176,9 +165,8 @@ static ech_verifications verify_twice(int ranks, bool asked, const char *more)
     return v;
 }
 
-static void test_own_precision(void **state)
+TEST(test_own_precision)
 {
-    (void)state;
     ech_verifications v = verify_twice(2, false, "");
     assert_false(v.own_compared);
     v = verify_twice(2, true, "");
@@ -257,9 +245,8 @@ static ech_verification verify_fault(void)
     return v;
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
-    (void)state;
     right = ech_kernels_on("cpu", ECH_F64);
     wrong = *right;
     ech_verification v = verify_fault();
@@ -279,9 +266,8 @@ static void test_faults(void **state)
 
 /* Each was once a draw that failed falsely, or was left out. The unit says how much they amplify.
  * */
-static void test_units(void **state)
+TEST(test_units)
 {
-    (void)state;
     static const struct {
         const char *family, *words;
         int ranks, steps;
@@ -311,9 +297,8 @@ static void test_units(void **state)
 /* What once failed falsely in a run's own precision: fp16 gradients that were too small without the
  * loss scale, and 8-bit codes that rounding moves to a neighbour, from which the next training step
  * of an asynchronous span went on. */
-static void test_own_precision_of_lean_runs(void **state)
+TEST(test_own_precision_of_lean_runs)
 {
-    (void)state;
     static const char *const words[] = {
         "precision.compute=fp16 precision.gradients=compute model.initializer_range=2e-3 "
         "parallel.tensor=2",
@@ -368,9 +353,8 @@ static ech_status verify_with(const char *words, ech_verification *request)
 
 /* What memory.recompute = auto makes fit in the run's own type need not fit in fp64: with the keys
  * that are named it does. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
-    (void)state;
     static const char run[] = "precision.compute=bf16 model.num_hidden_layers=8 "
                               "parallel.pipeline=2 parallel.schedule=gpipe memory.recompute";
     static const char *const choices[] = {"none", "full"};
@@ -390,21 +374,4 @@ static void test_limit(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_naive),
-        cmocka_unit_test(test_combinations),
-        cmocka_unit_test(test_fails_when_it_should),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_all_is_compared),
-        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_many_steps),
-        cmocka_unit_test(test_own_precision),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_own_precision_of_lean_runs),
-        cmocka_unit_test(test_limit),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -3,16 +3,11 @@
  * Pipelines against one rank, in fp64, on the local backend, that the lattice does not have: orders
  * written by hand; stages with unequal replicas; batches that wrap over a padded sample.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "share.h"
+#include "unit.h"
 
 static ech_verification verify(const char *architecture, int ranks, const char *more)
 {
@@ -72,9 +67,8 @@ static const by_hand orders[] = {
      "F0.0 F1.0 F0.1 B1.0 F1.1 F0.2 B0.0 W1.0 W0.0 B1.1 W1.1 F1.2 B0.1 B1.2 B0.2 W0.1 W0.2 W1.2\n"},
 };
 
-static void test_orders_by_hand(void **state)
+TEST(test_orders_by_hand)
 {
-    (void)state;
     char path[300], more[700];
     snprintf(path, sizeof path, "%s/order.txt", fixture_folder);
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
@@ -101,9 +95,8 @@ static void test_orders_by_hand(void **state)
 
 /* ---- stages with unequal replicas ---- */
 
-static void test_stage_replicas(void **state)
+TEST(test_stage_replicas)
 {
-    (void)state;
     static const char *const lists[] = {"[3,1]", "[1,3]", "[1,2,1]", "[2,1,2]"};
     static const char *const tolerant[] = {"gpipe", "1f1b", "naive"};
     static const int ranks[] = {4, 4, 4, 5};
@@ -125,9 +118,8 @@ static void test_stage_replicas(void **state)
 /* ---- the rest ---- */
 
 /* 17 samples of 60 tokens, the last padded; 3 steps of 8 go over the end of the epoch. */
-static void test_wraps_over_a_padded_sample(void **state)
+TEST(test_wraps_over_a_padded_sample)
 {
-    (void)state;
     assert_int_equal(ech_data_samples(1000, 60), 17);
     static const char *const layouts[] = {
         "parallel.pipeline=2 parallel.schedule=1f1b",
@@ -148,9 +140,8 @@ static void test_wraps_over_a_padded_sample(void **state)
 }
 
 /* With a tolerance of zero the different order of sums must show; and it is said of whom. */
-static void test_fails_when_it_should(void **state)
+TEST(test_fails_when_it_should)
 {
-    (void)state;
     ech_config *config = fixture_config(
         "gpt2", "parallel.pipeline=3 training.micro_batch_size=2 model.tie_word_embeddings=true");
     ech_verification v = {.steps = 3, .tolerance = 0};
@@ -160,13 +151,4 @@ static void test_fails_when_it_should(void **state)
     ech_config_destroy(config);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders_by_hand),
-        cmocka_unit_test(test_stage_replicas),
-        cmocka_unit_test(test_wraps_over_a_padded_sample),
-        cmocka_unit_test(test_fails_when_it_should),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -5,16 +5,11 @@
  * ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500 tries 500, and
  * ECHELON_VERIFY_RANDOM=500,7 others.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "app/random_run.h"
 #include "app/verdict.h"
+#include "unit.h"
 
 enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 10 };
 
@@ -392,9 +387,8 @@ static void write_run_file(const ech_text *yaml)
 
 static bool keeps_folder; /* for the commands that failed */
 
-static void test_random(void **state)
+TEST(test_random)
 {
-    (void)state;
     const char *asked = getenv("ECHELON_VERIFY_RANDOM"), *comma = asked ? strchr(asked, ',') : NULL;
     int64_t cases = asked ? atoll(asked) : CASES;
     uint64_t seed = comma ? strtoull(comma + 1, NULL, 10) : 1;
@@ -423,8 +417,4 @@ static int teardown(void **state)
     return keeps_folder ? 0 : fixture_teardown(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-    return cmocka_run_group_tests(tests, grid_setup, teardown);
-}
+ALL_TESTS(grid_setup, teardown)

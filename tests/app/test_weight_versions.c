@@ -3,15 +3,10 @@
  * Which weights asynchronous schedules read, without asking the plan's checker or the replay: the
  * bits that each forward and backward saw, how late they were, and how many versions are kept.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/layout_run.h"
 #include "share.h"
+#include "unit.h"
 
 enum { RANKS = 8 };
 
@@ -98,9 +93,8 @@ static void watch(const char *architecture, int ranks, const char *more, observe
 
 /* Between F and B of a micro-batch a stage ends as many others as there are stages behind it; with
  * vertical sync the first stage's count holds everywhere. Every m-th of them ends in an update. */
-static void test_stashed(void **state)
+TEST(test_stashed)
 {
-    (void)state;
     observed w[RANKS];
     for (int p = 2; p <= 4; p++)
         for (int vertical = 0; vertical < 2; vertical++)
@@ -124,9 +118,8 @@ static void test_stashed(void **state)
             }
 }
 
-static void test_stashed_with_replicas(void **state)
+TEST(test_stashed_with_replicas)
 {
-    (void)state;
     observed w[RANKS];
     watch("llama", 3,
           "parallel.schedule=pipedream parallel.stage_replicas=[2,1] "
@@ -139,9 +132,8 @@ static void test_stashed_with_replicas(void **state)
 }
 
 /* The ablation: what a forward saw is overwritten, on every stage but the last. */
-static void test_without_stashing(void **state)
+TEST(test_without_stashing)
 {
-    (void)state;
     observed w[RANKS];
     for (int p = 2; p <= 4; p++) {
         char more[300];
@@ -160,9 +152,8 @@ static void test_without_stashing(void **state)
     }
 }
 
-static void test_buffered(void **state)
+TEST(test_buffered)
 {
-    (void)state;
     observed w[RANKS];
     for (int p = 1; p <= 4; p++)
         for (int m = p; m <= p + 2; m++)
@@ -184,13 +175,4 @@ static void test_buffered(void **state)
             }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stashed),
-        cmocka_unit_test(test_stashed_with_replicas),
-        cmocka_unit_test(test_without_stashing),
-        cmocka_unit_test(test_buffered),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

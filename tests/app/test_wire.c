@@ -5,15 +5,10 @@
  * for roundings.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "app/grid_run.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { RANKS = 8, STEPS = 3 };
 
@@ -132,17 +127,15 @@ static void check(const char *grid, int type)
     assert_true(sent.loss[0] == kept.loss[0]);
 }
 
-static void test_grids(void **state)
+TEST(test_grids)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof grids / sizeof *grids; i++)
         for (int type = 0; type < (i == 0 ? 5 : 1); type++) check(grids[i], type);
 }
 
 /* Where nothing is narrower than what is kept, no bit changes. */
-static void test_as_kept(void **state)
+TEST(test_as_kept)
 {
-    (void)state;
     seen kept = train_with(grids[0], "fp32", "auto", ECH_F32);
     seen same = train_with(grids[0], "fp32", "fp32", ECH_F32);
     assert_memory_equal(kept.loss, same.loss, sizeof kept.loss);
@@ -150,9 +143,4 @@ static void test_as_kept(void **state)
     assert_int_equal(kept.sent[0], same.sent[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_grids),
-                                       cmocka_unit_test(test_as_kept)};
-    return cmocka_run_group_tests(tests, grid_setup, fixture_teardown);
-}
+ALL_TESTS(grid_setup, fixture_teardown)

@@ -7,18 +7,13 @@
  * probes/shards.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "check/check.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { MOST = 8 };
 
@@ -87,9 +82,8 @@ static void check_gradients(const ech_plan *plan, void *context)
 
 /* Where there are blocks enough, and a block is done with a micro-batch before it begins the
  * next. */
-static void test_gradients_under_way(void **state)
+TEST(test_gradients_under_way)
 {
-    (void)state;
     static const struct {
         const char *family;
         int ranks;
@@ -139,9 +133,8 @@ static void check_fewer(const ech_plan *plan, void *context)
 }
 
 /* Of a matrix' states ranks have those of their own rows, and of its columns. */
-static void test_factored_states(void **state)
+TEST(test_factored_states)
 {
-    (void)state;
     static const struct {
         const char *family;
         int ranks;
@@ -175,9 +168,8 @@ static void check_alone(const ech_plan *plan, void *context)
 }
 
 /* With one rank nothing is shared out, and nothing is sent. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
-    (void)state;
     int64_t bytes = 0;
     each_plan("gpt2", 1, "precision.compute=bf16", 0, take_states, &bytes);
     for (int zero = 1; zero < 4; zero++)
@@ -243,9 +235,8 @@ static void run_rank_of(const char *words,
     assert_int_equal(status, ECH_OK);
 }
 
-static void test_seeded_faults(void **state)
+TEST(test_seeded_faults)
 {
-    (void)state;
     run_rank_of("parallel.data=2 parallel.zero=2 training.global_batch_size=6 training.steps=1",
                 seed_faults);
 }
@@ -271,9 +262,8 @@ static ech_status leave_out_waits(ech_comm *comm, const ech_design *design, void
     return ECH_OK;
 }
 
-static void test_waits_for_weights(void **state)
+TEST(test_waits_for_weights)
 {
-    (void)state;
     const char *words = "parallel.data=2 parallel.zero=1 model.tie_word_embeddings=false "
                         "training.steps=4 parallel.flush_every=4 parallel.schedule=";
     char more[200];
@@ -284,14 +274,4 @@ static void test_waits_for_weights(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients_under_way),
-        cmocka_unit_test(test_factored_states),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_seeded_faults),
-        cmocka_unit_test(test_waits_for_weights),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -4,18 +4,13 @@
  * of 16 bits and in 32 bits a master, momentum and variance. Here as `echelon plan` says it of models of as many parameters.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/setup/setup.h"
 #include "share.h"
+#include "unit.h"
 
 enum { STAGES = 3, DEGREES = 6, MODELS = 3 };
 
@@ -92,9 +87,8 @@ static int64_t state_bytes(int model, int degree, int stage, double *parameters)
     return bytes;
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     for (int m = 0; m < MODELS; m++)
         for (int d = 0; d < DEGREES; d++)
             for (int stage = 1; stage <= STAGES; stage++) {
@@ -110,8 +104,4 @@ static void test_table(void **state)
             }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

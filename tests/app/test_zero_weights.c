@@ -5,18 +5,13 @@
  * changes no bit is probes/bits.c, the bytes of a rank are probes/shards.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "app/fixture.h"
 #include "app/verify/verify.h"
 #include "check/check.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { MOST = 8, BLOCKS = 16 };
 
@@ -142,9 +137,8 @@ static void check_sent(int ranks, const char *words, int prefetch)
     }
 }
 
-static void test_sent(void **state)
+TEST(test_sent)
 {
-    (void)state;
     const char *untied = "model.tie_word_embeddings=false model.num_hidden_layers=5";
     char words[300];
     for (int m = 1; m <= 3; m += 2) {
@@ -168,9 +162,8 @@ static void test_sent(void **state)
 /* ---- weights on the host and on disk ---- */
 
 /* Their place on the device two blocks' take, and no other. */
-static void test_fetched_weights_take_less(void **state)
+TEST(test_fetched_weights_take_less)
 {
-    (void)state;
     static const struct {
         int ranks;
         const char *words, *zero;
@@ -205,9 +198,8 @@ static ech_status poison(ech_comm *comm, const ech_design *design, void *context
 }
 
 /* Where weights are on disk the search after one that is not finite reads them there. */
-static void test_names_weights_on_disk(void **state)
+TEST(test_names_weights_on_disk)
 {
-    (void)state;
     ech_finding finding = {.rank = -1};
     ech_config *config = fixture_config(
         "gpt2", "training.steps=2 training.micro_batch_size=1 data.sequence_length=8 "
@@ -286,9 +278,8 @@ static ech_status find_faults(ech_comm *comm, const ech_design *design, void *co
     return ECH_OK;
 }
 
-static void test_seeded_faults(void **state)
+TEST(test_seeded_faults)
 {
-    (void)state;
     ech_config *config =
         fixture_config("gpt2", "parallel.data=2 parallel.zero=3 training.micro_batch_size=1 "
                                "training.global_batch_size=4 data.sequence_length=8 "
@@ -298,13 +289,4 @@ static void test_seeded_faults(void **state)
     assert_int_equal(status, ECH_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sent),
-        cmocka_unit_test(test_fetched_weights_take_less),
-        cmocka_unit_test(test_names_weights_on_disk),
-        cmocka_unit_test(test_seeded_faults),
-    };
-    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
-}
+ALL_TESTS(fixture_setup, fixture_teardown)

@@ -7,6 +7,7 @@
 
 #include "app/runs.h"
 #include "app/setup/initial.h"
+#include "unit.h"
 
 /* Trains as a run file says that names no model: `more` are lines of sections of it. */
 static inline ech_status train_from(const char *run, const char *from, int steps, const char *more)
@@ -25,7 +26,6 @@ static inline ech_status train_from(const char *run, const char *from, int steps
     snprintf(path, sizeof path, "%s/from.yaml", fixture_folder);
     assert_int_equal(ech_file_write(path, yaml.at, yaml.n), ECH_OK);
     ech_text_free(&yaml);
-    ech_log_set_quiet(true);
     ech_status status = ech_setup_config(path, NULL, 0, &config);
     if (status == ECH_OK) {
         ech_training training = {0};
@@ -40,7 +40,6 @@ static inline ech_status train_from(const char *run, const char *from, int steps
         ech_tokenizer_close(tokenizer);
         ech_config_destroy(config);
     }
-    ech_log_set_quiet(false);
     return status;
 }
 

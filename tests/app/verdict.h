@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include "base/log.h"
 #include "app/resumed.h"
 #include "app/verify/verify.h"
 #include "config/strategy.h"
@@ -130,6 +131,7 @@ static inline void verdict_child(const verdict_request *request, int out)
     snprintf(path, sizeof path, "%s/log", fixture_folder);
     int log = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (log >= 0) dup2(log, STDERR_FILENO);
+    ech_log_set_quiet(false);
     verdict found = verdict_here(request);
     exit(write(out, &found, sizeof found) == (ssize_t)sizeof found ? 0 : 1);
 }

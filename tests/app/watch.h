@@ -229,9 +229,7 @@ static void probe_begin(const ech_config *config, int ranks, probe_result *resul
 {
     ech_config *copy = ech_config_copy(config);
     ech_design design = {0};
-    bool quiet = ech_log_set_quiet(true);
     bool made = ech_design_create(copy, fixture_tokenizer, ranks, ranks, &design) == ECH_OK;
-    ech_log_set_quiet(quiet);
     ECH_ASSERT(ranks <= PROBE_MOST_RANKS);
     for (int p = 0; p < PROBES; p++) {
         bool here = WATCH_IS_PLAIN || !probes[p]->plain;

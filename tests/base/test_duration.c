@@ -2,18 +2,12 @@
  *
  * Spans of time in text.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/text.h"
+#include "unit.h"
 
-static void reads_all_forms(void **state)
+TEST(reads_all_forms)
 {
-    (void)state;
     const struct {
         const char *text;
         double seconds;
@@ -38,9 +32,8 @@ static void reads_all_forms(void **state)
     }
 }
 
-static void refuses_the_rest(void **state)
+TEST(refuses_the_rest)
 {
-    (void)state;
     const char *const cases[] = {"",    "s",     "h1",      "1 h",    "1hour",   "1h30m",
                                  "1:",  ":30",   "1:2:3:4", "1:60",   "1:00:60", "1-24",
                                  "1-",  "-1:00", "1-2-3",   "1.5:00", "0x10",    "nan",
@@ -50,11 +43,4 @@ static void refuses_the_rest(void **state)
         assert_false(ech_text_to_seconds(cases[i], &seconds));
         assert_true(seconds < 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads_all_forms),
-                                       cmocka_unit_test(refuses_the_rest)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,10 +4,6 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/log.h"
+#include "unit.h"
 
 static char folder[4096];
 
@@ -27,7 +22,6 @@ static int make_folder(void **state)
     (void)state;
     const char *root = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%s/ech-test-file-XXXXXX", root ? root : "/tmp");
-    ech_log_set_quiet(true);
     return mkdtemp(folder) ? 0 : -1;
 }
 
@@ -47,9 +41,8 @@ static int count_entries(const char *path)
     return n - 2;
 }
 
-static void test_write_and_read(void **state)
+TEST(test_write_and_read)
 {
-    (void)state;
     char *path = ech_file_join(folder, "whole");
     assert_int_equal(ech_file_write(path, "first", 5), ECH_OK);
     assert_int_equal(ech_file_write(path, "a\0b", 3), ECH_OK);
@@ -70,9 +63,8 @@ static void test_write_and_read(void **state)
     free(path);
 }
 
-static void test_failed_write_leaves_the_old(void **state)
+TEST(test_failed_write_leaves_the_old)
 {
-    (void)state;
     char *path = ech_file_join(folder, "busy");
     char *inside = ech_file_join(path, "inside");
     assert_int_equal(ech_file_make_folder(path), ECH_OK);
@@ -89,9 +81,8 @@ static void test_failed_write_leaves_the_old(void **state)
     free(path);
 }
 
-static void test_read_refuses(void **state)
+TEST(test_read_refuses)
 {
-    (void)state;
     char *path = ech_file_join(folder, "large");
     char *bytes = NULL;
     size_t n = 7;
@@ -111,9 +102,8 @@ static void test_read_refuses(void **state)
     free(path);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
-    (void)state;
     char *path = ech_file_join(folder, "ranges");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
@@ -138,9 +128,8 @@ static void test_ranges(void **state)
     free(path);
 }
 
-static void test_folders(void **state)
+TEST(test_folders)
 {
-    (void)state;
     char *deep = ech_file_join(folder, "a/b//c/");
     assert_int_equal(ech_file_make_folder(deep), ECH_OK);
     assert_int_equal(ech_file_make_folder(deep), ECH_OK);
@@ -176,9 +165,8 @@ static void test_folders(void **state)
     free(deep);
 }
 
-static void test_removal_does_not_follow_links(void **state)
+TEST(test_removal_does_not_follow_links)
 {
-    (void)state;
     char *kept = ech_file_join(folder, "kept");
     char *doomed = ech_file_join(folder, "doomed");
     char *link = ech_file_join(doomed, "link");
@@ -193,9 +181,8 @@ static void test_removal_does_not_follow_links(void **state)
     free(kept);
 }
 
-static void test_opens_regular_files_alone(void **state)
+TEST(test_opens_regular_files_alone)
 {
-    (void)state;
     int fd;
     int64_t bytes = -1;
     char *path = ech_file_join(folder, "name");
@@ -212,9 +199,8 @@ static void test_opens_regular_files_alone(void **state)
     free(path);
 }
 
-static void test_join(void **state)
+TEST(test_join)
 {
-    (void)state;
     const char *cases[][3] = {
         {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -224,9 +210,8 @@ static void test_join(void **state)
     }
 }
 
-static void test_parent(void **state)
+TEST(test_parent)
 {
-    (void)state;
     const char *cases[][2] = {{"a/b", "a"}, {"/a/b", "/a"},  {"/b", "/"},
                               {"b", "."},   {"a/b/", "a/b"}, {"", "."}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -237,13 +222,10 @@ static void test_parent(void **state)
 }
 
 /* As root, a rename would replace the device itself. */
-static void test_devices_stay(void **state)
+TEST(test_devices_stay)
 {
-    (void)state;
     struct stat is;
-    ech_log_set_quiet(true);
     assert_int_equal(ech_file_write("/dev/full", "x", 1), ECH_EIO);
-    ech_log_set_quiet(false);
     assert_int_equal(ech_file_write("/dev/null", "x", 1), ECH_OK);
     assert_int_equal(stat("/dev/full", &is), 0);
     assert_true(S_ISCHR(is.st_mode));
@@ -253,9 +235,8 @@ static void test_devices_stay(void **state)
 
 /* What is no regular file, directly and behind a link: refused at once, whether or not anything would come
  * out of it. */
-static void test_only_regular_files(void **state)
+TEST(test_only_regular_files)
 {
-    (void)state;
     char *pipe = ech_file_join(folder, "pipe"), *link = ech_file_join(folder, "link");
     char *text = ech_file_join(folder, "text"), *bytes = NULL;
     int ends[2], fd = -1;
@@ -292,20 +273,4 @@ static void test_only_regular_files(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices_stay),
-        cmocka_unit_test(test_write_and_read),
-        cmocka_unit_test(test_failed_write_leaves_the_old),
-        cmocka_unit_test(test_read_refuses),
-        cmocka_unit_test(test_only_regular_files),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_removal_does_not_follow_links),
-        cmocka_unit_test(test_opens_regular_files_alone),
-        cmocka_unit_test(test_join),
-        cmocka_unit_test(test_parent),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+ALL_TESTS(make_folder, remove_folder)

@@ -28,9 +28,8 @@ static void assert_holds(const char *path, const char *wanted)
     free(text);
 }
 
-static void goes_on_or_begins_anew(void **state)
+TEST(goes_on_or_begins_anew)
 {
-    (void)state;
     char *folder = scratch_make(), *path = scratch_write(folder, "j", "before\n", 7);
     ech_journal *journal = open_journal(path, false);
     assert_true(ech_journal_add(journal, "a\n", 2));
@@ -47,14 +46,12 @@ static void goes_on_or_begins_anew(void **state)
 }
 
 /* A limit on the size of files stands for a disk that fills up: it also takes a part of a record. */
-static void loses_whole_records_only(void **state)
+TEST(loses_whole_records_only)
 {
-    (void)state;
     char *folder = scratch_make(), *path = ech_file_join(folder, "j");
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_IGN);
-    bool quiet = ech_log_set_quiet(true);
     ech_journal *journal = open_journal(path, true);
     assert_true(ech_journal_add(journal, "12345\n", 6));
     small = (struct rlimit){.rlim_cur = 9, .rlim_max = before.rlim_max};
@@ -67,59 +64,39 @@ static void loses_whole_records_only(void **state)
     assert_true(ech_journal_add(journal, "klmno\n", 6));
     assert_int_equal(ech_journal_lost(journal), 2);
     ech_journal_close(journal);
-    ech_log_set_quiet(quiet);
     assert_holds(path, "12345\nxy\nklmno\n");
     free(path);
     scratch_remove(folder);
 }
 
-static void notices_that_its_file_was_removed(void **state)
+TEST(notices_that_its_file_was_removed)
 {
-    (void)state;
     char *folder = scratch_make(), *path = ech_file_join(folder, "j");
-    bool quiet = ech_log_set_quiet(true);
     ech_journal *journal = open_journal(path, true);
     assert_true(ech_journal_add(journal, "a\n", 2));
     scratch_remove(folder);
     assert_false(ech_journal_add(journal, "b\n", 2));
     assert_int_equal(ech_journal_lost(journal), 1);
     ech_journal_close(journal);
-    ech_log_set_quiet(quiet);
     free(path);
 }
 
-static void refuses_what_cannot_be_opened(void **state)
+TEST(refuses_what_cannot_be_opened)
 {
-    (void)state;
     ech_journal *journal = NULL;
     char *folder = scratch_make();
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_journal_open(folder, false, &journal), ECH_EIO);
-    ech_log_set_quiet(quiet);
     assert_null(journal);
     assert_error_has(folder);
     char *pipe = ech_file_join(folder, "pipe"); /* read or not, it keeps nothing */
     assert_int_equal(mkfifo(pipe, 0600), 0);
-    quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_journal_open(pipe, false, &journal), ECH_EIO);
     assert_error_has(pipe);
     int reader = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     assert_int_equal(ech_journal_open(pipe, false, &journal), ECH_EIO);
-    ech_log_set_quiet(quiet);
     assert_error_has("not a regular file");
     assert_null(journal);
     close(reader);
     free(pipe);
     scratch_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goes_on_or_begins_anew),
-        cmocka_unit_test(loses_whole_records_only),
-        cmocka_unit_test(notices_that_its_file_was_removed),
-        cmocka_unit_test(refuses_what_cannot_be_opened),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  *
  * What a process says before a signal ends it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <signal.h>
 #include <string.h>
@@ -15,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/last_words.h"
+#include "unit.h"
 
 /* The child raises the signal. *status: as waitpid gives it; text: what it has said. */
 static void end_by(int signal_, const char *first, const char *second, int *status, char *text,
@@ -43,9 +38,8 @@ static void end_by(int signal_, const char *first, const char *second, int *stat
     assert_int_equal(waitpid(child, status, 0), child);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     static const int signals[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE};
     for (int i = 0; i < 4; i++) {
         char text[256];
@@ -59,10 +53,4 @@ static void test_words(void **state)
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
         assert_string_equal(text, "");
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_words)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,21 +2,15 @@
  *
  * Lists grow with zeroed room, pools give aligned zeroed memory that stays in place.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/clock.h"
 #include "base/memory.h"
+#include "unit.h"
 
-static void test_small_memory(void **state)
+TEST(test_small_memory)
 {
-    (void)state;
     int *numbers = ech_calloc(5, sizeof *numbers);
     for (int i = 0; i < 5; i++) assert_int_equal(numbers[i], 0);
     free(numbers);
@@ -28,9 +22,8 @@ static void test_small_memory(void **state)
     free(copy);
 }
 
-static void test_lists_grow(void **state)
+TEST(test_lists_grow)
 {
-    (void)state;
     typedef struct pair {
         int a, b;
     } pair;
@@ -45,9 +38,8 @@ static void test_lists_grow(void **state)
 }
 
 /* What is given back is zeroed when the list grows again; an empty list keeps its room. */
-static void test_lists_shrink(void **state)
+TEST(test_lists_shrink)
 {
-    (void)state;
     ECH_LIST(int) list = {0};
     for (int i = 0; i < 1000; i++) ECH_PUSH(list, i + 1);
     list.n = 10;
@@ -63,9 +55,8 @@ static void test_lists_shrink(void **state)
     free(list.at);
 }
 
-static void test_pools(void **state)
+TEST(test_pools)
 {
-    (void)state;
     ech_pool *pool = ech_pool_create();
     enum { BLOCKS = 500 };
     unsigned char *blocks[BLOCKS];
@@ -84,23 +75,12 @@ static void test_pools(void **state)
     ech_pool_destroy(NULL);
 }
 
-static void test_clock_does_not_go_back(void **state)
+TEST(test_clock_does_not_go_back)
 {
-    (void)state;
     double before = ech_clock_now();
     for (int i = 0; i < 1000; i++) {
         double now = ech_clock_now();
         assert_true(now >= before);
         before = now;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_memory),           cmocka_unit_test(test_lists_grow),
-        cmocka_unit_test(test_lists_shrink),           cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_clock_does_not_go_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

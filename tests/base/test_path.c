@@ -2,16 +2,11 @@
  *
  * Paths with "~" and variables, and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/path.h"
+#include "unit.h"
 
 typedef struct path_case {
     const char *text, *expected; /* or what the error says */
@@ -41,9 +36,8 @@ static void set_variables(void)
     unsetenv("NONE");
 }
 
-static void test_one_path(void **state)
+TEST(test_one_path)
 {
-    (void)state;
     static const path_case cases[] = {
         {"", ""},
         {"runs/x", "runs/x"},
@@ -78,9 +72,8 @@ static void test_one_path(void **state)
 }
 
 /* Values stay in the word that they are put into. */
-static void test_several_paths(void **state)
+TEST(test_several_paths)
 {
-    (void)state;
     static const path_case cases[] = {
         {"0.3 ~/a 0.7 ~/b", "0.3 /home/me/a 0.7 /home/me/b"},
         {" ~\t~ ", " /home/me\t/home/me "},
@@ -95,13 +88,4 @@ static void test_several_paths(void **state)
     };
     set_variables();
     assert_cases(cases, sizeof cases / sizeof *cases, true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_path),
-        cmocka_unit_test(test_several_paths),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,11 @@
  * computed apart, in Python.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
+#include "unit.h"
 
 static void assert_words(ech_random_key key, uint64_t quad, const uint32_t expected[4])
 {
@@ -27,9 +22,8 @@ static void assert_words(ech_random_key key, uint64_t quad, const uint32_t expec
 
 /* Random123's kat_vectors for philox4x32-10; an index has 62 bits of quads at most, so the vector
  * of all ones goes through ech_random_words alone. */
-static void test_published_vectors(void **state)
+TEST(test_published_vectors)
 {
-    (void)state;
     const uint32_t zero[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     assert_words((ech_random_key){0, 0, 0}, 0, zero);
 
@@ -45,9 +39,8 @@ static void test_published_vectors(void **state)
     assert_memory_equal(words, of_pi, sizeof words);
 }
 
-static void test_words_of_a_site(void **state)
+TEST(test_words_of_a_site)
 {
-    (void)state;
     assert_int_equal(ech_random_stream(3, ECH_SITE_ATTENTION), 3 << 8 | 64);
     ech_random_key key = {UINT64_C(0x123456789abcdef0), 7,
                           ech_random_stream(3, ECH_SITE_ATTENTION)};
@@ -55,17 +48,15 @@ static void test_words_of_a_site(void **state)
     assert_words(key, 5, expected);
 }
 
-static void test_unit_is_open(void **state)
+TEST(test_unit_is_open)
 {
-    (void)state;
     assert_true(ech_random_unit(0) == 0x1p-33);
     assert_true(ech_random_unit(UINT32_MAX) < 1);
     assert_true(ech_random_unit(1u << 31) == 0.5 + 0x1p-33);
 }
 
-static void test_normals_follow_box_muller(void **state)
+TEST(test_normals_follow_box_muller)
 {
-    (void)state;
     ech_random_key key = {42, 0, ech_random_stream(5, ECH_SITE_PARAMETER)};
     const double expected[4] = {-1.0095384850730322, -0.71802494045601084, -1.3180636732040336,
                                 -0.17377352984427072};
@@ -74,9 +65,8 @@ static void test_normals_follow_box_muller(void **state)
     for (int i = 0; i < 4; i++) assert_true(fabs(normals[i] - expected[i]) < 1e-14);
 }
 
-static void test_normals_have_their_moments(void **state)
+TEST(test_normals_have_their_moments)
 {
-    (void)state;
     enum { QUADS = 25000 };
     double sum = 0, squares = 0, fourths = 0;
     for (uint64_t q = 0; q < QUADS; q++) {
@@ -109,9 +99,8 @@ static void assert_bijection(uint64_t seed, uint64_t epoch, uint64_t n)
     free(taken);
 }
 
-static void test_permutation_is_a_bijection(void **state)
+TEST(test_permutation_is_a_bijection)
 {
-    (void)state;
     for (uint64_t n = 1; n <= 300; n++) assert_bijection(n, n % 3, n);
     const uint64_t large[] = {4095, 4096, 4097, 65536, 65537, 100003};
     for (size_t c = 0; c < sizeof large / sizeof large[0]; c++) assert_bijection(1, 0, large[c]);
@@ -123,9 +112,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void test_large_permutations_do_not_collide(void **state)
+TEST(test_large_permutations_do_not_collide)
 {
-    (void)state;
     enum { SAMPLES = 5000 };
     const uint64_t sizes[] = {UINT64_C(1000000000000), (UINT64_C(1) << 32) + 1, UINT64_C(1) << 62};
     for (size_t c = 0; c < sizeof sizes / sizeof sizes[0]; c++) {
@@ -140,9 +128,8 @@ static void test_large_permutations_do_not_collide(void **state)
 }
 
 /* The order in which a run sees its samples must be the same in ten years. */
-static void test_permutation_is_fixed(void **state)
+TEST(test_permutation_is_fixed)
 {
-    (void)state;
     const uint64_t first[10] = {0, 3, 9, 6, 7, 2, 4, 5, 8, 1};
     const uint64_t second[10] = {1, 3, 8, 4, 6, 9, 5, 7, 2, 0};
     for (uint64_t i = 0; i < 10; i++) {
@@ -157,19 +144,4 @@ static void test_permutation_is_fixed(void **state)
     uint64_t epoch = (UINT64_C(1) << 33) + 5;
     assert_int_equal(ech_random_permute(7, epoch, UINT64_C(1) << 62, (UINT64_C(1) << 61) + 12345),
                      UINT64_C(1410552355047224523));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published_vectors),
-        cmocka_unit_test(test_words_of_a_site),
-        cmocka_unit_test(test_unit_is_open),
-        cmocka_unit_test(test_normals_follow_box_muller),
-        cmocka_unit_test(test_normals_have_their_moments),
-        cmocka_unit_test(test_permutation_is_a_bijection),
-        cmocka_unit_test(test_large_permutations_do_not_collide),
-        cmocka_unit_test(test_permutation_is_fixed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

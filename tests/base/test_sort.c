@@ -3,23 +3,17 @@
  * Sorting by small keys is stable, and chains: by the second key first. Distinct numbers are all
  * there, once, ascending.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "base/sort.h"
+#include "unit.h"
 
 enum { N = 1000, KEYS = 17 };
 
-static void sorts_and_keeps_the_order_of_equal_ones(void **state)
+TEST(sorts_and_keeps_the_order_of_equal_ones)
 {
-    (void)state;
     int first[N], second[N];
     ech_random_key key = {.stream = 1};
     for (int i = 0; i < N; i++) {
@@ -45,16 +39,14 @@ static void sorts_and_keeps_the_order_of_equal_ones(void **state)
     free(sorted);
 }
 
-static void sorts_nothing(void **state)
+TEST(sorts_nothing)
 {
-    (void)state;
     free(ech_sort_by_key(0, NULL, NULL, 1));
 }
 
 /* Of one digit and of several, of which a number is the largest that is allowed. */
-static void sorts_distinct_numbers(void **state)
+TEST(sorts_distinct_numbers)
 {
-    (void)state;
     static const int64_t limits[] = {1, 17, 2048, 2049, 1000000, (int64_t)1 << 31};
     for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
         int32_t x[N], room[N], all[N];
@@ -78,14 +70,4 @@ static void sorts_distinct_numbers(void **state)
         assert_int_equal(ech_sort_distinct(n, x, room, limits[l]), n);
     }
     assert_int_equal(ech_sort_distinct(0, NULL, NULL, 5), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sorts_and_keeps_the_order_of_equal_ones),
-        cmocka_unit_test(sorts_nothing),
-        cmocka_unit_test(sorts_distinct_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

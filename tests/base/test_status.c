@@ -4,18 +4,13 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/status.h"
+#include "unit.h"
 
 static int standard_error, reading_end;
 
@@ -26,6 +21,7 @@ static void start_capture(void)
     assert_int_equal(pipe2(ends, O_DIRECT | O_NONBLOCK | O_CLOEXEC), 0);
     standard_error = dup(STDERR_FILENO);
     dup2(ends[1], STDERR_FILENO);
+    ech_log_set_quiet(false);
     close(ends[1]);
     reading_end = ends[0];
 }
@@ -41,6 +37,7 @@ static bool next_write(char *out, size_t size)
 static void end_capture(void)
 {
     dup2(standard_error, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(standard_error);
     close(reading_end);
 }
@@ -57,9 +54,8 @@ static ech_status pass_up(int *reached)
     return ECH_OK;
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
-    (void)state;
     start_capture();
     ech_status st = fail_with(ECH_EUSAGE, "width");
     ech_log_set_rank(3);
@@ -83,9 +79,8 @@ static void test_lines(void **state)
     for (int i = 0; i < 7; i++) assert_string_equal(seen[i], expected[i]);
 }
 
-static void test_long_lines(void **state)
+TEST(test_long_lines)
 {
-    (void)state;
     /* Around the size up to which no memory is needed. */
     for (int n = 4070; n <= 4100; n++) {
         char text[4200];
@@ -101,10 +96,8 @@ static void test_long_lines(void **state)
     }
 }
 
-static void test_errors_go_up(void **state)
+TEST(test_errors_go_up)
 {
-    (void)state;
-    ech_log_set_quiet(true);
     int reached = 0;
     assert_int_equal(pass_up(&reached), ECH_EINPUT);
     assert_int_equal(reached, 0);
@@ -114,12 +107,10 @@ static void test_errors_go_up(void **state)
     assert_string_equal(ech_last_error(), "inner is 4 is 4");
     ech_clear_error();
     assert_string_equal(ech_last_error(), "");
-    ech_log_set_quiet(false);
 }
 
-static void test_quiet(void **state)
+TEST(test_quiet)
 {
-    (void)state;
     start_capture();
     bool before = ech_log_set_quiet(true);
     ech_log_info("nobody hears");
@@ -139,15 +130,12 @@ static void *work_apart(void *out)
     int *ok = out;
     *ok = ech_log_rank() == -1 && *ech_last_error() == '\0';
     ech_log_set_rank(8);
-    ech_log_set_quiet(true);
     fail_with(ECH_EIO, "apart");
     return NULL;
 }
 
-static void test_threads_are_apart(void **state)
+TEST(test_threads_are_apart)
 {
-    (void)state;
-    ech_log_set_quiet(true);
     fail_with(ECH_EIO, "main");
     ech_log_set_rank(2);
     pthread_t thread;
@@ -158,17 +146,4 @@ static void test_threads_are_apart(void **state)
     assert_int_equal(ech_log_rank(), 2);
     assert_string_equal(ech_last_error(), "main is 4");
     ech_log_set_rank(-1);
-    ech_log_set_quiet(false);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_long_lines),
-        cmocka_unit_test(test_errors_go_up),
-        cmocka_unit_test(test_quiet),
-        cmocka_unit_test(test_threads_are_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

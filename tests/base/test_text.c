@@ -3,20 +3,14 @@
  * Growing strings, strict numbers, byte counts and the nearest name.
  */
 #include <float.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/text.h"
+#include "unit.h"
 
-static void test_text_grows(void **state)
+TEST(test_text_grows)
 {
-    (void)state;
     ech_text text = {0};
     for (int i = 0; i < 1000; i++) ech_text_append(&text, "%d,", i);
     assert_int_equal(text.n, 10 * 2 + 90 * 3 + 900 * 4);
@@ -32,9 +26,8 @@ static void test_text_grows(void **state)
     ech_text_free(&text);
 }
 
-static void test_whole_numbers(void **state)
+TEST(test_whole_numbers)
 {
-    (void)state;
     const struct {
         const char *text;
         int64_t value;
@@ -61,9 +54,8 @@ static void test_whole_numbers(void **state)
     }
 }
 
-static void test_real_numbers(void **state)
+TEST(test_real_numbers)
 {
-    (void)state;
     const struct {
         const char *text;
         double value;
@@ -88,9 +80,8 @@ static void test_real_numbers(void **state)
     }
 }
 
-static void test_byte_counts(void **state)
+TEST(test_byte_counts)
 {
-    (void)state;
     const struct {
         const char *text;
         int64_t value;
@@ -139,9 +130,8 @@ static void test_byte_counts(void **state)
     }
 }
 
-static void test_bytes_for_people(void **state)
+TEST(test_bytes_for_people)
 {
-    (void)state;
     const struct {
         int64_t bytes;
         const char *text;
@@ -170,9 +160,8 @@ static const char *nearest(const char *name)
     return ech_text_nearest(name, names, sizeof names / sizeof names[0]);
 }
 
-static void test_nearest_name(void **state)
+TEST(test_nearest_name)
 {
-    (void)state;
     assert_string_equal(nearest("hidden_sise"), "hidden_size");
     assert_string_equal(nearest("hiddensize"), "hidden_size");
     assert_string_equal(nearest("HIDDEN_SIZE"), "hidden_size");
@@ -196,9 +185,8 @@ static void test_nearest_name(void **state)
     assert_string_equal(ech_text_nearest("celu", acts, 3), "relu");
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
-    (void)state;
     assert_true(ech_text_has_word("gpt2 llama", "gpt2"));
     assert_true(ech_text_has_word("  gpt2   llama ", "llama"));
     assert_false(ech_text_has_word("gpt2 llama", "gpt"));
@@ -206,18 +194,4 @@ static void test_words(void **state)
     assert_false(ech_text_has_word("gpt2 llama", "2 l"));
     assert_false(ech_text_has_word("gpt2", ""));
     assert_false(ech_text_has_word("", "gpt2"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_grows),
-        cmocka_unit_test(test_whole_numbers),
-        cmocka_unit_test(test_real_numbers),
-        cmocka_unit_test(test_byte_counts),
-        cmocka_unit_test(test_bytes_for_people),
-        cmocka_unit_test(test_nearest_name),
-        cmocka_unit_test(test_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,11 @@
  *
  * Which bytes are UTF-8, and for which character.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/utf8.h"
+#include "unit.h"
 
 static size_t length_of(const char *text, size_t n)
 {
@@ -21,9 +16,8 @@ static size_t length_of(const char *text, size_t n)
 
 /* All code points as UTF-8 would have them, surrogates and what is beyond Unicode among them, and
  * spelt longer than need be. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
-    (void)state;
     const unsigned least[] = {0, 0x80, 0x800, 0x10000};
     int wrong = 0;
     for (unsigned c = 0; c < 0x200000; c++)
@@ -42,9 +36,8 @@ static void test_characters(void **state)
     assert_int_equal(wrong, 0);
 }
 
-static void test_one_byte(void **state)
+TEST(test_one_byte)
 {
-    (void)state;
     uint32_t code = 1;
     assert_int_equal(length_of("a\x80", 2), 1);
     assert_int_equal(length_of("\x80", 1), 0);
@@ -59,9 +52,8 @@ static void test_one_byte(void **state)
 }
 
 /* Eight bytes at once, where they are ASCII, and what no UTF-8 is at every place. */
-static void test_whole_texts(void **state)
+TEST(test_whole_texts)
 {
-    (void)state;
     enum { LENGTH = 40 };
     char text[LENGTH];
     assert_int_equal(ech_utf8_valid("", 0), 0);
@@ -75,14 +67,4 @@ static void test_whole_texts(void **state)
         assert_int_equal(ech_utf8_valid(text, LENGTH), LENGTH);
         assert_int_equal(ech_utf8_valid(text, bad + 1), bad);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_characters),
-        cmocka_unit_test(test_one_byte),
-        cmocka_unit_test(test_whole_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  *
  * What a terminal gets of the texts of strangers.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/visible.h"
+#include "unit.h"
 
 static void expect(const char *text, size_t n, bool lines, const char *wanted)
 {
@@ -35,9 +30,8 @@ static void expect(const char *text, size_t n, bool lines, const char *wanted)
 
 #define SHOWS(text, wanted) expect(text, sizeof(text) - 1, false, wanted)
 
-static void leaves_text_alone(void **state)
+TEST(leaves_text_alone)
 {
-    (void)state;
     SHOWS("", "");
     SHOWS("a plain line: 100%", "a plain line: 100%");
     SHOWS("gr\xc3\xbc\xc3\x9f dich, \xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d, \xe4\xbd\xa0\xe5\xa5\xbd",
@@ -47,9 +41,8 @@ static void leaves_text_alone(void **state)
     SHOWS("a back\\slash", "a back\\slash");
 }
 
-static void shows_what_would_be_obeyed(void **state)
+TEST(shows_what_would_be_obeyed)
 {
-    (void)state;
     SHOWS("\x1b[2Jclear", "\\x1b[2Jclear");
     SHOWS("a\r\n\tb\x07\x7f", "a\\x0d\\x0a\\x09b\\x07\\x7f");
     SHOWS("\0end", "\\x00end");
@@ -72,9 +65,8 @@ static void shows_what_would_be_obeyed(void **state)
     expect("two\n\tlines\r", 11, true, "two\n\tlines\\x0d");
 }
 
-static void shows_bytes_that_are_no_text(void **state)
+TEST(shows_bytes_that_are_no_text)
 {
-    (void)state;
     SHOWS("\xff\xfe", "\\xff\\xfe");
     SHOWS("\xed\xa0\x80", "\\xed\\xa0\\x80"); /* a surrogate */
     SHOWS("cut \xe2\x80", "cut \\xe2\\x80");
@@ -82,9 +74,8 @@ static void shows_bytes_that_are_no_text(void **state)
 }
 
 /* Pieces of a text may end within a character, not so its end. */
-static void waits_for_the_rest_of_a_character(void **state)
+TEST(waits_for_the_rest_of_a_character)
 {
-    (void)state;
     static const char text[] = "\xd7\xa9\xe2\x80\xae\xf0\x9f\x94\xac\xf4\x8f\xbf\xbf\xe0\xa0\x80.";
     static const char wanted[] = "\xd7\xa9\\u202e\xf0\x9f\x94\xac\xf4\x8f\xbf\xbf\xe0\xa0\x80.";
     ech_text out = {0};
@@ -103,19 +94,20 @@ static void waits_for_the_rest_of_a_character(void **state)
 }
 
 /* As a stranger's file name reaches an error. */
-static void guards_what_is_logged(void **state)
+TEST(guards_what_is_logged)
 {
-    (void)state;
     char got[12000] = "", large[6000];
     int ends[2], before = dup(STDERR_FILENO);
     assert_int_equal(pipe(ends), 0);
     dup2(ends[1], STDERR_FILENO);
+    ech_log_set_quiet(false);
     close(ends[1]);
     memset(large, 'x', sizeof large - 1);
     large[sizeof large - 1] = '\0';
     ech_log_warn("%s: no such file", "\x1b]0;owned\x07\xe2\x80\xaegnp.exe");
     ech_log_info("%s\xe2\x80\xae.", large);
     dup2(before, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(before);
     size_t n = 0;
     for (ssize_t more; (more = read(ends[0], got + n, sizeof got - 1 - n)) > 0;) n += (size_t)more;
@@ -124,16 +116,4 @@ static void guards_what_is_logged(void **state)
         "echelon: warning: \\x1b]0;owned\\x07\\u202egnp.exe: no such file\n";
     assert_int_equal(strncmp(got, wanted, strlen(wanted)), 0);
     assert_string_equal(got + n - 10, "xx\\u202e.\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaves_text_alone),
-        cmocka_unit_test(shows_what_would_be_obeyed),
-        cmocka_unit_test(shows_bytes_that_are_no_text),
-        cmocka_unit_test(waits_for_the_rest_of_a_character),
-        cmocka_unit_test(guards_what_is_logged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

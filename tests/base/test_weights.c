@@ -2,19 +2,13 @@
  *
  * Weights in text, and their cumulative sums.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/text.h"
+#include "unit.h"
 
-static void reads_weights(void **state)
+TEST(reads_weights)
 {
-    (void)state;
     const struct {
         const char *text;
         int64_t units;
@@ -35,9 +29,8 @@ static void reads_weights(void **state)
     assert_int_equal(units, 12000000000);
 }
 
-static void refuses_other_weights(void **state)
+TEST(refuses_other_weights)
 {
-    (void)state;
     const char *const cases[] = {"",    ".",   "-1", "+1",         "1e3",          " 1",   "1 ",
                                  "nan", "0x1", "1,", "1000000000", "0.1234567890", "1.2.3"};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -47,9 +40,8 @@ static void refuses_other_weights(void **state)
     }
 }
 
-static void reads_bounds(void **state)
+TEST(reads_bounds)
 {
-    (void)state;
     const struct {
         const char *text;
         int64_t bound[3]; /* in tenths; from 0 */
@@ -64,9 +56,8 @@ static void reads_bounds(void **state)
     }
 }
 
-static void refuses_other_bounds(void **state)
+TEST(refuses_other_bounds)
 {
-    (void)state;
     const char *const cases[] = {"",     ",",    "a",     "1,2,3,4", "1,2,3,", "1;2",
                                  "-1,2", "1,,2", "1,2,",  ",1,2",    "0,0,0",  "0",
                                  " 1",   "1, 2", "1,2,a", "1 ,2"};
@@ -75,15 +66,4 @@ static void refuses_other_bounds(void **state)
         assert_false(ech_text_to_bounds(cases[i], bound));
         for (int k = 0; k < 4; k++) assert_int_equal(bound[k], -7);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_weights),
-        cmocka_unit_test(refuses_other_weights),
-        cmocka_unit_test(reads_bounds),
-        cmocka_unit_test(refuses_other_bounds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  *
  * Files are written as regular files alone: not through links, and never into pipes, which would wait.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +14,7 @@
 #include "base/journal.h"
 #include "base/log.h"
 #include "base/writing.h"
+#include "unit.h"
 
 static char folder[64];
 
@@ -45,9 +40,8 @@ static void expect_text(const char *path, const char *text)
     free(now);
 }
 
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
-    (void)state;
     static const char *const kinds[] = {"a link", "a link", "a pipe", "a folder", "a link"};
     char *target = ech_file_join(folder, "target"), *path = ech_file_join(folder, "name");
     assert_int_equal(ech_file_write_inside(target, "mine", 4), ECH_OK);
@@ -59,7 +53,6 @@ static void test_what_is_refused(void **state)
         if (kind == 2) assert_int_equal(mkfifo(path, 0600), 0);
         if (kind == 3) assert_int_equal(mkdir(path, 0700), 0);
         if (kind == 4) assert_int_equal(symlink("/dev/null", path), 0);
-        bool quiet = ech_log_set_quiet(true);
         assert_int_equal(ech_file_open_to_write(path, O_WRONLY | O_CREAT | O_TRUNC, &fd), ECH_EIO);
         assert_non_null(strstr(ech_last_error(), kinds[kind]));
         assert_int_equal(ech_file_open_to_write(path, O_RDWR, &fd), ECH_EIO);
@@ -67,7 +60,6 @@ static void test_what_is_refused(void **state)
         assert_non_null(strstr(ech_last_error(), kinds[kind]));
         for (int anew = 0; anew < 2; anew++)
             assert_int_equal(ech_journal_open(path, anew, &journal), ECH_EIO);
-        ech_log_set_quiet(quiet);
         assert_int_equal(fd, -1);
         expect_text(target, "mine");
         assert_int_equal(remove(path), 0);
@@ -79,9 +71,8 @@ static void test_what_is_refused(void **state)
     free(path);
 }
 
-static void test_what_is_written(void **state)
+TEST(test_what_is_written)
 {
-    (void)state;
     int fd;
     char *path = ech_file_join(folder, "name");
     assert_int_equal(ech_file_write_inside(path, "first", 5), ECH_OK);
@@ -97,11 +88,4 @@ static void test_what_is_written(void **state)
     free(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_what_is_refused, begin, end),
-        cmocka_unit_test_setup_teardown(test_what_is_written, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin, end)

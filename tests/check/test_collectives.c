@@ -3,16 +3,11 @@
  * The checker of lists of layers that are cut over ranks, on lists of the passes with one fault each: parts
  * of programs and collectives missing, doubled, out of order, or not waited for.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/refused.h"
+#include "unit.h"
 
 /* ---- lists ---- */
 
@@ -47,7 +42,6 @@ static fixture two_tensor_ranks(const char *more)
 
 static void expect_refusal(const fixture *f, int rank, const char *who, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_clear_error();
     expect_message(ech_check_list(f->plan[rank], train_of(f, rank)), who, why);
 }
@@ -102,9 +96,8 @@ enum { LAYER = 1 };
 
 /* ---- parts of programs ---- */
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
-    (void)state;
     fixture f = two_tensor_ranks(NULL);
     ech_list *list = train_of(&f, 1);
     expect_fine(&f);
@@ -131,24 +124,20 @@ static void test_parts(void **state)
 
 /* ---- collectives ---- */
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     fixture f = two_tensor_ranks(NULL);
     ech_list *list = train_of(&f, 0);
     lists_drop(list, find(list, ECH_STEP_COLLECTIVE, ECH_FORWARD, LAYER, 0, 1));
     expect_refusal(&f, 0, "(F0.0/1", "calls, of which");
-    ech_log_set_quiet(true);
     assert_int_not_equal(ech_check_plans(fixture_plans(&f), f.ranks, ECH_LIST_TRAIN), ECH_OK);
-    ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "meets another collective"));
     fixture_free(&f);
 }
 
 /* Two of them take each other's place, or one comes twice and the other never: as many calls as before. */
-static void test_doubled(void **state)
+TEST(test_doubled)
 {
-    (void)state;
     fixture f = two_tensor_ranks(NULL);
     ech_list *list = train_of(&f, 0);
     ech_step *first = &list->step.at[find(list, ECH_STEP_COLLECTIVE, ECH_FORWARD, LAYER, 0, 0)];
@@ -170,9 +159,8 @@ static void test_doubled(void **state)
     fixture_free(&f);
 }
 
-static void test_other_collective(void **state)
+TEST(test_other_collective)
 {
-    (void)state;
     fixture f = two_tensor_ranks(NULL);
     ech_list *list = train_of(&f, 0);
     ech_step *step = &list->step.at[find(list, ECH_STEP_COLLECTIVE, ECH_FORWARD, LAYER, 0, 0)];
@@ -193,9 +181,8 @@ static void test_other_collective(void **state)
 }
 
 /* Where nothing is cut. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
-    (void)state;
     fixture f = outlines(
         (fixture_shape){.schedule = "gpipe", .stages = 1, .micro_batches = 2, .layers = 2});
     ech_list *list = train_of(&f, 0);
@@ -213,9 +200,8 @@ static void test_alone(void **state)
 /* ---- waits ---- */
 
 /* Each collective in turn is not waited for by the step that does. (With one micro-batch, who waits reads.) */
-static void test_not_waited_for(void **state)
+TEST(test_not_waited_for)
 {
-    (void)state;
     static const char *const ways[] = {NULL, "parallel.sequence=true", "parallel.sequence=keep"};
     for (int i = 0; i < 3; i++) {
         fixture f = outlines((fixture_shape){.schedule = "gpipe",
@@ -248,9 +234,8 @@ static void test_not_waited_for(void **state)
 }
 
 /* A collective begins before what it reads is made. */
-static void test_begins_too_early(void **state)
+TEST(test_begins_too_early)
 {
-    (void)state;
     fixture f = two_tensor_ranks("parallel.sequence=true");
     ech_list *list = train_of(&f, 0);
     int scatter = find(list, ECH_STEP_COLLECTIVE, ECH_FORWARD, LAYER, 0, 1);
@@ -270,9 +255,8 @@ static void test_begins_too_early(void **state)
 }
 
 /* A W part stands before the collective that makes the gradient it reads. */
-static void test_weight_too_early(void **state)
+TEST(test_weight_too_early)
 {
-    (void)state;
     fixture f = two_tensor_ranks("parallel.sequence=true");
     ech_list *list = train_of(&f, 0);
     int gather = find(list, ECH_STEP_COLLECTIVE, ECH_BACKWARD_INPUT, LAYER, 0, 2);
@@ -300,9 +284,8 @@ static ech_operand *find_operand(ech_block *block, const ech_block_call *call, i
 
 /* Keys and values are sent around while they are attended to: both read. So a made-up program, whose last
  * call writes them again, must wait for the shift as well. */
-static void test_overwritten(void **state)
+TEST(test_overwritten)
 {
-    (void)state;
     fixture f = outlines((fixture_shape){
         .schedule = "gpipe", .stages = 1, .context = 2, .micro_batches = 1, .layers = 1});
     ech_list *list = train_of(&f, 0);
@@ -337,9 +320,8 @@ static fixture two_stages(const char *more)
                                     .more = more});
 }
 
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
-    (void)state;
     fixture f = two_stages(NULL);
     expect_fine(&f);
     ech_list *list = train_of(&f, 2);
@@ -403,9 +385,8 @@ static void swap_pieces(ech_list *list, ech_phase phase)
     }
 }
 
-static void test_pieces_of_samples(void **state)
+TEST(test_pieces_of_samples)
 {
-    (void)state;
     fixture f = outlines((fixture_shape){.schedule = "gpipe",
                                          .stages = 1,
                                          .micro_batches = 2,
@@ -424,9 +405,8 @@ static void test_pieces_of_samples(void **state)
 }
 
 /* What is sent ends with a collective: the message waits for that, not only for the compute step before. */
-static void test_sent_too_early(void **state)
+TEST(test_sent_too_early)
 {
-    (void)state;
     fixture f = outlines((fixture_shape){.schedule = "gpipe",
                                          .architecture = "llama",
                                          .stages = 2,
@@ -442,23 +422,4 @@ static void test_sent_too_early(void **state)
     expect_refusal(&f, 1, "(send_act 0.1/0 to rank 3)",
                    "does not wait for who writes what it reads");
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_doubled),
-        cmocka_unit_test(test_other_collective),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_not_waited_for),
-        cmocka_unit_test(test_begins_too_early),
-        cmocka_unit_test(test_weight_too_early),
-        cmocka_unit_test(test_overwritten),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_pieces_of_samples),
-        cmocka_unit_test(test_sent_too_early),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,18 +4,13 @@
  * one rank's list must accept and refuse what an interpreter of contents does (dataflow.h), and that of all
  * ranks' lists what one of messages and collectives does (naive.h).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/dataflow.h"
 #include "draw/draw.h"
 #include "schedule/fixture.h"
 #include "schedule/naive.h"
+#include "unit.h"
 
 enum { LISTS = 4000, FAULTS = 5, GRIDS = 800 };
 
@@ -154,9 +149,7 @@ static bool run_list(uint64_t seed)
     assert_true(dataflow_is_sound(plan, list));
     for (int faults = draw(&state, FAULTS); faults > 0; faults--) damage(&state, list);
     bool sound = dataflow_is_sound(plan, list);
-    ech_log_set_quiet(true);
     ech_status status = ech_check_list(plan, list);
-    ech_log_set_quiet(false);
     if ((status == ECH_OK) != sound)
         fail_msg("case %llu: the interpreter says %s, the checker %s", (unsigned long long)seed,
                  sound ? "sound" : "broken", status == ECH_OK ? "sound" : ech_last_error());
@@ -165,9 +158,8 @@ static bool run_list(uint64_t seed)
     return sound;
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     int sound = 0;
     for (uint64_t seed = 0; seed < LISTS; seed++) sound += run_list(seed);
     printf("%d of %d lists are sound\n", sound, LISTS);
@@ -186,9 +178,7 @@ static bool run_grid(uint64_t seed)
         damage(&state, lists_of(&all, draw(&state, f.ranks)));
     naive n;
     bool sound = naive_run(&all, &n);
-    ech_log_set_quiet(true);
     ech_status status = ech_check_plans(lists_plans(&all), all.ranks, ECH_LIST_TRAIN);
-    ech_log_set_quiet(false);
     if ((status == ECH_OK) != sound)
         fail_msg("case %llu: the interpreter says %s, the checker %s", (unsigned long long)seed,
                  sound ? "sound" : "broken", status == ECH_OK ? "sound" : ech_last_error());
@@ -197,20 +187,10 @@ static bool run_grid(uint64_t seed)
     return sound;
 }
 
-static void test_grids(void **state)
+TEST(test_grids)
 {
-    (void)state;
     int sound = 0;
     for (uint64_t seed = 0; seed < GRIDS; seed++) sound += run_grid(1000000 + seed);
     printf("%d of %d grids are sound\n", sound, GRIDS);
     assert_true(sound > GRIDS / 5 && sound < GRIDS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_grids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,20 +3,14 @@
  * The checker of one rank's work, buckets, versions and memory, on lists that the passes have not made:
  * each seeded fault is found and named.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/refused.h"
+#include "unit.h"
 
 /* ---- work ---- */
 
-static void test_work(void **state)
+TEST(test_work)
 {
-    (void)state;
     lists all = three_stages("1f1b");
     ech_step *f = step_of(&all, 2, ECH_STEP_FORWARD, 3), was = *f;
     f->micro = 2;
@@ -59,9 +53,8 @@ static int find_of_chunk(const ech_list *list, ech_step_kind kind, int chunk)
 
 /* In a V the last stage's second chunk goes on where its first ends, and backward the other way around, without a
  * message; on the first stage the two are far apart. */
-static void test_neighbours_on_one_rank(void **state)
+TEST(test_neighbours_on_one_rank)
 {
-    (void)state;
     for (int back = 0; back < 2; back++) {
         ech_step_kind kind = back ? ECH_STEP_BACKWARD_INPUT : ECH_STEP_FORWARD;
         lists all = lists_build((lists_spec){
@@ -84,9 +77,8 @@ static void test_neighbours_on_one_rank(void **state)
 
 /* ---- buckets ---- */
 
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
-    (void)state;
     static const int replicas[] = {2};
     lists all = lists_build((lists_spec){
         .schedule = "1f1b", .stages = 1, .blocks = 3, .micro_batches = 4, .replicas = replicas});
@@ -126,9 +118,8 @@ static void test_reductions(void **state)
 }
 
 /* The reduction stands in front of the last backward that adds to the bucket. */
-static void test_reduction_before_last_writer(void **state)
+TEST(test_reduction_before_last_writer)
 {
-    (void)state;
     static const int replicas[] = {2};
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 4, .replicas = replicas});
@@ -158,9 +149,8 @@ static lists stashed(bool vertical_sync)
                                     .vertical_sync = vertical_sync});
 }
 
-static void test_versions(void **state)
+TEST(test_versions)
 {
-    (void)state;
     lists all = stashed(false);
     expect_sound(&all);
     ech_step *b = step_of(&all, 0, ECH_STEP_BACKWARD_INPUT, 3);
@@ -196,9 +186,8 @@ static void test_versions(void **state)
     lists_free(&all);
 }
 
-static void test_version_promises(void **state)
+TEST(test_version_promises)
 {
-    (void)state;
     lists all = three_stages("1f1b");
     step_of(&all, 1, ECH_STEP_BACKWARD_INPUT, 2)->version = 1;
     expect_list_refused(&all, 1, "(B0.2/1)", "should read 0");
@@ -224,9 +213,8 @@ static void test_version_promises(void **state)
     lists_free(&all);
 }
 
-static void test_vertical_sync(void **state)
+TEST(test_vertical_sync)
 {
-    (void)state;
     lists all = stashed(true);
     expect_sound(&all);
     ech_step_kind kinds[] = {ECH_STEP_FORWARD, ECH_STEP_BACKWARD_INPUT, ECH_STEP_BACKWARD_WEIGHT};
@@ -238,9 +226,8 @@ static void test_vertical_sync(void **state)
 /* ---- memory ---- */
 
 /* A forward writes two values, its backward reads both: 0 at tick 0, 1 at tick 1. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2});
     ech_plan *plan = all.plan[0];
     ech_list *list = lists_of(&all, 0);
@@ -287,9 +274,8 @@ static void test_memory(void **state)
 }
 
 /* What is received lives from when the receive may begin until the step that waits for it. */
-static void test_memory_of_messages(void **state)
+TEST(test_memory_of_messages)
 {
-    (void)state;
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 2});
     ech_list *list = lists_of(&all, 1);
     int receive = lists_find(list, ECH_STEP_RECV_ACT, 1), read = receive + 1;
@@ -311,20 +297,4 @@ static void test_memory_of_messages(void **state)
     list->value.at[0].dies--;
     expect_list_refused(&all, 1, "(recv_act 0.1/1 from rank 0)", "runs in ticks");
     lists_free(&all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_work),
-        cmocka_unit_test(test_neighbours_on_one_rank),
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_reduction_before_last_writer),
-        cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_version_promises),
-        cmocka_unit_test(test_vertical_sync),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_memory_of_messages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,19 +6,14 @@
  * steps that touch the same memory and may run at the same time. The checker must refuse what is broken. It knows nothing of
  * kinds of steps but which half of a bucket of weights they touch, and that gradients add up.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/knowledge.h"
 #include "schedule/lists.h"
 #include "draw/draw.h"
+#include "unit.h"
 
 enum { PLANS = 700, SERVED_PLANS = 60, MUTANTS = 12, PARTS = 2 };
 
@@ -253,9 +248,7 @@ static bool random_fixture(uint64_t *state, bool served, fixture *f)
                            .turns = asynchronous ? 3 : 0,
                            .more = more};
     int ranks = fixture_world(&shape) * (strstr(more, "tensor=2") ? 2 : 1) + (served ? 2 : 0);
-    bool quiet = ech_log_set_quiet(true);
     ech_status status = fixture_try(fixture_shape_config(&shape), ranks, f);
-    ech_log_set_quiet(quiet);
     if (status != ECH_OK) fixture_free(f);
     return status == ECH_OK;
 }
@@ -479,9 +472,7 @@ static void try_mutant(uint64_t seed, uint64_t *state, ech_plan *plan, uint64_t 
     const char *what = mutate(state, plan, list);
     plan_memory(plan, list);
     bool broken = !is_free_of_races(plan, list, &sum) || sum != sound;
-    bool quiet = ech_log_set_quiet(true);
     bool refused = ech_check_list(plan, list) != ECH_OK;
-    ech_log_set_quiet(quiet);
     if (broken && !refused)
         fail_msg("plan %llu: %s, and the checker accepts it", (unsigned long long)seed, what);
     t->broken += broken;
@@ -504,9 +495,8 @@ static void run_plan(uint64_t seed, tally *t)
     fixture_free(&f);
 }
 
-static void test_mutants(void **state)
+TEST(test_mutants)
 {
-    (void)state;
     tally t = {0};
     for (uint64_t seed = 0; seed < PLANS; seed++) run_plan(seed, &t);
     for (uint64_t seed = PLANS; seed < PLANS + SERVED_PLANS; seed++) run_plan(seed, &t);
@@ -529,10 +519,4 @@ static void test_mutants(void **state)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,21 +3,15 @@
  * The checker of messages and of all ranks' lists together, on lists that the passes have not made: sound
  * ones of every kind pass, and each seeded fault is found and named.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/refused.h"
+#include "unit.h"
 
 /* ---- sound lists ---- */
 
-static void test_sound(void **state)
+TEST(test_sound)
 {
-    (void)state;
     static const char *const schedules[] = {"naive", "gpipe", "1f1b", "zero-bubble"};
     static const int replicas[][3] = {{1, 1, 1}, {2, 2, 2}, {1, 3, 2}, {3, 1, 1}};
     for (int i = 0; i < 4; i++)
@@ -40,9 +34,8 @@ static void test_sound(void **state)
     }
 }
 
-static void test_sound_asynchronous(void **state)
+TEST(test_sound_asynchronous)
 {
-    (void)state;
     static const int replicas[][3] = {{1, 1, 1}, {1, 2, 2}, {4, 2, 1}};
     for (int r = 0; r < 3; r++)
         for (int m = 4; m <= 8; m += 4)
@@ -63,9 +56,8 @@ static void test_sound_asynchronous(void **state)
 
 /* ---- messages ---- */
 
-static void test_swapped_receives(void **state)
+TEST(test_swapped_receives)
 {
-    (void)state;
     lists all = three_stages("gpipe");
     ech_step *one = step_of(&all, 1, ECH_STEP_RECV_ACT, 1);
     ech_step *two = step_of(&all, 1, ECH_STEP_RECV_ACT, 2);
@@ -77,9 +69,8 @@ static void test_swapped_receives(void **state)
     lists_free(&all);
 }
 
-static void test_missing_send(void **state)
+TEST(test_missing_send)
 {
-    (void)state;
     lists all = three_stages("1f1b");
     ech_list *list = lists_of(&all, 2);
     lists_drop(list, lists_find(list, ECH_STEP_SEND_GRAD, 3));
@@ -88,9 +79,8 @@ static void test_missing_send(void **state)
     lists_free(&all);
 }
 
-static void test_missing_receive(void **state)
+TEST(test_missing_receive)
 {
-    (void)state;
     lists all = three_stages("1f1b");
     ech_list *list = lists_of(&all, 1);
     lists_drop(list, lists_find(list, ECH_STEP_RECV_ACT, 3));
@@ -99,9 +89,8 @@ static void test_missing_receive(void **state)
     lists_free(&all);
 }
 
-static void test_wrong_bytes(void **state)
+TEST(test_wrong_bytes)
 {
-    (void)state;
     lists all = three_stages("1f1b");
     step_of(&all, 1, ECH_STEP_SEND_GRAD, 2)->bytes -= 1;
     expect_refused(&all, "rank 1: send_grad 0.2/1 to rank 0",
@@ -109,9 +98,8 @@ static void test_wrong_bytes(void **state)
     lists_free(&all);
 }
 
-static void test_wrong_peer(void **state)
+TEST(test_wrong_peer)
 {
-    (void)state;
     static const int replicas[] = {2, 2};
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 4, .replicas = replicas});
@@ -121,9 +109,8 @@ static void test_wrong_peer(void **state)
     lists_free(&all);
 }
 
-static void test_other_turn(void **state)
+TEST(test_other_turn)
 {
-    (void)state;
     lists all = lists_build((lists_spec){.schedule = "pipedream",
                                          .weights = ECH_WEIGHTS_STASHED,
                                          .stages = 2,
@@ -135,9 +122,8 @@ static void test_other_turn(void **state)
     lists_free(&all);
 }
 
-static void test_sent_too_early(void **state)
+TEST(test_sent_too_early)
 {
-    (void)state;
     lists all = three_stages("gpipe");
     ech_list *list = lists_of(&all, 0);
     ech_step *send = step_of(&all, 0, ECH_STEP_SEND_ACT, 2);
@@ -146,18 +132,16 @@ static void test_sent_too_early(void **state)
     lists_free(&all);
 }
 
-static void test_read_too_early(void **state)
+TEST(test_read_too_early)
 {
-    (void)state;
     lists all = three_stages("gpipe");
     step_of(&all, 1, ECH_STEP_FORWARD, 2)->afters = 0;
     expect_list_refused(&all, 1, "(F0.2/1)", "does not wait for step");
     lists_free(&all);
 }
 
-static void test_message_twice(void **state)
+TEST(test_message_twice)
 {
-    (void)state;
     lists all = three_stages("gpipe");
     step_of(&all, 0, ECH_STEP_SEND_ACT, 2)->micro = 1;
     expect_list_refused(&all, 0, "(send_act 0.1/0 to rank 1)", "is the same message as step");
@@ -166,9 +150,8 @@ static void test_message_twice(void **state)
 
 /* Messages across two boundaries may come in another order than they are received in: here a receive of
  * chunk 1 is posted before one of chunk 0 that is sent earlier. */
-static void test_channels(void **state)
+TEST(test_channels)
 {
-    (void)state;
     lists all = lists_build((lists_spec){
         .schedule = "interleaved", .stages = 2, .chunks = 2, .micro_batches = 2, .eager = true});
     ech_list *list = lists_of(&all, 1);
@@ -183,9 +166,8 @@ static void test_channels(void **state)
 
 /* ---- collectives and waits ---- */
 
-static void test_collectives_in_other_order(void **state)
+TEST(test_collectives_in_other_order)
 {
-    (void)state;
     static const int replicas[] = {2, 2};
     lists all = lists_build((lists_spec){
         .schedule = "gpipe", .stages = 2, .blocks = 4, .micro_batches = 4, .replicas = replicas});
@@ -212,9 +194,8 @@ static void test_collectives_in_other_order(void **state)
 }
 
 /* A group's collectives on two lanes are two channels: their order among each other is each rank's own. */
-static void test_two_lanes_of_a_group(void **state)
+TEST(test_two_lanes_of_a_group)
 {
-    (void)state;
     static const int replicas[] = {2, 2};
     lists all = lists_build((lists_spec){
         .schedule = "gpipe", .stages = 2, .blocks = 4, .micro_batches = 4, .replicas = replicas});
@@ -230,9 +211,8 @@ static void test_two_lanes_of_a_group(void **state)
 }
 
 /* Each stage waits until what it sends is received, as if nothing could be sent beside computing. */
-static void test_circle(void **state)
+TEST(test_circle)
 {
-    (void)state;
     lists_spec spec = {.schedule = "1f1b", .stages = 4, .micro_batches = 8, .blocking = true};
     lists all = lists_build(spec);
     for (int rank = 0; rank < 4; rank++)
@@ -244,9 +224,8 @@ static void test_circle(void **state)
 
 /* The first stage sends to two replicas in turns. The first of them receives once the second has: fine where many
  * messages are under way at once, but not where the first must have arrived before the second begins. */
-static void test_circle_of_queues(void **state)
+TEST(test_circle_of_queues)
 {
-    (void)state;
     static const int replicas[] = {1, 2};
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 2, .replicas = replicas});
@@ -266,7 +245,6 @@ static void test_circle_of_queues(void **state)
         if (rank == 1) lists_edit(list, -1, lists_find(list, ECH_STEP_RECV_ACT, -1), 0);
     }
     assert_int_equal(ech_check_plans(lists_plans(&all), all.ranks, ECH_LIST_TRAIN), ECH_OK);
-    ech_log_set_quiet(true);
     ech_clear_error();
     expect_message(ech_check_queues(lists_plans(&all), all.ranks, ECH_LIST_TRAIN),
                    "rank 0's send_act 0.1/0 to rank 2, which waits for rank 0's send_act 0.0/0 to "
@@ -276,9 +254,8 @@ static void test_circle_of_queues(void **state)
 }
 
 /* Both orders are fine alone, but each waits for what the other does last. */
-static void test_orders_against_each_other(void **state)
+TEST(test_orders_against_each_other)
 {
-    (void)state;
     static const ech_order_item first[] = {{ECH_F, 0, 0}, {ECH_B, 0, 0}, {ECH_W, 0, 0},
                                            {ECH_F, 0, 1}, {ECH_B, 0, 1}, {ECH_W, 0, 1}};
     static const ech_order_item last[] = {{ECH_F, 0, 0}, {ECH_F, 0, 1}, {ECH_B, 0, 0},
@@ -294,28 +271,4 @@ static void test_orders_against_each_other(void **state)
     lists_free(&all);
     free(orders[0].at);
     free(orders[1].at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_sound_asynchronous),
-        cmocka_unit_test(test_swapped_receives),
-        cmocka_unit_test(test_missing_send),
-        cmocka_unit_test(test_missing_receive),
-        cmocka_unit_test(test_wrong_bytes),
-        cmocka_unit_test(test_wrong_peer),
-        cmocka_unit_test(test_other_turn),
-        cmocka_unit_test(test_sent_too_early),
-        cmocka_unit_test(test_read_too_early),
-        cmocka_unit_test(test_message_twice),
-        cmocka_unit_test(test_channels),
-        cmocka_unit_test(test_collectives_in_other_order),
-        cmocka_unit_test(test_two_lanes_of_a_group),
-        cmocka_unit_test(test_circle),
-        cmocka_unit_test(test_circle_of_queues),
-        cmocka_unit_test(test_orders_against_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,15 +4,10 @@
  * what a step may rely on being complete follows from the waits alone, and of two steps that touch
  * the same bytes one must be known complete when the other begins.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "schedule/knowledge.h"
+#include "unit.h"
 
 typedef struct touching {
     int step, tick, value;
@@ -99,9 +94,8 @@ static void check(fixture_shape shape)
     fixture_free(&f);
 }
 
-static void test_synchronous(void **state)
+TEST(test_synchronous)
 {
-    (void)state;
     static const char *const names[] = {"naive",       "gpipe",       "1f1b",
                                         "zero-bubble", "interleaved", "zero-bubble-v"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -115,9 +109,8 @@ static void test_synchronous(void **state)
                                       .micro_batches = 6});
 }
 
-static void test_asynchronous(void **state)
+TEST(test_asynchronous)
 {
-    (void)state;
     check((fixture_shape){.schedule = "pipedream", .stages = 3, .micro_batches = 1, .turns = 6});
     check((fixture_shape){
         .schedule = "pipedream", .stages = 2, .data = 2, .micro_batches = 2, .turns = 3});
@@ -134,9 +127,8 @@ static void test_asynchronous(void **state)
                                   "parallel.zero=1 memory.prefetch=2"});
 }
 
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     check(
         (fixture_shape){.schedule = "1f1b", .stages = 2, .replicas = "[3,1]", .micro_batches = 7});
     check((fixture_shape){
@@ -151,9 +143,8 @@ static const char *const away[] = {
     "memory.offload_activations=disk memory.prefetch=0 memory.recompute=full",
     "memory.offload_activations=host memory.prefetch=3 memory.sequence_chunks=2"};
 
-static void test_offload(void **state)
+TEST(test_offload)
 {
-    (void)state;
     static const char *const names[] = {"gpipe", "1f1b", "zero-bubble", "interleaved",
                                         "zero-bubble-v"};
     for (int i = 0; i < 5; i++)
@@ -178,14 +169,12 @@ static void test_offload(void **state)
 }
 
 /* Who reads what has come back waits for that, and who needs the room waits until it is there. */
-static void test_offload_faults(void **state)
+TEST(test_offload_faults)
 {
-    (void)state;
     fixture f = fixture_pipeline((fixture_shape){
         .schedule = "gpipe", .stages = 1, .micro_batches = 3, .layers = 4, .more = away[1]});
     ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
     int race[2], found[2] = {0}, waits[2] = {0};
-    bool quiet = ech_log_set_quiet(true);
     for (size_t s = 0; s < list->step.n; s++)
         for (int i = 0; i < list->step.at[s].afters; i++) {
             int *after = &list->after.at[list->step.at[s].first_after + i], was = *after;
@@ -200,16 +189,14 @@ static void test_offload_faults(void **state)
             waits[fetched]++;
             found[fetched] += races;
         }
-    ech_log_set_quiet(quiet);
     assert_int_equal(found[true], waits[true]);
     assert_true(waits[true] >= 3 * 4 && found[false] >= waits[true]);
     fixture_free(&f);
 }
 
 /* The proof notices a receive that nobody waits for, and a value on another's place. */
-static void test_faults(void **state)
+TEST(test_faults)
 {
-    (void)state;
     fixture f =
         fixture_pipeline((fixture_shape){.schedule = "1f1b", .stages = 3, .micro_batches = 6});
     ech_list *list = &f.plan[1]->list[ECH_LIST_TRAIN];
@@ -235,14 +222,4 @@ static void test_faults(void **state)
     assert_true(moved > 20);
     assert_false(find_race(f.plan[1], list, race));
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_synchronous),    cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_replicas),       cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_offload_faults), cmocka_unit_test(test_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,13 @@
  * Thousands of pipelines with random orders and random faults: the checker of all ranks' lists must
  * accept and refuse what a slow interpreter accepts and refuses, and the simulator must find its times.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "base/log.h"
 #include "draw/draw.h"
 #include "schedule/naive.h"
+#include "unit.h"
 
 enum { CASES = 10000, MOST_STAGES = 4 };
 
@@ -143,9 +138,7 @@ static bool run_case(uint64_t seed)
     for (int faults = draw(&state, 3); faults > 0; faults--) damage(&state, &all);
     naive n;
     bool sound = naive_run(&all, &n);
-    ech_log_set_quiet(true);
     ech_status status = ech_check_plans(lists_plans(&all), all.ranks, ECH_LIST_TRAIN);
-    ech_log_set_quiet(false);
     if ((status == ECH_OK) != sound)
         fail_msg("case %llu: the interpreter says %s, the checker %s", (unsigned long long)seed,
                  sound ? "sound" : "broken", status == ECH_OK ? "sound" : ech_last_error());
@@ -155,16 +148,9 @@ static bool run_case(uint64_t seed)
     return sound;
 }
 
-static void test_against_interpreter(void **state)
+TEST(test_against_interpreter)
 {
-    (void)state;
     int sound = 0;
     for (uint64_t seed = 0; seed < CASES; seed++) sound += run_case(seed);
     assert_true(sound > CASES / 5 && sound < CASES * 4 / 5); /* else the cases are too dull */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_interpreter)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

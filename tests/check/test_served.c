@@ -3,13 +3,7 @@
  * Lists of pushes that are bound to an order: any order that the schedule allows makes lists that pass and run as it says, in the time
  * that it takes when it comes about by itself; each seeded fault, of the order or of a list, is found and named.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "check/check.h"
@@ -17,6 +11,7 @@
 #include "schedule/refused.h"
 #include "schedule/serving.h"
 #include "simulate/rehearsal.h"
+#include "unit.h"
 
 enum { WORKERS = 3, SERVERS = 2, RANKS = WORKERS + SERVERS, TURNS = 4, PUSHES = WORKERS * TURNS };
 enum { STALENESS = 2, SPAN = 3 /* of the run: it begins with this many spans done */ };
@@ -99,9 +94,8 @@ static void expect_fine(const fixture *f)
     assert_int_equal(ech_check_queues(fixture_plans(f), RANKS, ECH_LIST_TRAIN), ECH_OK);
 }
 
-static void bound_lists_pass_and_run_as_they_say(void **state)
+TEST(bound_lists_pass_and_run_as_they_say)
 {
-    (void)state;
     int others = 0, most = 0;
     for (uint64_t i = 0; i < 80; i++) {
         bool even = i % 2;
@@ -130,9 +124,8 @@ static void bound_lists_pass_and_run_as_they_say(void **state)
 }
 
 /* The order in which pushes come by themselves takes, bound, the same time, step by step. */
-static void an_order_that_comes_about_takes_its_time(void **state)
+TEST(an_order_that_comes_about_takes_its_time)
 {
-    (void)state;
     fixture f = open_fixture(asp);
     ech_costs unit = {.seconds = false};
     ech_rehearsal open, bound;
@@ -157,14 +150,12 @@ static void an_order_that_comes_about_takes_its_time(void **state)
 
 static void expect_fault(const fixture *f, const char *who, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_clear_error();
     expect_message(ech_check_plans(fixture_plans(f), RANKS, ECH_LIST_TRAIN), who, why);
 }
 
-static void orders_that_cannot_be_are_refused(void **state)
+TEST(orders_that_cannot_be_are_refused)
 {
-    (void)state;
     static const struct {
         int turn;
         ech_serve push; /* in its place */
@@ -224,9 +215,8 @@ static void orders_that_cannot_be_are_refused(void **state)
     fixture_free(&f);
 }
 
-static void who_is_too_far_ahead_is_refused(void **state)
+TEST(who_is_too_far_ahead_is_refused)
 {
-    (void)state;
     static const int workers[PUSHES] = {1, 1, 0, 2, 1, 1, 0, 2, 0, 2, 0, 2};
     fixture f = open_fixture(ssp);
     ech_serve order[PUSHES];
@@ -240,9 +230,8 @@ static void who_is_too_far_ahead_is_refused(void **state)
 }
 
 /* A worker may have all pushes of a span but those that others have begun. */
-static void who_takes_what_others_have_begun_is_refused(void **state)
+TEST(who_takes_what_others_have_begun_is_refused)
 {
-    (void)state;
     int workers[PUSHES] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 0};
     fixture f = open_fixture(asp);
     ech_serve order[PUSHES];
@@ -256,9 +245,8 @@ static void who_takes_what_others_have_begun_is_refused(void **state)
     fixture_free(&f);
 }
 
-static void servers_have_one_order(void **state)
+TEST(servers_have_one_order)
 {
-    (void)state;
     static const int workers[PUSHES] = {1, 0, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
     fixture f = open_fixture(ssp);
     ech_serve order[PUSHES], other[PUSHES];
@@ -301,9 +289,8 @@ static void open_bound(bound *b)
     expect_fine(&b->f);
 }
 
-static void a_push_without_a_serve(void **state)
+TEST(a_push_without_a_serve)
 {
-    (void)state;
     bound b;
     open_bound(&b);
     ech_list *list = list_of(&b.f, WORKERS + 1);
@@ -312,9 +299,8 @@ static void a_push_without_a_serve(void **state)
     fixture_free(&b.f);
 }
 
-static void a_serve_of_a_push_not_made(void **state)
+TEST(a_serve_of_a_push_not_made)
 {
-    (void)state;
     bound b;
     open_bound(&b);
     ech_list *list = list_of(&b.f, 1);
@@ -323,9 +309,8 @@ static void a_serve_of_a_push_not_made(void **state)
     fixture_free(&b.f);
 }
 
-static void a_push_served_or_made_twice(void **state)
+TEST(a_push_served_or_made_twice)
 {
-    (void)state;
     bound b;
     open_bound(&b);
     ech_list *list = list_of(&b.f, WORKERS);
@@ -343,9 +328,8 @@ static void a_push_served_or_made_twice(void **state)
 }
 
 /* What is in a bound turn is what its worker has in its own. */
-static void a_turn_that_is_not_its_workers(void **state)
+TEST(a_turn_that_is_not_its_workers)
 {
-    (void)state;
     bound b;
     open_bound(&b);
     ech_list *list = list_of(&b.f, 1);
@@ -366,9 +350,8 @@ static void a_turn_that_is_not_its_workers(void **state)
 }
 
 /* A server sends the weights of a push before it has made them. */
-static void a_pull_of_a_version_not_yet_made(void **state)
+TEST(a_pull_of_a_version_not_yet_made)
 {
-    (void)state;
     bound b;
     open_bound(&b);
     ech_list *list = list_of(&b.f, WORKERS);
@@ -376,7 +359,6 @@ static void a_pull_of_a_version_not_yet_made(void **state)
     assert_true(pull > made);
     list->step.at[pull].afters = 0;
     assert_true(lists_move(list, pull, made));
-    ech_log_set_quiet(true);
     ech_clear_error();
     expect_message(ech_check_list(b.f.plan[WORKERS], list), "(gather_weights bucket 0 over pushed)",
                    "comes where its bucket's update is next");
@@ -384,9 +366,8 @@ static void a_pull_of_a_version_not_yet_made(void **state)
 }
 
 /* A worker that says it pushes once it has been served: the server waits for that, and it for the server. */
-static void a_circle_of_worker_and_server(void **state)
+TEST(a_circle_of_worker_and_server)
 {
-    (void)state;
     bound b;
     open_bound(&b);
     ech_list *list = list_of(&b.f, 0);
@@ -410,23 +391,4 @@ static void a_circle_of_worker_and_server(void **state)
         assert_non_null(strstr(ech_last_error(), "over pushed"));
     }
     fixture_free(&b.f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bound_lists_pass_and_run_as_they_say),
-        cmocka_unit_test(an_order_that_comes_about_takes_its_time),
-        cmocka_unit_test(orders_that_cannot_be_are_refused),
-        cmocka_unit_test(who_is_too_far_ahead_is_refused),
-        cmocka_unit_test(who_takes_what_others_have_begun_is_refused),
-        cmocka_unit_test(servers_have_one_order),
-        cmocka_unit_test(a_push_without_a_serve),
-        cmocka_unit_test(a_serve_of_a_push_not_made),
-        cmocka_unit_test(a_push_served_or_made_twice),
-        cmocka_unit_test(a_turn_that_is_not_its_workers),
-        cmocka_unit_test(a_pull_of_a_version_not_yet_made),
-        cmocka_unit_test(a_circle_of_worker_and_server),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

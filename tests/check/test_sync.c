@@ -2,14 +2,9 @@
  *
  * Lists by which replicas that are apart meet, with one fault each: the checker refuses all of them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
+#include "unit.h"
 
 #include "base/log.h"
 
@@ -25,15 +20,12 @@ static fixture make(void)
 
 static bool is_refused(const fixture *f, int rank, const ech_list *list)
 {
-    bool quiet = ech_log_set_quiet(true);
     bool refused = ech_check_list(f->plan[rank], list) != ECH_OK;
-    ech_log_set_quiet(quiet);
     return refused;
 }
 
-static void each_bucket_meets(void **state)
+TEST(each_bucket_meets)
 {
-    (void)state;
     fixture f = make();
     for (int rank = 0; rank < f.ranks; rank++) {
         const ech_plan *plan = f.plan[rank];
@@ -79,18 +71,10 @@ static void faults_of(const fixture *f, ech_list *list)
     assert_true(is_refused(f, 0, list));
 }
 
-static void faults_are_refused(void **state)
+TEST(faults_are_refused)
 {
-    (void)state;
     fixture f = make();
     faults_of(&f, &f.plan[0]->list[ECH_LIST_SYNC]);
     faults_of(&f, &f.plan[0]->list[ECH_LIST_GOSSIP]);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_bucket_meets),
-                                       cmocka_unit_test(faults_are_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

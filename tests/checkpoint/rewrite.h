@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "checkpoint/manifest.h"
+#include "unit.h"
 
 /* Behind each changes[i][0] stands changes[i][1] to the end of the line. */
 static inline void checkpoint_rewrite_run_file(const char *step, const char *const changes[][2],

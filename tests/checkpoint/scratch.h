@@ -5,13 +5,6 @@
 #ifndef ECH_TESTS_CHECKPOINT_SCRATCH_H
 #define ECH_TESTS_CHECKPOINT_SCRATCH_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "unit.h"
 
 /* A new folder; scratch_remove removes it and frees the name. */
 static inline char *scratch_make(void)

@@ -76,11 +76,9 @@ static void assert_newest_says(const char *directory, int64_t step, int seed, co
     free(path);
 }
 
-static void test_cut_at_every_length(void **state)
+TEST(test_cut_at_every_length)
 {
-    (void)state;
     char *directory = make_two();
-    bool quiet = ech_log_set_quiet(true);
     for (int f = 0; f < FILES; f++) {
         char *path = newest_of(directory, files[f]), *bytes;
         size_t n;
@@ -95,7 +93,6 @@ static void test_cut_at_every_length(void **state)
         free(bytes);
         free(path);
     }
-    ech_log_set_quiet(quiet);
     fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
@@ -108,11 +105,9 @@ static void flip(int fd, size_t bit)
     assert_int_equal(pwrite(fd, &byte, 1, (off_t)(bit / 8)), 1);
 }
 
-static void test_every_bit(void **state)
+TEST(test_every_bit)
 {
-    (void)state;
     char *directory = make_two();
-    bool quiet = ech_log_set_quiet(true);
     for (int f = 0; f < FILES; f++) {
         char *path = newest_of(directory, files[f]);
         struct stat info;
@@ -130,16 +125,13 @@ static void test_every_bit(void **state)
         close(fd);
         free(path);
     }
-    ech_log_set_quiet(quiet);
     fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
-    (void)state;
     char *directory = make_two();
-    bool quiet = ech_log_set_quiet(true);
     for (int f = 0; f < FILES; f++) {
         char *path = newest_of(directory, files[f]);
         struct stat info;
@@ -149,16 +141,13 @@ static void test_too_long(void **state)
         assert_int_equal(truncate(path, info.st_size), 0);
         free(path);
     }
-    ech_log_set_quiet(quiet);
     fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 
-static void test_missing_and_strange_files(void **state)
+TEST(test_missing_and_strange_files)
 {
-    (void)state;
     char *directory = make_two();
-    bool quiet = ech_log_set_quiet(true);
     for (int f = 0; f < FILES; f++) {
         char *path = newest_of(directory, files[f]);
         char *aside = ech_file_join(directory, "aside");
@@ -177,15 +166,13 @@ static void test_missing_and_strange_files(void **state)
         free(aside);
         free(path);
     }
-    ech_log_set_quiet(quiet);
     fixture_assert_newest(directory, 2, 2);
     scratch_remove(directory);
 }
 
 /* Files of two steps mixed, and a folder under another step's name. */
-static void test_mixed_steps(void **state)
+TEST(test_mixed_steps)
 {
-    (void)state;
     char *directory = make_two();
     char *one = ech_file_join(directory, "step-00000001"), *bytes;
     char *from = ech_file_join(one, files[3]), *to = newest_of(directory, files[3]);
@@ -197,11 +184,9 @@ static void test_mixed_steps(void **state)
 
     char *nine = ech_file_join(directory, "step-00000009");
     assert_int_equal(rename(one, nine), 0);
-    bool quiet = ech_log_set_quiet(true);
     ech_checkpoint *checkpoint = NULL;
     assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_EINPUT);
     assert_error_has("none of its 2 checkpoints");
-    ech_log_set_quiet(quiet);
     assert_int_equal(rename(nine, one), 0);
     assert_newest_says(directory, 1, 1, files[3]);
     free(nine);
@@ -212,9 +197,8 @@ static void test_mixed_steps(void **state)
 }
 
 /* What a resume reads before it verifies, and what a choice without verifying rests on. */
-static void test_without_verify_texts_are_checked(void **state)
+TEST(test_without_verify_texts_are_checked)
 {
-    (void)state;
     static const char *const texts[] = {"model/config.json", "model/tokenizer.json",
                                         "model/tokenizer_config.json"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -232,9 +216,8 @@ static void test_without_verify_texts_are_checked(void **state)
     }
 }
 
-static void test_without_verify_sizes_are_checked(void **state)
+TEST(test_without_verify_sizes_are_checked)
 {
-    (void)state;
     char *directory = make_two();
     char *path = newest_of(directory, files[2]);
     char *step = ech_file_join(directory, "step-00000002");
@@ -244,10 +227,8 @@ static void test_without_verify_sizes_are_checked(void **state)
     assert_true(fixture_holds(checkpoint, 2));
     ech_checkpoint_close(checkpoint);
     assert_int_equal(truncate(path, 4096), 0);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_checkpoint_open(step, false, &checkpoint), ECH_EINPUT);
     assert_error_has("4096 bytes");
-    ech_log_set_quiet(quiet);
     free(step);
     free(path);
     scratch_remove(directory);
@@ -259,21 +240,18 @@ static ech_status open_model(const char *folder, bool verify)
     const ech_family family = {.prefix = "", .buffers = ""};
     ech_shards *weights = NULL;
     char *found;
-    bool quiet = ech_log_set_quiet(true);
     ech_status st = ech_shards_find(folder, &found);
     if (st == ECH_OK) {
         st = ech_shards_open(found, &family, false, verify, &weights);
         free(found);
     }
-    ech_log_set_quiet(quiet);
     ech_shards_close(weights);
     return st;
 }
 
 /* Who names model/ itself gets the hashes that lie beside it: under any name, and without state/. */
-static void test_model_folders_named_directly(void **state)
+TEST(test_model_folders_named_directly)
 {
-    (void)state;
     char *directory = make_two(), *step = newest_of(directory, ""),
          *model = newest_of(directory, "model");
     char *link = ech_file_join(directory, "best"), *dot = ech_file_join(model, ".");
@@ -311,9 +289,8 @@ static void test_model_folders_named_directly(void **state)
 
 /* The name of a checkpoint without its manifest is one that was never finished; other folders have no
  * hashes, and a manifest of somebody else's says nothing. */
-static void test_model_folders_of_others(void **state)
+TEST(test_model_folders_of_others)
 {
-    (void)state;
     char *directory = make_two(), *step = newest_of(directory, "");
     char *manifest = newest_of(directory, "manifest.json"),
          *other = ech_file_join(directory, "other");
@@ -331,20 +308,4 @@ static void test_model_folders_of_others(void **state)
     free(manifest);
     free(step);
     scratch_remove(directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut_at_every_length),
-        cmocka_unit_test(test_every_bit),
-        cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_missing_and_strange_files),
-        cmocka_unit_test(test_mixed_steps),
-        cmocka_unit_test(test_without_verify_texts_are_checked),
-        cmocka_unit_test(test_without_verify_sizes_are_checked),
-        cmocka_unit_test(test_model_folders_named_directly),
-        cmocka_unit_test(test_model_folders_of_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,6 @@ static int newest_seed(const char *directory, int a, int b)
 static bool try_save(const char *directory, fixture_job *job)
 {
     *job = (fixture_job){.directory = directory, .cut = BY_ROWS, .step = 2, .seed = 2};
-    job->quiet = true;
     fixture_save(2, job);
     assert_int_equal(job->results[0] == ECH_OK, job->results[1] == ECH_OK);
     return job->results[0] == ECH_OK;
@@ -65,9 +64,8 @@ static void unmount_small(char *directory)
 }
 
 /* With every number of free pages, from none to enough. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
-    (void)state;
     char *directory = mount_small();
     if (!directory) skip();
     enum { PAGE = 4096, PAGES = 64 };
@@ -96,9 +94,8 @@ static void test_full_disk(void **state)
     unmount_small(directory);
 }
 
-static void test_file_size_limit(void **state)
+TEST(test_file_size_limit)
 {
-    (void)state;
     enum { STEP = 128, ENOUGH = 64 * 1024 };
     char *directory = scratch_make();
     fixture_save_one(directory, 1, 1);
@@ -125,9 +122,8 @@ static void test_file_size_limit(void **state)
     scratch_remove(directory);
 }
 
-static void test_read_only_folder(void **state)
+TEST(test_read_only_folder)
 {
-    (void)state;
     char *directory = geteuid() == 0 ? mount_small() : scratch_make();
     if (!directory) skip(); /* root without the right to mount: nothing is read-only to it */
     fixture_save_one(directory, 1, 1);
@@ -150,9 +146,8 @@ static void test_read_only_folder(void **state)
     }
 }
 
-static void test_folder_that_cannot_be(void **state)
+TEST(test_folder_that_cannot_be)
 {
-    (void)state;
     char *directory = scratch_make();
     char *file = scratch_write(directory, "file", "x", 1), *below = ech_file_join(file, "below");
     fixture_job job;
@@ -165,9 +160,8 @@ static void test_folder_that_cannot_be(void **state)
 }
 
 /* Removed between two saves, it is made again. */
-static void test_folder_that_vanishes(void **state)
+TEST(test_folder_that_vanishes)
 {
-    (void)state;
     char *directory = scratch_make(), *below = ech_file_join(directory, "checkpoints");
     fixture_job job;
     fixture_save_one(below, 1, 1);
@@ -179,9 +173,8 @@ static void test_folder_that_vanishes(void **state)
 }
 
 /* What a link of a temporary folder's name points to is not ours to remove. */
-static void test_link_in_the_way(void **state)
+TEST(test_link_in_the_way)
 {
-    (void)state;
     char *directory = scratch_make(), *mine = scratch_write(directory, "mine", "x", 1);
     char *link = ech_file_join(directory, "step-00000002.tmp");
     fixture_job job;
@@ -207,9 +200,8 @@ static pid_t start_save(const char *directory, int64_t step, int seed)
 /* A process that saves is killed at a random part of the time that a save takes, with steps that
  * are new and steps that replace. Whatever the time: the newest checkpoint is the last one or the
  * one just saved. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
-    (void)state;
     enum { ROUNDS = 50 };
     char *directory = scratch_make();
     double start = ech_clock_now();
@@ -233,18 +225,4 @@ static void test_killed(void **state)
     fixture_save_one(directory, step + 1, 99);
     assert_int_equal(newest_seed(directory, 99, 99), 99);
     scratch_remove(directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_read_only_folder),
-        cmocka_unit_test(test_folder_that_cannot_be),
-        cmocka_unit_test(test_folder_that_vanishes),
-        cmocka_unit_test(test_link_in_the_way),
-        cmocka_unit_test(test_killed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

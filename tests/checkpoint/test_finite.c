@@ -35,9 +35,8 @@ static const special specials[] = {
 };
 
 /* At every place about the ends of the blocks that are looked at together, on odd addresses as well. */
-static void finding(void **state)
+TEST(finding)
 {
-    (void)state;
     enum { MOST = 3 * 4096 + 5 };
     static const int64_t places[] = {0, 1, 4095, 4096, 4097, 8191, 12287, 12288, MOST - 1};
     char *bytes = ech_calloc(MOST * 8 + 1, 1);
@@ -81,9 +80,8 @@ static void poison(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensor
            ech_dtype_bytes(t->dtype));
 }
 
-static void nothing_of_it_is_saved(void **state)
+TEST(nothing_of_it_is_saved)
 {
-    (void)state;
     char *directory = scratch_make(), *left = ech_file_join(directory, "step-00000002.tmp");
     fixture_save_one(directory, 1, 1);
     static const fixture_cut cuts[] = {BY_ROWS, BY_COLUMNS, BY_THREE_COLUMNS};
@@ -94,7 +92,6 @@ static void nothing_of_it_is_saved(void **state)
                                .cut = cuts[c],
                                .step = 2,
                                .seed = 2,
-                               .quiet = true,
                                .change = poison};
             fixture_save(2, &job);
             assert_int_equal(job.results[1], ECH_ENUMERIC);
@@ -116,12 +113,11 @@ static void overflow(int rank, ech_checkpoint_info *info, ech_saved_tensor *tens
 }
 
 /* Finite, but not as it would be stored. */
-static void too_large_for_its_type(void **state)
+TEST(too_large_for_its_type)
 {
-    (void)state;
     char *directory = scratch_make();
     fixture_job job = {
-        .directory = directory, .step = 2, .seed = 2, .quiet = true, .change = overflow};
+        .directory = directory, .step = 2, .seed = 2, .change = overflow};
     fixture_save(1, &job);
     assert_int_equal(job.results[0], ECH_ENUMERIC);
     assert_non_null(strstr(job.error, "'wte.weight', element 7 is inf"));
@@ -171,9 +167,8 @@ static void put_nan(const char *step, ech_checkpoint_file file, const char *tens
     free(path);
 }
 
-static void what_has_it_is_not_the_newest(void **state)
+TEST(what_has_it_is_not_the_newest)
 {
-    (void)state;
     static const struct {
         ech_checkpoint_file file;
         const char *tensor;
@@ -187,26 +182,13 @@ static void what_has_it_is_not_the_newest(void **state)
         fixture_save_one(directory, 2, 2);
         fixture_assert_newest(directory, 2, 2);
         put_nan(step, places[i].file, places[i].tensor);
-        bool quiet = ech_log_set_quiet(true);
         assert_int_equal(ech_checkpoint_open(step, true, &checkpoint), ECH_EINPUT);
         assert_error_has(places[i].tensor);
         assert_error_has("is nan");
         assert_int_equal(ech_checkpoint_open(step, false, &checkpoint), ECH_OK);
         ech_checkpoint_close(checkpoint);
         fixture_assert_newest(directory, 1, 1);
-        ech_log_set_quiet(quiet);
         free(step);
         scratch_remove(directory);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finding),
-        cmocka_unit_test(nothing_of_it_is_saved),
-        cmocka_unit_test(too_large_for_its_type),
-        cmocka_unit_test(what_has_it_is_not_the_newest),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

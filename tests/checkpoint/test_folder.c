@@ -6,9 +6,8 @@
 
 #include "checkpoint/scratch.h"
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     static const struct {
         const char *name;
         int64_t step;
@@ -61,9 +60,8 @@ static void make_folder(const char *directory, const char *name)
     free(path);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     char *directory = scratch_make();
     static const char *const names[] = {
         "step-00000007",     "step-00000100.tmp", "step-00000030.old", "step-100000000",
@@ -90,13 +88,4 @@ static void test_lists(void **state)
     assert_int_equal(ech_folder_list("/nonexistent/echelon", &folders), ECH_OK);
     assert_int_equal(folders.n, 0);
     ech_folders_free(&folders);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lists),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

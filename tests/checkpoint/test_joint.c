@@ -3,12 +3,6 @@
  * Joint work of ranks that need very different times: as long as it goes on, nobody loses patience; if
  * it stands still, its rank is named.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <time.h>
 
@@ -16,6 +10,7 @@
 #include "base/tick.h"
 #include "checkpoint/agree.h"
 #include "comm/ranks.h"
+#include "unit.h"
 
 enum { RANKS = 3, TICKS = 8 };
 static const double deadline = 2;
@@ -54,9 +49,8 @@ static ech_status run_one(ech_comm *comm, void *context)
 }
 
 /* Twice as long as a wait may last. */
-static void test_slow(void **state)
+TEST(test_slow)
 {
-    (void)state;
     for (int slow = 0; slow < 2; slow++) {
         job j = {.slow = slow, .fails = -1, .seconds = 2 * deadline};
         assert_int_equal(ranks_run(RANKS, deadline, run_one, &j, NULL), ECH_OK);
@@ -65,9 +59,8 @@ static void test_slow(void **state)
 }
 
 /* Everybody learns it, but only when the slow one has ended, too. */
-static void test_failure(void **state)
+TEST(test_failure)
 {
-    (void)state;
     job j = {.slow = 1, .fails = 2, .seconds = deadline};
     assert_int_equal(ranks_run(RANKS, deadline, run_one, &j, NULL), ECH_OK);
     assert_int_equal(j.end[0], ECH_EABORTED);
@@ -75,22 +68,9 @@ static void test_failure(void **state)
     assert_int_equal(j.end[2], ECH_EIO);
 }
 
-static void test_standstill(void **state)
+TEST(test_standstill)
 {
-    (void)state;
     job j = {.slow = 1, .fails = -1, .silent = true, .seconds = 3 * deadline};
-    ech_log_set_quiet(true);
     assert_int_equal(ranks_run(RANKS, deadline, run_one, &j, NULL), ECH_ECOMM);
-    ech_log_set_quiet(false);
     for (int i = 0; i < RANKS; i++) assert_int_not_equal(j.end[i], ECH_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_standstill),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

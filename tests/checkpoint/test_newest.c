@@ -35,9 +35,8 @@ static void damage(const char *directory, const char *step)
     free(folder);
 }
 
-static void test_none_at_all(void **state)
+TEST(test_none_at_all)
 {
-    (void)state;
     char *directory = scratch_make(), *below = join(directory, "none");
     ech_checkpoint *checkpoint = (ech_checkpoint *)directory; /* to be overwritten */
     assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
@@ -46,7 +45,6 @@ static void test_none_at_all(void **state)
     assert_int_equal(ech_checkpoint_open_newest(below, true, &checkpoint), ECH_OK);
     assert_null(checkpoint);
     assert_int_equal(ech_checkpoint_prune(below, 1, INT64_MAX), ECH_OK);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_checkpoint_find(directory, true, &checkpoint), ECH_EUSAGE);
     assert_error_has(directory);
     assert_int_equal(ech_checkpoint_open(directory, true, &checkpoint), ECH_EINPUT);
@@ -54,14 +52,12 @@ static void test_none_at_all(void **state)
     char *file = scratch_write(directory, "file", "x", 1);
     assert_int_equal(ech_checkpoint_open_newest(file, true, &checkpoint), ECH_EIO);
     free(file);
-    ech_log_set_quiet(quiet);
     free(below);
     scratch_remove(directory);
 }
 
-static void test_find(void **state)
+TEST(test_find)
 {
-    (void)state;
     char *run = scratch_make(), *directory = join(run, "checkpoints");
     fixture_save_one(directory, 8, 1);
     fixture_save_one(directory, 10, 2);
@@ -76,19 +72,16 @@ static void test_find(void **state)
     }
     /* a checkpoint that was asked for by name is not replaced by another */
     damage(directory, "step-00000008");
-    bool quiet = ech_log_set_quiet(true);
     ech_checkpoint *checkpoint;
     assert_int_equal(ech_checkpoint_find(eight, true, &checkpoint), ECH_EINPUT);
     assert_error_has("bytes 0..");
-    ech_log_set_quiet(quiet);
     free(eight);
     free(directory);
     scratch_remove(run);
 }
 
-static void test_replace(void **state)
+TEST(test_replace)
 {
-    (void)state;
     char *directory = scratch_make();
     for (int seed = 1; seed <= 3; seed++) {
         fixture_job job = {.directory = directory, .cut = BY_ROWS, .step = 4, .seed = seed};
@@ -102,9 +95,8 @@ static void test_replace(void **state)
 }
 
 /* The writer died between the two renames of a replacement, or right after them. */
-static void test_old_folders(void **state)
+TEST(test_old_folders)
 {
-    (void)state;
     char *directory = scratch_make();
     fixture_save_one(directory, 3, 3);
     fixture_save_one(directory, 4, 4);
@@ -117,18 +109,15 @@ static void test_old_folders(void **state)
 
     move(directory, "step-00000003", "step-00000004.old"); /* beside its successor: no checkpoint */
     damage(directory, "step-00000004");
-    bool quiet = ech_log_set_quiet(true);
     fixture_assert_newest(directory, 2, 2);
-    ech_log_set_quiet(quiet);
     fixture_save_one(directory, 4, 5);
     assert_false(has(directory, "step-00000004.old"));
     fixture_assert_newest(directory, 4, 5);
     scratch_remove(directory);
 }
 
-static void test_temporary_folders(void **state)
+TEST(test_temporary_folders)
 {
-    (void)state;
     char *directory = scratch_make();
     fixture_save_one(directory, 3, 3);
     fixture_save_one(directory, 9, 9);
@@ -140,9 +129,8 @@ static void test_temporary_folders(void **state)
     scratch_remove(directory);
 }
 
-static void test_prune(void **state)
+TEST(test_prune)
 {
-    (void)state;
     char *directory = scratch_make();
     static const char *const names[] = {"step-00000001", "step-00000002", "step-00000003",
                                         "step-00000004", "step-00000005", "step-00000009.tmp",
@@ -167,9 +155,7 @@ static void test_prune(void **state)
     damage(directory, names[3]);
     fixture_save_one(directory, 1, 1);
     damage(directory, names[0]);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_checkpoint_prune(directory, 1, INT64_MAX), ECH_EINPUT);
-    ech_log_set_quiet(quiet);
     for (int i = 3; i < 5; i++) assert_true(has(directory, names[i]));
 
     fixture_save_one(directory, 5, 5);
@@ -180,9 +166,8 @@ static void test_prune(void **state)
 }
 
 /* The newest checkpoint from which training has gone on stays, and all that are newer. */
-static void test_prune_leaves_what_is_proven(void **state)
+TEST(test_prune_leaves_what_is_proven)
 {
-    (void)state;
     char *directory = scratch_make();
     static const char *const names[] = {"step-00000001", "step-00000002", "step-00000003",
                                         "step-00000004"};
@@ -217,9 +202,8 @@ static ech_status save_ranges(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_several_ranges(void **state)
+TEST(test_several_ranges)
 {
-    (void)state;
     char *directory = scratch_make(), *step = join(directory, "step-00000001");
     char *path = join(step, "model/model.safetensors");
     ech_checkpoint *checkpoint;
@@ -238,26 +222,9 @@ static void test_several_ranges(void **state)
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "x", 1, 20 << 20), 1);
     close(fd);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_checkpoint_open(step, true, &checkpoint), ECH_EINPUT);
     assert_error_has("bytes 16777216..33554432 are damaged");
-    ech_log_set_quiet(quiet);
     free(path);
     free(step);
     scratch_remove(directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none_at_all),
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_replace),
-        cmocka_unit_test(test_old_folders),
-        cmocka_unit_test(test_temporary_folders),
-        cmocka_unit_test(test_prune),
-        cmocka_unit_test(test_prune_leaves_what_is_proven),
-        cmocka_unit_test(test_several_ranges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,8 @@ static double element(const ech_raw *raw, const char *name, int64_t row, int64_t
     return values[column];
 }
 
-static void llmc(void **state)
+TEST(llmc)
 {
-    (void)state;
     enum { T = 5, V = 7, L = 2, C = 4, PADDED = 8 };
     const int32_t header[256] = {20240326, 3, T, V, L, 2, C, PADDED};
     char *folder = scratch_make();
@@ -82,9 +81,8 @@ static void check_interleaved(const ech_raw *raw, const char *name, int at, int 
     }
 }
 
-static void llama2c_legacy(void **state)
+TEST(llama2c_legacy)
 {
-    (void)state;
     const int32_t header[7] = {DIM, HIDDEN, LAYERS, HEADS, KV, -WORDS, LENGTH};
     char *folder = scratch_make();
     int body = WORDS * DIM + LAYERS * (ATTENTION + MLP + 2 * DIM) + DIM;
@@ -115,9 +113,8 @@ static void llama2c_legacy(void **state)
     scratch_remove(folder);
 }
 
-static void llama2c(void **state)
+TEST(llama2c)
 {
-    (void)state;
     const int32_t numbers[] = {0x616b3432, 1, DIM, HIDDEN, LAYERS, HEADS, KV, WORDS, LENGTH, 1};
     char header[256] = {0}, *folder = scratch_make();
     memcpy(header, numbers, sizeof numbers);
@@ -156,9 +153,8 @@ static void check_refused(const int32_t *numbers, int n, int64_t bytes, const ch
     ech_config_destroy(config);
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     const int32_t good[] = {20240326, 3, 5, 7, 2, 2, 4, 8}, old[] = {20240326, 1, 5, 7, 2, 2, 4},
                   narrow[] = {20240326, 3, 5, 7, 2, 2, 4, 6},
                   none[] = {20240326, 3, 5, 7, 0, 2, 4, 8},
@@ -167,7 +163,6 @@ static void refuses(void **state)
                   odd[] = {10, 12, 2, 2, 2, 20, 16}, uneven[] = {9, 12, 2, 2, 2, 20, 16},
                   tokens[] = {6881350, 7536741, 2, 2, 2, 20, 16},
                   text[] = {0x6c6c6568, 0x206f, 0, 0};
-    bool quiet = ech_log_set_quiet(true);
     check_refused(good, 8, 2000, "2000 bytes");
     check_refused(old, 7, 2000, "version 1");
     check_refused(narrow, 8, 2000, "padded vocabulary");
@@ -178,12 +173,4 @@ static void refuses(void **state)
     check_refused(uneven, 7, 2000, "neither");
     check_refused(tokens, 7, 2000, "neither");
     check_refused(text, 4, 2000, "neither");
-    ech_log_set_quiet(quiet);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(llmc), cmocka_unit_test(llama2c_legacy),
-                                       cmocka_unit_test(llama2c), cmocka_unit_test(refuses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

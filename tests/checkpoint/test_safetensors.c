@@ -27,19 +27,16 @@ static ech_status open_made(const char *header, int64_t length, size_t data, ech
     memcpy(bytes + 8, header, n);
     char *path = scratch_write(folder, "x.safetensors", bytes, 8 + n + data);
     free(bytes);
-    bool quiet = ech_log_set_quiet(true);
     ech_clear_error();
     ech_status st = ech_safetensors_open(path, file);
-    ech_log_set_quiet(quiet);
     if (st != ECH_OK) assert_error_has("x.safetensors");
     free(path);
     scratch_remove(folder);
     return st;
 }
 
-static void test_golden_bytes(void **state)
+TEST(test_golden_bytes)
 {
-    (void)state;
     char *folder = scratch_make();
     char *path = scratch_write(folder, "golden.safetensors", golden, GOLDEN_BYTES);
     ech_safetensors *file;
@@ -61,9 +58,8 @@ static void test_golden_bytes(void **state)
     scratch_remove(folder);
 }
 
-static void test_header_equals_golden(void **state)
+TEST(test_header_equals_golden)
 {
-    (void)state;
     ech_saved_tensor a = {.name = "a", .dtype = ECH_F32, .dims = 1, .shape = {2}};
     ech_stored stored;
     assert_int_equal(ech_stored_plan(&a, 1, false, &stored), ECH_OK);
@@ -83,9 +79,8 @@ static void test_header_equals_golden(void **state)
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end   \
     "]}"
 
-static void test_accepted(void **state)
+TEST(test_accepted)
 {
-    (void)state;
     static const struct {
         const char *header;
         size_t data;
@@ -116,9 +111,8 @@ static void test_accepted(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const struct {
         const char *header;
         int64_t length; /* stated; -1: the right one */
@@ -196,11 +190,9 @@ static void test_refused(void **state)
     }
 }
 
-static void test_refused_sizes(void **state)
+TEST(test_refused_sizes)
 {
-    (void)state;
     char *folder = scratch_make();
-    bool quiet = ech_log_set_quiet(true);
     ech_safetensors *file = NULL;
     for (size_t n = 0; n < GOLDEN_BYTES; n++) { /* cut at every length */
         char *path = scratch_write(folder, "cut", golden, n);
@@ -219,7 +211,6 @@ static void test_refused_sizes(void **state)
     assert_int_equal(ech_safetensors_open(path, &file), ECH_EIO);
     assert_error_has("absent");
     free(path);
-    ech_log_set_quiet(quiet);
     scratch_remove(folder);
 }
 
@@ -231,12 +222,10 @@ static void assert_refused(const ech_saved_tensor *two, const char *part)
     ech_stored_free(&stored);
 }
 
-static void test_header_refuses(void **state)
+TEST(test_header_refuses)
 {
-    (void)state;
     ech_saved_tensor two[] = {{.name = "a", .dtype = ECH_F32, .dims = 1, .shape = {2}},
                               {.name = "a", .dtype = ECH_F32, .dims = 1, .shape = {2}}};
-    bool quiet = ech_log_set_quiet(true);
     assert_refused(two, "'a'");
     two[1].name = "__metadata__";
     assert_refused(two, "'__metadata__'");
@@ -247,13 +236,11 @@ static void test_header_refuses(void **state)
     assert_refused(two, "larger than a file");
     two[1].shape[0] = INT64_MAX / 2;
     assert_refused(two, "'b' to be saved has no shape that can be counted");
-    ech_log_set_quiet(quiet);
 }
 
 /* Two halves of columns and a scalar, written apart, read whole and by rows. */
-static void test_boxes_round_trip(void **state)
+TEST(test_boxes_round_trip)
 {
-    (void)state;
     enum { ROWS = 5, COLUMNS = 6, HALF = 3 };
     double left[ROWS * HALF], right[ROWS * HALF], whole[ROWS * COLUMNS];
     for (int r = 0; r < ROWS; r++) {
@@ -280,10 +267,8 @@ static void test_boxes_round_trip(void **state)
     tensors[0].data = right;
     assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0], NULL), ECH_OK);
     assert_int_equal(ech_safetensors_write(fd, path, &tensors[1], offsets[1], NULL), ECH_OK);
-    bool quiet = ech_log_set_quiet(true);
     tensors[0].box[0].begin[1] = HALF + 1;
     assert_int_equal(ech_safetensors_write(fd, path, &tensors[0], offsets[0], NULL), ECH_EINTERNAL);
-    ech_log_set_quiet(quiet);
     close(fd);
     ech_stored_free(&stored);
 
@@ -300,10 +285,8 @@ static void test_boxes_round_trip(void **state)
     ech_saved_add(&w, (int64_t[]){3, 2}, &part);
     assert_int_equal(ech_safetensors_read(file, i, &w), ECH_OK);
     assert_true(corner[0] == 20 && corner[1] == 21 && corner[2] == 26 && corner[3] == 27);
-    ech_log_set_quiet(true);
     w.box[0].begin[0] = 4;
     assert_int_equal(ech_safetensors_read(file, i, &w), ECH_EINTERNAL);
-    ech_log_set_quiet(quiet);
     int64_t back = 0;
     i = ech_safetensors_find(file, "n");
     ech_saved_tensor n = ech_safetensors_get(file, i);
@@ -313,15 +296,4 @@ static void test_boxes_round_trip(void **state)
     ech_safetensors_close(file);
     free(path);
     scratch_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_bytes),     cmocka_unit_test(test_header_equals_golden),
-        cmocka_unit_test(test_accepted),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_sizes),    cmocka_unit_test(test_header_refuses),
-        cmocka_unit_test(test_boxes_round_trip),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

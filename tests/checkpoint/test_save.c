@@ -37,9 +37,8 @@ static void check_info(const ech_checkpoint *checkpoint, int64_t step, int ranks
     assert_null(have->text[ECH_FILE_TOKENIZER_CONFIG].at);
 }
 
-static void test_any_cut_to_any_cut(void **state)
+TEST(test_any_cut_to_any_cut)
 {
-    (void)state;
     char *directory = scratch_make();
     for (int ranks = 1; ranks <= 4; ranks++) {
         for (int cut = 0; cut < FIXTURE_CUTS; cut++) {
@@ -82,9 +81,8 @@ static char *read_step(const char *directory, size_t *n)
     return both;
 }
 
-static void test_files_do_not_depend_on_the_cut(void **state)
+TEST(test_files_do_not_depend_on_the_cut)
 {
-    (void)state;
     char *directory = scratch_make();
     size_t n, m;
     fixture_save_one(directory, 1, 1);
@@ -111,9 +109,8 @@ static int64_t size_of(const char *folder, const char *name)
     return size;
 }
 
-static void test_bytes_and_files(void **state)
+TEST(test_bytes_and_files)
 {
-    (void)state;
     char *directory = scratch_make();
     char *below = ech_file_join(directory, "run/checkpoints"); /* made with its parent */
     fixture_job job = {.directory = below, .step = 5, .seed = 1};
@@ -151,9 +148,8 @@ static ech_saved_tensor whole(int i, void *data)
     return t;
 }
 
-static void test_conversion(void **state)
+TEST(test_conversion)
 {
-    (void)state;
     char *directory = scratch_make();
     fixture_save_one(directory, 1, 1);
     ech_checkpoint *checkpoint;
@@ -183,7 +179,6 @@ static void test_conversion(void **state)
         assert_int_equal(bits, (uint32_t)halves[i] << 16);
     }
 
-    bool quiet = ech_log_set_quiet(true);
     t = whole(2, narrow);
     t.dtype = ECH_I32;
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
@@ -193,7 +188,6 @@ static void test_conversion(void **state)
     t.dtype = ECH_F64;
     t.box[0].begin[0] = 1; /* leaves the shape */
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINTERNAL);
-    ech_log_set_quiet(quiet);
     ech_checkpoint_close(checkpoint);
     scratch_remove(directory);
 }
@@ -286,9 +280,8 @@ static void check_narrowed(const ech_checkpoint *checkpoint)
     free(full);
 }
 
-static void test_narrowed(void **state)
+TEST(test_narrowed)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 3; ranks += 2) {
         char *directory = scratch_make();
         ech_checkpoint *checkpoint;
@@ -300,15 +293,13 @@ static void test_narrowed(void **state)
     }
 }
 
-static void test_missing_and_misshapen(void **state)
+TEST(test_missing_and_misshapen)
 {
-    (void)state;
     char *directory = scratch_make();
     fixture_save_one(directory, 1, 1);
     ech_checkpoint *checkpoint;
     assert_int_equal(ech_checkpoint_open_newest(directory, true, &checkpoint), ECH_OK);
     double data[128];
-    bool quiet = ech_log_set_quiet(true);
     ech_saved_tensor t = whole(0, data);
     t.name = "wte.wieght";
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
@@ -327,7 +318,6 @@ static void test_missing_and_misshapen(void **state)
     t.dims = 1;
     assert_int_equal(ech_checkpoint_load(checkpoint, &t, 1), ECH_EINPUT);
     assert_error_has("[7]");
-    ech_log_set_quiet(quiet);
     ech_checkpoint_close(checkpoint);
     scratch_remove(directory);
 }
@@ -353,9 +343,8 @@ static ech_status save_large(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_conversion_in_pieces(void **state)
+TEST(test_conversion_in_pieces)
 {
-    (void)state;
     char *directory = scratch_make();
     assert_int_equal(ranks_run(1, 60, save_large, directory, NULL), ECH_OK);
     ech_checkpoint *checkpoint;
@@ -378,18 +367,4 @@ static void test_conversion_in_pieces(void **state)
     free(data);
     ech_checkpoint_close(checkpoint);
     scratch_remove(directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files_do_not_depend_on_the_cut),
-        cmocka_unit_test(test_any_cut_to_any_cut),
-        cmocka_unit_test(test_bytes_and_files),
-        cmocka_unit_test(test_conversion),
-        cmocka_unit_test(test_missing_and_misshapen),
-        cmocka_unit_test(test_conversion_in_pieces),
-        cmocka_unit_test(test_narrowed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

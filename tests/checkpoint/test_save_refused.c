@@ -59,9 +59,8 @@ static void wrong_run_file(int rank, ech_checkpoint_info *info, ech_saved_tensor
     info->run_yaml = (char *)(uintptr_t) "\xff";
 }
 
-static void test_refused_on_every_rank(void **state)
+TEST(test_refused_on_every_rank)
 {
-    (void)state;
     static const struct {
         void (*change)(int rank, ech_checkpoint_info *info, ech_saved_tensor *tensors, int *n);
         ech_status first;
@@ -78,7 +77,7 @@ static void test_refused_on_every_rank(void **state)
     char *directory = scratch_make();
     fixture_save_one(directory, 3, 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fixture_job job = {.directory = directory, .step = 4, .quiet = true};
+        fixture_job job = {.directory = directory, .step = 4};
         job.change = cases[i].change;
         fixture_save(3, &job);
         assert_int_equal(job.results[0], cases[i].first);
@@ -94,12 +93,4 @@ static void test_refused_on_every_rank(void **state)
     assert_false(ech_file_exists(temporary));
     free(temporary);
     scratch_remove(directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_on_every_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,11 +64,9 @@ static ech_shards *open_as(const char *folder, bool tied, const char *part)
 {
     const ech_saved_tensor wanted[] = {want("model.table.weight"), want("model.norm.weight")};
     ech_shards *weights = NULL;
-    bool quiet = ech_log_set_quiet(part != NULL);
     ech_status st = ech_shards_open(folder, &family, tied, true, &weights);
     if (st == ECH_OK) st = ech_shards_check(weights, wanted, 2);
     if (st == ECH_OK) st = ech_shards_check_head(weights);
-    ech_log_set_quiet(quiet);
     if (!part) {
         assert_int_equal(st, ECH_OK);
         return weights;
@@ -89,9 +87,8 @@ static void check_values(const ech_shards *weights, const char *name, float firs
     for (int i = 0; i < 2 * WIDTH; i++) assert_true(part[i] == first + (float)(WIDTH + i));
 }
 
-static void one_file(void **state)
+TEST(one_file)
 {
-    (void)state;
     char *folder = scratch_make();
     const matrix all[] = {{"table.weight", ECH_F16, 1},
                           {"model.norm.weight", ECH_F64, 30},
@@ -106,9 +103,8 @@ static void one_file(void **state)
     scratch_remove(folder);
 }
 
-static void shards(void **state)
+TEST(shards)
 {
-    (void)state;
     char *folder = scratch_make();
     const matrix first = {"model.table.weight", ECH_BF16, 2}, second = {"norm.weight", ECH_F32, 50};
     write_file(folder, "a.safetensors", &first, 1);
@@ -148,9 +144,8 @@ static void shards(void **state)
 }
 
 /* Hugging Face's cache: snapshots/HASH/NAME are links to ../../blobs/HASH. */
-static void links_into_a_cache(void **state)
+TEST(links_into_a_cache)
 {
-    (void)state;
     char *root = scratch_make(), *blobs = ech_file_join(root, "blobs");
     char *snapshot = ech_file_join(root, "snapshot");
     const matrix first = {"model.table.weight", ECH_BF16, 2}, second = {"norm.weight", ECH_F32, 50};
@@ -177,18 +172,15 @@ static void links_into_a_cache(void **state)
     free(snapshot);
     char *snapshots = ech_file_join(root, "snapshots"), *found = NULL;
     assert_int_equal(mkdir(snapshots, 0777), 0);
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_shards_find(root, &found), ECH_EUSAGE);
-    ech_log_set_quiet(quiet);
     assert_error_has("a folder below");
     free(snapshots);
     scratch_remove(root);
 }
 
 /* GPT-2's of some years have their masks as truth values; nobody reads them. */
-static void masks_of_any_type(void **state)
+TEST(masks_of_any_type)
 {
-    (void)state;
     char bytes[512] = {0}, *folder = scratch_make();
     const char *header =
         "{\"table.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],\"data_offsets\":[0,48]},"
@@ -202,9 +194,8 @@ static void masks_of_any_type(void **state)
     scratch_remove(folder);
 }
 
-static void tied_heads(void **state)
+TEST(tied_heads)
 {
-    (void)state;
     char *folder = scratch_make();
     matrix all[] = {
         {"table.weight", ECH_F32, 1}, {"norm.weight", ECH_F32, 30}, {"lm_head.weight", ECH_F64, 1}};
@@ -219,9 +210,8 @@ static void tied_heads(void **state)
     scratch_remove(folder);
 }
 
-static void wrong_tensors(void **state)
+TEST(wrong_tensors)
 {
-    (void)state;
     char *folder = scratch_make();
     const matrix all[] = {{"model.table.weight", ECH_F32, 1},
                           {"table.weight", ECH_F32, 1},
@@ -241,15 +231,12 @@ static void wrong_tensors(void **state)
     scratch_remove(folder);
 }
 
-static void finding(void **state)
+TEST(finding)
 {
-    (void)state;
     char *folder = scratch_make(), *found = NULL;
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_shards_find("/nowhere/at/all", &found), ECH_EUSAGE);
     assert_int_equal(ech_shards_find(folder, &found), ECH_EUSAGE);
     assert_error_has("config.json");
-    ech_log_set_quiet(quiet);
     char *model = ech_file_join(folder, "model");
     assert_int_equal(mkdir(model, 0777), 0);
     free(scratch_write(model, "config.json", "{}", 2));
@@ -262,16 +249,4 @@ static void finding(void **state)
     free(found);
     free(model);
     scratch_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_file),
-                                       cmocka_unit_test(shards),
-                                       cmocka_unit_test(links_into_a_cache),
-                                       cmocka_unit_test(masks_of_any_type),
-                                       cmocka_unit_test(tied_heads),
-                                       cmocka_unit_test(wrong_tensors),
-                                       cmocka_unit_test(finding)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,9 +156,8 @@ static void check_loads(const ech_checkpoint *checkpoint)
         }
 }
 
-static void test_any_grid_to_any(void **state)
+TEST(test_any_grid_to_any)
 {
-    (void)state;
     char *directory = scratch_make();
     for (int g = 0; g < GRIDS; g++) {
         job j = {.grid = grids[g], .directory = directory, .step = g + 1};
@@ -173,9 +172,8 @@ static void test_any_grid_to_any(void **state)
 }
 
 /* What others find in the file: matrices by name. */
-static void test_one_tensor_an_expert(void **state)
+TEST(test_one_tensor_an_expert)
 {
-    (void)state;
     char *directory = scratch_make();
     job j = {.grid = grids[2], .directory = directory, .step = 1};
     assert_int_equal(ranks_run(ranks_of(j.grid), 30, save_rank, &j, NULL), ECH_OK);
@@ -202,9 +200,8 @@ static void test_one_tensor_an_expert(void **state)
 }
 
 /* A folder of weights must have each expert, and no more. */
-static void test_folder(void **state)
+TEST(test_folder)
 {
-    (void)state;
     static const ech_family family = {.prefix = "model.", .buffers = "", .table = "none"};
     char *directory = scratch_make();
     job j = {.grid = grids[4], .directory = directory, .step = 1};
@@ -226,7 +223,6 @@ static void test_folder(void **state)
     assert_int_equal(ech_shards_load(weights, m.list.tensor.at, EXPERTS + 1), ECH_OK);
     for (int k = 0; k < ALL; k++) compare(&m.stack[k], value_at(false, k), &wrong);
     assert_int_equal(wrong, 0);
-    bool quiet = ech_log_set_quiet(true);
     ech_saved_tensor fewer[EXPERTS];
     memcpy(fewer, m.list.tensor.at, 3 * sizeof *fewer);
     memcpy(fewer + 3, m.list.tensor.at + 4, (EXPERTS - 3) * sizeof *fewer);
@@ -235,18 +231,7 @@ static void test_folder(void **state)
     m.list.tensor.at[5].name = "model.experts.8.w1.weight";
     assert_int_not_equal(ech_shards_check(weights, m.list.tensor.at, EXPERTS + 1), ECH_OK);
     assert_error_has("model.experts.8.w1.weight");
-    ech_log_set_quiet(quiet);
     ech_saved_list_free(&m.list);
     free(folder);
     scratch_remove(directory);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_grid_to_any),
-        cmocka_unit_test(test_one_tensor_an_expert),
-        cmocka_unit_test(test_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,17 +25,14 @@ typedef struct trial {
 static bool save_and_prune(const trial *t, fixture_job *job, int64_t *calls)
 {
     *job = (fixture_job){.directory = t->directory, .cut = BY_ROWS, .step = 2, .seed = 2};
-    job->quiet = true;
     faults_arm(t->directory, t->kind, t->at);
     fixture_save(RANKS, job);
-    bool quiet = ech_log_set_quiet(true);
     bool saved = job->results[0] == ECH_OK;
     assert_int_equal(saved, job->results[1] == ECH_OK);
     if (saved && ech_checkpoint_prune(t->directory, 1, INT64_MAX) != ECH_OK) {
         saved = false;
         snprintf(job->error, sizeof job->error, "%s", ech_last_error());
     }
-    ech_log_set_quiet(quiet);
     *calls = faults_count();
     faults_arm("", FAULTS_NONE, 0);
     return saved;
@@ -130,9 +127,8 @@ static int kill_at_every_call(bool replaces)
     return saved;
 }
 
-static void test_killed_at_every_call(void **state)
+TEST(test_killed_at_every_call)
 {
-    (void)state;
     assert_true(kill_at_every_call(false) > 0);
     assert_true(kill_at_every_call(true) > 0);
 }
@@ -175,22 +171,19 @@ static void fail_at_every_call(faults_kind kind, const char *says)
     }
 }
 
-static void test_broken_at_every_call(void **state)
+TEST(test_broken_at_every_call)
 {
-    (void)state;
     fail_at_every_call(FAULTS_EIO, "Input/output error");
 }
 
-static void test_full_at_every_call(void **state)
+TEST(test_full_at_every_call)
 {
-    (void)state;
     fail_at_every_call(FAULTS_ENOSPC, "No space left");
     fail_at_every_call(FAULTS_FULL, "No space left");
 }
 
-static void test_short_writes(void **state)
+TEST(test_short_writes)
 {
-    (void)state;
     char *directory = prepare(true);
     trial t = {directory, true, FAULTS_SHORT, 1};
     fixture_job job;
@@ -211,9 +204,8 @@ static void watch_writes(int64_t number, const char *call, const char *path)
 }
 
 /* What was written wrongly is never taken for what was to be saved, whichever file it is. */
-static void test_flipped_at_every_write(void **state)
+TEST(test_flipped_at_every_write)
 {
-    (void)state;
     int64_t calls = count_calls(false);
     int flipped = 0;
     for (int64_t at = 1; at <= calls; at++) {
@@ -240,10 +232,5 @@ static void test_flipped_at_every_write(void **state)
 int main(void)
 {
     faults_skip_fsync();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_at_every_call),   cmocka_unit_test(test_broken_at_every_call),
-        cmocka_unit_test(test_full_at_every_call),     cmocka_unit_test(test_short_writes),
-        cmocka_unit_test(test_flipped_at_every_write),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

@@ -124,9 +124,8 @@ static const matrix matrices[] = {
     {.rows = 1, .columns = 12, .parts = 3, .degree = 2, .padding = 3},
 };
 
-static void test_matrices(void **state)
+TEST(test_matrices)
 {
-    (void)state;
     char *folder = scratch_make(), *path = ech_file_join(folder, "x");
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
         const matrix *m = &matrices[i];
@@ -141,9 +140,8 @@ static void test_matrices(void **state)
     scratch_remove(folder);
 }
 
-static void test_a_file_that_ends_early(void **state)
+TEST(test_a_file_that_ends_early)
 {
-    (void)state;
     char *folder = scratch_make(), *memory;
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
         const matrix *m = &matrices[i];
@@ -152,23 +150,12 @@ static void test_a_file_that_ends_early(void **state)
         char *path = scratch_write(folder, "x", "", 0);
         assert_int_equal(truncate(path, OFFSET + 4 * (m->rows - m->cut) * m->columns - 1), 0);
         int fd = open(path, O_RDONLY);
-        bool quiet = ech_log_set_quiet(true);
         assert_int_equal(ech_transfer_read(fd, path, ECH_F32, &t, OFFSET), ECH_EINPUT);
         assert_error_has(path);
         assert_error_has("short");
-        ech_log_set_quiet(quiet);
         close(fd);
         free(path);
         free(memory);
     }
     scratch_remove(folder);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_a_file_that_ends_early),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

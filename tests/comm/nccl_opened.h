@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "comm/nccl_standin.h"
+#include "unit.h"
 
 static struct {
     __typeof__(nccl_standin_use) *use;

@@ -22,6 +22,7 @@
 #include "comm/backend.h"
 #include "comm/checks_halves.h"
 #include "comm/checks_threads.h"
+#include "unit.h"
 
 enum { MOST = 8, FAILED = 1, SAID = 3 };
 
@@ -112,6 +113,7 @@ static inline void begin_rank(const job *j, running *of, int r)
     if (of->child[r] > 0) return;
     set_variables(j, r, of->port);
     dup2(fileno(of->file), STDERR_FILENO);
+    ech_log_set_quiet(false);
     _exit(run_child(j));
 }
 

@@ -2,12 +2,6 @@
  *
  * The board of positions: what it says, whom it blames, and the file it lies in.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +9,7 @@
 
 #include "base/log.h"
 #include "comm/board.h"
+#include "unit.h"
 
 static ech_board *make(int slots)
 {
@@ -32,9 +27,8 @@ static void assert_described(const ech_board *board, int rank, const char *expec
     ech_text_free(&text);
 }
 
-static void test_positions(void **state)
+TEST(test_positions)
 {
-    (void)state;
     ech_board *board = make(2);
     assert_described(board, 10, "in no step, does not wait");
     ech_board_set_position(board, 0, 7, "forward");
@@ -47,9 +41,8 @@ static void test_positions(void **state)
     free(board);
 }
 
-static void test_culprit(void **state)
+TEST(test_culprit)
 {
-    (void)state;
     ech_board *board = make(3);
     ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11);
     assert_int_equal(ech_board_culprit(board, 11, ECH_BOARD_RANK), 11);
@@ -67,9 +60,8 @@ static void set_wait_at(ech_board *board, int slot, int peer, uint32_t looked)
 }
 
 /* In a circle everybody seems to wait. Who was stopped amid its wait does not look any more. */
-static void test_culprit_of_a_circle(void **state)
+TEST(test_culprit_of_a_circle)
 {
-    (void)state;
     ech_board *board = make(4);
     uint32_t now = 100; /* the clock has just begun anew */
     set_wait_at(board, 0, 11, now);
@@ -90,9 +82,8 @@ static void test_culprit_of_a_circle(void **state)
     free(board);
 }
 
-static void test_looks(void **state)
+TEST(test_looks)
 {
-    (void)state;
     ech_board *board = make(2);
     ech_board_set_wait(board, 0, ECH_BOARD_RANK, 11);
     uint32_t first = atomic_load(&board->slot[0].mark[ECH_BOARD_RANK].looked);
@@ -102,9 +93,8 @@ static void test_looks(void **state)
     free(board);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
-    (void)state;
     ech_board *board = make(2);
     assert_true(ech_board_take(board, 2));
     assert_false(ech_board_take(board, 1));
@@ -118,9 +108,8 @@ static void test_members(void **state)
 }
 
 /* A list of positions says of a spared rank that it has died; no other is said to be dead. */
-static void test_spared(void **state)
+TEST(test_spared)
 {
-    (void)state;
     ech_board *board = make(2);
     for (int i = 0; i < 2; i++) {
         ech_board_set_position(board, i, 4, "PUSH");
@@ -139,9 +128,8 @@ static void test_spared(void **state)
 }
 
 /* Who writes a checkpoint has a wait of its own; without a checkpoint, its rank's counts. */
-static void test_savers(void **state)
+TEST(test_savers)
 {
-    (void)state;
     ech_board *board = make(3);
     ech_board_set_position(board, 0, 7, "forward");
     atomic_store(&board->slot[0].saves, 5);
@@ -166,9 +154,8 @@ static void test_savers(void **state)
 }
 
 /* A wait that ends takes back its own mark, not that of another thread. */
-static void test_marks(void **state)
+TEST(test_marks)
 {
-    (void)state;
     ech_board *board = make(1);
     ech_board_set_wait(board, 0, ECH_BOARD_RANK, 4);
     ech_board_end_wait(board, 0, ECH_BOARD_RANK, 5, -1);
@@ -182,9 +169,8 @@ static void test_marks(void **state)
     free(board);
 }
 
-static void test_flags(void **state)
+TEST(test_flags)
 {
-    (void)state;
     ech_board *board = make(2);
     assert_false(ech_board_aborted(board));
     ech_board_abort(board, 11);
@@ -197,9 +183,8 @@ static void test_flags(void **state)
 }
 
 /* Whatever a rank does shows; that time passes does not. */
-static void test_pulse(void **state)
+TEST(test_pulse)
 {
-    (void)state;
     ech_board *board = make(2);
     uint64_t before = ech_board_pulse(board), now;
     assert_true(ech_board_pulse(board) == before);
@@ -221,9 +206,8 @@ static void test_pulse(void **state)
     free(board);
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     ech_transient file, other;
     ech_board *made = NULL, *opened = NULL, *second = NULL;
     assert_int_equal(ech_board_file_create(3, &file, &made), ECH_OK);
@@ -235,12 +219,10 @@ static void test_file(void **state)
     assert_described(opened, 5, "step 1, seen by both, does not wait");
     ech_transient_remove(&file);
     ech_transient_remove(&other);
-    ech_log_set_quiet(true);
     ech_board *none = NULL;
     assert_int_equal(ech_board_file_open(file.path, 3, &none), ECH_EIO);
     assert_non_null(strstr(ech_last_error(), file.path));
     assert_null(none);
-    ech_log_set_quiet(false);
     ech_board_file_unmap(made);
     ech_board_file_unmap(second);
     ech_board_file_unmap(opened);
@@ -256,9 +238,8 @@ static ech_board *take(int slots, ech_transient *file)
 }
 
 /* A board is taken once, and only if it is one; otherwise there is a new one. */
-static void test_given_file(void **state)
+TEST(test_given_file)
 {
-    (void)state;
     ech_transient file, given, own;
     ech_board *made = NULL, *taken, *other;
     assert_int_equal(ech_board_file_create(4, &given, &made), ECH_OK);
@@ -295,23 +276,4 @@ static void test_given_file(void **state)
     unsetenv(ECH_BOARD_VARIABLE);
     ech_board_file_unmap(taken);
     ech_board_file_unmap(made);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_culprit),
-        cmocka_unit_test(test_culprit_of_a_circle),
-        cmocka_unit_test(test_looks),
-        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_spared),
-        cmocka_unit_test(test_savers),
-        cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_pulse),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_given_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * Clocks that differ by known spans, on pretended machines: the answer is as near as it says, however
  * long messages take.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "comm/clock.h"
 #include "comm/ranks.h"
+#include "unit.h"
 
 typedef struct pretence {
     int machines, first[RANKS_MOST]; /* of each machine; ranks in all at the end */
@@ -56,9 +51,8 @@ static void check(pretence p)
     }
 }
 
-static void pretended_machines(void **state)
+TEST(pretended_machines)
 {
-    (void)state;
     check((pretence){.machines = 1, .first = {0, 1}});
     check((pretence){.machines = 1, .first = {0, 3}});
     check((pretence){.machines = 2, .first = {0, 1, 2}, .ahead = {0, 1000.25}});
@@ -77,17 +71,7 @@ static ech_status ask_machine(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void threads_are_one_machine(void **state)
+TEST(threads_are_one_machine)
 {
-    (void)state;
     assert_int_equal(ranks_run(3, 60, ask_machine, NULL, NULL), ECH_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pretended_machines),
-        cmocka_unit_test(threads_are_one_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,9 @@
  *
  * The collectives of comm/collective.h over threads, their predictions, and how they end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/checks_collective.h"
+#include "unit.h"
 
 static const double deadline = 60;
 enum { MOST = RANKS_OF_CHECKS };
@@ -26,25 +21,22 @@ static ech_status run_long_collectives(ech_comm *comm, void *context)
     return checks_long_collectives(comm);
 }
 
-static void test_against_naive(void **state)
+TEST(test_against_naive)
 {
-    (void)state;
     for (int n = 1; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, run_collectives, NULL, NULL), ECH_OK);
 }
 
-static void test_long(void **state)
+TEST(test_long)
 {
-    (void)state;
     for (int n = 1; n <= 3; n++)
         assert_int_equal(ranks_run(n, deadline, run_long_collectives, NULL, NULL), ECH_OK);
 }
 
 /* ---- predictions ---- */
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     assert_string_equal(ech_collective_name(ECH_COLLECTIVE_NONE), "none");
     assert_string_equal(ech_collective_name(ECH_COLLECTIVE_ALL_REDUCE), "all_reduce");
     assert_string_equal(ech_collective_name(ECH_COLLECTIVE_SHIFT), "shift");
@@ -60,9 +52,8 @@ static int64_t total_bytes(ech_collective collective, int64_t n, int N)
 }
 
 /* What plans rely on for sizes that no test runs. */
-static void test_formulas(void **state)
+TEST(test_formulas)
 {
-    (void)state;
     for (int N = 1; N <= 1000; N += 111) {
         int64_t n = ((int64_t)1 << 36) / N * N + (N > 1), whole = n / N * N;
         assert_int_equal(total_bytes(ECH_COLLECTIVE_ALL_REDUCE, n, N), 2 * (N - 1) * n * 4);
@@ -123,9 +114,8 @@ static ech_status sum_thrice(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_same_bits(void **state)
+TEST(test_same_bits)
 {
-    (void)state;
     for (int n = 1; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, sum_thrice, NULL, NULL), ECH_OK);
 }
@@ -133,7 +123,6 @@ static void test_same_bits(void **state)
 static ech_status refuse(ech_comm *comm, void *context)
 {
     (void)context;
-    ech_log_set_quiet(true);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     int32_t integers[2] = {1, 2}, mine[2];
@@ -147,9 +136,8 @@ static ech_status refuse(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, deadline, refuse, NULL, NULL), ECH_OK);
 }
 
@@ -161,9 +149,8 @@ static ech_status run_threads(ech_comm *comm, void *context)
     return checks_threads_collectives(comm);
 }
 
-static void test_threads_at_once(void **state)
+TEST(test_threads_at_once)
 {
-    (void)state;
     for (int n = 1; n < RANKS_OF_CHECKS; n++)
         assert_int_equal(ranks_run(n, deadline, run_threads, NULL, NULL), ECH_OK);
 }
@@ -227,7 +214,6 @@ static ech_status play(ech_comm *comm, void *context)
     script *s = context;
     int rank = ech_comm_rank(comm);
     ech_collective collective = rank == 1 ? s->of_one : s->of_zero;
-    ech_log_set_quiet(true);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     ech_status st = ECH_EIO;
@@ -239,9 +225,8 @@ static ech_status play(ech_comm *comm, void *context)
 }
 
 /* Members that disagree on the size: nobody gets a result, and one says why. */
-static void test_other_sizes(void **state)
+TEST(test_other_sizes)
 {
-    (void)state;
     for (int c = ECH_COLLECTIVE_ALL_REDUCE; c < ECH_COLLECTIVES; c++) {
         script s = {.of_zero = (ech_collective)c, .of_one = (ech_collective)c};
         s.n_of_zero = ELEMENTS;
@@ -256,9 +241,8 @@ static void test_other_sizes(void **state)
 }
 
 /* Members that call different ones wait in vain and never mix data. */
-static void test_other_collectives(void **state)
+TEST(test_other_collectives)
 {
-    (void)state;
     for (int c = ECH_COLLECTIVE_ALL_REDUCE; c < ECH_COLLECTIVES; c++) {
         ech_collective other =
             c + 1 < ECH_COLLECTIVES ? (ech_collective)(c + 1) : ECH_COLLECTIVE_ALL_REDUCE;
@@ -289,7 +273,6 @@ static ech_status exchange_wrongly(ech_comm *comm, void *context)
     int rank = ech_comm_rank(comm);
     int64_t sends[] = {2, 2, 2}, receives[] = {2, 2, 2};
     char to[3 * ROOM] = {0}, from[3 * ROOM];
-    ech_log_set_quiet(true);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     if (rank == 1) sends[2] = w->sends, receives[2] = w->receives;
@@ -304,9 +287,8 @@ static ech_status exchange_wrongly(ech_comm *comm, void *context)
 }
 
 /* Counts that do not fit, or not the peer's: one rank says so, and names both. */
-static void test_wrong_counts(void **state)
+TEST(test_wrong_counts)
 {
-    (void)state;
     const struct {
         int64_t sends, receives;
         const char *said;
@@ -335,9 +317,8 @@ static void test_wrong_counts(void **state)
 }
 
 /* A sum hides no number below 0, which the case above with -4 rows is then. */
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
-    (void)state;
     const int32_t table[] = {1, 2, 3, 0, 0, 0, 9, -4, 5, INT32_MAX, INT32_MAX, INT32_MAX};
     const int64_t wanted[] = {6, 0, -4, 3 * (int64_t)INT32_MAX};
     int64_t rows[4];
@@ -346,9 +327,8 @@ static void test_pieces(void **state)
 }
 
 /* A member that fails: all others come out of the collective. */
-static void test_abort(void **state)
+TEST(test_abort)
 {
-    (void)state;
     for (int c = ECH_COLLECTIVE_ALL_REDUCE; c < ECH_COLLECTIVES; c++) {
         script s = {.of_zero = (ech_collective)c, .n_of_zero = ELEMENTS};
         ech_status results[4] = {ECH_OK, ECH_OK, ECH_OK, ECH_OK};
@@ -359,23 +339,4 @@ static void test_abort(void **state)
         /* A shift by one goes from member 2 to 3 to 0: 3 may have ended before. */
         if (c != ECH_COLLECTIVE_SHIFT) assert_int_equal(results[3], ECH_EABORTED);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_naive),
-        cmocka_unit_test(test_long),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_threads_at_once),
-        cmocka_unit_test(test_other_sizes),
-        cmocka_unit_test(test_other_collectives),
-        cmocka_unit_test(test_wrong_counts),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_abort),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

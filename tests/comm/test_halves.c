@@ -3,14 +3,9 @@
  * Halves of reductions over ranks as threads.
  */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/checks_halves.h"
+#include "unit.h"
 
 static const double deadline = 60;
 enum { MOST = 5 };
@@ -27,9 +22,8 @@ static ech_status run_in_a_row(ech_comm *comm, void *context)
     return checks_halves_in_a_row(comm, *(const ech_reduction *)context);
 }
 
-static void halves_have_the_bits_of_the_whole(void **state)
+TEST(halves_have_the_bits_of_the_whole)
 {
-    (void)state;
     for (int i = 0; i < 4; i++)
         for (int n = 1; n <= MOST; n++) {
             ech_reduction reduction = with_halves[i];
@@ -37,9 +31,8 @@ static void halves_have_the_bits_of_the_whole(void **state)
         }
 }
 
-static void each_begins_before_the_one_before_it_ends(void **state)
+TEST(each_begins_before_the_one_before_it_ends)
 {
-    (void)state;
     for (int i = 0; i < 4; i++)
         for (int n = 2; n <= 3; n++) {
             ech_reduction reduction = with_halves[i];
@@ -71,9 +64,8 @@ static ech_status sum_around(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void ring_adds_its_owners_last(void **state)
+TEST(ring_adds_its_owners_last)
 {
-    (void)state;
     for (int n = 1; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, sum_around, NULL, NULL), ECH_OK);
 }
@@ -113,9 +105,8 @@ static ech_status begin_alone(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void beginning_waits_for_nobody(void **state)
+TEST(beginning_waits_for_nobody)
 {
-    (void)state;
     for (ech_reduction_part part = ECH_REDUCTION_SCATTER; part <= ECH_REDUCTION_GATHER; part++) {
         alone a = {.part = part};
         assert_int_equal(ranks_run(2, deadline, begin_alone, &a, NULL), ECH_OK);
@@ -125,7 +116,6 @@ static void beginning_waits_for_nobody(void **state)
 static ech_status refuse(ech_comm *comm, void *context)
 {
     ech_reduction reduction = *(ech_reduction *)context;
-    ech_log_set_quiet(true);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     float x[2] = {1, 2}, shard[2];
@@ -147,9 +137,8 @@ static ech_status refuse(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void others_have_no_halves(void **state)
+TEST(others_have_no_halves)
 {
-    (void)state;
     for (ech_reduction i = 0; i < ECH_REDUCTIONS; i++) {
         bool has = i != ECH_REDUCTION_NAIVE && i != ECH_REDUCTION_LIBRARY;
         assert_int_equal(ech_reduction_has_halves(i), has);
@@ -158,9 +147,8 @@ static void others_have_no_halves(void **state)
 }
 
 /* What plans rely on for sizes that no test runs. */
-static void formulas(void **state)
+TEST(formulas)
 {
-    (void)state;
     int64_t n = (int64_t)1 << 36;
     for (int i = 0; i < 3; i++) /* the last one's members do not send alike: test_paths.c */
         for (int N = 1; N <= 1024; N *= 2) {
@@ -304,9 +292,8 @@ static ech_status serve(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void stores_sum_what_others_have(void **state)
+TEST(stores_sum_what_others_have)
 {
-    (void)state;
     for (int n = 2; n <= MOST; n++)
         for (int stores = 1; stores < n; stores++)
             for (int narrow = 0; narrow < 2; narrow++) {
@@ -315,27 +302,11 @@ static void stores_sum_what_others_have(void **state)
             }
 }
 
-static void stores_add_to_what_they_have_and_drop(void **state)
+TEST(stores_add_to_what_they_have_and_drop)
 {
-    (void)state;
     for (int n = 2; n <= MOST; n++)
         for (int stores = 1; stores < n; stores++) {
             served of = {stores, ECH_F32};
             assert_int_equal(ranks_run(n, deadline, add_and_drop, &of, NULL), ECH_OK);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_have_the_bits_of_the_whole),
-        cmocka_unit_test(each_begins_before_the_one_before_it_ends),
-        cmocka_unit_test(ring_adds_its_owners_last),
-        cmocka_unit_test(beginning_waits_for_nobody),
-        cmocka_unit_test(others_have_no_halves),
-        cmocka_unit_test(formulas),
-        cmocka_unit_test(stores_sum_what_others_have),
-        cmocka_unit_test(stores_add_to_what_they_have_and_drop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

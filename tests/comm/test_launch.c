@@ -3,12 +3,6 @@
  * Foreign launchers are recognised by what they leave in the environment, and shells inside an
  * allocation are not taken for them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +10,7 @@
 #include "base/log.h"
 #include "comm/backend.h"
 #include "comm/launch.h"
+#include "unit.h"
 
 /* An environment of a test's own. variables: name, value, ..., NULL. */
 static void set_environment(const char *const *variables)
@@ -27,17 +22,14 @@ static void set_environment(const char *const *variables)
 static ech_status check(int size, const char *const *variables)
 {
     set_environment(variables);
-    bool quiet = ech_log_set_quiet(true);
     ech_status st = ech_launched_check(size, "mpi (Open MPI 4.1.4)", "/usr/bin/mpiexec");
-    ech_log_set_quiet(quiet);
     return st;
 }
 
 #define ENV(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void test_foreign_launchers(void **state)
+TEST(test_foreign_launchers)
 {
-    (void)state;
     assert_int_equal(check(1, ENV("PMI_SIZE", "4", "PMI_RANK", "0")), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "MPICH"));
     assert_non_null(strstr(ech_last_error(), "PMI_SIZE=4"));
@@ -55,9 +47,8 @@ static void test_foreign_launchers(void **state)
 
 /* Whatever moves the messages: processes that see no other are refused, and told how to find each
  * other. */
-static void test_lone_ranks(void **state)
+TEST(test_lone_ranks)
 {
-    (void)state;
     const char *const *const launched[] = {
         ENV("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "4"),
         ENV("PMI_RANK", "1", "PMI_SIZE", "2"),
@@ -71,9 +62,7 @@ static void test_lone_ranks(void **state)
             set_environment(launched[i]);
             if (b == 0) setenv("RANK", "0", 1);
             if (b == 0) setenv("WORLD_SIZE", "1", 1);
-            bool quiet = ech_log_set_quiet(true);
             assert_int_equal(ech_comm_open(backends[b], 0, 20, &comm), ECH_EUSAGE);
-            ech_log_set_quiet(quiet);
             assert_non_null(strstr(ech_last_error(), "sees a lone rank: give each process RANK=$"));
             assert_non_null(strstr(ech_last_error(), launched[i][0]));
         }
@@ -86,18 +75,16 @@ static void test_lone_ranks(void **state)
 }
 
 /* It brings no MPI: each of its processes would be alone. */
-static void test_torchrun(void **state)
+TEST(test_torchrun)
 {
-    (void)state;
     const char *const variables[] = {"RANK", "0", "WORLD_SIZE", "4", "MASTER_ADDR", "x", NULL};
     assert_int_equal(check(1, variables), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "torchrun"));
     assert_non_null(strstr(ech_last_error(), "echelon --ranks N"));
 }
 
-static void test_own_launcher(void **state)
+TEST(test_own_launcher)
 {
-    (void)state;
     assert_int_equal(check(4, ENV("OMPI_COMM_WORLD_SIZE", "4", "OMPI_COMM_WORLD_RANK", "0")),
                      ECH_OK);
     assert_int_equal(
@@ -106,9 +93,8 @@ static void test_own_launcher(void **state)
     assert_int_equal(check(1, ENV("HOME", "/")), ECH_OK);
 }
 
-static void test_shells_in_an_allocation(void **state)
+TEST(test_shells_in_an_allocation)
 {
-    (void)state;
     assert_int_equal(check(1, ENV("SLURM_NTASKS", "8", "SLURM_JOB_ID", "1")), ECH_OK);
     assert_int_equal(check(1, ENV("SLURM_NTASKS", "8", "SLURM_PROCID", "0")), ECH_OK);
     assert_int_equal(check(1, ENV("SLURM_NTASKS", "8", "SLURM_PROCID", "0", "SLURM_STEP_ID",
@@ -129,9 +115,8 @@ static void expect_seen(const char *const *variables, const char *by, int64_t si
     assert_int_equal(launched.rank, rank);
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-    (void)state;
     expect_seen(ENV("PATH", "/bin"), NULL, 0, 0);
     expect_seen(ENV("OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "4", "PMIX_RANK", "3"),
                 "Open MPI's mpirun", 4, 3);
@@ -144,17 +129,4 @@ static void test_ranks(void **state)
     expect_seen(ENV("SLURM_PROCID", "0", "SLURM_STEP_NUM_TASKS", "1", "SLURM_NTASKS", "8"), NULL, 0,
                 0);
     expect_seen(ENV("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_SIZE", "2"), NULL, 0, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_foreign_launchers),
-        cmocka_unit_test(test_lone_ranks),
-        cmocka_unit_test(test_torchrun),
-        cmocka_unit_test(test_own_launcher),
-        cmocka_unit_test(test_shells_in_an_allocation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  *
  * Processes that live, have died, or cannot be shown for want of descriptors.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +10,7 @@
 #include <unistd.h>
 
 #include "comm/life.h"
+#include "unit.h"
 
 static pid_t start_child(void)
 {
@@ -32,9 +27,8 @@ static void end_child(pid_t child)
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
-static void test_life_and_death(void **state)
+TEST(test_life_and_death)
 {
-    (void)state;
     int fd = -1, none = -1;
     pid_t child = start_child();
     ech_life life = ech_life_open(child, ech_life_space(), &fd);
@@ -56,9 +50,8 @@ static void test_life_and_death(void **state)
     close(fd);
 }
 
-static void test_no_descriptor_left(void **state)
+TEST(test_no_descriptor_left)
 {
-    (void)state;
     int fd = -1;
     struct rlimit before, none;
     pid_t child = start_child();
@@ -70,13 +63,4 @@ static void test_no_descriptor_left(void **state)
     if (life != ECH_LIFE_HIDDEN) assert_int_equal(life, ECH_LIFE_LATER);
     assert_int_equal(fd, -1);
     end_child(child);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life_and_death),
-        cmocka_unit_test(test_no_descriptor_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  *
  * Ranks as threads: rendezvous, sizes that differ, aborts, deadlines.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sched.h>
 #include <stdlib.h>
@@ -16,12 +10,12 @@
 #include "comm/backend.h"
 #include "base/clock.h"
 #include "comm/ranks.h"
+#include "unit.h"
 
 static const double deadline = 60;
 
-static void test_backends(void **state)
+TEST(test_backends)
 {
-    (void)state;
     assert_string_equal(ech_comm_names(), "local mpi ucx nccl");
     assert_null(ech_comm_find("gloo"));
     const ech_comm_backend *local = ech_comm_find("local");
@@ -36,17 +30,14 @@ static void test_backends(void **state)
         assert_non_null(
             strstr(ech_comm_lacks(ECH_COMM_mpi), "without MPI; say parallel.comm=local"));
     }
-    ech_log_set_quiet(true);
     ech_comm *none[1];
     assert_int_equal(ech_comm_open(local, 0, 1, none), ECH_EUSAGE);
-    ech_log_set_quiet(false);
     ech_comm_close(NULL);
 }
 
 /* One thread plays both ranks, so that every state of a message can be looked at. */
-static void test_rendezvous(void **state)
+TEST(test_rendezvous)
 {
-    (void)state;
     ech_comm *c[2];
     assert_int_equal(ech_comm_open(ech_comm_find("local"), 2, deadline, c), ECH_OK);
     assert_int_equal(ech_comm_rank(c[1]), 1);
@@ -93,16 +84,14 @@ static ech_status exchange_large(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_large_messages(void **state)
+TEST(test_large_messages)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, deadline, exchange_large, NULL, NULL), ECH_OK);
 }
 
 static ech_status exchange_misfit(ech_comm *comm, void *context)
 {
     (void)context;
-    ech_log_set_quiet(true);
     char bytes[12] = {0};
     ech_request request;
     ech_status st = ech_comm_rank(comm) == 0
@@ -114,9 +103,8 @@ static ech_status exchange_misfit(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_misfit_is_an_error_on_both_sides(void **state)
+TEST(test_misfit_is_an_error_on_both_sides)
 {
-    (void)state;
     ech_status results[2];
     ranks_run(2, deadline, exchange_misfit, NULL, results);
     assert_int_equal(results[0], ECH_EINTERNAL);
@@ -142,9 +130,8 @@ static ech_status fail_one(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_abort_unwinds_all(void **state)
+TEST(test_abort_unwinds_all)
 {
-    (void)state;
     ech_status results[4];
     assert_int_equal(ranks_run(4, deadline, fail_one, NULL, results), ECH_ENUMERIC);
     for (int r = 0; r < 4; r++) assert_int_equal(results[r], r == 2 ? ECH_ENUMERIC : ECH_EABORTED);
@@ -171,9 +158,8 @@ static ech_status fail_amid(ech_comm *comm, void *context)
     }
 }
 
-static void test_abort_amid_messages(void **state)
+TEST(test_abort_amid_messages)
 {
-    (void)state;
     ech_status results[3];
     assert_int_equal(ranks_run(3, deadline, fail_amid, NULL, results), ECH_EIO);
     assert_int_equal(results[1], ECH_EABORTED);
@@ -188,7 +174,6 @@ static ech_status stall(ech_comm *comm, void *context)
     pthread_barrier_wait(context); /* a start may take longer than the deadline */
     ech_request request;
     ech_group *group;
-    ech_log_set_quiet(true);
     ech_clear_error();
     ECH_TRY(ech_group_create(comm, "everyone", (int[]){0, 1, 2}, 3, &group));
     ech_status st = ECH_OK;
@@ -211,9 +196,8 @@ static ech_status stall(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_deadline_names_the_culprit(void **state)
+TEST(test_deadline_names_the_culprit)
 {
-    (void)state;
     pthread_barrier_t end;
     pthread_barrier_init(&end, NULL, 3);
     ech_status results[3];
@@ -231,7 +215,6 @@ static ech_status stall_in_circle(ech_comm *comm, void *context)
     int in;
     ech_request request;
     ech_group *group;
-    ech_log_set_quiet(true);
     ECH_TRY(ech_group_create(comm, "everyone", (int[]){0, 1, 2}, 3, &group));
     ech_status st = ECH_OK;
     if (ech_comm_rank(comm) == 0) {
@@ -247,9 +230,8 @@ static ech_status stall_in_circle(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_deadline_sees_through_a_circle(void **state)
+TEST(test_deadline_sees_through_a_circle)
 {
-    (void)state;
     bool right = false;
     ech_status results[3];
     ranks_run(3, 0.2, stall_in_circle, &right, results);
@@ -264,7 +246,6 @@ static ech_status wait_beside(ech_comm *comm, void *context)
     const double while_looking = 0.02;
     bool *shown = context;
     ech_group *group;
-    ech_log_set_quiet(true);
     ECH_TRY(ech_group_create(comm, "savers", (int[]){0, 1}, 2, &group));
     ech_group_set_saves(group);
     double start = ech_clock_now();
@@ -281,9 +262,8 @@ static ech_status wait_beside(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_savers_waits_have_a_deadline(void **state)
+TEST(test_savers_waits_have_a_deadline)
 {
-    (void)state;
     bool shown = false;
     ech_status results[2];
     ranks_run(2, deadline, wait_beside, &shown, results);
@@ -293,18 +273,15 @@ static void test_savers_waits_have_a_deadline(void **state)
 }
 
 /* Past the deadline a buffer is its owner's again: a late sender must not write into it. */
-static void test_deadline_withdraws(void **state)
+TEST(test_deadline_withdraws)
 {
-    (void)state;
     ech_comm *c[2];
     assert_int_equal(ech_comm_open(ech_comm_find("local"), 2, 0.05, c), ECH_OK);
     int in = 1, out = 2;
     bool done = true;
     ech_request received, sent;
-    ech_log_set_quiet(true);
     assert_int_equal(ech_comm_receive_start(c[1], 0, 0, &in, sizeof in, &received), ECH_OK);
     assert_int_equal(ech_comm_wait(c[1], &received, 1), ECH_ECOMM);
-    ech_log_set_quiet(false);
     assert_int_equal(ech_comm_send_start(c[0], 1, 0, &out, sizeof out, &sent), ECH_OK);
     assert_int_equal(ech_comm_test(c[0], &sent, &done), ECH_OK);
     assert_false(done);
@@ -315,20 +292,17 @@ static void test_deadline_withdraws(void **state)
 }
 
 /* Of two messages the first has come: the second is waited for. */
-static void test_deadline_passes_over_what_has_come(void **state)
+TEST(test_deadline_passes_over_what_has_come)
 {
-    (void)state;
     ech_comm *c[3];
     ech_request received[2], sent;
     int in[2] = {0}, out = 7;
     assert_int_equal(ech_comm_open(ech_comm_find("local"), 3, 0.05, c), ECH_OK);
     assert_int_equal(ech_comm_send_start(c[1], 0, 0, &out, sizeof out, &sent), ECH_OK);
-    ech_log_set_quiet(true);
     for (int i = 0; i < 2; i++)
         assert_int_equal(ech_comm_receive_start(c[0], i + 1, 0, &in[i], sizeof in[i], &received[i]),
                          ECH_OK);
     assert_int_equal(ech_comm_wait(c[0], received, 2), ECH_ECOMM);
-    ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "to receive from rank 2"));
     assert_true(in[0] == 7 && in[1] == 0);
     for (int i = 0; i < 3; i++) ech_comm_close(c[i]);
@@ -338,7 +312,6 @@ static void test_deadline_passes_over_what_has_come(void **state)
 static ech_status call_other_group(ech_comm *comm, void *context)
 {
     bool lanes = context != NULL;
-    ech_log_set_quiet(true);
     ech_group *groups[2];
     ECH_TRY(ech_group_create(comm, "pair", (int[]){0, 1}, 2, &groups[0]));
     if (lanes)
@@ -351,51 +324,27 @@ static ech_status call_other_group(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_groups_never_meet(void **state)
+TEST(test_groups_never_meet)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, 0.05, call_other_group, NULL, NULL), ECH_ECOMM);
     assert_int_equal(ranks_run(2, 0.05, call_other_group, "lanes", NULL), ECH_ECOMM);
 }
 
 /* A group must be ascending, within the job, and contain the caller. */
-static void test_bad_groups(void **state)
+TEST(test_bad_groups)
 {
-    (void)state;
     ech_comm *c[3];
     assert_int_equal(ech_comm_open(ech_comm_find("local"), 3, deadline, c), ECH_OK);
-    ech_log_set_quiet(true);
     ech_group *group = NULL;
     assert_int_equal(ech_group_create(c[0], "g", (int[]){1, 0}, 2, &group), ECH_EINTERNAL);
     assert_int_equal(ech_group_create(c[0], "g", (int[]){0, 3}, 2, &group), ECH_EINTERNAL);
     assert_int_equal(ech_group_create(c[0], "g", (int[]){1, 2}, 2, &group), ECH_EINTERNAL);
     assert_non_null(strstr(ech_last_error(), "rank 0 is not one"));
     assert_null(group);
-    ech_log_set_quiet(false);
     assert_int_equal(ech_group_create(c[0], "pair", (int[]){0, 2}, 2, &group), ECH_OK);
     assert_int_equal(ech_group_size(group), 2);
     assert_int_equal(ech_group_index(group), 0);
     ech_group_destroy(group);
     ech_group_destroy(NULL);
     for (int r = 0; r < 3; r++) ech_comm_close(c[r]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backends),
-        cmocka_unit_test(test_rendezvous),
-        cmocka_unit_test(test_large_messages),
-        cmocka_unit_test(test_misfit_is_an_error_on_both_sides),
-        cmocka_unit_test(test_abort_unwinds_all),
-        cmocka_unit_test(test_abort_amid_messages),
-        cmocka_unit_test(test_deadline_names_the_culprit),
-        cmocka_unit_test(test_deadline_sees_through_a_circle),
-        cmocka_unit_test(test_savers_waits_have_a_deadline),
-        cmocka_unit_test(test_deadline_withdraws),
-        cmocka_unit_test(test_deadline_passes_over_what_has_come),
-        cmocka_unit_test(test_groups_never_meet),
-        cmocka_unit_test(test_bad_groups),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

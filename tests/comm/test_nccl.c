@@ -4,18 +4,13 @@
  * `queued`: bits and counts are those of host memory, NCCL's rules are kept and mistakes seen, and what hangs ends at the
  * deadline.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <time.h>
 #include <unistd.h>
 
 #include "comm/nccl_opened.h"
 #include "comm/on_queue.h"
+#include "unit.h"
 
 static const ech_device *queued;
 static const ech_device *queued;
@@ -24,16 +19,13 @@ static const ech_device *queued;
 
 static void expect_refusal(const ech_device *device, const char *words)
 {
-    ech_log_set_quiet(true);
     assert_int_equal(ech_comm_check_device(ech_comm_find("nccl"), device, 2), ECH_EUNSUPPORTED);
-    ech_log_set_quiet(false);
     if (!strstr(ech_last_error(), words)) fail_msg("%s", ech_last_error());
 }
 
 /* First of all: what was opened stays. */
-static void test_says_what_is_missing(void **state)
+TEST(test_says_what_is_missing)
 {
-    (void)state;
     expect_refusal(ech_device_find("cpu"), "sends the memory of GPUs");
     expect_refusal(queued, "ECHELON_NCCL");
     assert_int_equal(setenv("ECHELON_NCCL", "/nowhere/libnccl.so.2", 1), 0);
@@ -55,9 +47,8 @@ static ech_status reduce(ech_comm *comm, void *context)
     return on_queue_reduce(comm, context);
 }
 
-static void test_reductions_have_the_same_bits(void **state)
+TEST(test_reductions_have_the_same_bits)
 {
-    (void)state;
     for (int n = 1; n <= 4; n++) {
         nccl_opened.use(NULL);
         assert_int_equal(ranks_run_over("nccl", n, 60, reduce, NULL, NULL), ECH_OK);
@@ -111,9 +102,8 @@ static ech_status sum_by_library(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_sums_by_the_library(void **state)
+TEST(test_sums_by_the_library)
 {
-    (void)state;
     nccl_opened.use(NULL);
     assert_true(ech_reduction_supported(ech_comm_find("nccl"), ECH_REDUCTION_LIBRARY));
     assert_int_equal(ranks_run_over("nccl", 3, 60, sum_by_library, NULL, NULL), ECH_OK);
@@ -185,9 +175,8 @@ static ech_status talk_rank(ech_comm *comm, void *context)
     return status;
 }
 
-static void test_pairs_talk(void **state)
+TEST(test_pairs_talk)
 {
-    (void)state;
     nccl_opened.use(NULL);
     talk t = {.misfit = -1};
     assert_int_equal(ranks_run_over("nccl", 3, 60, talk_rank, &t, NULL), ECH_OK);
@@ -197,14 +186,11 @@ static void test_pairs_talk(void **state)
     assert_int_equal(nccl_opened.count().aborted, 0);
 }
 
-static void test_an_error_of_the_library_ends_the_job(void **state)
+TEST(test_an_error_of_the_library_ends_the_job)
 {
-    (void)state;
     nccl_opened.use(NULL);
     talk t = {.misfit = MISFIT};
-    ech_log_set_quiet(true);
     assert_int_not_equal(ranks_run_over("nccl", 3, 60, talk_rank, &t, NULL), ECH_OK);
-    ech_log_set_quiet(false);
     assert_int_equal(nccl_opened.count().violations, 1);
     assert_int_equal(nccl_opened.count().aborted, 4);
     assert_int_equal(nccl_opened.count().destroyed, 0);
@@ -260,9 +246,11 @@ static char *run_hang(int ranks, hang *h, ech_status *results)
     FILE *log = tmpfile();
     int before = dup(STDERR_FILENO);
     assert_true(log && before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
+    ech_log_set_quiet(false);
     ranks_run_over("nccl", ranks, 1, hang_rank, h, results);
     fflush(stderr);
     assert_true(dup2(before, STDERR_FILENO) >= 0);
+    ech_log_set_quiet(true);
     close(before);
     n = (size_t)lseek(fileno(log), 0, SEEK_END);
     text = calloc(n + 1, 1);
@@ -287,9 +275,8 @@ static void check_hang(int ranks, bool connects)
     assert_int_equal(nccl_opened.count().violations, 0);
 }
 
-static void test_a_collective_that_hangs_ends_at_the_deadline(void **state)
+TEST(test_a_collective_that_hangs_ends_at_the_deadline)
 {
-    (void)state;
     check_hang(2, false);
     check_hang(3, true);
 }
@@ -297,13 +284,5 @@ static void test_a_collective_that_hangs_ends_at_the_deadline(void **state)
 int main(void)
 {
     queued = ech_device_find("queued");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_says_what_is_missing),
-        cmocka_unit_test(test_reductions_have_the_same_bits),
-        cmocka_unit_test(test_sums_by_the_library),
-        cmocka_unit_test(test_pairs_talk),
-        cmocka_unit_test(test_an_error_of_the_library_ends_the_job),
-        cmocka_unit_test(test_a_collective_that_hangs_ends_at_the_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

@@ -4,15 +4,10 @@
  * formulae: a torus sends to the next in its row and in its column alone, a hierarchy to its leader, and leaders around a
  * ring.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/backend.h"
 #include "comm/checks.h"
+#include "unit.h"
 
 enum { MOST = 12 };
 
@@ -81,9 +76,8 @@ static void count(paths *p, int N)
 }
 
 /* Of S bytes each half sends (X - 1) / X S along rows and (Y - 1) / (X Y) S along columns. */
-static void torus_sends_along_rows_and_columns(void **state)
+TEST(torus_sends_along_rows_and_columns)
 {
-    (void)state;
     static const struct {
         int N, X;
     } grids[] = {{4, 2}, {6, 3}, {8, 4}, {9, 3}, {12, 4}};
@@ -105,9 +99,8 @@ static void torus_sends_along_rows_and_columns(void **state)
 }
 
 /* Of S bytes a leader sends (M - 1) / M S to the next one in each half, and to its machine's others all, or their shards. */
-static void hierarchy_sends_through_leaders(void **state)
+TEST(hierarchy_sends_through_leaders)
 {
-    (void)state;
     static const struct {
         int N, L;
     } grids[] = {{4, 2}, {6, 3}, {6, 2}, {8, 4}, {6, 1}, {4, 4}};
@@ -133,9 +126,8 @@ static void hierarchy_sends_through_leaders(void **state)
 }
 
 /* Machines and shards that are not equal: what is counted is what was predicted. */
-static void uneven_ones_send_what_is_predicted(void **state)
+TEST(uneven_ones_send_what_is_predicted)
 {
-    (void)state;
     static const ech_reduction reductions[] = {ECH_REDUCTION_TORUS, ECH_REDUCTION_HIERARCHICAL};
     for (int i = 0; i < 2; i++)
         for (int N = 2; N <= 8; N++)
@@ -155,14 +147,4 @@ static void uneven_ones_send_what_is_predicted(void **state)
                             sent, 4 * ech_reduction_part_elements(p.reduction, part, p.n, of, r));
                     }
                 }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(torus_sends_along_rows_and_columns),
-        cmocka_unit_test(hierarchy_sends_through_leaders),
-        cmocka_unit_test(uneven_ones_send_what_is_predicted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

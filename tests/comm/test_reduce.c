@@ -3,14 +3,9 @@
  * Collectives over ranks as threads.
  */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/checks.h"
+#include "unit.h"
 
 static const double deadline = 60;
 enum { MOST = RANKS_OF_CHECKS };
@@ -41,9 +36,8 @@ static void check_reduction(ech_reduction reduction)
 }
 
 /* The library's own needs MPI (mpi_collective.c). */
-static void test_every_reduction(void **state)
+TEST(test_every_reduction)
 {
-    (void)state;
     for (ech_reduction i = 0; i < ECH_REDUCTIONS; i++)
         if (ech_reduction_supported(ech_comm_find("local"), i)) check_reduction(i);
     for (ech_reduction i = ECH_REDUCTION_TORUS; i <= ECH_REDUCTION_HIERARCHICAL; i++)
@@ -76,9 +70,8 @@ static ech_status reduce_cut(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_cut_changes_no_bit(void **state)
+TEST(test_cut_changes_no_bit)
 {
-    (void)state;
     for (int n = 2; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, reduce_cut, NULL, NULL), ECH_OK);
 }
@@ -142,9 +135,8 @@ static ech_status sum_all_halves(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_every_half(void **state)
+TEST(test_every_half)
 {
-    (void)state;
     ech_dtype dtypes[] = {ECH_BF16, ECH_F16};
     for (int n = 2; n <= 4; n++)
         for (int t = 0; t < 2; t++)
@@ -169,9 +161,8 @@ static ech_status round_once(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_rounded_once(void **state)
+TEST(test_rounded_once)
 {
-    (void)state;
     assert_int_equal(ranks_run(4, deadline, round_once, NULL, NULL), ECH_OK);
 }
 
@@ -202,9 +193,8 @@ static ech_status begin_alone(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_beginning_waits_for_nobody(void **state)
+TEST(test_beginning_waits_for_nobody)
 {
-    (void)state;
     _Atomic bool begun = false;
     assert_int_equal(ranks_run(2, deadline, begin_alone, &begun, NULL), ECH_OK);
 }
@@ -212,7 +202,6 @@ static void test_beginning_waits_for_nobody(void **state)
 static ech_status refuse(ech_comm *comm, void *context)
 {
     (void)context;
-    ech_log_set_quiet(true);
     ech_group *group;
     ECH_TRY(checks_world(comm, &group));
     int32_t whole[2] = {1, 2};
@@ -228,18 +217,16 @@ static ech_status refuse(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, deadline, refuse, NULL, NULL), ECH_OK);
     assert_false(ech_reduction_supported(ech_comm_find("local"), ECH_REDUCTION_LIBRARY));
     const ech_comm_backend *mpi = ech_comm_find("mpi"); /* NULL: this build lacks it */
     if (mpi) assert_true(ech_reduction_supported(mpi, ECH_REDUCTION_LIBRARY));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     const char *names = ech_reduction_names();
     for (int i = 0; i < ECH_REDUCTIONS; i++) { /* a run file holds which one it is */
         const char *name = ech_reduction_name((ech_reduction)i);
@@ -252,9 +239,8 @@ static void test_names(void **state)
 }
 
 /* What the plan relies on for sizes that no test runs. */
-static void test_formulas(void **state)
+TEST(test_formulas)
 {
-    (void)state;
     int64_t n = (int64_t)1 << 36;
     for (int N = 1; N <= 1000; N += 111) {
         int64_t direct = 0, ring = 0, torus = 0;
@@ -288,9 +274,8 @@ static ech_status run_others(ech_comm *comm, void *context)
     return checks_mixed_groups(comm);
 }
 
-static void test_other_collectives(void **state)
+TEST(test_other_collectives)
 {
-    (void)state;
     for (int n = 1; n <= MOST; n++)
         assert_int_equal(ranks_run(n, deadline, run_others, NULL, NULL), ECH_OK);
 }
@@ -312,24 +297,11 @@ static ech_status meet(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_barrier(void **state)
+TEST(test_barrier)
 {
-    (void)state;
     for (int n = 1; n <= MOST; n++) {
         _Atomic int arrived = 0;
         assert_int_equal(ranks_run(n, deadline, meet, &arrived, NULL), ECH_OK);
         assert_int_equal(arrived, 50 * n);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_reduction), cmocka_unit_test(test_cut_changes_no_bit),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_formulas),        cmocka_unit_test(test_other_collectives),
-        cmocka_unit_test(test_barrier),         cmocka_unit_test(test_beginning_waits_for_nobody),
-        cmocka_unit_test(test_every_half),      cmocka_unit_test(test_rounded_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

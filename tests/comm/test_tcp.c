@@ -3,27 +3,20 @@
  * The backend `tcp`: processes that meet by torchrun's variables, in place of MPI under `nccl`. What holds for collectives over
  * threads and MPI holds over it, and jobs end as theirs do.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/processes.h"
+#include "unit.h"
 
 /* ---- collectives ---- */
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
-    (void)state;
     for (int n = 2; n <= 5; n += n - 1) expect_success(&ech_comm_tcp, n, check_collectives);
     expect_success(&ech_comm_tcp, 2, check_threads);
 }
 
-static void test_early_messages(void **state)
+TEST(test_early_messages)
 {
-    (void)state;
     expect_success(&ech_comm_tcp, 2, cross);
 }
 
@@ -39,9 +32,8 @@ static ech_status fold_by_nccl(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_control_of_nccl(void **state)
+TEST(test_control_of_nccl)
 {
-    (void)state;
     expect_success(ech_comm_find("nccl"), 3, fold_by_nccl);
 }
 
@@ -63,17 +55,15 @@ static void expect_loss(int how, double deadline, const char *words)
     free(log);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
-    (void)state;
     expect_loss(0, 60, "");
     expect_loss(SIGSTOP, 60, "held up by rank 1: step 3, lost in block 5");
     expect_loss(SIGKILL, 60, "rank 1 ");
 }
 
-static void test_misfit(void **state)
+TEST(test_misfit)
 {
-    (void)state;
     int codes[MOST];
     char *log;
     run(&(job){.backend = &ech_comm_tcp, .ranks = 2, .deadline = 60, .body = misfit}, codes, &log);
@@ -84,9 +74,8 @@ static void test_misfit(void **state)
 
 /* ---- variables ---- */
 
-static void test_wrong_variables(void **state)
+TEST(test_wrong_variables)
 {
-    (void)state;
     int codes[MOST];
     char *log;
     job twice = {.backend = &ech_comm_tcp,
@@ -102,14 +91,4 @@ static void test_wrong_variables(void **state)
     run(&word, codes, &log);
     expect_in(log, "RANK is \"first\"");
     free(log);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_early_messages),
-        cmocka_unit_test(test_control_of_nccl), cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_misfit),          cmocka_unit_test(test_wrong_variables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,10 @@
  * Several threads of a rank at one endpoint: messages and groups at once, aborts, deadlines, and the
  * one mark on the board that they share.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/backend.h"
 #include "comm/checks_threads.h"
+#include "unit.h"
 
 static const double deadline = 60;
 
@@ -21,9 +16,8 @@ static ech_status run_threads(ech_comm *comm, void *context)
     return checks_threads(comm);
 }
 
-static void test_groups_and_messages_at_once(void **state)
+TEST(test_groups_and_messages_at_once)
 {
-    (void)state;
     for (int n = 1; n <= 4; n++)
         assert_int_equal(ranks_run(n, deadline, run_threads, NULL, NULL), ECH_OK);
 }
@@ -48,7 +42,6 @@ static int mark_of(const ech_comm *comm)
 /* Waits for a message from rank 1 that never comes, with a buffer that it then frees. */
 static ech_status wait_in_vain(ech_comm *comm, void *context)
 {
-    ech_log_set_quiet(true);
     char *in = malloc(4);
     ech_request request;
     ech_status st = ech_comm_receive_start(comm, 1, *(int *)context, in, 4, &request);
@@ -71,9 +64,8 @@ static ech_status poll_in_vain(ech_comm *comm, void *context)
     return st;
 }
 
-static void test_abort_ends_all_threads(void **state)
+TEST(test_abort_ends_all_threads)
 {
-    (void)state;
     ech_comm *c[2];
     int tags[] = {1, 2, 3};
     open_ranks(2, deadline, c);
@@ -95,9 +87,8 @@ static ech_status abort_own(ech_comm *comm, void *context)
 }
 
 /* Whoever comes back to its requests after another thread's abort. */
-static void test_abort_by_another_thread(void **state)
+TEST(test_abort_by_another_thread)
 {
-    (void)state;
     ech_comm *c[2];
     open_ranks(2, deadline, c);
     int in[2] = {1, 1}, out = 2;
@@ -128,9 +119,8 @@ static void test_abort_by_another_thread(void **state)
 }
 
 /* One thread's deadline withdraws what the others have started too. */
-static void test_deadline_ends_all_threads(void **state)
+TEST(test_deadline_ends_all_threads)
 {
-    (void)state;
     ech_comm *c[2];
     int tags[] = {1, 2};
     open_ranks(2, 0.05, c);
@@ -153,9 +143,8 @@ static void test_deadline_ends_all_threads(void **state)
 
 /* ---- polling with a deadline ---- */
 
-static void test_overdue(void **state)
+TEST(test_overdue)
 {
-    (void)state;
     ech_comm *c[3];
     open_ranks(3, 8, c);
     int in = 1, out = 2;
@@ -173,14 +162,12 @@ static void test_overdue(void **state)
     assert_false(done);
     ech_comm_set_wait(c[1], 2);
     ech_comm_set_position(c[2], 3, "forward of block 7");
-    ech_log_set_quiet(true);
     assert_int_equal(ech_comm_overdue(c[0], &received, 8.5), ECH_ECOMM);
     assert_string_equal(
         ech_last_error(),
         "rank 0 waited 8 s to receive from rank 1 (4 bytes, tag 9); held up by rank "
         "2: step 3, forward of block 7, does not wait; if a step may take that "
         "long, raise parallel.deadline");
-    ech_log_set_quiet(false);
     assert_int_equal(mark_of(c[0]), 1);
 
     /* Withdrawn: a late sender meets nobody. */
@@ -201,9 +188,8 @@ static ech_status wait_for_three(ech_comm *comm, void *context)
     return ech_comm_wait(comm, &request, 1);
 }
 
-static void test_marks_of_two_threads(void **state)
+TEST(test_marks_of_two_threads)
 {
-    (void)state;
     ech_comm *c[4];
     open_ranks(4, deadline, c);
     int in = 0, out = 6;
@@ -227,17 +213,4 @@ static void test_marks_of_two_threads(void **state)
     ech_comm_set_wait(c[0], -1);
     assert_int_equal(mark_of(c[0]), -1);
     close_ranks(4, c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_groups_and_messages_at_once),
-        cmocka_unit_test(test_abort_ends_all_threads),
-        cmocka_unit_test(test_abort_by_another_thread),
-        cmocka_unit_test(test_deadline_ends_all_threads),
-        cmocka_unit_test(test_overdue),
-        cmocka_unit_test(test_marks_of_two_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,8 @@ static void expect_swept(const char *path)
     assert_false(is_there(path));
 }
 
-static void keeps_what_somebody_holds(void **state)
+TEST(keeps_what_somebody_holds)
 {
-    (void)state;
     for (int is_folder = 0; is_folder < 2; is_folder++) {
         ech_transient held, other, gone;
         assert_int_equal(ech_transient_create(is_folder, &held), ECH_OK);
@@ -54,9 +53,8 @@ static void keeps_what_somebody_holds(void **state)
 }
 
 /* A launcher that outlives who started it still needs its folder. */
-static void keeps_what_a_child_has_inherited(void **state)
+TEST(keeps_what_a_child_has_inherited)
 {
-    (void)state;
     ech_transient made = {0};
     int told[2], status;
     assert_int_equal(pipe(told), 0);
@@ -88,9 +86,8 @@ static void keeps_what_a_child_has_inherited(void **state)
 }
 
 /* Names that are almost ours, of another user, and files of other kinds. */
-static void touches_nothing_else(void **state)
+TEST(touches_nothing_else)
 {
-    (void)state;
     static const char *const endings[] = {"",        "-12",        "-12-",       "-12-34x",
                                           "-x-34",   "-12-34-56",  "-12-34.tmp", "0-12-34",
                                           "-12--34", "-links-here"};
@@ -116,14 +113,4 @@ static void touches_nothing_else(void **state)
     if (before) setenv("TMPDIR", before, 1);
     free(before);
     scratch_remove(scratch);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_what_somebody_holds),
-        cmocka_unit_test(keeps_what_a_child_has_inherited),
-        cmocka_unit_test(touches_nothing_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,11 @@
  * end as theirs do. How ranks meet: test_ucx_meeting.c. How messages outlive a rank's death:
  * test_ucx_kills.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sys/mman.h>
 
 #include "comm/processes.h"
+#include "unit.h"
 
 static const ech_comm_backend *ucx;
 
@@ -24,9 +19,8 @@ static const bool of_one_thread = false;
 static const bool of_one_thread = true;
 #endif
 
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
-    (void)state;
     if (of_one_thread) expect_success(ucx, 3, check_collectives);
     expect_success(ucx, 2, check_threads);
 }
@@ -41,17 +35,15 @@ static void expect_over_machines(int ranks, int machines, ranks_body body)
                              .machines = machines});
 }
 
-static void test_machines(void **state)
+TEST(test_machines)
 {
-    (void)state;
     if (of_one_thread) expect_over_machines(4, 2, check_collectives);
     expect_over_machines(2, 2, check_threads);
     expect_over_machines(2, 2, cross);
 }
 
-static void test_early_messages(void **state)
+TEST(test_early_messages)
 {
-    (void)state;
     expect_success(ucx, 2, cross);
 }
 
@@ -91,9 +83,8 @@ static ech_status send_large(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_large(void **state)
+TEST(test_large)
 {
-    (void)state;
     int codes[MOST];
     char *log;
     job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = send_large};
@@ -135,7 +126,6 @@ static ech_status read_late(ech_comm *comm, void *context)
     int own = ech_comm_rank(comm);
     ech_request request = {
         .data = data, .peer = 1 - own, .tag = 2, .bytes = BYTES, .sends = own == 0};
-    ech_log_set_quiet(true);
     if (own == 1) {
         of->reader = getpid();
         ECH_TRY(ucx->start(comm, &request, NULL, data));
@@ -153,9 +143,8 @@ static ech_status read_late(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_late_reader(void **state)
+TEST(test_late_reader)
 {
-    (void)state;
     late *of = mmap(NULL, sizeof *of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(of != MAP_FAILED);
     expect_success_of(&(job){.backend = ucx,
@@ -174,9 +163,8 @@ static ech_status do_nothing(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
-    (void)state;
     expect_success(ucx, 1, do_nothing);
 }
 
@@ -199,9 +187,8 @@ static void expect_loss(int machines, int how, double deadline, const char *word
     free(log);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
-    (void)state;
     expect_loss(0, 0, 60, "");
     expect_loss(0, SIGSTOP, 60, "held up by rank 1: step 3, lost in block 5");
     expect_loss(0, SIGKILL, 60, "rank 1 "); /* the guard says it, or a rank */
@@ -210,9 +197,8 @@ static void test_ends(void **state)
                 "rank 1 has failed, died or come to a stop: its messages with rank ");
 }
 
-static void test_misfit(void **state)
+TEST(test_misfit)
 {
-    (void)state;
     int codes[MOST];
     char *log;
     run(&(job){.backend = ucx, .ranks = 2, .deadline = 60, .body = misfit}, codes, &log);
@@ -254,9 +240,8 @@ static void expect_other_secret(void)
     free(log);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing};
     j.size_text[1] = "4";
     expect_refusal(&j, "rank 1 was told that WORLD_SIZE is 4, but here it is 2");
@@ -284,17 +269,10 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_machines),
-        cmocka_unit_test(test_alone),        cmocka_unit_test(test_early_messages),
-        cmocka_unit_test(test_large),        cmocka_unit_test(test_late_reader),
-        cmocka_unit_test(test_ends),         cmocka_unit_test(test_misfit),
-        cmocka_unit_test(test_refusals),
-    };
     ucx = ech_comm_find("ucx");
     if (!ucx) {
         puts("skipped: this build is without UCX");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

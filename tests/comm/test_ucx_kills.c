@@ -4,18 +4,13 @@
  * in an error that names it, receives that nothing has reached included; the others go on, lose no message and no byte, and
  * end as they should; no shared memory is left. ECHELON_UCX_KILLS=200 is the long form: so many kills, and a quarter of stops.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sched.h>
 #include <sys/mman.h>
 
 #include "base/clock.h"
 #include "comm/processes.h"
+#include "unit.h"
 
 enum { LARGEST = 1 << 19, ROUNDS_AFTER = 30, NEVER = 77 };
 static const double idle_seconds = 1e-3;
@@ -160,7 +155,6 @@ static ech_status exchange(ech_comm *comm, void *context)
 {
     shared *s = context;
     rank_state all = {0};
-    ech_log_set_quiet(true);
     for (int r = 0; r < ech_comm_size(comm); r++) {
         if (r == ech_comm_rank(comm)) continue;
         pair *p = &all.pair[all.pairs++];
@@ -245,28 +239,22 @@ static int how_many(int usual, int part)
     return asked ? atoi(asked) / part : usual;
 }
 
-static void test_kills(void **state)
+TEST(test_kills)
 {
-    (void)state;
     lose_many(SIGKILL, how_many(10, 1));
 }
 
-static void test_stops(void **state)
+TEST(test_stops)
 {
-    (void)state;
     lose_many(SIGSTOP, how_many(4, 4));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_stops),
-    };
     ucx = ech_comm_find("ucx");
     if (!ucx) {
         puts("skipped: this build is without UCX");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

@@ -2,18 +2,13 @@
  *
  * How the ranks of `ucx` meet: strangers, ranks that come twice or once more, a false rank 0, IPv6.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 
 #include "comm/processes.h"
 #include "comm/tcp_state.h"
 #include "comm/ucx_address.h"
+#include "unit.h"
 
 static const ech_comm_backend *ucx;
 
@@ -50,9 +45,8 @@ static int connect_to(int port, const char *text, bool ends)
 /* Of processes that end their connections, and of any number that have one and say no more, the
  * ranks take no notice. A log has a few lines of them. No other machine reaches ranks that are all
  * on this one. */
-static void test_strangers(void **state)
+TEST(test_strangers)
 {
-    (void)state;
     enum { SILENT = 200 };
     job j = {.backend = ucx, .ranks = 2, .deadline = 60, .body = do_nothing};
     running of = {.port = free_port(), .file = tmpfile()};
@@ -106,9 +100,8 @@ static ech_status tell_folder(ech_comm *comm, void *context)
 
 /* UCX's files are in a folder of the rank's own. A file that a killed rank leaves there is removed,
  * with the folder, by whoever starts next; a rank that ends removes both. */
-static void test_left_memory(void **state)
+TEST(test_left_memory)
 {
-    (void)state;
     for (int kills = 0; kills < 2; kills++) {
         int pipes[3], codes[MOST];
         char path[512], left[600], *log;
@@ -150,9 +143,8 @@ static void deceive(int listener, const void *bytes, size_t n)
     close(fd);
 }
 
-static void test_false_leader(void **state)
+TEST(test_false_leader)
 {
-    (void)state;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t n = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -196,9 +188,8 @@ static ech_status wait_for_word(ech_comm *comm, void *context)
 }
 
 /* Processes whose ranks are there end while the job goes on. */
-static void test_taken_ranks(void **state)
+TEST(test_taken_ranks)
 {
-    (void)state;
     int pipes[4], codes[MOST]; /* to rank 0, and from it */
     char *log, byte;
     assert_int_equal(pipe(pipes), 0);
@@ -228,9 +219,8 @@ static void test_taken_ranks(void **state)
     for (int i = 0; i < 4; i++) close(pipes[i]);
 }
 
-static void test_ipv6(void **state)
+TEST(test_ipv6)
 {
-    (void)state;
     struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     int fd = socket(AF_INET6, SOCK_STREAM, 0);
     bool has = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
@@ -245,9 +235,8 @@ static void test_ipv6(void **state)
 
 /* A rank that dies while the others are awaited, and is started once more, is the rank: whenever it
  * was. */
-static void test_second_start(void **state)
+TEST(test_second_start)
 {
-    (void)state;
     for (int moment = 0; moment < 3; moment++) {
         job j = {.backend = ucx, .ranks = 3, .deadline = 60, .body = do_nothing};
         running of = {.port = free_port(), .file = tmpfile()};
@@ -270,15 +259,10 @@ static void test_second_start(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_second_start),
-        cmocka_unit_test(test_false_leader), cmocka_unit_test(test_taken_ranks),
-        cmocka_unit_test(test_ipv6),         cmocka_unit_test(test_left_memory),
-    };
     ucx = ech_comm_find("ucx");
     if (!ucx) {
         puts("skipped: this build is without UCX");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

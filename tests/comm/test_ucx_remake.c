@@ -5,17 +5,12 @@
  * of which it is. The rank that was stopped wakes while the new group is at work, and ends with an error.
  * ECHELON_UCX_KILLS=200 is the long form: so many kills, and a quarter of stops.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sys/mman.h>
 
 #include "comm/processes.h"
 #include "comm/tcp_state.h"
+#include "unit.h"
 
 enum { LARGEST = 1 << 18, OLD = 1, NEW = 2, ROUNDS = 12 };
 
@@ -86,7 +81,6 @@ static ech_status live(ech_comm *comm, void *context)
     uint32_t before = ech_tcp_generation();
     unsigned char *data = malloc((size_t)MOST * LARGEST);
     ech_status st = ECH_OK;
-    ech_log_set_quiet(true);
     if (!atomic_load(&s->struck)) {
         st = talk(comm, s, OLD, data);
         RANKS_CHECK(st == ECH_ECOMM || st == ECH_EABORTED);
@@ -169,15 +163,13 @@ static int how_many(int usual, int part)
     return asked ? atoi(asked) / part : usual;
 }
 
-static void test_kills(void **state)
+TEST(test_kills)
 {
-    (void)state;
     take_places(SIGKILL, how_many(5, 1));
 }
 
-static void test_stops(void **state)
+TEST(test_stops)
 {
-    (void)state;
     take_places(SIGSTOP, how_many(3, 4));
 }
 
@@ -194,24 +186,18 @@ static ech_status remake_often(ech_comm *comm, void *context)
     _exit(0);
 }
 
-static void test_generations(void **state)
+TEST(test_generations)
 {
-    (void)state;
     expect_success_of(
         &(job){.backend = ucx, .ranks = 2, .deadline = 60, .body = remake_often, .outlives = true});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kills),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_generations),
-    };
     ucx = ech_comm_find("ucx");
     if (!ucx) {
         puts("skipped: this build is without UCX");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

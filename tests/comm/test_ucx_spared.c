@@ -4,14 +4,9 @@
  * them, in which all agree whose part is in them; messages with them are done, and say that they are lost; that of a rank which is not
  * spared is an error that names it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "comm/processes.h"
+#include "unit.h"
 
 enum { ROUNDS = 40, KILLED_AT = 7, VICTIM = 2 };
 
@@ -92,29 +87,23 @@ static void end_as(bool spares, int ranks, int machines)
     free(log);
 }
 
-static void others_go_on(void **state)
+TEST(others_go_on)
 {
-    (void)state;
     end_as(true, 4, 0);
     end_as(true, 4, 2);
     end_as(true, 8, 2);
 }
 
-static void who_is_not_spared_ends_all(void **state)
+TEST(who_is_not_spared_ends_all)
 {
-    (void)state;
     end_as(false, 4, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_go_on),
-        cmocka_unit_test(who_is_not_spared_ends_all),
-    };
     if (!ech_comm_find("ucx")) {
         puts("skipped: this build is without UCX");
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

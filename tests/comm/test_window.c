@@ -3,17 +3,12 @@
  * Windows: of the memory that all ranks share there is one copy, allocated by the first that takes it and freed by the last that
  * gives it back; what one rank has written another reads behind a message; ranks that are processes have none.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "comm/backend.h"
 #include "comm/ranks.h"
+#include "unit.h"
 
 enum { RANKS = 4, NUMBERS = 1000, TIMES = 3 };
 static const double deadline = 60;
@@ -79,9 +74,8 @@ static ech_status share_often(ech_comm *comm, void *context)
     return status;
 }
 
-static void all_share_one_copy(void **state)
+TEST(all_share_one_copy)
 {
-    (void)state;
     ech_device device = counting();
     assert_int_equal(ranks_run(RANKS, deadline, share_often, &device, NULL), ECH_OK);
     assert_int_equal(allocated, TIMES);
@@ -91,14 +85,12 @@ static void all_share_one_copy(void **state)
 static ech_status take_none(ech_comm *comm, void *context)
 {
     void *memory;
-    ech_log_set_quiet(true);
     RANKS_CHECK(ech_comm_take_window(comm, context, 8, &memory) == ECH_ENOMEM);
     return ECH_OK;
 }
 
-static void memory_may_be_lacking(void **state)
+TEST(memory_may_be_lacking)
 {
-    (void)state;
     ech_device device = counting();
     device.alloc = lack_memory;
     assert_int_equal(ranks_run(2, deadline, take_none, &device, NULL), ECH_OK);
@@ -109,7 +101,6 @@ static ech_status ask_processes(ech_comm *comm, void *context)
 {
     void *memory;
     const ech_comm_backend *opened = comm->opened, processes = {.name = "mpi"};
-    ech_log_set_quiet(true);
     comm->opened = &processes;
     ech_status status = ech_comm_take_window(comm, context, 8, &memory);
     comm->opened = opened;
@@ -118,19 +109,8 @@ static ech_status ask_processes(ech_comm *comm, void *context)
     return ECH_OK;
 }
 
-static void processes_have_none(void **state)
+TEST(processes_have_none)
 {
-    (void)state;
     assert_int_equal(ranks_run(1, deadline, ask_processes, (void *)ech_device_find("cpu"), NULL),
                      ECH_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_share_one_copy),
-        cmocka_unit_test(memory_may_be_lacking),
-        cmocka_unit_test(processes_have_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

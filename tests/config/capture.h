@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "unit.h"
+
 /* What goes to standard error meanwhile. */
 typedef struct capture {
     int before;
@@ -20,6 +23,7 @@ static inline capture begin_capture(void)
     capture c = {.before = dup(STDERR_FILENO), .file = tmpfile()};
     assert_true(c.before >= 0 && c.file);
     dup2(fileno(c.file), STDERR_FILENO);
+    ech_log_set_quiet(false);
     return c;
 }
 
@@ -29,6 +33,7 @@ static inline char *end_capture(capture *c)
     enum { MOST = 1 << 16 };
     char *text = calloc(1, MOST);
     dup2(c->before, STDERR_FILENO);
+    ech_log_set_quiet(true);
     close(c->before);
     rewind(c->file);
     assert_non_null(text);

@@ -3,19 +3,14 @@
  * Run files with faults that are drawn from the table of keys: each is refused, and what is said names a line of
  * the file, the file or a key, in printable characters. ECHELON_RUN_FILES=10000 tries so many.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "config/capture.h"
 #include "config/sample.h"
+#include "unit.h"
 
 enum { MOST_FAULTS = 4 };
 
@@ -235,9 +230,8 @@ static void check(const ech_text *file, int number)
     ech_config_destroy(config);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const char *wanted = getenv("ECHELON_RUN_FILES");
     int tries = wanted ? atoi(wanted) : 300;
     for (int i = 0; i < tries; i++) {
@@ -249,20 +243,10 @@ static void test_refused(void **state)
 }
 
 /* What faults are put into has none. */
-static void test_sample_is_good(void **state)
+TEST(test_sample_is_good)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_OK);
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sample_is_good),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,10 @@
  *
  * Names are read once: a key holds which of its choices it is, for each choice, and prints as its name again.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "config/sample.h"
+#include "unit.h"
 
 static void set(ech_config *config, const char *key, const char *name)
 {
@@ -21,9 +16,8 @@ static void set(ech_config *config, const char *key, const char *name)
     ech_text_free(&word);
 }
 
-static void names_are_enumerators(void **state)
+TEST(names_are_enumerators)
 {
-    (void)state;
     ech_config *config = sample_create();
 #define CHECK(field, enumerator, name)                                                             \
     set(config, #field, name);                                                                     \
@@ -59,9 +53,8 @@ static void names_are_enumerators(void **state)
 }
 
 /* Of a whole number. */
-static void words_stand_for_numbers(void **state)
+TEST(words_stand_for_numbers)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text text = {0}, yaml = {0};
     assert_int_equal(ech_config_set(config, "parallel.sync_every=epoch"), ECH_OK);
@@ -71,22 +64,19 @@ static void words_stand_for_numbers(void **state)
     config->parallel.sync_every = 251;
     ech_config_print(config, &yaml);
     assert_non_null(strstr(yaml.at, "sync_every: 251\n"));
-    ech_log_set_quiet(true);
     assert_int_equal(ech_config_set(config, "parallel.sync_every=epochs"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "not a whole number; write it like 16, or epoch"));
     assert_int_equal(ech_config_set(config, "parallel.sync_every=0"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "out of bounds; 1 to 1000000000000, or epoch"));
     assert_int_equal(ech_config_set(config, "parallel.flush_every=epoch"), ECH_EUSAGE);
-    ech_log_set_quiet(false);
     ech_text_free(&text);
     ech_text_free(&yaml);
     ech_config_destroy(config);
 }
 
 /* sample_create hands in two models, two comms and so on. */
-static void handed_in_names_are_rows(void **state)
+TEST(handed_in_names_are_rows)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(config->model.architecture, -1);
     assert_string_equal(ech_config_name(config, "model.architecture"), "");
@@ -100,14 +90,4 @@ static void handed_in_names_are_rows(void **state)
     assert_string_equal(ech_config_name(copy, "model.architecture"), "llama");
     assert_string_equal(ech_config_name(copy, "parallel.comm"), "mpi");
     ech_config_destroy(copy);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_enumerators),
-        cmocka_unit_test(words_stand_for_numbers),
-        cmocka_unit_test(handed_in_names_are_rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

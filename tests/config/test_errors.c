@@ -2,19 +2,14 @@
  *
  * All that is wrong with a run file and the words behind it is said at once, a line each.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "config/capture.h"
 #include "config/sample.h"
+#include "unit.h"
 
 /* As a command does it: the file, the words, then what is missing. */
 static char *errors_of(const char *text, const char *const *words)
@@ -89,9 +84,8 @@ static const struct {
       "log.every = x"}},
 };
 
-static void test_all_is_said(void **state)
+TEST(test_all_is_said)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *said = errors_of(cases[i].text, cases[i].words), *at = said;
         int n = 0;
@@ -107,9 +101,8 @@ static void test_all_is_said(void **state)
 }
 
 /* A file of another kind is not told of line by line. */
-static void test_not_too_much(void **state)
+TEST(test_not_too_much)
 {
-    (void)state;
     const char *const words[] = {NULL};
     ech_text text = {0};
     ech_text_append(&text, "model:\n");
@@ -128,9 +121,8 @@ static void test_not_too_much(void **state)
 }
 
 /* Nor is anything missing from a file that was not read. */
-static void test_no_file(void **state)
+TEST(test_no_file)
 {
-    (void)state;
     ech_config *config = sample_create();
     capture c = begin_capture();
     assert_int_equal(ech_config_read_file(config, "/nowhere/run.yaml"), ECH_EUSAGE);
@@ -139,12 +131,4 @@ static void test_no_file(void **state)
     assert_int_equal(count_lines(said), 1);
     free(said);
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_is_said),
-                                       cmocka_unit_test(test_not_too_much),
-                                       cmocka_unit_test(test_no_file)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,25 +2,13 @@
  *
  * What is printed reads back to the same struct, whatever the values.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/random.h"
 #include "config/same.h"
 #include "config/sample.h"
-
-static int be_quiet(void **state)
-{
-    (void)state;
-    ech_log_set_quiet(true);
-    return 0;
-}
+#include "unit.h"
 
 /* Prints, reads back, compares, prints again; the print goes to *out if that is not NULL. */
 static void assert_round_trip(const ech_config *config, ech_text *out)
@@ -42,9 +30,8 @@ static void assert_round_trip(const ech_config *config, ech_text *out)
         ech_text_free(&first);
 }
 
-static void test_resolved_run_file(void **state)
+TEST(test_resolved_run_file)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_round_trip(config, NULL);
@@ -70,9 +57,8 @@ static void test_resolved_run_file(void **state)
     ech_config_destroy(config);
 }
 
-static void test_unset_required_keys_are_left_out(void **state)
+TEST(test_unset_required_keys_are_left_out)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text text = {0};
     assert_round_trip(config, &text);
@@ -81,9 +67,8 @@ static void test_unset_required_keys_are_left_out(void **state)
     ech_config_destroy(config);
 }
 
-static void test_unread_keys_are_left_out(void **state)
+TEST(test_unread_keys_are_left_out)
 {
-    (void)state;
     const char *owned = "model.rope_theta model.rms_norm_eps model.layer_norm_epsilon";
     const char *read = "model.layer_norm_epsilon";
     ech_config *config = sample_create();
@@ -110,9 +95,8 @@ static void test_unread_keys_are_left_out(void **state)
     ech_config_destroy(config);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
-    (void)state;
     const char *texts[] = {"",
                            "null",
                            "~",
@@ -167,9 +151,8 @@ static void test_texts(void **state)
     }
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text text = {0};
     static int64_t list[ECH_CONFIG_LONGEST_LIST];
@@ -184,9 +167,8 @@ static void test_lists(void **state)
 }
 
 /* Names beside which there are true and false: YAML's own, not texts. */
-static void test_truths(void **state)
+TEST(test_truths)
 {
-    (void)state;
     const char *const names[] = {"true", "false", "keep"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         ech_config *config = sample_create();
@@ -208,9 +190,8 @@ static void test_truths(void **state)
     }
 }
 
-static void test_reals(void **state)
+TEST(test_reals)
 {
-    (void)state;
     ech_config *config = sample_create();
     const double few[] = {0, -0.0, 1, 0.1, 1e-5, 1.0 / 3, 1e6, 5e-324, 2.2250738585072014e-308};
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++) {
@@ -228,9 +209,8 @@ static void test_reals(void **state)
     ech_config_destroy(config);
 }
 
-static void test_help(void **state)
+TEST(test_help)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text help = {0};
     ech_config_help(config, &help);
@@ -256,19 +236,4 @@ static void test_help(void **state)
     assert_in_range(longest, 80, 90); /* wrapped, and not too early */
     ech_text_free(&help);
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resolved_run_file),
-        cmocka_unit_test(test_unset_required_keys_are_left_out),
-        cmocka_unit_test(test_unread_keys_are_left_out),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_truths),
-        cmocka_unit_test(test_reals),
-        cmocka_unit_test(test_help),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

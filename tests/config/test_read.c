@@ -2,31 +2,18 @@
  *
  * Run files: what a good one gives, and for every kind of bad one the message and its place.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "config/sample.h"
+#include "unit.h"
 
-static int be_quiet(void **state)
+TEST(test_a_good_file)
 {
-    (void)state;
-    ech_log_set_quiet(true);
-    return 0;
-}
-
-static void test_a_good_file(void **state)
-{
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_check(config), ECH_OK);
@@ -48,9 +35,8 @@ static void test_a_good_file(void **state)
     ech_config_destroy(config);
 }
 
-static void test_forms_of_values(void **state)
+TEST(test_forms_of_values)
 {
-    (void)state;
     ech_config *config = sample_create();
     const char *text = "# comment\n"
                        "---\n"
@@ -76,9 +62,8 @@ static void test_forms_of_values(void **state)
     ech_config_destroy(config);
 }
 
-static void test_forms_of_lists(void **state)
+TEST(test_forms_of_lists)
 {
-    (void)state;
     const struct {
         const char *text, *replicas, *partition;
     } cases[] = {
@@ -103,9 +88,8 @@ static void test_forms_of_lists(void **state)
     ech_config_destroy(config);
 }
 
-static void test_longest_list(void **state)
+TEST(test_longest_list)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text text = {0};
     ech_text_append(&text, "parallel:\n  partition:\n");
@@ -120,9 +104,8 @@ static void test_longest_list(void **state)
     ech_config_destroy(config);
 }
 
-static void test_nothing_sets_nothing(void **state)
+TEST(test_nothing_sets_nothing)
 {
-    (void)state;
     const char *texts[] = {"", "\n\n", "# only a comment\n", "---\n", "{}", "model: {}\n", "~"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         ech_config *config = sample_create();
@@ -283,9 +266,8 @@ static const struct {
     {"model:\n  \"a\\rb\": 3\n", "run.yaml:2:3: model.a b: no such key"},
 };
 
-static void test_malformed_files(void **state)
+TEST(test_malformed_files)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++) {
         ech_config *config = sample_create();
         ech_clear_error();
@@ -301,9 +283,8 @@ static void test_malformed_files(void **state)
     }
 }
 
-static void test_an_error_changes_nothing(void **state)
+TEST(test_an_error_changes_nothing)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     const char *text = "model:\n  hidden_size: 96\ntraining:\n  seed: x\n";
@@ -312,9 +293,8 @@ static void test_an_error_changes_nothing(void **state)
     ech_config_destroy(config);
 }
 
-static void test_long_values_are_cut_in_messages(void **state)
+TEST(test_long_values_are_cut_in_messages)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text text = {0};
     ech_text_append(&text, "model:\n  hidden_size: ");
@@ -326,9 +306,8 @@ static void test_long_values_are_cut_in_messages(void **state)
     ech_config_destroy(config);
 }
 
-static void test_size_limit(void **state)
+TEST(test_size_limit)
 {
-    (void)state;
     ech_config *config = sample_create();
     size_t n = 1 << 20;
     char *text = malloc(n + 1);
@@ -346,9 +325,8 @@ static void test_size_limit(void **state)
     ech_config_destroy(config);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     char path[] = "/tmp/ech-test-config-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -365,21 +343,4 @@ static void test_files(void **state)
     assert_int_equal(ech_config_read_file(config, path), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "cannot open"));
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_good_file),
-        cmocka_unit_test(test_forms_of_values),
-        cmocka_unit_test(test_nothing_sets_nothing),
-        cmocka_unit_test(test_forms_of_lists),
-        cmocka_unit_test(test_longest_list),
-        cmocka_unit_test(test_malformed_files),
-        cmocka_unit_test(test_an_error_changes_nothing),
-        cmocka_unit_test(test_long_values_are_cut_in_messages),
-        cmocka_unit_test(test_size_limit),
-        cmocka_unit_test(test_files),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

@@ -3,20 +3,15 @@
  * Features that do not go together: each rule is broken by a run file with its two features, by none with
  * one of them, and the error names key, value, what it does not go with, why, and what would.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "config/capture.h"
 #include "config/rules.h"
 #include "config/sample.h"
+#include "unit.h"
 
 /* Assignments that turn both on; the other feature alone; the first alone (NULL: there is no such run file). */
 typedef struct trial {
@@ -445,9 +440,8 @@ static const ech_rule *broken(const ech_config *config)
     return of_run ? of_run : ech_rule_broken(config, ECH_RULES_OF_GRID);
 }
 
-static void test_each(void **state)
+TEST(test_each)
 {
-    (void)state;
     for (int r = 0; r < ECH_RULES; r++) {
         const ech_rule *rule = &ech_rules[r];
         assert_non_null(trials[r].both);
@@ -466,13 +460,10 @@ static void test_each(void **state)
     }
 }
 
-static void test_error(void **state)
+TEST(test_error)
 {
-    (void)state;
     ech_config *config = make("parallel.virtual_stages=3");
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_rules_check(config), ECH_EUSAGE);
-    ech_log_set_quiet(quiet);
     assert_string_equal(ech_last_error(),
                         "command line: parallel.virtual_stages = 3: not with parallel.schedule = "
                         "1f1b: the schedule has one virtual stage a rank; use 1, or "
@@ -481,9 +472,8 @@ static void test_error(void **state)
 }
 
 /* One error a feature, and the features of other keys beside it. */
-static void test_all_at_once(void **state)
+TEST(test_all_at_once)
 {
-    (void)state;
     ech_config *config = make("parallel.vertical_sync=true parallel.weight_stashing=false "
                               "optimizer.nesterov=true");
     capture log = begin_capture();
@@ -504,9 +494,8 @@ static void test_all_at_once(void **state)
 }
 
 /* Help has a line for each rule, and its reason. */
-static void test_help(void **state)
+TEST(test_help)
 {
-    (void)state;
     ech_text text = {0};
     ech_rules_help(&text);
     for (int r = 0; r < ECH_RULES; r++) {
@@ -518,15 +507,4 @@ static void test_help(void **state)
     assert_non_null(
         strstr(text.at, "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
     ech_text_free(&text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each),
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_all_at_once),
-        cmocka_unit_test(test_help),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,26 +2,14 @@
  *
  * The command line over the file, and what is checked when all is in.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "config/sample.h"
-
-static int be_quiet(void **state)
-{
-    (void)state;
-    ech_log_set_quiet(true);
-    return 0;
-}
+#include "unit.h"
 
 static void assert_last_error(const char *expected)
 {
@@ -29,9 +17,8 @@ static void assert_last_error(const char *expected)
         fail_msg("the error is\n%s\nand not\n%s", ech_last_error(), expected);
 }
 
-static void test_overrides(void **state)
+TEST(test_overrides)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_set(config, "training.steps=20"), ECH_OK);
@@ -50,9 +37,8 @@ static void test_overrides(void **state)
 }
 
 /* Paths are expanded where a user writes them, and taken as they are from what was printed. */
-static void test_paths(void **state)
+TEST(test_paths)
 {
-    (void)state;
     ech_config *config = sample_create();
     setenv("HOME", "/home/me", 1);
     setenv("SCRATCH", "/scratch/a b", 1);
@@ -87,9 +73,8 @@ static void test_paths(void **state)
     ech_config_destroy(config);
 }
 
-static void test_wrong_overrides(void **state)
+TEST(test_wrong_overrides)
 {
-    (void)state;
     const struct {
         const char *assignment, *message;
     } cases[] = {
@@ -154,9 +139,8 @@ static void test_wrong_overrides(void **state)
     ech_config_destroy(config);
 }
 
-static void test_lists(void **state)
+TEST(test_lists)
 {
-    (void)state;
     const struct {
         const char *given, *stored;
     } cases[] = {{"[3, 1]", "[3, 1]"},
@@ -189,9 +173,8 @@ static void test_lists(void **state)
     ech_config_destroy(config);
 }
 
-static void test_longest_list(void **state)
+TEST(test_longest_list)
 {
-    (void)state;
     ech_config *config = sample_create();
     ech_text assignment = {0};
     ech_text_append(&assignment, "parallel.partition=[0");
@@ -210,9 +193,8 @@ static void test_longest_list(void **state)
     ech_config_destroy(config);
 }
 
-static void test_required_keys(void **state)
+TEST(test_required_keys)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(ech_config_check(config), ECH_EUSAGE);
     assert_last_error("required but not set: model.architecture model.hidden_size");
@@ -222,9 +204,8 @@ static void test_required_keys(void **state)
     ech_config_destroy(config);
 }
 
-static void test_defaults_that_a_build_lacks(void **state)
+TEST(test_defaults_that_a_build_lacks)
 {
-    (void)state;
     ech_config_names names[] = {
         {"models", "gpt2"}, {"optimizers", "adamw"},   {"curves", "cosine"},
         {"comms", "local"}, {"devices", "cpu queued"}, {"reductions", "direct"},
@@ -244,9 +225,8 @@ static void test_defaults_that_a_build_lacks(void **state)
     ech_config_destroy(config);
 }
 
-static void test_complaints_name_the_place(void **state)
+TEST(test_complaints_name_the_place)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     assert_int_equal(ech_config_complain(config, "model.hidden_size", "not divisible by %d", 5),
@@ -263,9 +243,8 @@ static void test_complaints_name_the_place(void **state)
     ech_config_destroy(config);
 }
 
-static void test_unread_keys(void **state)
+TEST(test_unread_keys)
 {
-    (void)state;
     const char *owned = "model.rope_theta model.rms_norm_eps model.layer_norm_epsilon";
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
@@ -283,9 +262,8 @@ static void test_unread_keys(void **state)
     ech_config_destroy(config);
 }
 
-static void test_resume(void **state)
+TEST(test_resume)
 {
-    (void)state;
     ech_config *saved = sample_create();
     assert_int_equal(sample_read(saved, sample_run), ECH_OK);
     ech_config *now = ech_config_copy(saved);
@@ -346,9 +324,8 @@ static void test_resume(void **state)
     ech_config_destroy(saved);
 }
 
-static void test_copies_are_apart(void **state)
+TEST(test_copies_are_apart)
 {
-    (void)state;
     ech_config *config = sample_create();
     assert_int_equal(sample_read(config, sample_run), ECH_OK);
     ech_config *copy = ech_config_copy(config);
@@ -365,22 +342,4 @@ static void test_copies_are_apart(void **state)
     assert_string_equal(ech_last_error(), "run.yaml:3:16: model.hidden_size = 64: odd");
     ech_config_destroy(copy);
     ech_config_destroy(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_wrong_overrides),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_longest_list),
-        cmocka_unit_test(test_required_keys),
-        cmocka_unit_test(test_defaults_that_a_build_lacks),
-        cmocka_unit_test(test_complaints_name_the_place),
-        cmocka_unit_test(test_unread_keys),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_copies_are_apart),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

@@ -6,6 +6,7 @@
 #define ECH_TESTS_DATA_IMPORTS_H
 
 #include "data/scratch.h"
+#include "unit.h"
 
 #include "data/import.h"
 #include "data/token_file.h"

@@ -6,6 +6,7 @@
 #define ECH_TESTS_DATA_LOADERS_H
 
 #include "data/scratch.h"
+#include "unit.h"
 
 #include "data/samples.h"
 

@@ -5,13 +5,6 @@
 #ifndef ECH_TESTS_DATA_SCRATCH_H
 #define ECH_TESTS_DATA_SCRATCH_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/token_file.h"
+#include "unit.h"
 
 static char scratch[4096];
 
@@ -31,7 +25,6 @@ static inline int scratch_make(void **state)
     (void)state;
     const char *root = getenv("TMPDIR");
     snprintf(scratch, sizeof scratch, "%s/ech-test-data-XXXXXX", root ? root : "/tmp");
-    ech_log_set_quiet(true);
     ech_clear_error();
     return mkdtemp(scratch) ? 0 : -1;
 }
@@ -152,6 +145,6 @@ static inline ech_token_file *counting_file(const char *name, int64_t tokens)
     return file;
 }
 
-#define SCRATCH_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_make, scratch_remove)
+EACH_TEST(scratch_make, scratch_remove)
 
 #endif

@@ -72,9 +72,8 @@ static void assert_import(bool front, int begins, bool special, const char *in, 
     assert_int_equal(recorded, strchr(expected, '^') != NULL);
 }
 
-static void test_documents(void **state)
+TEST(test_documents)
 {
-    (void)state;
     write_text("in.txt", "ab");
     assert_import(false, -1, false, "in.txt", 0, "ab|");
     assert_import(true, -1, false, "in.txt", 0, "^ab|");
@@ -88,9 +87,8 @@ static void test_documents(void **state)
 }
 
 /* Names of special tokens stay text unless they are to be tokens; other added tokens are found. */
-static void test_special_tokens(void **state)
+TEST(test_special_tokens)
 {
-    (void)state;
     write_text("in.txt", "<b>a<e><m>");
     assert_import(true, -1, false, "in.txt", 0, "^<b>a<e>@|");
     assert_import(true, -1, true, "in.txt", 0, "^a|@|"); /* once */
@@ -98,9 +96,8 @@ static void test_special_tokens(void **state)
     assert_import(false, 0, false, "in.txt", 0, "<b>a<e>@|");
 }
 
-static void test_sources_that_differ(void **state)
+TEST(test_sources_that_differ)
 {
-    (void)state;
     ech_import_count count;
     char text[9000];
     int begins = 7;
@@ -121,14 +118,4 @@ static void test_sources_that_differ(void **state)
     assert_int_equal(unlink(in_scratch("out.origin.json")), 0);
     assert_int_equal(ech_data_begins("data.train", text, &begins), ECH_OK);
     assert_int_equal(begins, 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_documents),
-        SCRATCH_TEST(test_special_tokens),
-        SCRATCH_TEST(test_sources_that_differ),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,9 +53,8 @@ static void assert_around(const char *processor, const char *config, const char 
     ech_tokenizer_close(tokenizer);
 }
 
-static void test_processors(void **state)
+TEST(test_processors)
 {
-    (void)state;
     assert_around("null", "{}", "", "");
     assert_around(LEVEL, "{}", "", "");
     assert_around(TEMPLATE(PIECE("<s>") ", " TEXT), "{}", "1", "");
@@ -70,9 +69,8 @@ static void test_processors(void **state)
                   "{}", "2 4 1", "2 4");
 }
 
-static void test_config(void **state)
+TEST(test_config)
 {
-    (void)state;
     assert_around("null", "{\"bos_token\": \"<s>\", \"add_bos_token\": true}", "1", "");
     assert_around("null",
                   "{\"bos_token\": \"<s>\", \"add_bos_token\": true, \"add_eos_token\": true, "
@@ -90,9 +88,8 @@ static void assert_refused(const char *processor, const char *why)
     assert_error_has(why);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     assert_refused("7", "without a type; TemplateProcessing");
     assert_refused("{\"type\": \"Whatever\"}", "Whatever; TemplateProcessing");
     assert_refused(TEMPLATE(PIECE("<s>")), "must have the text once");
@@ -103,14 +100,4 @@ static void test_refused(void **state)
         "an id that no token has");
     assert_refused("{\"type\": \"BertProcessing\", \"sep\": [\"</s>\", -1], \"cls\": [\"<s>\", 1]}",
                    "an id that no token has");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_processors),
-        SCRATCH_TEST(test_config),
-        SCRATCH_TEST(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

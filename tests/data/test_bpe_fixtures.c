@@ -116,9 +116,8 @@ static void check_fixture(const ech_tokenizer *tokenizer, const char *name)
     free(bytes);
 }
 
-static void test_ids(void **state)
+TEST(test_ids)
 {
-    (void)state;
     for (int i = 0; i < NAMES; i++) {
         ech_tokenizer *tokenizer = open_fixture(names[i]);
         check_fixture(tokenizer, names[i]);
@@ -137,9 +136,8 @@ static void check_unchanged(const char *name, const ech_text *exported)
     free(bytes);
 }
 
-static void test_export(void **state)
+TEST(test_export)
 {
-    (void)state;
     for (int i = 0; i < NAMES; i++) {
         ech_text tokens = {0}, config = {0}, again = {0}, again_config = {0};
         ech_tokenizer *tokenizer = open_fixture(names[i]), *second = NULL;
@@ -166,9 +164,8 @@ static void test_export(void **state)
 }
 
 /* What is no UTF-8 comes back byte for byte, also amid text. */
-static void test_any_bytes(void **state)
+TEST(test_any_bytes)
 {
-    (void)state;
     uint64_t seed = 7;
     for (int i = 0; i < NAMES; i++) {
         ech_tokenizer *tokenizer = open_fixture(names[i]);
@@ -201,9 +198,8 @@ static void test_any_bytes(void **state)
 }
 
 /* Megabytes without an end of a word: seconds, not hours, and no stack that overflows. */
-static void test_long_runs(void **state)
+TEST(test_long_runs)
 {
-    (void)state;
     enum { BYTES = 1 << 20 };
     char *text = ech_calloc(BYTES, 1);
     for (int i = 0; i < NAMES; i++) {
@@ -227,15 +223,4 @@ static void test_long_runs(void **state)
         ech_tokenizer_close(tokenizer);
     }
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),
-        SCRATCH_TEST(test_export),
-        cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_long_runs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,9 +37,8 @@ static void assert_ids(const char *source, const char *text, const int32_t *expe
     ech_tokenizer_close(tokenizer);
 }
 
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     const char *const pairs[][2] = {{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}};
     const char *const merges[] = {"#version: 0.2\na b\n\xc4\xa0 ab\n", "a b\r\n\xc4\xa0 ab"};
     for (int i = 0; i < 2; i++) {
@@ -61,9 +60,8 @@ static void assert_refused(const char *encoder, const char *merges, const char *
     assert_error_has(why);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const char *end = "\"ab\": 256, \"<|endoftext|>\": 257";
     assert_refused(end, "#version: 0.2\nab\n", "vocab.bpe: line 2: not two tokens");
     assert_refused(end, "a b c\n", "vocab.bpe: line 1: not two tokens");
@@ -75,9 +73,8 @@ static void test_refused(void **state)
     assert_refused("\"ab\": 256", "a b\n", "which token ends a text?");
 }
 
-static void test_other_family(void **state)
+TEST(test_other_family)
 {
-    (void)state;
     const char *const class[] = {"{\"tokenizer_class\": \"Qwen2Tokenizer\"}",
                                  "{\"tokenizer_class\": \"GPT2Tokenizer\"}", "{}"};
     ech_tokenizer *tokenizer;
@@ -92,9 +89,8 @@ static void test_other_family(void **state)
     assert_error_has("tokenizer_config.json: tokenizer_class is Qwen2Tokenizer");
 }
 
-static void test_openai(void **state)
+TEST(test_openai)
 {
-    (void)state;
     const char *folder = getenv("ECHELON_GPT2");
     if (!folder) folder = ECH_SHARED_GPT2;
     if (!ech_file_is_folder(folder)) {
@@ -107,15 +103,4 @@ static void test_openai(void **state)
     assert_ids(folder, "To be, or not to be<|endoftext|>",
                (int32_t[]){2514, 307, 11, 393, 407, 284, 307, 50256}, 8);
     assert_ids(folder, "\xf0\x9f\x99\x82\n\n  x", (int32_t[]){8582, 25081, 628, 220, 2124}, 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_by_hand),
-        SCRATCH_TEST(test_refused),
-        SCRATCH_TEST(test_other_family),
-        cmocka_unit_test(test_openai),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,20 +75,12 @@ static void check_rows(const char *path, size_t count)
     json_decref(root);
 }
 
-static void test_flags(void **state)
+TEST(test_flags)
 {
-    (void)state;
     check_rows(ECH_FIXTURES "/bpe/added.json", 9);
 }
 
-static void test_patterns(void **state)
+TEST(test_patterns)
 {
-    (void)state;
     check_rows(ECH_FIXTURES "/bpe/patterns.json", 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {SCRATCH_TEST(test_flags), SCRATCH_TEST(test_patterns)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,9 +32,8 @@ static ech_bpe *any_vocabulary(uint32_t merges, uint32_t letters)
     return bpe;
 }
 
-static void test_against_naive(void **state)
+TEST(test_against_naive)
 {
-    (void)state;
     for (int round = 0; round < 300; round++) {
         uint32_t letters = 1 + draw(5);
         ech_bpe *bpe = any_vocabulary(draw(60), letters);
@@ -57,9 +56,8 @@ static void test_against_naive(void **state)
 
 /* a a -> 257, 257 257 -> 258, ...: a word of 2^22 letters becomes ids of 2^16 letters. Quadratic time
  * would be hours. */
-static void test_long_word(void **state)
+TEST(test_long_word)
 {
-    (void)state;
     enum { LETTERS = 1 << 22, LEVELS = 16 };
     ech_bpe *bpe = naive_bytes(ECH_BPE_whole);
     for (uint32_t i = 0; i < LEVELS; i++) naive_add(bpe, i ? 256 + i : 'a', i ? 256 + i : 'a');
@@ -119,9 +117,8 @@ static void check_characters(const ech_bpe *bpe, ech_coder *coder, const char *t
 
 /* Over characters, without a pattern: the text is merged as one, though it is cut where no token reaches
  * across. */
-static void test_characters(void **state)
+TEST(test_characters)
 {
-    (void)state;
     size_t cuts = 0;
     for (int round = 0; round < 300; round++) {
         char text[200];
@@ -139,9 +136,8 @@ static void test_characters(void **state)
     assert_true(cuts > 1000);
 }
 
-static void test_bytes_names(void **state)
+TEST(test_bytes_names)
 {
-    (void)state;
     ech_bpe *bpe = naive_characters();
     int32_t made = (int32_t)bpe->token.n;
     ech_bpe_put(bpe, made, "<0x41>a", 7, true);
@@ -151,9 +147,8 @@ static void test_bytes_names(void **state)
     ech_bpe_destroy(bpe);
 }
 
-static void test_ignored_merges(void **state)
+TEST(test_ignored_merges)
 {
-    (void)state;
     ech_bpe *bpe = naive_bytes(ECH_BPE_whole);
     naive_add(bpe, 'a', 'b');              /* 257: ab */
     ech_bpe_put(bpe, 258, "abc", 3, true); /* no merge makes it */
@@ -172,9 +167,8 @@ static void test_ignored_merges(void **state)
     ech_bpe_destroy(bpe);
 }
 
-static void test_visible_characters(void **state)
+TEST(test_visible_characters)
 {
-    (void)state;
     unsigned char all[256];
     ech_text shown = {0}, back = {0};
     for (int i = 0; i < 256; i++) all[i] = (unsigned char)i;
@@ -194,14 +188,4 @@ static void test_visible_characters(void **state)
         assert_false(ech_bpe_unshow(wrong[i], strlen(wrong[i]), &back));
     ech_text_free(&shown);
     ech_text_free(&back);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_naive),  cmocka_unit_test(test_long_word),
-        cmocka_unit_test(test_characters),     cmocka_unit_test(test_bytes_names),
-        cmocka_unit_test(test_ignored_merges), cmocka_unit_test(test_visible_characters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

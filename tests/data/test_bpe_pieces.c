@@ -106,9 +106,8 @@ static void assert_ids(const ech_tokenizer *tokenizer, const char *text, size_t 
     assert_ids(tokenizer, text, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t),          \
                (const int32_t[]){__VA_ARGS__})
 
-static void test_taken(void **state)
+TEST(test_taken)
 {
-    (void)state;
     model m = good;
     ech_tokenizer *tokenizer;
     m.prefix = 0;
@@ -162,9 +161,8 @@ static void refuse_piece(const char *bytes, size_t n, float score, int type, con
     refuse(&good, &out, why);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     model m[8];
     for (int i = 0; i < 8; i++) m[i] = good;
     m[0].type = 1;
@@ -191,13 +189,4 @@ static void test_refused(void **state)
     refuse_piece("b", 1, (float)(0.0 / 0.0), NORMAL, "piece 260: its score");
     refuse_piece("a", 1, 0, NORMAL, "piece 260: \"a\" comes twice");
     refuse_piece("ac", 2, 0, NORMAL, "piece 260: \"c\" of \"ac\" is no piece");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_taken),
-        SCRATCH_TEST(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,9 +98,8 @@ static parts with_split(const char *behavior, const char *invert, const char *us
     return WITH(pre_tokenizer, text);
 }
 
-static void test_opens(void **state)
+TEST(test_opens)
 {
-    (void)state;
     assert_opens(good);
     assert_opens(WITH(merges, "[\"a\", \"b\"]"));
     assert_opens(WITH(merges, ""));
@@ -122,9 +121,8 @@ static void test_opens(void **state)
     assert_opens(p);
 }
 
-static void test_other_kinds(void **state)
+TEST(test_other_kinds)
 {
-    (void)state;
     assert_refused(WITH(more_model, ", \"dropout\": 0.1"), "model.dropout");
     assert_refused(WITH(more_model, ", \"continuing_subword_prefix\": \"##\""),
                    "model.continuing_subword_prefix");
@@ -185,9 +183,8 @@ static void check_fallback(const char *normalizer, const char *pre_tokenizer, co
     assert_error_has(why);
 }
 
-static void test_fallback(void **state)
+TEST(test_fallback)
 {
-    (void)state;
     const char *model = "\"byte_fallback\": true",
                *first = "{\"type\": \"Metaspace\", "
                         "\"replacement\": \"\u2581\", \"prepend_scheme\": \"first\"%s}";
@@ -223,9 +220,8 @@ static parts with_regex(const char *regex)
 }
 
 /* Constructs that Hugging Face's engine reads differently, or that are not read, by name. */
-static void test_foreign_pattern(void **state)
+TEST(test_foreign_pattern)
 {
-    (void)state;
     static const char *const refused[][2] = {
         {"", "it matches nothing, too"},
         {"a*", "it matches nothing, too"},
@@ -278,9 +274,8 @@ static void test_foreign_pattern(void **state)
 }
 
 /* One that goes back without end is stopped, and says so. */
-static void test_steps(void **state)
+TEST(test_steps)
 {
-    (void)state;
     static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaacb";
     parts p = with_regex("(a+)+b");
     write_tokenizer(&p);
@@ -297,9 +292,8 @@ static void test_steps(void **state)
     ech_tokenizer_close(tokenizer);
 }
 
-static void test_ids(void **state)
+TEST(test_ids)
 {
-    (void)state;
     assert_refused(WITH(more_vocabulary, ", \"ab\": 65"), "\"ab\" has id 65, which another token");
     assert_refused(WITH(more_vocabulary, ", \"ab\": 2000000000"), "ids are 0 and above, below 15");
     assert_refused(WITH(more_vocabulary, ", \"ab\": 9223372036854775807"), "ids are 0 and above");
@@ -317,9 +311,8 @@ static void test_ids(void **state)
         "added_tokens[1]: \"x y\" comes twice");
 }
 
-static void test_merges(void **state)
+TEST(test_merges)
 {
-    (void)state;
     assert_refused(WITH(merges, "\"a b\", \"a c\""), "model.merges[1]: what it makes is not in");
     assert_refused(WITH(merges, "\"abc b\""), "model.merges[0]: \"abc\" is not in the vocabulary");
     assert_refused(WITH(merges, "\"a b\", \"a b\""), "merge 1 is merge 0 again");
@@ -331,9 +324,8 @@ static void test_merges(void **state)
     assert_refused(WITH(merges, "\" b\""), "model.merges[0]: \"\" is not in the vocabulary");
 }
 
-static void test_added(void **state)
+TEST(test_added)
 {
-    (void)state;
     char text[4096], content[2048];
     /* The library numbers added tokens from 257 on, which is a token of the model here. */
     parts p = WITH(more_vocabulary, ", \"ab\": 257");
@@ -356,9 +348,8 @@ static void assert_text_refused(const char *text, size_t n, const char *why)
     assert_error_has(why);
 }
 
-static void test_no_tokenizer(void **state)
+TEST(test_no_tokenizer)
 {
-    (void)state;
     const char *const texts[][2] = {
         {"", "bad JSON"},
         {"[]", "the JSON is no object"},
@@ -392,9 +383,8 @@ static void test_no_tokenizer(void **state)
 }
 
 /* A small file that would fill memory, or the stack, as a tree of values. */
-static void test_bombs(void **state)
+TEST(test_bombs)
 {
-    (void)state;
     enum { BYTES = 8 << 20, MOST_KIB = 200 << 10 };
     struct rusage before, after;
     char *text = ech_calloc(BYTES, 1);
@@ -410,9 +400,8 @@ static void test_bombs(void **state)
     free(text);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
-    (void)state;
     const char *const configs[][2] = {
         {"{\"eos_token\": \"<|end|>\"}",
          "tokenizer_config.json: eos_token: \"<|end|>\" is no token"},
@@ -440,17 +429,4 @@ static void test_ends(void **state)
     assert_int_equal(ech_tokenizer_open(in_scratch("tokenizer.json"), &tokenizer), ECH_OK);
     assert_int_equal(tokenizer->end_of_text, 256);
     ech_tokenizer_close(tokenizer);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_opens),        SCRATCH_TEST(test_other_kinds),
-        SCRATCH_TEST(test_fallback),     SCRATCH_TEST(test_foreign_pattern),
-        SCRATCH_TEST(test_steps),        SCRATCH_TEST(test_ids),
-        SCRATCH_TEST(test_merges),       SCRATCH_TEST(test_added),
-        SCRATCH_TEST(test_no_tokenizer), SCRATCH_TEST(test_bombs),
-        SCRATCH_TEST(test_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

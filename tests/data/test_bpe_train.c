@@ -34,9 +34,8 @@ static void assert_merges(const ech_text *tokens, const char *expected)
     assert_string_equal(have, expected);
 }
 
-static void test_merges(void **state)
+TEST(test_merges)
 {
-    (void)state;
     /* l-o 6; then blank-lo and lo-w 5 each: the lower ids first; blank-lo-w 4; e-r and low-e 2. */
     const char *const texts[] = {"low low low lower lower lot"};
     ech_text tokens = {0};
@@ -49,9 +48,8 @@ static void test_merges(void **state)
     ech_text_free(&tokens);
 }
 
-static void test_order_of_texts(void **state)
+TEST(test_order_of_texts)
 {
-    (void)state;
     const char *const texts[] = {"one two three four five", "three tree\nthree trees 333",
                                  "five four"};
     const char *const turned[] = {texts[2], texts[0], texts[1]};
@@ -64,9 +62,8 @@ static void test_order_of_texts(void **state)
 }
 
 /* aaaa: merges within a word overlap, and a token of one merge is the part of the next. */
-static void test_repeated_letter(void **state)
+TEST(test_repeated_letter)
 {
-    (void)state;
     const char *const texts[] = {"aaaaaaaa"};
     ech_text tokens = {0};
     assert_int_equal(learn("gpt2", texts, 1, BYTES_AND_END + 3, &tokens), ECH_OK);
@@ -78,9 +75,8 @@ static void test_repeated_letter(void **state)
     ech_text_free(&tokens);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     ech_text tokens = {0};
     const char *const texts[] = {"a"};
     assert_int_equal(learn("whole", texts, 1, 300, &tokens), ECH_EUSAGE);
@@ -92,9 +88,8 @@ static void test_refused(void **state)
 }
 
 /* Files longer than a piece, one of them no UTF-8; what was learnt opens and encodes. */
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     enum { BYTES = 3 << 20 };
     char *text = ech_calloc(BYTES, 1);
     for (int i = 0; i < BYTES; i++) text[i] = "the cat sat on the mat. "[i % 24];
@@ -151,9 +146,8 @@ static void assert_learns(ech_data_text_source source, const char *in, int64_t l
 }
 
 /* Of lines only the strings are texts: neither keys, nor escapes, nor what joins two of them. */
-static void test_lines(void **state)
+TEST(test_lines)
 {
-    (void)state;
     static const char lines[] = "{\"text\": \"xy\\u0078y\", \"meta\": \"zwzwzwzw\"}\n\n"
                                 "{\"prompt\": \"xyx\", \"completion\": \"yxy\"}";
     static const char keyed[] = "{\"q\": \"mn\", \"a\": \"mn\"}\n{\"content\": \"op\"}\n";
@@ -172,9 +166,8 @@ static void test_lines(void **state)
 }
 
 /* More lines than a piece has, and the same as plain text: the same vocabulary. */
-static void test_many_lines(void **state)
+TEST(test_many_lines)
 {
-    (void)state;
     ech_text lines = {0}, plain = {0}, from_lines = {0}, from_plain = {0};
     for (int i = 0; i < 80000; i++) {
         ech_text_append(&lines, "{\"text\": \"word%d and\\nmore%d\\n\"}\n", i % 97, i % 13);
@@ -196,9 +189,8 @@ static void write_text(const char *name, const char *text)
     write_file(name, text, strlen(text));
 }
 
-static void test_refused_texts(void **state)
+TEST(test_refused_texts)
 {
-    (void)state;
     ech_text tokens = {0};
     const ech_data_text_source source = {0}, binary = {.binary = true};
     write_text("a.txt", "ab \xff ab");
@@ -214,20 +206,4 @@ static void test_refused_texts(void **state)
     assert_error_has("c.jsonl:3:");
     assert_int_equal(learn_file(source, "missing", 258, &tokens), ECH_EIO);
     assert_error_has("missing: cannot read it");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_order_of_texts),
-        cmocka_unit_test(test_repeated_letter),
-        cmocka_unit_test(test_refused),
-        SCRATCH_TEST(test_files),
-        SCRATCH_TEST(test_lines),
-        SCRATCH_TEST(test_many_lines),
-        SCRATCH_TEST(test_refused_texts),
-    };
-    ech_log_set_quiet(true);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

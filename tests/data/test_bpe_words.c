@@ -17,9 +17,8 @@ static void assert_found(const ech_bpe_trie *trie, const char *text, size_t begi
     assert_int_equal(found, id);
 }
 
-static void test_trie(void **state)
+TEST(test_trie)
 {
-    (void)state;
     ech_bpe_trie trie = {0};
     const char *const tokens[] = {"ab", "abcd", "b", "cde"};
     size_t begin, end;
@@ -41,12 +40,4 @@ static void test_trie(void **state)
     assert_false(ech_bpe_trie_reaches(&trie, "xbd", 3, 4));
     free(trie.child.entry);
     free(trie.id.at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trie),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,9 +72,8 @@ static void check_blend(const ech_blend *blend)
     }
 }
 
-static void test_proportions(void **state)
+TEST(test_proportions)
 {
-    (void)state;
     for (uint32_t trial = 0; trial < 400; trial++) {
         int64_t weights[12];
         int n = (int)(trial % 11) + 2;
@@ -93,9 +92,8 @@ static void test_proportions(void **state)
 }
 
 /* Weights without a short period are rounded, to less than a millionth of the whole. */
-static void test_rounded_proportions(void **state)
+TEST(test_rounded_proportions)
 {
-    (void)state;
     const int64_t weights[] = {123456789, 987654321, 1, 5000000};
     const double sum = 123456789.0 + 987654321.0 + 1 + 5000000;
     ech_blend blend;
@@ -111,9 +109,8 @@ static void test_rounded_proportions(void **state)
     ech_blend_free(&blend);
 }
 
-static void test_one_source(void **state)
+TEST(test_one_source)
 {
-    (void)state;
     const int64_t weight = 300000000, positions[] = {0, 1, 7, INT64_MAX};
     ech_blend blend;
     ech_blend_create(&weight, 1, ECH_BLEND_PERIOD, &blend);
@@ -171,9 +168,8 @@ static void read_step(const ech_corpus *corpus, int degree, int64_t step, int32_
     }
 }
 
-static void test_samples_of_a_blend(void **state)
+TEST(test_samples_of_a_blend)
 {
-    (void)state;
     enum { STEPS = 40 };
     char text[13000];
     const int64_t sizes[] = {10, 7, 25}, weights[] = {5, 2, 3};
@@ -205,9 +201,8 @@ static void test_samples_of_a_blend(void **state)
 }
 
 /* In no order but that of the table, until something would come twice. */
-static void test_validation_on_a_blend(void **state)
+TEST(test_validation_on_a_blend)
 {
-    (void)state;
     char text[13000];
     const struct {
         const char *format;
@@ -233,9 +228,8 @@ static void test_validation_on_a_blend(void **state)
 }
 
 /* Sources of as many samples each are not shuffled alike. */
-static void test_permutations_differ(void **state)
+TEST(test_permutations_differ)
 {
-    (void)state;
     char text[13000];
     write_counting("a", 25, 0);
     write_counting("b", 25, APART);
@@ -305,9 +299,8 @@ static void check_part(const char *name, const char *split, ech_split part, bool
     ech_corpus_close(corpus);
 }
 
-static void test_splits(void **state)
+TEST(test_splits)
 {
-    (void)state;
     int64_t begins[1001];
     const struct {
         const char *split;
@@ -339,9 +332,8 @@ static void test_splits(void **state)
 
 /* ---- texts ---- */
 
-static void test_texts_that_are_no_blend(void **state)
+TEST(test_texts_that_are_no_blend)
 {
-    (void)state;
     char text[13000];
     make_sources(text, sizeof text, "%s %s %s");
     const char *a = in_scratch("a");
@@ -376,9 +368,8 @@ static void test_texts_that_are_no_blend(void **state)
 }
 
 /* A source of which no token would be learnt is an error; one with a single target is none. */
-static void test_no_target(void **state)
+TEST(test_no_target)
 {
-    (void)state;
     static const struct {
         const char *sequences; /* p: a token of a prompt, t: one of a text; |: the document ends */
         bool mask, refused;
@@ -429,9 +420,8 @@ static void assert_words(const char *text, const char *expected)
 
 /* Numbers are weights, or names where files have these names; what could be both is refused, and
  * quotes tell. */
-static void test_names_that_are_numbers(void **state)
+TEST(test_names_that_are_numbers)
 {
-    (void)state;
     char before[4096];
     assert_non_null(getcwd(before, sizeof before));
     assert_int_equal(chdir(scratch), 0);
@@ -462,9 +452,8 @@ static void test_names_that_are_numbers(void **state)
     assert_int_equal(chdir(before), 0);
 }
 
-static void test_paths_with_blanks(void **state)
+TEST(test_paths_with_blanks)
 {
-    (void)state;
     char text[13000];
     write_counting("a b\\", 3, 0);
     write_counting("1", 4, APART);
@@ -474,9 +463,8 @@ static void test_paths_with_blanks(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_too_little(void **state)
+TEST(test_too_little)
 {
-    (void)state;
     const uint16_t one = 1;
     char text[13000];
     write_file("one.bin", &one, sizeof one);
@@ -511,9 +499,8 @@ static void assert_change(const char *before, const char *now, const char *says)
 }
 
 /* Equal for equal data at other places; of other tokens, documents or weights it is another. */
-static void test_identity(void **state)
+TEST(test_identity)
 {
-    (void)state;
     ech_text a = {0}, b = {0};
     char sources[9000];
     write_counting("a", 5000, 0);
@@ -538,24 +525,4 @@ static void test_identity(void **state)
     assert_change("what", "ever", "ever, where there was what");
     ech_text_free(&a);
     ech_text_free(&b);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_proportions),
-        cmocka_unit_test(test_rounded_proportions),
-        cmocka_unit_test(test_one_source),
-        SCRATCH_TEST(test_samples_of_a_blend),
-        SCRATCH_TEST(test_validation_on_a_blend),
-        SCRATCH_TEST(test_permutations_differ),
-        SCRATCH_TEST(test_splits),
-        SCRATCH_TEST(test_texts_that_are_no_blend),
-        SCRATCH_TEST(test_identity),
-        SCRATCH_TEST(test_no_target),
-        SCRATCH_TEST(test_names_that_are_numbers),
-        SCRATCH_TEST(test_paths_with_blanks),
-        SCRATCH_TEST(test_too_little),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

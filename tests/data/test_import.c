@@ -8,9 +8,8 @@
 
 #include "base/utf8.h"
 
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     ech_import_count count;
     write_file("in.txt", "to be\n", 6);
     assert_int_equal(import("in.txt", "deep/er/t", 0, &count), ECH_OK);
@@ -36,9 +35,8 @@ static void make_texts(void)
     write_file("in/empty", "", 0);
 }
 
-static void test_folder_in_order_of_paths(void **state)
+TEST(test_folder_in_order_of_paths)
 {
-    (void)state;
     ech_import_count count;
     make_texts();
     assert_int_equal(import("in", "t", 0, &count), ECH_OK);
@@ -49,9 +47,8 @@ static void test_folder_in_order_of_paths(void **state)
     assert_int_equal(progress_calls, 5);
 }
 
-static void test_links(void **state)
+TEST(test_links)
 {
-    (void)state;
     ech_import_count count;
     make_texts();
     assert_int_equal(symlink("a.txt", in_scratch("in/y")), 0);
@@ -68,9 +65,8 @@ static void test_links(void **state)
     assert_error_has("in/dangling: ");
 }
 
-static void test_valid_share(void **state)
+TEST(test_valid_share)
 {
-    (void)state;
     ech_import_count count;
     ech_file_make_folder(in_scratch("in"));
     write_file("in/a", "0123456789", 10);
@@ -87,9 +83,8 @@ static void test_valid_share(void **state)
     assert_int_equal(progress_done, 18);
 }
 
-static void test_cut_between_characters(void **state)
+TEST(test_cut_between_characters)
 {
-    (void)state;
     ech_import_count count;
     /* Characters of 1, 2, 3 and 4 bytes: begins at 0, 1, 3, 6, 10. */
     static const char text[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z";
@@ -109,9 +104,8 @@ static void test_cut_between_characters(void **state)
 }
 
 /* Continuation bytes without an end are no UTF-8: the cut moves by no more than a character. */
-static void test_cut_of_no_utf8(void **state)
+TEST(test_cut_of_no_utf8)
 {
-    (void)state;
     ech_import_count count;
     char text[100];
     memset(text, 0x80, sizeof text);
@@ -122,9 +116,8 @@ static void test_cut_of_no_utf8(void **state)
     assert_int_equal(count.valid_tokens, 53 + 1);
 }
 
-static void test_long_file(void **state)
+TEST(test_long_file)
 {
-    (void)state;
     enum { BYTES = (5 << 19) + 3 };
     ech_import_count count;
     char *text = ech_calloc(BYTES + 2, 1);
@@ -155,9 +148,8 @@ static void assert_refused(const char *in, const char *out, double valid, ech_st
     assert_int_equal(count_entries(), before);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     write_file("in", "some text", 9);
     write_file("short", "\xc3\xa4", 2);
     write_file("empty", "", 0);
@@ -175,9 +167,8 @@ static void test_refused(void **state)
     assert_refused(".", "t", 0, ECH_EUSAGE, "lies in the folder");
 }
 
-static void test_never_over_its_input(void **state)
+TEST(test_never_over_its_input)
 {
-    (void)state;
     ech_import_count count;
     write_file("in.bin", "some text", 9);
     assert_refused("in.bin", "in", 0, ECH_EUSAGE, "would be overwritten");
@@ -187,9 +178,8 @@ static void test_never_over_its_input(void **state)
     assert_stream("in.bin", "some text|", 1);
 }
 
-static void test_beside_a_folder_of_that_name(void **state)
+TEST(test_beside_a_folder_of_that_name)
 {
-    (void)state;
     ech_import_count count;
     make_texts();
     assert_int_equal(import("in", "in", 0, &count), ECH_OK);
@@ -198,9 +188,8 @@ static void test_beside_a_folder_of_that_name(void **state)
 
 /* ---- text that is none ---- */
 
-static void test_no_utf8(void **state)
+TEST(test_no_utf8)
 {
-    (void)state;
     const struct {
         const char *text;
         size_t n, good;
@@ -232,9 +221,8 @@ static void test_no_utf8(void **state)
 }
 
 /* Characters across the ends of pieces are none the worse for it. */
-static void test_characters_across_pieces(void **state)
+TEST(test_characters_across_pieces)
 {
-    (void)state;
     enum { CHARACTERS = 800000 };
     ech_import_count count;
     char *text = ech_calloc(3 * CHARACTERS + 3, 1);
@@ -268,9 +256,8 @@ static void replace_second(int64_t before, int64_t done, int64_t all)
     assert_int_equal(mkfifo(in_scratch("in/b"), 0600), 0);
 }
 
-static void test_second_file_changes(void **state)
+TEST(test_second_file_changes)
 {
-    (void)state;
     const struct {
         void (*progress)(int64_t before, int64_t done, int64_t all);
         const char *why;
@@ -294,24 +281,4 @@ static void test_second_file_changes(void **state)
         assert_int_equal(count_entries(), 1);
     }
     ech_tokenizer_close(tokenizer);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_file),
-        SCRATCH_TEST(test_folder_in_order_of_paths),
-        SCRATCH_TEST(test_links),
-        SCRATCH_TEST(test_valid_share),
-        SCRATCH_TEST(test_cut_between_characters),
-        SCRATCH_TEST(test_cut_of_no_utf8),
-        SCRATCH_TEST(test_long_file),
-        SCRATCH_TEST(test_refused),
-        SCRATCH_TEST(test_never_over_its_input),
-        SCRATCH_TEST(test_beside_a_folder_of_that_name),
-        SCRATCH_TEST(test_no_utf8),
-        SCRATCH_TEST(test_characters_across_pieces),
-        SCRATCH_TEST(test_second_file_changes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

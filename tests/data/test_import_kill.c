@@ -174,23 +174,12 @@ static void kill_everywhere(bool twice)
     assert_true(n > 100 && (!twice || kills > 50));
 }
 
-static void test_killed_at_every_call(void **state)
+TEST(test_killed_at_every_call)
 {
-    (void)state;
     kill_everywhere(false);
 }
 
-static void test_killed_twice(void **state)
+TEST(test_killed_twice)
 {
-    (void)state;
     kill_everywhere(true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_killed_at_every_call),
-        SCRATCH_TEST(test_killed_twice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 
 #include "data/bpe/bpe.h"
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
-    (void)state;
     ech_import_count count;
     write_text("in.jsonl",
                "{\"text\": \"to\\nbe\", \"more\": [123456789012345678901234567890, {}]}\r\n"
@@ -44,9 +43,8 @@ static void test_lines(void **state)
 }
 
 /* Windows editors begin a file with a mark, which is no JSON; in a text it is a character. */
-static void test_byte_order_mark(void **state)
+TEST(test_byte_order_mark)
 {
-    (void)state;
     ech_import_count count;
     write_text("in.jsonl", "\xef\xbb\xbf{\"text\": \"1\"}\r\n{\"text\": \"2\"}\n");
     assert_int_equal(import("in.jsonl", "t", 0, &count), ECH_OK);
@@ -63,9 +61,8 @@ static void test_byte_order_mark(void **state)
                   1);
 }
 
-static void test_keys_by_other_names(void **state)
+TEST(test_keys_by_other_names)
 {
-    (void)state;
     ech_import_count count;
     ech_import_options options = {
         .texts = {.text_key = "content", .prompt_key = "q", .completion_key = "a"}};
@@ -75,9 +72,8 @@ static void test_keys_by_other_names(void **state)
 }
 
 /* Lines and texts side by side; a line belongs to the part in which it begins. */
-static void test_lines_for_validation(void **state)
+TEST(test_lines_for_validation)
 {
-    (void)state;
     ech_import_count count;
     ech_file_make_folder(in_scratch("in"));
     write_text("in/a.jsonl", "{\"text\": \"1\"}\n{\"text\": \"2\"}\n{\"text\": \"3\"}\n");
@@ -100,9 +96,8 @@ static void assert_bad_line(const char *text, const char *why)
 
 #define TWO "{\"text\": \"1\"}\n\n"
 
-static void test_bad_lines(void **state)
+TEST(test_bad_lines)
 {
-    (void)state;
     assert_bad_line(TWO "{\"text\": \"1\"", "no JSON: it ends too early");
     assert_bad_line(TWO "{\"text\": \"1", "no JSON: it ends too early");
     assert_bad_line(TWO "{\"text\": \"1\"} {}\n", ":15: no JSON: something follows");
@@ -130,9 +125,8 @@ static void test_bad_lines(void **state)
 }
 
 /* What is not read is not checked. */
-static void test_what_is_not_read(void **state)
+TEST(test_what_is_not_read)
 {
-    (void)state;
     ech_import_count count;
     ech_text lines = {0};
     ech_text_append(&lines, "{\"text\": \"1\", \"score\": NaN, \"more\": [-Infinity, 1e400]}\n");
@@ -152,9 +146,8 @@ static void test_what_is_not_read(void **state)
 }
 
 /* Bad lines are left out up to the number that is given, whatever the threads. */
-static void test_bad_lines_left_out(void **state)
+TEST(test_bad_lines_left_out)
 {
-    (void)state;
     static const char text[] = "{\"text\": \"1\"}\n{\"text\": \"\\ud800\"}\n{}\nno\n"
                                "{\"prompt\": \"p\", \"completion\": 1}\n{\"text\": \"2\"}\n";
     for (int workers = 1; workers < 4; workers += 2) {
@@ -177,9 +170,8 @@ static void test_bad_lines_left_out(void **state)
 }
 
 /* Many chunks in, the line number is still right; and a line without an end is not read for ever. */
-static void test_lines_are_counted_over_pieces(void **state)
+TEST(test_lines_are_counted_over_pieces)
 {
-    (void)state;
     enum { LINES = 50000 };
     ech_import_count count;
     char expected[64];
@@ -204,9 +196,8 @@ static void test_lines_are_counted_over_pieces(void **state)
 }
 
 /* What cannot be cut is not read for ever either. */
-static void test_text_without_a_place_to_cut(void **state)
+TEST(test_text_without_a_place_to_cut)
 {
-    (void)state;
     const int64_t sizes[] = {ECH_TEXT_CHUNK_LONGEST, ECH_TEXT_CHUNK_LONGEST + 1};
     write_text("in", "");
     for (int i = 0; i < 2; i++) {
@@ -228,20 +219,4 @@ static void test_text_without_a_place_to_cut(void **state)
         free(chunk.bytes);
         ech_texts_free(&texts);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_lines),
-        SCRATCH_TEST(test_byte_order_mark),
-        SCRATCH_TEST(test_keys_by_other_names),
-        SCRATCH_TEST(test_lines_for_validation),
-        SCRATCH_TEST(test_bad_lines),
-        SCRATCH_TEST(test_what_is_not_read),
-        SCRATCH_TEST(test_bad_lines_left_out),
-        SCRATCH_TEST(test_lines_are_counted_over_pieces),
-        SCRATCH_TEST(test_text_without_a_place_to_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,9 +46,8 @@ static void make_many(void)
     fclose(file);
 }
 
-static void test_same_for_any_number_of_threads(void **state)
+TEST(test_same_for_any_number_of_threads)
 {
-    (void)state;
     ech_import_count one, count;
     make_many();
     assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
@@ -104,9 +103,8 @@ static ech_status import_to_full_disk(ech_import_options options, rlim_t most)
 }
 
 /* What was done stays, and the next import goes on and makes the same. */
-static void test_goes_on_after_a_full_disk(void **state)
+TEST(test_goes_on_after_a_full_disk)
 {
-    (void)state;
     ech_import_count one, count;
     make_many();
     assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
@@ -125,9 +123,8 @@ static void test_goes_on_after_a_full_disk(void **state)
 }
 
 /* Nobody can go on with files that have become shorter; it is said, and the next import begins anew. */
-static void test_begins_anew_after_files_were_cut_off(void **state)
+TEST(test_begins_anew_after_files_were_cut_off)
 {
-    (void)state;
     ech_import_count one, count;
     make_many();
     assert_int_equal(import("in", "one", 0.1, &one), ECH_OK);
@@ -146,9 +143,8 @@ static void test_begins_anew_after_files_were_cut_off(void **state)
 }
 
 /* A journal of another import is none, nor is a damaged one, and it is said why. */
-static void test_begins_anew_when_something_changed(void **state)
+TEST(test_begins_anew_when_something_changed)
 {
-    (void)state;
     const struct {
         const char *journal, *text, *why; /* journal NULL: a whole one */
     } cases[] = {
@@ -181,9 +177,8 @@ static void test_begins_anew_when_something_changed(void **state)
 }
 
 /* Every number of a journal is under its hash: one that was changed is not believed. */
-static void test_begins_anew_when_a_number_is_damaged(void **state)
+TEST(test_begins_anew_when_a_number_is_damaged)
 {
-    (void)state;
     ech_import_journal journal = {.count.documents = 77}, read;
     char *text;
     size_t n;
@@ -224,9 +219,8 @@ static void hash_import(const char *tokenizer, char hash[33])
 }
 
 /* Sealed files that are nowhere any more. */
-static void test_begins_anew_when_files_are_lost(void **state)
+TEST(test_begins_anew_when_files_are_lost)
 {
-    (void)state;
     ech_import_count count;
     ech_import_journal journal = {.sealed = true};
     write_text("in", "some text");
@@ -248,9 +242,8 @@ static void hash_with_end_of_text(const char *end, char hash[33])
 }
 
 /* Which token ends a text is said beside tokenizer.json, and is part of what an import is of. */
-static void test_hash_covers_the_end_of_text(void **state)
+TEST(test_hash_covers_the_end_of_text)
 {
-    (void)state;
     ech_tokenizer *bytes;
     ech_text tokens = {0}, config = {0};
     char a[33], b[33], again[33];
@@ -269,9 +262,8 @@ static void test_hash_covers_the_end_of_text(void **state)
     assert_string_not_equal(a, b);
 }
 
-static void test_one_import_at_a_time(void **state)
+TEST(test_one_import_at_a_time)
 {
-    (void)state;
     ech_import_count count;
     int lock;
     write_text("in", "some text");
@@ -281,19 +273,4 @@ static void test_one_import_at_a_time(void **state)
     assert_error_has("t.tmp: another run writes");
     close(lock);
     assert_int_equal(import("in", "t", 0, &count), ECH_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_same_for_any_number_of_threads),
-        SCRATCH_TEST(test_goes_on_after_a_full_disk),
-        SCRATCH_TEST(test_begins_anew_after_files_were_cut_off),
-        SCRATCH_TEST(test_begins_anew_when_something_changed),
-        SCRATCH_TEST(test_begins_anew_when_a_number_is_damaged),
-        SCRATCH_TEST(test_begins_anew_when_files_are_lost),
-        SCRATCH_TEST(test_hash_covers_the_end_of_text),
-        SCRATCH_TEST(test_one_import_at_a_time),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,9 +74,8 @@ static void assert_row(const ech_batch *batch, int64_t row, int n, const int32_t
 }
 
 /* A line without features is feature 0 with value 0. */
-static void lines_become_samples(void **state)
+TEST(lines_become_samples)
 {
-    (void)state;
     ech_libsvm_count count;
     assert_int_equal(import(four, 0, 0, &count), ECH_OK);
     assert_int_equal(count.samples, 4);
@@ -98,9 +97,8 @@ static void lines_become_samples(void **state)
 }
 
 /* Behind the last sample is padding: all of it is 0. */
-static void padding_is_zero(void **state)
+TEST(padding_is_zero)
 {
-    (void)state;
     ech_libsvm_count count;
     assert_int_equal(import(four, 0, 0, &count), ECH_OK);
     ech_corpus *corpus = open_samples("a");
@@ -116,9 +114,8 @@ static void padding_is_zero(void **state)
 }
 
 /* The last half of the bytes, and of the documents of a split: here the same two. */
-static void parts_for_validation(void **state)
+TEST(parts_for_validation)
 {
-    (void)state;
     static const char text[] = "1 1:1\n0 2:2\n1 3:3\n0 4:4\n";
     ech_libsvm_count count;
     assert_int_equal(import(text, 0, 0.5, &count), ECH_OK);
@@ -144,9 +141,8 @@ static void parts_for_validation(void **state)
 }
 
 /* Lines are counted over the chunks in which a file is read, and anew in each file of a folder. */
-static void long_files(void **state)
+TEST(long_files)
 {
-    (void)state;
     enum { LINES = 100000 };
     ech_text text = {0};
     ech_libsvm_count count;
@@ -176,9 +172,8 @@ static void long_files(void **state)
     assert_error_has("folder/3:3: the label yes");
 }
 
-static void names(void **state)
+TEST(names)
 {
-    (void)state;
     static const char *const yes[] = {"a.libsvm", "x/a.svm", "a.libsvm.gz", "a.b.svm.gz"};
     static const char *const no[] = {"a.txt", ".svm", "a.svm.txt", "svm", "a.libsvm.gzip", ".gz"};
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) assert_true(ech_data_is_libsvm(yes[i]));
@@ -186,9 +181,8 @@ static void names(void **state)
 }
 
 /* Ids of 32 bits, up to the largest index. */
-static void many_features(void **state)
+TEST(many_features)
 {
-    (void)state;
     ech_libsvm_count count;
     assert_int_equal(import("1 1:1 1000000:2 2147483647:3\n", 0, 0, &count), ECH_OK);
     assert_int_equal(count.features, INT32_MAX);
@@ -206,9 +200,8 @@ static void many_features(void **state)
 
 /* ---- what is refused ---- */
 
-static void bad_lines(void **state)
+TEST(bad_lines)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } bad[] = {
@@ -246,9 +239,8 @@ static void bad_lines(void **state)
 }
 
 /* A word that is longer than any number, or has a NUL: no crash, and no number of a part of it. */
-static void odd_words(void **state)
+TEST(odd_words)
 {
-    (void)state;
     ech_libsvm sample = {0};
     bool found;
     char text[400] = "1 1:";
@@ -269,9 +261,8 @@ static void assert_refused(ech_corpus_options options, ech_status why, const cha
     assert_error_has(says);
 }
 
-static void other_files(void **state)
+TEST(other_files)
 {
-    (void)state;
     ech_libsvm_count count;
     assert_int_equal(import(four, 0, 0, &count), ECH_OK);
     assert_refused(corpus_options("a", 3), ECH_EUSAGE, "has 4 features, the most of all; use 4");
@@ -290,9 +281,8 @@ static void other_files(void **state)
 }
 
 /* Ids beyond the model's features, and a value that no import writes. */
-static void damaged_samples(void **state)
+TEST(damaged_samples)
 {
-    (void)state;
     for (int way = 0; way < 2; way++) {
         ech_libsvm_count count;
         const float bad[] = {1, NAN, 3, 4};
@@ -309,21 +299,4 @@ static void damaged_samples(void **state)
         ech_loader_destroy(loader);
         ech_corpus_close(corpus);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(lines_become_samples),
-        SCRATCH_TEST(padding_is_zero),
-        SCRATCH_TEST(parts_for_validation),
-        SCRATCH_TEST(many_features),
-        SCRATCH_TEST(bad_lines),
-        SCRATCH_TEST(odd_words),
-        SCRATCH_TEST(long_files),
-        SCRATCH_TEST(names),
-        SCRATCH_TEST(other_files),
-        SCRATCH_TEST(damaged_samples),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,9 +9,8 @@
 
 #include "base/random.h"
 
-static void test_samples_of_a_file(void **state)
+TEST(test_samples_of_a_file)
 {
-    (void)state;
     const int64_t expected[][3] = {
         {0, 4, 0},        {1, 4, 0},  {2, 4, 1},    {5, 4, 1}, {6, 4, 2},
         {9, 4, 2},        {10, 4, 3}, {159, 4, 40}, {3, 1, 2}, {INT64_MAX, 1, INT64_MAX - 1},
@@ -20,9 +19,8 @@ static void test_samples_of_a_file(void **state)
         assert_int_equal(ech_data_samples(expected[i][0], expected[i][1]), expected[i][2]);
 }
 
-static void test_validation_in_order(void **state)
+TEST(test_validation_in_order)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader_options options = sample_options();
     options.shuffle = false;
@@ -67,9 +65,8 @@ static void gather_step(const ech_corpus *corpus, int degree, int64_t micro, int
     assert_int_equal(found, BATCH);
 }
 
-static void test_same_samples_under_any_layout(void **state)
+TEST(test_same_samples_under_any_layout)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     for (int64_t step = 0; step < 5; step++) {
         for (int degree = 1; degree <= 7; degree++) {
@@ -89,9 +86,8 @@ static void test_same_samples_under_any_layout(void **state)
 }
 
 /* Three replicas and eight micro-batches, spelled out. */
-static void test_unequal_shares(void **state)
+TEST(test_unequal_shares)
 {
-    (void)state;
     const int64_t share[3][3] = {{0, 3, 6}, {1, 4, 7}, {2, 5, -1}};
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     for (int rank = 0; rank < 3; rank++) {
@@ -110,9 +106,8 @@ static void test_unequal_shares(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_every_sample_once_an_epoch(void **state)
+TEST(test_every_sample_once_an_epoch)
 {
-    (void)state;
     enum { STEPS = 5, EPOCHS = STEPS * BATCH / SAMPLES };
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader *loader = start(corpus, sample_options(), 0);
@@ -145,9 +140,8 @@ static void assert_same_batch(const ech_batch *a, const ech_batch *b, int64_t ro
     assert_memory_equal(a->weights, b->weights, bytes);
 }
 
-static void test_resume_at_any_step_with_any_prefetch(void **state)
+TEST(test_resume_at_any_step_with_any_prefetch)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     for (int64_t first = 0; first < 9; first++) {
         ech_loader *through = start(corpus, sample_options(), 0);
@@ -164,9 +158,8 @@ static void test_resume_at_any_step_with_any_prefetch(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_last_step_again(void **state)
+TEST(test_last_step_again)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader_options options = sample_options();
     options.prefetch = 1;
@@ -190,9 +183,8 @@ static void test_last_step_again(void **state)
 }
 
 /* Whatever the thread is at: it goes on with the step that it is told. */
-static void test_rewound_at_any_moment(void **state)
+TEST(test_rewound_at_any_moment)
 {
-    (void)state;
     enum { STEPS = 9 };
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     int32_t tokens[STEPS][BATCH * T];
@@ -222,9 +214,8 @@ static void pause_thread(long microseconds)
 }
 
 /* Whatever the thread is at: not begun, filling, waiting for a free slot. */
-static void test_destroyed_at_any_moment(void **state)
+TEST(test_destroyed_at_any_moment)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     for (int round = 0; round < 60; round++) {
         ech_loader_options options = sample_options();
@@ -238,9 +229,8 @@ static void test_destroyed_at_any_moment(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_huge_batch_is_not_waited_for(void **state)
+TEST(test_huge_batch_is_not_waited_for)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader_options options = sample_options();
     options.global_batch_size = options.micro_batch_size = 1 << 20;
@@ -249,9 +239,8 @@ static void test_huge_batch_is_not_waited_for(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_errors_come_out_in_their_place(void **state)
+TEST(test_errors_come_out_in_their_place)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader_options options = sample_options();
     options.shuffle = false;
@@ -284,9 +273,8 @@ static void test_errors_come_out_in_their_place(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_positions_end_at_2_63(void **state)
+TEST(test_positions_end_at_2_63)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     int64_t last = INT64_MAX / BATCH; /* its first positions are below 2^63, its last ones not */
     ech_loader *loader = start(corpus, sample_options(), last - 1);
@@ -298,9 +286,8 @@ static void test_positions_end_at_2_63(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     const int64_t length = 100000000;
     ech_token_file_close(counting_file("t", TOKENS));
     ech_corpus *corpus = open_corpus(in_scratch("t"), length, false);
@@ -320,9 +307,8 @@ static void test_refused(void **state)
 
 /* A file that somebody cuts off while it is read, or whose index goes: an error in its place that
  * names the file, whatever the thread is at. */
-static void test_file_cut_off_meanwhile(void **state)
+TEST(test_file_cut_off_meanwhile)
 {
-    (void)state;
     for (int64_t left = 0; left < 2 * TOKENS; left += 37) {
         ech_corpus *corpus = counting_corpus("t", TOKENS);
         ech_loader_options options = sample_options();
@@ -349,9 +335,8 @@ static void test_file_cut_off_meanwhile(void **state)
     }
 }
 
-static void test_waits(void **state)
+TEST(test_waits)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader *loader = start(corpus, sample_options(), 0);
     for (int64_t step = 0; step < 20; step++) next(loader, step);
@@ -361,26 +346,4 @@ static void test_waits(void **state)
     assert_int_equal(ech_loader_waits(loader), before);
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_samples_of_a_file),
-        SCRATCH_TEST(test_validation_in_order),
-        SCRATCH_TEST(test_same_samples_under_any_layout),
-        SCRATCH_TEST(test_unequal_shares),
-        SCRATCH_TEST(test_every_sample_once_an_epoch),
-        SCRATCH_TEST(test_resume_at_any_step_with_any_prefetch),
-        SCRATCH_TEST(test_last_step_again),
-        SCRATCH_TEST(test_rewound_at_any_moment),
-        SCRATCH_TEST(test_destroyed_at_any_moment),
-        SCRATCH_TEST(test_huge_batch_is_not_waited_for),
-        SCRATCH_TEST(test_errors_come_out_in_their_place),
-        SCRATCH_TEST(test_positions_end_at_2_63),
-        SCRATCH_TEST(test_refused),
-        SCRATCH_TEST(test_file_cut_off_meanwhile),
-        SCRATCH_TEST(test_waits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,9 +43,8 @@ static double check_step_tokens(const ech_corpus *corpus, ech_loader_options opt
     return total;
 }
 
-static void test_tokens_of_a_step(void **state)
+TEST(test_tokens_of_a_step)
 {
-    (void)state;
     ech_corpus *ragged = counting_corpus("ragged", TOKENS);
     ech_corpus *even = counting_corpus("even", SAMPLES * T + 1);
     for (int degree = 1; degree <= 5; degree++) {
@@ -67,9 +66,8 @@ static void test_tokens_of_a_step(void **state)
 }
 
 /* The numbers themselves: the last sample of 159 tokens has two of four. */
-static void test_tokens_of_samples(void **state)
+TEST(test_tokens_of_samples)
 {
-    (void)state;
     const int64_t expected[][4] = {
         /* tokens, T, sample, count */
         {159, 4, 0, 4},  {159, 4, 38, 4}, {159, 4, 39, 2},
@@ -148,9 +146,8 @@ static int64_t check_marks(const marked_tokens *is, const ech_loader_options *op
     return counted;
 }
 
-static void test_documents_and_prompts(void **state)
+TEST(test_documents_and_prompts)
 {
-    (void)state;
     marked_tokens is;
     write_marked_tokens(&is);
     for (int64_t length = 1; length <= 40; length++) {
@@ -176,9 +173,8 @@ static void test_documents_and_prompts(void **state)
 }
 
 /* Spelled out: two documents, 5 6 7 and 8 9; of the targets 6 7 8 9 all but 8 count. */
-static void test_document_mask_of_the_golden_file(void **state)
+TEST(test_document_mask_of_the_golden_file)
 {
-    (void)state;
     write_file("t.idx", golden_idx, sizeof golden_idx);
     write_file("t.bin", golden_bin, sizeof golden_bin);
     ech_corpus *corpus = open_corpus(in_scratch("t"), T, true);
@@ -199,15 +195,4 @@ static void test_document_mask_of_the_golden_file(void **state)
     assert_int_equal(batch->lengths[0], 0);
     ech_loader_destroy(loader);
     ech_corpus_close(corpus);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_tokens_of_a_step),
-        SCRATCH_TEST(test_tokens_of_samples),
-        SCRATCH_TEST(test_documents_and_prompts),
-        SCRATCH_TEST(test_document_mask_of_the_golden_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,9 +49,8 @@ static void assert_same(const char *a, const char *b)
     free(bytes[1]);
 }
 
-static void as_unpacked(void **state)
+TEST(as_unpacked)
 {
-    (void)state;
     static const char *const pairs[][2] = {{"a.txt", "b.txt.gz"},
                                            {"a.jsonl", "b.jsonl.gz"},
                                            {"a.txt", "b"},
@@ -69,9 +68,8 @@ static void as_unpacked(void **state)
 }
 
 /* Where reading goes on after an interruption, and where it goes back. */
-static void at_any_place(void **state)
+TEST(at_any_place)
 {
-    (void)state;
     ech_import_count plain, packed;
     ech_import_options options = {.save_bytes = 1};
     make_texts();
@@ -91,9 +89,8 @@ static void at_any_place(void **state)
     ech_text_file_close(gunzip);
 }
 
-static void damaged_ones_are_named(void **state)
+TEST(damaged_ones_are_named)
 {
-    (void)state;
     ech_import_count count;
     make_texts();
     shell("head -c 100000 b.txt.gz >cut.txt.gz && : >empty.txt.gz");
@@ -150,9 +147,8 @@ static const packed_lines packed[] = {
 #undef PACKED
 
 /* Read by what they are, or refused where the build lacks the library. */
-static void other_packings(void **state)
+TEST(other_packings)
 {
-    (void)state;
     ech_import_count count;
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++) {
         const unsigned char *bytes = (const unsigned char *)packed[i].bytes;
@@ -181,9 +177,8 @@ static void other_packings(void **state)
     }
 }
 
-static void what_is_left_out(void **state)
+TEST(what_is_left_out)
 {
-    (void)state;
     ech_import_count count;
     shell("mkdir -p in/.git && echo one >in/a.txt && echo two | gzip >in/b.txt.gz");
     shell("echo hidden >in/.c.txt && echo hidden >in/.git/d.txt && ln -s nowhere in/e.txt");
@@ -192,12 +187,4 @@ static void what_is_left_out(void **state)
     assert_stream("out", "one\n|two\n|", 2);
     assert_int_not_equal(import("in/e.txt", "out", 0, &count), ECH_OK);
     assert_error_has("e.txt");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(as_unpacked), SCRATCH_TEST(at_any_place), SCRATCH_TEST(damaged_ones_are_named),
-        SCRATCH_TEST(other_packings), SCRATCH_TEST(what_is_left_out)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

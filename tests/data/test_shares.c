@@ -35,9 +35,8 @@ static void read_all(const ech_corpus *corpus, ech_loader_options options, readi
     ech_loader_destroy(loader);
 }
 
-static void test_shares_are_apart(void **state)
+TEST(test_shares_are_apart)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     for (int64_t micro = 1; micro <= 4; micro *= 2)
         for (int degree = 1; degree <= SHARES; degree += 2) {
@@ -69,9 +68,8 @@ static void samples_of_step(const ech_corpus *corpus, int64_t micro, int64_t ste
     ech_loader_destroy(loader);
 }
 
-static void test_micro_batches_change_no_step(void **state)
+TEST(test_micro_batches_change_no_step)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     for (int64_t step = 0; step < 5; step++) {
         int one[SAMPLES], more[SAMPLES];
@@ -83,9 +81,8 @@ static void test_micro_batches_change_no_step(void **state)
 }
 
 /* Shares of as many samples are not drawn in the same order. */
-static void test_shares_have_orders_of_their_own(void **state)
+TEST(test_shares_have_orders_of_their_own)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
     ech_loader_options options = sample_options();
     options.micro_batch_size = 1;
@@ -100,25 +97,11 @@ static void test_shares_have_orders_of_their_own(void **state)
     ech_corpus_close(corpus);
 }
 
-static void test_too_many_shares(void **state)
+TEST(test_too_many_shares)
 {
-    (void)state;
     ech_corpus *corpus = counting_corpus("t", TOKENS);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_corpus_check_shares(corpus, SAMPLES), ECH_OK);
     assert_int_equal(ech_corpus_check_shares(corpus, SAMPLES + 1), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "use at most 40"));
-    ech_log_set_quiet(false);
     ech_corpus_close(corpus);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_shares_are_apart),
-        SCRATCH_TEST(test_micro_batches_change_no_step),
-        SCRATCH_TEST(test_shares_have_orders_of_their_own),
-        SCRATCH_TEST(test_too_many_shares),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

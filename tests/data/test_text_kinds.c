@@ -10,9 +10,8 @@
 static const char lines[] = "{\"text\": \"1\", \"url\": \"http://a\"}\n{\"text\": \"2\"}\n";
 
 /* Lines are lines under any name. */
-static void test_lines_of_any_name(void **state)
+TEST(test_lines_of_any_name)
 {
-    (void)state;
     ech_import_count count;
     static const char *const names[] = {"part-00000.json", "x.ndjson", "x.JSONL", "x.txt", "x"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -32,9 +31,8 @@ static void test_lines_of_any_name(void **state)
     assert_int_equal(count.tokens, ECH_TEXT_KIND_FIRST + 11);
 }
 
-static void test_arrays(void **state)
+TEST(test_arrays)
 {
-    (void)state;
     ech_import_count count;
     static const char *const bad[][2] = {
         {"[{\"text\": \"1\"} {\"text\": \"2\"}]", ":1:1: no JSON: a comma or the end"},
@@ -62,9 +60,8 @@ static void test_arrays(void **state)
 
 /* An array of several chunks has the tokens of the same objects as lines, and errors name the line.
  */
-static void test_long_array(void **state)
+TEST(test_long_array)
 {
-    (void)state;
     enum { ELEMENTS = 40000 };
     ech_import_count whole, cut;
     char expected[64];
@@ -94,9 +91,8 @@ static void test_long_array(void **state)
 }
 
 /* Texts that begin as JSON does, and are none. */
-static void test_no_json(void **state)
+TEST(test_no_json)
 {
-    (void)state;
     static const char *const texts[] = {
         "{ x = 1; }\n",       "[section]\na=1\n",           "{\"a\", \"b\"}\n",
         "[1] A reference.\n", "{\"a\": 1} is an object.\n", "{"};
@@ -110,9 +106,8 @@ static void test_no_json(void **state)
 }
 
 /* What is no text is refused by what it is, and nobody is advised to learn its bytes. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t n;
@@ -150,9 +145,8 @@ static void test_refused(void **state)
 
 /* A folder's files that are about its texts, or in another format, are left out with a warning; as
  * plain text they are read by --as-text, or by name. */
-static void test_left_out(void **state)
+TEST(test_left_out)
 {
-    (void)state;
     ech_import_count count;
     static const char *const aside[] = {"README.md", "LICENSE", "a.csv",
                                         "b.html",    "c.txt",   "d.json"};
@@ -180,14 +174,4 @@ static void test_left_out(void **state)
     write_text("in/y.parquet", "PAR1");
     assert_int_equal(import("in", "t", 0, &count), ECH_EINPUT);
     assert_error_has("y.parquet: is a Parquet file");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_lines_of_any_name), SCRATCH_TEST(test_arrays),
-        SCRATCH_TEST(test_long_array),        SCRATCH_TEST(test_no_json),
-        SCRATCH_TEST(test_refused),           SCRATCH_TEST(test_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,9 +60,8 @@ static void assert_refused_u64(size_t at, uint64_t number, const char *why)
     assert_error_has(why);
 }
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
-    (void)state;
     write_golden();
     ech_token_file *file = open_tokens("t");
     assert_int_equal(file->runs.tokens, 5);
@@ -78,9 +77,8 @@ static void test_golden(void **state)
     ech_token_file_close(NULL);
 }
 
-static void test_modes(void **state)
+TEST(test_modes)
 {
-    (void)state;
     unsigned char idx[sizeof golden_idx + 2] = {0};
     memcpy(idx, golden_idx, sizeof golden_idx);
     write_golden();
@@ -101,9 +99,8 @@ static void test_modes(void **state)
     assert_int_equal(open_and_read(100), ECH_OK);
 }
 
-static void test_dtypes(void **state)
+TEST(test_dtypes)
 {
-    (void)state;
     const int32_t lengths[] = {2, 1};
     const unsigned char u8[] = {7, 255, 9};
     const uint16_t u16[] = {7, 255, 9};
@@ -127,9 +124,8 @@ static void test_dtypes(void **state)
     }
 }
 
-static void test_dtypes_without_ids(void **state)
+TEST(test_dtypes_without_ids)
 {
-    (void)state;
     const int no_ids[] = {2, 3, 6, 7}, unknown[] = {0, 9, 255};
     for (size_t i = 0; i < 4; i++) {
         unsigned char code = (unsigned char)no_ids[i];
@@ -145,9 +141,8 @@ static void test_dtypes_without_ids(void **state)
     }
 }
 
-static void test_every_truncation(void **state)
+TEST(test_every_truncation)
 {
-    (void)state;
     write_golden();
     for (size_t n = 0; n < sizeof golden_idx; n++) {
         write_file("t.idx", golden_idx, n);
@@ -162,9 +157,8 @@ static void test_every_truncation(void **state)
     }
 }
 
-static void test_every_corrupt_byte(void **state)
+TEST(test_every_corrupt_byte)
 {
-    (void)state;
     write_golden();
     int fd = open(in_scratch("t.idx"), O_WRONLY);
     int opened = 0, refused = 0;
@@ -188,9 +182,8 @@ static void test_every_corrupt_byte(void **state)
     assert_int_equal(open_and_read(100), ECH_OK);
 }
 
-static void test_hostile_counts(void **state)
+TEST(test_hostile_counts)
 {
-    (void)state;
     const char *why = "bytes do not hold the";
     const uint64_t huge[] = {3,
                              100,
@@ -216,9 +209,8 @@ static void test_hostile_counts(void **state)
     assert_error_has("no document indices");
 }
 
-static void test_hostile_sequences(void **state)
+TEST(test_hostile_sequences)
 {
-    (void)state;
     const int32_t lengths[] = {-1, INT32_MIN, 6, INT32_MAX};
     for (size_t i = 0; i < 4; i++) {
         write_changed(34, &lengths[i], sizeof lengths[i]);
@@ -231,9 +223,8 @@ static void test_hostile_sequences(void **state)
     assert_refused_u64(50, 3, "no multiple of 2");
 }
 
-static void test_hostile_documents(void **state)
+TEST(test_hostile_documents)
 {
-    (void)state;
     assert_refused_u64(58, 1, "document index 0 is 1");
     assert_refused_u64(66, 3, "document index 1 is 3");
     assert_refused_u64(74, 0, "document index 2 is 0");
@@ -265,9 +256,8 @@ static ech_status open_with_entry(int64_t sequences, int64_t documents, int64_t 
 
 /* However many there are, each is checked, and each byte of the index is read once: what was checked is
  * what is used, even if somebody writes to the file. */
-static void test_many_documents(void **state)
+TEST(test_many_documents)
 {
-    (void)state;
     enum { MANY = 3 * 4096 };
     const int64_t which[] = {4095, 4096, 4097, 8191, 8192, MANY - 1, MANY};
     struct stat info;
@@ -287,9 +277,8 @@ static void test_many_documents(void **state)
     assert_int_equal(bytes_read, info.st_size);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     char expected[8600];
     const char *prefix = in_scratch("t");
     assert_int_equal(open_and_read(100), ECH_EUSAGE);
@@ -347,9 +336,8 @@ static void assert_bad_id(int code, const void *bytes, int width, int64_t bad, c
     ech_token_file_close(file);
 }
 
-static void test_ids_outside_the_vocabulary(void **state)
+TEST(test_ids_outside_the_vocabulary)
 {
-    (void)state;
     const uint16_t u16[] = {1, 2, 3, 257};
     assert_bad_id(8, u16, 2, 3, "token 3 of the stream has id 257, but the vocabulary has 257");
     const int32_t i32[] = {1, 2, -3, 4};
@@ -358,9 +346,8 @@ static void test_ids_outside_the_vocabulary(void **state)
     assert_bad_id(5, i64, 8, 1, "token 1 of the stream has id 4294967301,");
 }
 
-static void test_ranges_outside_the_stream(void **state)
+TEST(test_ranges_outside_the_stream)
 {
-    (void)state;
     write_golden();
     int32_t ids[8];
     ech_token_file *file = open_tokens("t");
@@ -373,9 +360,8 @@ static void test_ranges_outside_the_stream(void **state)
 }
 
 /* 300 sequences, many of them empty, that lie in .bin in reverse order with gaps. */
-static void test_scattered_sequences(void **state)
+TEST(test_scattered_sequences)
 {
-    (void)state;
     enum { SEQUENCES = 300, LONGEST = 5, PLACE = LONGEST + 2 };
     int32_t lengths[SEQUENCES];
     int64_t pointers[SEQUENCES];
@@ -406,9 +392,8 @@ static void test_scattered_sequences(void **state)
 }
 
 /* Documents one behind the other in .bin, then a gap. */
-static void test_one_read_for_documents_without_gaps(void **state)
+TEST(test_one_read_for_documents_without_gaps)
 {
-    (void)state;
     enum { SEQUENCES = 6, TOKENS = 12 };
     const int32_t lengths[SEQUENCES] = {2, 3, 0, 1, 4, 2};
     const int64_t pointers[SEQUENCES] = {0, 4, 10, 10, 14, 22};
@@ -432,9 +417,8 @@ static void test_one_read_for_documents_without_gaps(void **state)
     ech_token_file_close(file);
 }
 
-static void test_nothing_in_it(void **state)
+TEST(test_nothing_in_it)
 {
-    (void)state;
     write_index("t", 8, 0, NULL, NULL);
     write_file("t.bin", "", 0);
     assert_int_equal(open_and_read(100), ECH_OK);
@@ -442,27 +426,4 @@ static void test_nothing_in_it(void **state)
     const int64_t pointers[] = {0, 0};
     write_index("t", 8, 2, lengths, pointers);
     assert_int_equal(open_and_read(100), ECH_OK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_golden),
-        SCRATCH_TEST(test_modes),
-        SCRATCH_TEST(test_dtypes),
-        SCRATCH_TEST(test_dtypes_without_ids),
-        SCRATCH_TEST(test_every_truncation),
-        SCRATCH_TEST(test_every_corrupt_byte),
-        SCRATCH_TEST(test_hostile_counts),
-        SCRATCH_TEST(test_hostile_sequences),
-        SCRATCH_TEST(test_hostile_documents),
-        SCRATCH_TEST(test_many_documents),
-        SCRATCH_TEST(test_missing),
-        SCRATCH_TEST(test_ids_outside_the_vocabulary),
-        SCRATCH_TEST(test_ranges_outside_the_stream),
-        SCRATCH_TEST(test_scattered_sequences),
-        SCRATCH_TEST(test_one_read_for_documents_without_gaps),
-        SCRATCH_TEST(test_nothing_in_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,9 +43,8 @@ static void import_as(const ech_tokenizer *tokenizer, const char *out)
     assert_int_equal(ech_data_import(&options, &count), ECH_OK);
 }
 
-static void another_is_refused(void **state)
+TEST(another_is_refused)
 {
-    (void)state;
     ech_tokenizer *bytes, *one, *other;
     write_text("text.txt", "the cat and the dog and the hen");
     assert_int_equal(ech_tokenizer_open("bytes", &bytes), ECH_OK);
@@ -75,9 +74,8 @@ static void another_is_refused(void **state)
 }
 
 /* The ids of the bytes' tokenizer mean the same when it comes from a checkpoint's files. */
-static void exported_is_the_same(void **state)
+TEST(exported_is_the_same)
 {
-    (void)state;
     ech_tokenizer *bytes, *exported;
     ech_text json = {0}, config = {0};
     char a[ECH_TOKENIZER_HASH], b[ECH_TOKENIZER_HASH];
@@ -96,9 +94,8 @@ static void exported_is_the_same(void **state)
 }
 
 /* What is told of one file is not believed of another. */
-static void goes_with_its_file(void **state)
+TEST(goes_with_its_file)
 {
-    (void)state;
     ech_import_count count;
     write_text("text.txt", "some words");
     assert_int_equal(import("text.txt", "tokens", 0, &count), ECH_OK);
@@ -115,9 +112,8 @@ static void goes_with_its_file(void **state)
     assert_false(ech_file_exists(in_scratch("tokens.origin.json")));
 }
 
-static void what_it_may_hold(void **state)
+TEST(what_it_may_hold)
 {
-    (void)state;
     static const char whole[] =
         "{\"format\": \"echelon tokens\", \"version\": 2, \"tokenizer\": \"t\", \"vocabulary\": "
         "257, \"tokens\": 11, \"begin_of_text\": true, \"hash\": "
@@ -156,12 +152,4 @@ static void what_it_may_hold(void **state)
         assert_int_not_equal(ech_token_origin_parse("f", text, strlen(text), &origin), ECH_OK);
         assert_error_has(changes[i].says);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(another_is_refused), SCRATCH_TEST(exported_is_the_same),
-        SCRATCH_TEST(goes_with_its_file), SCRATCH_TEST(what_it_may_hold)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

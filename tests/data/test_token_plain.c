@@ -48,9 +48,8 @@ static void assert_refused(const char *name, ech_status why, const char *says)
 }
 
 /* End of text stands before each of llm.c's documents, and is its first token. */
-static void test_llm(void **state)
+TEST(test_llm)
 {
-    (void)state;
     const uint16_t narrow[] = {9, 1, 2, 9, 65535};
     const uint32_t wide[] = {9, 1, 2, 9, 128000};
     const int32_t narrow_ids[] = {9, 1, 2, 9, 65535}, wide_ids[] = {9, 1, 2, 9, 128000};
@@ -69,9 +68,8 @@ static void test_llm(void **state)
     }
 }
 
-static void test_llm_damaged(void **state)
+TEST(test_llm_damaged)
 {
-    (void)state;
     const uint16_t ids[] = {1, 2, 3};
     const char *why = "its header counts";
     const int32_t counts[] = {-1, 0, 2, 4, INT32_MAX, INT32_MIN};
@@ -94,9 +92,8 @@ static void test_llm_damaged(void **state)
     }
 }
 
-static void test_nanogpt(void **state)
+TEST(test_nanogpt)
 {
-    (void)state;
     const uint16_t bytes[] = {1, 2, 9, 3, 9, 9, 4};
     const int32_t ids[] = {1, 2, 9, 3, 9, 9, 4};
     write_file("train.bin", bytes, sizeof bytes);
@@ -115,9 +112,8 @@ static void test_nanogpt(void **state)
 }
 
 /* Shards in the order of their bytes, of both widths, one empty; documents cross them. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
-    (void)state;
     const uint16_t a[] = {1, 9, 2}, c[] = {3, 9}, d[] = {4, 5};
     const uint32_t b[] = {70000, 70001};
     const int32_t ids[] = {1, 9, 2, 3, 9, 4, 5, 70000, 70001};
@@ -136,15 +132,4 @@ static void test_shards(void **state)
     assert_refused("y_train_*.bin", ECH_EUSAGE, "no file has such a name");
     write_file("x_train_2.idx", golden_idx, sizeof golden_idx);
     assert_refused("x_train_*.bin", ECH_EUSAGE, "give the prefixes of Megatron's files one by one");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_llm),
-        SCRATCH_TEST(test_llm_damaged),
-        SCRATCH_TEST(test_nanogpt),
-        SCRATCH_TEST(test_shards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,9 +26,8 @@ static void assert_bytes(const char *name, const void *bytes, size_t n)
     free(read);
 }
 
-static void test_golden(void **state)
+TEST(test_golden)
 {
-    (void)state;
     const int32_t ids[] = {5, 6, 7, 8, 9};
     ech_token_writer *writer;
     assert_int_equal(ech_token_writer_create(in_scratch("t"), 257, &writer), ECH_OK);
@@ -78,18 +77,16 @@ static void round_trip(int64_t vocabulary, int64_t longest, int64_t width)
     free(all);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     round_trip(257, 0, 2);
     round_trip(65499, 0, 2);
     round_trip(65500, 0, 4);
     round_trip(INT32_MAX, 0, 4);
 }
 
-static void test_long_documents_are_cut(void **state)
+TEST(test_long_documents_are_cut)
 {
-    (void)state;
     round_trip(257, 7, 2);
     const int32_t ids[] = {5, 6, 7, 8, 9};
     ech_token_writer *writer;
@@ -105,9 +102,8 @@ static void test_long_documents_are_cut(void **state)
 }
 
 /* A document of a prompt, in two parts, and a completion; and one without: modes at the end. */
-static void test_prompts(void **state)
+TEST(test_prompts)
 {
-    (void)state;
     const int32_t ids[] = {5, 6, 7, 8, 9};
     ech_token_writer *writer;
     assert_int_equal(ech_token_writer_create(in_scratch("t"), 257, &writer), ECH_OK);
@@ -132,9 +128,8 @@ static void test_prompts(void **state)
     ech_token_file_close(open_tokens("t"));
 }
 
-static void test_nothing_before_the_end(void **state)
+TEST(test_nothing_before_the_end)
 {
-    (void)state;
     const int32_t id = 65;
     ech_token_writer *writer;
     assert_int_equal(ech_token_writer_create(in_scratch("t"), 257, &writer), ECH_OK);
@@ -147,9 +142,8 @@ static void test_nothing_before_the_end(void **state)
     assert_int_equal(count_entries(), 0);
 }
 
-static void test_replaces_an_older_one(void **state)
+TEST(test_replaces_an_older_one)
 {
-    (void)state;
     for (int64_t tokens = 50; tokens > 0; tokens -= 24) {
         ech_token_file *file = counting_file("t", tokens);
         ech_token_file_close(file);
@@ -157,9 +151,8 @@ static void test_replaces_an_older_one(void **state)
     }
 }
 
-static void test_two_writers_of_one_prefix(void **state)
+TEST(test_two_writers_of_one_prefix)
 {
-    (void)state;
     const int32_t id = 65;
     ech_token_writer *a, *b;
     assert_int_equal(ech_token_writer_create(in_scratch("t"), 257, &a), ECH_OK);
@@ -170,9 +163,8 @@ static void test_two_writers_of_one_prefix(void **state)
     assert_int_equal(count_entries(), 2);
 }
 
-static void test_refuses_other_ids(void **state)
+TEST(test_refuses_other_ids)
 {
-    (void)state;
     const int32_t bad[] = {257, -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < 4; i++) {
         ech_token_writer *writer;
@@ -183,18 +175,16 @@ static void test_refuses_other_ids(void **state)
     }
 }
 
-static void test_no_folder(void **state)
+TEST(test_no_folder)
 {
-    (void)state;
     ech_token_writer *writer;
     assert_int_equal(ech_token_writer_create(in_scratch("no/t"), 257, &writer), ECH_EIO);
     assert_error_has("no/t.bin");
 }
 
 /* A disk that is full, played by a limit on the size of files. */
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
-    (void)state;
     struct rlimit before, small;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
@@ -217,21 +207,4 @@ static void test_full_disk(void **state)
     ech_token_file *file = open_tokens("t");
     assert_int_equal(file->runs.tokens, 3); /* the first one, untouched */
     ech_token_file_close(file);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_golden),
-        SCRATCH_TEST(test_round_trip),
-        SCRATCH_TEST(test_long_documents_are_cut),
-        SCRATCH_TEST(test_prompts),
-        SCRATCH_TEST(test_nothing_before_the_end),
-        SCRATCH_TEST(test_replaces_an_older_one),
-        SCRATCH_TEST(test_two_writers_of_one_prefix),
-        SCRATCH_TEST(test_refuses_other_ids),
-        SCRATCH_TEST(test_no_folder),
-        SCRATCH_TEST(test_full_disk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

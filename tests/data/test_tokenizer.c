@@ -11,9 +11,8 @@ static ech_tokenizer *open_tokenizer(const char *source)
     return tokenizer;
 }
 
-static void test_open(void **state)
+TEST(test_open)
 {
-    (void)state;
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
     assert_string_equal(tokenizer->name, "bytes");
     assert_true(tokenizer->end_of_text < tokenizer->vocabulary);
@@ -51,17 +50,15 @@ static void assert_round_trip(const unsigned char *bytes, size_t n, size_t first
     ech_tokenizer_close(tokenizer);
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     unsigned char all[1024];
     for (size_t i = 0; i < sizeof all; i++) all[i] = (unsigned char)(i * 7 + i / 256);
     for (size_t n = 0; n <= sizeof all; n += 64) assert_round_trip(all, n, n / 3);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
     assert_int_equal(tokenizer->vocabulary, 257);
     assert_int_equal(tokenizer->end_of_text, 256);
@@ -83,9 +80,8 @@ static void assert_has(const ech_text *text, const char *part)
     if (!strstr(text->at, part)) fail_msg("no %s in %s", part, text->at);
 }
 
-static void test_bytes_for_hugging_face(void **state)
+TEST(test_bytes_for_hugging_face)
 {
-    (void)state;
     ech_text tokens = {0}, config = {0};
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
     ech_tokenizer_export(tokenizer, &tokens, &config);
@@ -108,9 +104,8 @@ static void test_bytes_for_hugging_face(void **state)
 }
 
 /* What a checkpoint has of it opens again, as the file or as its folder. */
-static void test_bytes_from_a_file(void **state)
+TEST(test_bytes_from_a_file)
 {
-    (void)state;
     ech_text tokens = {0}, config = {0}, again = {0}, again_config = {0};
     ech_tokenizer *tokenizer = open_tokenizer("bytes");
     ech_tokenizer_export(tokenizer, &tokens, &config);
@@ -133,16 +128,4 @@ static void test_bytes_from_a_file(void **state)
     ech_text_free(&config);
     ech_text_free(&again);
     ech_text_free(&again_config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_open),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_bytes_for_hugging_face),
-        SCRATCH_TEST(test_bytes_from_a_file),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,9 +74,8 @@ static void assert_refused(sides s, const char *first, const char *second)
     assert_null(strchr(ech_last_error(), '\n'));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     write_json(END X, false);
     assert_opens((sides){0}, "<x>", "257 | 256 256");
     assert_opens((sides){.map = "{\"eos_token\": \"<x>\"}"}, "a", "97 | 257 257");
@@ -111,9 +110,8 @@ static void test_names(void **state)
 #define DECODER(rows) "{\"added_tokens_decoder\": {" rows "}}"
 
 /* Flags of tokenizer_config.json count; tokens and ids must be those of tokenizer.json. */
-static void test_added_tokens_decoder(void **state)
+TEST(test_added_tokens_decoder)
 {
-    (void)state;
     write_json(END X, false);
     assert_opens((sides){.config = DECODER("\"257\": {\"content\": \"<x>\"}")}, "a <x> b",
                  "97 32 257 32 98 | 256 256");
@@ -135,9 +133,8 @@ static void test_added_tokens_decoder(void **state)
     assert_refused((sides){.config = DECODER("\"257\": \"<x>\"")}, "added_tokens_decoder: 257", "");
 }
 
-static void test_added_tokens(void **state)
+TEST(test_added_tokens)
 {
-    (void)state;
     write_json(END X, false);
     assert_opens((sides){.added = "{\"<x>\": 257}"}, "<x>", "257 | 256 256");
     assert_refused((sides){.added = "{\"<y>\": 258}"}, "added_tokens.json: \"<y>\" (258) is no",
@@ -148,9 +145,8 @@ static void test_added_tokens(void **state)
 }
 
 /* Ids that a file states with gaps are those that the library gives; both files may state them. */
-static void test_gaps(void **state)
+TEST(test_gaps)
 {
-    (void)state;
     write_json(END ", {\"id\": 300, \"content\": \"<x>\"}, {\"id\": 310, \"content\": \"<y>\"}",
                false);
     assert_opens((sides){0}, "a<x><y>", "97 257 258 | 256 256");
@@ -160,9 +156,8 @@ static void test_gaps(void **state)
     assert_opens((sides){0}, "caf\u00e9", "99 97 102 233 | 256 256");
 }
 
-static void test_prefix(void **state)
+TEST(test_prefix)
 {
-    (void)state;
     for (int has = 0; has < 2; has++)
         for (int wants = 0; wants < 2; wants++) {
             const char *config =
@@ -195,14 +190,4 @@ static void test_prefix(void **state)
     ech_text_free(&vocabulary);
     assert_opens((sides){.config = "{\"add_prefix_space\": true}"}, "a", "32 97 | 256 256");
     assert_opens((sides){.config = "{\"add_prefix_space\": false}"}, "a", "97 | 256 256");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SCRATCH_TEST(test_names),        SCRATCH_TEST(test_added_tokens_decoder),
-        SCRATCH_TEST(test_added_tokens), SCRATCH_TEST(test_gaps),
-        SCRATCH_TEST(test_prefix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,9 @@
  * Data sheets by the names that drivers give: of a card that none is known of there is no rate.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "device/card.h"
+#include "unit.h"
 
 static void check(const char *name, double halves, double singles)
 {
@@ -19,9 +14,8 @@ static void check(const char *name, double halves, double singles)
     assert_true(fabs(ech_card_flops(name, ECH_CARD_FP32) - singles * 1e12) < 1);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     check("NVIDIA H100 80GB HBM3", 989, 67);
     check("NVIDIA H100 PCIe", 756, 51);
     check("NVIDIA H100 NVL", 835, 60);
@@ -31,18 +25,11 @@ static void test_names(void **state)
     check("8 x NVIDIA H100 80GB HBM3 (sm_90), CUDA 13.0", 989, 67);
 }
 
-static void test_others(void **state)
+TEST(test_others)
 {
-    (void)state;
     check("NVIDIA GH200 480GB", 0, 0);
     check("NVIDIA A1000", 0, 0);
     check("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 0, 0);
     check("Tesla T4", 0, 0);
     check("", 0, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names), cmocka_unit_test(test_others)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

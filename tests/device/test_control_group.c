@@ -2,12 +2,6 @@
  *
  * Limits of control groups, in folders of both versions that the test makes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <ftw.h>
 #include <stdio.h>
@@ -17,6 +11,7 @@
 #include <unistd.h>
 
 #include "device/control_group.h"
+#include "unit.h"
 
 static char folder[64], list[80];
 static const ech_control_groups groups = {list, folder};
@@ -57,9 +52,8 @@ static int end(void **state)
     return nftw(folder, drop, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static void test_second_version(void **state)
+TEST(test_second_version)
 {
-    (void)state;
     assert_int_equal(ech_control_cores(&groups, 64), 64); /* no list */
     write_file("list", "0::/pods/one\n");
     assert_int_equal(ech_control_cores(&groups, 64), 64); /* no files */
@@ -78,9 +72,8 @@ static void test_second_version(void **state)
     assert_int_equal(ech_control_cores(&groups, 64), 1);
 }
 
-static void test_first_version(void **state)
+TEST(test_first_version)
 {
-    (void)state;
     write_file("list", "4:memory:/one\n2:cpu,cpuacct:/one\n1:cpuset:/two\n0::/\n");
     write_file("cpu/one/cpu.cfs_quota_us", "-1\n");
     write_file("cpu/one/cpu.cfs_period_us", "100000\n");
@@ -95,11 +88,4 @@ static void test_first_version(void **state)
     assert_int_equal(ech_control_cores(&groups, 8), 8);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_second_version, begin, end),
-        cmocka_unit_test_setup_teardown(test_first_version, begin, end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(begin, end)

@@ -2,18 +2,13 @@
  *
  * Sets of cores, the order in which they are taken, and binding threads to them, on whatever this machine has.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 #include <string.h>
 
 #include "device/cores.h"
 #include "device/device.h"
+#include "unit.h"
 
 static ech_core_set set_of(const int *core, int n)
 {
@@ -22,9 +17,8 @@ static ech_core_set set_of(const int *core, int n)
     return set;
 }
 
-static void sets_are_compared(void **state)
+TEST(sets_are_compared)
 {
-    (void)state;
     const int low[] = {0, 1}, high[] = {63, 64, 4095}, mixed[] = {1, 64};
     ech_core_set a = set_of(low, 2), b = set_of(high, 3), c = set_of(mixed, 2);
     assert_int_equal(ech_cores_count(&b), 3);
@@ -34,9 +28,8 @@ static void sets_are_compared(void **state)
 }
 
 /* Each core at most once, and as many as are wanted, or all. */
-static void cores_are_ordered(void **state)
+TEST(cores_are_ordered)
 {
-    (void)state;
     static int core[ECH_MOST_CORES];
     ech_core_set mine = ech_cores_mine();
     int all = ech_cores_count(&mine);
@@ -66,9 +59,8 @@ static void *observe(void *argument)
     return NULL;
 }
 
-static void threads_are_bound_and_released(void **state)
+TEST(threads_are_bound_and_released)
 {
-    (void)state;
     static int core[ECH_MOST_CORES];
     ech_core_set before = ech_cores_mine();
     ech_cores_order(&before, 1, core);
@@ -85,12 +77,4 @@ static void threads_are_bound_and_released(void **state)
     ech_cores_bind_set(&before);
     bound = ech_cores_mine();
     assert_true(ech_cores_are_same(&bound, &before));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sets_are_compared),
-                                       cmocka_unit_test(cores_are_ordered),
-                                       cmocka_unit_test(threads_are_bound_and_released)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,14 @@
  * The device cuda where there is a GPU: zeroed memory, copies between it and pinned and other host memory, order of queues by
  * events, times, and that a fault is told of. Skipped, with the reason, where there is none.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "base/memory.h"
 #include "device/device.h"
+#include "unit.h"
 
 static const ech_device *cuda;
 
@@ -44,9 +39,8 @@ static void give(memory *m)
     cuda->release_host(m->host, BYTES);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     memory m;
     take(&m);
     assert_int_equal((uintptr_t)m.device % ech_device_row_find("cuda")->alignment, 0);
@@ -62,9 +56,8 @@ static void test_memory(void **state)
 }
 
 /* To the device, within it, filled in part, and back into memory that is not pinned. */
-static void test_copies(void **state)
+TEST(test_copies)
 {
-    (void)state;
     memory m;
     take(&m);
     ECH_FREED unsigned char *back = ech_calloc(BYTES, 1);
@@ -81,9 +74,8 @@ static void test_copies(void **state)
 }
 
 /* What one queue has copied the other copies on, and so back, in an order that events alone make. */
-static void test_order(void **state)
+TEST(test_order)
 {
-    (void)state;
     memory m[2];
     ech_event *event[2];
     bool reached = false;
@@ -125,9 +117,8 @@ static void take_first(void *argument)
 }
 
 /* The host's work is in the queue's order: between a copy that brings what it reads and one that takes what it writes. */
-static void test_calls(void **state)
+TEST(test_calls)
 {
-    (void)state;
     memory m;
     take(&m);
     char *device = m.device;
@@ -142,9 +133,8 @@ static void test_calls(void **state)
     give(&m);
 }
 
-static void test_too_much_memory(void **state)
+TEST(test_too_much_memory)
 {
-    (void)state;
     void *none = &none;
     assert_int_equal(cuda->alloc((size_t)1 << 50, &none), ECH_ENOMEM);
     assert_non_null(strstr(ech_last_error(), "1.0 PiB"));
@@ -154,9 +144,8 @@ static void test_too_much_memory(void **state)
 
 /* Last, since a device that has failed stays so: bytes for an address that is nobody's. A copy from there would be taken for one
  * from the host, and end the process. */
-static void test_fault(void **state)
+TEST(test_fault)
 {
-    (void)state;
     memory m;
     ech_event *event;
     take(&m);
@@ -169,15 +158,9 @@ static void test_fault(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),          cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_order),           cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_too_much_memory), cmocka_unit_test(test_fault),
-    };
     const char *lacks = ech_device_lacks("cuda");
     if (lacks) printf("skipped: %s\n", lacks);
     if (lacks) return 77;
     cuda = ech_device_find("cuda");
-    ech_log_set_quiet(true);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL);
 }

@@ -3,21 +3,16 @@
  * Libraries that are opened at run time, with a stand-in for one: where they are looked for, and what is said of those that
  * are missing or too old.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "device/cuda_library.h"
 #include "device/device.h"
+#include "unit.h"
 
 enum { PLACES = 5 };
 /* Each with a library of its own name, which is found nowhere else. */
@@ -45,7 +40,6 @@ static int setup(void **state)
 {
     (void)state;
     char path[256], command[1024];
-    ech_log_set_quiet(true);
     if (!mkdtemp(root)) return 1;
     for (int p = 0; p < PLACES; p++) {
         snprintf(path, sizeof path, "%s/%d/%s/libech_stand_in_%d.so", root, p, places[p].folder, p);
@@ -73,9 +67,8 @@ static int teardown(void **state)
     return system(command);
 }
 
-static void test_every_place_is_looked_at(void **state)
+TEST(test_every_place_is_looked_at)
 {
-    (void)state;
     for (int p = 0; p < PLACES; p++) {
         int (*twice)(int n) = NULL;
         char file[32], where[512];
@@ -93,9 +86,8 @@ static void test_every_place_is_looked_at(void **state)
     }
 }
 
-static void test_what_is_missing(void **state)
+TEST(test_what_is_missing)
 {
-    (void)state;
     const char *path = "as before";
     void (*function)(void) = NULL;
     const ech_library none = {"None", "libech_is_nowhere.so.7", "grow it"};
@@ -113,9 +105,8 @@ static void test_what_is_missing(void **state)
 }
 
 /* What the device says stays the same, and is one line. */
-static void test_device(void **state)
+TEST(test_device)
 {
-    (void)state;
     const char *lacks = ech_device_lacks("cuda"), *says = ech_device_describe("cuda");
     if (lacks) assert_string_equal(says, lacks);
     assert_non_null(says);
@@ -125,16 +116,13 @@ static void test_device(void **state)
     if (!ech_device_find("cuda")) assert_non_null(strstr(lacks, "ECH_CUDA=ON"));
 }
 
+ALL_TESTS(setup, teardown)
+
 int main(void)
 {
     if (access(ECH_STAND_IN, R_OK) != 0) { /* a program that is elsewhere now than it was built */
         printf("skipped: there is no %s\n", ECH_STAND_IN);
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_place_is_looked_at),
-        cmocka_unit_test(test_what_is_missing),
-        cmocka_unit_test(test_device),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return unit_run(NULL);
 }

@@ -3,25 +3,19 @@
  * The processor as a device, and the one whose queues are threads: aligned zeroed memory, queues and events, plausible
  * facts about the machine.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include <pthread.h>
 
 #include "base/log.h"
 #include "device/device.h"
+#include "unit.h"
 
-static void test_find(void **state)
+TEST(test_find)
 {
-    (void)state;
     assert_non_null(ech_device_find("cpu"));
     assert_null(ech_device_find("abacus"));
     assert_string_equal(ech_device_names(), "cpu cuda queued walled auto");
@@ -61,17 +55,14 @@ static void check_memory(const ech_device *device)
     device->event_destroy(event);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     for (int d = 0; d < DEVICES; d++) check_memory(ech_device_find(names[d]));
 }
 
-static void test_too_much_memory(void **state)
+TEST(test_too_much_memory)
 {
-    (void)state;
     const ech_device *cpu = ech_device_find("cpu");
-    ech_log_set_quiet(true);
     void *memory = &memory;
     assert_int_equal(cpu->alloc(SIZE_MAX, &memory), ECH_ENOMEM);
     assert_int_equal(cpu->alloc((size_t)1 << 60, &memory), ECH_ENOMEM);
@@ -118,9 +109,8 @@ static void check_queues(const ech_device *device)
     device->event_destroy(NULL);
 }
 
-static void test_queues(void **state)
+TEST(test_queues)
 {
-    (void)state;
     for (int d = 0; d < DEVICES; d++) check_queues(ech_device_find(names[d]));
 }
 
@@ -144,9 +134,8 @@ static void wait_until(void *argument)
 }
 
 /* What is put on the queue of threads returns at once: an event behind held work is not reached, until that ends. */
-static void test_queued_work_is_not_waited_for(void **state)
+TEST(test_queued_work_is_not_waited_for)
 {
-    (void)state;
     const ech_device *device = ech_device_find("queued");
     ech_queue *queue[2];
     ech_event *released, *behind;
@@ -213,9 +202,8 @@ static void *record_and_wait(void *argument)
 }
 
 /* Who has recorded it, and then waits for it, waits for its own mark at least. */
-static void test_threads_record_one_event(void **state)
+TEST(test_threads_record_one_event)
 {
-    (void)state;
     const ech_device *device = ech_device_find("queued");
     recorder all[RECORDERS];
     pthread_t thread[RECORDERS];
@@ -240,25 +228,10 @@ static void test_threads_record_one_event(void **state)
     device->event_destroy(event);
 }
 
-static void test_machine(void **state)
+TEST(test_machine)
 {
-    (void)state;
     const ech_device *cpu = ech_device_find("cpu");
     assert_in_range(cpu->cores(), 1, sysconf(_SC_NPROCESSORS_CONF));
     size_t physical = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     assert_in_range(cpu->memory_bytes(), 1, physical);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_too_much_memory),
-        cmocka_unit_test(test_queues),
-        cmocka_unit_test(test_queued_work_is_not_waited_for),
-        cmocka_unit_test(test_threads_record_one_event),
-        cmocka_unit_test(test_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,10 @@
  *
  * Disk arenas: their bytes, what is left over, and what stands in their way.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,6 +17,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "device/disk.h"
+#include "unit.h"
 
 enum { PAGE = ECH_DISK_ALIGNMENT, PAGES = 64 };
 static char folder[256];
@@ -52,9 +47,7 @@ static ech_disk *make(const char *where, int rank, int64_t bytes)
 
 static void refused(const char *where, int rank, int64_t bytes, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_disk *disk = make(where, rank, bytes);
-    ech_log_set_quiet(false);
     assert_null(disk);
     assert_non_null(strstr(ech_last_error(), "memory.offload_directory"));
     if (!strstr(ech_last_error(), why)) fail_msg("%s", ech_last_error());
@@ -83,9 +76,8 @@ static bool can_be_direct(void)
     return fd >= 0;
 }
 
-static void bytes_come_back(void **state)
+TEST(bytes_come_back)
 {
-    (void)state;
     struct stat info;
     ech_disk *disk = make(folder, 3, PAGES * PAGE), *other = make(folder, 4, PAGE);
     assert_int_equal(stat(ech_disk_path(disk), &info), 0);
@@ -104,10 +96,8 @@ static void bytes_come_back(void **state)
     for (int i = 0; i < PAGE; i++) assert_int_equal(back[i], 0);
 
     assert_int_equal(truncate(ech_disk_path(disk), 5 * PAGE), 0);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_disk_read(disk, 4 * PAGE, back, 2 * PAGE), ECH_EINPUT);
     assert_int_equal(ech_disk_write(disk, 6 * PAGE, data, PAGE), ECH_EINPUT); /* a hole before it */
-    ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "rank-3.offload"));
     free(data);
     free(back);
@@ -118,9 +108,8 @@ static void bytes_come_back(void **state)
 }
 
 /* Ranges that begin and end anywhere, some in one block and some longer than what is moved at once, against an array. */
-static void any_range_is_written_and_read(void **state)
+TEST(any_range_is_written_and_read)
 {
-    (void)state;
     enum { BYTES = 3000 * PAGE, TRIALS = 40 };
     ech_disk *disk = make(folder, 0, BYTES);
     unsigned char *data = calloc(1, BYTES), *back = malloc(BYTES);
@@ -140,9 +129,8 @@ static void any_range_is_written_and_read(void **state)
     ech_disk_destroy(disk);
 }
 
-static void what_is_left_over_is_removed(void **state)
+TEST(what_is_left_over_is_removed)
 {
-    (void)state;
     static const char *const left[] = {"rank-0.offload", "rank-1.offload", "rank-12.offload"};
     static const char *const others[] = {"rank-.offload", "rank-1.offload.gz", "notes"};
     for (int i = 0; i < 3; i++) put(left[i]), put(others[i]);
@@ -160,9 +148,8 @@ static void what_is_left_over_is_removed(void **state)
 }
 
 /* A killed run's file stays, without a lock. */
-static void the_next_start_removes_a_killed_runs(void **state)
+TEST(the_next_start_removes_a_killed_runs)
 {
-    (void)state;
     pid_t child = fork();
     if (child == 0) {
         ech_disk *disk;
@@ -177,9 +164,8 @@ static void the_next_start_removes_a_killed_runs(void **state)
     ech_disk_destroy(disk);
 }
 
-static void what_stands_in_the_way(void **state)
+TEST(what_stands_in_the_way)
 {
-    (void)state;
     struct statvfs info;
     ech_disk *first = make(folder, 0, PAGE);
     refused(folder, 0, PAGE, "another run");
@@ -207,15 +193,4 @@ static void what_stands_in_the_way(void **state)
     ech_disk_destroy(first);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(bytes_come_back, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(any_range_is_written_and_read, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(what_is_left_over_is_removed, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(the_next_start_removes_a_killed_runs, open_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(what_stands_in_the_way, open_folder, remove_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+EACH_TEST(open_folder, remove_folder)

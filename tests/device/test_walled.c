@@ -3,19 +3,14 @@
  * The walled device: queued copies and fills, and called functions, reach its memory; all else that touches it ends the
  * process.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "device/device.h"
+#include "unit.h"
 
 enum { BYTES = 10000 };
 
@@ -41,9 +36,8 @@ static void increment(void *argument)
     (*(unsigned char *)walled->reach(*(char **)argument))++;
 }
 
-static void test_queued_work_reaches_memory(void **state)
+TEST(test_queued_work_reaches_memory)
 {
-    (void)state;
     unsigned char host[BYTES];
     void *memory, *other;
     assert_int_equal(walled->alloc(BYTES, &memory), ECH_OK);
@@ -70,9 +64,8 @@ static void test_queued_work_reaches_memory(void **state)
     walled->release(memory, BYTES);
 }
 
-static void test_only_its_memory_is_elsewhere(void **state)
+TEST(test_only_its_memory_is_elsewhere)
 {
-    (void)state;
     int own = 0;
     char *memory;
     assert_int_equal(walled->alloc(BYTES, (void **)&memory), ECH_OK);
@@ -104,9 +97,8 @@ static int touch(volatile char *at, bool writes)
     return WIFSIGNALED(how) ? WTERMSIG(how) : 0;
 }
 
-static void test_the_host_cannot_touch_it(void **state)
+TEST(test_the_host_cannot_touch_it)
 {
-    (void)state;
     char *memory;
     assert_int_equal(walled->alloc(BYTES, (void **)&memory), ECH_OK);
     for (int writes = 0; writes < 2; writes++) {
@@ -117,24 +109,12 @@ static void test_the_host_cannot_touch_it(void **state)
     walled->release(memory, BYTES);
 }
 
-static void test_too_much_memory(void **state)
+TEST(test_too_much_memory)
 {
-    (void)state;
-    bool quiet = ech_log_set_quiet(true);
     void *memory = NULL;
     assert_int_equal(walled->alloc(SIZE_MAX, &memory), ECH_ENOMEM);
     assert_non_null(strstr(ech_last_error(), "parallel.device"));
     assert_null(memory);
-    ech_log_set_quiet(quiet);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_queued_work_reaches_memory),
-        cmocka_unit_test(test_only_its_memory_is_elsewhere),
-        cmocka_unit_test(test_the_host_cannot_touch_it),
-        cmocka_unit_test(test_too_much_memory),
-    };
-    return cmocka_run_group_tests(tests, open_queue, close_queue);
-}
+ALL_TESTS(open_queue, close_queue)

@@ -2,22 +2,16 @@
  *
  * Tests of what pictures are made of: escapes, numbers, cut words, colours, ticks.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>
 
 #include "draw/markup.h"
 #include "draw/svg.h"
+#include "unit.h"
 
-static void escapes_what_markup_would_read(void **state)
+TEST(escapes_what_markup_would_read)
 {
-    (void)state;
     const struct {
         const char *text, *escaped;
     } cases[] = {
@@ -36,9 +30,8 @@ static void escapes_what_markup_would_read(void **state)
     }
 }
 
-static void numbers_are_short(void **state)
+TEST(numbers_are_short)
 {
-    (void)state;
     const struct {
         double value;
         const char *text;
@@ -54,9 +47,8 @@ static void numbers_are_short(void **state)
     }
 }
 
-static void elements_are_well_formed(void **state)
+TEST(elements_are_well_formed)
 {
-    (void)state;
     ech_text out = {0};
     ech_svg_begin(&out, 20, 10.5, "a \"picture\" <&>");
     ech_svg_rect(&out, 1, 0, 2.25, 3, "", NULL);
@@ -74,9 +66,8 @@ static void elements_are_well_formed(void **state)
     ech_text_free(&out);
 }
 
-static void words_are_cut_between_letters(void **state)
+TEST(words_are_cut_between_letters)
 {
-    (void)state;
     assert_true(fabs(ech_svg_width("abcde", 10) - 30) < 1e-9);
     assert_true(fabs(ech_svg_width("\303\251", 10) - 6) < 1e-9);
     const struct {
@@ -94,18 +85,16 @@ static void words_are_cut_between_letters(void **state)
     }
 }
 
-static void pale_colours(void **state)
+TEST(pale_colours)
 {
-    (void)state;
     char colour[8];
     assert_string_equal(ech_svg_pale("#56b4e9", 0, colour), "#56b4e9");
     assert_string_equal(ech_svg_pale("#56b4e9", 1, colour), "#ffffff");
     assert_string_equal(ech_svg_pale("#000080", 0.5, colour), "#8080c0");
 }
 
-static void ticks_are_round(void **state)
+TEST(ticks_are_round)
 {
-    (void)state;
     const struct {
         double span, most, step;
     } cases[] = {{33, 14, 5}, {10, 10, 1},       {0.3, 3, 0.1},   {0.31, 3, 0.2},   {1, 1, 1},
@@ -127,17 +116,4 @@ static void ticks_are_round(void **state)
         assert_string_equal(out.at, texts[i].text);
         ech_text_free(&out);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(escapes_what_markup_would_read),
-        cmocka_unit_test(numbers_are_short),
-        cmocka_unit_test(elements_are_well_formed),
-        cmocka_unit_test(words_are_cut_between_letters),
-        cmocka_unit_test(pale_colours),
-        cmocka_unit_test(ticks_are_round),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

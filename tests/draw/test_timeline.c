@@ -12,9 +12,8 @@
 /* ---- numbers ---- */
 
 /* (p - 1) / (m + p - 1), Narayanan et al. 2021. */
-static void bubble_of_1f1b(void **state)
+TEST(bubble_of_1f1b)
 {
-    (void)state;
     ech_timeline timeline = make_1f1b(&usual);
     assert_int_equal(timeline.bar.n, 3 * 4 * 8);
     assert_near(timeline.end, 33, 1e-12);
@@ -30,9 +29,8 @@ static void bubble_of_1f1b(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void bars_are_sorted_and_overlaps_count_once(void **state)
+TEST(bars_are_sorted_and_overlaps_count_once)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 3, .chunks = 1, .end = 10};
     add(&timeline, 1, ECH_BAR_BACKWARD, 0, 5, 8);
     add(&timeline, 0, ECH_BAR_UPDATE, -1, 6, 12); /* is no work */
@@ -50,9 +48,8 @@ static void bars_are_sorted_and_overlaps_count_once(void **state)
 }
 
 /* Compute waits for collectives within an F or B, before one, and where nothing is drawn. */
-static void waits_are_no_work(void **state)
+TEST(waits_are_no_work)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 2, .chunks = 1, .end = 20, .collective = 14};
     add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 10);
     add(&timeline, 0, ECH_BAR_COLLECTIVE, 0, 2, 5);
@@ -82,9 +79,8 @@ static void waits_are_no_work(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void durations_have_units(void **state)
+TEST(durations_have_units)
 {
-    (void)state;
     const struct {
         bool seconds;
         double time;
@@ -117,9 +113,8 @@ static void check_text(const ech_timeline *timeline, int width, int rows, const 
     ech_text_free(&out);
 }
 
-static void text_of_two_stages(void **state)
+TEST(text_of_two_stages)
 {
-    (void)state;
     const pipeline_shape small = {2, 2, 1, 1};
     ech_timeline timeline = make_1f1b(&small);
     const char *last = "a column is 1 block forward, all 9 block forwards; bubble 33.3 %\n";
@@ -141,9 +136,8 @@ static void text_of_two_stages(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void text_shows_how_long_bars_are(void **state)
+TEST(text_shows_how_long_bars_are)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 11, .chunks = 2, .seconds = true};
     ECH_PUSH(timeline.bar, (ech_timeline_bar){0, ECH_BAR_FORWARD, 1, 10, 0, 2e-3, 0});
     add(&timeline, 0, ECH_BAR_BACKWARD, 3, 2.1e-3, 6.1e-3);
@@ -158,9 +152,8 @@ static void text_shows_how_long_bars_are(void **state)
 }
 
 /* Waits have no cells: a micro-batch's forward is one. */
-static void text_without_waits(void **state)
+TEST(text_without_waits)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 1);
     add(&timeline, 0, ECH_BAR_COLLECTIVE, 0, 0.25, 0.5);
@@ -175,9 +168,8 @@ static void text_without_waits(void **state)
 }
 
 /* Neighbours that do the same at the same time; not those that only look alike in these columns. */
-static void text_of_ranks_alike(void **state)
+TEST(text_of_ranks_alike)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 6, .chunks = 1};
     for (int rank = 0; rank < 5; rank++) {
         add(&timeline, rank, ECH_BAR_FORWARD, 0, rank < 2 ? 0 : 1, rank < 2 ? 1 : 2);
@@ -220,9 +212,8 @@ static void take_cells(const char *text, const char *label, int cell, int width,
     }
 }
 
-static void text_of_all_widths_keeps_to_them(void **state)
+TEST(text_of_all_widths_keeps_to_them)
 {
-    (void)state;
     ech_timeline timeline = make_1f1b(&usual);
     const char *const labels[] = {"rank 0", "rank 1", "rank 2", "rank 3"};
     ech_text whole = {0};
@@ -247,9 +238,8 @@ static void text_of_all_widths_keeps_to_them(void **state)
 }
 
 /* Not without end. */
-static void text_of_much_is_cut(void **state)
+TEST(text_of_much_is_cut)
 {
-    (void)state;
     const pipeline_shape long_one = {4, 64, 1, 1};
     ech_timeline timeline = make_1f1b(&long_one);
     ech_text out = {0};
@@ -268,9 +258,8 @@ static void text_of_much_is_cut(void **state)
 }
 
 /* Block by block B and W take turns. */
-static void text_tells_b_from_w(void **state)
+TEST(text_tells_b_from_w)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     add(&timeline, 0, ECH_BAR_BACKWARD, 0, 0, 1);
     add(&timeline, 0, ECH_BAR_WEIGHT, 0, 1, 2);
@@ -295,9 +284,8 @@ static void assert_named(const ech_layout *layout, int rank, int ranks, const ch
     assert_int_equal(n, strlen(wanted));
 }
 
-static void rows_say_who_they_are(void **state)
+TEST(rows_say_who_they_are)
 {
-    (void)state;
     static const struct {
         int world;
         const char *grid;
@@ -327,9 +315,8 @@ static void rows_say_who_they_are(void **state)
     }
 }
 
-static void text_of_little(void **state)
+TEST(text_of_little)
 {
-    (void)state;
     ech_timeline nothing = {0}, idle = {.ranks = 2, .chunks = 1}, one = {.ranks = 1, .chunks = 1};
     add(&idle, 1, ECH_BAR_FORWARD, 0, 0, 0);
     add(&one, 0, ECH_BAR_UPDATE, -1, 0, 1e-7);
@@ -343,24 +330,4 @@ static void text_of_little(void **state)
         check_text(all[i], 80, 8, texts[i]);
         ech_timeline_free(all[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bubble_of_1f1b),
-        cmocka_unit_test(bars_are_sorted_and_overlaps_count_once),
-        cmocka_unit_test(waits_are_no_work),
-        cmocka_unit_test(durations_have_units),
-        cmocka_unit_test(text_of_two_stages),
-        cmocka_unit_test(text_shows_how_long_bars_are),
-        cmocka_unit_test(text_without_waits),
-        cmocka_unit_test(text_of_ranks_alike),
-        cmocka_unit_test(text_of_all_widths_keeps_to_them),
-        cmocka_unit_test(text_of_much_is_cut),
-        cmocka_unit_test(text_tells_b_from_w),
-        cmocka_unit_test(text_of_little),
-        cmocka_unit_test(rows_say_who_they_are),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,8 @@ static ech_text draw(const ech_timeline *timeline, const char *title)
     return out;
 }
 
-static void picture_of_1f1b(void **state)
+TEST(picture_of_1f1b)
 {
-    (void)state;
     ech_timeline timeline = make_1f1b(&usual);
     ech_text out = draw(&timeline, "1F1B");
     int boxes = 3 * 4 * 8;
@@ -44,9 +43,8 @@ static void picture_of_1f1b(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void pictures_do_not_depend_on_the_order_of_bars(void **state)
+TEST(pictures_do_not_depend_on_the_order_of_bars)
 {
-    (void)state;
     ech_timeline timeline = make_1f1b(&usual), turned = {.ranks = 4, .chunks = 1};
     for (size_t i = timeline.bar.n; i-- > 0;) ECH_PUSH(turned.bar, timeline.bar.at[i]);
     ech_timeline_finish(&turned);
@@ -58,9 +56,8 @@ static void pictures_do_not_depend_on_the_order_of_bars(void **state)
     ech_timeline_free(&turned);
 }
 
-static void titles_are_escaped_and_cut(void **state)
+TEST(titles_are_escaped_and_cut)
 {
-    (void)state;
     ech_timeline timeline = make_1f1b(&usual);
     ech_text out = draw(&timeline, "<&\"\001");
     assert_int_equal(markup_count(out.at, ">&lt;&amp;&quot;\357\277\275</text>"), 1);
@@ -75,9 +72,8 @@ static void titles_are_escaped_and_cut(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void later_chunks_are_paler(void **state)
+TEST(later_chunks_are_paler)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 2};
     for (int chunk = 0; chunk < 3; chunk++) /* one more than told: as pale as the last */
         ECH_PUSH(timeline.bar,
@@ -105,9 +101,8 @@ static double idle_width(const char *panel)
     return atof(row + 7);
 }
 
-static void pairs_share_a_scale(void **state)
+TEST(pairs_share_a_scale)
 {
-    (void)state;
     const pipeline_shape twice = {4, 8, 2, 2};
     ech_timeline predicted = make_1f1b(&usual), measured = make_1f1b(&twice);
     for (int seconds = 0; seconds < 2; seconds++) {
@@ -127,9 +122,8 @@ static void pairs_share_a_scale(void **state)
 }
 
 /* A strip at the foot of the row, over the box that it is within; beside it the box has its number. */
-static void waits_are_a_strip(void **state)
+TEST(waits_are_a_strip)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     add(&timeline, 0, ECH_BAR_FORWARD, 7, 0, 8);
     add(&timeline, 0, ECH_BAR_COLLECTIVE, 7, 2, 4);
@@ -163,9 +157,8 @@ static void waits_are_a_strip(void **state)
 }
 
 /* A strip at the head of the row; and a backward whose lower part is W, as high as its share. */
-static void sums_and_weights_are_parts_of_rows(void **state)
+TEST(sums_and_weights_are_parts_of_rows)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     ECH_PUSH(timeline.bar, (ech_timeline_bar){0, ECH_BAR_BACKWARD, 0, 0, 0, 8, 2});
     add(&timeline, 0, ECH_BAR_REDUCTION, -1, 4, 8);
@@ -194,9 +187,8 @@ static void sums_and_weights_are_parts_of_rows(void **state)
 }
 
 /* Below where sums are. */
-static void updates_on_the_host_are_strips(void **state)
+TEST(updates_on_the_host_are_strips)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 8);
     add(&timeline, 0, ECH_BAR_REDUCTION, -1, 1, 4);
@@ -227,9 +219,8 @@ static void updates_on_the_host_are_strips(void **state)
 }
 
 /* What is too wide for its numbers goes on below: every box has one, and time goes on. */
-static void wide_pictures_break(void **state)
+TEST(wide_pictures_break)
 {
-    (void)state;
     const pipeline_shape wide = {4, 64, 1, 1};
     ech_timeline timeline = make_1f1b(&wide);
     ech_text out = draw(&timeline, "wide");
@@ -247,9 +238,8 @@ static void wide_pictures_break(void **state)
 }
 
 /* Where sequences are processed in pieces the numbers are theirs. */
-static void pieces_have_numbers(void **state)
+TEST(pieces_have_numbers)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1, .sequence_chunks = 2};
     add(&timeline, 0, ECH_BAR_FORWARD, 5, 0, 1);
     ech_timeline_finish(&timeline);
@@ -261,9 +251,8 @@ static void pieces_have_numbers(void **state)
 }
 
 /* Waits too narrow to draw: together as high as their share of the time. */
-static void narrow_waits_are_drawn_together(void **state)
+TEST(narrow_waits_are_drawn_together)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 1, .chunks = 1};
     add(&timeline, 0, ECH_BAR_FORWARD, 0, 0, 1000);
     for (int i = 0; i < 4000; i++)
@@ -279,9 +268,8 @@ static void narrow_waits_are_drawn_together(void **state)
 }
 
 /* More than there are rows for: those that do the same share one. */
-static void ranks_alike_share_a_row(void **state)
+TEST(ranks_alike_share_a_row)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 512, .chunks = 1};
     for (int rank = 0; rank < 512; rank++)
         add(&timeline, rank, ECH_BAR_FORWARD, 0, rank / 64, rank / 64 + 1);
@@ -294,9 +282,8 @@ static void ranks_alike_share_a_row(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void pictures_of_many_ranks_stay_small(void **state)
+TEST(pictures_of_many_ranks_stay_small)
 {
-    (void)state;
     const pipeline_shape large = {512, 512, 1, 1};
     ech_timeline timeline = make_1f1b(&large);
     assert_int_equal(timeline.bar.n, 3 * 512 * 512);
@@ -313,9 +300,8 @@ static void pictures_of_many_ranks_stay_small(void **state)
 }
 
 /* The most boxes there can be: as wide as a pixel, each beside one that is not. */
-static void pictures_of_the_worst_bars_stay_small(void **state)
+TEST(pictures_of_the_worst_bars_stay_small)
 {
-    (void)state;
     ech_timeline timeline = {.ranks = 64, .chunks = 4};
     for (int rank = 0; rank < 64; rank++)
         for (int i = 0; i < 900; i++) {
@@ -335,9 +321,8 @@ static void pictures_of_the_worst_bars_stay_small(void **state)
     ech_timeline_free(&timeline);
 }
 
-static void pictures_of_little(void **state)
+TEST(pictures_of_little)
 {
-    (void)state;
     ech_timeline nothing = {0}, idle = {.ranks = 2, .chunks = 1}, one = {.ranks = 1, .chunks = 1};
     add(&idle, 1, ECH_BAR_FORWARD, 0, 0, 0); /* no width: takes no time, has no box */
     add(&one, 0, ECH_BAR_UPDATE, -1, 0, 1e-7);
@@ -358,9 +343,8 @@ static void pictures_of_little(void **state)
 
 /* ---- boxes ---- */
 
-static void narrow_bars_are_drawn_together(void **state)
+TEST(narrow_bars_are_drawn_together)
 {
-    (void)state;
     enum { N = 13 };
     const double ends[N] = {3, 3.5, 4, 4.5, 5, 5.5, 6, 6, 9, 9.25, 9.75, 12, 30};
     ech_timeline_bar bars[N];
@@ -386,9 +370,8 @@ static void narrow_bars_are_drawn_together(void **state)
 }
 
 /* Idle time between narrow bars counts, up to a pixel; more divides them. */
-static void gaps_between_narrow_bars_show(void **state)
+TEST(gaps_between_narrow_bars_show)
 {
-    (void)state;
     ech_timeline_bar bars[64];
     for (int i = 0; i < 64; i++)
         bars[i] = (ech_timeline_bar){0, ECH_BAR_FORWARD, 0, i, i * 0.25, i * 0.25 + 0.125, 0};
@@ -406,28 +389,4 @@ static void gaps_between_narrow_bars_show(void **state)
     ech_rectangles_make(bars, 64, ECH_ROW_WORK, 0, 16, 8.1, &boxes); /* bars are a pixel wide */
     assert_int_equal(boxes.n, 64);
     free(boxes.at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(picture_of_1f1b),
-        cmocka_unit_test(pictures_do_not_depend_on_the_order_of_bars),
-        cmocka_unit_test(titles_are_escaped_and_cut),
-        cmocka_unit_test(later_chunks_are_paler),
-        cmocka_unit_test(pairs_share_a_scale),
-        cmocka_unit_test(waits_are_a_strip),
-        cmocka_unit_test(sums_and_weights_are_parts_of_rows),
-        cmocka_unit_test(updates_on_the_host_are_strips),
-        cmocka_unit_test(wide_pictures_break),
-        cmocka_unit_test(pieces_have_numbers),
-        cmocka_unit_test(narrow_waits_are_drawn_together),
-        cmocka_unit_test(ranks_alike_share_a_row),
-        cmocka_unit_test(pictures_of_many_ranks_stay_small),
-        cmocka_unit_test(pictures_of_the_worst_bars_stay_small),
-        cmocka_unit_test(pictures_of_little),
-        cmocka_unit_test(narrow_bars_are_drawn_together),
-        cmocka_unit_test(gaps_between_narrow_bars_show),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

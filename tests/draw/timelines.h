@@ -5,17 +5,11 @@
 #ifndef ECH_TESTS_SCHEDULE_TIMELINES_H
 #define ECH_TESTS_SCHEDULE_TIMELINES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
 
 #include "draw/timeline.h"
+#include "unit.h"
 
 /* cmocka compares floats only. */
 #define assert_near(a, b, tolerance) assert_true(fabs((a) - (b)) <= (tolerance))

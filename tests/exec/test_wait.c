@@ -3,17 +3,12 @@
  * Threads of lanes that wait for steps: a step wakes only the threads that wait for it, and each of
  * those. A wake-up that is lost leaves a thread asleep, so the test does not end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <sched.h>
 #include <stdlib.h>
 
 #include "exec/state.h"
+#include "unit.h"
 
 enum { ROUNDS = 5000, STEPS = 2 * ROUNDS };
 
@@ -107,9 +102,8 @@ static void await_nap(ech_exec *exec)
     while (!atomic_load(&exec->naps)) sched_yield();
 }
 
-static void wakes_only_who_waits(void **state)
+TEST(wakes_only_who_waits)
 {
-    (void)state;
     ech_exec *exec = create();
     waiter a = {.exec = exec, .lane = ECH_LANE_REDUCE, .step = 5};
     waiter b = {.exec = exec, .lane = ECH_LANE_GATHER, .step = 6};
@@ -139,9 +133,8 @@ static void wakes_only_who_waits(void **state)
     destroy(exec);
 }
 
-static void link_waits_for_any(void **state)
+TEST(link_waits_for_any)
 {
-    (void)state;
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, wait_for_any);
@@ -160,9 +153,8 @@ static void link_waits_for_any(void **state)
     destroy(exec);
 }
 
-static void step_ends_nap(void **state)
+TEST(step_ends_nap)
 {
-    (void)state;
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, nap);
@@ -172,9 +164,8 @@ static void step_ends_nap(void **state)
     destroy(exec);
 }
 
-static void compute_ends_nap(void **state)
+TEST(compute_ends_nap)
 {
-    (void)state;
     ech_exec *exec = create();
     waiter link = {.exec = exec};
     start(&link, nap);
@@ -185,9 +176,8 @@ static void compute_ends_nap(void **state)
     destroy(exec);
 }
 
-static void failure_wakes_all(void **state)
+TEST(failure_wakes_all)
 {
-    (void)state;
     for (int naps = 0; naps < 2; naps++) {
         ech_exec *exec = create();
         waiter a = {.exec = exec, .lane = ECH_LANE_COMPUTE, .step = 5, .result = true};
@@ -224,9 +214,8 @@ static void *answer(void *argument)
 
 /* Two threads wait for each other's steps in turn, so that ends of steps meet threads about to
  * sleep. */
-static void loses_no_wake_up(void **state)
+TEST(loses_no_wake_up)
 {
-    (void)state;
     ech_exec *exec = create();
     waiter peer = {.exec = exec, .lane = ECH_LANE_REDUCE};
     start(&peer, answer);
@@ -237,14 +226,4 @@ static void loses_no_wake_up(void **state)
     join(&peer);
     assert_true(exec->signals <= STEPS);
     destroy(exec);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wakes_only_who_waits), cmocka_unit_test(link_waits_for_any),
-        cmocka_unit_test(step_ends_nap),        cmocka_unit_test(compute_ends_nap),
-        cmocka_unit_test(failure_wakes_all),    cmocka_unit_test(loses_no_wake_up),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,33 +9,7 @@
 
 #include "device/device.h"
 #include "kernel/mirrored.h"
-
-#define X(noun) int test_##noun(void);
-#include "nouns.def"
-#undef X
-
-static const struct {
-    const char *noun;
-    int (*run)(void);
-} tests[] = {
-#define X(noun) {#noun, test_##noun},
-#include "nouns.def"
-#undef X
-};
-enum { TESTS = sizeof tests / sizeof *tests };
-
-static int run(const char *noun)
-{
-    int failed = 0, n = 0;
-    for (int t = 0; t < TESTS; t++)
-        if (!noun || strcmp(tests[t].noun, noun) == 0) {
-            printf("== %s\n", tests[t].noun);
-            failed += tests[t].run() != 0;
-            n++;
-        }
-    if (n == 0) fprintf(stderr, "no test %s\n", noun);
-    return failed + (n == 0);
-}
+#include "unit.h"
 
 int main(int arguments, char **word)
 {
@@ -45,7 +19,7 @@ int main(int arguments, char **word)
     ech_isa isa;
     int failed = 0;
     if (arguments > 1 && strcmp(word[1], "--nouns") == 0) {
-        for (int t = 0; t < TESTS; t++) puts(tests[t].noun);
+        unit_print_nouns();
         return 0;
     }
     if (lacks) printf("skipped: %s\n", lacks);
@@ -55,6 +29,6 @@ int main(int arguments, char **word)
     if (lacks) printf("skipped: %s\n", lacks);
     if (lacks) return 77;
     mirrored_begin(device, is_cpu ? ech_kernels_fast : ech_kernels_cuda);
-    for (int i = 1; i < arguments; i++) failed += run(word[i]);
-    return (arguments > 1 ? failed : run(NULL)) != 0;
+    for (int i = 1; i < arguments; i++) failed += unit_run(word[i]);
+    return (arguments > 1 ? failed : unit_run(NULL)) != 0;
 }

@@ -95,9 +95,8 @@ static attention_case uncut(const int64_t s[5], int64_t first_sample, const ech_
 /* Lengths of documents: of a token or two, of a tile each, short and long, nearly a tile. */
 static const int64_t lengths[][3] = {{1, 2, 1}, {64, 64, 64}, {7, 1, 90}, {63, 65, 2}};
 
-static void fast_agrees_with_the_definition(void **state)
+TEST(fast_agrees_with_the_definition)
 {
-    (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
         for (int way = 0; way < 4; way++) {
             if (shapes[s][1] == 1 && way > 1) continue; /* dq and dk are differences of equal products, which dropout rounds */
@@ -109,9 +108,8 @@ static void fast_agrees_with_the_definition(void **state)
         }
 }
 
-static void fast_agrees_within_documents(void **state)
+TEST(fast_agrees_within_documents)
 {
-    (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
         for (size_t d = 0; d < TRIAL_COUNT(lengths); d++) {
             ech_tensor starts = starts_of(shapes[s][0], shapes[s][1], lengths[d], 3);
@@ -124,9 +122,8 @@ static void fast_agrees_within_documents(void **state)
 }
 
 /* Forward alone asks for its own scratch. */
-static void forward_alone(void **state)
+TEST(forward_alone)
 {
-    (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
         attention_case options = uncut(shapes[s], 11, &tenth);
         trial t = make_trial(shapes[s], 0, &options);
@@ -155,9 +152,8 @@ static void call_merged(const ech_kernels *kernels, ech_kernel_context *context,
     }
 }
 
-static void parts_of_keys_are_merged(void **state)
+TEST(parts_of_keys_are_merged)
 {
-    (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
         const int64_t *n = shapes[s];
         attention_case options = uncut(n, 11, s % 2 ? &tenth : &off);
@@ -178,9 +174,8 @@ static void parts_of_keys_are_merged(void **state)
 
 /* Of pairs the probabilities and the scores' gradients are rounded, too. Where another order of sums has an output rounded the
  * other way, by one part in 256 in bf16, the gradients of all its row's scores move: by the row's sum of dy times output. */
-static void halves_agree_with_the_definition(void **state)
+TEST(halves_agree_with_the_definition)
 {
-    (void)state;
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
         ech_tensor starts = starts_of(shapes[s][0], shapes[s][1], lengths[s % 4], 3);
         attention_case options = uncut(shapes[s], 11, s % 2 ? &tenth : &off);
@@ -222,9 +217,8 @@ static void naive_head(const trial_run *run, const int64_t s[5], int64_t b, int6
     }
 }
 
-static void definition_is_softmax_over_all_keys(void **state)
+TEST(definition_is_softmax_over_all_keys)
 {
-    (void)state;
     for (size_t s = 0; s < 2 * TRIAL_COUNT(shapes); s++) {
         const int64_t *shape = shapes[s / 2], T = shape[1], H = shape[2], D = shape[4];
         attention_case options = uncut(shape, 11, &tenth);
@@ -250,9 +244,8 @@ static void definition_is_softmax_over_all_keys(void **state)
 }
 
 /* Sample 1 of two gives the bits that it gives alone with first_sample one higher. */
-static void samples_do_not_mix(void **state)
+TEST(samples_do_not_mix)
 {
-    (void)state;
     enum { T = 60, H = 2, D = 16, N = T * H * D };
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
     static float q[2 * N], out[2 * N], alone[N], lse[2 * T * H];
@@ -275,18 +268,4 @@ static void samples_do_not_mix(void **state)
     assert_memory_equal(out + N, alone, sizeof alone);
     free(context->scratch);
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_agrees_with_the_definition),
-        cmocka_unit_test(fast_agrees_within_documents),
-        cmocka_unit_test(forward_alone),
-        cmocka_unit_test(parts_of_keys_are_merged),
-        cmocka_unit_test(halves_agree_with_the_definition),
-        cmocka_unit_test(definition_is_softmax_over_all_keys),
-        cmocka_unit_test(samples_do_not_mix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

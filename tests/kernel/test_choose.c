@@ -109,9 +109,8 @@ static void assert_same(const double *a, const double *b, int64_t n)
             assert_true(a[i] >= b[i] && a[i] <= b[i]);
 }
 
-static void tables_choose_by_definition(void **state)
+TEST(tables_choose_by_definition)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},   {5, 1, 1},   {3, 17, 17}, {17, 3, 2},
                                        {40, 64, 5}, {64, 40, 9}, {7, 900, 3}, {2, 600, 599}};
     static choice wanted, found;
@@ -145,9 +144,8 @@ static void tables_choose_by_definition(void **state)
 }
 
 /* What is taken away of itself is zero where it is chosen, and elsewhere what it was. */
-static void what_is_taken_is_gone(void **state)
+TEST(what_is_taken_is_gone)
 {
-    (void)state;
     static choice c;
     for (int t = 0; t < TABLES; t++)
         for (int columns = 0; columns < 2; columns++) {
@@ -162,11 +160,4 @@ static void what_is_taken_is_gone(void **state)
             }
             assert_int_equal(gone, lines_of(&c) * c.K);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tables_choose_by_definition),
-                                       cmocka_unit_test(what_is_taken_is_gone)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,6 @@
  * Rows that stand for two others of their table: to the last bit what these put out, in every table and type, for any
  * number of threads.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +11,7 @@
 #include "kernel/kernel.h"
 #include "kernel/values.h"
 #include "share.h"
+#include "unit.h"
 
 enum { TENSORS = 9, MOST_DIMS = 8 };
 
@@ -171,29 +166,18 @@ static void check_all(void (*compute)(bench *b))
     }
 }
 
-static void test_product_and_gelu(void **state)
+TEST(test_product_and_gelu)
 {
-    (void)state;
     check_all(product_and_gelu);
 }
 
-static void test_sum_and_norm(void **state)
+TEST(test_sum_and_norm)
 {
-    (void)state;
     check_all(sum_and_layernorm);
     check_all(sum_and_rmsnorm);
 }
 
-static void test_gelu_and_bias(void **state)
+TEST(test_gelu_and_bias)
 {
-    (void)state;
     check_all(gelu_and_bias);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product_and_gelu),
-                                       cmocka_unit_test(test_sum_and_norm),
-                                       cmocka_unit_test(test_gelu_and_bias)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

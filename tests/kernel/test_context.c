@@ -10,9 +10,8 @@
 #include "kernel/places.h"
 #include "kernel/trial.h"
 
-static void tables_are_complete(void **state)
+TEST(tables_are_complete)
 {
-    (void)state;
     static const ech_dtype dtypes[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
     for (int k = 0; k < 8; k++) {
         ech_dtype dtype = dtypes[k / 2];
@@ -32,9 +31,8 @@ static void tables_are_complete(void **state)
 }
 
 /* Rows without scratch say so; the others grow with what they are asked for. */
-static void scratch_is_known_beforehand(void **state)
+TEST(scratch_is_known_beforehand)
 {
-    (void)state;
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
     const int64_t small[] = {1, 50, 50, 2, 2, 16}, large[] = {1, 500, 500, 2, 2, 16};
     assert_int_equal(ech_kernel_scratch(fast, ECH_OP_add, 2, NULL), 0);
@@ -46,16 +44,13 @@ static void scratch_is_known_beforehand(void **state)
     assert_int_equal(once, ech_kernel_scratch(fast, ECH_OP_matmul, 2, product));
 }
 
-static void impossible_threads_are_refused(void **state)
+TEST(impossible_threads_are_refused)
 {
-    (void)state;
     ech_kernel_context *context = NULL;
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(ech_kernel_context_create(0, &context), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "0 threads"));
     assert_int_equal(ech_kernel_context_create(ECH_MAX_THREADS + 1, &context), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "parallel.threads"));
-    ech_log_set_quiet(quiet);
     assert_null(context);
     ech_kernel_context_destroy(NULL);
 }
@@ -134,9 +129,8 @@ static void update_real(const ech_kernels *kernels)
         kernels->sgd(context, &p, &g, NULL, &(ech_update){0}, NULL);
 }
 
-static void types_are_checked(void **state)
+TEST(types_are_checked)
 {
-    (void)state;
     static const ech_dtype dtypes[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
     for (int k = 0; k < 4; k++) {
         const ech_kernels *kernels = ech_kernels_ref(dtypes[k]);
@@ -254,9 +248,8 @@ static void add_positions_of_descending_documents(const ech_kernels *kernels)
     add_positions(kernels, -1, 1);
 }
 
-static void wrong_arguments_end_the_process(void **state)
+TEST(wrong_arguments_end_the_process)
 {
-    (void)state;
     const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_ref(ECH_F32),
                                    ech_kernels_fast(ECH_F32)};
     for (int k = 0; k < 3; k++) {
@@ -276,16 +269,4 @@ static void wrong_arguments_end_the_process(void **state)
         assert_true(dies(add_positions_of_the_future, tables[k]));
         assert_true(dies(add_positions_of_descending_documents, tables[k]));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_are_complete),
-        cmocka_unit_test(scratch_is_known_beforehand),
-        cmocka_unit_test(impossible_threads_are_refused),
-        cmocka_unit_test(wrong_arguments_end_the_process),
-        cmocka_unit_test(types_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,18 +3,13 @@
  * Rows of deferred tables compute what the fast ones do, from arguments as they were at the call: on a queue that begins
  * its work only when all of it is there. And hashes: they depend on each bit and its place, and on no order.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
+#include "unit.h"
 
 /* ---- a device whose queues begin late ---- */
 
@@ -62,9 +57,8 @@ static void set(double *x, double seed)
     for (int i = 0; i < N; i++) x[i] = seed + (i * 37 % 23) / 7.0;
 }
 
-static void test_arguments_are_those_of_the_call(void **state)
+TEST(test_arguments_are_those_of_the_call)
 {
-    (void)state;
     ech_device late = *ech_device_find("cpu");
     late.call = call_later;
     late.reach = reach;
@@ -128,9 +122,8 @@ static int64_t hash_of(ech_dtype dtype, void *data, int64_t n, int64_t first)
     return hash;
 }
 
-static void test_hashes(void **state)
+TEST(test_hashes)
 {
-    (void)state;
     static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
     double numbers[N];
     set(numbers, 0);
@@ -166,13 +159,4 @@ static void test_hashes(void **state)
         assert_int_equal((int)parts[i], quarters[i]);
         assert_int_equal((int)parts[4 + i], -quarters[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments_are_those_of_the_call),
-        cmocka_unit_test(test_hashes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

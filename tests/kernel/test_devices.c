@@ -2,16 +2,11 @@
  *
  * What plans take of devices' tables of kernels: scratch functions of each type, pure ones.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "device/device.h"
 #include "kernel/kernel.h"
+#include "unit.h"
 
 static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
 enum { TYPES = sizeof types / sizeof *types };
@@ -22,9 +17,8 @@ static const char *const devices[] = {
 #undef X
 };
 
-static void test_every_device_has_tables(void **state)
+TEST(test_every_device_has_tables)
 {
-    (void)state;
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
         for (int t = 0; t < TYPES; t++) {
             const ech_kernels *kernels = ech_kernels_on(devices[d], types[t]);
@@ -41,9 +35,8 @@ static void test_every_device_has_tables(void **state)
 }
 
 /* Who can compute with a device has all of its rows: a build that has its backend has its kernels. */
-static void test_backends_have_all_rows(void **state)
+TEST(test_backends_have_all_rows)
 {
-    (void)state;
     for (size_t d = 0; d < sizeof devices / sizeof *devices; d++)
         for (int t = 0; t < TYPES && ech_device_find(devices[d]); t++) {
             const ech_kernels *kernels = ech_kernels_on(devices[d], types[t]);
@@ -61,9 +54,8 @@ static void test_backends_have_all_rows(void **state)
 }
 
 /* Scratch of a GPU neither depends on threads nor shrinks with a size, and what lies behind it is aligned. */
-static void test_scratch_of_a_gpu(void **state)
+TEST(test_scratch_of_a_gpu)
 {
-    (void)state;
     const int64_t small[7] = {3, 5, 7, 2, 1, 16, 1}, large[7] = {300, 512, 768, 64, 64, 128, 1};
     size_t alignment = ech_device_row_find("cuda")->alignment;
     for (int t = 0; t < TYPES; t++)
@@ -75,14 +67,4 @@ static void test_scratch_of_a_gpu(void **state)
             assert_true(few <= many);
             assert_int_equal(few % alignment, 0);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_device_has_tables),
-        cmocka_unit_test(test_backends_have_all_rows),
-        cmocka_unit_test(test_scratch_of_a_gpu),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,9 +147,8 @@ static void compare_document(const ech_kernels *kernels, const attention *whole,
     free(a.x[LSE].data);
 }
 
-static void attention_of_each_document(void **state)
+TEST(attention_of_each_document)
 {
-    (void)state;
     const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_fast(ECH_F32)};
     for (int k = 0; k < 2; k++)
         for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
@@ -168,9 +167,8 @@ static void attention_of_each_document(void **state)
 }
 
 /* Who sees itself alone gets its own value, and gives nothing to queries and keys. */
-static void documents_of_one_token(void **state)
+TEST(documents_of_one_token)
 {
-    (void)state;
     const int64_t shape[] = {2, 55, 2, 2, 4}, one[] = {1};
     ech_tensor starts = starts_of(2, 55, one, 1);
     attention a = make_attention(ECH_F32, shape, 0);
@@ -186,9 +184,8 @@ static void documents_of_one_token(void **state)
 }
 
 /* Tiles before every query's document are not looked at: what is not a number there goes nowhere. */
-static void tiles_of_other_documents_are_skipped(void **state)
+TEST(tiles_of_other_documents_are_skipped)
 {
-    (void)state;
     enum { TILE = 64, T = 6 * TILE };
     const int64_t shape[] = {1, T, 2, 1, 16}, two[] = {2 * TILE, T};
     ech_tensor starts = starts_of(1, T, two, 2);
@@ -263,9 +260,8 @@ static void check_rotary(const ech_kernels *kernels, const int64_t s[5], const e
     free(some.data);
 }
 
-static void rotation_of_each_document(void **state)
+TEST(rotation_of_each_document)
 {
-    (void)state;
     const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_fast(ECH_F32)};
     for (int k = 0; k < 2; k++)
         for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
@@ -308,9 +304,8 @@ static void check_positions(const ech_kernels *kernels, const ech_tensor *starts
     for (int i = 0; i < 5; i++) free(all[i].data);
 }
 
-static void positions_of_each_document(void **state)
+TEST(positions_of_each_document)
 {
-    (void)state;
     const ech_kernels *tables[] = {ech_kernels_ref(ECH_F64), ech_kernels_fast(ECH_F32)};
     for (int k = 0; k < 2; k++)
         for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
@@ -323,16 +318,4 @@ static void positions_of_each_document(void **state)
                 }
                 free(starts.data);
             }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_of_each_document),
-        cmocka_unit_test(documents_of_one_token),
-        cmocka_unit_test(tiles_of_other_documents_are_skipped),
-        cmocka_unit_test(rotation_of_each_document),
-        cmocka_unit_test(positions_of_each_document),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

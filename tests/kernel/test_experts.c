@@ -188,9 +188,8 @@ static void check_ways(shape s)
 
 static const ech_dropout nothing, drawn = {.p = 0.3, .key = {.seed = 11, .step = 4, .stream = 9}};
 
-static void routers_agree(void **state)
+TEST(routers_agree)
 {
-    (void)state;
     check_router((shape){.S = 1, .e = 1, .X = 1, .C = 1, .rows = rows_uncut(0, 1)});
     check_router(
         (shape){.S = 6, .e = 1, .X = 5, .C = 33, .rows = rows_uncut(2, 3), .drawn = drawn});
@@ -205,9 +204,8 @@ static void routers_agree(void **state)
                          .accumulate = true});
 }
 
-static void ways_agree(void **state)
+TEST(ways_agree)
 {
-    (void)state;
     static const int64_t sizes[][6] = {
         {1, 1, 1, 1, 1, 1}, {9, 2, 2, 3, 7, 18}, {40, 3, 1, 8, 133, 120}, {60, 2, 4, 2, 200, 130}};
     for (size_t i = 0; i < 4 * TRIAL_COUNT(sizes); i++) {
@@ -225,9 +223,8 @@ static void ways_agree(void **state)
 }
 
 /* Of every table, against slots by looking at all others. */
-static void routes_are_by_expert(void **state)
+TEST(routes_are_by_expert)
 {
-    (void)state;
     static const shape shapes[] = {
         {.S = 1, .k = 1, .e = 1, .X = 1, .bound = 1},
         {.S = 5, .k = 2, .e = 1, .X = 4, .bound = 10},
@@ -264,9 +261,8 @@ static void routes_are_by_expert(void **state)
 }
 
 /* Each row of a piece looked at. */
-static void windows_count_their_rows(void **state)
+TEST(windows_count_their_rows)
 {
-    (void)state;
     enum { P = 3, X = 5 };
     static const int32_t counts[P * X] = {2, 0, 7, 1, 4, 0, 0, 0, 0, 0, 0, 9, 0, 0, 3};
     static const int64_t of_counts[] = {P, X};
@@ -306,9 +302,8 @@ static double kept(int64_t i)
 
 /* out = sum over j of gate (x W of its expert), each expert a matrix (C,C); and the gradients of x and gates for dout. Then
  * the router's, of jittered rows. */
-static void ways_are_a_sum_over_experts(void **state)
+TEST(ways_are_a_sum_over_experts)
 {
-    (void)state;
     enum { PIECES = 2, BOUND = S * CHOICES, R = PIECES * BOUND };
     static const shape of = {.S = S,
                              .k = CHOICES,
@@ -392,9 +387,8 @@ static void ways_are_a_sum_over_experts(void **state)
     ech_kernel_context_destroy(context);
 }
 
-static void router_is_a_product_of_jittered_rows(void **state)
+TEST(router_is_a_product_of_jittered_rows)
 {
-    (void)state;
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);
     const ech_rows rows = rows_piece(4, 30, 11, S);
     double x[S * C], weight[E * C], logits[S * E], dlogits[S * E], dx[S * C], dweight[E * C],
@@ -438,17 +432,4 @@ static void router_is_a_product_of_jittered_rows(void **state)
             expect(dweight[e * C + c], sum);
         }
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(router_is_a_product_of_jittered_rows),
-        cmocka_unit_test(ways_are_a_sum_over_experts),
-        cmocka_unit_test(routes_are_by_expert),
-        cmocka_unit_test(windows_count_their_rows),
-        cmocka_unit_test(routers_agree),
-        cmocka_unit_test(ways_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

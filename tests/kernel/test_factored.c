@@ -129,9 +129,8 @@ static void check(int64_t R, int64_t C, const options *o)
     }
 }
 
-static void factored_updates_agree(void **state)
+TEST(factored_updates_agree)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{1, 1}, {3, 17}, {11, 2500}, {700, 33}, {1, 40000}};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
         for (int way = 0; way < 2; way++) {
@@ -144,10 +143,4 @@ static void factored_updates_agree(void **state)
                          .vector = sizes[s][0] == 1};
             check(sizes[s][0], sizes[s][1], &o);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(factored_updates_agree)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

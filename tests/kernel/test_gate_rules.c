@@ -2,21 +2,15 @@
  *
  * What was published of each gate: Switch, noisy top-k in one level and two, GShard, and balance by a bias.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernel/gated.h"
+#include "unit.h"
 
 /* ---- Switch ---- */
 
-static void switch_at_balance(void **state)
+TEST(switch_at_balance)
 {
-    (void)state;
     gating *g = gating_make((ech_gate){.kind = ECH_GATE_switch,
                                        .experts = E,
                                        .chosen = 1,
@@ -35,9 +29,8 @@ static void switch_at_balance(void **state)
     free(g);
 }
 
-static void switch_drops_what_overflows(void **state)
+TEST(switch_drops_what_overflows)
 {
-    (void)state;
     gating *g = gating_make(
         (ech_gate){.kind = ECH_GATE_switch, .experts = E, .chosen = 1, .capacity_factor = 1.25}, 1,
         160);
@@ -62,9 +55,8 @@ static void switch_drops_what_overflows(void **state)
 }
 
 /* f and P need not go together: 90% of the rows at (.51, .49), 10% at (0, 1). */
-static void switch_below_balance(void **state)
+TEST(switch_below_balance)
 {
-    (void)state;
     gating *g = gating_make(
         (ech_gate){.kind = ECH_GATE_switch, .experts = 2, .chosen = 1, .auxiliary = 1}, 1, 100);
     for (int64_t i = 0; i < 100; i++) {
@@ -114,9 +106,8 @@ static double variation(const double *x, int n)
 
 /* Importance and load of one group by their definitions; each P(x, i) agrees with how often fresh noise on i alone
  * brings i among the k. */
-static void load_is_a_probability(void **state)
+TEST(load_is_a_probability)
 {
-    (void)state;
     enum { K = 2, DRAWS = 10000, ROWS = 40 };
     gating *g = make(4, false);
     g->samples = g->gate.samples = 2;
@@ -154,9 +145,8 @@ static void load_is_a_probability(void **state)
 }
 
 /* Groups of one expert are no level: what the groups' logits decide is what a flat gate decides. */
-static void one_expert_groups_are_flat(void **state)
+TEST(one_expert_groups_are_flat)
 {
-    (void)state;
     ech_gate flat = {
         .kind = ECH_GATE_noisy_topk, .experts = E, .chosen = 3, .importance = 1, .load = 2};
     ech_gate levels = flat;
@@ -186,9 +176,8 @@ static void one_expert_groups_are_flat(void **state)
 
 /* ---- GShard: algorithm 1, by hand ---- */
 
-static void gshard_is_algorithm_1(void **state)
+TEST(gshard_is_algorithm_1)
 {
-    (void)state;
     enum { ROWS = 96, CAPACITY = 2 * ROWS / E };
     for (int variant = 0; variant < 4; variant++) {
         ech_gate gate = {.kind = ECH_GATE_gshard,
@@ -242,9 +231,8 @@ static void gshard_is_algorithm_1(void **state)
 }
 
 /* With room for all the second is sent at a rate of twice its gate. */
-static void gshard_sends_the_second_by_chance(void **state)
+TEST(gshard_sends_the_second_by_chance)
 {
-    (void)state;
     ech_gate gate = {.kind = ECH_GATE_gshard,
                      .experts = E,
                      .chosen = 2,
@@ -269,9 +257,8 @@ static void gshard_sends_the_second_by_chance(void **state)
     assert_true(fabs(sent / draws - rate) < 3 * sqrt(rate * (1 - rate) / draws));
 }
 
-static void gshard_at_balance(void **state)
+TEST(gshard_at_balance)
 {
-    (void)state;
     gating *g = gating_make(
         (ech_gate){.kind = ECH_GATE_gshard, .experts = E, .chosen = 2, .auxiliary = 1}, 2, 5 * E);
     for (int64_t i = 0; i < gating_rows(g); i++)
@@ -286,9 +273,8 @@ static void gshard_at_balance(void **state)
 
 /* ---- bias ---- */
 
-static void bias_chooses_and_does_not_weigh(void **state)
+TEST(bias_chooses_and_does_not_weigh)
 {
-    (void)state;
     enum { K = 3, GROUPS = 4, EACH = E / GROUPS };
     gating *g = make(COUNT(all_gates) - 2, false);
     double auxiliary = 0;
@@ -328,9 +314,8 @@ static void bias_chooses_and_does_not_weigh(void **state)
 }
 
 /* Counts by a loop of the test's own; of the bias the sign alone counts. */
-static void bias_follows_the_load(void **state)
+TEST(bias_follows_the_load)
 {
-    (void)state;
     enum { ROWS = 50, K = 2, TYPES = 4 };
     static const ech_dtype types[TYPES] = {ECH_F64, ECH_F32, ECH_BF16, ECH_F16};
     ech_kernel_context *context;
@@ -370,21 +355,4 @@ static void bias_follows_the_load(void **state)
             }
         }
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(switch_at_balance),
-        cmocka_unit_test(switch_drops_what_overflows),
-        cmocka_unit_test(switch_below_balance),
-        cmocka_unit_test(load_is_a_probability),
-        cmocka_unit_test(one_expert_groups_are_flat),
-        cmocka_unit_test(gshard_is_algorithm_1),
-        cmocka_unit_test(gshard_sends_the_second_by_chance),
-        cmocka_unit_test(gshard_at_balance),
-        cmocka_unit_test(bias_chooses_and_does_not_weigh),
-        cmocka_unit_test(bias_follows_the_load),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

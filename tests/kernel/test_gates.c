@@ -2,17 +2,12 @@
  *
  * Gates of mixtures of experts: against a second program, by finite differences, and cut over members.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdlib.h>
 
 #include "kernel/finite.h"
 #include "kernel/gated.h"
+#include "unit.h"
 
 static bool is_padding(const gating *g, int64_t i)
 {
@@ -84,9 +79,8 @@ static const ech_gate probable[] = {
     {.kind = ECH_GATE_switch, .experts = 5, .chosen = 1, .auxiliary = 1, .samples = 2},
 };
 
-static void second_program_agrees(void **state)
+TEST(second_program_agrees)
 {
-    (void)state;
     for (size_t c = 0; c < COUNT(probable); c++)
         for (int variant = 0; variant < 4; variant++) {
             gating *g = gating_make(probable[c], SAMPLES, T);
@@ -98,9 +92,8 @@ static void second_program_agrees(void **state)
         }
 }
 
-static void equal_logits_choose_the_lower_index(void **state)
+TEST(equal_logits_choose_the_lower_index)
 {
-    (void)state;
     gating *g = gating_make((ech_gate){.kind = ECH_GATE_topk, .experts = E, .chosen = 3}, 1, 4);
     memset(g->logits, 0, sizeof g->logits);
     g->logits[E + 5] = 1;
@@ -132,9 +125,8 @@ static void draw_apart(gating *g)
         }
 }
 
-static void gradients_are_finite_differences(void **state)
+TEST(gradients_are_finite_differences)
 {
-    (void)state;
     for (size_t c = 0; c < COUNT(all_gates); c++)
         for (int padded = 0; padded < 2; padded++) {
             gating *g = make(c, padded);
@@ -154,9 +146,8 @@ static void gradients_are_finite_differences(void **state)
 }
 
 /* However the rows are shared, everybody gets what one rank with all rows does, bit for bit. */
-static void members_equal_the_whole(void **state)
+TEST(members_equal_the_whole)
 {
-    (void)state;
     static const struct {
         int64_t context, tensor;
         bool zigzag;
@@ -186,9 +177,8 @@ static void members_equal_the_whole(void **state)
 }
 
 /* Tables of narrower types, whose logits are fp32, against fp64 of the same numbers. */
-static void narrow_types_agree(void **state)
+TEST(narrow_types_agree)
 {
-    (void)state;
     static const ech_dtype types[] = {ECH_F32, ECH_BF16, ECH_F16};
     for (size_t c = 0; c < COUNT(all_gates); c++)
         for (size_t t = 0; t < COUNT(types); t++) {
@@ -211,9 +201,8 @@ static void narrow_types_agree(void **state)
         }
 }
 
-static void a_nan_is_passed_on(void **state)
+TEST(a_nan_is_passed_on)
 {
-    (void)state;
     for (size_t c = 0; c < COUNT(all_gates); c++) {
         gating *g = make(c, false);
         double found = 0;
@@ -228,9 +217,8 @@ static void a_nan_is_passed_on(void **state)
     }
 }
 
-static void topk_of_all_is_dense(void **state)
+TEST(topk_of_all_is_dense)
 {
-    (void)state;
     gating *dense = gating_make(probable[0], SAMPLES, T), *g;
     g = gating_make(
         (ech_gate){.kind = ECH_GATE_topk, .experts = E, .chosen = E, .normalized = true}, SAMPLES,
@@ -245,9 +233,8 @@ static void topk_of_all_is_dense(void **state)
     free(g);
 }
 
-static void k_gates_that_sum_to_one(void **state)
+TEST(k_gates_that_sum_to_one)
 {
-    (void)state;
     for (size_t c = 0; c < COUNT(all_gates); c++) {
         gating *g = make(c, false);
         int64_t K = g->gate.chosen;
@@ -276,9 +263,8 @@ static void k_gates_that_sum_to_one(void **state)
 }
 
 /* Other groups' rows do not matter, and validation draws nothing. */
-static void groups_are_independent(void **state)
+TEST(groups_are_independent)
 {
-    (void)state;
     for (size_t c = 0; c < COUNT(all_gates); c++) {
         gating *g = make(c, false), *other = make(c, false);
         int64_t half = g->gate.samples * T, K = g->gate.chosen, L = ech_gate_logits(&g->gate);
@@ -297,20 +283,4 @@ static void groups_are_independent(void **state)
         free(g);
         free(other);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(second_program_agrees),
-        cmocka_unit_test(equal_logits_choose_the_lower_index),
-        cmocka_unit_test(gradients_are_finite_differences),
-        cmocka_unit_test(members_equal_the_whole),
-        cmocka_unit_test(narrow_types_agree),
-        cmocka_unit_test(a_nan_is_passed_on),
-        cmocka_unit_test(topk_of_all_is_dense),
-        cmocka_unit_test(k_gates_that_sum_to_one),
-        cmocka_unit_test(groups_are_independent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,9 +104,8 @@ static void matmul_backward(subject *s)
     s->kernels->bias_backward(s->context, &s->doutput, false, &s->gradient[2]);
 }
 
-static void matmul_gradients(void **state)
+TEST(matmul_gradients)
 {
-    (void)state;
     subject s = {.inputs = 3,
                  .input = {SHAPE(4, 5), SHAPE(3, 4), SHAPE(3)},
                  .output = SHAPE(5, 3),
@@ -145,9 +144,8 @@ static void rmsnorm_backward(subject *s)
                                  &s->gradient[0], false, &s->gradient[1]);
 }
 
-static void norm_gradients(void **state)
+TEST(norm_gradients)
 {
-    (void)state;
     subject layernorm = {.inputs = 3,
                          .input = {SHAPE(4, 7), SHAPE(7), SHAPE(7)},
                          .output = SHAPE(4, 7),
@@ -183,9 +181,8 @@ static void swiglu_backward(subject *s)
                                 &s->gradient[0], &s->gradient[1]);
 }
 
-static void activation_gradients(void **state)
+TEST(activation_gradients)
 {
-    (void)state;
     subject gelu = {.inputs = 1,
                     .input = {SHAPE(60)},
                     .output = SHAPE(60),
@@ -226,9 +223,8 @@ static void dropout_backward(subject *s)
     s->kernels->dropout(s->context, &s->doutput, &s->dropout, &s->rows, &s->gradient[0]);
 }
 
-static void rotary_and_dropout_gradients(void **state)
+TEST(rotary_and_dropout_gradients)
 {
-    (void)state;
     subject rotary = {.inputs = 1,
                       .input = {SHAPE(2, 3, 2, 6)},
                       .output = SHAPE(2, 3, 2, 6),
@@ -265,9 +261,8 @@ static void attention_backward(subject *s)
                                    false, false, &s->gradient[0], &s->gradient[1], &s->gradient[2]);
 }
 
-static void attention_gradients(void **state)
+TEST(attention_gradients)
 {
-    (void)state;
     for (int dropped = 0; dropped < 2; dropped++) {
         subject s = {.inputs = 3,
                      .input = {SHAPE(2, 6, 4, 3), SHAPE(2, 6, 2, 3), SHAPE(2, 6, 2, 3)},
@@ -303,9 +298,8 @@ static void position_backward(subject *s)
     s->kernels->position_backward(s->context, &s->doutput, &s->rows, NULL, false, &s->gradient[1]);
 }
 
-static void table_gradients(void **state)
+TEST(table_gradients)
 {
-    (void)state;
     subject embedding = {.inputs = 1,
                          .input = {SHAPE(5, 3)},
                          .output = SHAPE(6, 3),
@@ -357,23 +351,11 @@ static double loss_function(void *state)
     return loss_of(state, NULL);
 }
 
-static void loss_gradients(void **state)
+TEST(loss_gradients)
 {
-    (void)state;
     loss at = {.weights = {1, 0, 2, 0.5F, 1}, .targets = {6, 0, 3, 3, 1}};
     double gradient[5 * 7];
     for (int64_t i = 0; i < 5 * 7; i++) at.logits[i] = value_at(0, i, -2, 2);
     assert_true(loss_of(&at, gradient) == loss_of(&at, NULL));
     assert_true(finite_error(loss_function, &at, 5 * 7, at.logits, gradient) < 1e-9);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_gradients),     cmocka_unit_test(norm_gradients),
-        cmocka_unit_test(activation_gradients), cmocka_unit_test(rotary_and_dropout_gradients),
-        cmocka_unit_test(attention_gradients),  cmocka_unit_test(table_gradients),
-        cmocka_unit_test(loss_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,9 +130,8 @@ static void check_weight(group g, int64_t M, int64_t N)
     }
 }
 
-static void products_agree(void **state)
+TEST(products_agree)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{1, 1}, {7, 5}, {33, 18}, {70, 130}};
     for (size_t i = 0; i < TRIAL_COUNT(groups); i++)
         for (size_t s = 0; s < TRIAL_COUNT(shapes); s++) {
@@ -195,9 +194,8 @@ static void check_activations(group g, int64_t F)
     }
 }
 
-static void activations_agree(void **state)
+TEST(activations_agree)
 {
-    (void)state;
     for (size_t i = 0; i < TRIAL_COUNT(groups); i++) {
         check_activations(groups[i], 1);
         check_activations(groups[i], 7);
@@ -224,9 +222,8 @@ static int expert_of(const int32_t counts[P][X], int64_t row)
 }
 
 /* Every row knows its expert, and is multiplied by that one's matrix alone; relu of a number. */
-static void definition_is_what_it_says(void **state)
+TEST(definition_is_what_it_says)
 {
-    (void)state;
     static const int32_t counts[P][X] = {{2, 0, 3}, {0, 0, 6}};
     static const int64_t shape_b[] = {X, K, N}, shape_counts[] = {P, X};
     double a[R * K], b[X * K * N], c[R * N], weight[X * K * N], y[R * K], dx[R * K];
@@ -270,14 +267,4 @@ static void definition_is_what_it_says(void **state)
         expect(weight[i], sum);
     }
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(definition_is_what_it_says),
-        cmocka_unit_test(products_agree),
-        cmocka_unit_test(activations_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

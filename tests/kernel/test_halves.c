@@ -158,9 +158,8 @@ static void check(const trial *t)
 
 /* ---- rows ---- */
 
-static void products_are_rounded_once(void **state)
+TEST(products_are_rounded_once)
 {
-    (void)state;
     enum { M = 9, N = 17, K = 130 };
     for (int bits = 0; bits < 32; bits++) {
         flags f = {bits & 1, bits & 2, bits & 4};
@@ -189,9 +188,8 @@ static trial_tensor typed(trial_tensor x, trial_type type)
     return x;
 }
 
-static void rows_are_rounded_once(void **state)
+TEST(rows_are_rounded_once)
 {
-    (void)state;
     /* Products are above; states of 8 bits are rounded to numbers of a map:
      * tests/optim/test_adamw8.c; scalars are fp64; for what reductions compute: test_parts.c; for
      * composed rows: test_composed.c; what is wide alone: test_orthogonalize.c and test_choose.c;
@@ -356,9 +354,8 @@ static void rows_are_rounded_once(void **state)
 }
 
 /* The copies of the parameters are those that are kept, rounded; nothing else changes by making them. */
-static void copies_are_the_parameters_rounded(void **state)
+TEST(copies_are_the_parameters_rounded)
 {
-    (void)state;
     enum { N = 100 };
     float memory[2][3][N], grad[N];
     uint16_t rounded[N], expected[N];
@@ -391,9 +388,8 @@ static void copies_are_the_parameters_rounded(void **state)
 }
 
 /* The gradient of each row of wide logits may replace it, in the first half of its memory. */
-static void gradients_replace_logits(void **state)
+TEST(gradients_replace_logits)
 {
-    (void)state;
     double known[R * ECH_LOSS_STATS], one = 0.5, sum[2][2] = {{0}};
     int32_t ids[R];
     float logits[2][R * C], weight[R];
@@ -431,9 +427,8 @@ static void gradients_replace_logits(void **state)
 
 /* 1 + half a unit lies between two neighbours, of which the even one is 1; 1 and a half units above it the upper one
  * is; a little more than half a unit is rounded up. */
-static void ties_go_to_the_even(void **state)
+TEST(ties_go_to_the_even)
 {
-    (void)state;
     static const double unit[] = {0x1p-7, 0x1p-10}, more[] = {0x1.02p-8, 0x1.01p-11};
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
@@ -454,9 +449,8 @@ static void ties_go_to_the_even(void **state)
     ech_kernel_context_destroy(context);
 }
 
-static void bad_numbers_are_found(void **state)
+TEST(bad_numbers_are_found)
 {
-    (void)state;
     uint16_t memory[C];
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
@@ -476,17 +470,4 @@ static void bad_numbers_are_found(void **state)
         assert_int_equal((int)first, 11);
     }
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_rounded_once),
-        cmocka_unit_test(rows_are_rounded_once),
-        cmocka_unit_test(copies_are_the_parameters_rounded),
-        cmocka_unit_test(gradients_replace_logits),
-        cmocka_unit_test(ties_go_to_the_even),
-        cmocka_unit_test(bad_numbers_are_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

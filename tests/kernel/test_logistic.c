@@ -121,9 +121,8 @@ static void check_loss_backward(int64_t R, int64_t K, bool in_place)
     trial_check(&t);
 }
 
-static void fast_agrees_with_the_definition(void **state)
+TEST(fast_agrees_with_the_definition)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {65, 17}, {300, 80}, {2, 2500}};
     for (size_t i = 0; i < TRIAL_COUNT(sizes); i++) {
         int64_t R = sizes[i][0], K = sizes[i][1];
@@ -137,9 +136,8 @@ static void fast_agrees_with_the_definition(void **state)
 }
 
 /* Two samples of two features: logits 0.25 + 2 x 1.5 - 1 = 2.25, and 0.25. */
-static void worked_by_hand(void **state)
+TEST(worked_by_hand)
 {
-    (void)state;
     double memory[] = {2, -1, 7, 9}, bias = 0.25, z[2], dz[2], dx[4], dbias = 3, scale = 0.5;
     double sums[ECH_LOSS_SUMS] = {10, 20};
     float values[] = {1.5F, 1, 0, 0}, weights[] = {0, 1, 2, 0};
@@ -171,9 +169,8 @@ static void worked_by_hand(void **state)
 }
 
 /* Where exp overflows, or a logit is NaN at positions without weight. */
-static void far_and_unseen(void **state)
+TEST(far_and_unseen)
 {
-    (void)state;
     for (int dtype = 0; dtype < 2; dtype++) {
         const ech_kernels *kernels = dtype ? ech_kernels_fast(ECH_F32) : ech_kernels_ref(ECH_F32);
         float z[] = {2000, -2000, NAN}, dz[3];
@@ -193,14 +190,4 @@ static void far_and_unseen(void **state)
         assert_true(dz[0] == 1 && dz[1] == -1 && dz[2] == 0);
         ech_kernel_context_destroy(context);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_agrees_with_the_definition),
-        cmocka_unit_test(worked_by_hand),
-        cmocka_unit_test(far_and_unseen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

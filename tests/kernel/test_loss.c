@@ -67,9 +67,8 @@ static void check_loss(int64_t R, int64_t V, double range, const loss_case *opti
     trial_check(&t);
 }
 
-static void fast_agrees_with_the_definition(void **state)
+TEST(fast_agrees_with_the_definition)
 {
-    (void)state;
     for (int way = 0; way < 6; way++) {
         loss_case options = {.gradient = way % 3 > 0, .first_id = way / 3 * 9};
         int64_t gap = way / 3 * 13;
@@ -112,9 +111,8 @@ static void run_loss(const ech_kernels *kernels, int64_t R, int64_t V, void *mem
 }
 
 /* Two classes with logits ln 3 and 0 have probabilities 3/4 and 1/4. */
-static void worked_by_hand(void **state)
+TEST(worked_by_hand)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         const ech_kernels *kernels = table_of(k);
         double memory[4], sums[2] = {10, 20};
@@ -130,9 +128,8 @@ static void worked_by_hand(void **state)
 }
 
 /* A row of weight 0 may hold anything, even a target outside of the vocabulary. */
-static void rows_without_weight(void **state)
+TEST(rows_without_weight)
 {
-    (void)state;
     enum { R = 3, V = 40 };
     for (int k = 0; k < 3; k++)
         for (int gradient = 0; gradient < 2; gradient++) {
@@ -155,9 +152,8 @@ static void rows_without_weight(void **state)
 }
 
 /* With weight, a NaN or an infinity reaches the sum and the row's gradient, and no other row's. */
-static void nonfinite_logits_are_seen(void **state)
+TEST(nonfinite_logits_are_seen)
 {
-    (void)state;
     enum { R = 3, V = 40 };
     static const double bad[] = {(double)NAN, (double)INFINITY};
     for (int k = 0; k < 3; k++)
@@ -176,15 +172,4 @@ static void nonfinite_logits_are_seen(void **state)
                 assert_true(isfinite(trial_get(&logits, 2 * V + i)));
             }
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_agrees_with_the_definition),
-        cmocka_unit_test(worked_by_hand),
-        cmocka_unit_test(rows_without_weight),
-        cmocka_unit_test(nonfinite_logits_are_seen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,9 +54,8 @@ static void check_matmul(int64_t M, int64_t N, int64_t K, flags f, bool bias, in
     trial_check(&t);
 }
 
-static void products_agree(void **state)
+TEST(products_agree)
 {
-    (void)state;
     static const int64_t shapes[][3] = {
         {1, 1, 1},
         {1, 7, 5},
@@ -78,9 +77,8 @@ static void products_agree(void **state)
 }
 
 /* A long matrix and two of up to 8 columns, which the processor makes without the library; with rows, columns and vectors that are left over. */
-static void thin_products_agree(void **state)
+TEST(thin_products_agree)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{258, 4, 259}, {131, 1, 515}, {67, 8, 1000}, {515, 7, 131}};
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
         for (int way = 0; way < 4 * ADDS; way++) {
@@ -94,9 +92,8 @@ static void thin_products_agree(void **state)
 }
 
 /* Sums of 16-bit operands are in fp32; around the sides of tiles and the blocks of K. */
-static void halves_agree(void **state)
+TEST(halves_agree)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{1, 1, 1},     {17, 33, 9},   {1, 130, 70}, {65, 1, 64},
                                         {131, 60, 77}, {9, 300, 259}, {3, 5, 0}};
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
@@ -109,9 +106,8 @@ static void halves_agree(void **state)
 }
 
 /* Parts of all kinds: several a thread where c is narrow, operands with gaps, sums that are added to. */
-static void large_halves_agree(void **state)
+TEST(large_halves_agree)
 {
-    (void)state;
     for (int way = 0; way < 4; way++) {
         flags f = {.a_transposed = way & 1, .add = way < 2 ? ADD_C : NO_ADD};
         const trial t = make_trial(550, 70, 65, &f, false, way & 2 ? 3 : 0);
@@ -119,9 +115,8 @@ static void large_halves_agree(void **state)
     }
 }
 
-static void empty_products_leave_the_bias(void **state)
+TEST(empty_products_leave_the_bias)
 {
-    (void)state;
     for (int way = 0; way < 4 * ADDS; way++) {
         flags f = {.add = way / 4};
         check_matmul(3, 5, 0, f, way & 1, way & 2 ? 3 : 0);
@@ -129,9 +124,8 @@ static void empty_products_leave_the_bias(void **state)
 }
 
 /* More different products than the cache of primitives holds, twice. */
-static void many_shapes_in_one_context(void **state)
+TEST(many_shapes_in_one_context)
 {
-    (void)state;
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
@@ -160,9 +154,8 @@ static void many_shapes_in_one_context(void **state)
 #endif
 
 /* (1 + 2^-13) 1, of which TF32 has no more than 1: exactly that, unless the context allows TF32 and there is a library to use it. */
-static void tf32_only_where_it_is_allowed(void **state)
+TEST(tf32_only_where_it_is_allowed)
 {
-    (void)state;
     enum { SIDE = 4 };
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
     const int64_t dims[] = {SIDE, SIDE, SIDE, 0, 0, 0, 0};
@@ -199,9 +192,8 @@ static void call_bias_backward(const ech_kernels *kernels, ech_kernel_context *c
     kernels->bias_backward(context, t[0], *(const bool *)options, t[1]);
 }
 
-static void bias_gradients_agree(void **state)
+TEST(bias_gradients_agree)
 {
-    (void)state;
     static const bool yes = true, no = false;
 #define CASE(text, R, N, space, on, result)                                                        \
     {                                                                                              \
@@ -220,19 +212,4 @@ static void bias_gradients_agree(void **state)
     };
 #undef CASE
     trial_check_all(trials, TRIAL_COUNT(trials));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_agree),
-        cmocka_unit_test(thin_products_agree),
-        cmocka_unit_test(halves_agree),
-        cmocka_unit_test(large_halves_agree),
-        cmocka_unit_test(empty_products_leave_the_bias),
-        cmocka_unit_test(many_shapes_in_one_context),
-        cmocka_unit_test(tf32_only_where_it_is_allowed),
-        cmocka_unit_test(bias_gradients_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,9 +85,8 @@ static void call_swiglu(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->swiglu_forward(context, t[0], t[1], t[2]);
 }
 
-static void elements_keep_their_place(void **state)
+TEST(elements_keep_their_place)
 {
-    (void)state;
     static const trial_call calls[] = {call_add, call_gelu, call_swiglu, call_gelu_backward};
     static const ech_op ops[] = {ECH_OP_add, ECH_OP_gelu_forward, ECH_OP_swiglu_forward,
                                  ECH_OP_gelu_backward};
@@ -110,9 +109,8 @@ static void call_swiglu_backward(const ech_kernels *kernels, ech_kernel_context 
     kernels->swiglu_backward(context, t[0], t[1], t[2], t[3], t[4]);
 }
 
-static void swiglu_backward_passes_nan(void **state)
+TEST(swiglu_backward_passes_nan)
 {
-    (void)state;
     trial t = {.name = "swiglu",
                .op = ECH_OP_swiglu_backward,
                .call = call_swiglu_backward,
@@ -143,9 +141,8 @@ static void call_rmsnorm(const ech_kernels *kernels, ech_kernel_context *context
     kernels->rmsnorm_forward(context, t[0], t[1], 1e-5, t[2], t[3]);
 }
 
-static void norms_keep_to_their_row(void **state)
+TEST(norms_keep_to_their_row)
 {
-    (void)state;
     trial t = {.name = "norm",
                .op = ECH_OP_layernorm_forward,
                .call = call_layernorm,
@@ -166,9 +163,8 @@ static void call_matmul(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->matmul(context, t[0], false, t[1], true, NULL, NULL, t[2]);
 }
 
-static void products_keep_to_their_row(void **state)
+TEST(products_keep_to_their_row)
 {
-    (void)state;
     trial t = {.name = "product",
                .op = ECH_OP_matmul,
                .call = call_matmul,
@@ -191,9 +187,8 @@ static void call_attention(const ech_kernels *kernels, ech_kernel_context *conte
 
 /* A NaN in q, k or v of token 60 of sample 1, head 0: tokens from there on (for q: that one) are
  * NaN, other samples and other heads are not. Earlier tokens of the same tile may be. */
-static void attention_keeps_to_its_head(void **state)
+TEST(attention_keeps_to_its_head)
 {
-    (void)state;
     enum { B = 2, T = 100, H = 2, D = 8 };
     ech_dropout dropout = {.p = 0};
     trial_tensor in = TRIAL_INPUT(TRIAL_4D(B, T, H, D)), out = TRIAL_RESULT(TRIAL_4D(B, T, H, D));
@@ -225,9 +220,8 @@ static void attention_keeps_to_its_head(void **state)
 }
 
 /* Nothing takes denormals for zero: sums, and half of each (gelu of a number near 0). */
-static void denormals_are_kept(void **state)
+TEST(denormals_are_kept)
 {
-    (void)state;
     static const trial_call calls[] = {call_add, call_gelu};
     static const ech_op ops[] = {ECH_OP_add, ECH_OP_gelu_forward};
     for (size_t c = 0; c < TRIAL_COUNT(calls); c++)
@@ -260,9 +254,8 @@ static void call_attention_forward(const ech_kernels *kernels, ech_kernel_contex
 
 /* With an infinite element of q or k, a score may be infinite: alone (token 0's only one), in the first
  * tile of keys or in a later one. Which results are numbers, and which, is as in the definition. */
-static void infinite_scores_are_as_defined(void **state)
+TEST(infinite_scores_are_as_defined)
 {
-    (void)state;
     enum { T = 150, H = 2, D = 8 };
     static const int64_t tokens[] = {0, 1, 60, 64, 149};
     ech_dropout dropout = {.p = 0};
@@ -297,9 +290,8 @@ static void call_adamw(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->adamw(context, t[0], t[1], t[2], t[2], options, NULL);
 }
 
-static void updates_show_bad_gradients(void **state)
+TEST(updates_show_bad_gradients)
 {
-    (void)state;
     ech_update update = {
         .learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .count = 1, .grad_scale = 1};
     trial t = {.name = "adamw",
@@ -314,19 +306,4 @@ static void updates_show_bad_gradients(void **state)
         for (int64_t i = 0; i < 40; i++) assert_true(isnan(p[i]) == (i == 17));
         free(p);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elements_keep_their_place),
-        cmocka_unit_test(swiglu_backward_passes_nan),
-        cmocka_unit_test(norms_keep_to_their_row),
-        cmocka_unit_test(products_keep_to_their_row),
-        cmocka_unit_test(denormals_are_kept),
-        cmocka_unit_test(attention_keeps_to_its_head),
-        cmocka_unit_test(infinite_scores_are_as_defined),
-        cmocka_unit_test(updates_show_bad_gradients),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,9 +67,8 @@ static void run(const ech_kernels *k, const double *x, bool householder, double 
     run_of(k, R, K, x, householder, p);
 }
 
-static void tables_agree(void **state)
+TEST(tables_agree)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{1, 1}, {6, 6}, {40, 7}, {1500, 3}};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
         for (int way = 0; way < 2; way++) {
@@ -86,9 +85,8 @@ static void tables_agree(void **state)
         }
 }
 
-static void columns_are_orthonormal(void **state)
+TEST(columns_are_orthonormal)
 {
-    (void)state;
     for (int t = 0; t < TABLES; t++)
         for (int kind = 0; kind < KINDS; kind++)
             for (int way = 0; way < 2; way++) {
@@ -102,9 +100,8 @@ static void columns_are_orthonormal(void **state)
 }
 
 /* A column is made of those up to it, and points along what it has beyond those before. */
-static void spans_are_kept(void **state)
+TEST(spans_are_kept)
 {
-    (void)state;
     for (int t = 0; t < TABLES; t++)
         for (int way = 0; way < 2; way++) {
             double x[R * K], p[R * K];
@@ -121,9 +118,8 @@ static void spans_are_kept(void **state)
 
 /* What lies along one direction has it within the first column; by reflections to the last digit.
  * */
-static void a_direction_is_kept(void **state)
+TEST(a_direction_is_kept)
 {
-    (void)state;
     for (int way = 0; way < 2; way++) {
         double x[R * K], p[R * K], missing = 1;
         for (int i = 0; i < R * K; i++) x[i] = entry(ALONG_ONE, i / K, i % K);
@@ -135,9 +131,8 @@ static void a_direction_is_kept(void **state)
 
 /* Columns of two directions but for rounding errors of their type: what the errors are is not seen.
  * */
-static void rounding_is_not_seen(void **state)
+TEST(rounding_is_not_seen)
 {
-    (void)state;
     for (int t = 0; t < TABLES; t++) {
         bool fp64 = table_of(t)->dtype == ECH_F64;
         double error = fp64 ? DBL_EPSILON : (double)FLT_EPSILON, p[2][R * K];
@@ -157,9 +152,8 @@ static void rounding_is_not_seen(void **state)
 
 /* Three columns, twice: a row of zeros stays so in the three that are made of them, and the others
  * take what is left. */
-static void empty_rows_stay(void **state)
+TEST(empty_rows_stay)
 {
-    (void)state;
     for (int t = 0; t < TABLES; t++) {
         double x[R * K], p[R * K];
         for (int i = 0; i < R * K; i++)
@@ -173,9 +167,8 @@ static void empty_rows_stay(void **state)
 
 /* Columns of length 1, `least` x (1 -+ 1e-3), and of an infinite number, beside which nothing is
  * cleared. */
-static void rounding_is_cleared(void **state)
+TEST(rounding_is_cleared)
 {
-    (void)state;
     enum { TERMS = 200 };
     for (int t = 0; t < TABLES; t++)
         for (int infinite = 0; infinite < 2; infinite++) {
@@ -201,9 +194,8 @@ static void rounding_is_cleared(void **state)
         }
 }
 
-static void a_bad_row_is_seen(void **state)
+TEST(a_bad_row_is_seen)
 {
-    (void)state;
     static const double bad[] = {(double)NAN, (double)INFINITY};
     for (int t = 0; t < TABLES; t++)
         for (int which = 0; which < 2; which++)
@@ -216,15 +208,4 @@ static void a_bad_row_is_seen(void **state)
                     for (int i = 0; i < R * K; i++)
                         assert_true(isnan(p[i]) || (which == 1 && i / K != row));
                 }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_agree),      cmocka_unit_test(columns_are_orthonormal),
-        cmocka_unit_test(spans_are_kept),    cmocka_unit_test(a_direction_is_kept),
-        cmocka_unit_test(a_bad_row_is_seen), cmocka_unit_test(rounding_is_not_seen),
-        cmocka_unit_test(empty_rows_stay),   cmocka_unit_test(rounding_is_cleared),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * What reductions over ranks compute, by the tables of all types and by deferred ones: parts added in order, the sum
  * where the own addend was; changes of type in place.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/memory.h"
 #include "device/device.h"
 #include "kernel/kernel.h"
+#include "unit.h"
 
 enum { N = 2500, MEMBERS = 4 }; /* more than a block of each type */
 static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16, ECH_E6M9};
@@ -86,17 +81,15 @@ static void check(const ech_device *device, ech_dtype dtype)
     ech_kernel_context_destroy(context);
 }
 
-static void parts_are_added_in_order(void **state)
+TEST(parts_are_added_in_order)
 {
-    (void)state;
     static const char *const devices[] = {"cpu", "walled", "queued"};
     for (int d = 0; d < 3; d++)
         for (int t = 0; t < TYPES; t++) check(ech_device_find(devices[d]), types[t]);
 }
 
-static void types_change_in_place(void **state)
+TEST(types_change_in_place)
 {
-    (void)state;
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
     for (int a = 0; a < TYPES; a++)
@@ -111,13 +104,4 @@ static void types_change_in_place(void **state)
             assert_memory_equal(x, expected, N * ech_dtype_bytes(types[b]));
         }
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_added_in_order),
-        cmocka_unit_test(types_change_in_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,11 @@
  * a cache they read no more than there is.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernel/places.h"
+#include "unit.h"
 
 enum { B = 2, T = 70, H = 4, G = 2, D = 8, C = H * D, N = B * T * C };
 
@@ -141,9 +136,8 @@ static void check_table(const ech_kernels *k, ech_kernel_context *context)
     assert_memory_not_equal(given.dq, other.dq, sizeof given.dq);
 }
 
-static void numbers_are_read_on_the_device(void **state)
+TEST(numbers_are_read_on_the_device)
 {
-    (void)state;
     static const ech_dtype types[] = {ECH_F32, ECH_F64, ECH_BF16, ECH_F16};
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
@@ -157,10 +151,4 @@ static void numbers_are_read_on_the_device(void **state)
     }
     context->scratch = NULL;
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_read_on_the_device)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,8 @@ static ech_tensor make_tensor(ech_dtype dtype, int64_t rows, int64_t columns)
 }
 
 /* 8 samples of 5 elements, samples 7 to 14 of the batch: bit i says that element i is kept. */
-static void golden_dropout(void **state)
+TEST(golden_dropout)
 {
-    (void)state;
     const uint64_t golden = UINT64_C(0x786ff6feeb);
     ech_dropout dropout = {.p = 0.3, .key = {.seed = 42, .step = 3, .stream = 0x500}};
     ech_rows rows = rows_uncut(7, 1);
@@ -56,9 +55,8 @@ static void golden_dropout(void **state)
 }
 
 /* Large enough for several threads, in place, compared element by element. */
-static void dropout_by_element(void **state)
+TEST(dropout_by_element)
 {
-    (void)state;
     enum { SAMPLES = 3, EACH = 21845 };
     static const double rates[] = {0, 1e-9, 0.1, 0.5, 0.999};
     ech_kernel_context *context = make_context();
@@ -81,9 +79,8 @@ static void dropout_by_element(void **state)
     ech_kernel_context_destroy(context);
 }
 
-static void golden_normals(void **state)
+TEST(golden_normals)
 {
-    (void)state;
     static const double low[] = {-0.26588401045128901, 1.0881508807400693,    0.98565398726841136,
                                  -0.15259943877613719, -0.076113483921336642, -0.21771621168686919,
                                  0.73049916503836643,  0.32167041455655754};
@@ -107,9 +104,8 @@ static void golden_normals(void **state)
 }
 
 /* A cut of a tensor gets what the whole has there; fp32 is fp64 rounded, in every row. */
-static void normals_do_not_depend_on_cuts(void **state)
+TEST(normals_do_not_depend_on_cuts)
 {
-    (void)state;
     enum { N = 40001, CUT = 16387 };
     const ech_random_key key = {.seed = 5, .stream = 77};
     ech_kernel_context *context = make_context();
@@ -130,9 +126,8 @@ static void normals_do_not_depend_on_cuts(void **state)
 }
 
 /* Within two deviations; the first draw where that is; a deviation of 0.88; a cut gets what the whole has. */
-static void truncated_normals(void **state)
+TEST(truncated_normals)
 {
-    (void)state;
     enum { N = 40000, CUT = 12345 };
     const double mean = 0.5, std = sqrt(0.1 / 64);
     const ech_random_key key = {.seed = 9, .stream = 0x281};
@@ -164,9 +159,8 @@ static void truncated_normals(void **state)
     ech_kernel_context_destroy(context);
 }
 
-static void lanes_draw_the_same_words(void **state)
+TEST(lanes_draw_the_same_words)
 {
-    (void)state;
     static const uint64_t firsts[] = {0, 5, 0xfffffff9u, UINT64_C(0x123456789abcdef0)};
     const ech_random_key key = {
         .seed = UINT64_C(0xfedcba9876543210), .step = 9, .stream = 1u << 31};
@@ -181,9 +175,8 @@ static void lanes_draw_the_same_words(void **state)
 }
 
 /* The integer threshold decides as the comparison of units does, at the edge itself. */
-static void thresholds_are_exact(void **state)
+TEST(thresholds_are_exact)
 {
-    (void)state;
     static const double rates[] = {1e-12, 0x1p-33, 0x1p-32, 0.1, 0.25, 1.0 / 3, 0.5, 0.999999999};
     for (size_t r = 0; r < TRIAL_COUNT(rates); r++) {
         int64_t edge = ech_drop_threshold(rates[r]);
@@ -193,9 +186,8 @@ static void thresholds_are_exact(void **state)
     }
 }
 
-static void exponential_is_close(void **state)
+TEST(exponential_is_close)
 {
-    (void)state;
     double worst = 0;
     for (double x = -87; x < 88.7; x += 0.00173) {
         double exact = exp((double)(float)x), got = (double)ech_exp((float)x);
@@ -209,15 +201,4 @@ static void exponential_is_close(void **state)
     assert_true(isinf(ech_exp(INFINITY)) && isinf(ech_exp(88.8F)) && isinf(ech_exp(FLT_MAX)));
     assert_true(isnan(ech_exp(NAN)));
     assert_true(ech_sigmoid(-INFINITY) == 0 && ech_sigmoid(INFINITY) == 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_dropout),       cmocka_unit_test(dropout_by_element),
-        cmocka_unit_test(golden_normals),       cmocka_unit_test(normals_do_not_depend_on_cuts),
-        cmocka_unit_test(truncated_normals),    cmocka_unit_test(lanes_draw_the_same_words),
-        cmocka_unit_test(thresholds_are_exact), cmocka_unit_test(exponential_is_close),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

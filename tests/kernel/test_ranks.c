@@ -72,25 +72,14 @@ static void check_ranks(const ech_kernels *kernels, int threads)
     }
 }
 
-static void one_thread_each(void **state)
+TEST(one_thread_each)
 {
-    (void)state;
     check_ranks(ech_kernels_fast(ECH_F32), 1);
     check_ranks(ech_kernels_ref(ECH_F64), 1);
 }
 
-static void two_threads_each(void **state)
+TEST(two_threads_each)
 {
-    (void)state;
     check_ranks(ech_kernels_fast(ECH_F32), 2);
     check_ranks(ech_kernels_ref(ECH_F64), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_each),
-        cmocka_unit_test(two_threads_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,9 @@
  * transformers 5.23.0 (fp32, so to 1e-6), and what must hold of them whatever the numbers.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "kernel/rope.h"
+#include "unit.h"
 
 static void check(const ech_rope *rope, int64_t D, const double *recorded)
 {
@@ -21,9 +16,8 @@ static void check(const ech_rope *rope, int64_t D, const double *recorded)
         assert_true(fabs(frequency[i] - recorded[i]) <= 1e-6 * recorded[i]);
 }
 
-static void as_transformers(void **state)
+TEST(as_transformers)
 {
-    (void)state;
     const double llama31[] = {1,
                               0.663601279,
                               0.440366626,
@@ -68,9 +62,8 @@ static void as_transformers(void **state)
     check(&(ech_rope){10000, true, 3, 0.5, 6, 100}, 16, other);
 }
 
-static void between_whole_and_divided(void **state)
+TEST(between_whole_and_divided)
 {
-    (void)state;
     const ech_rope plain = {.theta = 10000}, scaled = {10000, true, 4, 1, 8, 500};
     double whole[32], slow[32];
     int same = 0, divided = 0;
@@ -84,11 +77,4 @@ static void between_whole_and_divided(void **state)
         divided += slow[i] == whole[i] / 4;
     }
     assert_true(same > 4 && divided > 4 && same + divided < 32);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_transformers),
-                                       cmocka_unit_test(between_whole_and_divided)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

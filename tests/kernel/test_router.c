@@ -3,16 +3,11 @@
  * Selective precision (Fedus et al. 2021, arXiv:2101.03961, section 2.4): under 16 bits a router decides as it does in fp32 on
  * the same rows, and as one of 16 bits would not.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "kernel/places.h"
+#include "unit.h"
 
 #include "kernel/gated.h"
 
@@ -67,9 +62,8 @@ static int64_t different(const gating *a, const gating *b)
     return n;
 }
 
-static void decides_as_in_fp32(void **state)
+TEST(decides_as_in_fp32)
 {
-    (void)state;
     static const ech_dtype types[] = {ECH_BF16, ECH_F16};
     for (int i = 0; i < 4; i++) {
         ech_dtype narrow = types[i / 2];
@@ -93,10 +87,4 @@ static void decides_as_in_fp32(void **state)
         free(in_fp32);
         free(o);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(decides_as_in_fp32)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,9 +99,8 @@ static void check_norms(int64_t R, int64_t C, int add, const bool *accumulate)
     trial_check(&rmsnorm_back);
 }
 
-static void norms_agree(void **state)
+TEST(norms_agree)
 {
-    (void)state;
     static const int64_t shapes[][2] = {{1, 1},     {1, 37}, {41, 1},   {7, 128},
                                         {130, 257}, {0, 3},  {19, 4105}};
     for (size_t s = 0; s < TRIAL_COUNT(shapes); s++)
@@ -212,9 +211,8 @@ static void check_activations(int64_t a, int64_t b, double range, bool alias)
     }
 }
 
-static void activations_agree(void **state)
+TEST(activations_agree)
 {
-    (void)state;
     for (int alias = 0; alias < 2; alias++) {
         check_activations(0, 37, 1, alias);
         check_activations(1, 1, 1, alias);
@@ -245,9 +243,8 @@ static void call_rotary(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->rotary(context, t[0], frequency, &o->rows, NULL, o->inverse, t[1]);
 }
 
-static void rotary_agrees(void **state)
+TEST(rotary_agrees)
 {
-    (void)state;
     const turn one = {10000, rows_uncut(0, 1), false}, plain = {10000, rows_uncut(0, 70), false},
                later = {10000, rows_piece(0, 300, 61, 200), false},
                back = {500000, rows_piece(0, 259, 130, 129), true},
@@ -388,9 +385,8 @@ static void check_positions(int64_t R, int64_t C, int64_t P, place at)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
-static void tables_agree(void **state)
+TEST(tables_agree)
 {
-    (void)state;
     check_tables(1, 1, 0, 1, 1);
     check_tables(50, 7, 0, 7, 5);
     check_tables(50, 7, 2, 3, 5);
@@ -439,9 +435,8 @@ static void call_copy(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->copy(context, t[0], t[1]);
 }
 
-static void copies_agree(void **state)
+TEST(copies_agree)
 {
-    (void)state;
 #define CASE(text, B, T, H, D, from, to)                                                           \
     {                                                                                              \
         .name = text, .op = ECH_OP_copy, .call = call_copy, .tolerance = 1e-6, .halves = true,     \
@@ -465,9 +460,8 @@ static void call_append(const ech_kernels *kernels, ech_kernel_context *context,
     kernels->append(context, t[0], options, t[1]);
 }
 
-static void appends_agree(void **state)
+TEST(appends_agree)
 {
-    (void)state;
     static const ech_rows whole = {.whole = 7, .tokens = 7, .split = 7};
     static const ech_rows later = {.whole = 90, .tokens = 70, .split = 70, .start = {20}};
     static const ech_rows pair = {.whole = 9, .tokens = 5, .split = 2, .start = {1, 6}};
@@ -488,9 +482,8 @@ static void appends_agree(void **state)
 }
 
 /* Heads apart: every second head of a tensor, and back. */
-static void copies_of_heads(void **state)
+TEST(copies_of_heads)
 {
-    (void)state;
     enum { B = 2, T = 3, H = 3, D = 5, N = B * T * 2 * H * D };
     const ech_kernels *fast = ech_kernels_fast(ECH_F32);
     float whole[N], half[N / 2], back[N] = {0};
@@ -517,9 +510,8 @@ static void call_scaled_sum(const ech_kernels *kernels, ech_kernel_context *cont
     kernels->scaled_sum(context, t[0], factor[0], factor[1], factor[2], NULL, NULL, t[1]);
 }
 
-static void scaled_sums_agree(void **state)
+TEST(scaled_sums_agree)
 {
-    (void)state;
     static const double both[] = {0.7, -0.3, 1.5}, one[] = {-2, 0, 0};
 #define CASE(text, R, C, factors, y)                                                               \
     {                                                                                              \
@@ -538,9 +530,8 @@ static void scaled_sums_agree(void **state)
     trial_check_all(trials, TRIAL_COUNT(trials));
 }
 
-static void sums_agree(void **state)
+TEST(sums_agree)
 {
-    (void)state;
 #define CASE(text, n, a, b, y)                                                                     \
     {                                                                                              \
         .name = text, .op = ECH_OP_add, .call = call_add, .tolerance = 1e-6, .halves = true,       \
@@ -572,16 +563,4 @@ static void sums_agree(void **state)
     };
 #undef CASE
     trial_check_all(trials, TRIAL_COUNT(trials));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_agree),     cmocka_unit_test(activations_agree),
-        cmocka_unit_test(rotary_agrees),   cmocka_unit_test(tables_agree),
-        cmocka_unit_test(sums_agree),      cmocka_unit_test(scaled_sums_agree),
-        cmocka_unit_test(copies_agree),    cmocka_unit_test(appends_agree),
-        cmocka_unit_test(copies_of_heads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

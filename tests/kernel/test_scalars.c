@@ -3,18 +3,13 @@
  * Scalars of a training step, in every table: sums and maxima in order, what counts, when an update is withheld; and
  * what updates read of them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>
 
 #include "kernel/kernel.h"
 #include "kernel/total.h"
+#include "unit.h"
 
 static _Alignas(64) char scratch[1 << 20];
 static ech_kernel_context context = {
@@ -41,9 +36,8 @@ static double total_of(const ech_kernels *kernels, double *x, int64_t n, double 
 }
 
 /* 1 + 2^-53 + 2^-53 is 1 in this order and more in any other. */
-static void totals_are_in_order(void **state)
+TEST(totals_are_in_order)
 {
-    (void)state;
     double x[] = {1, 0x1p-53, 0x1p-53}, bad[] = {1, INFINITY}, worse[] = {NAN, 1};
     for (const ech_kernels **k = tables; *k; k++) {
         assert_true(is_same(total_of(*k, x, 3, 0, true), 1));
@@ -56,9 +50,8 @@ static void totals_are_in_order(void **state)
 }
 
 /* Number i goes to sum i mod ECH_TOTAL_SUMS. */
-static void long_totals_are_alike(void **state)
+TEST(long_totals_are_alike)
 {
-    (void)state;
     enum { LONG = 3 * ECH_TOTAL_SUMS + 70 };
     double x[LONG], sums[ECH_TOTAL_SUMS] = {0}, wanted = 0;
     for (int i = 0; i < LONG; i++) x[i] = 1 / (double)(1 + i * 37 % 101);
@@ -69,9 +62,8 @@ static void long_totals_are_alike(void **state)
 }
 
 /* Of more columns than a block has threads. */
-static void wide_folds_are_alike(void **state)
+TEST(wide_folds_are_alike)
 {
-    (void)state;
     enum { HEIGHT = 2, WIDTH = 700 };
     double x[HEIGHT * WIDTH], y[WIDTH + 1];
     ech_tensor from = ech_tensor_2d(x, ECH_F64, HEIGHT, WIDTH),
@@ -85,9 +77,8 @@ static void wide_folds_are_alike(void **state)
 }
 
 /* Rows lie apart; a NaN wins wherever it is. */
-static void folds_are_in_order(void **state)
+TEST(folds_are_in_order)
 {
-    (void)state;
     enum { HEIGHT = 3, WIDTH = 4, STRIDE = 6 };
     double x[HEIGHT * STRIDE] = {1,  2, NAN, -1,           7, 7, /**/ 0x1p-53, 5, 1,
                                  -2, 7, 7,   /**/ 0x1p-53, 3, 2, -3,           7, 7};
@@ -110,9 +101,8 @@ typedef struct clipped {
     double norm, withheld_after, factor;
 } clipped;
 
-static void clipping_withholds(void **state)
+TEST(clipping_withholds)
 {
-    (void)state;
     static const clipped cases[] = {
         {4, 3, 1, 0, 0, 2, 0, 1},
         {4, 3, 8, 0, 0, 2, 0, 0.125},
@@ -295,9 +285,8 @@ static void check_update(const ech_kernels *k, update_call call, bool rounds)
     assert_memory_equal(&after, &before, sizeof after);
 }
 
-static void updates_are_withheld(void **state)
+TEST(updates_are_withheld)
 {
-    (void)state;
     static const update_call rounding[] = {adamw, adamw8, sgd, adafactor, sm3};
     static const update_call others[] = {adafactor_sums, adafactor_factors, adafactor_squares,
                                          sm3_maxima, scaled_sum};
@@ -318,11 +307,4 @@ static int find_tables(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(totals_are_in_order),  cmocka_unit_test(long_totals_are_alike),
-        cmocka_unit_test(wide_folds_are_alike), cmocka_unit_test(folds_are_in_order),
-        cmocka_unit_test(clipping_withholds),   cmocka_unit_test(updates_are_withheld)};
-    return cmocka_run_group_tests(tests, find_tables, NULL);
-}
+ALL_TESTS(find_tables, NULL)

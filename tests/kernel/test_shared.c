@@ -31,9 +31,8 @@ static double get(const ech_kernels *kernels, const void *x, int64_t i)
     return kernels->dtype == ECH_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
 }
 
-static void one_thread_has_the_bits_of_sgd(void **state)
+TEST(one_thread_has_the_bits_of_sgd)
 {
-    (void)state;
     static double shared[NUMBERS], alone[NUMBERS], gradient[NUMBERS];
     ech_update update = {.learning_rate = 0.03, .grad_scale = 0.7};
     for (int k = 0; k < 3; k++) {
@@ -88,9 +87,8 @@ static void *add(void *argument)
     return argument;
 }
 
-static void nothing_that_threads_add_is_lost(void **state)
+TEST(nothing_that_threads_add_is_lost)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         double shared[FEW] = {0};
         pthread_t thread[THREADS];
@@ -114,9 +112,8 @@ static void nothing_that_threads_add_is_lost(void **state)
 
 /* Two threads by turns, as they may come: both read before either writes. What each has computed of what it has read and stores is lost
  * for the first; what is added is not. */
-static void what_is_stored_is_lost(void **state)
+TEST(what_is_stored_is_lost)
 {
-    (void)state;
     const ech_kernels *kernels = table_of(2);
     ech_kernel_context *context;
     float plain[FEW] = {0}, shared[FEW] = {0}, own[2][FEW], ones[FEW];
@@ -143,9 +140,8 @@ static void what_is_stored_is_lost(void **state)
 
 /* One relay after the other around the ring, while nobody adds: all come to the same numbers, which have of what one cluster had
  * added about all of it. */
-static void clusters_agree_and_keep_what_is_added(void **state)
+TEST(clusters_agree_and_keep_what_is_added)
 {
-    (void)state;
     for (int n = 2; n <= 4; n++) {
         const ech_kernels *kernels = table_of(0);
         ech_kernel_context *context;
@@ -173,9 +169,8 @@ static void clusters_agree_and_keep_what_is_added(void **state)
 }
 
 /* own is the relaying thread's alone, which adds one to each number; another adds to next. */
-static void nothing_that_is_relayed_is_lost(void **state)
+TEST(nothing_that_is_relayed_is_lost)
 {
-    (void)state;
     for (int k = 0; k < 3; k++) {
         const ech_kernels *kernels = table_of(k);
         double memory[3][FEW] = {{0}};
@@ -199,16 +194,4 @@ static void nothing_that_is_relayed_is_lost(void **state)
         }
         ech_kernel_context_destroy(context);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_thread_has_the_bits_of_sgd),
-        cmocka_unit_test(nothing_that_threads_add_is_lost),
-        cmocka_unit_test(clusters_agree_and_keep_what_is_added),
-        cmocka_unit_test(nothing_that_is_relayed_is_lost),
-        cmocka_unit_test(what_is_stored_is_lost),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,9 +83,8 @@ static void same_slice(const ech_tensor *part, const ech_tensor *whole, const ec
         assert_true(trial_get(part, i) == trial_get(whole, whole_row(rows, i / C) * C + i % C));
 }
 
-static void positions_of_rows(void **state)
+TEST(positions_of_rows)
 {
-    (void)state;
     static const ech_rows known[] = {
         {.first_sample = 7, .whole = 100, .tokens = 6, .first = 5, .split = 4, .start = {10, 50}}};
     static const int64_t positions[] = {51, 10, 11, 12, 13, 50, 51, 10};
@@ -95,9 +94,8 @@ static void positions_of_rows(void **state)
     }
 }
 
-static void dropout_of_rows(void **state)
+TEST(dropout_of_rows)
 {
-    (void)state;
     const ech_dropout dropout = {.p = 0.4, .key = {1, 2, 3}};
     const ech_rows uncut = rows_uncut(FIRST_SAMPLE, T);
     ech_rows part[MOST_SHARES];
@@ -121,9 +119,8 @@ static void dropout_of_rows(void **state)
     }
 }
 
-static void learned_positions_of_rows(void **state)
+TEST(learned_positions_of_rows)
 {
-    (void)state;
     const ech_rows uncut = rows_uncut(FIRST_SAMPLE, T);
     ech_rows part[MOST_SHARES];
     int64_t n[MOST_SHARES];
@@ -163,9 +160,8 @@ static void learned_positions_of_rows(void **state)
 }
 
 /* Rotary takes whole samples of T' tokens; angles of the fast rows depend on the position alone. */
-static void rotary_of_tokens(void **state)
+TEST(rotary_of_tokens)
 {
-    (void)state;
     enum { LONG = 300, H = 2, D = 10 };
     const ech_rows cuts[] = {rows_piece(0, LONG, 0, 130), rows_piece(0, LONG, 130, 170),
                              rows_pair(0, LONG, 20, 60, 200, 70), rows_piece(0, LONG, 299, 1),
@@ -221,9 +217,8 @@ static int64_t ids_of(int t, int share, int64_t *first)
 }
 
 /* An id has many rows, whose sums are made in parts. */
-static void embedding_shares(void **state)
+TEST(embedding_shares)
 {
-    (void)state;
     int32_t id[MANY];
     for (int64_t r = 0; r < MANY; r++) id[r] = r % 3 ? 17 : (int32_t)value_at(3, r, 0, V);
     ech_tensor ids = ech_tensor_1d(id, ECH_I32, MANY);
@@ -312,9 +307,8 @@ static void run_shares(const ech_kernels *kernels, loss *given, int t, ech_tenso
     close_context(context);
 }
 
-static void loss_shares(void **state)
+TEST(loss_shares)
 {
-    (void)state;
     loss given = make_loss();
     double whole[MOST_SHARES][ECH_LOSS_SUMS], sums[MOST_SHARES][ECH_LOSS_SUMS];
     for (int k = 0; k < 3; k++)
@@ -352,9 +346,8 @@ static void loss_shares(void **state)
 }
 
 /* A NaN in one share reaches the loss of all. */
-static void bad_shares_are_seen(void **state)
+TEST(bad_shares_are_seen)
 {
-    (void)state;
     static const double bad[] = {(double)NAN, (double)INFINITY};
     loss given = make_loss();
     double sums[MOST_SHARES][ECH_LOSS_SUMS];
@@ -371,15 +364,4 @@ static void bad_shares_are_seen(void **state)
                 assert_true(isnan(trial_get(&x, 11 * V + v)));
                 free(x.data);
             }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(positions_of_rows),         cmocka_unit_test(dropout_of_rows),
-        cmocka_unit_test(learned_positions_of_rows), cmocka_unit_test(rotary_of_tokens),
-        cmocka_unit_test(embedding_shares),          cmocka_unit_test(loss_shares),
-        cmocka_unit_test(bad_shares_are_seen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

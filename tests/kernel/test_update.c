@@ -44,9 +44,8 @@ static void call_relay_shared(const ech_kernels *kernels, ech_kernel_context *co
 }
 
 /* Of one thread alone; what several do at once is in test_shared.c. */
-static void rows_of_shared_memory_agree(void **state)
+TEST(rows_of_shared_memory_agree)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 17, 40000};
     ech_update update = {.learning_rate = 0.01, .grad_scale = 0.7};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++) {
@@ -155,9 +154,8 @@ static void check_listed_rows(const ech_kernels *kernels, int64_t R, int64_t C, 
     ech_kernel_context_destroy(context);
 }
 
-static void listed_rows_have_the_bits_of_all(void **state)
+TEST(listed_rows_have_the_bits_of_all)
 {
-    (void)state;
     static const int64_t sizes[][2] = {{1, 1},    {17, 1},   {17000, 1}, {300, 7},
                                        {40, 160}, {5, 9000}, {2, 4096}};
     const ech_kernels *tables[] = {table_of(0),
@@ -173,9 +171,8 @@ static void listed_rows_have_the_bits_of_all(void **state)
                 check_listed_rows(tables[k], sizes[s][0], sizes[s][1], withheld);
 }
 
-static void updates_agree(void **state)
+TEST(updates_agree)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 17, 40000};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++)
         for (int way = 0; way < 4; way++) {
@@ -245,9 +242,8 @@ static void check_states(const trial *t, ech_isa isa, ech_dtype dtype, unsigned 
     trial_free(&more);
 }
 
-static void updates_of_8_bit_states_agree(void **state)
+TEST(updates_of_8_bit_states_agree)
 {
-    (void)state;
     static const int64_t sizes[][3] = {
         {1, 1, 256}, {3, 17, 4}, {5, 600, 256}, {2, 3000, 2500}, {20, 900, 256}};
     static const ech_dtype types[] = {ECH_F32, ECH_BF16, ECH_F16};
@@ -286,9 +282,8 @@ static void updates_of_8_bit_states_agree(void **state)
 }
 
 /* First update: m^ = g and v^ = g^2, so AdamW moves by lr (sign g + wd p). */
-static void first_adamw_step_by_hand(void **state)
+TEST(first_adamw_step_by_hand)
 {
-    (void)state;
     ech_update update = {.learning_rate = 0.1,
                          .weight_decay = 0.5,
                          .beta1 = 0.9,
@@ -317,9 +312,8 @@ static void first_adamw_step_by_hand(void **state)
 }
 
 /* Two steps with momentum 0.5 and a gradient of 1: 1, then 1.5; nesterov 1.5, then 1.75. */
-static void momentum_by_hand(void **state)
+TEST(momentum_by_hand)
 {
-    (void)state;
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
     for (int k = 0; k < 6; k++) {
@@ -346,9 +340,8 @@ static void call_square_sums(const ech_kernels *kernels, ech_kernel_context *con
 
 /* The sums of fp32 squares are the same bits in every table: the order is part of the definition.
  * The range is one whose squares do not add up exactly, so another order would show. */
-static void square_sums_are_equal_bits(void **state)
+TEST(square_sums_are_equal_bits)
 {
-    (void)state;
     static const int64_t sizes[] = {0, 1, 15, 16, 4096, 4097, 100003};
     for (size_t s = 0; s < TRIAL_COUNT(sizes); s++) {
         int64_t blocks = (sizes[s] + ECH_NORM_BLOCK - 1) / ECH_NORM_BLOCK;
@@ -374,9 +367,8 @@ static void square_sums_are_equal_bits(void **state)
     }
 }
 
-static void first_nonfinite_is_found(void **state)
+TEST(first_nonfinite_is_found)
 {
-    (void)state;
     enum { N = 70001 };
     static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
     static const int64_t places[] = {0, 1, 16383, 16384, 50000, N - 1};
@@ -402,9 +394,8 @@ static void first_nonfinite_is_found(void **state)
 
 /* Between which codes a number falls never hangs on its last bit where it is the ratio of two small numbers of units,
  * as gradients are that are nothing but rounding noise. */
-static void codes_of_noise_do_not_tie(void **state)
+TEST(codes_of_noise_do_not_tie)
 {
-    (void)state;
     for (int is_signed = 0; is_signed < 2; is_signed++) {
         const ech_dynamic_map *map = ech_dynamic_map_of(is_signed == 1);
         for (int i = 1; i < ECH_MAP_CODES; i++)
@@ -413,20 +404,4 @@ static void codes_of_noise_do_not_tie(void **state)
                 assert_true(fabs(a / (double)b - middle) > 1e-12);
             }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_shared_memory_agree),
-        cmocka_unit_test(listed_rows_have_the_bits_of_all),
-        cmocka_unit_test(updates_agree),
-        cmocka_unit_test(updates_of_8_bit_states_agree),
-        cmocka_unit_test(codes_of_noise_do_not_tie),
-        cmocka_unit_test(first_adamw_step_by_hand),
-        cmocka_unit_test(momentum_by_hand),
-        cmocka_unit_test(square_sums_are_equal_bits),
-        cmocka_unit_test(first_nonfinite_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,13 +10,6 @@
 #ifndef ECH_TESTS_KERNEL_TRIAL_H
 #define ECH_TESTS_KERNEL_TRIAL_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +19,7 @@
 #include "kernel/values.h"
 #include "share.h"
 #include "tensor/tensor.h"
+#include "unit.h"
 
 enum { TRIAL_TENSORS = 11, TRIAL_GUARD = 16, TRIAL_ALIGN = 64, TRIAL_THREADS = 3 };
 /* Sanitizers look at addresses, slowly: which bits come out is left to the other builds. Of odd values and of 16-bit

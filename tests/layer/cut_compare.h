@@ -7,6 +7,7 @@
 #define ECH_TESTS_LAYER_CUT_COMPARE_H
 
 #include "layer/cut_run.h"
+#include "unit.h"
 
 static inline void cut_assert_near(const cut_side *s, int rank, const char *what, int64_t i,
                                    double value, double wanted)

@@ -3,15 +3,10 @@
  * Balance groups in layers of experts: gradients of outputs and of groups' losses together, against finite differences in fp64;
  * and context ranks, which have some of each group's rows, against one rank that has all.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layer/cut_compare.h"
 #include "layer/runner.h"
+#include "unit.h"
 
 enum { C = 4, F = 3, E = 4, PARAMS = 5 };
 
@@ -120,9 +115,8 @@ static runner run_trial(const trial *t)
     return r;
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         const trial *t = &trials[i];
         trial without = without_losses(t);
@@ -142,9 +136,8 @@ static void test_gradients(void **state)
 }
 
 /* What is sampled is dropped nowhere, whatever a validation drops. */
-static void test_generates_all(void **state)
+TEST(test_generates_all)
 {
-    (void)state;
     trial dropless = trials[5];
     dropless.capacity = 0;
     runner with = run_trial(&trials[5]), without = run_trial(&dropless);
@@ -170,9 +163,8 @@ static void run_for(runner *r, ech_purpose purpose)
 }
 
 /* Without noise its k largest logits, by their softmax, are topk's: in validation and sampling, not in training. */
-static void test_noise_is_of_training(void **state)
+TEST(test_noise_is_of_training)
 {
-    (void)state;
     static const trial trial_noisy = {"noisy_topk", 2, 1, 0, 0, 0, 0, 0, 0},
                        trial_topk = {"topk", 2, 1, 0, 0, 0, 0, 0, 0};
     runner noisy = run_trial(&trial_noisy), topk = run_trial(&trial_topk);
@@ -219,9 +211,8 @@ static void compare(const trial *t, ech_block_options options, int forward, int 
 }
 
 /* One gather of logits, and of noise where there is some, and with expert ranks the exchanges. */
-static void test_context(void **state)
+TEST(test_context)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
         for (int c = 2; c <= 4; c++)
             for (int ulysses = 0; ulysses < 2; ulysses++) {
@@ -234,22 +225,12 @@ static void test_context(void **state)
 }
 
 /* Row shards over tensor ranks, and of these over context ranks: two gathers of logits, beside those of rows, gates and choices. */
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
         for (int c = 1; c <= 2; c++) {
             ech_block_options options = {
                 .sharding = {.tensor = 3, .key_value = 3, .context = c, .sequence = true}};
             compare(&trials[i], options, 4 + (is_noisy(&trials[i]) ? 2 : 1) * c, 3);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_generates_all),
-        cmocka_unit_test(test_noise_is_of_training), cmocka_unit_test(test_context),
-        cmocka_unit_test(test_tensor)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,9 @@
  * Which rows a layer of experts computes: those that an expert was chosen for and no others. Numbers of experts that nobody
  * chose are NaN, and nobody notices; what is drawn is drawn in training alone; padding is of no expert.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layer/runner.h"
+#include "unit.h"
 
 enum { B = 2, T = 6, C = 4, F = 3, E = 4, ROUTER = 0, STACKS = 3 };
 
@@ -82,9 +77,8 @@ static bool all_finite(const runner *r)
     return finite;
 }
 
-static void test_others_are_not_run(void **state)
+TEST(test_others_are_not_run)
 {
-    (void)state;
     static const layer layers[] = {{"topk", 1, 0, 0, 0},
                                    {"topk", 2, 0, 0, 0.3},
                                    {"switch", 1, 1, 0, 0},
@@ -111,9 +105,8 @@ static void test_others_are_not_run(void **state)
     }
 }
 
-static void test_training_alone_draws(void **state)
+TEST(test_training_alone_draws)
 {
-    (void)state;
     static const layer drawing[] = {{"topk", 2, 0, 0.3, 0},
                                     {"topk", 2, 0, 0, 0.3},
                                     {"gshard", 2, 0, 0, 0}},
@@ -137,9 +130,8 @@ static void test_training_alone_draws(void **state)
 }
 
 /* The batch's lengths say which rows are; those behind them get nothing, and the others the same whatever is there. */
-static void test_padding_is_of_no_expert(void **state)
+TEST(test_padding_is_of_no_expert)
 {
-    (void)state;
     static const layer dropping = {"switch", 1, 1.5, 0, 0};
     runner r = make(&dropping, ech_kernels_ref(ECH_F64)),
            other = make(&dropping, ech_kernels_ref(ECH_F64));
@@ -170,12 +162,4 @@ static void test_padding_is_of_no_expert(void **state)
                             (size_t)ech_shape_count(&r.param_shape[p], r.extent) * sizeof(double));
     runner_close(&r);
     runner_close(&other);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_others_are_not_run),
-                                       cmocka_unit_test(test_training_alone_draws),
-                                       cmocka_unit_test(test_padding_is_of_no_expert)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

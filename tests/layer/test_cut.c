@@ -3,18 +3,13 @@
  * Small graphs of layers on grids of context x tensor ranks against the same graphs uncut: every layer
  * that shares work out, in every way in which it can. Whole blocks of models are in model/test_cut.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "layer/cut_compare.h"
 #include "layer/program.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, C = 16, H = 8, D = 2, F = 12, V = 13 };
 
@@ -138,9 +133,8 @@ static void build_gate(graph *g)
     ech_block_output(g->block, ech_layer_residual(g->block, y, n));
 }
 
-static void test_products(void **state)
+TEST(test_products)
 {
-    (void)state;
     compare_tensor("pair of products", build_pair);
     compare_tensor("gated products", build_gate);
 }
@@ -178,9 +172,8 @@ static void build_tied(graph *g)
     ech_layer_head_loss(g->block, x, targets, weights, table, V);
 }
 
-static void test_vocabulary(void **state)
+TEST(test_vocabulary)
 {
-    (void)state;
     compare_tensor("embedding", build_embedding);
     compare_tensor("head", build_head);
     compare_tensor("tied head", build_tied);
@@ -236,9 +229,8 @@ static void compare_head(int64_t samples, int64_t tokens, int64_t ids, int t, in
     drop(&cut);
 }
 
-static void test_head(void **state)
+TEST(test_head)
 {
-    (void)state;
     static const int64_t ids[] = {12, 10, 9, 5, 2};
     for (int v = 0; v < 5; v++)
         for (int t = 1; t <= 5; t++) compare_head(B, 24, ids[v], t, 1);
@@ -311,17 +303,15 @@ static void build_normed(graph *g)
     ech_block_output(g->block, ech_layer_linear(g->block, y, w, -1, false, ECH_AXIS_MODEL, C));
 }
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
-    (void)state;
     compare_tensor("attention", build_attention);
     compare_tensor("attention, keys apart", build_grouped);
 }
 
 /* One, two and four key/value heads for one, two and four tensor ranks. */
-static void test_grouped_heads(void **state)
+TEST(test_grouped_heads)
 {
-    (void)state;
     for (int64_t G = 1; G <= 4; G *= 2)
         for (int t = 1; t <= 4; t *= 2)
             for (int c = 1; c <= 2; c++)
@@ -331,9 +321,8 @@ static void test_grouped_heads(void **state)
                                 grid(t, c, G, sequence, false), G, 0.2);
 }
 
-static void test_ring(void **state)
+TEST(test_ring)
 {
-    (void)state;
     for (int c = 2; c <= 4; c++)
         for (int i = 0; i < 2; i++) {
             compare("ring", build_attention, grid(1, c, H, 0, false), H, i ? 0.3 : 0);
@@ -341,9 +330,8 @@ static void test_ring(void **state)
         }
 }
 
-static void test_ulysses(void **state)
+TEST(test_ulysses)
 {
-    (void)state;
     for (int c = 2; c <= 4; c *= 2)
         for (int t = 1; t * c <= H; t *= 2)
             for (int sequence = 0; sequence < 3; sequence++) {
@@ -356,9 +344,8 @@ static void test_ulysses(void **state)
 }
 
 /* One after the other, with keys and values carried along: alone, and over tensor ranks. */
-static void test_sequence_chunks(void **state)
+TEST(test_sequence_chunks)
 {
-    (void)state;
     for (int chunks = 2; chunks <= 4; chunks++)
         for (int t = 1; t <= 4; t *= 2)
             for (int sequence = 0; sequence < 3; sequence++) {
@@ -386,9 +373,8 @@ static void assert_addends(build builder, ech_block_options options, const ech_m
     drop(&g);
 }
 
-static void test_addends(void **state)
+TEST(test_addends)
 {
-    (void)state;
     const ech_mesh none = ECH_MESH_NONE, all = ECH_MESH_TENSOR, query = ECH_MESH_QUERY;
     for (int t = 2; t <= 4; t *= 2)
         for (int sequence = 0; sequence < 3; sequence++) {
@@ -407,9 +393,8 @@ static void test_addends(void **state)
 
 /* Two products of experts and a router: of rows that a rank's experts have received each expert's are whole, whoever sent
  * them; a router sees a rank's own rows. */
-static void test_experts_addends(void **state)
+TEST(test_experts_addends)
 {
-    (void)state;
     enum { EXPERTS = 8, ROWS = 40, UP = 0, DOWN, ROUTER };
     static const ech_layer layer = {.name = "experts"};
     for (int sequence = 0; sequence < 2; sequence++) {
@@ -488,9 +473,8 @@ static void build_other_name(graph *g)
                      ech_layer_linear(g->block, input(g), w, -1, false, ECH_AXIS_HEADS, C));
 }
 
-static void test_contradictions(void **state)
+TEST(test_contradictions)
 {
-    (void)state;
     const build builders[] = {build_two_uses, build_norm_of_shards, build_other_name};
     for (int i = 0; i < 3; i++) {
         assert_false(is_refused(builders[i], grid(1, 1, H, 0, false)));
@@ -502,9 +486,8 @@ static void test_contradictions(void **state)
 /* ---- tokens ---- */
 
 /* Every position is one rank's, and in a ring all have as many pairs of query and key. */
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
-    (void)state;
     for (int c = 1; c <= 4; c++)
         for (int ulysses = 0; ulysses < 2; ulysses++) {
             ech_block_options options = grid(1, c, H, 0, ulysses);
@@ -524,17 +507,4 @@ static void test_tokens(void **state)
             }
             for (int i = 0; i < B * T; i++) assert_int_equal(found[i], 1);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),       cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_head),           cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_grouped_heads),  cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ulysses),        cmocka_unit_test(test_sequence_chunks),
-        cmocka_unit_test(test_addends),        cmocka_unit_test(test_experts_addends),
-        cmocka_unit_test(test_contradictions), cmocka_unit_test(test_tokens),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,9 @@
  * Rows that go to other ranks by counts and come back: a row's number says which expert it goes to, an expert multiplies its
  * rows by its own numbers. On context ranks of which some together have all experts, against one rank that has them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layer/cut_compare.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, C = 5, E = 12 };
 
@@ -182,9 +177,8 @@ static void build(ech_block *block, ech_param *weight)
 }
 
 /* Groups of all context ranks, and of some of them, whose gradients add up over groups. */
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     static const int degrees[][2] = {{2, 2}, {3, 3}, {4, 4}, {4, 2}, {6, 3}, {6, 2}};
     for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++) {
         ech_param alone = {.name = "numbers",
@@ -207,10 +201,4 @@ static void test_groups(void **state)
         ech_block_destroy(cut);
         ech_pool_destroy(pool);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

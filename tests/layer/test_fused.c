@@ -4,17 +4,12 @@
  * kernels, with each row alone and with all. The value between is touched by no call where the row says so; and where
  * something forbids a fusion there is none.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 
 #include "config/config.h"
 #include "layer/runner.h"
+#include "unit.h"
 
 static const struct row {
     const char *name;
@@ -108,9 +103,8 @@ static void compare(const char *fused, int recompute, bool exact)
     runner_close(&b);
 }
 
-static void test_same_results(void **state)
+TEST(test_same_results)
 {
-    (void)state;
     static const int ways[] = {ECH_RECOMPUTE_NONE, ECH_RECOMPUTE_SELECTIVE, ECH_RECOMPUTE_FULL};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         char all[200] = "";
@@ -148,9 +142,8 @@ static int count_untouched(const ech_block *block, const char *layer, ech_purpos
 }
 
 /* A product and the sum behind it are one call, in R as well, and the product has no life. */
-static void test_product_and_sum(void **state)
+TEST(test_product_and_sum)
 {
-    (void)state;
     runner r = make("linear_residual", ECH_RECOMPUTE_FULL), plain = make("", ECH_RECOMPUTE_FULL);
     const ech_block *block = r.block;
     assert_int_equal(count(block, ECH_FORWARD, "linear_residual"), 2);
@@ -168,9 +161,8 @@ static void test_product_and_sum(void **state)
 }
 
 /* A product and its GELU: the product lives where B reads it, and nowhere else. */
-static void test_product_and_gelu(void **state)
+TEST(test_product_and_gelu)
 {
-    (void)state;
     static const int ways[] = {ECH_RECOMPUTE_NONE, ECH_RECOMPUTE_FULL};
     for (int w = 0; w < 2; w++) {
         runner r = make("linear_gelu", ways[w]);
@@ -182,9 +174,8 @@ static void test_product_and_gelu(void **state)
 }
 
 /* A sum that its product does not make, and its norm. */
-static void test_sum_and_norm(void **state)
+TEST(test_sum_and_norm)
 {
-    (void)state;
     runner r = make("linear_residual residual_rmsnorm residual_layernorm", ECH_RECOMPUTE_FULL);
     for (int phase = ECH_FORWARD; phase < ECH_PHASES; phase += ECH_RECOMPUTE) {
         assert_int_equal(count(r.block, (ech_phase)phase, "residual_layernorm"), 1);
@@ -196,9 +187,8 @@ static void test_sum_and_norm(void **state)
 }
 
 /* B sums the rows of GELU's gradient, and each gradient is made by one call. */
-static void test_gelu_and_bias(void **state)
+TEST(test_gelu_and_bias)
 {
-    (void)state;
     runner r = make("gelu_bias", ECH_RECOMPUTE_NONE);
     int made[RUNNER_PARAMS] = {0}, sums = 0;
     assert_int_equal(count(r.block, ECH_BACKWARD_INPUT, "gelu_bias"), PARTS);
@@ -221,9 +211,8 @@ static void test_gelu_and_bias(void **state)
 }
 
 /* None where the product has another reader, or R subtracts it, or the sum is of another type. */
-static void test_what_forbids(void **state)
+TEST(test_what_forbids)
 {
-    (void)state;
     for (int way = 0; way < 4; way++) {
         runner r = runner_open(B, T);
         r.block->options.fused = ech_fused_rows("linear_residual");
@@ -239,13 +228,4 @@ static void test_what_forbids(void **state)
         assert_int_equal(count(r.block, ECH_FORWARD, "linear_residual"), way == 0);
         runner_close(&r);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_results),     cmocka_unit_test(test_product_and_sum),
-        cmocka_unit_test(test_product_and_gelu), cmocka_unit_test(test_sum_and_norm),
-        cmocka_unit_test(test_gelu_and_bias),    cmocka_unit_test(test_what_forbids)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

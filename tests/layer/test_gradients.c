@@ -4,15 +4,10 @@
  * parameter (B or W), alone and in blocks where gradients meet. Also that B and W may run apart, and
  * that accumulation adds.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/text.h"
 #include "layer/runner.h"
+#include "unit.h"
 
 static double difference(runner *r, double *x)
 {
@@ -100,9 +95,8 @@ static runner open_documents(bool several)
     return r;
 }
 
-static void test_embedding(void **state)
+TEST(test_embedding)
 {
-    (void)state;
     for (int documents = 0; documents < 2; documents++) {
         runner r = open_documents(documents);
         int ids = ech_block_batch(r.block, ECH_TOKENS);
@@ -113,9 +107,8 @@ static void test_embedding(void **state)
     }
 }
 
-static void test_position(void **state)
+TEST(test_position)
 {
-    (void)state;
     for (int documents = 0; documents < 2; documents++) {
         runner r = open_documents(documents);
         ech_block_output(r.block, ech_layer_position(r.block, input(&r), matrix(&r, T, C),
@@ -124,9 +117,8 @@ static void test_position(void **state)
     }
 }
 
-static void test_norms(void **state)
+TEST(test_norms)
 {
-    (void)state;
     runner r = runner_open(B, T);
     ech_block_output(r.block,
                      ech_layer_layernorm(r.block, input(&r), vector(&r, C), vector(&r, C), 1e-5));
@@ -137,9 +129,8 @@ static void test_norms(void **state)
 }
 
 /* Of each head of a product's columns by itself, with one gain. */
-static void test_norms_of_heads(void **state)
+TEST(test_norms_of_heads)
 {
-    (void)state;
     enum { H = 4, D = 6 };
     runner r = runner_open(B, T);
     int gain = runner_param(&r, ech_shape_1d(ECH_AXIS_HEAD_DIM, D));
@@ -151,9 +142,8 @@ static void test_norms_of_heads(void **state)
     check_block(&r);
 }
 
-static void test_linear(void **state)
+TEST(test_linear)
 {
-    (void)state;
     for (int form = 0; form < 4; form++) {
         runner r = runner_open(B, T);
         bool in_first = form & 1;
@@ -164,9 +154,8 @@ static void test_linear(void **state)
     }
 }
 
-static void test_pointwise(void **state)
+TEST(test_pointwise)
 {
-    (void)state;
     runner r = runner_open(B, T);
     ech_block_output(r.block, ech_layer_relu(r.block, input(&r)));
     check_block(&r);
@@ -182,9 +171,8 @@ static void test_pointwise(void **state)
     check_block(&r);
 }
 
-static void test_attention(void **state)
+TEST(test_attention)
 {
-    (void)state;
     for (int form = 0; form < 8; form++) {
         int64_t H = 4, G = form & 1 ? 2 : 4, D = 2;
         runner r = open_documents(form & 4);
@@ -215,17 +203,15 @@ static void check_views(bool copied)
     check_block(&r);
 }
 
-static void test_views(void **state)
+TEST(test_views)
 {
-    (void)state;
     check_views(false);
     check_views(true);
 }
 
 /* Gradients meet: at residuals, at a value that three products read, and where a layer cannot add. */
-static void test_meeting(void **state)
+TEST(test_meeting)
 {
-    (void)state;
     runner r = runner_open(B, T);
     int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
     int a = ech_layer_linear(r.block, n, matrix(&r, C, C), -1, false, ECH_AXIS_FFN, C);
@@ -248,9 +234,8 @@ static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
 
 /* Rows of one sample are padding in part (runner_finish), and go to no expert. Choices are the same on both sides of a
  * difference: no two logits are as near as that. */
-static void test_experts(void **state)
+TEST(test_experts)
 {
-    (void)state;
     enum { E = 5, F = 3 };
     for (int form = 0; form < 9; form++) {
         int k = 1 + form / 3 * 2;
@@ -273,9 +258,8 @@ static void test_experts(void **state)
     }
 }
 
-static void test_wide_stream(void **state)
+TEST(test_wide_stream)
 {
-    (void)state;
     runner r = runner_open(B, T);
     r.block->options.stream = ECH_TYPE_WIDE;
     int x = input(&r), n = ech_layer_rmsnorm(r.block, x, vector(&r, C), 1e-5);
@@ -289,9 +273,8 @@ static void test_wide_stream(void **state)
     check_block(&r);
 }
 
-static void test_head(void **state)
+TEST(test_head)
 {
-    (void)state;
     runner r = runner_open(B, T);
     int x = ech_layer_rmsnorm(r.block, input(&r), vector(&r, C), 1e-5);
     int targets = ech_block_batch(r.block, ECH_TARGETS),
@@ -300,9 +283,8 @@ static void test_head(void **state)
     check_block(&r);
 }
 
-static void test_logistic(void **state)
+TEST(test_logistic)
 {
-    (void)state;
     runner r = runner_open(B, T);
     int x = ech_block_input(r.block, "x", rows(1));
     ech_layer_logistic_loss(r.block, x, vector(&r, 1));
@@ -316,9 +298,8 @@ static void note_reads(const ech_block *block, const ech_block_call *call, bool 
 }
 
 /* A second W reads only what the declaration says: everything else is spoiled in between. */
-static void test_weights_apart(void **state)
+TEST(test_weights_apart)
 {
-    (void)state;
     runner r = runner_open(B, T);
     int x = input(&r), n = ech_layer_layernorm(r.block, x, vector(&r, C), vector(&r, C), 1e-5);
     int h = ech_layer_gelu(
@@ -383,9 +364,8 @@ static void invert_outputs(runner *r)
 }
 
 /* B and W of what R has made from the outputs. */
-static void test_reversible(void **state)
+TEST(test_reversible)
 {
-    (void)state;
     runner r = open_reversible();
     runner_run(&r, ECH_FORWARD);
     double *x[2];
@@ -413,9 +393,8 @@ static void test_reversible(void **state)
 }
 
 /* Through 64 blocks and back. */
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     enum { DEPTH = 64, N = B * T * C };
     runner r = open_reversible();
     double x[2][N], worst = 0;
@@ -438,9 +417,8 @@ static void test_round_trip(void **state)
 
 /* Every row of the table has occurred above; or it does nothing where nothing is cut, and test_cut.c has
  * it on several ranks, test_exchange.c, or model/test_recompute.c. */
-static void test_every_layer_is_here(void **state)
+TEST(test_every_layer_is_here)
 {
-    (void)state;
     const char *tested =
         "embedding position layernorm rmsnorm linear rotary attention relu gelu swiglu "
         "dropout residual residual_wide difference head_logits head_loss copy "
@@ -462,28 +440,4 @@ static void test_every_layer_is_here(void **state)
             !ech_text_has_word(sampled, ech_layers[i]->name) &&
             !ech_text_has_word(counted, ech_layers[i]->name))
             fail_msg("nothing tests layer %s", ech_layers[i]->name);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_position),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_norms_of_heads),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_pointwise),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_meeting),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_wide_stream),
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_logistic),
-        cmocka_unit_test(test_weights_apart),
-        cmocka_unit_test(test_reversible),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_every_layer_is_here),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

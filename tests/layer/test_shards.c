@@ -2,18 +2,13 @@
  *
  * Layers on a tensor rank's share of rows and embedding tables: together the ranks compute what one does.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "layer/layers.h"
+#include "unit.h"
 
 enum { MOST_RANKS = 5, FIRST_SAMPLE = 4 };
 static const int64_t call_step = 2;
@@ -68,9 +63,8 @@ static ech_call plain_call(const ech_block *block, ech_kernel_context *context)
                       .tensor_size = 1};
 }
 
-static void embedding_in_shards(void **state)
+TEST(embedding_in_shards)
 {
-    (void)state;
     enum { B = 2, T = 9, C = 3, V = 10, N = B * T * C };
     int32_t ids[B * T];
     for (int i = 0; i < B * T; i++) ids[i] = 7 * i % V;
@@ -113,9 +107,8 @@ static void embedding_in_shards(void **state)
 }
 
 /* Layers ask the call's rows or its shard, as their input's first axis says. */
-static void rows_in_shards(void **state)
+TEST(rows_in_shards)
 {
-    (void)state;
     enum { B = 2, T = 6, LOCAL = 4, C = 3, R = B * LOCAL, P = 8 };
     const ech_shape shapes[] = {ech_shape_rows(ECH_AXIS_MODEL, C),
                                 ech_shape_2d(ECH_AXIS_ROWS, 0, ECH_AXIS_MODEL, C)};
@@ -174,13 +167,4 @@ static void rows_in_shards(void **state)
             ech_pool_destroy(pool);
         }
     ech_kernel_context_destroy(context);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_in_shards),
-        cmocka_unit_test(rows_in_shards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

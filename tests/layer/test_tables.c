@@ -3,16 +3,11 @@
  * Tables: values of a block without gradient. Layers of the test's own write and read them beside values with one,
  * collectives carry them as they lie, R makes them again.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "config/config.h"
 #include "layer/cut_compare.h"
 #include "layer/runner.h"
+#include "unit.h"
 
 enum { B = 2, T = 24, C = 6 };
 
@@ -129,9 +124,8 @@ static void build(ech_block *block)
     ech_block_finish(block, NULL);
 }
 
-static void test_gradients(void **state)
+TEST(test_gradients)
 {
-    (void)state;
     runner r = runner_open(B, T);
     build(r.block);
     runner_finish_values(&r);
@@ -156,9 +150,8 @@ static void test_gradients(void **state)
 
 /* ---- over ranks ---- */
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     for (int t = 1; t <= 4; t *= 2)
         for (int c = 1; c <= 3; c++) {
             ech_block_options options = {
@@ -181,9 +174,8 @@ static void test_groups(void **state)
 /* ---- recomputed ---- */
 
 /* The forward's tables are lost; those that R makes have the same bits, and B reads these. */
-static void test_recomputed(void **state)
+TEST(test_recomputed)
 {
-    (void)state;
     runner r = runner_open(B, T);
     r.block->options.recompute = ECH_RECOMPUTE_FULL;
     build(r.block);
@@ -215,12 +207,4 @@ static void test_recomputed(void **state)
                         B * T * C * sizeof(double));
     runner_close(&kept);
     runner_close(&r);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_groups),
-                                       cmocka_unit_test(test_recomputed)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,9 @@
  * Grids of stages, replicas, context and tensor ranks: their numbers, groups, and who adds up
  * which boxes of which parameter. What is expected is found from coordinates, rank by rank.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layout/drawn.h"
+#include "unit.h"
 
 enum { MOST = 64 };
 
@@ -80,9 +75,8 @@ static sample make(int g, bool tied)
 
 /* ---- numbers ---- */
 
-static void test_places(void **state)
+TEST(test_places)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make(g, false);
         const ech_layout *layout = s.layout;
@@ -110,9 +104,8 @@ static void test_places(void **state)
     }
 }
 
-static void test_cuts(void **state)
+TEST(test_cuts)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make(g, false);
         assert_int_equal(s.layout->sharding.tensor, grids[g].tensor);
@@ -128,9 +121,8 @@ static void test_cuts(void **state)
 }
 
 /* Micro-batch q is replica q mod r's, by as many ranks of it as there are, each with its counterpart. */
-static void test_micro_batches(void **state)
+TEST(test_micro_batches)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make(g, false);
         const ech_layout *layout = s.layout;
@@ -229,9 +221,8 @@ static void compare_groups(const sample *s, bool tied)
     layout->sharding.expert = 0;
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++)
         for (int tied = 0; tied < 2; tied++) {
             sample s = make(g, tied);
@@ -241,9 +232,8 @@ static void test_groups(void **state)
 }
 
 /* Grids as they come, of which some are refused; stages have as many replicas each as they like. */
-static void test_random_groups(void **state)
+TEST(test_random_groups)
 {
-    (void)state;
     drawing d = {.key = {.seed = 14}};
     int compared = 0;
     for (int i = 0; i < 200; i++) {
@@ -275,9 +265,8 @@ static bool has_heads(const ech_param *param)
 
 /* The ranks of a stage with the same slice, all of them, add up what each has a share of; ranks that
  * computed the same are not added up. */
-static void test_addends(void **state)
+TEST(test_addends)
 {
-    (void)state;
     int seen[ECH_GROUPS] = {0};
     for (int g = 0; g < GRIDS; g++)
         for (int tied = 0; tied < 2; tied++) {
@@ -299,9 +288,8 @@ static void test_addends(void **state)
 }
 
 /* Members of an addend group hold the same boxes. */
-static void test_addends_hold_the_same(void **state)
+TEST(test_addends_hold_the_same)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make(g, true);
         for (int p = 0; p < (int)s.model->param.n; p++) {
@@ -325,18 +313,4 @@ static void test_addends_hold_the_same(void **state)
         }
         sample_free(&s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_random_groups),
-        cmocka_unit_test(test_addends),
-        cmocka_unit_test(test_addends_hold_the_same),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,9 @@
  * What ranks have of parameters: boxes against a program that goes element by element, from coordinates; who of all
  * count and who writes each element.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layout/drawn.h"
+#include "unit.h"
 
 /* ---- element by element ---- */
 
@@ -171,9 +166,8 @@ static int check_experts(sample *s)
     return checked;
 }
 
-static void test_random_grids(void **state)
+TEST(test_random_grids)
 {
-    (void)state;
     drawing d = {.key = {.seed = 18}};
     int checked = 0, experts = 0;
     for (int i = 0; i < 60; i++) {
@@ -194,9 +188,8 @@ static void test_random_grids(void **state)
 
 /* Ranks with the same boxes share the writing: of uncut parameters all ranks of a stage, tensor ranks included, of
  * others replicas and context ranks. */
-static void test_writers(void **state)
+TEST(test_writers)
 {
-    (void)state;
     ech_config *config = sample_config("gpt2");
     sample_set(config, "parallel.tensor=2 parallel.context=2 parallel.pipeline=2 "
                        "parallel.sequence=true model.tie_word_embeddings=false");
@@ -212,13 +205,4 @@ static void test_writers(void **state)
         assert_int_equal(writer - first, cut ? p % 4 * 2 + 1 : p % 8);
     }
     sample_free(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_grids),
-        cmocka_unit_test(test_writers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,13 @@
  *
  * The table of ranks: cuts, replicas, micro-batches, groups, who holds, counts and writes what.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "base/random.h"
 #include "layout/partition.h"
 #include "layout/sample.h"
+#include "unit.h"
 
 /* `keys`: assignments, as on a command line. */
 static sample make(const char *architecture, int ranks, const char *keys)
@@ -34,9 +29,8 @@ static void expect_cut(const char *keys, int ranks, int stages, const int *cut)
 }
 
 /* An embedding multiplies nothing, and a head with as few words as here less than a layer. */
-static void test_even_cuts(void **state)
+TEST(test_even_cuts)
 {
-    (void)state;
     expect_cut("model.num_hidden_layers=3", 1, 1, (int[]){0, 5});
     expect_cut("model.num_hidden_layers=4 parallel.pipeline=2", 2, 2, (int[]){0, 3, 6});
     expect_cut("model.num_hidden_layers=3 parallel.pipeline=3", 3, 3, (int[]){0, 2, 3, 5});
@@ -67,9 +61,8 @@ static void expect_layers(const char *keys, int ranks, int stages, int each, dou
 
 /* Where the head weighs less than a layer, stages have as many layers, and chunks of stages, too.
  * */
-static void test_even_layers(void **state)
+TEST(test_even_layers)
 {
-    (void)state;
 #define BATCH "training.global_batch_size=64 training.micro_batch_size=1 data.sequence_length=2048 "
 #define WIDE  BATCH "model.hidden_size=12288 model.num_attention_heads=96 model.vocab_size=50257 "
     expect_layers(WIDE "model.num_hidden_layers=96 parallel.pipeline=16", 16, 16, 6, 1.05);
@@ -115,9 +108,8 @@ static void try_cuts(cuts *c, int stage)
 }
 
 /* Weights of all kinds, zeros and ties among them. */
-static void test_best_cuts(void **state)
+TEST(test_best_cuts)
 {
-    (void)state;
     for (uint32_t set = 0; set < 200; set++)
         for (int blocks = 1; blocks <= 8; blocks++)
             for (int stages = 1; stages <= blocks; stages++) {
@@ -140,9 +132,8 @@ static void test_best_cuts(void **state)
             }
 }
 
-static void test_lists_of_cuts(void **state)
+TEST(test_lists_of_cuts)
 {
-    (void)state;
     expect_cut("model.num_hidden_layers=4 parallel.pipeline=2 parallel.partition=[3,1]", 2, 2,
                (int[]){0, 4, 6});
     expect_cut("model.num_hidden_layers=4 parallel.pipeline=4 parallel.partition=[0,2,2,0]", 4, 4,
@@ -155,9 +146,8 @@ static void test_lists_of_cuts(void **state)
 
 /* Each block is on one stage, of every replica of it and of no other; chunk c of stage s is virtual
  * stage c p + s. */
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
-    (void)state;
     sample s =
         make("gpt2", 6, "model.num_hidden_layers=9 parallel.pipeline=3 parallel.virtual_stages=2");
     const ech_layout *layout = s.layout;
@@ -198,9 +188,8 @@ static const struct {
      {2, 2}}};
 enum { GRIDS = sizeof grids / sizeof *grids };
 
-static void test_places(void **state)
+TEST(test_places)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make("gpt2", grids[g].ranks, grids[g].keys);
         int rank = 0;
@@ -222,9 +211,8 @@ static void test_places(void **state)
 }
 
 /* Micro-batch q is replica q mod r's, its q / r-th; loads differ by one at most. */
-static void test_micro_batches(void **state)
+TEST(test_micro_batches)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         sample s = make("gpt2", grids[g].ranks, grids[g].keys);
         for (int stage = 0; stage < grids[g].stages; stage++) {
@@ -258,9 +246,8 @@ static bool is_member(const sample *s, int of, ech_layout_group kind, int rank)
     return false;
 }
 
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++)
         for (int tied = 0; tied < 2; tied++) {
             ech_config *config = sample_config("llama");
@@ -286,9 +273,8 @@ static void test_groups(void **state)
 
 /* A parameter is held by the replicas of its block's stage, and a tied table by the last stage's,
  * too; all that hold it count shards of it, and one writes it. */
-static void test_params(void **state)
+TEST(test_params)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++)
         for (int tied = 0; tied < 2; tied++) {
             ech_config *config = sample_config("gpt2");
@@ -316,9 +302,8 @@ static void test_params(void **state)
 }
 
 /* Replicas share the writing. */
-static void test_writers(void **state)
+TEST(test_writers)
 {
-    (void)state;
     sample s = make("llama", 4, "parallel.stage_replicas=[3,1] training.global_batch_size=6");
     int writes[4] = {0};
     for (int p = 0; p < (int)s.model->param.n; p++)
@@ -334,9 +319,8 @@ static void test_writers(void **state)
 
 /* A trillion parameters on 3,072 ranks (Narayanan et al. 2021, table 1): what one rank computes
  * counts, not what all of them do. A batch that no rank could hold is refused. */
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     static const char trillion[] =
         "model.hidden_size=25600 model.num_hidden_layers=128 model.num_attention_heads=160 "
         "model.vocab_size=51200 data.sequence_length=2048 parallel.pipeline=64 parallel.tensor=8 "
@@ -350,17 +334,4 @@ static void test_bytes(void **state)
     assert_int_equal(sample_try(config, ECH_PLACEMENT_LOOP, 3072, &s), ECH_EUSAGE);
     assert_true(sample_error_has("training.micro_batch_size|more bytes of activations"));
     sample_free(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_even_cuts),     cmocka_unit_test(test_even_layers),
-        cmocka_unit_test(test_best_cuts),     cmocka_unit_test(test_lists_of_cuts),
-        cmocka_unit_test(test_blocks),        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_params),        cmocka_unit_test(test_writers),
-        cmocka_unit_test(test_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,6 @@
  * The partitioner against brute force: every partition of small problems is written out, timed by
  * the definition and compared. Costs are whole numbers, so that ties are common.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,15 +11,9 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "layout/partition.h"
+#include "unit.h"
 
 enum { MOST_BLOCKS = 6 };
-
-static int be_quiet(void **state)
-{
-    (void)state;
-    ech_log_set_quiet(true);
-    return 0;
-}
 
 /* ---- the definition, in words of its own ---- */
 
@@ -234,9 +222,8 @@ static void make_costs(int set, ech_profile_block *block)
     }
 }
 
-static void test_brute_force(void **state)
+TEST(test_brute_force)
 {
-    (void)state;
     for (int set = 0; set < 600; set++) {
         ech_profile_block block[MOST_BLOCKS];
         uint32_t stream = 5000 + (uint32_t)set;
@@ -289,9 +276,8 @@ static void assert_first(const ech_partition_problem *problem, int stages, const
     ech_partitions_free(&found);
 }
 
-static void test_equal_blocks(void **state)
+TEST(test_equal_blocks)
 {
-    (void)state;
     ech_profile_block block[8];
     for (int l = 0; l < 8; l++)
         block[l] =
@@ -353,9 +339,8 @@ static void make_vgg(ech_profile_block *block)
 /* Convolutions compute much and have few parameters, fully connected layers the opposite: on 16 workers over
  * 10 Gbit/s fifteen replicas for those and one worker for these (Narayanan et al. 2019, Table 1), whether
  * updates are synchronous or not. */
-static void test_vgg(void **state)
+TEST(test_vgg)
 {
-    (void)state;
     ech_profile_block block[16];
     make_vgg(block);
     ech_partition_problem problem = {.blocks = 16,
@@ -382,9 +367,8 @@ static void test_vgg(void **state)
 }
 
 /* Two machines of four: parameters are summed inside of one, where that is fast. */
-static void test_two_machines(void **state)
+TEST(test_two_machines)
 {
-    (void)state;
     ech_profile_block block[4];
     for (int l = 0; l < 4; l++)
         block[l] =
@@ -402,9 +386,8 @@ static void test_two_machines(void **state)
 }
 
 /* What a step of PipeDream's stages keeps of weights: as many versions as there are updates under way. */
-static void test_versions(void **state)
+TEST(test_versions)
 {
-    (void)state;
     ech_profile_block block[4];
     for (int l = 0; l < 4; l++)
         block[l] = (ech_profile_block){.seconds = {1, 1, 1}, .param_bytes = 10};
@@ -437,9 +420,8 @@ static void test_versions(void **state)
 }
 
 /* More than can be written out: the parts that are promised of any answer. */
-static void test_large(void **state)
+TEST(test_large)
 {
-    (void)state;
     enum { BLOCKS = 100 };
     static ech_profile_block block[BLOCKS];
     for (int l = 0; l < BLOCKS; l++)
@@ -475,9 +457,8 @@ static void test_large(void **state)
     }
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     ech_profile_block block[3] = {{.seconds = {1, 1, 1}, .activation_bytes = 1000}};
     const ech_partition_problem good = {.blocks = 3,
                                         .block = block,
@@ -516,15 +497,4 @@ static void test_refusals(void **state)
     assert_int_equal(ech_partition_search(&problem, &found), ECH_EUNSUPPORTED);
     assert_non_null(strstr(ech_last_error(), "are too many to search"));
     assert_null(found.at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_equal_blocks),
-        cmocka_unit_test(test_vgg),         cmocka_unit_test(test_two_machines),
-        cmocka_unit_test(test_versions),    cmocka_unit_test(test_large),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

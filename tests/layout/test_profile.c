@@ -2,12 +2,6 @@
  *
  * Profiles: read back as written, refused when anything is wrong, and matched with a run.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,13 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "layout/profile.h"
-
-static int be_quiet(void **state)
-{
-    (void)state;
-    ech_log_set_quiet(true);
-    return 0;
-}
+#include "unit.h"
 
 static void assert_error_has(const char *part)
 {
@@ -70,9 +58,8 @@ static ech_profile make_profile(void)
                          .model = "gpt2 \"C\"=8 \\ \xc3\xa9"};
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     ech_profile want = make_profile(), *have;
     char *path = make_path();
     assert_int_equal(ech_profile_write(&want, path), ECH_OK);
@@ -100,9 +87,8 @@ static void test_round_trip(void **state)
 }
 
 /* What cannot be read back is not written, and what was there stays. */
-static void test_what_is_not_written(void **state)
+TEST(test_what_is_not_written)
 {
-    (void)state;
     char *path = make_path();
     ech_profile good = make_profile(), *have;
     assert_int_equal(ech_profile_write(&good, path), ECH_OK);
@@ -142,9 +128,8 @@ static const char whole[] =
     "\"invert\": [0, 0, 0], \"activation_bytes\": 4, \"boundary_bytes\": 5, \"parameter_bytes\": "
     "6}]}";
 
-static void test_what_is_read(void **state)
+TEST(test_what_is_read)
 {
-    (void)state;
     ech_profile *have;
     assert_int_equal(ech_profile_parse(whole, sizeof whole - 1, "p", &have), ECH_OK);
     assert_int_equal(have->blocks, 1);
@@ -216,9 +201,8 @@ static const struct {
     {"}]}", "}]} x", ECH_EINPUT, "bad JSON"},
 };
 
-static void test_what_is_refused(void **state)
+TEST(test_what_is_refused)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         const char *at = strstr(whole, changes[i].part);
         assert_non_null(at);
@@ -240,9 +224,8 @@ static void test_what_is_refused(void **state)
 }
 
 /* Before a tree is built. */
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
-    (void)state;
     ech_profile *have = NULL;
     size_t limit = 64 << 20, n = 100000;
     char *text = malloc(limit + 1);
@@ -266,9 +249,8 @@ static void test_too_large(void **state)
 }
 
 /* The shortest text of many blocks is not taken for a crowd. */
-static void test_many_blocks(void **state)
+TEST(test_many_blocks)
 {
-    (void)state;
     ech_text text = {0};
     ech_text_append(&text,
                     "{\"version\":3,\"echelon\":\"\",\"model\":\"\",\"busy\":true,\"spread\":0,"
@@ -321,9 +303,8 @@ static ech_config *make_config(const char *assignment)
     return config;
 }
 
-static void test_description(void **state)
+TEST(test_description)
 {
-    (void)state;
     ech_config *config = make_config(NULL);
     ech_text text = {0};
     ech_profile_describe(config, &text);
@@ -353,9 +334,8 @@ static void test_description(void **state)
 }
 
 /* Whatever costs depend on is told apart; what they do not depend on is not. */
-static void test_match_with_a_run(void **state)
+TEST(test_match_with_a_run)
 {
-    (void)state;
     static const char *const others[] = {
         "model.architecture=llama",   "model.hidden_size=32",
         "model.num_hidden_layers=3",  "model.num_attention_heads=2",
@@ -395,15 +375,4 @@ static void test_match_with_a_run(void **state)
     ech_text_free(&text);
     ech_model_destroy(model);
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_what_is_not_written),
-        cmocka_unit_test(test_what_is_read), cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_too_large),    cmocka_unit_test(test_many_blocks),
-        cmocka_unit_test(test_description),  cmocka_unit_test(test_match_with_a_run),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

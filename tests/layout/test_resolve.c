@@ -2,14 +2,9 @@
  *
  * What becomes of the parallel keys: what "auto" is, and what is refused, with which words.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layout/sample.h"
+#include "unit.h"
 
 /* `words`: of the message, divided by "|". */
 static void refuse(const char *keys, int ranks, const char *words)
@@ -18,9 +13,7 @@ static void refuse(const char *keys, int ranks, const char *words)
     sample s;
     sample_set(config, keys);
     ech_clear_error();
-    bool quiet = ech_log_set_quiet(true);
     ech_status status = sample_try(config, ECH_PLACEMENT_LOOP, ranks, &s);
-    ech_log_set_quiet(quiet);
     assert_int_equal(status, ECH_EUSAGE);
     assert_true(sample_error_has(words));
     sample_free(&s);
@@ -43,9 +36,8 @@ static void expect(const char *keys, int ranks, int pipeline, int data, int micr
     sample_free(&s);
 }
 
-static void test_auto(void **state)
+TEST(test_auto)
 {
-    (void)state;
     expect("", 1, 1, 1, 24);
     expect("", 4, 1, 4, 6);
     expect("parallel.pipeline=2", 4, 2, 2, 12);
@@ -61,9 +53,8 @@ static void test_auto(void **state)
     expect("parallel.stage_replicas=[3,1] parallel.context=2", 8, 2, 1, 8);
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-    (void)state;
     refuse("parallel.pipeline=2 parallel.data=2", 3,
            "parallel.pipeline = 2|pipeline 2 x data 2 |needs 4 ranks|3 were started|"
            "--ranks 4");
@@ -74,9 +65,8 @@ static void test_ranks(void **state)
     refuse("parallel.stage_replicas=[3,1] parallel.pipeline=3", 4, "2 numbers for 3 stages");
 }
 
-static void test_stages(void **state)
+TEST(test_stages)
 {
-    (void)state;
     refuse("parallel.pipeline=6 parallel.data=1", 6,
            "parallel.pipeline = 6|6 stages for 5 blocks|3 layers|at most 5 stages");
     refuse("parallel.pipeline=2 parallel.virtual_stages=3 parallel.data=1", 2,
@@ -96,9 +86,8 @@ static void test_stages(void **state)
     refuse("parallel.stage_replicas=[1,1,1,1,1,1]", 6, "6 stages for 5 blocks");
 }
 
-static void test_partition(void **state)
+TEST(test_partition)
 {
-    (void)state;
     refuse("parallel.pipeline=2 parallel.partition=[2,2]", 2,
            "parallel.partition = [2,2]|4 layers in all|the model has 3");
     refuse("parallel.pipeline=2 parallel.partition=[1,1]", 2, "2 layers in all|has 3");
@@ -108,9 +97,8 @@ static void test_partition(void **state)
     refuse("parallel.pipeline=3 parallel.partition=[2,0,1]", 3, "stage 1 has no layer");
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
-    (void)state;
     refuse("parallel.data=5", 5, "global_batch_size = 24|does not divide by parallel.data = 5; 20 would");
     refuse("parallel.data=2 training.micro_batch_size=5", 2, "micro_batch_size x data = 5 x 2|20");
     refuse("parallel.stage_replicas=[3,1] training.micro_batch_size=5", 4,
@@ -119,14 +107,4 @@ static void test_batches(void **state)
            "makes 2 micro-batches|a stage of 3 replicas|at least 3");
     refuse("parallel.data=1 training.global_batch_size=1000000 training.micro_batch_size=1", 1,
            "more than the 131072 that its plan|training.micro_batch_size = 40");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_auto),    cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_stages),  cmocka_unit_test(test_partition),
-        cmocka_unit_test(test_batches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

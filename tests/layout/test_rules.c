@@ -2,22 +2,10 @@
  *
  * Grids that do not work: what is said of them, and that the grids offered instead do work.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "layout/sample.h"
-
-static int be_quiet(void **state)
-{
-    (void)state;
-    ech_log_set_quiet(true);
-    return 0;
-}
+#include "unit.h"
 
 static ech_status try_keys(const char *architecture, const char *keys, int ranks)
 {
@@ -44,9 +32,8 @@ static void accept(const char *architecture, const char *keys, int ranks)
 
 /* ---- words; width 16, 4 heads, feed-forward width 64, 8 tokens, 24 samples, 3 layers ---- */
 
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
-    (void)state;
     accept("gpt2", "parallel.tensor=4", 8);
     refuse(
         "gpt2", "parallel.tensor=3", 8,
@@ -76,9 +63,8 @@ static void test_tensor(void **state)
 }
 
 /* Shares of a vocabulary are padded, but nobody is without any. */
-static void test_vocabulary(void **state)
+TEST(test_vocabulary)
 {
-    (void)state;
     const char *keys = "model.hidden_size=256 model.num_attention_heads=64 parallel.tensor=64";
     refuse("gpt2", keys, 64,
            "command line: parallel.tensor = 64: 64 tensor ranks for a vocabulary of 50; grids that "
@@ -87,9 +73,8 @@ static void test_vocabulary(void **state)
            "2 x context 2 x tensor 16");
 }
 
-static void test_context(void **state)
+TEST(test_context)
 {
-    (void)state;
     accept("gpt2", "parallel.context=4", 4);
     refuse("gpt2", "parallel.context=3", 9,
            "command line: parallel.context = 3: 3 context ranks do not divide 8 tokens; grids that "
@@ -121,9 +106,8 @@ static void test_context(void **state)
     accept("gpt2", "data.sequence_length=7", 1);
 }
 
-static void test_sequences(void **state)
+TEST(test_sequences)
 {
-    (void)state;
     accept("gpt2", "memory.sequence_chunks=4", 2);
     refuse("gpt2", "memory.sequence_chunks=3", 4,
            "command line: memory.sequence_chunks = 3: does not divide data.sequence_length = 8; 2 "
@@ -161,9 +145,8 @@ static void test_sequences(void **state)
         "pipeline 2 x data 2 x context 1 x tensor 1");
 }
 
-static void test_ranks(void **state)
+TEST(test_ranks)
 {
-    (void)state;
     refuse(
         "gpt2", "parallel.tensor=4", 6,
         "command line: parallel.tensor = 4: 4 tensor ranks do not divide 6 ranks; use --ranks 4; "
@@ -212,9 +195,8 @@ static void test_ranks(void **state)
 }
 
 /* A number without divisors is a ring, no torus, but up to three are as good as one. */
-static void test_torus(void **state)
+TEST(test_torus)
 {
-    (void)state;
     static const struct {
         const char *keys, *said;
         int ranks;
@@ -250,9 +232,8 @@ static void test_torus(void **state)
 }
 
 /* An expert group is some of a replica's context ranks, or all of several replicas; an error says which number would do. */
-static void test_experts(void **state)
+TEST(test_experts)
 {
-    (void)state;
     static const struct {
         const char *keys, *said;
         int ranks;
@@ -286,9 +267,8 @@ static void test_experts(void **state)
 }
 
 /* A balance group lies in one micro-batch; the number that would is its divisor. */
-static void test_groups(void **state)
+TEST(test_groups)
 {
-    (void)state;
     const char *balanced = "model.router_aux_loss_coef=0.01 model.moe_group_samples=3";
     char keys[300];
     snprintf(keys, sizeof keys, "%s training.micro_batch_size=4", balanced);
@@ -326,9 +306,8 @@ static void test_groups(void **state)
 }
 
 /* Nothing helps but another batch or partition. */
-static void test_no_grid(void **state)
+TEST(test_no_grid)
 {
-    (void)state;
     refuse(
         "gpt2", "training.micro_batch_size=7", 4,
         "training.global_batch_size = 24 (default): does not divide by micro_batch_size x data = "
@@ -383,9 +362,8 @@ static int count_working(const char *more, int ranks)
 
 /* Where grids are said to work, they do, as many as there are up to four; where none is said to, none
  * does. */
-static void test_offers(void **state)
+TEST(test_offers)
 {
-    (void)state;
     const char *const more[] = {
         "model.num_key_value_heads=2",
         "parallel.context_method=ulysses training.micro_batch_size=4",
@@ -422,9 +400,8 @@ static void test_offers(void **state)
 }
 
 /* Runs of blocks of a step on one rank: its plan lists them. 5 blocks with 3 layers. */
-static void test_runs(void **state)
+TEST(test_runs)
 {
-    (void)state;
     const char *runs =
         "command line: training.global_batch_size = 26216: 26216 micro-batches x 5 block runs on a "
         "rank are more than the 131072 that its plan can hold; use training.micro_batch_size = 2, "
@@ -450,17 +427,4 @@ static void test_runs(void **state)
                               " training.micro_batch_size=1",
                               1),
                      ECH_EUSAGE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),       cmocka_unit_test(test_tensor),
-        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_context),
-        cmocka_unit_test(test_sequences),  cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_no_grid),    cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_torus),      cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_offers),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
 }

@@ -2,15 +2,10 @@
  *
  * Placements of virtual stages: those of the table, and any other, drawn at random.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "layout/sample.h"
+#include "unit.h"
 
 enum { DATA = 2, LONGEST = 32 };
 
@@ -155,9 +150,8 @@ static void check(const sample *s)
 static const char *const ties[] = {"model.tie_word_embeddings=false",
                                    "model.tie_word_embeddings=true"};
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     for (int p = 1; p <= 5; p++)
         for (int v = 1; v <= 4; v++) {
             sample s = make(p, v, ties[v % 2]);
@@ -182,9 +176,8 @@ static void test_table(void **state)
         }
 }
 
-static void test_any(void **state)
+TEST(test_any)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
         int p = 1 + (int)(seed % 5), v = 1 + (int)(seed / 5 % 4), stage[LONGEST];
         sample s = make(p, v, ties[seed % 2]);
@@ -198,9 +191,8 @@ static void test_any(void **state)
 }
 
 /* In a V first and last block are on one stage: a shared table is there once, and nobody else adds to it. */
-static void test_vee_ties_on_one_stage(void **state)
+TEST(test_vee_ties_on_one_stage)
 {
-    (void)state;
     sample s = make(3, 2, ties[1]);
     int params = 0;
     for (int p = 0; p < (int)s.model->param.n; p++)
@@ -210,14 +202,4 @@ static void test_vee_ties_on_one_stage(void **state)
     for (int p = 0; p < (int)s.model->param.n; p++)
         assert_int_equal(ech_layout_addends(s.layout, s.model, p), ECH_GROUP_DATA);
     sample_free(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_any),
-        cmocka_unit_test(test_vee_ties_on_one_stage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 
 #include "device/device.h"
 #include "model/model.h"
+#include "unit.h"
 
 enum { CUT_MODEL_TOKENS = 24, CUT_MODEL_IDS = 13 };
 

@@ -4,15 +4,10 @@
  * outputs, gradients of inputs and of parameters, losses. The ranks are one thread's, and their groups plain
  * loops (layer/cut_run.h), so what is tested is the models' wiring and the layers' mathematics alone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layer/cut_compare.h"
 #include "model/cut_model.h"
+#include "unit.h"
 
 static void compare_blocks(const char *architecture, const char *shape, const char *grid)
 {
@@ -58,9 +53,8 @@ static void compare_grid(const char *architecture, const char *shape, int t, int
     }
 }
 
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-    (void)state;
     for (int t = 1; t <= 4; t *= 2)
         for (int c = 1; c <= 4; c++) compare_grid("gpt2", "", t, c, "ring");
     compare_grid("gpt2", "model.tie_word_embeddings=false", 2, 2, "ring");
@@ -82,25 +76,22 @@ static void compare_grouped(const char *architecture, const char *width)
     }
 }
 
-static void test_llama(void **state)
+TEST(test_llama)
 {
-    (void)state;
     compare_grouped("llama", "");
 }
 
 /* Heads wider and narrower than their share of the model's width. */
-static void test_qwen3(void **state)
+TEST(test_qwen3)
 {
-    (void)state;
     compare_grouped("qwen3", "model.head_dim=6");
     compare_grid("qwen3", "model.head_dim=2 model.hidden_size=24", 2, 2, "ring");
     compare_grid("llama", "model.head_dim=6", 2, 2, "ring");
 }
 
 /* Experts' width is cut, with as many key/value heads as ranks and with fewer; routers have row shards where there are some. */
-static void test_mixtral(void **state)
+TEST(test_mixtral)
 {
-    (void)state;
     static const struct {
         const char *words, *method;
         int context; /* ranks, or a multiple */
@@ -131,9 +122,8 @@ static void test_mixtral(void **state)
             }
 }
 
-static void test_sequence_chunks(void **state)
+TEST(test_sequence_chunks)
 {
-    (void)state;
     static const char *const chunks[] = {
         "memory.sequence_chunks=2",
         "memory.sequence_chunks=4",
@@ -147,16 +137,4 @@ static void test_sequence_chunks(void **state)
         compare("qwen3", "model.num_key_value_heads=2 model.head_dim=4", chunks[i]);
         compare("mixtral", "model.num_key_value_heads=2", chunks[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_mixtral),
-        cmocka_unit_test(test_sequence_chunks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

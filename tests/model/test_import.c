@@ -3,17 +3,12 @@
  * config.json into the model section: what fills keys, what may not differ, what is refused and by
  * which name; and what we export imports again.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/log.h"
 #include "model/import_names.h"
+#include "unit.h"
 
 #define GPT2                                                                                       \
     "\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "                    \
@@ -53,9 +48,8 @@ static void assert_ends(const char *keys, int32_t begin, int32_t end)
     ech_config_destroy(config);
 }
 
-static void ends_of_text(void **state)
+TEST(ends_of_text)
 {
-    (void)state;
     assert_ends("", 299, 299);
     assert_ends(", \"eos_token_id\": 7", 7, 7);
     assert_ends(", \"eos_token_id\": [9, 8], \"bos_token_id\": 0", 0, 9);
@@ -70,9 +64,8 @@ static ech_config *imported(const char *json)
     return config;
 }
 
-static void gpt2_fills(void **state)
+TEST(gpt2_fills)
 {
-    (void)state;
     ech_config *config = imported("{" GPT2 ", \"n_inner\": null, \"embd_pdrop\": 0.25}");
     assert_string_equal(ech_family_of(config)->name, "gpt2");
     assert_int_equal(config->model.hidden_size, 32);
@@ -99,9 +92,8 @@ static void check_rope(const char *json, double theta, const char *scaling)
     ech_config_destroy(config);
 }
 
-static void llama_fills(void **state)
+TEST(llama_fills)
 {
-    (void)state;
     check_rope("{" LLAMA "}", 10000, "none");
     check_rope("{" LLAMA ", \"rope_theta\": 7e5, \"rope_scaling\": null}", 7e5, "none");
     check_rope("{" LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"llama3\", " SCALING
@@ -127,9 +119,8 @@ static void check_width(const char *json, int64_t width)
     ech_config_destroy(config);
 }
 
-static void heads_have_a_width(void **state)
+TEST(heads_have_a_width)
 {
-    (void)state;
     check_width("{" LLAMA "}", 8);
     check_width("{" LLAMA ", \"head_dim\": null}", 8);
     check_width("{" LLAMA ", \"head_dim\": 16}", 16);
@@ -147,9 +138,8 @@ static void heads_have_a_width(void **state)
 }
 
 /* Both names of the number of experts are read, and the defaults are transformers'. */
-static void experts_fill(void **state)
+TEST(experts_fill)
 {
-    (void)state;
     ech_config *config = imported("{" QWEN3_MOE "}");
     assert_string_equal(ech_family_of(config)->name, "qwen3_moe");
     assert_int_equal(config->model.num_local_experts, 128);
@@ -191,9 +181,8 @@ static void experts_fill(void **state)
 }
 
 /* What is exported is imported as the same section. */
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
-    (void)state;
     static const char *const texts[] = {
         "{" GPT2 ", \"tie_word_embeddings\": false}",
         "{" LLAMA ", \"num_key_value_heads\": 2, \"rope_scaling\": {\"rope_type\": \"llama3\", "
@@ -236,10 +225,8 @@ static void there_and_back(void **state)
     }
 }
 
-static void says_both_values(void **state)
+TEST(says_both_values)
 {
-    (void)state;
-    bool quiet = ech_log_set_quiet(true);
     ech_config *config = import_config();
     assert_int_equal(ech_config_set(config, "model.hidden_size=64"), ECH_OK);
     assert_int_equal(import(config, "{" GPT2 "}"), ECH_EUSAGE);
@@ -254,13 +241,11 @@ static void says_both_values(void **state)
     assert_int_equal(config->model.intermediate_size, 128);
     assert_true(config->model.attn_pdrop == 0.3);
     ech_config_destroy(config);
-    ech_log_set_quiet(quiet);
 }
 
 /* A reversible model has a type of its own, both ways; weights of the one kind are not taken for the other. */
-static void reversible_has_a_type(void **state)
+TEST(reversible_has_a_type)
 {
-    (void)state;
     ech_config *config = imported(REVERSIBLE);
     ech_text json = {0};
     assert_string_equal(ech_family_of(config)->name, "gpt2");
@@ -273,20 +258,17 @@ static void reversible_has_a_type(void **state)
     assert_non_null(strstr(json.at, "\"EchelonReversibleGPT2LMHeadModel\""));
     ech_text_free(&json);
     ech_config_destroy(config);
-    bool quiet = ech_log_set_quiet(true);
     config = import_config();
     assert_int_equal(ech_config_set(config, "model.reversible=true"), ECH_OK);
     assert_int_equal(import(config, "{" GPT2 "}"), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "model.reversible = true"));
     assert_non_null(strstr(ech_last_error(), "DIR/config.json says false"));
-    ech_log_set_quiet(quiet);
     ech_config_destroy(config);
 }
 
 /* So has one whose experts are chosen by a gate that others do not know, or of which all tokens go to some. */
-static void gates_have_a_type(void **state)
+TEST(gates_have_a_type)
 {
-    (void)state;
     static const char *const gates[][4] = {
 #define TYPE(name) "\"model_type\": \"" name "\""
         {"topk", "model.num_experts_per_tok=2", "model.moe_shared_experts=0", TYPE("mixtral")},
@@ -339,9 +321,8 @@ static void gates_have_a_type(void **state)
 
 /* What other programs do not know of experts is written where it is not as they have it; a folder without it is taken with any
  * value, and what a folder says does not bind a run. */
-static void balance_is_carried(void **state)
+TEST(balance_is_carried)
 {
-    (void)state;
     static const char told[] = "{" QWEN3_MOE ", \"moe_capacity_factor\": 1.25, "
                                "\"moe_group_samples\": 3, \"moe_gshard_ports\": false}",
                       none[] = "{" QWEN3_MOE "}";
@@ -376,9 +357,8 @@ static void balance_is_carried(void **state)
         }
 }
 
-static void refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     const struct {
         const char *json, *part;
     } cases[] = {
@@ -444,7 +424,6 @@ static void refuses(void **state)
         {"{" QWEN3_MOE ", \"mlp_only_layers\": [2, 0]}",
          "mlp_only_layers: layer 2, but not all before it"},
         {"{" LLAMA "", "bad JSON"}};
-    bool quiet = ech_log_set_quiet(true);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ech_config *config = import_config();
         if (import(config, cases[i].json) == ECH_OK) fail_msg("accepted: %s", cases[i].json);
@@ -453,16 +432,4 @@ static void refuses(void **state)
             fail_msg("\"%s\" does not say \"%s\"", ech_last_error(), cases[i].part);
         ech_config_destroy(config);
     }
-    ech_log_set_quiet(quiet);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ends_of_text),      cmocka_unit_test(gpt2_fills),
-        cmocka_unit_test(llama_fills),       cmocka_unit_test(heads_have_a_width),
-        cmocka_unit_test(experts_fill),      cmocka_unit_test(there_and_back),
-        cmocka_unit_test(says_both_values),  cmocka_unit_test(reversible_has_a_type),
-        cmocka_unit_test(gates_have_a_type), cmocka_unit_test(balance_is_carried), cmocka_unit_test(refuses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,6 @@
  *
  * Models: parameters under Hugging Face's names and counts, and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +10,7 @@
 
 #include "base/log.h"
 #include "model/model.h"
+#include "unit.h"
 
 static ech_config *config(const char *architecture)
 {
@@ -45,9 +40,8 @@ static bool has(const ech_model *model, const char *name)
 }
 
 /* 124,439,808 parameters, as every account of GPT-2 small says. */
-static void test_gpt2_small(void **state)
+TEST(test_gpt2_small)
 {
-    (void)state;
     ech_config *c = config("gpt2");
     c->model.hidden_size = 768;
     c->model.num_hidden_layers = c->model.num_attention_heads = 12;
@@ -66,9 +60,8 @@ static void test_gpt2_small(void **state)
 }
 
 /* Llama 3 8B: 8,030,261,248 parameters. */
-static void test_llama_8b(void **state)
+TEST(test_llama_8b)
 {
-    (void)state;
     ech_config *c = config("llama");
     c->model.hidden_size = 4096;
     c->model.num_hidden_layers = 32;
@@ -87,9 +80,8 @@ static void test_llama_8b(void **state)
 }
 
 /* Qwen3 0.6B: 596,049,920 parameters; 16 heads of 128 on a width of 1,024. */
-static void test_qwen3_small(void **state)
+TEST(test_qwen3_small)
 {
-    (void)state;
     ech_config *c = config("qwen3");
     c->model.hidden_size = 1024;
     c->model.num_hidden_layers = 28;
@@ -111,9 +103,8 @@ static void test_qwen3_small(void **state)
 }
 
 /* Qwen3-30B-A3B: 30,532,122,624 parameters, as its index of weights says. A token goes to 8 of 128 experts. */
-static void test_qwen3_moe(void **state)
+TEST(test_qwen3_moe)
 {
-    (void)state;
     ech_config *c = config("qwen3_moe");
     c->model.hidden_size = 2048;
     c->model.num_hidden_layers = 48;
@@ -150,11 +141,9 @@ static void test_qwen3_moe(void **state)
 static void refuse(ech_config *c, const char *why)
 {
     ech_model *model = NULL;
-    ech_log_set_quiet(true);
     ech_clear_error();
     ech_status status = ech_model_resolve(c, 257);
     if (status == ECH_OK) status = ech_model_create(c, &model);
-    ech_log_set_quiet(false);
     assert_int_equal(status, ECH_EUSAGE);
     assert_null(model);
     if (!strstr(ech_last_error(), why)) fail_msg("'%s' is not in: %s", why, ech_last_error());
@@ -162,9 +151,8 @@ static void refuse(ech_config *c, const char *why)
 }
 
 /* A width of heads that is set. */
-static void test_head_widths(void **state)
+TEST(test_head_widths)
 {
-    (void)state;
     static const struct {
         const char *architecture, *set, *why; /* NULL: it is none */
     } cases[] = {
@@ -195,9 +183,8 @@ static void test_head_widths(void **state)
 }
 
 /* Which layers have experts. */
-static void test_sparse_layers(void **state)
+TEST(test_sparse_layers)
 {
-    (void)state;
     static const struct {
         const char *set, *sparse, *why; /* a digit a layer: whether it has experts */
     } cases[] = {
@@ -250,9 +237,8 @@ static void test_sparse_layers(void **state)
 }
 
 /* Of Switch, what the run file does not say; and its weights begin as truncated normals by their inputs (Fedus et al. 2021). */
-static void test_switch(void **state)
+TEST(test_switch)
 {
-    (void)state;
     ech_config *c = config("switch");
     c->model.hidden_size = 40;
     c->model.num_hidden_layers = 4;
@@ -285,9 +271,8 @@ static void test_switch(void **state)
     refuse(c, "model.initializer_range = 0.1: not read by switch");
 }
 
-static void test_logistic(void **state)
+TEST(test_logistic)
 {
-    (void)state;
     ech_config *c = config("logistic");
     ech_model *model = create(c);
     assert_int_equal(ech_model_params(model), 257 + 1);
@@ -301,18 +286,15 @@ static void test_logistic(void **state)
     ech_model_destroy(model);
     c->model.vocab_size = 1;
     assert_int_equal(ech_model_resolve(c, 1), ECH_OK);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_model_create(c, &model), ECH_EUSAGE);
-    ech_log_set_quiet(false);
     assert_non_null(strstr(ech_last_error(), "has at least 2"));
     c->model.vocab_size = 300;
     assert_int_equal(ech_config_set(c, "model.hidden_size=16"), ECH_OK);
     refuse(c, "model.hidden_size = 16: not read by logistic");
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     for (int i = 0; i < 5; i++) {
         ech_config *c = config("llama");
         c->model.hidden_size = 12;
@@ -326,15 +308,4 @@ static void test_refusals(void **state)
                                    "at least 257", "even head width"};
         refuse(c, why[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2_small),  cmocka_unit_test(test_llama_8b),
-        cmocka_unit_test(test_qwen3_small), cmocka_unit_test(test_qwen3_moe),
-        cmocka_unit_test(test_head_widths), cmocka_unit_test(test_sparse_layers),
-        cmocka_unit_test(test_switch),      cmocka_unit_test(test_logistic),
-        cmocka_unit_test(test_refusals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,18 +5,13 @@
  * be of a written operand; with everything that it is not said to read spoiled, it must write the same bits;
  * and with something spoiled that it is said to read, it must not.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
 
 #include "layer/layers.h"
 #include "model/cut_model.h"
+#include "unit.h"
 
 enum { BATCH = 2, MOST_PARAMS = 64 };
 static const int64_t training_step = 2, position = 5;
@@ -661,9 +656,8 @@ static void check_model(const char *family, const char *grid)
     ech_model_destroy(model);
 }
 
-static void test_operands(void **state)
+TEST(test_operands)
 {
-    (void)state;
     assert_true(ech_layers_count <= MOST_LAYERS);
     for (int f = 0; f < FAMILIES; f++)
         for (int g = 0; g < GRIDS && strcmp(families[f], "logistic") != 0; g++)
@@ -680,10 +674,4 @@ static void test_operands(void **state)
             if (has[phase] && !seen[i][phase])
                 fail_msg("no call of phase %d of layer %s was looked at", phase, layer->name);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_operands)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

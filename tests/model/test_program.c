@@ -3,14 +3,9 @@
  * The programs that are derived for models' blocks where they are cut: which collectives there are, and where
  * they stand among the calls.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "model/cut_model.h"
+#include "unit.h"
 
 enum { EMBEDDING, LAYER, HEAD };
 
@@ -55,9 +50,8 @@ static void assert_counts(const ech_block *block, counts wanted)
 #define EXCHANGES ECH_COLLECTIVE_ALL_TO_ALL
 
 /* Megatron's: two of each layer and direction, where nothing else is cut. */
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
-    (void)state;
     for (int i = 0; i < FAMILIES; i++) {
         ech_model *model = cut_model(families[i], "parallel.tensor=2");
         assert_counts(model->block.at[EMBEDDING], (counts){.at = {[F][SUMS] = 1}});
@@ -69,9 +63,8 @@ static void test_tensor(void **state)
 
 /* Each sum becomes a gather and a scatter; what was gathered is gathered again for W, or kept. The head
  * reads it in B, and keeps it; there it gathers what the loss must know of each row, too. */
-static void test_sequence(void **state)
+TEST(test_sequence)
 {
-    (void)state;
     for (int i = 0; i < 2 * FAMILIES; i++) {
         bool keep = i & 1;
         ech_model *model =
@@ -91,9 +84,8 @@ static void test_sequence(void **state)
 }
 
 /* Keys and values go c - 1 places around, and for the backward as many back; their gradients come home. */
-static void test_context(void **state)
+TEST(test_context)
 {
-    (void)state;
     for (int i = 0; i < FAMILIES; i++)
         for (int c = 2; c <= 4; c++) {
             ech_text ring = {0};
@@ -174,9 +166,8 @@ static void check_sum(const ech_block *block, ech_phase phase, size_t at)
     if (!forward) assert_true(ask(block, phase, at - 1, value).writes);
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
-    (void)state;
     int sums = 0;
     for (int i = 0; i < FAMILIES * GRIDS; i++) {
         ech_model *model = cut_model(families[i % FAMILIES], grids[i / FAMILIES]);
@@ -219,9 +210,8 @@ static void check_recomputed(const ech_block *block, ech_phase phase, size_t at)
     fail_msg("%s: nobody reads %s", block->name, block->value.at[node->out[0]].name);
 }
 
-static void test_recomputed(void **state)
+TEST(test_recomputed)
 {
-    (void)state;
     int made = 0;
     for (int i = 0; i < FAMILIES * GRIDS; i++) {
         ech_model *model = cut_model(families[i % FAMILIES], grids[i / FAMILIES]);
@@ -256,9 +246,8 @@ static void assert_same_calls(const ech_block *a, const ech_block *b, int phase)
 }
 
 /* Degrees of one are no degrees, whatever else is asked for. */
-static void test_uncut(void **state)
+TEST(test_uncut)
 {
-    (void)state;
     for (int i = 0; i < FAMILIES; i++) {
         ech_model *plain = cut_model(families[i], "");
         ech_model *one =
@@ -282,14 +271,4 @@ static void test_uncut(void **state)
         ech_model_destroy(plain);
         ech_model_destroy(one);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor),     cmocka_unit_test(test_sequence),
-        cmocka_unit_test(test_context),    cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_recomputed), cmocka_unit_test(test_uncut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

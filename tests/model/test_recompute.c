@@ -3,15 +3,10 @@
  * The program R of transformer layers: B and W find all that they read, kept or made again; what is to be made again is
  * not read as the forward left it; and nothing is made that nobody reads.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "layer/layers.h"
 #include "model/cut_model.h"
+#include "unit.h"
 
 enum { EMBEDDING, LAYER, HEAD };
 
@@ -156,9 +151,8 @@ static int count_again(const ech_block *layer, int run)
 }
 
 /* Nothing of the forward but the inputs is read, and the last product is made for the next layer only. */
-static void test_full(void **state)
+TEST(test_full)
 {
-    (void)state;
     for (int run = 0; run < RUNS; run++) {
         ech_model *model = make(run, "full");
         const ech_block *layer = model->block.at[LAYER];
@@ -191,9 +185,8 @@ static void test_full(void **state)
 }
 
 /* Only attention is made again. */
-static void test_selective(void **state)
+TEST(test_selective)
 {
-    (void)state;
     for (int run = 0; run < RUNS; run++) {
         ech_model *plain = make(run, "none"), *model = make(run, "selective");
         const ech_block *layer = model->block.at[LAYER];
@@ -217,9 +210,8 @@ static void test_selective(void **state)
 
 /* Nothing of the forward but the outputs is read; inputs are made by two differences, of which the block before needs
  * the second, and for that the product of attention's output. */
-static void test_inverted(void **state)
+TEST(test_inverted)
 {
-    (void)state;
     for (int run = 0; run < RUNS; run++) {
         ech_model *model = make(run, "none model.reversible=true");
         const ech_block *layer = model->block.at[LAYER];
@@ -241,11 +233,4 @@ static void test_inverted(void **state)
         }
         ech_model_destroy(model);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_full), cmocka_unit_test(test_inverted),
-                                       cmocka_unit_test(test_selective)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * Adafactor: what it keeps, what is exact, what is bounded, and momentum against a few lines of its own.
  * check_optimizers.py compares it with PyTorch's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "base/random.h"
 #include "optim/optimized.h"
+#include "unit.h"
 
 enum { ROWS = 7, COLUMNS = 11, ALL = ROWS * COLUMNS };
 
@@ -42,9 +37,8 @@ static void assert_near(double got, double wanted, double tolerance)
         fail_msg("%.17g, not %.17g", got, wanted);
 }
 
-static void test_kept(void **state)
+TEST(test_kept)
 {
-    (void)state;
     ech_config *config = optimized_config("adafactor");
     for (int momentum = 0; momentum < 2; momentum++) {
         config->optimizer.momentum = momentum ? 0.9 : 0;
@@ -64,9 +58,8 @@ static void test_kept(void **state)
 }
 
 /* Where the squares are of rank 1 the factored estimate is the full one: what a vector of as many numbers makes. */
-static void test_rank_one_is_exact(void **state)
+TEST(test_rank_one_is_exact)
 {
-    (void)state;
     ech_config *config = optimized_config("adafactor");
     optimized matrix = optimized_create(config, ech_kernels_ref(ECH_F64), ROWS, COLUMNS);
     optimized vector = optimized_create(config, ech_kernels_ref(ECH_F64), 0, ALL);
@@ -89,9 +82,8 @@ static void test_rank_one_is_exact(void **state)
 }
 
 /* Absolute steps show U^ itself: the weights move by the learning rate times it. */
-static void test_updates_are_bounded(void **state)
+TEST(test_updates_are_bounded)
 {
-    (void)state;
     ech_config *config = optimized_config("adafactor");
     config->optimizer.relative_step = 0;
     optimized o = optimized_create(config, ech_kernels_ref(ECH_F64), ROWS, COLUMNS);
@@ -117,9 +109,8 @@ static void test_updates_are_bounded(void **state)
 }
 
 /* The same in a few lines: relative steps, decay, clipping of gradients and momentum of a vector. */
-static void test_momentum_by_hand(void **state)
+TEST(test_momentum_by_hand)
 {
-    (void)state;
     ech_config *config = optimized_config("adafactor");
     config->optimizer.momentum = 0.75;
     config->optimizer.weight_decay = 0.1;
@@ -148,9 +139,8 @@ static void test_momentum_by_hand(void **state)
 }
 
 /* A row, or everything, without gradient: nothing moves but by decay, and nothing becomes NaN. */
-static void test_zero_gradients(void **state)
+TEST(test_zero_gradients)
 {
-    (void)state;
     ech_config *config = optimized_config("adafactor");
     optimized o = optimized_create(config, ech_kernels_fast(ECH_F32), ROWS, COLUMNS);
     for (int step = 0; step < 3; step++) {
@@ -164,13 +154,4 @@ static void test_zero_gradients(void **state)
     }
     optimized_free(&o);
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kept), cmocka_unit_test(test_rank_one_is_exact),
-        cmocka_unit_test(test_updates_are_bounded), cmocka_unit_test(test_momentum_by_hand),
-        cmocka_unit_test(test_zero_gradients)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

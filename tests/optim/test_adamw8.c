@@ -3,12 +3,6 @@
  * AdamW with 8-bit states against code of its own: the maps as bitsandbytes makes them, and quantization by trying all
  * 256 values. Then how near the states stay to those in full.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <string.h>
@@ -16,6 +10,7 @@
 #include "base/random.h"
 #include "base/log.h"
 #include "optim/optimized.h"
+#include "unit.h"
 
 enum {
     ROWS = 3,
@@ -67,9 +62,8 @@ static double nearest(const double *value, int n, double x)
 }
 
 /* With betas of 0 the states are g and g^2, here of all sizes from 1e-8 to 1: each becomes the nearest value. */
-static void test_codes(void **state)
+TEST(test_codes)
 {
-    (void)state;
     enum { N = 20000 };
     ech_config *config = optimized_config("adamw8");
     config->optimizer.beta1 = config->optimizer.beta2 = 0;
@@ -106,9 +100,8 @@ static void keep(double *x, int n, bool is_signed)
     for (int i = 0; i < n && most > 0; i++) x[i] = nearest(value, CODES, x[i] / most) * most;
 }
 
-static void test_update(void **state)
+TEST(test_update)
 {
-    (void)state;
     ech_config *config = optimized_config("adamw8");
     config->optimizer.weight_decay = 0.1;
     optimized o = optimized_create(config, ech_kernels_ref(ECH_F64), ROWS, COLUMNS);
@@ -158,9 +151,8 @@ static void test_update(void **state)
 }
 
 /* Blocks that shards would split are refused; those that they do not are cut with them. */
-static void test_shards(void **state)
+TEST(test_shards)
 {
-    (void)state;
     ech_config *config = optimized_config("adamw8");
     const ech_param qkv = {.name = "qkv",
                            .shape = ech_shape_2d(ECH_AXIS_MODEL, 8, ECH_AXIS_QKV, 3 * 512)};
@@ -169,7 +161,6 @@ static void test_shards(void **state)
     assert_int_equal(ech_shape_whole(&needs.state[2].shape), 8 * 6);
     assert_int_equal(ech_shape_count(&needs.state[2].shape, ech_extent_of_params(two)), 8 * 3);
     assert_int_equal(ech_optimizer_check_shards(config, &qkv, two), ECH_OK);
-    ech_log_set_quiet(true);
     assert_int_equal(ech_optimizer_check_shards(config, &qkv, four), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "splits blocks of 256"));
     config->optimizer.block = 128;
@@ -178,9 +169,8 @@ static void test_shards(void **state)
 }
 
 /* Cut once more, at units: none is between two ranks' blocks, and each number of a state is with its elements. */
-static void test_units(void **state)
+TEST(test_units)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{6, 512, 256}, {6, 600, 600}, {6, 100, 100}, {1, 600, 256}};
     ech_config *config = optimized_config("adamw8");
     for (int c = 0; c < 4; c++) {
@@ -207,15 +197,13 @@ static void test_units(void **state)
 }
 
 /* Of any optimizer: a resume must find the states that it goes on with. */
-static void test_resume(void **state)
+TEST(test_resume)
 {
-    (void)state;
     const ech_param param = {.name = "w", .shape = ech_shape_1d(ECH_AXIS_MODEL, 4)};
     ech_config *none = optimized_config("sgd"), *some = optimized_config("sgd");
     ech_config *more = optimized_config("sgd");
     some->optimizer.momentum = 0.9;
     more->optimizer.momentum = 0.5;
-    ech_log_set_quiet(true);
     assert_int_equal(ech_optimizer_check_resume(some, more, &param), ECH_OK);
     assert_int_equal(ech_optimizer_check_resume(some, none, &param), ECH_EUSAGE);
     assert_non_null(strstr(ech_last_error(), "the checkpoint has those of 0.9"));
@@ -223,12 +211,4 @@ static void test_resume(void **state)
     ech_config_destroy(none);
     ech_config_destroy(some);
     ech_config_destroy(more);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_codes), cmocka_unit_test(test_update),
-                                       cmocka_unit_test(test_shards), cmocka_unit_test(test_units),
-                                       cmocka_unit_test(test_resume)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,11 @@
  *
  * Learning-rate curves at their corners, clipping, and the optimizers' states.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "optim/optim.h"
+#include "unit.h"
 
 static ech_config *config(void)
 {
@@ -34,9 +29,8 @@ static void expect(const char *curve, int64_t count, double rate)
     ech_config_destroy(c);
 }
 
-static void test_curves(void **state)
+TEST(test_curves)
 {
-    (void)state;
     const char *const all[] = {"constant", "linear", "cosine", "wsd"};
     for (int i = 0; i < 4; i++) {
         expect(all[i], 1, 0.1); /* warmup */
@@ -60,9 +54,8 @@ static void test_curves(void **state)
 }
 
 /* Down to 0, which is the default, no update is lost, however many there are. */
-static void test_every_update_counts(void **state)
+TEST(test_every_update_counts)
 {
-    (void)state;
     const char *const all[] = {"constant", "linear", "cosine", "wsd"};
     ech_config *c = config();
     c->optimizer.min_learning_rate = 0;
@@ -82,9 +75,8 @@ static void test_every_update_counts(void **state)
     ech_config_destroy(c);
 }
 
-static void test_no_steps_after_warmup(void **state)
+TEST(test_no_steps_after_warmup)
 {
-    (void)state;
     ech_config *c = config();
     c->optimizer.warmup_steps = 0;
     c->training.steps = 0;
@@ -92,18 +84,16 @@ static void test_no_steps_after_warmup(void **state)
     ech_config_destroy(c);
 }
 
-static void test_clip(void **state)
+TEST(test_clip)
 {
-    (void)state;
     assert_true(ech_clip_factor(0.5, 1) == 1);
     assert_true(fabs(ech_clip_factor(4, 1) - 0.25) < 1e-6);
     assert_true(ech_clip_factor(4, 0) == 1);
     assert_true(ech_clip_factor(0, 1) == 1);
 }
 
-static void test_states(void **state)
+TEST(test_states)
 {
-    (void)state;
     ech_config *c = config();
     const ech_optimizer *adamw = ech_optimizer_find("adamw"), *sgd = ech_optimizer_find("sgd");
     const ech_param matrix = {.name = "w",
@@ -121,13 +111,4 @@ static void test_states(void **state)
     assert_int_equal(needs.states, 1);
     assert_null(ech_optimizer_find("adam"));
     ech_config_destroy(c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves),
-                                       cmocka_unit_test(test_every_update_counts),
-                                       cmocka_unit_test(test_no_steps_after_warmup),
-                                       cmocka_unit_test(test_clip), cmocka_unit_test(test_states)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * Muon: which parameters it moves how, and its Newton-Schulz iterations against what they do to singular values that
  * are known. check_optimizers.py compares it with PyTorch's; how shards become a matrix is app/optimizers' matter.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "base/random.h"
 #include "optim/optimized.h"
+#include "unit.h"
 
 enum { SHORT = 7, LONG = 11, ALL = SHORT * LONG };
 
@@ -32,9 +27,8 @@ static ech_config *config_of(bool nesterov)
 }
 
 /* Tables by token or position are AdamW's, as vectors are. */
-static void test_declared(void **state)
+TEST(test_declared)
 {
-    (void)state;
     ech_config *config = config_of(false);
     const struct {
         ech_shape shape;
@@ -60,9 +54,8 @@ static void test_declared(void **state)
 }
 
 /* What AdamW updates has a rate of its own, and factors by patterns besides. */
-static void test_rates(void **state)
+TEST(test_rates)
 {
-    (void)state;
     ech_config *config = config_of(false);
     assert_int_equal(ech_config_set(config, "optimizer.adamw_rate=0.5"), ECH_OK);
     assert_int_equal(ech_config_set(config, "optimizer.rates=wte=0.25 mlp=3"), ECH_OK);
@@ -108,9 +101,8 @@ static double iterated(double x)
 }
 
 /* A matrix with known singular values moves along one with the polynomial of them, by the rate for its shape. */
-static void test_singular_values(void **state)
+TEST(test_singular_values)
 {
-    (void)state;
     double value[SHORT], moved[SHORT], square = 0;
     for (int i = 0; i < SHORT; i++) square += pow(value[i] = pow(0.5, i), 2);
     for (int i = 0; i < SHORT; i++) moved[i] = iterated(value[i] / sqrt(square));
@@ -145,9 +137,8 @@ static void test_singular_values(void **state)
 }
 
 /* The momentum: what comes of two gradients is what comes of their sum, weighted as SGD weights them. */
-static void test_momentum(void **state)
+TEST(test_momentum)
 {
-    (void)state;
     for (int nesterov = 0; nesterov < 2; nesterov++) {
         ech_config *config = config_of(nesterov);
         optimized two = optimized_create(config, ech_kernels_ref(ECH_F64), SHORT, LONG);
@@ -176,9 +167,8 @@ static void test_momentum(void **state)
 }
 
 /* Without a gradient a matrix only decays, whatever eps is; with one its size does not matter. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     static const double sizes[] = {0, 1e-30, 1e-10, 1, 1e15};
     ech_config *config = config_of(true);
     config->optimizer.weight_decay = 0.5;
@@ -200,13 +190,4 @@ static void test_sizes(void **state)
         optimized_free(&o);
     }
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_declared), cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_singular_values), cmocka_unit_test(test_momentum),
-        cmocka_unit_test(test_sizes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,12 @@
  *
  * Parameter groups: which parameters patterns match, and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "config/config.h"
 #include "optim/optim.h"
+#include "unit.h"
 
 enum { PARAMS = 4 };
 
@@ -38,9 +33,8 @@ static ech_status group(const char *no_decay, const char *rates, ech_param param
     return status;
 }
 
-static void test_who_is_matched(void **state)
+TEST(test_who_is_matched)
 {
-    (void)state;
     ech_param p[PARAMS];
     assert_int_equal(group("", "", p), ECH_OK);
     for (int i = 0; i < PARAMS; i++) assert_true(p[i].decay == (i < 3) && p[i].rate == 1);
@@ -58,9 +52,8 @@ static void expect_refused(const char *no_decay, const char *rates, const char *
     if (!strstr(ech_last_error(), says)) fail_msg("\"%s\" lacks \"%s\"", ech_last_error(), says);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     expect_refused("lm_head*", "", "optimizer.no_decay");
     expect_refused("wte* lm_head*", "",
                    "\"lm_head*\" matches no parameter; names are as h.1.mlp.bias");
@@ -69,13 +62,4 @@ static void test_refusals(void **state)
     static const char *const bad[] = {"wte*", "wte*=", "wte*=x", "wte*=-1", "wte*=inf", "wte*=1e7"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         expect_refused("", bad[i], "is no PATTERN=FACTOR with a factor from 0 to 1e+06");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_is_matched),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

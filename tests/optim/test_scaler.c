@@ -2,14 +2,9 @@
  *
  * How a dynamic loss scale follows from steps with and without overflow.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "optim/optim.h"
+#include "unit.h"
 
 static ech_scaler begin(const char *words)
 {
@@ -27,17 +22,15 @@ static void take(ech_scaler *s, bool overflow, int times)
     for (int i = 0; i < times; i++) ech_scaler_take(s, overflow);
 }
 
-static void it_begins(void **state)
+TEST(it_begins)
 {
-    (void)state;
     assert_true(begin("precision.loss_scale=auto").scale == 0x1p16);
     assert_true(begin("precision.loss_scale=1024").scale == 1024);
 }
 
 /* One overflow is borne; each one after it halves, until the scale has grown again. */
-static void hysteresis(void **state)
+TEST(hysteresis)
 {
-    (void)state;
     ech_scaler s = begin("precision.loss_scale=auto");
     take(&s, true, 1);
     assert_true(s.scale == 0x1p16 && s.overflows == 1);
@@ -57,9 +50,8 @@ static void hysteresis(void **state)
     assert_true(s.scale == 0x1p13);
 }
 
-static void bounds(void **state)
+TEST(bounds)
 {
-    (void)state;
     ech_scaler s = begin("precision.loss_scale=auto");
     take(&s, true, 100);
     assert_true(s.scale == 1 && s.overflows == 100);
@@ -67,11 +59,4 @@ static void bounds(void **state)
         take(&s, false, 2000);
         assert_true(s.scale == (doublings < 40 ? (double)(INT64_C(1) << doublings) : 0x1p40));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(it_begins), cmocka_unit_test(hysteresis),
-                                       cmocka_unit_test(bounds)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,17 +2,12 @@
  *
  * SM3: a 2 x 2 by hand, the bounds that the paper proves (its lemma 2 and proposition 3), momentum.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "base/random.h"
 #include "optim/optimized.h"
+#include "unit.h"
 
 enum { ROWS = 6, COLUMNS = 5, ALL = ROWS * COLUMNS };
 
@@ -34,9 +29,8 @@ static void set_gradient(optimized *o, const double *g)
 
 /* First g^2 = 1 4 / 9 16, so rows 4, 16 and columns 9, 16; then nu = min(4, 9) + 4, min(4, 16) + 0 / min(16, 9) + 1,
  * min(16, 16) + 9. */
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     ech_config *config = optimized_config("sm3");
     optimized o = optimized_create(config, ech_kernels_ref(ECH_F64), 2, 2);
     const double first[] = {1, 2, -3, 4}, second[] = {2, 0, 1, -3};
@@ -60,9 +54,8 @@ static void test_by_hand(void **state)
 
 /* Sum of g^2 <= nu of SM3-II <= nu of SM3-I, element by element and step by step; accumulators never fall. What nu is
  * shows in how far a weight moves. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
-    (void)state;
     ech_config *config = optimized_config("sm3");
     optimized o = optimized_create(config, ech_kernels_ref(ECH_F64), ROWS, COLUMNS);
     double g[ALL], sum[ALL] = {0}, before[ALL] = {0}, kept[ROWS + COLUMNS] = {0};
@@ -101,9 +94,8 @@ static void test_bounds(void **state)
 }
 
 /* A vector's covers are single elements: Adagrad. With momentum, decay and clipping; where all was 0, nothing moves. */
-static void test_vector_is_adagrad(void **state)
+TEST(test_vector_is_adagrad)
 {
-    (void)state;
     ech_config *config = optimized_config("sm3");
     config->optimizer.momentum = 0.75;
     config->optimizer.weight_decay = 0.25;
@@ -123,12 +115,4 @@ static void test_vector_is_adagrad(void **state)
     }
     optimized_free(&o);
     ech_config_destroy(config);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),
-                                       cmocka_unit_test(test_bounds),
-                                       cmocka_unit_test(test_vector_is_adagrad)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

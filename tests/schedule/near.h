@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "unit.h"
+
 #define assert_near(value, wanted, tolerance)                                                      \
     do {                                                                                           \
         double value_ = (value), wanted_ = (wanted);                                               \

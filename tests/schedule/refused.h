@@ -11,6 +11,7 @@
 #include "check/check.h"
 #include "base/log.h"
 #include "schedule/lists.h"
+#include "unit.h"
 
 static inline void expect_sound(const lists *all)
 {
@@ -22,7 +23,6 @@ static inline void expect_sound(const lists *all)
 
 static inline void expect_message(ech_status status, const char *who, const char *why)
 {
-    ech_log_set_quiet(false);
     assert_int_equal(status, ECH_EINTERNAL);
     if (!strstr(ech_last_error(), who) || !strstr(ech_last_error(), why))
         fail_msg("expected '%s' and '%s' in: %s", who, why, ech_last_error());
@@ -31,7 +31,6 @@ static inline void expect_message(ech_status status, const char *who, const char
 /* All ranks' lists together are refused. */
 static inline void expect_refused(const lists *all, const char *who, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_clear_error();
     expect_message(ech_check_plans(lists_plans(all), all->ranks, ECH_LIST_TRAIN), who, why);
 }
@@ -39,7 +38,6 @@ static inline void expect_refused(const lists *all, const char *who, const char 
 /* One rank's list alone is refused. */
 static inline void expect_list_refused(const lists *all, int rank, const char *who, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_clear_error();
     expect_message(ech_check_list(all->plan[rank], lists_of(all, rank)), who, why);
 }

@@ -3,14 +3,9 @@
  * How many micro-batches' activations a stage keeps, and in how many bytes, to the last byte: what
  * backwards read, and the tensors on the boundaries to other stages.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
+#include "unit.h"
 
 static int least(int a, int b)
 {
@@ -106,9 +101,8 @@ static void check_bytes(const fixture *f, int r, int n, int m)
     free(is_kept);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
     for (int i = 0; i < 3; i++)
         for (int p = 1; p <= 4; p++)
@@ -186,9 +180,8 @@ static void check_in_flight(const char *schedule, int p, int v, int m)
     fixture_free(&f);
 }
 
-static void test_in_flight(void **state)
+TEST(test_in_flight)
 {
-    (void)state;
     static const char *const one[] = {"naive",       "gpipe",     "1f1b",
                                       "zero-bubble", "pipedream", "pipedream-2bw"};
     for (int p = 2; p <= 4; p++) {
@@ -205,9 +198,8 @@ static void test_in_flight(void **state)
 
 /* With unequal replicas: as many as there are ranks from the stage on, over the stage's own (PipeDream's
  * NOAM). */
-static void test_in_flight_of_replicas(void **state)
+TEST(test_in_flight_of_replicas)
 {
-    (void)state;
     static const struct {
         const char *replicas;
         int stages, depth[3];
@@ -234,9 +226,8 @@ static void test_in_flight_of_replicas(void **state)
 
 /* Of no list, validation's included, does memory grow with micro-batches, but for gpipe's training; two per cent are
  * placement's. */
-static void test_bounded(void **state)
+TEST(test_bounded)
 {
-    (void)state;
     static const struct {
         const char *schedule;
         int stages, chunks, context;
@@ -262,15 +253,4 @@ static void test_bounded(void **state)
             fixture_free(&f);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_in_flight),
-        cmocka_unit_test(test_in_flight_of_replicas),
-        cmocka_unit_test(test_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,6 @@
  * One rank's plan, made without any other's: the same lists whatever else was planned, for training or
  * for evaluation, in outline or whole, from a generator or from a file; and for one rank of thousands.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <unistd.h>
 
@@ -17,6 +11,7 @@
 #include "schedule/fixture.h"
 #include "schedule/orders.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 static void assert_same_step(const ech_step *a, const ech_step *b)
 {
@@ -76,9 +71,8 @@ static void check_alone(const fixture_shape *shape, const fixture *together, int
     fixture_free(&alone);
 }
 
-static void test_a_rank_needs_no_other(void **state)
+TEST(test_a_rank_needs_no_other)
 {
-    (void)state;
     for (int i = 0; i < FIXTURE_SCHEDULES; i++) {
         fixture_shape shape = {.schedule = fixture_schedules[i],
                                .stages = 3,
@@ -93,9 +87,8 @@ static void test_a_rank_needs_no_other(void **state)
 }
 
 /* Nor where layers, tokens or samples are cut. */
-static void test_a_cut_rank_needs_no_other(void **state)
+TEST(test_a_cut_rank_needs_no_other)
 {
-    (void)state;
     static const fixture_shape shapes[] = {
         {.schedule = "1f1b", .stages = 2, .tensor = 2, .data = 2, .micro_batches = 4},
         {.schedule = "zero-bubble",
@@ -172,9 +165,8 @@ static void check_forward_only(const fixture *f, int rank)
     ech_plan_destroy(plan);
 }
 
-static void test_forward_only(void **state)
+TEST(test_forward_only)
 {
-    (void)state;
     static const fixture_shape shapes[] = {
         {.schedule = "1f1b", .stages = 1, .data = 2, .micro_batches = 3},
         {.schedule = "1f1b",
@@ -195,9 +187,8 @@ static void test_forward_only(void **state)
 }
 
 /* A generator's orders, written into a file, make the same lists. */
-static void test_order_file(void **state)
+TEST(test_order_file)
 {
-    (void)state;
     fixture_shape shape = {
         .schedule = "interleaved", .stages = 3, .chunks = 2, .data = 2, .micro_batches = 6};
     fixture f = fixture_pipeline(shape);
@@ -223,9 +214,8 @@ static void test_order_file(void **state)
 }
 
 /* One of 4,096 ranks with 1,024 micro-batches, from the model on. The time is for whoever reads. */
-static void test_one_of_4096(void **state)
+TEST(test_one_of_4096)
 {
-    (void)state;
     fixture_shape shape = {.schedule = "1f1b",
                            .stages = 4096,
                            .micro_batches = 1024,
@@ -256,16 +246,4 @@ static void test_one_of_4096(void **state)
     assert_int_equal(blocks, 1024 * (end - first) * 3); /* F, B, W */
     ech_plan_destroy(plan);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_rank_needs_no_other),
-        cmocka_unit_test(test_a_cut_rank_needs_no_other),
-        cmocka_unit_test(test_forward_only),
-        cmocka_unit_test(test_order_file),
-        cmocka_unit_test(test_one_of_4096),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,10 @@
  * memory.offload_activations = peer: how many micro-batches each stage has, counted from the lives of values, against the paper's
  * formula; that no more go than must; that what goes comes back; and that nobody waits longer.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 /* A value that the block keeps until its W. */
 static int kept_local(const ech_plan *plan, int block)
@@ -69,9 +64,8 @@ static int smaller(int a, int b)
 
 /* Stage s of p has p - s micro-batches without, with it (p + 2) / 2 at most, rounded up, and those that hold for others one
  * more while it is under way. */
-static void stages_have_what_the_paper_says(void **state)
+TEST(stages_have_what_the_paper_says)
 {
-    (void)state;
     for (int p = 2; p <= 12; p++)
         for (int m = p; m <= 3 * p; m += p) {
             fixture f =
@@ -142,9 +136,8 @@ static void compare(const fixture_shape *shape, const char *more)
 }
 
 /* Where messages cost nothing; what is made again is not in the time by which the acceptor's steps are placed. */
-static void nobody_waits_longer(void **state)
+TEST(nobody_waits_longer)
 {
-    (void)state;
     static const char *const more[] = {"", " memory.prefetch=0", " memory.prefetch=2",
                                        " memory.recompute=full", " memory.sequence_chunks=2"};
     for (size_t i = 0; i < SHAPES; i++)
@@ -152,9 +145,8 @@ static void nobody_waits_longer(void **state)
 }
 
 /* Each evictor has less than without, and its acceptor no more than the evictor had. */
-static void the_fuller_has_less(void **state)
+TEST(the_fuller_has_less)
 {
-    (void)state;
     for (size_t i = 0; i < SHAPES; i++) {
         int64_t bytes[2][FIXTURE_MOST_RANKS];
         int holds = 0;
@@ -181,12 +173,4 @@ static void the_fuller_has_less(void **state)
         }
         assert_true(holds > 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(stages_have_what_the_paper_says),
-                                       cmocka_unit_test(nobody_waits_longer),
-                                       cmocka_unit_test(the_fuller_has_less)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,10 @@
  * What cut layers keep under 1F1B depends on the pipeline's depth, not on the number of micro-batches:
  * whatever is received or exchanged dies when it has been used.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 static const char *const cuts[] = {"", "parallel.sequence=true", "parallel.sequence=keep"};
 
@@ -32,9 +28,8 @@ static void take_peaks(int micro_batches, int context, int tensor, const char *m
     fixture_free(&f);
 }
 
-static void test_micro_batches(void **state)
+TEST(test_micro_batches)
 {
-    (void)state;
     for (int grid = 0; grid < 4; grid++)
         for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
             int context = grid & 1 ? 2 : 1, tensor = grid & 2 ? 2 : 1;
@@ -46,10 +41,4 @@ static void test_micro_batches(void **state)
                 assert_int_equal(few[k], many[k]);
             }
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_micro_batches)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,21 +2,15 @@
  *
  * The table of schedules: names, weights, numbers of micro-batches that each refuses, and what rules.def says of them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "config/rules.h"
 #include "schedule/order/order.h"
+#include "unit.h"
 
-static void test_table(void **state)
+TEST(test_table)
 {
-    (void)state;
     static const struct {
         const char *name;
         ech_weights weights;
@@ -36,9 +30,8 @@ static void test_table(void **state)
 }
 
 /* What the table of rules says of schedules by their names is so. */
-static void test_rules(void **state)
+TEST(test_rules)
 {
-    (void)state;
     ech_config *config;
     char *names = ech_strdup(ech_generator_names()), *rest = NULL;
     assert_int_equal(ech_config_create(NULL, 0, &config), ECH_OK);
@@ -73,9 +66,8 @@ static void refuse(const char *name, ech_pipeline_shape shape, const char *part)
     ech_text_free(&why);
 }
 
-static void test_micro_batches(void **state)
+TEST(test_micro_batches)
 {
-    (void)state;
     ech_pipeline_shape shape = {.stages = 4, .micro_batches = 6};
     refuse("interleaved", shape, "use 4 or 8 x training.micro_batch_size x replicas");
     shape.micro_batches = 3;
@@ -93,14 +85,4 @@ static void test_micro_batches(void **state)
     accept("pipedream", shape);
     accept("zero-bubble", shape);
     accept("zero-bubble-v", shape);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_micro_batches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

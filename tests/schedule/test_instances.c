@@ -3,20 +3,14 @@
  * What leaves after the forward and comes back for the backward is two values: who asks for a block's value gets the one of
  * his instance, also by way of the block that has made it, and the first one is dead before the second one is born.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
+#include "unit.h"
 
 enum { BLOCK = 2, MICRO = 1 };
 
-static void instances_of_steps(void **state)
+TEST(instances_of_steps)
 {
-    (void)state;
     static const struct {
         ech_step_kind kind;
         ech_phase phase;
@@ -71,9 +65,8 @@ static void let_return(ech_plan *plan, int value)
     ech_pass_lifetime(plan, list);
 }
 
-static void each_instance_has_its_value(void **state)
+TEST(each_instance_has_its_value)
 {
-    (void)state;
     fixture f = fixture_pipeline((fixture_shape){
         .schedule = "gpipe", .stages = 1, .tensor = 1, .micro_batches = 3, .layers = 4});
     ech_plan *plan = f.plan[0];
@@ -97,11 +90,4 @@ static void each_instance_has_its_value(void **state)
     assert_int_equal(again->dies, was.dies);
     assert_true(left->dies < again->born);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(instances_of_steps),
-                                       cmocka_unit_test(each_instance_has_its_value)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,14 +2,9 @@
  *
  * Lives of what lanes touch one behind the other: a value that a copy brings and a gather reads.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/passes.h"
+#include "unit.h"
 
 static void touch(ech_list *list, int step, int value)
 {
@@ -30,9 +25,8 @@ static int add(ech_list *list, ech_lane lane, int after)
 }
 
 /* Compute 0, 1, 2, 3, 4, 5; the copy comes after 0, the gather after the copy, and compute 3 after the gather. */
-static void what_the_awaited_has_waited_for_has_ended(void **state)
+TEST(what_the_awaited_has_waited_for_has_ended)
 {
-    (void)state;
     ech_plan plan = {0};
     ech_list list = {0};
     int first = add(&list, ECH_LANE_COMPUTE, -1);
@@ -56,10 +50,4 @@ static void what_the_awaited_has_waited_for_has_ended(void **state)
     assert_int_equal(list.value.at[2].born, 1);
     assert_int_equal(list.value.at[2].dies, 5);
     ech_list_free(&list);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_the_awaited_has_waited_for_has_ended)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

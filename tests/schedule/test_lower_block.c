@@ -4,17 +4,12 @@
  * checkers accept; collectives run beside what does not need them; what they touch lives as long as they may
  * run.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/near.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 /* ---- every grid and schedule ---- */
 
@@ -49,9 +44,8 @@ static void check_all(const fixture_shape *shape)
     fixture_free(&f);
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
-    (void)state;
     static const char *const architectures[] = {"", "model.num_key_value_heads=4",
                                                 "model.num_key_value_heads=2"};
     for (int g = 0; g < GRIDS; g++)
@@ -82,9 +76,8 @@ static void test_all(void **state)
 }
 
 /* Stages with other numbers of replicas. */
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         fixture_shape shape = {.schedule = "1f1b",
                                .stages = 2,
@@ -163,9 +156,8 @@ static void expect_apart(const char *more, const char *forward, const char *back
 
 /* Behind each collective of B stands what W can do in the meantime, and only then the B that needs it. What W
  * needs of its own is fetched before the B that comes before, and waited for by the W that reads it alone. */
-static void test_order(void **state)
+TEST(test_order)
 {
-    (void)state;
     expect_joined(2, 1, NULL, "FcFcF", "BcWBcWB");
     expect_joined(2, 1, "parallel.sequence=keep", "FcFcFcFcF", "cBcWBcBcWB");
     expect_joined(2, 1, "parallel.sequence=true", "FcFcFcFcF", "cWwBcWWBcWwBcWWB");
@@ -211,9 +203,8 @@ static timing time_of(const fixture *f, double work)
  * does, and what is gathered again arrives while B runs. With shared rows gradients are gathered while norms
  * make their outputs again, and the positions' W hides the gather that the embedding's waits for. What is
  * gathered for the loss is waited for. */
-static void test_tensor_overlap(void **state)
+TEST(test_tensor_overlap)
 {
-    (void)state;
     static const struct {
         const char *more;
         int layer, layer_hidden, others, others_hidden; /* of a micro-batch */
@@ -232,9 +223,8 @@ static void test_tensor_overlap(void **state)
 
 /* All that goes around a ring does so while something is computed. Only the last bucket of gradients, which
  * context ranks sum, is waited for. */
-static void test_ring_overlap(void **state)
+TEST(test_ring_overlap)
 {
-    (void)state;
     static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
     for (int i = 0; i < 3; i++)
         for (int c = 2; c <= 4; c++) {
@@ -250,9 +240,8 @@ static void test_ring_overlap(void **state)
 
 /* Where shifts take longer than attending, the ring's time is that of the shifts and of what is computed
  * before the first and behind the last of them. */
-static void test_slow_ring(void **state)
+TEST(test_slow_ring)
 {
-    (void)state;
     fixture f = one_stage("gpipe", "gpt2", 1, 4, 1, NULL);
     timing t = time_of(&f, 16);
     assert_true(t.end < t.computing + t.collective);
@@ -303,9 +292,7 @@ static int check_lives(const fixture *f, int rank)
             assert_true(v->born <= first && ech_value_last(v) >= last);
             if (v->dies != last || tight++ % 8) continue;
             v->dies--;
-            ech_log_set_quiet(true);
             assert_int_not_equal(ech_check_list(plan, list), ECH_OK);
-            ech_log_set_quiet(false);
             assert_non_null(strstr(ech_last_error(), "runs in ticks"));
             v->dies++;
         }
@@ -314,9 +301,8 @@ static int check_lives(const fixture *f, int rank)
     return tight;
 }
 
-static void test_lives(void **state)
+TEST(test_lives)
 {
-    (void)state;
     for (int g = 0; g < GRIDS; g++) {
         if (grids[g].tensor * grids[g].context == 1) continue;
         for (int stages = 1; stages <= 2; stages++) {
@@ -331,15 +317,4 @@ static void test_lives(void **state)
             fixture_free(&f);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),          cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_order),        cmocka_unit_test(test_tensor_overlap),
-        cmocka_unit_test(test_ring_overlap), cmocka_unit_test(test_slow_ring),
-        cmocka_unit_test(test_lives),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,13 @@
  * Numbers of micro-batches: each stands for one turn, micro-batch and sequence chunk, in their order, and lists of
  * every grid count them so.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "schedule/numbering.h"
+#include "unit.h"
 
-static void numbers_count_chunks_then_micro_batches_then_turns(void **state)
+TEST(numbers_count_chunks_then_micro_batches_then_turns)
 {
-    (void)state;
     for (int m = 1; m <= 4; m++)
         for (int chunks = 1; chunks <= 3; chunks++) {
             ech_numbering numbering = {.micro_batches = m, .sequence_chunks = chunks};
@@ -53,9 +47,8 @@ static void check_list(const fixture *f, int rank, int turns, int chunks)
     free(forwards);
 }
 
-static void lists_number_micro_batches_so(void **state)
+TEST(lists_number_micro_batches_so)
 {
-    (void)state;
     for (int chunks = 1; chunks <= 2; chunks++)
         for (int turns = 1; turns <= 3; turns++) {
             ech_text more = {0};
@@ -71,13 +64,4 @@ static void lists_number_micro_batches_so(void **state)
             fixture_free(&f);
             ech_text_free(&more);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_count_chunks_then_micro_batches_then_turns),
-        cmocka_unit_test(lists_number_micro_batches_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * Orders of all generators: complete and in order, with the micro-batches in flight and the idle time
  * that the papers say, and no rank ever waits for another in a circle.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "config/rules.h"
 #include "schedule/virtual_time.h"
 #include "schedule/orders.h"
+#include "unit.h"
 
 enum { P = 6, M = 12, V = 3 };
 
@@ -76,9 +71,8 @@ static void is_complete(const char *schedule, int p, int v, int m)
     virtual_end(run);
 }
 
-static void test_orders_are_complete(void **state)
+TEST(test_orders_are_complete)
 {
-    (void)state;
     for_all(is_complete);
 }
 
@@ -104,9 +98,8 @@ static void has_in_flight(const char *schedule, int p, int v, int m)
     virtual_end(run);
 }
 
-static void test_in_flight(void **state)
+TEST(test_in_flight)
 {
-    (void)state;
     for_all(has_in_flight);
 }
 
@@ -115,18 +108,16 @@ static void never_waits_in_a_circle(const char *schedule, int p, int v, int m)
     assert_int_not_equal(makespan(schedule, p, v, m, false), DEADLOCK);
 }
 
-static void test_no_deadlock(void **state)
+TEST(test_no_deadlock)
 {
-    (void)state;
     for_all(never_waits_in_a_circle);
 }
 
 /* With F = 1 and a backward of 2, as the papers count. The idle share of the total is
  * (p - 1) / (m + p - 1) for GPipe (Huang et al. 2018) and 1F1B: idle x (m + p - 1) = total x (p - 1).
  * Interleaved, idle / working time is (p - 1) / (v m) (Narayanan et al. 2021). */
-static void test_bubbles(void **state)
+TEST(test_bubbles)
 {
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int m = 1; m <= M; m++) {
             int work = 3 * m;
@@ -148,9 +139,8 @@ static void test_bubbles(void **state)
 }
 
 /* Here a B sets the stage before free at once, and F, B and W take one unit each. */
-static void test_zero_bubble(void **state)
+TEST(test_zero_bubble)
 {
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int m = 1; m <= M; m++) {
             int work = 3 * m, zero = makespan("zero-bubble", p, 1, m, false);
@@ -173,9 +163,8 @@ static void test_zero_bubble(void **state)
  * last W; so the step is longer than work by the p - 1 forwards until the last stage begins. In units of a chunk,
  * which is half of what the others have of a micro-batch, 1F1B idles 6 (p - 1), ZB-H1 2 (p - 1), and interleaved
  * 1F1B with as many chunks 3 (p - 1). */
-static void test_zero_bubble_v(void **state)
+TEST(test_zero_bubble_v)
 {
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int m = 1; m <= M; m++) {
             int work = 6 * m;
@@ -198,9 +187,8 @@ static void test_zero_bubble_v(void **state)
 }
 
 /* Every rank works the same time, whatever it waits. */
-static void test_work(void **state)
+TEST(test_work)
 {
-    (void)state;
     virtual_run *run = virtual_begin("zero-bubble", 4, NULL, 1, 8);
     assert_int_equal(virtual_makespan(run, false), 3 * 8 + 3);
     for (int r = 0; r < 4; r++) assert_int_equal(run->rank[r][0].busy, 24);
@@ -218,9 +206,8 @@ static void expect_order(const char *schedule, ech_pipe pipe, const char *text)
     free(order.at);
 }
 
-static void test_known_orders(void **state)
+TEST(test_known_orders)
 {
-    (void)state;
     ech_pipe first = {.stages = 2, .stage = 0, .chunks = 1, .micro_batches = 3, .depth = 2};
     ech_pipe last = {.stages = 2, .stage = 1, .chunks = 1, .micro_batches = 3, .depth = 1};
     expect_order("naive", first, "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 F0.2 B0.2 W0.2");
@@ -245,9 +232,8 @@ static void test_known_orders(void **state)
 }
 
 /* Micro-batch q is replica q mod r's, so ranks of one stage have other numbers of them. */
-static void test_unequal_replicas(void **state)
+TEST(test_unequal_replicas)
 {
-    (void)state;
     static const char *const names[] = {"naive", "gpipe", "1f1b", "pipedream"};
     static const struct {
         int stages, replicas[MOST_STAGES];
@@ -279,9 +265,8 @@ static void test_unequal_replicas(void **state)
 }
 
 /* The first stage waits for the first backward, the last one for the second forward. */
-static void test_the_simulation_finds_deadlocks(void **state)
+TEST(test_the_simulation_finds_deadlocks)
 {
-    (void)state;
     virtual_run *run = virtual_begin("gpipe", 2, NULL, 1, 2);
     assert_int_not_equal(virtual_makespan(run, false), DEADLOCK);
     free(run->rank[0][0].order.at);
@@ -291,9 +276,8 @@ static void test_the_simulation_finds_deadlocks(void **state)
     virtual_end(run);
 }
 
-static void test_forwards(void **state)
+TEST(test_forwards)
 {
-    (void)state;
     for (int p = 1; p <= P; p++)
         for (int v = 1; v <= V; v++)
             for (int m = 1; m <= M; m++) {
@@ -316,23 +300,4 @@ static void test_forwards(void **state)
     assert_string_equal(text.at, "F0.0 F0.1 F1.0 F1.1 F0.2 F1.2");
     ech_text_free(&text);
     free(order.at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders_are_complete),
-        cmocka_unit_test(test_in_flight),
-        cmocka_unit_test(test_no_deadlock),
-        cmocka_unit_test(test_bubbles),
-        cmocka_unit_test(test_zero_bubble),
-        cmocka_unit_test(test_zero_bubble_v),
-        cmocka_unit_test(test_work),
-        cmocka_unit_test(test_known_orders),
-        cmocka_unit_test(test_unequal_replicas),
-        cmocka_unit_test(test_the_simulation_finds_deadlocks),
-        cmocka_unit_test(test_forwards),
-    };
-    ech_log_set_quiet(true);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,19 +3,14 @@
  * Orders written by hand: what a good text gives, and for every kind of bad one the message and its
  * place; and order_check on orders that no text can hold.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/log.h"
 #include "schedule/orders.h"
+#include "unit.h"
 
 static void expect_order(ech_order *order, const char *text)
 {
@@ -27,9 +22,8 @@ static void expect_order(ech_order *order, const char *text)
     *order = (ech_order){0};
 }
 
-static void test_good_text(void **state)
+TEST(test_good_text)
 {
-    (void)state;
     static const char text[] = "# two stages\n"
                                "\n"
                                "F0.0 F0.1\tB0.0 W0.0 B0.1 W0.1# the first\r\n"
@@ -41,9 +35,8 @@ static void test_good_text(void **state)
     expect_order(&orders[1], "F0.0 B0.0 F0.1 B0.1 W0.0 W0.1");
 }
 
-static void test_weights_follow(void **state)
+TEST(test_weights_follow)
 {
-    (void)state;
     static const char text[] = "F0.0 F1.0 B1.0 B0.0\nF0.0 F1.0 B1.0 B0.0 W1.0 W0.0\n";
     ech_order orders[2] = {0};
     assert_int_equal(ech_order_parse(text, strlen(text), "x", 2, 2, 1, orders), ECH_OK);
@@ -51,9 +44,8 @@ static void test_weights_follow(void **state)
     expect_order(&orders[1], "F0.0 F1.0 B1.0 B0.0 W1.0 W0.0");
 }
 
-static void test_prints_read_back(void **state)
+TEST(test_prints_read_back)
 {
-    (void)state;
     static const char *const names[] = {"1f1b", "gpipe", "interleaved", "zero-bubble"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         int chunks = strcmp(names[n], "interleaved") == 0 ? 3 : 1;
@@ -95,9 +87,8 @@ static void refuse(const char *text, const char *message)
 #define GOOD "F0.0 F0.1 B0.0 B0.1\n"
 #define WORD ": not an item; write F<chunk>.<micro-batch>, B... or W..., as F0.3"
 
-static void test_bad_words(void **state)
+TEST(test_bad_words)
 {
-    (void)state;
     refuse("F0.0 f0.1", "run.order:1:6: f0.1" WORD);
     refuse(GOOD "\n  F0.0 X", "run.order:3:8: X" WORD);
     refuse("F", "run.order:1:1: F" WORD);
@@ -113,9 +104,8 @@ static void test_bad_words(void **state)
            "run.order:1:1: F0.000000000000000000000..." WORD);
 }
 
-static void test_bad_items(void **state)
+TEST(test_bad_items)
 {
-    (void)state;
     refuse("F1.0", "run.order:1:1: F1.0: chunk not in 0 .. 0");
     refuse("F0.0 F0.2", "run.order:1:6: F0.2: micro-batch not in 0 .. 1");
     refuse("F0.18446744073709551616",
@@ -128,9 +118,8 @@ static void test_bad_items(void **state)
     refuse("F0.0 W0.0", "run.order:1:6: W0.0: B0.0 must come before it");
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
-    (void)state;
     refuse(GOOD "F0.0 B0.0 # F0.1\n", "run.order:2:17: stage 1: F0.1 is missing");
     refuse("F0.0 F0.1 B0.0", "run.order:1:15: stage 0: B0.1 is missing");
     refuse("F0.0 F0.1 B0.0 W0.0 B0.1", "run.order:1:25: stage 0: W0.1 is missing");
@@ -140,9 +129,8 @@ static void test_missing(void **state)
            "run.order:4:1: F0.0: a line too many; there are 2 stages, a line each");
 }
 
-static void test_nul(void **state)
+TEST(test_nul)
 {
-    (void)state;
     static const char text[] = GOOD "F0.0 \0F0.1";
     refuse_bytes(text, sizeof text - 1, "run.order:2:6: a byte of value 0: not a text file");
 }
@@ -157,9 +145,8 @@ static ech_status read_file(const char *path, int stages, ech_order *orders)
     return status;
 }
 
-static void test_file(void **state)
+TEST(test_file)
 {
-    (void)state;
     char path[] = "/tmp/ech_order_XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -188,9 +175,8 @@ static void refuse_order(const ech_order_item *items, size_t n, const char *mess
     assert_string_equal(ech_last_error(), message);
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
-    (void)state;
     static const ech_order_item good[] = {{ECH_F, 0, 0}, {ECH_F, 1, 0}, {ECH_B, 1, 0},
                                           {ECH_B, 0, 0}, {ECH_W, 0, 0}, {ECH_W, 1, 0}};
     ech_order order = {.at = (ech_order_item *)(uintptr_t)good, .n = 6, .capacity = 6};
@@ -204,21 +190,4 @@ static void test_check(void **state)
                  "stage 3: item 0, F1.-7: micro-batch not in 0 .. 0");
     static const ech_order_item twice[] = {{ECH_F, 0, 0}, {ECH_F, 0, 0}};
     refuse_order(twice, 2, "stage 3: item 1, F0.0: comes twice");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_text),
-        cmocka_unit_test(test_weights_follow),
-        cmocka_unit_test(test_prints_read_back),
-        cmocka_unit_test(test_bad_words),
-        cmocka_unit_test(test_bad_items),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_nul),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_check),
-    };
-    ech_log_set_quiet(true);
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,10 @@
  * Placement: values of other micro-batches have the offsets of those before them, so that neither the arena nor the
  * search grows with micro-batches; and it wastes little.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "schedule/fixture.h"
+#include "unit.h"
 
 static int by_number(const void *a, const void *b)
 {
@@ -49,9 +44,8 @@ static size_t count_offsets_of(const char *schedule, int micro_batches)
     return most;
 }
 
-static void offsets_do_not_grow_with_micro_batches(void **state)
+TEST(offsets_do_not_grow_with_micro_batches)
 {
-    (void)state;
     static const char *const schedules[] = {"1f1b", "zero-bubble", "naive"};
     for (int i = 0; i < 3; i++) {
         size_t few = count_offsets_of(schedules[i], 12), many = count_offsets_of(schedules[i], 48);
@@ -59,12 +53,4 @@ static void offsets_do_not_grow_with_micro_batches(void **state)
     }
     /* All micro-batches are kept at once: their offsets do grow. */
     assert_true(count_offsets_of("gpipe", 12) < count_offsets_of("gpipe", 48));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(offsets_do_not_grow_with_micro_batches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,12 @@
  * Plans for virtual stages in any place, drawn at random: neighbours may share a rank. Orders that go through
  * virtual stage by virtual stage (naive, gpipe) fit every placement.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "base/random.h"
 #include "schedule/fixture.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 enum { MICRO_BATCHES = 3, LONGEST = 32 };
 
@@ -61,18 +56,9 @@ static void check(uint64_t seed, const char *schedule, int p, int v, int data)
     fixture_free(&f);
 }
 
-static void test_any(void **state)
+TEST(test_any)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 48; seed++)
         check(seed, seed % 3 ? "gpipe" : "naive", 1 + (int)(seed % 4), 1 + (int)(seed / 4 % 4),
               1 + (int)(seed % 5 == 0));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,10 @@
  * Replicas of stages, and tables that two stages share: who does which micro-batch, and whose
  * gradients are added up.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
+#include "unit.h"
 
 /* ---- micro-batches ---- */
 
@@ -115,9 +110,8 @@ static void check(const char *schedule, int stages, const char *replicas, int M)
     fixture_free(&f);
 }
 
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     static const struct {
         const char *replicas;
         int stages;
@@ -132,9 +126,8 @@ static void test_replicas(void **state)
 }
 
 /* With as many replicas everywhere, too, and chunks. */
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
-    (void)state;
     for (int data = 1; data <= 3; data++)
         for (int v = 1; v <= 3; v++) {
             fixture f = fixture_pipeline((fixture_shape){.schedule = "interleaved",
@@ -199,9 +192,8 @@ static void check_tied(const fixture *f, int param)
     assert_int_equal(tied, layout->replicas[0] + layout->replicas[layout->stages - 1]);
 }
 
-static void test_tied(void **state)
+TEST(test_tied)
 {
-    (void)state;
     static const fixture_shape shapes[] = {
         {.schedule = "1f1b", .stages = 2, .micro_batches = 4},
         {.schedule = "gpipe", .stages = 3, .data = 2, .micro_batches = 3, .architecture = "llama"},
@@ -222,9 +214,8 @@ static void test_tied(void **state)
 }
 
 /* On one stage alone the table is like any other parameter. */
-static void test_tied_on_one_stage(void **state)
+TEST(test_tied_on_one_stage)
 {
-    (void)state;
     for (int data = 1; data <= 2; data++) {
         fixture f = fixture_pipeline((fixture_shape){.schedule = "1f1b",
                                                      .stages = 1,
@@ -236,15 +227,4 @@ static void test_tied_on_one_stage(void **state)
         assert_int_equal(count_tied(&f, 0, bucket_of(&f, 0, 0)), 0);
         fixture_free(&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replicas),
-        cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_tied_on_one_stage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

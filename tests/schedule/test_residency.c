@@ -2,17 +2,12 @@
  *
  * Residency: the stays of known sequences, and of random ones against the definition, use by use.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/random.h"
 #include "schedule/residency.h"
+#include "unit.h"
 
 enum { MOST_USES = 60, MOST_RESOURCES = 8 };
 
@@ -60,9 +55,8 @@ static void expect(const char *text, int prefetch, const ech_stay *wanted, size_
 }
 
 /* Weights: forwards of three blocks, backwards of these. The last one's stay for its backward. */
-static void weights_of_a_step(void **state)
+TEST(weights_of_a_step)
 {
-    (void)state;
     static const ech_stay none_ahead[] = {
         {0, 0, 0, true, true, -1, 1}, {1, 1, 1, true, true, 0, 2},   {2, 2, 3, true, false, 1, 4},
         {1, 4, 4, true, false, 3, 5}, {0, 5, 5, true, false, 4, -1},
@@ -83,9 +77,8 @@ static void weights_of_a_step(void **state)
 }
 
 /* Kept values: forwards make them, and the second forward behind one waits until it has gone. */
-static void kept_values_of_a_step(void **state)
+TEST(kept_values_of_a_step)
 {
-    (void)state;
     static const ech_stay wanted[] = {
         {0, 0, 0, false, true, -1, 2}, {1, 1, 1, false, true, -1, 3}, {2, 2, 2, false, true, 0, 4},
         {3, 3, 4, false, false, 1, 6}, {2, 5, 5, true, false, 3, 7},  {1, 6, 6, true, false, 4, -1},
@@ -136,9 +129,8 @@ static void compare_with_definition(const uses *u, int prefetch)
     free(stays.at);
 }
 
-static void random_uses(void **state)
+TEST(random_uses)
 {
-    (void)state;
     ech_random_key key = {.seed = 18};
     uint64_t word = 0;
     for (int trial = 0; trial < 2000; trial++) {
@@ -154,12 +146,4 @@ static void random_uses(void **state)
         }
         compare_with_definition(&u, trial % 5);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(weights_of_a_step),
-                                       cmocka_unit_test(kept_values_of_a_step),
-                                       cmocka_unit_test(random_uses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,19 +2,14 @@
  *
  * Plans of hundreds of ranks, made, checked and simulated in one process.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/near.h"
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 static double seconds(void)
 {
@@ -67,9 +62,8 @@ static void discard(const ech_plan **plans, int n, ech_simulation *simulation, f
     fixture_free(f);
 }
 
-static void test_512_stages(void **state)
+TEST(test_512_stages)
 {
-    (void)state;
     enum { P = 512, M = 512 };
     fixture f;
     const ech_plan **plans = ech_calloc(P, sizeof *plans);
@@ -94,9 +88,8 @@ static void test_512_stages(void **state)
     discard(plans, P, &s, &f);
 }
 
-static void test_interleaved(void **state)
+TEST(test_interleaved)
 {
-    (void)state;
     enum { P = 64, V = 4, M = 256 };
     fixture f;
     const ech_plan **plans = ech_calloc(P, sizeof *plans);
@@ -113,9 +106,8 @@ static void test_interleaved(void **state)
 }
 
 /* Every axis at once, under the rules of queues. */
-static void test_1024_ranks(void **state)
+TEST(test_1024_ranks)
 {
-    (void)state;
     enum { RANKS = 1024 };
     static const char *const schedules[] = {"1f1b", "interleaved", "zero-bubble"};
     for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
@@ -133,14 +125,4 @@ static void test_1024_ranks(void **state)
         ech_simulation s = check_and_simulate(plans, RANKS);
         discard(plans, RANKS, &s, &f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_512_stages),
-        cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_1024_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,23 +2,16 @@
  *
  * Which schedule a run gets, how long its spans are, and what is refused, with which words.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
+#include "unit.h"
 
 /* `words`: of the message, divided by "|". */
 static void refuse_as(ech_status wanted, fixture_shape shape, const char *words)
 {
     fixture f;
     ech_clear_error();
-    bool quiet = ech_log_set_quiet(true);
     ech_status status = fixture_try(fixture_shape_config(&shape), fixture_world(&shape), &f);
-    ech_log_set_quiet(quiet);
     assert_int_equal(status, wanted);
     assert_true(sample_error_has(words));
     fixture_free(&f);
@@ -29,9 +22,8 @@ static void refuse(fixture_shape shape, const char *words)
     refuse_as(ECH_EUSAGE, shape, words);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     refuse((fixture_shape){.schedule = "1b1f", .stages = 2, .micro_batches = 4},
            "parallel.schedule = 1b1f|no such schedule|naive gpipe interleaved zero-bubble "
            "zero-bubble-v pipedream pipedream-2bw|or a file");
@@ -39,9 +31,8 @@ static void test_names(void **state)
            "no such schedule");
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
-    (void)state;
     refuse((fixture_shape){.schedule = "interleaved", .stages = 4, .chunks = 2, .micro_batches = 6},
            "training.global_batch_size = 6|6 micro-batches|multiple of the 4 stages|use 4 or 8");
     refuse(
@@ -69,9 +60,8 @@ static void test_shapes(void **state)
 
 /* ---- asynchronous ---- */
 
-static void test_asynchronous(void **state)
+TEST(test_asynchronous)
 {
-    (void)state;
     fixture_shape shape = {.schedule = "pipedream", .stages = 2, .micro_batches = 2, .turns = 2};
     shape.more = "model.tie_word_embeddings=true";
     refuse(shape, "parallel.schedule = pipedream|share the embedding|"
@@ -85,9 +75,8 @@ static void test_asynchronous(void **state)
     refuse(shape, "training.global_batch_size = 3|3 micro-batches|2 replicas of stage 0");
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
-    (void)state;
     fixture_shape shape = {.schedule = "1f1b", .stages = 2, .micro_batches = 2};
     shape.more = "parallel.vertical_sync=true";
     refuse(shape, "parallel.vertical_sync = true|parallel.schedule = pipedream alone");
@@ -102,9 +91,8 @@ static void test_options(void **state)
     refuse(shape, "parallel.vertical_sync = true|weight_stashing = false");
 }
 
-static void test_cadence(void **state)
+TEST(test_cadence)
 {
-    (void)state;
     fixture_shape shape = {.schedule = "pipedream", .stages = 2, .micro_batches = 2, .turns = 4};
     shape.more = "training.steps=10";
     refuse(shape, "training.steps = 10|no multiple of parallel.flush_every = 4|12 would be");
@@ -119,9 +107,8 @@ static void test_cadence(void **state)
 static void expect_turns(const char *schedule, const char *more, int turns);
 
 /* Before the first span lists have one step; where it begins is a cadence like the others. */
-static void test_delayed_cadence(void **state)
+TEST(test_delayed_cadence)
 {
-    (void)state;
     fixture_shape shape = {.schedule = "1f1b", .stages = 2, .micro_batches = 2};
 #define DELAYED "memory.offload_optimizer=host training.steps=12 memory.offload_delayed_from="
     shape.more = DELAYED "6 parallel.flush_every=4";
@@ -163,9 +150,8 @@ static void expect_turns(const char *schedule, const char *more, int turns)
 }
 
 /* flush_every = auto: the most up to 64 that divides all that happens between spans. */
-static void test_flush(void **state)
+TEST(test_flush)
 {
-    (void)state;
     expect_turns("1f1b", "training.steps=10", 1);
     expect_turns("pipedream", "training.steps=10", 10);
     expect_turns("pipedream", "training.steps=64", 64);
@@ -189,9 +175,8 @@ static void expect_checks(const char *schedule, const char *more, int64_t check_
 }
 
 /* check_every = auto follows flush_every, given or found. */
-static void test_checks(void **state)
+TEST(test_checks)
 {
-    (void)state;
     expect_checks("1f1b", "training.steps=48 training.check_every=auto", 100);
     expect_checks("pipedream",
                   "training.steps=48 training.check_every=auto parallel.flush_every=16", 112);
@@ -200,9 +185,8 @@ static void test_checks(void **state)
     expect_checks("pipedream-2bw", "training.steps=50 training.check_every=auto", 100);
 }
 
-static void test_flags(void **state)
+TEST(test_flags)
 {
-    (void)state;
     static const struct {
         const char *schedule, *more;
         ech_weights weights;
@@ -238,9 +222,8 @@ static void refuse_order(const char *text, const char *replicas, const char *wor
     free(path);
 }
 
-static void test_order_files(void **state)
+TEST(test_order_files)
 {
-    (void)state;
     const char *good = "F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1 B0.1\n";
     refuse_order("F0.0 F0.1 B0.0 B0.1\n", NULL, "after 1 line|2 stages, a line each");
     refuse_order("F0.0 F0.1 B0.0 B0.1\nF0.0 B0.0 F0.1\n", NULL, ":2:|stage 1");
@@ -263,16 +246,4 @@ static void test_order_files(void **state)
     fixture_free(&f);
     assert_int_equal(unlink(path), 0);
     free(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_options),         cmocka_unit_test(test_asynchronous),
-        cmocka_unit_test(test_cadence),         cmocka_unit_test(test_flush),
-        cmocka_unit_test(test_delayed_cadence), cmocka_unit_test(test_checks),
-        cmocka_unit_test(test_flags),           cmocka_unit_test(test_order_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,15 +5,10 @@
  * workers share them out by their speed.
  */
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "schedule/serving.h"
+#include "unit.h"
 
 enum { WORKERS = 5, TURNS = 9, TRIALS = 200 };
 
@@ -56,9 +51,8 @@ static void run_span(ech_serving *serving, ech_random_key key, int *widest)
         assert_true(serving->ended[w] && !serving->came[w] && !ech_serving_may(serving, w));
 }
 
-static void bounded_workers_have_as_many(void **state)
+TEST(bounded_workers_have_as_many)
 {
-    (void)state;
     for (int staleness = 1; staleness <= 7; staleness += 2) {
         ech_pool *pool = ech_pool_create();
         ech_serving serving = begin(staleness, pool);
@@ -75,9 +69,8 @@ static void bounded_workers_have_as_many(void **state)
 }
 
 /* Each has one at least; a worker that is alone takes all but those that others have begun. */
-static void others_share_out_a_span(void **state)
+TEST(others_share_out_a_span)
 {
-    (void)state;
     ech_pool *pool = ech_pool_create();
     ech_serving serving = begin(INT64_MAX, pool);
     int widest = 0, all = 0, sum = 0;
@@ -101,9 +94,8 @@ static void others_share_out_a_span(void **state)
     ech_pool_destroy(pool);
 }
 
-static void the_first_that_came_is_next(void **state)
+TEST(the_first_that_came_is_next)
 {
-    (void)state;
     ech_pool *pool = ech_pool_create();
     ech_serving serving = begin(1, pool);
     assert_int_equal(ech_serving_next(&serving), -1);
@@ -151,9 +143,8 @@ static void run_with_a_loss(ech_serving *serving, ech_random_key key, bool each)
     }
 }
 
-static void others_go_on_without_who_has_died(void **state)
+TEST(others_go_on_without_who_has_died)
 {
-    (void)state;
     for (int each = 0; each < 2; each++)
         for (int trial = 0; trial < TRIALS; trial++) {
             ech_pool *pool = ech_pool_create();
@@ -222,9 +213,8 @@ static void run_sums(ech_serving *serving, ech_random_key key, span *s)
     }
 }
 
-static void first_ones_update_and_the_others_are_dropped(void **state)
+TEST(first_ones_update_and_the_others_are_dropped)
 {
-    (void)state;
     ech_pool *pool = ech_pool_create();
     ech_schedule schedule = {.turns = TURNS, .staleness = INT64_MAX};
     ech_layout layout = {.world = WORKERS + 2, .servers = 2, .backups = BACKUPS};
@@ -241,16 +231,4 @@ static void first_ones_update_and_the_others_are_dropped(void **state)
     }
     assert_true(skipped > 0);
     ech_pool_destroy(pool);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounded_workers_have_as_many),
-        cmocka_unit_test(others_share_out_a_span),
-        cmocka_unit_test(the_first_that_came_is_next),
-        cmocka_unit_test(others_go_on_without_who_has_died),
-        cmocka_unit_test(first_ones_update_and_the_others_are_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

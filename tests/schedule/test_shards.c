@@ -3,16 +3,11 @@
  * Shards of buckets: equal, at multiples of the device's alignment in any type, and of each gradient every element is
  * counted by one rank, on grids drawn at random.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "layout/drawn.h"
 #include "schedule/fixture.h"
+#include "unit.h"
 
 enum { NARROWEST = 2 }; /* bytes of the narrowest type */
 
@@ -93,9 +88,8 @@ static void check_once(const fixture *f)
     free(times);
 }
 
-static void test_random_grids(void **state)
+TEST(test_random_grids)
 {
-    (void)state;
     static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
     drawing d = {.key = {.seed = 20}};
     int checked = 0;
@@ -117,9 +111,8 @@ static void test_random_grids(void **state)
 }
 
 /* Sizes that neither the number of owners nor its rounding divides. */
-static void test_odd_sizes(void **state)
+TEST(test_odd_sizes)
 {
-    (void)state;
     for (int data = 3; data <= 7; data += 2) {
         ech_config *config = sample_config("gpt2");
         fixture f = {.of.config = config};
@@ -131,13 +124,4 @@ static void test_odd_sizes(void **state)
         check_once(&f);
         fixture_free(&f);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_grids),
-        cmocka_unit_test(test_odd_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,11 @@
  *
  * The space disk in plans: values there are placed, counted and checked as in the other spaces, and change nothing in them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 enum { BLOCK = 4096, VALUES = 12 };
 
@@ -40,9 +35,8 @@ static void place(ech_plan *plan, ech_list *list)
     ech_pass_peaks(plan, list);
 }
 
-static void values_on_disk_are_placed(void **state)
+TEST(values_on_disk_are_placed)
 {
-    (void)state;
     fixture f = fixture_pipeline((fixture_shape){
         .schedule = "1f1b", .stages = 2, .tensor = 1, .micro_batches = 4, .layers = 4});
     ech_plan *plan = f.plan[0];
@@ -74,7 +68,6 @@ static void values_on_disk_are_placed(void **state)
     assert_int_equal(use.between[ECH_SPACE_DEVICE], use_before.between[ECH_SPACE_DEVICE]);
 
     /* One byte less than a block's boundary, and what lives with it. */
-    ech_log_set_quiet(true);
     list->value.at[first].offset += 1;
     assert_int_not_equal(ech_check_plan(plan), ECH_OK);
     list->value.at[first].offset -= 1;
@@ -83,15 +76,13 @@ static void values_on_disk_are_placed(void **state)
     assert_int_not_equal(ech_check_plan(plan), ECH_OK);
     assert_non_null(strstr(ech_last_error(), "overlap"));
     list->value.at[first + 1].offset = own;
-    ech_log_set_quiet(false);
     assert_int_equal(ech_check_plan(plan), ECH_OK);
     fixture_free(&f);
 }
 
 /* Persistent ones come first, and the lists' behind them. */
-static void persistent_values_on_disk(void **state)
+TEST(persistent_values_on_disk)
 {
-    (void)state;
     fixture f = fixture_pipeline((fixture_shape){
         .schedule = "gpipe", .stages = 1, .tensor = 1, .micro_batches = 2, .layers = 2});
     ech_plan *plan = f.plan[0];
@@ -107,11 +98,4 @@ static void persistent_values_on_disk(void **state)
     assert_int_equal(plan->arena_bytes[ECH_SPACE_DISK], 4 * BLOCK);
     ech_list_free(&list);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_on_disk_are_placed),
-                                       cmocka_unit_test(persistent_values_on_disk)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

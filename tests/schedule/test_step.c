@@ -2,20 +2,14 @@
  *
  * Rows of kinds of steps: whole, and of one piece.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "schedule/step/step.h"
+#include "unit.h"
 
-static void rows_are_whole(void **state)
+TEST(rows_are_whole)
 {
-    (void)state;
     for (ech_step_kind kind = 0; kind < ECH_STEPS; kind++) {
         const ech_step_methods *methods = ech_step_row_of(kind)->methods;
         ech_lane lane = ech_step_row_of(kind)->lane;
@@ -35,9 +29,8 @@ static void rows_are_whole(void **state)
 }
 
 /* Only messages and what runs on the compute lane have a phase; messages come in pairs, one kind for either end. */
-static void phases_fit_lanes(void **state)
+TEST(phases_fit_lanes)
 {
-    (void)state;
     int sends[ECH_MESSAGES] = {0}, receives[ECH_MESSAGES] = {0}, runs[ECH_PHASES] = {0};
     for (ech_step_kind kind = 0; kind < ECH_STEPS; kind++) {
         const ech_step_row *row = ech_step_row_of(kind);
@@ -60,9 +53,8 @@ static void phases_fit_lanes(void **state)
 }
 
 /* Both ends name the boundary by the block behind it. */
-static void both_ends_name_one_boundary(void **state)
+TEST(both_ends_name_one_boundary)
 {
-    (void)state;
     static const ech_step_kind pairs[2][2] = {{ECH_STEP_SEND_ACT, ECH_STEP_RECV_ACT},
                                               {ECH_STEP_RECV_GRAD, ECH_STEP_SEND_GRAD}};
     for (int i = 0; i < 2;
@@ -76,16 +68,14 @@ static void both_ends_name_one_boundary(void **state)
 }
 
 /* Plans of 64 ranks have ten millions: each byte more is ten MB. */
-static void steps_are_small(void **state)
+TEST(steps_are_small)
 {
-    (void)state;
     assert_true(sizeof(ech_step) <= 80);
 }
 
 /* As plans print them, and the board shows them. */
-static void steps_have_words(void **state)
+TEST(steps_have_words)
 {
-    (void)state;
     const struct {
         ech_step step;
         const char *words;
@@ -132,14 +122,4 @@ static void steps_have_words(void **state)
         assert_string_equal(out.at, cases[i].words);
         ech_text_free(&out);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_whole),   cmocka_unit_test(steps_are_small),
-        cmocka_unit_test(phases_fit_lanes), cmocka_unit_test(both_ends_name_one_boundary),
-        cmocka_unit_test(steps_have_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

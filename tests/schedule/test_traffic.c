@@ -2,16 +2,11 @@
  *
  * What ranks send, against the papers' closed formulas.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/traffic.h"
+#include "unit.h"
 
 enum { B = 2, T = 16, C = 16, H = 4, V = 52, L = 3, M = 4, ITEM = 4 };
 
@@ -55,9 +50,8 @@ static int64_t summed(const ech_plan *plan, ech_layout_group group, int64_t *pad
 }
 
 /* One rank has nobody to send to. */
-static void test_one_rank(void **state)
+TEST(test_one_rank)
 {
-    (void)state;
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     fixture f = plan(1, 1, "");
     ech_plan_traffic(f.plan[0], traffic);
@@ -91,9 +85,8 @@ static void check_tensor(int t)
     fixture_free(&f);
 }
 
-static void test_tensor(void **state)
+TEST(test_tensor)
 {
-    (void)state;
     check_tensor(2);
     check_tensor(4);
 }
@@ -127,18 +120,16 @@ static void check_sequence(bool keep)
     fixture_free(&f);
 }
 
-static void test_sequence(void **state)
+TEST(test_sequence)
 {
-    (void)state;
     check_sequence(false);
     check_sequence(true);
 }
 
 /* Keys and values go around once in the forward, and once more in the backward, with their gradients the
  * same way home. */
-static void test_ring(void **state)
+TEST(test_ring)
 {
-    (void)state;
     enum { c = 4 };
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     fixture f = plan(c, 1, "parallel.context=4");
@@ -156,9 +147,8 @@ static void test_ring(void **state)
 }
 
 /* DeepSpeed-Ulysses: queries, keys, values and what comes of them change places, and their gradients. */
-static void test_ulysses(void **state)
+TEST(test_ulysses)
 {
-    (void)state;
     enum { c = 2 };
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     fixture f = plan(c, 1, "parallel.context=2 parallel.context_method=ulysses");
@@ -175,9 +165,8 @@ static void test_ulysses(void **state)
 
 /* A stage sends each micro-batch on and its gradient back; of tensor ranks that hold it alike each sends a
  * part, which the receiving ones gather. */
-static void test_pipeline(void **state)
+TEST(test_pipeline)
 {
-    (void)state;
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     fixture f = plan(4, 1, "parallel.tensor=2 parallel.pipeline=2");
     int64_t R = B * T;
@@ -200,9 +189,8 @@ static void test_pipeline(void **state)
 
 /* 2 (N - 1) / N of all gradients, whatever replicas and context ranks make up N; and what ranks send does
  * not depend on the number of replicas otherwise. */
-static void test_data(void **state)
+TEST(test_data)
 {
-    (void)state;
     ech_traffic traffic[ECH_TRAFFIC_AXES], alone[ECH_TRAFFIC_AXES];
     fixture f = plan(4, 2, "parallel.context=2"), g = plan(2, 1, "parallel.context=2");
     int64_t bytes = 0, N = 4, padding, all = summed(f.plan[0], ECH_GROUP_DATA, &padding);
@@ -224,9 +212,8 @@ static void test_data(void **state)
 }
 
 /* How many messages a ring needs is not said. */
-static void test_ring_reduction(void **state)
+TEST(test_ring_reduction)
 {
-    (void)state;
     ech_traffic traffic[ECH_TRAFFIC_AXES];
     fixture f = plan(2, 2, "");
     f.plan[0]->reduction = ECH_REDUCTION_RING;
@@ -238,9 +225,8 @@ static void test_ring_reduction(void **state)
 }
 
 /* An outline counts the same. */
-static void test_outline(void **state)
+TEST(test_outline)
 {
-    (void)state;
     ech_traffic whole[ECH_TRAFFIC_AXES], traffic[ECH_TRAFFIC_AXES];
     fixture f = plan(8, 1, "parallel.tensor=2 parallel.pipeline=2 parallel.context=2");
     for (int rank = 0; rank < 8; rank++) {
@@ -254,16 +240,4 @@ static void test_outline(void **state)
         ech_plan_destroy(outline);
     }
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank), cmocka_unit_test(test_tensor),
-        cmocka_unit_test(test_sequence), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ulysses),  cmocka_unit_test(test_pipeline),
-        cmocka_unit_test(test_data),     cmocka_unit_test(test_ring_reduction),
-        cmocka_unit_test(test_outline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,16 +3,11 @@
  * Versions of weights: which one each minibatch meets at each stage, as PipeDream and PipeDream-2BW
  * count, how many are kept, and what they take.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 static int most(int a, int b)
 {
@@ -126,9 +121,8 @@ static int flushed(const ech_list *list, bool forward, int q, int ahead)
 
 /* w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+2), ..., wn(t)): stage i uses what minibatch k - (d - i)
  * has left, forward and backward. */
-static void test_stashing(void **state)
+TEST(test_stashing)
 {
-    (void)state;
     for (int d = 1; d <= 4; d++)
         for (int turns = 1; turns <= 9; turns++) {
             fixture f = make("pipedream", d, 1, turns, NULL);
@@ -141,9 +135,8 @@ static void test_stashing(void **state)
 }
 
 /* w(t+1) = w(t) - v grad f(w1(t-n+1), w2(t-n+1), ..., wn(t-n+1)): all stages what the first one uses. */
-static void test_vertical_sync(void **state)
+TEST(test_vertical_sync)
 {
-    (void)state;
     for (int d = 1; d <= 4; d++)
         for (int turns = 1; turns <= 9; turns++) {
             fixture f = make("pipedream", d, 1, turns, "parallel.vertical_sync=true");
@@ -157,9 +150,8 @@ static void test_vertical_sync(void **state)
 }
 
 /* Without stashing: forwards as with it, backwards the newest of their own time. */
-static void test_no_stashing(void **state)
+TEST(test_no_stashing)
 {
-    (void)state;
     for (int d = 1; d <= 4; d++) {
         fixture f = make("pipedream", d, 1, 6, "parallel.weight_stashing=false");
         for (int i = 0; i < d; i++) {
@@ -189,9 +181,8 @@ static int count_recomputed(const fixture *f)
 
 /* A backward with other weights than its forward had reads what the forward has made. (Numbers:
  * check_unstashed.py.) */
-static void test_forwards_are_kept(void **state)
+TEST(test_forwards_are_kept)
 {
-    (void)state;
     fixture f = make("pipedream", 3, 1, 6, NULL);
     assert_true(count_recomputed(&f) > 0);
     fixture_free(&f);
@@ -202,9 +193,8 @@ static void test_forwards_are_kept(void **state)
 
 /* Several micro-batches a step: micro-batch q (from 0) comes when q - (d - i) + 1 backwards are done,
  * and m of them make a version. */
-static void test_accumulation(void **state)
+TEST(test_accumulation)
 {
-    (void)state;
     for (int d = 1; d <= 4; d++)
         for (int m = 2; m <= 5; m++) {
             fixture f = make("pipedream", d, m, 4, NULL);
@@ -218,9 +208,8 @@ static void test_accumulation(void **state)
 
 /* W(t+1) = W(t) - v grad f(W(t-1)) (arXiv:2006.09503, §3.1); a span's first step has the weights from
  * before the last update of the span before, -1. */
-static void test_double_buffering(void **state)
+TEST(test_double_buffering)
 {
-    (void)state;
     for (int d = 1; d <= 4; d++)
         for (int m = d; m <= d + 3; m++) {
             fixture f = make("pipedream-2bw", d, m, 5, NULL);
@@ -232,9 +221,8 @@ static void test_double_buffering(void **state)
         }
 }
 
-static void test_synchronous(void **state)
+TEST(test_synchronous)
 {
-    (void)state;
     static const char *const names[] = {"naive", "gpipe", "1f1b", "zero-bubble", "interleaved"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         fixture f = make(names[n], 3, 6, 0, NULL);
@@ -247,9 +235,8 @@ static void test_synchronous(void **state)
 }
 
 /* Forward and backward of a micro-batch meet the same version on every stage whatever the replicas. */
-static void test_replicas(void **state)
+TEST(test_replicas)
 {
-    (void)state;
     static const char *const replicas[] = {"[2,1]", "[1,2]", "[2,2]", "[4,2]"};
     for (int sync = 0; sync < 2; sync++)
         for (size_t n = 0; n < sizeof replicas / sizeof *replicas; n++) {
@@ -285,10 +272,8 @@ static void test_replicas(void **state)
 
 static void expect_rejected(const ech_plan *plan, const char *why)
 {
-    ech_log_set_quiet(true);
     ech_clear_error();
     assert_int_equal(ech_check_list(plan, &plan->list[ECH_LIST_TRAIN]), ECH_EINTERNAL);
-    ech_log_set_quiet(false);
     if (!strstr(ech_last_error(), why)) fail_msg("expected '%s' in: %s", why, ech_last_error());
 }
 
@@ -319,9 +304,8 @@ static void expect_instead(ech_plan *plan, ech_access *access, int value, const 
 }
 
 /* Each step that works on weights accesses them once a bucket, of its version. */
-static void test_accesses(void **state)
+TEST(test_accesses)
 {
-    (void)state;
     fixture f = make("pipedream", 2, 1, 4, "parallel.bucket_bytes=4KiB");
     ech_plan *plan = f.plan[0];
     ech_step *step;
@@ -352,16 +336,4 @@ static void test_accesses(void **state)
     expect_instead(plan, copy, plan->scalars, "does not access the weights of bucket");
     assert_int_equal(ech_check_list(plan, fixture_list(&f, 0)), ECH_OK);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stashing),         cmocka_unit_test(test_vertical_sync),
-        cmocka_unit_test(test_no_stashing),      cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_double_buffering), cmocka_unit_test(test_synchronous),
-        cmocka_unit_test(test_replicas),         cmocka_unit_test(test_forwards_are_kept),
-        cmocka_unit_test(test_accesses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,16 +2,11 @@
  *
  * Working memory: what a plan says is live at once, against a sum over its values at every tick.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "check/check.h"
 #include "schedule/fixture.h"
 #include "schedule/peaks.h"
+#include "unit.h"
 
 /* As large as the model, whatever the tokens; named here once more, on purpose. */
 static bool is_of_model(ech_memory_kind kind)
@@ -90,9 +85,8 @@ static void check_shape(fixture_shape shape)
     fixture_free(&f);
 }
 
-static void test_live_at_once(void **state)
+TEST(test_live_at_once)
 {
-    (void)state;
     static const char *const schedules[] = {"gpipe", "1f1b", "zero-bubble"};
     for (int i = 0; i < 3; i++)
         for (int stages = 1; stages <= 3; stages++) {
@@ -113,9 +107,8 @@ static void test_live_at_once(void **state)
 }
 
 /* Of twice the samples there is twice the working memory, of the model as much as before. */
-static void test_grows_with_tokens(void **state)
+TEST(test_grows_with_tokens)
 {
-    (void)state;
     int64_t bytes[2], parameters[2];
     for (int i = 0; i < 2; i++) {
         ech_config *config = sample_config("llama");
@@ -143,9 +136,8 @@ static int count_heirs(const ech_list *list)
 
 /* What the activation function reads is written over with its gradient, one value of each GPT-2 layer, two of
  * each llama or qwen3 layer; not where a W that comes later makes the function's output again. */
-static void test_heirs(void **state)
+TEST(test_heirs)
 {
-    (void)state;
     enum { LAYERS = 4, MICRO = 3 };
     static const char *const architectures[] = {"gpt2", "llama", "qwen3"};
     static const int heirs[] = {1, 2, 2};
@@ -172,15 +164,12 @@ static void test_heirs(void **state)
 
 static void refuse(const ech_plan *plan, const ech_list *list)
 {
-    ech_log_set_quiet(true);
     assert_int_equal(ech_check_list(plan, list), ECH_EINTERNAL);
-    ech_log_set_quiet(false);
 }
 
 /* The checker notices a successor at another place, of another time, and one that the call does not write. */
-static void test_wrong_heirs(void **state)
+TEST(test_wrong_heirs)
 {
-    (void)state;
     fixture f = fixture_pipeline((fixture_shape){
         .schedule = "gpipe", .architecture = "llama", .stages = 1, .micro_batches = 1});
     ech_list *list = &f.plan[0]->list[ECH_LIST_TRAIN];
@@ -265,9 +254,8 @@ static int64_t check_batch(const char *schedule, int stages, int micro_batches, 
     return most;
 }
 
-static void batches_are_loaded_one_ahead(void **state)
+TEST(batches_are_loaded_one_ahead)
 {
-    (void)state;
     static const char *const more[] = {"", "memory.sequence_chunks=2 data.document_mask=true"};
     for (int i = 0; i < FIXTURE_SCHEDULES; i++)
         for (int m = 0; m < 2; m++) {
@@ -283,13 +271,4 @@ static void batches_are_loaded_one_ahead(void **state)
     assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_TRAIN), 2 * 3 * ech_align(8 * 4, 64));
     assert_int_equal(check_batch("naive", 1, 32, "", ECH_LIST_VALIDATE),
                      2 * 3 * ech_align(8 * 4, 64));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_live_at_once), cmocka_unit_test(test_grows_with_tokens),
-        cmocka_unit_test(test_heirs), cmocka_unit_test(test_wrong_heirs),
-        cmocka_unit_test(batches_are_loaded_one_ahead)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

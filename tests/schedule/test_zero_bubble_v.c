@@ -10,12 +10,6 @@
  * Their bubble is what a stage waits between its first F and its last W. Plans are those of a run, two layers a
  * virtual stage, simulated with a profile in which each phase of a layer takes a second and nothing else any.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
@@ -23,6 +17,7 @@
 #include "schedule/near.h"
 #include "schedule/traffic.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 enum { LAYERS = 2, MOST_BLOCKS = 32 };
 
@@ -83,9 +78,8 @@ static double waits(const fixture *f, const ech_simulation *s, int rank)
 
 /* From 2p - 1 micro-batches on. In seconds: a chunk's forward takes two, and the last stage begins p - 1 of them
  * later than the first. */
-static void test_no_bubble(void **state)
+TEST(test_no_bubble)
 {
-    (void)state;
     for (int p = 1; p <= 4; p++)
         for (int m = 2 * p - 1; m <= 2 * p + 2; m++) {
             fixture f = plan("zero-bubble-v", p, m);
@@ -101,9 +95,8 @@ static void test_no_bubble(void **state)
 }
 
 /* Half of ZB-H1's step beyond work, a third of interleaved 1F1B's with as many chunks, a sixth of 1F1B's. */
-static void test_beside_others(void **state)
+TEST(test_beside_others)
 {
-    (void)state;
     static const struct {
         const char *schedule;
         int idle; /* in forwards of a chunk and p - 1 */
@@ -115,9 +108,8 @@ static void test_beside_others(void **state)
 }
 
 /* With fewer micro-batches stages do wait, but no longer than in ZB-H1. */
-static void test_few_micro_batches(void **state)
+TEST(test_few_micro_batches)
 {
-    (void)state;
     for (int p = 2; p <= 4; p++)
         for (int m = 1; m < 2 * p - 1; m++)
             assert_true(end_of("zero-bubble-v", p, m) <= end_of("zero-bubble", p, m) + 1e-9);
@@ -132,9 +124,8 @@ static int64_t activations_of(const fixture *f, int rank)
 
 /* Every rank keeps what 1F1B's first does, which keeps p micro-batches, but for one tensor on a boundary: an input
  * may be received while the item before computes. */
-static void test_activations(void **state)
+TEST(test_activations)
 {
-    (void)state;
     for (int p = 2; p <= 4; p++)
         for (int m = 2 * p; m <= 2 * p + 3; m += 3) {
             fixture of_1f1b = plan("1f1b", p, m), f = plan("zero-bubble-v", p, m);
@@ -158,9 +149,8 @@ static int64_t sent_bytes(const fixture *f)
     return bytes;
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
-    (void)state;
     for (int p = 1; p <= 4; p++) {
         fixture of_1f1b = plan("1f1b", p, 4), f = plan("zero-bubble-v", p, 4);
         assert_int_equal(sent_bytes(&f), 2 * sent_bytes(&of_1f1b));
@@ -175,9 +165,8 @@ static void test_messages(void **state)
 }
 
 /* Each B of a chunk has sent what it makes before its W begins, although that comes next. */
-static void test_gradients_leave_before_weights(void **state)
+TEST(test_gradients_leave_before_weights)
 {
-    (void)state;
     fixture f = plan("zero-bubble-v", 3, 6);
     int sends = 0;
     for (int rank = 0; rank < 3; rank++) {
@@ -194,17 +183,4 @@ static void test_gradients_leave_before_weights(void **state)
     }
     assert_int_equal(sends, 4 * 6);
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_bubble),
-        cmocka_unit_test(test_beside_others),
-        cmocka_unit_test(test_few_micro_batches),
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_gradients_leave_before_weights),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,7 @@
  *
  * parallel.partition = auto: what is chosen, that no even grid is faster, and that the schedule takes it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,6 +14,7 @@
 #include "simulate/choose.h"
 #include "schedule/fixture.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 enum { MOST_BLOCKS = 16 };
 
@@ -56,9 +52,7 @@ static double simulate(ech_config *config, const ech_profile *profile, int ranks
 {
     fixture f;
     double seconds = -1;
-    bool quiet = ech_log_set_quiet(true);
     ech_status status = fixture_try(config, ranks, &f);
-    ech_log_set_quiet(quiet);
     if (status == ECH_OK) {
         ech_simulation simulation;
         const ech_costs in_seconds = ech_costs_of(config, profile);
@@ -159,9 +153,8 @@ static void expect(const char *keys, int ranks, const double seconds[5], double 
     ech_config_destroy(config);
 }
 
-static void test_shapes(void **state)
+TEST(test_shapes)
 {
-    (void)state;
     const double even[5] = {0, 2, 2, 2, 0}, front[5] = {0, 4, 1, 1, 0}, wide[5] = {0, 6, 3, 1, 1};
     const double fast = 1 << 30, slow = 1000;
     /* Nothing to sum up: replicas alone. Much to sum up: stages alone. */
@@ -185,9 +178,8 @@ static void test_shapes(void **state)
 
 /* What is recomputed counts, and what the profile knows of other recomputation does not: layers of 1 second and a head
  * of 3, where full recomputation takes 3 of each layer. */
-static void test_recomputation(void **state)
+TEST(test_recomputation)
 {
-    (void)state;
     static const struct {
         const char *recompute, *partition;
     } cases[] = {{"none", "[3, 0]"}, {"selective", "[3, 0]"}, {"full", "[2, 1]"}};
@@ -228,9 +220,8 @@ static costs gpt2(const char *keys, double bandwidth)
 /* Gradients are summed once a step, so four micro-batches on four ranks are best replicated where a sum for
  * each of them would cost far too much; and where links are slower stages of unequal replicas are better than
  * any even grid. */
-static void test_gpt2(void **state)
+TEST(test_gpt2)
 {
-    (void)state;
     double even;
     const char *keys = GPT2 "training.global_batch_size=4 ";
     costs of = gpt2(keys, 9e8);
@@ -256,9 +247,8 @@ static double draw(uint32_t set, int i)
 }
 
 /* Seconds and links of all kinds, under every schedule. */
-static void test_never_slower(void **state)
+TEST(test_never_slower)
 {
-    (void)state;
     static const struct {
         const char *keys;
         int ranks;
@@ -291,9 +281,8 @@ static void test_never_slower(void **state)
 }
 
 /* Of a profile's size of micro-batches; what does not fit is not chosen. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
-    (void)state;
     costs of = costs_of("", 1e9);
     of.profile.block = of.block;
     of.profile.model = "gpt2 C=16 b=2 T=8 fp32";
@@ -333,9 +322,8 @@ static int64_t need_of(const char *keys, int ranks)
 }
 
 /* Four replicas, which are the fastest, fit by what they share out, or not at all. */
-static void test_memory_with_zero(void **state)
+TEST(test_memory_with_zero)
 {
-    (void)state;
     const char *model =
         "model.num_hidden_layers=6 model.hidden_size=64 training.global_batch_size=16";
     costs of = costs_of(model, 1e12);
@@ -358,9 +346,7 @@ static void test_memory_with_zero(void **state)
             ech_config *any = make(keys), *flat = make(replicated);
             assert_int_equal(choose(any, &of.profile, 4), ECH_OK);
             assert_int_equal(any->parallel.pipeline == 1, zero >= limit);
-            bool quiet = ech_log_set_quiet(true);
             assert_int_equal(choose(flat, &of.profile, 4), zero >= limit ? ECH_OK : ECH_EUSAGE);
-            ech_log_set_quiet(quiet);
             ech_config_destroy(any);
             ech_config_destroy(flat);
         }
@@ -368,9 +354,8 @@ static void test_memory_with_zero(void **state)
 
 /* In a V each rank has an early chunk, which keeps much, and a late one, which keeps little: only their plan says
  * whether they fit, to the byte. */
-static void test_memory_of_a_vee(void **state)
+TEST(test_memory_of_a_vee)
 {
-    (void)state;
     const char *keys = "parallel.schedule=zero-bubble-v parallel.virtual_stages=2 "
                        "parallel.pipeline=2 model.num_hidden_layers=6 data.sequence_length=64 "
                        "parallel.partition=auto";
@@ -393,9 +378,7 @@ static void test_memory_of_a_vee(void **state)
         char limit[64];
         snprintf(limit, sizeof limit, "memory.device_limit=%lld", (long long)need - short_of);
         sample_set(config, limit);
-        bool quiet = ech_log_set_quiet(true);
         ech_status status = choose(config, &of.profile, 2);
-        ech_log_set_quiet(quiet);
         if (!short_of) assert_int_equal(status, ECH_OK);
         if (short_of && status == ECH_OK) { /* another cut */
             f = fixture_plan(config, 2);
@@ -415,9 +398,7 @@ static void refuse(const char *keys, const costs *of, int ranks, const char *wor
     ech_config *config = make(keys);
     sample_set(config, "parallel.partition=auto");
     ech_clear_error();
-    bool quiet = ech_log_set_quiet(true);
     assert_int_equal(choose(config, of ? &of->profile : NULL, ranks), ECH_EUSAGE);
-    ech_log_set_quiet(quiet);
     assert_true(sample_error_has(words));
     ech_config_destroy(config);
 }
@@ -437,9 +418,8 @@ static void refuse_a_deadlock(const costs *of)
     unlink(path);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     costs of = costs_of("", 1e9);
     of.profile.block = of.block;
     refuse("", NULL, 2, "echelon profile|parallel.profile");
@@ -457,19 +437,4 @@ static void test_refusals(void **state)
     refuse("training.global_batch_size=1", &of, 8, "1 micro-batch of 5 blocks cannot be divided");
     of.profile.bandwidth = 0.5;
     refuse("", &of, 4, "bytes per second|parallel.network_bandwidth");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_recomputation),
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_never_slower),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_memory_with_zero),
-        cmocka_unit_test(test_memory_of_a_vee),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

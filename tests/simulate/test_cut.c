@@ -3,17 +3,12 @@
  * The simulator where blocks are cut over tensor and context ranks: parts make up the whole, collectives
  * take what they take, and compute waits for some of them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "schedule/near.h"
 #include "simulate/rehearsal.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 static fixture plan(int ranks, const char *more)
 {
@@ -64,9 +59,8 @@ static int stages_of(int pipeline)
 
 /* In units collectives cost nothing and a block is shared out evenly: the bubble is the uncut pipeline's,
  * and the picture that of each of its ranks. */
-static void test_units(void **state)
+TEST(test_units)
 {
-    (void)state;
     const ech_costs unit = {0};
     for (int p = 0; p < PIPELINES; p++) {
         fixture whole = plan(stages_of(p), pipelines[p]);
@@ -111,9 +105,8 @@ static ech_profile make_profile(const fixture *f, ech_profile_block *cost)
 }
 
 /* The parts of a block's phase together take the rank's share of it. */
-static void test_parts_make_up_blocks(void **state)
+TEST(test_parts_make_up_blocks)
 {
-    (void)state;
     for (int c = 0; c < CUTS; c++) {
         fixture f = plan(cuts[c].ways, cuts[c].keys);
         ech_profile_block cost[8];
@@ -141,9 +134,8 @@ static void test_parts_make_up_blocks(void **state)
 
 /* What products take outweighs what norms take, however many calls there are of each: of a layer's forward
  * the part with queries, keys, values and attention and the part with the feed-forward products. */
-static void test_products_outweigh(void **state)
+TEST(test_products_outweigh)
 {
-    (void)state;
     fixture f = plan(2, "parallel.tensor=2 parallel.sequence=true model.hidden_size=512");
     ech_profile_block cost[8];
     ech_profile profile = make_profile(&f, cost);
@@ -167,9 +159,8 @@ static void test_products_outweigh(void **state)
 }
 
 /* The picture's bubble is the simulation's: F, B and W in parts, without the waits between them. */
-static void test_waits(void **state)
+TEST(test_waits)
 {
-    (void)state;
     for (int p = 0; p < PIPELINES; p++)
         for (int c = 0; c < CUTS; c++) {
             char keys[300];
@@ -203,9 +194,8 @@ static void test_waits(void **state)
 
 /* Two tensor ranks alone: every collective takes the latency, and those of the forward and of the loss are all waited for,
  * as are the backward's but for what W hides. */
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
-    (void)state;
     enum { M = 4, L = 3 };
     fixture f = plan(2, "parallel.tensor=2 training.micro_batch_size=2");
     ech_profile_block cost[8];
@@ -226,16 +216,4 @@ static void test_by_hand(void **state)
         ech_simulation_free(&simulation);
     }
     fixture_free(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_parts_make_up_blocks),
-        cmocka_unit_test(test_products_outweigh),
-        cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_by_hand),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

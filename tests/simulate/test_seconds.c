@@ -2,16 +2,11 @@
  *
  * The simulator in seconds, with the costs of a profile, against times worked out by hand.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "schedule/lists.h"
 #include "schedule/near.h"
+#include "unit.h"
 
 static ech_simulation simulate(const lists *all, const ech_costs *costs)
 {
@@ -22,9 +17,8 @@ static ech_simulation simulate(const lists *all, const ech_costs *costs)
 }
 
 /* Two stages, one micro-batch: F 3, message 1, F 2, B 4, message 1 beside W 1, B 5, W 7. */
-static void test_seconds(void **state)
+TEST(test_seconds)
 {
-    (void)state;
     ech_profile_block cost[] = {{.seconds = {3, 5, 7}}, {.seconds = {2, 4, 1}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 100, .latency = 0.5};
     const ech_costs costs = ech_costs_of(NULL, &profile);
@@ -49,9 +43,8 @@ static void test_seconds(void **state)
 
 /* A link carries one message at a time, the other direction beside it. Forwards take 1, backwards 1,
  * activations 10 on their way, gradients 11. */
-static void test_links_are_busy(void **state)
+TEST(test_links_are_busy)
 {
-    (void)state;
     ech_profile_block cost[] = {{.seconds = {1, 1, 0}}, {.seconds = {1, 1, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .bandwidth = 1};
     const ech_costs costs = ech_costs_of(NULL, &profile);
@@ -78,9 +71,8 @@ static void test_links_are_busy(void **state)
 }
 
 /* A message waits for the end that comes later: here the receive, which is posted behind a forward. */
-static void test_rendezvous(void **state)
+TEST(test_rendezvous)
 {
-    (void)state;
     ech_profile_block cost[] = {{.seconds = {1, 0, 0}}, {.seconds = {20, 0, 0}}};
     ech_profile profile = {.blocks = 2, .block = cost, .latency = 3};
     const ech_costs costs = ech_costs_of(NULL, &profile);
@@ -102,9 +94,8 @@ static void test_rendezvous(void **state)
 
 /* One stage, three replicas with 2, 1 and 1 of four micro-batches: a reduction begins when the slowest
  * has come, moves 2 (n - 1) / n of its bytes, and ends for all. Each then sums the squares of a third. */
-static void test_collectives(void **state)
+TEST(test_collectives)
 {
-    (void)state;
     static const int replicas[] = {3};
     ech_profile_block cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {
@@ -132,9 +123,8 @@ static void test_collectives(void **state)
 /* Six ranks on machines of three, 60 bytes; 10 bytes a second within a machine, 2 between. A torus of rows of three: 2 x 2/3 x 60
  * within and 2 x 1/6 x 60 between. A hierarchy: 2 x 60 to the leader, 60 x 2 / 2 between, 2 x 60 back; halves take the
  * members' shards, 2 x 10, one way. Machines of two share no rows of three. */
-static void test_reductions(void **state)
+TEST(test_reductions)
 {
-    (void)state;
     static const int three[] = {0, 3, 6}, two[] = {0, 2, 4, 6};
     const ech_lineup of = {.size = 6, .machines = 2, .first = three},
                      others = {.size = 6, .machines = 3, .first = two};
@@ -163,24 +153,20 @@ static void test_reductions(void **state)
         0.5 + 360.0 / 10, 1e-12);
 }
 
-static void test_wrong_profile(void **state)
+TEST(test_wrong_profile)
 {
-    (void)state;
     ech_profile_block cost[1] = {0};
     ech_profile profile = {.blocks = 1, .block = cost};
     const ech_costs costs = ech_costs_of(NULL, &profile);
     lists all = lists_build((lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 1});
     ech_simulation s;
-    ech_log_set_quiet(true);
     assert_int_equal(ech_simulate(lists_plans(&all), 2, ECH_LIST_TRAIN, &costs, &s), ECH_EUSAGE);
-    ech_log_set_quiet(false);
     lists_free(&all);
 }
 
 /* Updates and sums have bars of their own where they take time, and a gap ends a bar. */
-static void test_timeline_updates(void **state)
+TEST(test_timeline_updates)
 {
-    (void)state;
     static const int replicas[] = {2};
     ech_profile_block cost[] = {{.seconds = {1, 1, 1}}};
     ech_profile profile = {.blocks = 1, .block = cost, .latency = 2, .update_seconds = 0.3};
@@ -206,15 +192,4 @@ static void test_timeline_updates(void **state)
     ech_timeline_free(&t);
     ech_simulation_free(&s);
     lists_free(&all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seconds),          cmocka_unit_test(test_links_are_busy),
-        cmocka_unit_test(test_rendezvous),       cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_reductions),       cmocka_unit_test(test_wrong_profile),
-        cmocka_unit_test(test_timeline_updates),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

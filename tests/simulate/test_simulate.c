@@ -3,17 +3,12 @@
  * The simulator in units of one block's phase, against the papers' formulas and times worked out by hand;
  * what it tells about them; and lists that come to no end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "schedule/lists.h"
 #include "schedule/near.h"
+#include "unit.h"
 
 static const ech_costs unit = {.seconds = false};
 
@@ -38,9 +33,8 @@ static void expect_end(lists_spec spec, double end, double bubble)
 /* (p - 1) / (m + p - 1), for GPipe (Huang et al. 2019, §2.3) as for 1F1B: where the backward, twice as
  * long as the forward, is in one piece, and where it is B and then W, behind which the gradient is
  * sent. */
-static void test_bubbles(void **state)
+TEST(test_bubbles)
 {
-    (void)state;
     static const char *const schedules[] = {"gpipe", "1f1b"};
     for (int i = 0; i < 2; i++)
         for (int p = 1; p <= 8; p++)
@@ -58,9 +52,8 @@ static void test_bubbles(void **state)
 /* A gradient that is sent before W saves the stage in front one unit, p - 1 times. ZB-H1 saves as much
  * again where there are enough micro-batches (Qi et al. 2023, arXiv:2401.10241, §2.3: a bubble of
  * (p - 1) (F + B - W)). */
-static void test_early_gradients(void **state)
+TEST(test_early_gradients)
 {
-    (void)state;
     static const char *const schedules[] = {"gpipe", "1f1b", "zero-bubble"};
     for (int i = 0; i < 3; i++)
         for (int p = 1; p <= 6; p++)
@@ -72,9 +65,8 @@ static void test_early_gradients(void **state)
 }
 
 /* ZB-V (the same paper): from 2p - 1 micro-batches on nobody waits but for the first forward; in units of a chunk's. */
-static void test_zero_bubble_v(void **state)
+TEST(test_zero_bubble_v)
 {
-    (void)state;
     for (int p = 1; p <= 5; p++)
         for (int m = 2 * p - 1; m <= 2 * p + 3; m += 2) {
             lists_spec spec = {
@@ -86,9 +78,8 @@ static void test_zero_bubble_v(void **state)
 
 /* Narayanan et al. 2021, §2.2: v chunks divide the bubble by v; in units of a chunk's forward the step
  * takes 3 (v m + p - 1). */
-static void test_interleaved(void **state)
+TEST(test_interleaved)
 {
-    (void)state;
     for (int p = 2; p <= 4; p++)
         for (int v = 1; v <= 3; v++)
             for (int m = p; m <= 3 * p; m += p) {
@@ -102,24 +93,21 @@ static void test_interleaved(void **state)
 }
 
 /* Nobody works while another does. */
-static void test_naive(void **state)
+TEST(test_naive)
 {
-    (void)state;
     lists_spec spec = {.schedule = "naive", .stages = 4, .micro_batches = 3, .late = true};
     expect_end(spec, 3 * 4 * 3, 0.75);
 }
 
 /* Without messages to wait for, time is work: no bubble. */
-static void test_one_stage(void **state)
+TEST(test_one_stage)
 {
-    (void)state;
     lists_spec spec = {.schedule = "1f1b", .stages = 1, .blocks = 5, .micro_batches = 4};
     expect_end(spec, 3 * 5 * 4, 0);
 }
 
-static void test_in_flight(void **state)
+TEST(test_in_flight)
 {
-    (void)state;
     static const char *const schedules[] = {"gpipe", "1f1b"};
     for (int i = 0; i < 2; i++)
         for (int p = 1; p <= 5; p++)
@@ -146,9 +134,8 @@ static void expect_link(const ech_simulation *s, int link, int from, int to, int
 }
 
 /* One rank, then two replicas, then one: micro-batches 0, 2, 4 go by rank 1, 1 and 3 by rank 2. */
-static void test_links(void **state)
+TEST(test_links)
 {
-    (void)state;
     static const int replicas[] = {1, 2, 1};
     lists all = lists_build((lists_spec){
         .schedule = "1f1b", .stages = 3, .micro_batches = 5, .replicas = replicas, .bytes = 100});
@@ -178,9 +165,8 @@ static void expect_bar(const ech_timeline *t, int bar, int rank, ech_bar_kind ki
 }
 
 /* Two stages of two blocks; a chunk's forward is one bar, and two micro-batches are two. */
-static void test_timeline(void **state)
+TEST(test_timeline)
 {
-    (void)state;
     lists all = lists_build((lists_spec){
         .schedule = "gpipe", .stages = 2, .blocks = 4, .micro_batches = 2, .folded = true});
     ech_simulation s = simulate(&all, &unit);
@@ -206,9 +192,8 @@ static void test_timeline(void **state)
 
 /* A W right behind its own B is part of its bar; one that comes later has its own. ZB-H1 puts off the
  * weights of stage 1's first micro-batch. */
-static void test_timeline_weights(void **state)
+TEST(test_timeline_weights)
 {
-    (void)state;
     static const char *const schedules[] = {"1f1b", "zero-bubble"};
     for (int i = 0; i < 2; i++) {
         lists all =
@@ -235,20 +220,17 @@ static void test_timeline_weights(void **state)
 static void expect_stuck(const lists *all, const char *first, const char *second)
 {
     ech_simulation s;
-    ech_log_set_quiet(true);
     ech_clear_error();
     assert_int_equal(ech_simulate(lists_plans(all), all->ranks, ECH_LIST_TRAIN, &unit, &s),
                      ECH_EINTERNAL);
-    ech_log_set_quiet(false);
     if (!strstr(ech_last_error(), first) || !strstr(ech_last_error(), second))
         fail_msg("expected '%s' and '%s' in: %s", first, second, ech_last_error());
 }
 
 /* Whoever sends waits until it is received. In 1F1B stage 0 sends its second activation while stage 1
  * sends its first gradient. */
-static void test_deadlock(void **state)
+TEST(test_deadlock)
 {
-    (void)state;
     lists all = lists_build((lists_spec){
         .schedule = "1f1b", .stages = 2, .micro_batches = 3, .blocking = true, .bare = true});
     expect_stuck(&all,
@@ -258,9 +240,8 @@ static void test_deadlock(void **state)
     lists_free(&all);
 }
 
-static void test_nobody_sends(void **state)
+TEST(test_nobody_sends)
 {
-    (void)state;
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 2, .micro_batches = 2, .bare = true});
     ech_list *first = lists_of(&all, 0);
@@ -269,9 +250,8 @@ static void test_nobody_sends(void **state)
     lists_free(&all);
 }
 
-static void test_nobody_joins(void **state)
+TEST(test_nobody_joins)
 {
-    (void)state;
     static const int replicas[] = {2};
     lists all = lists_build(
         (lists_spec){.schedule = "gpipe", .stages = 1, .micro_batches = 2, .replicas = replicas});
@@ -279,18 +259,4 @@ static void test_nobody_joins(void **state)
     lists_drop(second, lists_find(second, ECH_STEP_REDUCE_GRADS, -1));
     expect_stuck(&all, "waits for rank 1 to join", "norm bucket 0");
     lists_free(&all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bubbles),       cmocka_unit_test(test_early_gradients),
-        cmocka_unit_test(test_zero_bubble_v), cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_naive),         cmocka_unit_test(test_one_stage),
-        cmocka_unit_test(test_in_flight),     cmocka_unit_test(test_links),
-        cmocka_unit_test(test_timeline),      cmocka_unit_test(test_timeline_weights),
-        cmocka_unit_test(test_deadlock),      cmocka_unit_test(test_nobody_sends),
-        cmocka_unit_test(test_nobody_joins),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

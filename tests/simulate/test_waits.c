@@ -5,16 +5,11 @@
  */
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "schedule/fixture.h"
 #include "schedule/near.h"
 #include "simulate/simulate.h"
+#include "unit.h"
 
 enum { MOST_BLOCKS = 32 };
 
@@ -81,9 +76,8 @@ static double work_of(const fixture *f, const ech_simulation *s, int rank, doubl
     return work;
 }
 
-static void test_work_and_waits_are_all(void **state)
+TEST(test_work_and_waits_are_all)
 {
-    (void)state;
     static const struct {
         int ranks;
         const char *more;
@@ -113,9 +107,8 @@ static void test_work_and_waits_are_all(void **state)
 }
 
 /* Updates take no time, so all gathers come behind the last of them, one after the other; nothing else is in that lane. */
-static void test_gathers(void **state)
+TEST(test_gathers)
 {
-    (void)state;
     static const double latency = 0.5;
     for (int zero = 0; zero <= 2; zero++) {
         made_up m;
@@ -137,9 +130,8 @@ static void test_gathers(void **state)
 }
 
 /* The last stage stands still until the first micro-batch comes: a stage's forward, and the message. */
-static void test_first_message(void **state)
+TEST(test_first_message)
 {
-    (void)state;
     made_up m;
     fixture f =
         plan(2, "parallel.pipeline=2 training.global_batch_size=1 model.num_hidden_layers=2 "
@@ -192,9 +184,8 @@ static copied copy(int prefetch, double rate)
 
 /* What goes out hides behind forwards, what comes back behind backwards, as far as these reach, and to a tenth of the step:
  * what leaves last comes back first (with 24 layers; a round trip of fewer is more of a step). Without prefetch all of both is waited for. */
-static void test_copies(void **state)
+TEST(test_copies)
 {
-    (void)state;
     copied fast = copy(1, 1e12);
     double bytes = copy(1, 1).out, compute = fast.forward + fast.backward;
     static const double shares[] = {0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 4};
@@ -210,15 +201,4 @@ static void test_copies(void **state)
         assert_near(none.waits, none.out + none.in, 1e-6);
         assert_true(c.waits < none.waits);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_work_and_waits_are_all),
-        cmocka_unit_test(test_gathers),
-        cmocka_unit_test(test_first_message),
-        cmocka_unit_test(test_copies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

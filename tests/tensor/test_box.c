@@ -2,15 +2,10 @@
  *
  * Boxes: the runs of every box of small shapes, and the boxes of intervals of cut tensors, against loops over elements.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/random.h"
 #include "tensor/box.h"
+#include "unit.h"
 
 /* The whole tensor's index of the box's element number k, the slow way. */
 static int64_t element(int dims, const int64_t *shape, const int64_t *begin, const int64_t *size,
@@ -89,9 +84,8 @@ static void check_boxes(int d, int dims, const int64_t *shape, int64_t *begin, i
     }
 }
 
-static void test_every_small_box(void **state)
+TEST(test_every_small_box)
 {
-    (void)state;
     static const struct {
         int dims;
         int64_t shape[ECH_MAX_DIMS];
@@ -110,9 +104,8 @@ static ech_box_runs split(const int64_t *shape, int wide_dim, const int64_t *beg
     return ech_box_split(3, shape, &box);
 }
 
-static void test_runs_are_as_long_as_can_be(void **state)
+TEST(test_runs_are_as_long_as_can_be)
 {
-    (void)state;
     const int64_t shape[] = {6, 4, 5}, origin[] = {2, 0, 0}, size[] = {3, 4, 5};
     ech_box_runs rows = split(shape, 0, origin, size);
     assert_int_equal(rows.count, 1);
@@ -132,9 +125,8 @@ static void test_runs_are_as_long_as_can_be(void **state)
     assert_int_equal(ech_box_run_at(&rows, 1).in_memory, 6);
 }
 
-static void test_scalars(void **state)
+TEST(test_scalars)
 {
-    (void)state;
     const int64_t none[1] = {0};
     const ech_box box = {0};
     assert_true(ech_box_is_inside(0, none, &box));
@@ -153,9 +145,8 @@ static bool is_inside(int dims, const int64_t *shape, int64_t row, int64_t colum
     return ech_box_is_inside(dims, shape, &box);
 }
 
-static void test_outside(void **state)
+TEST(test_outside)
 {
-    (void)state;
     const int64_t shape[] = {3, 4}, huge[] = {INT64_MAX, 2};
     assert_true(is_inside(2, shape, 3, 4, 0, 0));
     assert_false(is_inside(2, shape, 0, 0, 4, 1));
@@ -176,9 +167,8 @@ static bool is_apart(int64_t rows, int64_t columns, int64_t outer, int64_t inner
     return ech_box_is_apart(2, &box);
 }
 
-static void test_strides_that_overlap(void **state)
+TEST(test_strides_that_overlap)
 {
-    (void)state;
     assert_true(is_apart(3, 4, 4, 1));
     assert_true(is_apart(3, 1, 1, 7)); /* one column: its stride is not used */
     assert_true(is_apart(1, 4, 0, 1));
@@ -273,9 +263,8 @@ static void check_shard(drawing *d, int dims, const ech_cut *cut, int *times)
 }
 
 /* Shards along any number of dimensions have each element of the whole once. */
-static void test_cuts(void **state)
+TEST(test_cuts)
 {
-    (void)state;
     drawing d = {.key = {.seed = 6}};
     int several = 0;
     for (int i = 0; i < 300; i++) {
@@ -311,9 +300,8 @@ static int64_t offset_of(const ech_tensor *x, int64_t k)
 }
 
 /* As tensors: what is at a place of the box's memory is there in the whole. */
-static void test_views(void **state)
+TEST(test_views)
 {
-    (void)state;
     drawing d = {.key = {.seed = 7}};
     for (int i = 0; i < 100; i++) {
         ech_cut cut[ECH_MAX_DIMS];
@@ -335,18 +323,4 @@ static void test_views(void **state)
             }
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_small_box),
-        cmocka_unit_test(test_runs_are_as_long_as_can_be),
-        cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_outside),
-        cmocka_unit_test(test_strides_that_overlap),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_views),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,15 +4,10 @@
  * the edges: every half there and back, every rounding between two halves.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tensor/tensor.h"
+#include "unit.h"
 
 enum { ALL = 1 << 16 };
 
@@ -40,9 +35,8 @@ static double defined(uint16_t half, int exponent_bits, int kept)
     return sign * ldexp(ldexp(1, kept) + rest, exponent - bias - kept);
 }
 
-static void every_half(void **state)
+TEST(every_half)
 {
-    (void)state;
     for (int i = 0; i < ALL; i++) {
         uint16_t half = (uint16_t)i;
         double brain = value_of(half, ECH_BF16), ieee = value_of(half, ECH_F16);
@@ -75,17 +69,15 @@ static void check_between(uint16_t half, ech_dtype dtype)
     assert_int_equal(half_of(-middle, dtype), even | 1 << 15);
 }
 
-static void every_rounding(void **state)
+TEST(every_rounding)
 {
-    (void)state;
     for (uint16_t half = 0; half < 0x7f80; half++) check_between(half, ECH_BF16);
     for (uint16_t half = 0; half < 0x7c00; half++) check_between(half, ECH_F16);
     for (uint16_t half = 0; half < 0x7e00; half++) check_between(half, ECH_E6M9);
 }
 
-static void edges(void **state)
+TEST(edges)
 {
-    (void)state;
     assert_int_equal(half_of(1e300, ECH_BF16), 0x7f80);
     assert_int_equal(half_of(-1e300, ECH_F16), 0xfc00);
     assert_int_equal(half_of(INFINITY, ECH_F16), 0x7c00);
@@ -98,9 +90,8 @@ static void edges(void **state)
     assert_int_equal(half_of(nextafter(0x1p-25, 1), ECH_F16), 1);
 }
 
-static void long_arrays(void **state)
+TEST(long_arrays)
 {
-    (void)state;
     enum { N = 1000 };
     float floats[N], back[N];
     uint16_t halves[N];
@@ -135,9 +126,8 @@ static void check_direct(uint32_t bits)
 
 /* Every sign, exponent and rounding: each pattern of the upper half, with the lower bits at and beside where roundings of
  * either type turn. */
-static void directly_as_by_fp64(void **state)
+TEST(directly_as_by_fp64)
 {
-    (void)state;
     static const uint32_t lower[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff};
     for (uint32_t upper = 0; upper < ALL; upper++)
         for (size_t i = 0; i < sizeof lower / sizeof *lower; i++)
@@ -150,12 +140,4 @@ static void directly_as_by_fp64(void **state)
             ech_convert(&half, dtype, &direct, ECH_F32, 1);
             assert_memory_equal(&direct, &other, sizeof direct);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_half), cmocka_unit_test(every_rounding), cmocka_unit_test(edges),
-        cmocka_unit_test(long_arrays), cmocka_unit_test(directly_as_by_fp64)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,16 +4,11 @@
  * tie, and others at even distances. ECHELON_CONVERSIONS=all narrows every float.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tensor/tensor.h"
+#include "unit.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -92,9 +87,8 @@ static void check_all(void (*narrow)(const float *, uint16_t *), ech_dtype dtype
     }
 }
 
-static void fp16_is_that_of_f16c(void **state)
+TEST(fp16_is_that_of_f16c)
 {
-    (void)state;
     unsigned a = 0, b = 0, c = 0, d = 0; /* by CPUID, as clang 14 has no name for it */
     if (!__builtin_cpu_supports("avx") || !__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C))
         skip();
@@ -112,7 +106,7 @@ static void fp16_is_that_of_f16c(void **state)
     check_all(narrow_f16, ECH_F16);
 }
 
-static void bf16_is_that_of_avx512(void **state)
+TEST(bf16_is_that_of_avx512)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
     (void)state;
@@ -136,9 +130,8 @@ static void bf16_is_that_of_avx512(void **state)
 #endif
 
 /* A bf16 number is a float's upper half. */
-static void bf16_is_the_upper_half(void **state)
+TEST(bf16_is_the_upper_half)
 {
-    (void)state;
     for (uint32_t upper = 0; upper < 1 << 16; upper++) {
         uint32_t bits = upper << 16, got;
         uint16_t half = (uint16_t)upper;
@@ -147,14 +140,4 @@ static void bf16_is_the_upper_half(void **state)
         memcpy(&got, &x, sizeof got);
         assert_true((bits << 1) > 0xff000000 ? isnan(x) : got == bits);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp16_is_that_of_f16c),
-        cmocka_unit_test(bf16_is_that_of_avx512),
-        cmocka_unit_test(bf16_is_the_upper_half),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,12 @@
  *
  * Views: shapes, strides, slices and folding; names of types.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "tensor/tensor.h"
+#include "unit.h"
 
-static void test_types(void **state)
+TEST(test_types)
 {
-    (void)state;
     assert_int_equal(ech_dtype_bytes(ECH_F32), 4);
     assert_int_equal(ech_dtype_bytes(ECH_BF16), 2);
     assert_int_equal(ech_dtype_bytes(ECH_U8), 1);
@@ -31,9 +25,8 @@ static void test_types(void **state)
     assert_int_equal(untouched, ECH_I64);
 }
 
-static void test_views(void **state)
+TEST(test_views)
 {
-    (void)state;
     float data[24];
     ech_tensor x = ech_tensor_view(data, ECH_F32, 3, (const int64_t[]){2, 3, 4});
     assert_int_equal(x.stride[0], 12);
@@ -52,9 +45,8 @@ static void test_views(void **state)
     assert_int_equal(matrix.stride[0], 4);
 }
 
-static void test_slices(void **state)
+TEST(test_slices)
 {
-    (void)state;
     float data[24];
     ech_tensor x = ech_tensor_2d(data, ECH_F32, 6, 4);
     ech_tensor columns = ech_tensor_narrow(&x, x.dims - 1, 1, 2);
@@ -74,9 +66,8 @@ static void test_slices(void **state)
     assert_null(ech_tensor_rows(&planned, 2, 3).data);
 }
 
-static void test_folding(void **state)
+TEST(test_folding)
 {
-    (void)state;
     float data[120];
     ech_tensor x = ech_tensor_view(data, ECH_F32, 4, (const int64_t[]){2, 3, 4, 5});
     ech_tensor matrix = ech_tensor_matrix(&x);
@@ -95,15 +86,4 @@ static void test_folding(void **state)
     matrix = ech_tensor_matrix(&line);
     assert_int_equal(matrix.shape[0], 1);
     assert_int_equal(matrix.shape[1], 7);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_folding),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
