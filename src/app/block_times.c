@@ -127,7 +127,7 @@ static ech_status open_alone(measurement *m, const ech_design *run, ech_comm *al
                              bool alone_of_many)
 {
     m->config = ech_config_copy(run->config);
-    ech_setup_alone(m->config);
+    ech_config_set_alone(m->config);
     if (ech_strategy_is_lock_free(m->config)) m->config->parallel.flush_every = 1;
     m->config->training.global_batch_size = MICRO_BATCHES * m->config->training.micro_batch_size;
     m->config->training.check_every = 0;

@@ -129,6 +129,9 @@ void ech_config_format(const ech_config *config, const char *key, ech_text *out)
 
 /* Whether a TEXT key's value is "auto". */
 bool ech_config_is_auto(const char *value);
+/* Sets all keys to the values that they have on one rank without parallelism (keys.def), whether the
+ * configuration is resolved or not. They do not count as set. */
+void ech_config_set_alone(ech_config *config);
 /* Replaces a TEXT key's value, for one that resolves "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);
 /* Replaces a LIST key's value with the list at[n], or if n is 0 with the choice `word`. */

@@ -8,10 +8,11 @@
 
 #define FIXED true
 #define FREE  false
+#define SAME  NULL
 
 const ech_config_key ech_config_keys[ECH_CONFIG_KEYS] = {
 #define SECTION(section, help)
-#define KEY(section, key, type, initial, low, high, choices, resume, help)                         \
+#define KEY(section, key, type, initial, low, high, choices, resume, alone, help)                  \
     {#section,                                                                                     \
      #key,                                                                                         \
      ECH_CONFIG_##type,                                                                            \
@@ -21,6 +22,7 @@ const ech_config_key ech_config_keys[ECH_CONFIG_KEYS] = {
      high,                                                                                         \
      choices,                                                                                      \
      resume,                                                                                       \
+     alone,                                                                                        \
      help},
 #define END(section)
 #include "config/keys.def"

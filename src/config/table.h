@@ -29,6 +29,7 @@ typedef struct ech_config_key {
     double low, high;    /* bounds of numbers, inclusive */
     const char *choices; /* of NAME, LIST and INT; of TEXT: suggestions; NULL: none */
     bool fixed;          /* may not change on resume */
+    const char *alone;   /* the value on one rank without parallelism; NULL: the same */
     const char *help;
 } ech_config_key;
 

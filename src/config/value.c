@@ -16,6 +16,7 @@
 typedef struct attempt {
     const ech_config_key *key;
     const char *text, *place;
+    bool unbounded; /* numbers may be below and above what a user may ask for */
 } attempt;
 
 enum { SHOWN_BYTES = 60 };
@@ -117,7 +118,8 @@ static ech_status read_whole(const attempt *a, int64_t *out)
         if (size) return refuse_number(a, "a number of bytes", "4096, 64KiB, 8GiB or 25MB");
         return refuse_number(a, "a whole number", type == ECH_CONFIG_LIST ? "[3, 1]" : "16");
     }
-    if (value < (int64_t)a->key->low || value > (int64_t)a->key->high) return refuse_bounds(a);
+    if (!a->unbounded && (value < (int64_t)a->key->low || value > (int64_t)a->key->high))
+        return refuse_bounds(a);
     *out = value;
     return ECH_OK;
 }
@@ -132,7 +134,7 @@ static ech_status read_real(const attempt *a, double *out)
             return refuse_number(a, "a time", "3600 (seconds), 90m, 2h, 1:30:00 or 1-12:00:00");
         return refuse_number(a, "a number", "0.1 or 1e-5");
     }
-    if (value < a->key->low || value > a->key->high) return refuse_bounds(a);
+    if (!a->unbounded && (value < a->key->low || value > a->key->high)) return refuse_bounds(a);
     *out = value;
     return ECH_OK;
 }
@@ -164,7 +166,7 @@ static ech_status read_path(const attempt *a, char **out)
     ECH_FREED_TEXT path = {0}, why = {0};
     if (!ech_path_expand(a->text, a->key->type == ECH_CONFIG_PATHS, &path, &why))
         return refuse(a, "%s", why.at);
-    return read_text(&(attempt){a->key, path.n ? path.at : "", a->place}, out);
+    return read_text(&(attempt){a->key, path.n ? path.at : "", a->place, false}, out);
 }
 
 const char *ech_config_choices(const ech_config *config, const ech_config_key *key)
@@ -214,7 +216,7 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
         ECH_FAIL(ECH_EINTERNAL, "%s.%s: nobody handed in the names of %s", key->section, key->name,
                  key->choices + 1);
     int row = ech_text_find_word(choices, name_now(key, text));
-    if (row < 0) return refuse_choice(&(attempt){key, text, place}, "not one of", choices);
+    if (row < 0) return refuse_choice(&(attempt){key, text, place, false}, "not one of", choices);
     *out = row;
     return ECH_OK;
 }
@@ -224,7 +226,7 @@ ech_status ech_config_read_name(const ech_config *config, const ech_config_key *
 ech_status ech_config_read_entry(const ech_config_key *key, const char *text, const char *place,
                                  int64_t *out)
 {
-    return read_whole(&(attempt){key, text, place}, out);
+    return read_whole(&(attempt){key, text, place, false}, out);
 }
 
 static ech_status refuse_list(const attempt *a, const char *why)
@@ -307,24 +309,41 @@ ech_status ech_config_set_value(ech_config *config, const ech_config_key *key, c
     if (*text == '\0' && !ech_config_is_text(key))
         ECH_FAIL(ECH_EUSAGE, "%s: %s.%s: no value; give one or leave the key out", place,
                  key->section, key->name);
-    ECH_TRY(read_value(config, &(attempt){key, text, place}));
+    ECH_TRY(read_value(config, &(attempt){key, text, place, false}));
     ech_config_origin *origin = ech_config_origin_of(config, key);
     ech_config_replace_text(&origin->text, text);
     ech_config_replace_text(&origin->place, place);
     return ECH_OK;
 }
 
-void ech_config_set_default(ech_config *config, const ech_config_key *key)
+/* Sets the key to a text of keys.def. */
+static void set_from_table(ech_config *config, const ech_config_key *key, const char *text)
 {
     void *field = ech_config_field(config, key);
-    bool required = strcmp(key->initial, "required") == 0;
     if (ech_config_is_text(key)) {
-        ech_config_replace_text(field, required ? "" : key->initial);
+        ech_config_replace_text(field, text);
     } else if (key->type == ECH_CONFIG_NAME) { /* it may name what this build lacks */
         const char *choices = ech_config_choices(config, key);
-        *(int *)field = choices ? ech_text_find_word(choices, key->initial) : -1;
-    } else if (!required) { /* zero until it is set */
-        ech_status st = read_value(config, &(attempt){key, key->initial, "default"});
+        *(int *)field = choices ? ech_text_find_word(choices, text) : -1;
+    } else {
+        ech_status st = read_value(config, &(attempt){key, text, "keys.def", true});
         ECH_ASSERT(st == ECH_OK);
     }
+}
+
+void ech_config_set_default(ech_config *config, const ech_config_key *key)
+{
+    if (strcmp(key->initial, "required") != 0)
+        set_from_table(config, key, key->initial);
+    else if (key->type == ECH_CONFIG_NAME)
+        *(int *)ech_config_field(config, key) = -1;
+    else if (ech_config_is_text(key))
+        set_from_table(config, key, ""); /* numbers are zero until they are set */
+}
+
+void ech_config_set_alone(ech_config *config)
+{
+    for (int k = 0; k < ECH_CONFIG_KEYS; k++) /* 0 servers, which nobody may ask for */
+        if (ech_config_keys[k].alone)
+            set_from_table(config, &ech_config_keys[k], ech_config_keys[k].alone);
 }

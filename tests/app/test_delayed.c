@@ -58,7 +58,7 @@ static void take_gradient(void *context, ech_exec *exec, const ech_step *step)
 static void oracle_open(oracle *o, const ech_design *of)
 {
     *o = (oracle){.config = ech_config_copy(of->config)};
-    ech_setup_alone(o->config);
+    ech_config_set_alone(o->config);
     o->config->memory.offload_optimizer = ECH_OFFLOAD_NONE;
     assert_int_equal(o->config->memory.offload_delayed_from, 0);
     assert_int_equal(ech_comm_open(ech_comm_find("local"), 1, 60, &o->comm), ECH_OK);

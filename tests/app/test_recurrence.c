@@ -146,7 +146,7 @@ static double apart(const char *architecture, int stages, int data, int flush, d
                  .version = version};
     assert_true(h.steps <= MOST_STEPS);
     ech_config *alone = ech_config_copy(run.config);
-    ech_setup_alone(alone);
+    ech_config_set_alone(alone);
     assert_int_equal(fixture_run(alone, 1, run_by_hand, &h), ECH_OK);
     ech_config_destroy(alone);
     double worst = 0;

@@ -23,7 +23,7 @@ static void set_offload_folder(ech_config *config, int rank)
 ech_status ech_design_create_evaluator(const ech_design *other, int rank, ech_config *config,
                                        ech_design *out)
 {
-    ech_setup_alone(config);
+    ech_config_set_alone(config);
     config->parallel.strategy = ECH_STRATEGY_SYNCHRONOUS;
     config->parallel.sync_every = 1;
     config->parallel.outer_learning_rate = 0.7; /* the defaults, which nothing reads */

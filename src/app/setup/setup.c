@@ -198,37 +198,6 @@ int64_t ech_setup_ranks(const ech_config *config)
            ech_strategy_servers(config) + evaluators;
 }
 
-void ech_setup_alone(ech_config *config)
-{
-    config->parallel.data = config->parallel.pipeline = config->parallel.virtual_stages = 1;
-    config->parallel.context = config->parallel.tensor = config->parallel.expert = 1;
-    config->parallel.servers = config->parallel.evaluators = 0;
-    config->parallel.server_sync = 1;
-    config->parallel.backup_workers = 0;
-    config->parallel.staleness = 2; /* the defaults, as are these */
-    config->parallel.cluster_ranks = 1;
-    config->parallel.token_updates = 64;
-    config->parallel.token_rate = 1;
-    config->parallel.token_tolerance = 0;
-    ech_config_replace_text(&config->parallel.serve_log, "");
-    config->memory.sequence_chunks = 1;
-    config->memory.recompute = ECH_RECOMPUTE_NONE;
-    config->memory.recompute_blocks = ECH_AUTO;
-    config->memory.invert = 0;
-    config->memory.offload_activations = ECH_OFFLOAD_NONE;
-    config->memory.offload_delayed_from = 0;
-    config->parallel.vertical_sync = 0;
-    config->checkpoint.background = 0;
-    config->parallel.weight_stashing = 1;
-    config->parallel.flush_every = ECH_AUTO;
-    config->parallel.sequence = ECH_SEQUENCE_FALSE;
-    ech_config_replace_list(&config->parallel.stage_replicas, ECH_REPLICAS_AUTO, NULL, 0);
-    ech_config_replace_list(&config->parallel.partition, ECH_PARTITION_EVEN, NULL, 0);
-    ech_config_replace_text(&config->parallel.schedule, "1f1b");
-    ech_config_replace_text(&config->parallel.profile, "");
-    ech_config_replace_text(&config->parallel.delay, "");
-}
-
 static ech_status read_profile(const ech_config *config, ech_profile **out)
 {
     *out = NULL;

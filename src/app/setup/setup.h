@@ -40,10 +40,6 @@ ech_status ech_setup_check_sharing(const ech_config *config, const ech_device *d
  * with stage_replicas their sum x context x tensor; and servers and evaluators. 0: it asks for none, since pipeline and data are
  * auto, context and tensor are 1, and there are no evaluators. */
 int64_t ech_setup_ranks(const ech_config *config);
-/* Changes the configuration to one rank without parallelism, which trains the same model on the global batch in the
- * same micro-batches. The configuration may be resolved or not. */
-void ech_setup_alone(ech_config *config);
-
 /* The design of a run, the same for all ranks. Made once per process; its ranks only read it. */
 typedef struct ech_design {
     const ech_config *config;       /* resolved; borrowed */
@@ -66,7 +62,7 @@ typedef struct ech_design {
  * Errors: all that is wrong with the configuration, each with its key and value. */
 ech_status ech_design_create(ech_config *config, const ech_tokenizer *tokenizer, int ranks,
                              int local_ranks, ech_design *out);
-/* A design of one rank on the data of `other`. Borrows config: a copy of other's, changed with ech_setup_alone. */
+/* A design of one rank on the data of `other`. Borrows config: a copy of other's, changed with ech_config_set_alone. */
 ech_status ech_design_create_alone(const ech_design *other, ech_config *config, ech_design *out);
 /* The design of an evaluator, rank `rank` of the job that `other` is the design of: one rank with the whole model, which validates
  * in the same micro-batches. Borrows config: a copy of other's, which it changes. */

@@ -150,7 +150,7 @@ static ech_status open_and_use(ech_trained *trained, ech_comm *comm, const train
     ECH_TRY(make_config(run, trained->folder, &trained->config));
     ECH_TRY(open_tokenizer(trained, run->options));
     ech_config_replace_text(&trained->config->log.directory, run->options->path); /* not written */
-    ech_setup_alone(trained->config);
+    ech_config_set_alone(trained->config);
     ECH_TRY(ech_design_create(trained->config, trained->tokenizer, 1, 1, &trained->design));
     ECH_TRY(ech_setup_check_device(trained->config, "--device cpu"));
     ECH_TRY(find_ends(trained));

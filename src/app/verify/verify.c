@@ -281,7 +281,7 @@ static ech_status open_single(ech_verifier *v)
 {
     ech_config *config = v->config[1] = ech_config_copy(v->config[0]);
     double clip_norm = config->optimizer.clip_norm;
-    ech_setup_alone(config);
+    ech_config_set_alone(config);
     config->parallel.comm = ECH_COMM_local;
     config->parallel.reduction = ECH_REDUCTION_DIRECT;
     config->memory.device_limit = ECH_AUTO; /* the whole model on one rank */

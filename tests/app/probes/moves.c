@@ -62,7 +62,7 @@ static ech_status run_alone(const probe_case *c, move *m)
     ech_status status = ech_design_create(config, c->tokenizer, c->ranks, c->ranks, &design);
     if (status == ECH_OK) {
         one = ech_config_copy(config);
-        ech_setup_alone(one);
+        ech_config_set_alone(one);
         one->memory.offload_optimizer = ECH_OFFLOAD_NONE;
         one->memory.offload_parameters = ECH_OFFLOAD_NONE;
         one->memory.device_limit = ECH_AUTO;
