@@ -233,6 +233,7 @@ static void rows_are_rounded_once(void **state)
                           [ECH_OP_window_counts] = true,
                           [ECH_OP_dispatch_forward] = true,
                           [ECH_OP_dispatch_backward] = true,
+                          [ECH_OP_dispatch_index] = true,
                           [ECH_OP_combine_forward] = true,
                           [ECH_OP_combine_backward] = true,
                           [ECH_OP_grouped_matmul] = true,
@@ -242,7 +243,8 @@ static void rows_are_rounded_once(void **state)
                           [ECH_OP_grouped_gelu_forward] = true,
                           [ECH_OP_grouped_gelu_backward] = true,
                           [ECH_OP_grouped_swiglu_forward] = true,
-                          [ECH_OP_grouped_swiglu_backward] = true};
+                          [ECH_OP_grouped_swiglu_backward] = true,
+                          [ECH_OP_grouped_dropout] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);
     const trial_tensor esum = TRIAL_CHANGED(TRIAL_1D(C), .type = TRIAL_EITHER);
