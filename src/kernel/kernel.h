@@ -295,6 +295,9 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
  * */
 enum { ECH_NORM_BLOCK = 4096 };
 
+/* What count_columns adds to of each matrix: columns, whether some are missing, and matrices. */
+enum { ECH_RANK_COLUMNS, ECH_RANK_SHORT, ECH_RANK_MATRICES, ECH_RANK_SUMS };
+
 /* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };
 #define ECH_ORTHOGONAL_EPSILON 1e-6 /* Ramesh et al. 2021, arXiv:2102.12092, appendix E */

@@ -207,6 +207,7 @@ static void rows_are_rounded_once(void **state)
                           [ECH_OP_loss_combine] = true,
                           [ECH_OP_orthogonalize] = true,
                           [ECH_OP_clear_columns] = true,
+                          [ECH_OP_count_columns] = true,
                           [ECH_OP_choose] = true,
                           [ECH_OP_add_chosen] = true,
                           [ECH_OP_sgd_shared_rows] = true,
