@@ -180,7 +180,7 @@ typedef struct ech_update {
     double adjust;            /* muon: multiplies the rate, behind *rate; 0: nothing does */
     double beta1, beta2, eps; /* adamw, adamw8, muon */
     double momentum;          /* sgd, adafactor, sm3, muon */
-    bool relative;            /* adafactor: the rate is relative to the weights' size */
+    bool scale_parameter;     /* adafactor: the rate is relative to the weights' size */
     bool nesterov;            /* sgd, muon */
     bool match_adamw;         /* muon: the rate is for updates as large as AdamW's */
     int64_t block;            /* adamw8: elements with one scale */

@@ -93,7 +93,7 @@ static void test_updates_are_bounded(void **state)
 {
     (void)state;
     ech_config *config = optimized_config("adafactor");
-    config->optimizer.relative_step = 0;
+    config->optimizer.scale_parameter = 0;
     optimized o = optimized_create(config, ech_kernels_ref(ECH_F64), ROWS, COLUMNS);
     double before[ALL] = {0}, moved[ALL];
     bool clipped = false;
@@ -116,7 +116,7 @@ static void test_updates_are_bounded(void **state)
     ech_config_destroy(config);
 }
 
-/* The same in a few lines: relative steps, decay, clipping of gradients and momentum of a vector. */
+/* The same in a few lines: steps by the size of weights, decay, clipping of gradients and momentum of a vector. */
 static void test_momentum_by_hand(void **state)
 {
     (void)state;

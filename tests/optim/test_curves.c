@@ -34,6 +34,24 @@ static void expect(const char *curve, int64_t count, double rate)
     ech_config_destroy(c);
 }
 
+/* transformers' numbers, on both sides of where the two rates meet; bit for bit. */
+static void test_relative_steps(void **state)
+{
+    (void)state;
+    ech_config *c;
+    assert_int_equal(ech_config_create(NULL, 0, &c), ECH_OK);
+    c->optimizer.relative_step = 1;
+    c->training.steps = 50000;
+    for (int64_t count = 1; count <= 50000; count++) {
+        double root = 1 / sqrt((double)count), begin = 1e-6 * (double)count;
+        c->optimizer.warmup_init = 0;
+        assert_true(ech_learning_rate(c, ech_curve_of(c), count) == (root < 1e-2 ? root : 1e-2));
+        c->optimizer.warmup_init = 1;
+        assert_true(ech_learning_rate(c, ech_curve_of(c), count) == (root < begin ? root : begin));
+    }
+    ech_config_destroy(c);
+}
+
 static void test_curves(void **state)
 {
     (void)state;
@@ -125,7 +143,7 @@ static void test_states(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves), cmocka_unit_test(test_relative_steps),
                                        cmocka_unit_test(test_every_update_counts),
                                        cmocka_unit_test(test_no_steps_after_warmup),
                                        cmocka_unit_test(test_clip), cmocka_unit_test(test_states)};
