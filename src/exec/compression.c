@@ -8,7 +8,8 @@
  *     RESIDUAL        D = G + E, in the gradient's place
  *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
  *     TRANSFORM_BACK  P is made orthonormal; Q = transposed D times P; REDUCE_RIGHT sums Q
- *     NORM            that of Q, since P is orthonormal; the rank that was found: columns of Q that are no rounding errors
+ *     NORM            that of Q, since P is orthonormal; and the rank that was found: columns of Q
+ *                     that are no rounding errors
  *     DECOMPRESS      columns of Q that are rounding errors become 0; G = P times transposed Q;
  *                     unless the update is withheld, E = D - G / replicas, and the basis is Q
  *

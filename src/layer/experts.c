@@ -317,8 +317,9 @@ static int activation(ech_block *block, const ech_layer *layer, int gate, int up
     return ech_node_out_like(block, node, gate);
 }
 
-/* Dropout (Fedus et al. 2021, arXiv:2101.03961, section 2.4): a mask of the choice and of the column of the whole width. So no
- * layout moves it: neither where the row lies, nor which columns of it the rank has. */
+/* Dropout (Fedus et al. 2021, arXiv:2101.03961, section 2.4): a mask of the choice and of the
+ * column of the whole width. So no layout moves it: neither where the row lies, nor which
+ * columns of it the rank has. */
 typedef struct dropout_options {
     double p;
     int64_t width; /* whole */
@@ -355,8 +356,7 @@ static int dropout(ech_block *block, const rows_by_expert *of, int x, const ech_
 {
     dropout_options options = {experts->dropout, experts->width};
     if (of->index < 0) return x;
-    ech_node *node =
-        ech_block_node(block, &ech_layer_row_expert_dropout, &options, sizeof options);
+    ech_node *node = ech_block_node(block, &ech_layer_row_expert_dropout, &options, sizeof options);
     ech_node_in(node, x);
     ech_node_in(node, of->index);
     ech_node_in(node, of->counts);
@@ -379,7 +379,8 @@ static int gather_counts(ech_block *block, int counts)
     return ech_node_out_table(block, node, "all", shape, table.type, table.dtype);
 }
 
-/* down (dropped (silu(gate x) up x)), or down (dropped (relu(up x))) and so on, of rows by expert. */
+/* down (dropped (silu(gate x) up x)), or down (dropped (relu(up x))) and so on, of rows by
+ * expert. */
 static int work(ech_block *block, const rows_by_expert *of, const ech_experts *experts)
 {
     int64_t C = ech_columns(block, of->rows), F = experts->width;
@@ -433,7 +434,8 @@ static int window_counts(ech_block *block, int counts, int64_t size, ech_round r
     return ech_node_out_table(block, node, "window", shape, ECH_TYPE_FIXED, ECH_I32);
 }
 
-/* What is packed, of rows or of their choices' numbers, comes to the ranks of the rows' experts, in windows. */
+/* What is packed, of rows or of their choices' numbers, comes to the ranks of the rows' experts,
+ * in windows. */
 static int receive(ech_block *block, const ech_routed *to, int packed, int64_t size,
                    ech_round round)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors, with its numbers
- * (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the clipped and scaled update, as in the
- * authors' code (tensor2tensor). Keys are named as transformers' options; weight decay is by the curve's rate, as PyTorch has it.
+ * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors,
+ * with its numbers (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the
+ * clipped and scaled update, as in the authors' code (tensor2tensor). Keys are named as
+ * transformers' options; weight decay is by the curve's rate, as PyTorch has it.
  */
 #include "optim/optim.h"
 
@@ -105,11 +106,10 @@ static void apply(const ech_optimizer_work *w)
 }
 
 const ech_optimizer ech_optimizer_row_adafactor = {.name = "adafactor",
-                                                   .reads =
-                                                       "optimizer.momentum "
-                                                       "optimizer.scale_parameter "
-                                                       "optimizer.relative_step "
-                                                       "optimizer.warmup_init",
+                                                   .reads = "optimizer.momentum "
+                                                            "optimizer.scale_parameter "
+                                                            "optimizer.relative_step "
+                                                            "optimizer.warmup_init",
                                                    .declare = declare,
                                                    .configure = configure,
                                                    .scratch = scratch,

@@ -91,8 +91,7 @@ const char *ech_curve_names(void)
 }
 
 /* What all curves of optimizer.schedule read, and relative steps do not. */
-static const char scheduled[] =
-    "optimizer.learning_rate optimizer.schedule optimizer.warmup_steps";
+static const char scheduled[] = "optimizer.learning_rate optimizer.schedule optimizer.warmup_steps";
 
 static const char *reads_scheduled(const ech_config *config)
 {

@@ -178,7 +178,8 @@ const char *ech_curve_names(void);
 /* ECH_EUSAGE, logged: a key is set that only other optimizers, or curves, use. */
 ech_status ech_optimizer_check_keys(const ech_config *config);
 ech_status ech_curve_check_keys(const ech_config *config);
-/* Marks what the run's curve does not read, before what is required is checked (ech_config_check). */
+/* Marks what the run's curve does not read, before what is required is checked
+ * (ech_config_check). */
 void ech_curve_mark_keys(const ech_config *config);
 
 /* Parameter groups, of one learning rate and weight decay: sets `decay` and `rate` of the n parameters of a model by

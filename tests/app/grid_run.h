@@ -14,7 +14,8 @@
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
 
-/* A token file of that folder. changed: bit p: documents of that parity have other tokens, but for their first ones. */
+/* A token file of that folder. changed: bit p: documents of that parity have other tokens, but
+ * for their first ones. */
 static inline void grid_write_file(const char *name, uint64_t seed, unsigned changed)
 {
     static const uint64_t lengths[] = {5, 40, 1, 9, 16, 2};

@@ -95,8 +95,8 @@ static void what_is_used_instead_is_said(void **state)
     }
 }
 
-/* Of two samples of two tokens a gradient is the sum of four outer products, and of no higher rank. More samples have more than factors
- * have. */
+/* Of two samples of two tokens a gradient is the sum of four outer products, and of no higher
+ * rank. More samples have more than factors have. */
 static void the_rank_found_is_reported(void **state)
 {
     (void)state;
@@ -108,8 +108,9 @@ static void the_rank_found_is_reported(void **state)
         {2, "parallel.data=2 data.sequence_length=2 training.global_batch_size=2", 4, 1},
         {4, "parallel.data=2 parallel.tensor=2 data.sequence_length=2 training.global_batch_size=2",
          4, 1},
-        {4, "parallel.data=2 parallel.pipeline=2 data.sequence_length=2 "
-            "training.global_batch_size=2 parallel.zero=1",
+        {4,
+         "parallel.data=2 parallel.pipeline=2 data.sequence_length=2 "
+         "training.global_batch_size=2 parallel.zero=1",
          4, 1},
         {2, "parallel.data=2 training.global_batch_size=4", 6, 0},
     };

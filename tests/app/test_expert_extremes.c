@@ -114,8 +114,9 @@ static void check_counts(const extreme *x, int64_t k, double capacity)
         }
 }
 
-/* Without capacities all rows of all members but the first go to that, and come back; twice, of rows and of gradients. With
- * dropout the numbers of their choices, of two words each, go once. A recomputed forward sends all of it again. */
+/* Without capacities all rows of all members but the first go to that, and come back; twice, of
+ * rows and of gradients. With dropout the numbers of their choices, of two words each, go once.
+ * A recomputed forward sends all of it again. */
 static void check_bytes(const extreme *x, size_t layout, int64_t k, bool drops)
 {
     int64_t sent = 0, item = sizeof(double), e = layouts[layout].expert, number = drops ? 8 : 0;

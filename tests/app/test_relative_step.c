@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adafactor's keys that are named as transformers' options: what goes together, and what a resolved run file from before
- * optimizer.scale_parameter means.
+ * Adafactor's keys that are named as transformers' options: what goes together, and what a resolved
+ * run file from before optimizer.scale_parameter means.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,7 +75,8 @@ static void saved_files_keep_their_meaning(void **state)
     }
 }
 
-/* Of a run file that someone writes the key means what transformers' option does, and errors are those of transformers. */
+/* Of a run file that someone writes the key means what transformers' option does, and errors are
+ * those of transformers. */
 static void combinations_are_refused(void **state)
 {
     (void)state;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify on random run files: every key that decides what is computed, by whom and when. What is refused is
- * asked for again as the error's hint says, a few times. None may fail, and the worst error of many is what
- * ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500 tries 500, and
- * ECHELON_VERIFY_RANDOM=500,7 others. verify runs the same masks of documents on both sides; so random run files with such masks are
- * asked besides whether a document's tokens change the loss of others.
+ * verify on random run files: every key that decides what is computed, by whom and when. What is
+ * refused is asked for again as the error's hint says, a few times. None may fail, and the worst
+ * error of many is what ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500
+ * tries 500, and ECHELON_VERIFY_RANDOM=500,7 others. verify runs the same masks of documents on
+ * both sides; so random run files with such masks are asked besides whether a document's tokens
+ * change the loss of others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -453,8 +454,9 @@ static double loss_of(const char *yaml, const random_run *r, int which, const ch
     return loss;
 }
 
-/* A loss that is a sum over documents is the sum of a part that odd ones make and of one that even ones make. So what it changes by when
- * both change is what it changes by when either does, and this is 0 but for rounding. */
+/* A loss that is a sum over documents is the sum of a part that odd ones make and of one that
+ * even ones make. So what it changes by when both change is what it changes by when either does,
+ * and this is 0 but for rounding. */
 static double mixed(const char *yaml, const random_run *r, const char *mask)
 {
     double loss[4];
@@ -463,14 +465,16 @@ static double mixed(const char *yaml, const random_run *r, const char *mask)
     return fabs(loss[3] - loss[2] - loss[1] + loss[0]);
 }
 
-/* Of servers and replicas that are apart a step has several losses; capacities are shared by all tokens of a group. */
+/* Of servers and replicas that are apart a step has several losses; capacities are shared by all
+ * tokens of a group. */
 static bool sums_over_documents(const random_run *r)
 {
     return !says(r, "parallel.strategy") && !says(r, "moe_capacity") && !says(r, "gshard") &&
            !says(r, "offload_delayed");
 }
 
-/* Where all attend to all before them both sides of that differ: so the test sees what a mask keeps apart. */
+/* Where all attend to all before them both sides of that differ: so the test sees what a mask
+ * keeps apart. */
 static void test_documents_are_apart(void **state)
 {
     (void)state;
@@ -509,9 +513,10 @@ static void test_documents_are_apart(void **state)
         ech_text_free(&r.words);
     }
     ech_text_free(&yaml);
-    print_message("%lld cases with masks of documents, %d of them over context ranks: %.1e at most; "
-                  "without masks %lld are above 1e-9\n",
-                  (long long)tried, contexts, worst, (long long)unmasked);
+    print_message(
+        "%lld cases with masks of documents, %d of them over context ranks: %.1e at most; "
+        "without masks %lld are above 1e-9\n",
+        (long long)tried, contexts, worst, (long long)unmasked);
     assert_true(tried > cases / 3 && contexts > 0 && unmasked == tried);
 }
 

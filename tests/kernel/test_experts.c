@@ -287,7 +287,8 @@ static void windows_count_their_rows(void **state)
     ech_kernel_context_destroy(context);
 }
 
-/* Each choice's number lies where its row does; other places are left alone. first_sample: so large that a number has two words. */
+/* Each choice's number lies where its row does; other places are left alone. first_sample: so
+ * large that a number has two words. */
 static void numbers_lie_where_rows_do(void **state)
 {
     (void)state;
@@ -327,7 +328,16 @@ static void numbers_lie_where_rows_do(void **state)
 
 /* ---- all of them, against a sum over experts that knows no buffer ---- */
 
-enum { S = 7, CHOICES = 2, E = 6, C = 5, F = 4, PIECES = 2, BOUND = S * CHOICES, R = PIECES * BOUND };
+enum {
+    S = 7,
+    CHOICES = 2,
+    E = 6,
+    C = 5,
+    F = 4,
+    PIECES = 2,
+    BOUND = S * CHOICES,
+    R = PIECES * BOUND
+};
 
 static void expect(double x, double y)
 {
@@ -348,8 +358,8 @@ typedef struct buffers {
     int32_t index[R * 2];
 } buffers;
 
-/* A piece's experts are this rank's: one call a rank, as they would make it. Half of the columns of the experts' width are dropped
- * by one call, and half by another, as two tensor ranks would. */
+/* A piece's experts are this rank's: one call a rank, as they would make it. Half of the columns
+ * of the experts' width are dropped by one call, and half by another, as two tensor ranks would. */
 typedef struct piece {
     ech_tensor counts, into, out_of; /* (1,X), (X,C,F), (X,F,C) */
     ech_tensor index;
@@ -395,7 +405,8 @@ static void work_backward(ech_kernel_context *context, const piece *p, buffers *
     ref->grouped_matmul(context, &dhidden, &p->into, true, &p->counts, false, &dsent);
 }
 
-/* out = sum over j of gate (dropped (x into) out_of), by the matrices of its expert; and the gradients of x and gates for dout. */
+/* out = sum over j of gate (dropped (x into) out_of), by the matrices of its expert; and the
+ * gradients of x and gates for dout. */
 static void ways_are_a_sum_over_experts(void **state)
 {
     (void)state;
@@ -407,8 +418,8 @@ static void ways_are_a_sum_over_experts(void **state)
                              .bound = BOUND,
                              .choices = SOME};
     static const int64_t of_slots[] = {S, CHOICES}, of_counts[] = {PIECES, E / PIECES},
-                         of_index[] = {R, 2}, one[] = {1, E / PIECES},
-                         first[] = {E / PIECES, C, F}, second[] = {E / PIECES, F, C};
+                         of_index[] = {R, 2}, one[] = {1, E / PIECES}, first[] = {E / PIECES, C, F},
+                         second[] = {E / PIECES, F, C};
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);
     const ech_rows rows = rows_piece(4, 30, 11, S);
     int32_t choice[S * CHOICES], slot[S * CHOICES], counts[E];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products, activations and dropout of rows by expert, in buffers of pieces: experts without rows, all rows to one, odd shapes. Rows
- * behind the counts are NaN before each call and untouched after it.
+ * Products, activations and dropout of rows by expert, in buffers of pieces: experts without rows,
+ * all rows to one, odd shapes. Rows behind the counts are NaN before each call and untouched after
+ * it.
  */
 #include "kernel/trial.h"
 
@@ -91,7 +92,8 @@ static void call_no_dropout(const ech_kernels *kernels, ech_kernel_context *cont
     poison(g, t, true);
 }
 
-#define INDEX(g)                   TRIAL_RESULT(TRIAL_2D((g)->P *(g)->Q, 2), .type = TRIAL_FIXED, .dtype = ECH_I32)
+#define INDEX(g)                                                                                   \
+    TRIAL_RESULT(TRIAL_2D((g)->P *(g)->Q, 2), .type = TRIAL_FIXED, .dtype = ECH_I32)
 #define COUNTS(g)                  TRIAL_RESULT(TRIAL_2D((g)->P, (g)->X), .type = TRIAL_FIXED, .dtype = ECH_I32)
 #define BUFFER(kind, g, width, of) kind(TRIAL_2D((g)->P *(g)->Q, width), .type = TRIAL_##of)
 

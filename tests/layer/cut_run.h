@@ -232,8 +232,7 @@ static inline void cut_move_windows(const cut_group *g, bool gathers)
             memcpy((char *)whole[m].data + n * (size_t)w, piece, bytes * (size_t)used);
         for (int64_t i = 0; !gathers && i < used * row; i++) {
             mine[i] = 0;
-            for (int m = 0; m < g->n; m++)
-                mine[i] += ((double *)whole[m].data)[w * room * row + i];
+            for (int m = 0; m < g->n; m++) mine[i] += ((double *)whole[m].data)[w * room * row + i];
         }
     }
 }

@@ -66,15 +66,16 @@ def adafactor(weights, gradients, rate, words, **more):
 
 
 def check_transformers(shape, weights, gradients):
-    """All options of transformers' Adafactor that go together, by the same names. It multiplies weight
-    decay by the size of the weights, too: so decay is compared without that."""
+    """All options of transformers' Adafactor that go together, by the same names. It multiplies
+    weight decay by the size of the weights, too: so decay is compared without that."""
     try:
         from transformers.optimization import Adafactor
     except ImportError as error:
         print("skipped, transformers' Adafactor:", error)
         return
     for scale in True, False:
-        for relative, warmup, beta1 in ((True, False, None), (True, True, 0.9), (False, False, 0.9)):
+        for relative, warmup, beta1 in ((True, False, None), (True, True, 0.9),
+                                        (False, False, 0.9)):
             decay = 0.0 if scale or len(shape) == 1 else 0.1
             words = [f"optimizer.{key}={str(value).lower()}" for key, value in
                      (("scale_parameter", scale), ("relative_step", relative),

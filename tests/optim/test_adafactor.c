@@ -116,7 +116,8 @@ static void test_updates_are_bounded(void **state)
     ech_config_destroy(config);
 }
 
-/* The same in a few lines: steps by the size of weights, decay, clipping of gradients and momentum of a vector. */
+/* The same in a few lines: steps by the size of weights, decay, clipping of gradients and
+ * momentum of a vector. */
 static void test_momentum_by_hand(void **state)
 {
     (void)state;

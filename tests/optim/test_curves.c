@@ -143,9 +143,11 @@ static void test_states(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves), cmocka_unit_test(test_relative_steps),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_curves),
+                                       cmocka_unit_test(test_relative_steps),
                                        cmocka_unit_test(test_every_update_counts),
                                        cmocka_unit_test(test_no_steps_after_warmup),
-                                       cmocka_unit_test(test_clip), cmocka_unit_test(test_states)};
+                                       cmocka_unit_test(test_clip),
+                                       cmocka_unit_test(test_states)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

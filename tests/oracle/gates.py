@@ -249,5 +249,6 @@ class Dense(Moe):
 
 
 SUBJECTS = {"moe_topk": TopK, "moe_dropout": ExpertDropout,
-            "moe_dropout_by_columns": ExpertDropoutByColumns, "moe_switch": Switch, "moe_gshard": GShard,
+            "moe_dropout_by_columns": ExpertDropoutByColumns, "moe_switch": Switch,
+            "moe_gshard": GShard,
             "moe_noisy_topk": NoisyTopK, "moe_bias": Bias, "moe_dense": Dense}

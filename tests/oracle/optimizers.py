@@ -174,5 +174,5 @@ class AdamW8(Optimizer):
 
 
 SUBJECTS = {"adafactor": Adafactor, "adafactor_momentum": AdafactorMomentum,
-            "adafactor_relative": AdafactorRelative, "adafactor_warmup": AdafactorWarmup, "sm3": Sm3,
-            "muon": Muon, "adamw8": AdamW8}
+            "adafactor_relative": AdafactorRelative, "adafactor_warmup": AdafactorWarmup,
+            "sm3": Sm3, "muon": Muon, "adamw8": AdamW8}

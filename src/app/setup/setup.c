@@ -29,8 +29,9 @@ ech_status ech_setup_defaults(ech_config **out)
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
-/* A resolved run file has all keys that its optimizer reads. One without optimizer.scale_parameter is from before that key, and what
- * it says of optimizer.relative_step is said of that now. */
+/* A resolved run file has all keys that its optimizer reads. One without
+ * optimizer.scale_parameter is from before that key, and what it says of optimizer.relative_step
+ * is said of that now. */
 static ech_status rename_relative_step(ech_config *config, const char *name)
 {
     if (!ech_config_is_set(config, "optimizer.relative_step") ||

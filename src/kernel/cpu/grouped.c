@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations and dropout of the rows that buffers by expert have (kernel/experts.h): of each piece the first ones.
+ * Activations and dropout of the rows that buffers by expert have (kernel/experts.h): of each piece
+ * the first ones.
  */
 #include "kernel/cpu/activation.h"
 #include "kernel/cpu/dropout.h"
@@ -96,7 +97,7 @@ void ECH_CPU(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
         int64_t begin, n = elements_of(x, counts, p, &begin);
         EACH_OF_PIECE
         for (int64_t r = begin / F; r < (begin + n) / F; r++)
-            ech_drop_row(&drop,
-                         (uint64_t)(ech_choice_get(index->data, r) * whole + first), r, x, y);
+            ech_drop_row(&drop, (uint64_t)(ech_choice_get(index->data, r) * whole + first), r, x,
+                         y);
     }
 }

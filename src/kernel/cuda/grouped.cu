@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products, activations and dropout of rows by expert. The host does not know the counts: so there are blocks for as many rows as a
- * piece may have of each expert, and those without rows end at once.
+ * Products, activations and dropout of rows by expert. The host does not know the counts: so there
+ * are blocks for as many rows as a piece may have of each expert, and those without rows end at
+ * once.
  */
 #include "kernel/cuda/activation.cuh"
 #include "kernel/cuda/random.cuh"
