@@ -8,7 +8,8 @@
  *     RESIDUAL        D = G + E, in the gradient's place
  *     TRANSFORM       P = D Q, with the basis Q of the step before; REDUCE_LEFT sums P
  *     TRANSFORM_BACK  P is made orthonormal; Q = transposed D times P; REDUCE_RIGHT sums Q
- *     NORM            that of Q, since P is orthonormal
+ *     NORM            that of Q, since P is orthonormal; and the rank that was found: columns of Q
+ *                     that are no rounding errors
  *     DECOMPRESS      columns of Q that are rounding errors become 0; G = P times transposed Q;
  *                     unless the update is withheld, E = D - G / replicas, and the basis is Q
  *
@@ -236,6 +237,11 @@ void ech_compression_norm(ech_exec *exec, const ech_step *step, int param)
                         plan->model->param.at[param].name, &right);
     plan->kernels->square_sums(exec->context, &right, &sums);
     ech_scalars_count_squares(exec, step->turn, param, &sums, held.is_first);
+    for (int one = 0; held.is_first && one < p->stacked; one++) {
+        ech_tensor of_one = ech_tensor_2d((char *)right.data + one * size[1] * p->rank * item,
+                                          right.dtype, size[1], p->rank);
+        ech_scalars_count_rank(exec, step->turn, &of_one, size[0]);
+    }
 }
 
 /* ---- DECOMPRESS ---- */

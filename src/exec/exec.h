@@ -115,6 +115,11 @@ typedef struct ech_readings {
                            * waited for others, mean over ranks but servers; NaN: not known */
     double
         staleness; /* pushes of others served since a push's worker got its weights, mean over the step's pushes */
+    /* factored: gradients are sent as factors. Columns of a factor that were found to be no
+     * rounding errors, mean over matrices; the share of matrices with fewer than their factors
+     * have. Otherwise not set. */
+    bool factored;
+    double rank, rank_short;
     int64_t updates; /* ech_exec_updates after this turn */
     bool withheld;   /* no update was made, because of a NaN or infinity */
     bool overflow;   /* withheld because gradients overflowed under a dynamic loss scale above 1 */

@@ -149,6 +149,12 @@ void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_te
     plan->kernels->total(exec->context, sums, &scale, counts, &squares);
 }
 
+void ech_scalars_count_rank(ech_exec *exec, int turn, const ech_tensor *right, int64_t terms)
+{
+    ech_tensor sums = ech_tensor_1d(ech_exec_row(exec, turn)->ranks, ECH_F64, ECH_RANK_SUMS);
+    exec->plan->kernels->wide->count_columns(exec->context, right, terms, &sums);
+}
+
 /* In the model's order. */
 ech_status ech_handle_NORM_SUM(ech_exec *exec, const ech_step *step)
 {
@@ -357,6 +363,11 @@ static void read_update(ech_exec *exec, const ech_scalar_row *s, ech_readings *r
     r->loss_scale = s->loss_scale;
     r->idle = s->idle / ech_layout_workers(exec->plan->layout);
     r->staleness = s->staleness / ech_layout_workers(exec->plan->layout);
+    r->factored = s->ranks[ECH_RANK_MATRICES] > 0;
+    if (r->factored) {
+        r->rank = s->ranks[ECH_RANK_COLUMNS] / s->ranks[ECH_RANK_MATRICES];
+        r->rank_short = s->ranks[ECH_RANK_SHORT] / s->ranks[ECH_RANK_MATRICES];
+    }
     r->reports = &s->squares[exec->plan->model->param.n];
     r->clip = s->clip * s->loss_scale;
     r->updates = exec->updates;

@@ -264,6 +264,8 @@ static inline ech_tensor ech_exec_elements(const ech_tensor *x, int64_t first, i
 /* counts: this rank counts them. */
 void ech_scalars_count_squares(ech_exec *exec, int turn, int param, const ech_tensor *sums,
                                bool counts);
+/* The columns of a right factor that are no rounding errors; terms: as for clear_columns. */
+void ech_scalars_count_rank(ech_exec *exec, int turn, const ech_tensor *right, int64_t terms);
 /* Waits for the turn's row, for the host. */
 ech_status ech_scalars_await(ech_exec *exec, const ech_step *step, const ech_scalar_row **out);
 /* Puts the numbers of a push as the turn's row, with the number and rate of its update, number `update` of the span. */

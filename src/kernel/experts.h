@@ -27,6 +27,18 @@ ECH_EVERYWHERE int64_t ech_rows_within(int64_t before, int64_t n, int64_t first,
     return end > begin ? end - begin : 0;
 }
 
+/* The number of a choice in two words (kernel.def: dispatch_index). */
+ECH_EVERYWHERE void ech_choice_put(int32_t *index, int64_t row, int64_t choice)
+{
+    index[2 * row] = (int32_t)(uint32_t)choice;
+    index[2 * row + 1] = (int32_t)(choice >> 32);
+}
+
+ECH_EVERYWHERE int64_t ech_choice_get(const int32_t *index, int64_t row)
+{
+    return (int64_t)index[2 * row + 1] << 32 | (int64_t)(uint32_t)index[2 * row];
+}
+
 /* The factor by which jitter of strength p multiplies an element: uniform in (1 - p, 1 + p). */
 ECH_EVERYWHERE double ech_jitter_factor(double p, uint32_t word)
 {

@@ -180,7 +180,7 @@ typedef struct ech_update {
     double adjust;            /* muon: multiplies the rate, behind *rate; 0: nothing does */
     double beta1, beta2, eps; /* adamw, adamw8, muon */
     double momentum;          /* sgd, adafactor, sm3, muon */
-    bool relative;            /* adafactor: the rate is relative to the weights' size */
+    bool scale_parameter;     /* adafactor: the rate is relative to the weights' size */
     bool nesterov;            /* sgd, muon */
     bool match_adamw;         /* muon: the rate is for updates as large as AdamW's */
     int64_t block;            /* adamw8: elements with one scale */
@@ -294,6 +294,9 @@ ECH_EVERYWHERE double ech_clip_factor(double norm, double limit)
 /* Gradient norms are sums over blocks of so many contiguous elements of a rank's shard of a tensor.
  * */
 enum { ECH_NORM_BLOCK = 4096 };
+
+/* What count_columns adds to of each matrix: columns, whether some are missing, and matrices. */
+enum { ECH_RANK_COLUMNS, ECH_RANK_SHORT, ECH_RANK_MATRICES, ECH_RANK_SUMS };
 
 /* orthogonalize: each column of work has room for so many numbers beyond the column's own. */
 enum { ECH_ORTHOGONAL_ROOM = 3 };

@@ -46,8 +46,8 @@ ECH_EVERYWHERE double ech_adafactor_scale(const ech_update *update, const ech_te
 {
     double all = total ? ech_update_number(total) : 1;
     double rms = sqrt(all * ech_update_number(squares) / (double)n);
-    double size = update->relative ? sqrt(ech_update_number(weights) / (double)n) : 1;
-    if (update->relative) size = fmax(1e-3, size);
+    double size = update->scale_parameter ? sqrt(ech_update_number(weights) / (double)n) : 1;
+    if (update->scale_parameter) size = fmax(1e-3, size);
     return update->learning_rate * size * sqrt(all) / fmax(1.0, rms);
 }
 

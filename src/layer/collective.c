@@ -191,6 +191,19 @@ double ech_node_expected(const ech_node *node)
     return ech_node_goes_by_counts(node) ? options->expected : 1;
 }
 
+/* The output of a node that moves rows: a table of a table's, and in its lists. */
+static int moved(ech_block *block, ech_node *node, int rows, const char *name, ech_shape shape)
+{
+    const ech_block_value from = block->value.at[rows];
+    node->purposes = from.purposes;
+    int made = from.role == ECH_ROLE_TABLE
+                   ? ech_node_out_table(block, node, name, shape, from.type, from.dtype)
+                   : ech_node_out(block, node, name, shape);
+    block->value.at[made].type = from.type;
+    block->value.at[made].purposes = from.purposes;
+    return made;
+}
+
 /* Windows of tensor ranks become those of all, one's behind the other's, or the other way. */
 static int move_windows(ech_block *block, const ech_layer *layer, int rows, int counts,
                         ech_shape shape, ech_round round, double expected)
@@ -200,9 +213,7 @@ static int move_windows(ech_block *block, const ech_layer *layer, int rows, int 
     ech_node_in(node, rows);
     ech_node_in(node, counts);
     node->b.in = 2;
-    int made = ech_node_out(block, node, "windows", shape);
-    block->value.at[made].type = block->value.at[rows].type;
-    return made;
+    return moved(block, node, rows, "windows", shape);
 }
 
 int ech_block_gather_rows(ech_block *block, int rows, int counts, ech_round round, double expected)
@@ -241,9 +252,7 @@ int ech_block_exchange_rows(ech_block *block, int packed, const int tables[2], e
     if (block->options.sharding.expert < 2) return packed;
     ech_node *node = exchange_rows(block, layer, packed, tables, round);
     node->is_part = round.of > 1;
-    int made = ech_node_out(block, node, "windows", windows);
-    block->value.at[made].type = block->value.at[packed].type;
-    return made;
+    return moved(block, node, packed, "windows", windows);
 }
 
 int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ech_shape packed,
@@ -257,9 +266,7 @@ int ech_block_return_rows(ech_block *block, int windows, const int tables[2], ec
         node->goes_on = true;
         return into;
     }
-    int made = ech_node_out(block, node, "packed", packed);
-    block->value.at[made].type = block->value.at[windows].type;
-    return made;
+    return moved(block, node, windows, "packed", packed);
 }
 
 int ech_block_sum(ech_block *block, int y)

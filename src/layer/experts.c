@@ -55,34 +55,45 @@ static int dispatch(ech_block *block, const ech_routed *to)
     return ech_node_out(block, node, "sent", shape);
 }
 
-/* ---- combine: of each row, the sum over its experts ---- */
+/* Words of a choice's number (kernel/experts.h). */
+enum { INDEX_WORDS = 2 };
 
-typedef struct combine_options {
-    double p; /* of the dropout of what an expert makes */
-} combine_options;
-
-static ech_dropout dropout_of(const ech_call *call)
+/* The choices' numbers go the same way, in training alone. */
+static void index_forward(const ech_call *call)
 {
-    const combine_options *options = call->node->options;
-    return ech_call_dropout(call, options->p, call->node->site);
+    ech_tensor slot = ech_tensor_matrix(&call->in[0]);
+    call->kernels->dispatch_index(call->context, &slot, ech_call_rows(call), &call->out[0]);
 }
+
+const ech_layer ech_layer_row_dispatch_index = {.name = "dispatch_index", .forward = index_forward};
+
+static int dispatch_index(ech_block *block, const ech_routed *to)
+{
+    ech_shape shape = ech_shape_2d(to->grouped ? ECH_AXIS_SLOTS : ECH_AXIS_RECEIVED, to->width,
+                                   ECH_AXIS_NONE, INDEX_WORDS);
+    ech_node *node = ech_block_node(block, &ech_layer_row_dispatch_index, NULL, 0);
+    ech_node_in(node, to->slot);
+    node->purposes = 1u << ECH_TRAIN;
+    int index = ech_node_out_table(block, node, "index", shape, ECH_TYPE_FIXED, ECH_I32);
+    block->value.at[index].purposes = node->purposes;
+    return index;
+}
+
+/* ---- combine: of each row, the sum over its experts ---- */
 
 static void combine_forward(const ech_call *call)
 {
-    ech_dropout dropout = dropout_of(call);
     ech_tensor gates = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->in[1]);
     ech_tensor out = ech_tensor_matrix(&call->out[0]);
-    call->kernels->combine_forward(call->context, &call->in[2], &gates, &slot, &dropout,
-                                   ech_call_rows(call), &out);
+    call->kernels->combine_forward(call->context, &call->in[2], &gates, &slot, &out);
 }
 
 static void combine_backward(const ech_call *call)
 {
-    ech_dropout dropout = dropout_of(call);
     ech_tensor gates = ech_tensor_matrix(&call->in[0]), slot = ech_tensor_matrix(&call->in[1]);
     ech_tensor dout = ech_tensor_matrix(&call->dout[0]), dgates = ech_tensor_matrix(&call->din[0]);
-    call->kernels->combine_backward(call->context, &dout, &call->in[2], &gates, &slot, &dropout,
-                                    ech_call_rows(call), &call->din[2], &dgates);
+    call->kernels->combine_backward(call->context, &dout, &call->in[2], &gates, &slot,
+                                    &call->din[2], &dgates);
 }
 
 const ech_layer ech_layer_row_combine = {.name = "combine",
@@ -91,17 +102,15 @@ const ech_layer ech_layer_row_combine = {.name = "combine",
                                          .overwrites = 1u << 2};
 
 /* Without an expert group a partial sum, where experts' width is sharded. */
-static int combine(ech_block *block, int y, const ech_routed *to, double p)
+static int combine(ech_block *block, int y, const ech_routed *to)
 {
-    combine_options options = {p};
     int gates = to->grouped ? to->gates : ech_block_whole(block, to->gates, true);
-    ech_node *node = ech_block_node(block, &ech_layer_row_combine, &options, sizeof options);
+    ech_node *node = ech_block_node(block, &ech_layer_row_combine, NULL, 0);
     ech_node_in(node, gates);
     ech_node_in(node, to->slot);
     ech_node_in(node, y);
     node->b.in = 7;
     node->partial_gradient = gradient_is_partial(block, to);
-    if (p > 0) node->site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
     return ech_node_out(block, node, "out", block->value.at[to->x].shape);
 }
 
@@ -203,6 +212,8 @@ const ech_layer ech_layer_row_expert_linear_both = {.name = "expert_linear_both"
 /* What experts work on: rows by expert, with a table of how many are whose. */
 typedef struct rows_by_expert {
     int rows, counts;
+    int index;       /* the numbers of the rows' choices; -1: nothing is dropped */
+    uint32_t site;   /* of the dropout */
     double expected; /* rows in use, as a share of the buffer */
     bool again;      /* of a round: W is done in B */
 } rows_by_expert;
@@ -306,6 +317,54 @@ static int activation(ech_block *block, const ech_layer *layer, int gate, int up
     return ech_node_out_like(block, node, gate);
 }
 
+/* Dropout (Fedus et al. 2021, arXiv:2101.03961, section 2.4): a mask of the choice and of the
+ * column of the whole width. So no layout moves it: neither where the row lies, nor which
+ * columns of it the rank has. */
+typedef struct dropout_options {
+    double p;
+    int64_t width; /* whole */
+} dropout_options;
+
+static void drop(const ech_call *call, const ech_tensor *from, const ech_tensor *to)
+{
+    const dropout_options *options = call->node->options;
+    ech_dropout dropout = ech_call_dropout(call, options->p, call->node->site);
+    ech_tensor x = ech_tensor_matrix(from), y = ech_tensor_matrix(to), index = call->in[1];
+    if (index.data) index = ech_tensor_matrix(&index);
+    call->kernels->grouped_dropout(call->context, &x, &dropout, ech_optional(&index),
+                                   call->tensor_index * x.shape[1], options->width, &call->in[2],
+                                   &y);
+}
+
+static void dropout_forward(const ech_call *call)
+{
+    drop(call, &call->in[0], &call->out[0]);
+}
+
+static void dropout_backward(const ech_call *call)
+{
+    drop(call, &call->dout[0], &call->din[0]);
+}
+
+const ech_layer ech_layer_row_expert_dropout = {.name = "expert_dropout",
+                                                .forward = dropout_forward,
+                                                .backward_input = dropout_backward,
+                                                .cheap = true};
+
+/* All rounds of a layer draw from one site's stream. */
+static int dropout(ech_block *block, const rows_by_expert *of, int x, const ech_experts *experts)
+{
+    dropout_options options = {experts->dropout, experts->width};
+    if (of->index < 0) return x;
+    ech_node *node = ech_block_node(block, &ech_layer_row_expert_dropout, &options, sizeof options);
+    ech_node_in(node, x);
+    ech_node_in(node, of->index);
+    ech_node_in(node, of->counts);
+    node->b.in = 6;
+    node->site = of->site;
+    return ech_node_out_like(block, node, x);
+}
+
 /* ---- over an expert group ---- */
 
 static int gather_counts(ech_block *block, int counts)
@@ -320,7 +379,8 @@ static int gather_counts(ech_block *block, int counts)
     return ech_node_out_table(block, node, "all", shape, table.type, table.dtype);
 }
 
-/* down (silu(gate x) up x), or down (relu(up x)) and so on, of rows by expert. */
+/* down (dropped (silu(gate x) up x)), or down (dropped (relu(up x))) and so on, of rows by
+ * expert. */
 static int work(ech_block *block, const rows_by_expert *of, const ech_experts *experts)
 {
     int64_t C = ech_columns(block, of->rows), F = experts->width;
@@ -333,6 +393,7 @@ static int work(ech_block *block, const rows_by_expert *of, const ech_experts *e
     int up = product(block, of, of->rows, experts->up, ECH_AXIS_FFN, F);
     int y = gated ? activation(block, &ech_layer_row_expert_swiglu, gate, up, of->counts)
                   : activation(block, layer, up, -1, of->counts);
+    y = dropout(block, of, y, experts);
     return product(block, of, y, experts->down, ECH_AXIS_MODEL, C);
 }
 
@@ -373,15 +434,18 @@ static int window_counts(ech_block *block, int counts, int64_t size, ech_round r
     return ech_node_out_table(block, node, "window", shape, ECH_TYPE_FIXED, ECH_I32);
 }
 
-/* Rows come to the ranks of their experts, in windows. */
-static int receive(ech_block *block, const ech_routed *to, int64_t size, ech_round round)
+/* What is packed, of rows or of their choices' numbers, comes to the ranks of the rows' experts,
+ * in windows. */
+static int receive(ech_block *block, const ech_routed *to, int packed, int64_t size,
+                   ech_round round)
 {
-    ech_shape windows = {
-        .dims = 3,
-        .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, ECH_AXIS_MODEL},
-        .size = {block->options.sharding.expert, size, ech_columns(block, to->rows)}};
+    if (packed < 0) return -1;
+    const ech_shape *from = &block->value.at[packed].shape;
+    ech_shape windows = {.dims = 3,
+                         .axis = {ECH_AXIS_NONE, ECH_AXIS_WINDOW, from->axis[1]},
+                         .size = {block->options.sharding.expert, size, from->size[1]}};
     int tables[] = {to->counts, to->arriving};
-    return ech_block_exchange_rows(block, to->rows, tables, windows, round);
+    return ech_block_exchange_rows(block, packed, tables, windows, round);
 }
 
 static ech_round first_round(const ech_routed *to, int64_t size)
@@ -398,11 +462,17 @@ static int work_in_group(ech_block *block, const ech_routed *to, const ech_exper
     int all = gather_counts(block, to->arriving);
     for (ech_round round = first_round(to, size); round.at < round.of; round.at++) {
         rows_by_expert of = {.counts = window_counts(block, all, size, round),
+                             .index = to->received_index,
+                             .site = to->site,
                              .again = round.at > 0};
         if (!of.again) of.expected = whole / (double)(size * block->options.sharding.expert);
         if (of.again) ech_block_begin_round(block);
-        int received = of.again ? receive(block, to, size, round) : to->received;
+        int received = to->received;
+        if (of.again) received = receive(block, to, to->rows, size, round);
+        if (of.again) of.index = receive(block, to, to->index, size, round);
         of.rows = ech_block_gather_rows(block, received, all, round, of.expected);
+        if (of.index >= 0)
+            of.index = ech_block_gather_rows(block, of.index, all, round, of.expected);
         int y = work(block, &of, experts);
         y = ech_block_scatter_rows(block, y, all, round, of.expected);
         back = ech_block_return_rows(block, y, tables, packed, back, round);
@@ -417,21 +487,31 @@ ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *exper
 {
     ech_routed to = ech_block_route(block, x, experts);
     to.rows = dispatch(block, &to);
+    to.index = to.received_index = -1;
+    if (experts->dropout > 0) {
+        to.index = dispatch_index(block, &to);
+        to.site = ECH_SITE_DROPOUT + (uint32_t)block->sites++;
+    }
     if (!to.grouped) return to;
     int64_t size = window_size(block, to.width, experts->bound);
     to.arriving = ech_block_exchange_counts(block, to.counts);
-    to.received = receive(block, &to, size, first_round(&to, size));
+    to.received = receive(block, &to, to.rows, size, first_round(&to, size));
+    to.received_index = receive(block, &to, to.index, size, first_round(&to, size));
     return to;
 }
 
 int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts)
 {
-    rows_by_expert own = {.rows = to->rows, .counts = to->counts, .expected = 1};
+    rows_by_expert own = {.rows = to->rows,
+                          .counts = to->counts,
+                          .index = to->index,
+                          .site = to->site,
+                          .expected = 1};
     return to->grouped ? work_in_group(block, to, experts) : work(block, &own, experts);
 }
 
-int ech_layer_combine(ech_block *block, int y, const ech_routed *to, const ech_experts *experts)
+int ech_layer_combine(ech_block *block, int y, const ech_routed *to)
 {
-    y = combine(block, y, to, experts->dropout);
+    y = combine(block, y, to);
     return to->grouped ? ech_block_all_rows(block, y) : ech_block_sum(block, y);
 }

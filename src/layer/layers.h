@@ -68,7 +68,7 @@ typedef struct ech_experts {
     int down;          /* (E,C,F) */
     double
         jitter; /* of what the router reads: its numbers are multiplied by 1 - jitter to 1 + jitter */
-    double dropout; /* of what an expert makes */
+    double dropout; /* inside of an expert: of what its last product reads */
     double
         bound; /* over an expert group: rows that are kept, as a multiple of a rank's share; 0: all */
 } ech_experts;
@@ -87,6 +87,8 @@ typedef struct ech_routed {
     int rows;     /* the buffer */
     int arriving; /* over an expert group: counts as above, of what all its ranks send to this one */
     int received; /* and rows of the first round */
+    int index, received_index; /* numbers of these rows' choices, tables; -1: nothing is dropped */
+    uint32_t site;             /* of the dropout */
 } ech_routed;
 
 /* A layer of experts, in three parts: rows of x, (B,T,C) or (rows,C) of ECH_AXIS_ROWS, go to their experts; these work on them, and
@@ -96,7 +98,7 @@ ech_routed ech_layer_send_rows(ech_block *block, int x, const ech_experts *exper
 /* Returns the buffer of what experts have made. */
 int ech_layer_experts(ech_block *block, const ech_routed *to, const ech_experts *experts);
 /* y: that buffer. Returns a value of x's shape. */
-int ech_layer_combine(ech_block *block, int y, const ech_routed *to, const ech_experts *experts);
+int ech_layer_combine(ech_block *block, int y, const ech_routed *to);
 
 /* The end of a model: logits x Wᵀ, weight (V,C), and the cross-entropy with the batch's targets and
  * weights, a chunk of the micro-batch's rows (ech_block_options.rows) at a time; nothing of size T·V lives.

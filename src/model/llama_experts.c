@@ -88,7 +88,7 @@ static int experts(const ech_config *config, ech_model *model, ech_block *block,
     int y = ech_layer_experts(block, &to, &is);
     if (shared)
         beside = ech_llama_narrow(config, model, block, shared_at, names, shared, beside, std);
-    y = ech_layer_combine(block, y, &to, &is);
+    y = ech_layer_combine(block, y, &to);
     if (shared) y = ech_layer_residual(block, y, beside);
     return ech_layer_dropout(block, y, config->model.resid_pdrop);
 }

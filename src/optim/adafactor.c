@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors, with its numbers
- * (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the clipped and scaled update, as in the
- * authors' code (tensor2tensor).
+ * Adafactor. Shazeer and Stern 2018, arXiv:1804.04235: algorithm 4 for matrices, 5 for vectors,
+ * with its numbers (eps1 = 1e-30, eps2 = 1e-3, d = 1, beta2 = 1 - t^-0.8). Momentum averages the
+ * clipped and scaled update, as in the authors' code (tensor2tensor). Keys are named as
+ * transformers' options; weight decay is by the curve's rate, as PyTorch has it.
  */
 #include "optim/optim.h"
 
@@ -47,7 +48,7 @@ static void configure(const ech_config *config, ech_update *update)
 {
     update->momentum = config->optimizer.momentum;
     update->eps = 1e-30;
-    update->relative = config->optimizer.relative_step == 1;
+    update->scale_parameter = config->optimizer.scale_parameter == 1;
 }
 
 static size_t scratch(const ech_kernels *kernels, int threads, const ech_param *param,
@@ -105,8 +106,10 @@ static void apply(const ech_optimizer_work *w)
 }
 
 const ech_optimizer ech_optimizer_row_adafactor = {.name = "adafactor",
-                                                   .reads =
-                                                       "optimizer.momentum optimizer.relative_step",
+                                                   .reads = "optimizer.momentum "
+                                                            "optimizer.scale_parameter "
+                                                            "optimizer.relative_step "
+                                                            "optimizer.warmup_init",
                                                    .declare = declare,
                                                    .configure = configure,
                                                    .scratch = scratch,

@@ -45,6 +45,18 @@ static double rsqrt(const ech_config *config, double t, double steps)
     return rate < config->optimizer.learning_rate ? rate : config->optimizer.learning_rate;
 }
 
+/* Adafactor's relative steps, as in transformers: of the update's number alone. */
+static double relative_step(const ech_config *config, double t, double steps)
+{
+    double number = round(t * steps + 1);
+    double most = config->optimizer.warmup_init == 1 ? 1e-6 * number : 1e-2;
+    return fmin(most, 1 / sqrt(number));
+}
+
+static const ech_curve relative = {
+    "optimizer.relative_step = true (multiplying by the size of weights is "
+    "optimizer.scale_parameter)",
+    "", relative_step};
 static const ech_curve row_constant = {"constant", "", constant};
 static const ech_curve row_linear = {"linear", "optimizer.min_learning_rate", linear};
 static const ech_curve row_cosine = {"cosine", "optimizer.min_learning_rate", cosine};
@@ -66,7 +78,7 @@ const ech_curve *ech_curve_find(const char *name)
 
 const ech_curve *ech_curve_of(const ech_config *config)
 {
-    return rows[config->optimizer.schedule];
+    return config->optimizer.relative_step == 1 ? &relative : rows[config->optimizer.schedule];
 }
 
 const char *ech_curve_names(void)
@@ -78,13 +90,28 @@ const char *ech_curve_names(void)
         ;
 }
 
+/* What all curves of optimizer.schedule read, and relative steps do not. */
+static const char scheduled[] = "optimizer.learning_rate optimizer.schedule optimizer.warmup_steps";
+
+static const char *reads_scheduled(const ech_config *config)
+{
+    return ech_curve_of(config) == &relative ? "" : scheduled;
+}
+
+void ech_curve_mark_keys(const ech_config *config)
+{
+    ech_config_mark_unread(config, scheduled, reads_scheduled(config));
+}
+
 ech_status ech_curve_check_keys(const ech_config *config)
 {
     const ech_curve *own = ech_curve_of(config);
-    ECH_FREED_TEXT owned = {0};
+    ECH_FREED_TEXT owned = {0}, read = {0};
+    ech_text_append(&owned, "%s", scheduled);
+    ech_text_append(&read, "%s %s", reads_scheduled(config), own->reads);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        ech_text_append(&owned, "%s ", rows[i]->reads);
-    return ech_config_check_read(config, owned.at, own->reads, own->name);
+        ech_text_append(&owned, " %s", rows[i]->reads);
+    return ech_config_check_read(config, owned.at, read.at, own->name);
 }
 
 double ech_learning_rate(const ech_config *config, const ech_curve *curve, int64_t count)

@@ -171,12 +171,16 @@ typedef struct ech_curve {
 } ech_curve;
 
 const ech_curve *ech_curve_find(const char *name);
+/* That of optimizer.schedule, or with optimizer.relative_step = true one that has no name there. */
 const ech_curve *ech_curve_of(const ech_config *config);
 const char *ech_curve_names(void);
 
 /* ECH_EUSAGE, logged: a key is set that only other optimizers, or curves, use. */
 ech_status ech_optimizer_check_keys(const ech_config *config);
 ech_status ech_curve_check_keys(const ech_config *config);
+/* Marks what the run's curve does not read, before what is required is checked
+ * (ech_config_check). */
+void ech_curve_mark_keys(const ech_config *config);
 
 /* Parameter groups, of one learning rate and weight decay: sets `decay` and `rate` of the n parameters of a model by
  * patterns on their names, and by the optimizer's rules. optimizer.no_decay is blank-separated patterns, optimizer.rates blank-separated

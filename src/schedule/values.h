@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel/kernel.h"
 #include "schedule/steps.h"
 
 typedef enum ech_memory_kind {

@@ -15,28 +15,35 @@
 
 enum { GRID_VOCABULARY = 257, GRID_TOKENS = 1200 };
 
-/* Token files NAME-train and NAME-valid of that folder. */
-static inline void grid_write_tokens(void)
+/* A token file of that folder. changed: bit p: documents of that parity have other tokens, but
+ * for their first ones. */
+static inline void grid_write_file(const char *name, uint64_t seed, unsigned changed)
 {
     static const uint64_t lengths[] = {5, 40, 1, 9, 16, 2};
     enum { LENGTHS = sizeof lengths / sizeof *lengths };
-    const char *names[] = {"all-train", "all-valid"};
-    for (int f = 0; f < 2; f++) {
-        char prefix[300];
-        ech_token_writer *writer;
-        ech_random_key key = {.seed = (uint64_t)f + 23};
-        snprintf(prefix, sizeof prefix, "%s/%s", fixture_folder, names[f]);
-        ECH_ASSERT(ech_token_writer_create(prefix, GRID_VOCABULARY, &writer) == ECH_OK);
-        for (uint64_t i = 0, end = 0, document = 0; i < GRID_TOKENS; i++) {
-            int32_t id = (int32_t)(ech_random_word(key, i) % (GRID_VOCABULARY - 1));
-            if (i % 3 == 2) id = (int32_t)(i / 3 % (GRID_VOCABULARY - 1)); /* something to learn */
-            ECH_ASSERT(ech_token_writer_add(writer, &id, 1) == ECH_OK);
-            if (i == end) end += lengths[document++ % LENGTHS];
-            if (i + 1 == end || i + 1 == GRID_TOKENS)
-                ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
-        }
-        ECH_ASSERT(ech_token_writer_finish(writer) == ECH_OK);
+    char prefix[300];
+    ech_token_writer *writer;
+    ech_random_key key = {.seed = seed};
+    snprintf(prefix, sizeof prefix, "%s/%s", fixture_folder, name);
+    ECH_ASSERT(ech_token_writer_create(prefix, GRID_VOCABULARY, &writer) == ECH_OK);
+    for (uint64_t i = 0, end = 0, document = 0; i < GRID_TOKENS; i++) {
+        int32_t id = (int32_t)(ech_random_word(key, i) % (GRID_VOCABULARY - 1));
+        if (i % 3 == 2) id = (int32_t)(i / 3 % (GRID_VOCABULARY - 1)); /* something to learn */
+        bool first = i == end;
+        if (first) end += lengths[document++ % LENGTHS];
+        if (!first && changed >> document % 2 & 1) id = (id + 101) % (GRID_VOCABULARY - 1);
+        ECH_ASSERT(ech_token_writer_add(writer, &id, 1) == ECH_OK);
+        if (i + 1 == end || i + 1 == GRID_TOKENS)
+            ECH_ASSERT(ech_token_writer_end_document(writer) == ECH_OK);
     }
+    ECH_ASSERT(ech_token_writer_finish(writer) == ECH_OK);
+}
+
+/* Token files NAME-train and NAME-valid of that folder. */
+static inline void grid_write_tokens(void)
+{
+    grid_write_file("all-train", 23, 0);
+    grid_write_file("all-valid", 24, 0);
 }
 
 /* For ALL_TESTS. */

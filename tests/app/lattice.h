@@ -123,7 +123,7 @@ static const char *const lattice_optimizers[] = {
     "optimizer.name=adafactor",
     "optimizer.name=sm3",
     "optimizer.name=sm3 optimizer.momentum=0.9",
-    "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.relative_step=false "
+    "optimizer.name=adafactor optimizer.momentum=0.9 optimizer.scale_parameter=false "
     "optimizer.schedule=rsqrt",
     "optimizer.name=muon optimizer.momentum=0.95 optimizer.nesterov=true optimizer.eps=1e-6",
     "optimizer.name=muon optimizer.momentum=0.8 optimizer.adjust_rate=match_rms_adamw "

@@ -141,6 +141,20 @@ static inline double runs_apart(const char *x, const char *y, int step, const ch
     return worst;
 }
 
+/* The number of the key in the first line of the run's metrics that has it; NaN: none has. */
+static inline double runs_first(const char *name, const char *key)
+{
+    char path[300], word[100], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture_folder, name);
+    snprintf(word, sizeof word, "\"%s\":", key);
+    assert_int_equal(ech_file_read(path, 1 << 20, &text, &n), ECH_OK);
+    const char *at = strstr(text, word);
+    double value = at ? strtod(at + strlen(word), NULL) : (double)NAN;
+    free(text);
+    return value;
+}
+
 /* The last validation loss in the run's metrics. */
 static inline double runs_validation_loss(const char *name)
 {

@@ -87,4 +87,38 @@ TEST(what_is_used_instead_is_said)
     }
 }
 
+/* Of two samples of two tokens a gradient is the sum of four outer products, and of no higher
+ * rank. More samples have more than factors have. */
+TEST(the_rank_found_is_reported)
+{
+    static const struct {
+        int ranks;
+        const char *words;
+        double rank, is_short;
+    } all[] = {
+        {2, "parallel.data=2 data.sequence_length=2 training.global_batch_size=2", 4, 1},
+        {4, "parallel.data=2 parallel.tensor=2 data.sequence_length=2 training.global_batch_size=2",
+         4, 1},
+        {4,
+         "parallel.data=2 parallel.pipeline=2 data.sequence_length=2 "
+         "training.global_batch_size=2 parallel.zero=1",
+         4, 1},
+        {2, "parallel.data=2 training.global_batch_size=4", 6, 0},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char words[600];
+        snprintf(words, sizeof words,
+                 "training.steps=1 precision.compute=fp64 parallel.compression=powersgd "
+                 "parallel.compression_rank=6 training.micro_batch_size=1 %s",
+                 all[i].words);
+        runs_train("gpt2", "found", all[i].ranks, words);
+        assert_true(fabs(runs_first("found", "compression_rank") - all[i].rank) < 1e-9);
+        assert_true(runs_first("found", "compression_rank_short") == all[i].is_short);
+        runs_remove("found");
+    }
+    runs_train("gpt2", "plain", 2, "training.steps=1 parallel.data=2");
+    assert_true(isnan(runs_first("plain", "compression_rank")));
+    runs_remove("plain");
+}
+
 ALL_TESTS(fixture_setup, fixture_teardown)

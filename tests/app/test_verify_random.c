@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verify on random run files: every key that decides what is computed, by whom and when. What is refused is
- * asked for again as the error's hint says, a few times. None may fail, and the worst error of many is what
- * ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500 tries 500, and
- * ECHELON_VERIFY_RANDOM=500,7 others.
+ * verify on random run files: every key that decides what is computed, by whom and when. What is
+ * refused is asked for again as the error's hint says, a few times. None may fail, and the worst
+ * error of many is what ECH_TOLERANCE is ten times of. A few cases here; ECHELON_VERIFY_RANDOM=500
+ * tries 500, and ECHELON_VERIFY_RANDOM=500,7 others. verify runs the same masks of documents on
+ * both sides; so random run files with such masks are asked besides whether a document's tokens
+ * change the loss of others.
  */
+
+#include <math.h>
 
 #include "app/grid_run.h"
 #include "app/random_run.h"
 #include "app/verdict.h"
 #include "unit.h"
 
-enum { CASES = 24, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 10 };
+enum { CASES = 24, MASKED_CASES = 12, STEPS = 6, LONG_STEPS = 30, RANKS = 8, HINTS = 10 };
 
 /* ---- drawing ---- */
 
@@ -360,16 +364,23 @@ static void judge(const char *yaml, const random_run *r, tally *n)
     }
 }
 
-static void run_case(const char *yaml, random_run *r, tally *n)
+/* Does what errors' hints say. Returns what is refused even so; NULL: nothing. */
+static const char *mend(const char *yaml, random_run *r, int64_t *hints)
 {
     const char *why = refusal(yaml, fixture_tokenizer, r);
     for (int i = 0; i < HINTS && why; i++) {
         char error[2000];
         snprintf(error, sizeof error, "%s", why);
         if (!follow_hint(r, error)) break;
-        n->hints++;
+        ++*hints;
         why = refusal(yaml, fixture_tokenizer, r);
     }
+    return why;
+}
+
+static void run_case(const char *yaml, random_run *r, tally *n)
+{
+    const char *why = mend(yaml, r, &n->hints);
     if (!why) {
         judge(yaml, r, n);
         return;
@@ -410,6 +421,96 @@ TEST(test_random)
     keeps_folder = n.failed > 0;
     assert_int_equal(n.failed, 0);
     assert_true(n.passed > cases / 2);
+}
+
+/* ---- documents are apart ---- */
+
+static ech_status take_loss(void *context, int rank, ech_compared_run *c)
+{
+    ECH_TRY(ech_exec_run(c->session.exec, ECH_LIST_TRAIN, 0));
+    if (rank == 0) *(double *)context = ech_exec_readings(c->session.exec)->loss;
+    return ECH_OK;
+}
+
+/* The first step's loss with token file apart-WHICH. */
+static double loss_of(const char *yaml, const random_run *r, int which, const char *mask)
+{
+    ECH_FREED_TEXT words = {0};
+    double loss = (double)NAN;
+    grid_job job = {take_loss, &loss};
+    ech_text_append(&words, "%s data.train=%s/apart-%d data.document_mask=%s", r->words.at,
+                    fixture_folder, which, mask);
+    ech_config *config = fixture_config_of(yaml, words.at);
+    assert_non_null(config);
+    ech_status status = fixture_run(config, r->ranks, grid_rank, &job);
+    if (status != ECH_OK) fail_msg("%s: %s", words.at, ech_last_error());
+    ech_config_destroy(config);
+    return loss;
+}
+
+/* A loss that is a sum over documents is the sum of a part that odd ones make and of one that
+ * even ones make. So what it changes by when both change is what it changes by when either does,
+ * and this is 0 but for rounding. */
+static double mixed(const char *yaml, const random_run *r, const char *mask)
+{
+    double loss[4];
+    for (int which = 0; which < 4; which++) loss[which] = loss_of(yaml, r, which, mask);
+    assert_true(loss[1] != loss[0] || loss[2] != loss[0]);
+    return fabs(loss[3] - loss[2] - loss[1] + loss[0]);
+}
+
+/* Of servers and replicas that are apart a step has several losses; capacities are shared by all
+ * tokens of a group. */
+static bool sums_over_documents(const random_run *r)
+{
+    return !says(r, "parallel.strategy") && !says(r, "moe_capacity") && !says(r, "gshard") &&
+           !says(r, "offload_delayed");
+}
+
+/* Where all attend to all before them both sides of that differ: so the test sees what a mask
+ * keeps apart. */
+TEST(test_documents_are_apart)
+{
+    static const char *const lengths[] = {"data.sequence_length=24", "data.sequence_length=36"};
+    const char *asked = getenv("ECHELON_VERIFY_RANDOM"), *comma = asked ? strchr(asked, ',') : NULL;
+    int64_t cases = asked ? atoll(asked) : MASKED_CASES, tried = 0, unmasked = 0, hints = 0;
+    uint64_t seed = (comma ? strtoull(comma + 1, NULL, 10) : 1) + 1000;
+    int contexts = 0;
+    double worst = 0;
+    ech_text yaml = {0};
+    print_yaml(&yaml);
+    for (int which = 0; which < 4; which++) {
+        char name[20];
+        snprintf(name, sizeof name, "apart-%d", which);
+        grid_write_file(name, 23, (unsigned)which);
+    }
+    for (int64_t i = 0; i < cases; i++) {
+        random_run r = draw(seed, i, STEPS);
+        set(&r, "data.document_mask=true");
+        set(&r, "precision.compute=fp64");
+        set(&r, lengths[i % 2]);
+        /* With weights of 0.005 a document hardly attends to anything. */
+        set(&r, strstr(r.words.at, "architecture=switch") ? "model.initializer_scale=1"
+                                                          : "model.initializer_range=0.2");
+        if (sums_over_documents(&r) && !mend(yaml.at, &r, &hints) &&
+            says(&r, "data.document_mask=true")) {
+            double apart = mixed(yaml.at, &r, "true");
+            if (!(apart <= 1e-12))
+                fail_msg("documents change others' loss, by %g: echelon verify ... --ranks %d %s",
+                         apart, r.ranks, r.words.at);
+            worst = fmax(worst, apart);
+            tried++;
+            contexts += says(&r, "parallel.context=2") || says(&r, "parallel.context=3");
+            unmasked += mixed(yaml.at, &r, "false") > 1e-9;
+        }
+        ech_text_free(&r.words);
+    }
+    ech_text_free(&yaml);
+    print_message(
+        "%lld cases with masks of documents, %d of them over context ranks: %.1e at most; "
+        "without masks %lld are above 1e-9\n",
+        (long long)tried, contexts, worst, (long long)unmasked);
+    assert_true(tried > cases / 3 && contexts > 0 && unmasked == tried);
 }
 
 static int teardown(void **state)

@@ -229,6 +229,9 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_sequence_chunks_balanced_experts] = {BALANCED " memory.sequence_chunks=2", BALANCED,
                                                    EXPERTS " memory.sequence_chunks=2"},
 #define COMPRESSED "parallel.compression=powersgd"
+    [ECH_RULE_warmup_init_absolute_step] = {"optimizer.warmup_init=true", "",
+                                            "optimizer.warmup_init=true "
+                                            "optimizer.relative_step=true"},
     [ECH_RULE_compression_rank_unfactored] = {"parallel.compression_rank=2", "",
                                               "parallel.compression_rank=2 " COMPRESSED},
     [ECH_RULE_gram_schmidt_unfactored] =

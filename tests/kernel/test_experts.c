@@ -82,8 +82,8 @@ CALL(router_backward_input, NULL, t[0], t[1], &s->drawn, &s->rows, t[2], t[3])
 CALL(router_backward_weight, NULL, t[0], t[1], &s->drawn, &s->rows, s->accumulate, t[2])
 CALL(dispatch_forward, t[1], t[0], t[1], t[2])
 CALL(dispatch_backward, t[1], t[0], t[1], t[2], t[3])
-CALL(combine_forward, t[2], t[0], t[1], t[2], &s->drawn, &s->rows, t[3])
-CALL(combine_backward, t[3], t[0], t[1], t[2], t[3], &s->drawn, &s->rows, t[4], t[5])
+CALL(combine_forward, t[2], t[0], t[1], t[2], t[3])
+CALL(combine_backward, t[3], t[0], t[1], t[2], t[3], t[4], t[5])
 
 #define ROWS(kind, s, of)   kind(TRIAL_2D((s)->S, (s)->C), .type = TRIAL_##of)
 #define LOGITS(kind, s)     kind(TRIAL_2D((s)->S, experts(s)), .type = TRIAL_WIDE)
@@ -186,7 +186,7 @@ static void check_ways(shape s)
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) check_one(trials[i], s, buffers[i]);
 }
 
-static const ech_dropout nothing, drawn = {.p = 0.3, .key = {.seed = 11, .step = 4, .stream = 9}};
+static const ech_dropout drawn = {.p = 0.3, .key = {.seed = 11, .step = 4, .stream = 9}};
 
 TEST(routers_agree)
 {
@@ -216,9 +216,7 @@ TEST(ways_agree)
                            .X = of[3],
                            .C = of[4],
                            .bound = of[5],
-                           .choices = i % 4,
-                           .rows = i < 8 ? rows_uncut(1, 3) : rows_pair(3, 99, 7, 11, 70, 9),
-                           .drawn = i / 4 % 2 ? drawn : nothing});
+                           .choices = i % 4});
     }
 }
 
@@ -285,26 +283,127 @@ TEST(windows_count_their_rows)
     ech_kernel_context_destroy(context);
 }
 
+/* Each choice's number lies where its row does; other places are left alone. first_sample: so
+ * large that a number has two words. */
+TEST(numbers_lie_where_rows_do)
+{
+    enum { ROWS = 41, CHOSEN = 3, BOUND = ROWS * CHOSEN, PIECES = 2, UNTOUCHED = 77 };
+    static const int64_t firsts[] = {0, 3, (int64_t)1 << 40};
+    const int64_t of_slots[] = {ROWS, CHOSEN}, of_index[] = {PIECES * BOUND, 2};
+    ech_kernel_context *context;
+    assert_int_equal(ech_kernel_context_create(2, &context), ECH_OK);
+    for (size_t i = 0; i < 4 * TRIAL_COUNT(firsts); i++) {
+        const shape s = {.S = ROWS,
+                         .k = CHOSEN,
+                         .e = PIECES,
+                         .X = 4,
+                         .bound = BOUND,
+                         .choices = i % 4,
+                         .rows = rows_pair(firsts[i / 4], 99, 7, 11, 70, 9)};
+        int32_t slot[BOUND], index[PIECES * BOUND][2], used = 0;
+        for (int64_t j = 0; j < PIECES * BOUND; j++) index[j][0] = index[j][1] = UNTOUCHED;
+        const ech_tensor from = ech_tensor_view(slot, ECH_I32, 2, of_slots);
+        const ech_tensor to = ech_tensor_view(index, ECH_I32, 2, of_index);
+        put_slots(&s, &from);
+        ech_kernels_fast(ECH_F32)->dispatch_index(context, &from, &s.rows, &to);
+        for (int64_t j = 0; j < BOUND; j++) {
+            if (slot[j] < 0) continue;
+            int64_t row = j / CHOSEN, sample = firsts[i / 4] + row / 20, t = row % 20;
+            int64_t number = (sample * 99 + (t < 11 ? 7 + t : 70 + t - 11)) * CHOSEN + j % CHOSEN;
+            uint64_t low = (uint32_t)index[slot[j]][0], high = (uint32_t)index[slot[j]][1];
+            assert_int_equal(high << 32 | low, number);
+            used++;
+        }
+        for (int64_t j = 0; j < PIECES * BOUND; j++)
+            used -= index[j][0] != UNTOUCHED || index[j][1] != UNTOUCHED;
+        assert_int_equal(used, 0);
+    }
+    ech_kernel_context_destroy(context);
+}
+
 /* ---- all of them, against a sum over experts that knows no buffer ---- */
 
-enum { S = 7, CHOICES = 2, E = 6, C = 5 };
+enum {
+    S = 7,
+    CHOICES = 2,
+    E = 6,
+    C = 5,
+    F = 4,
+    PIECES = 2,
+    BOUND = S * CHOICES,
+    R = PIECES * BOUND
+};
 
 static void expect(double x, double y)
 {
     assert_true(fabs(x - y) <= 1e-12);
 }
 
-static double kept(int64_t i)
+/* Of column f of the width of choice i of all. */
+static double kept(int64_t i, int64_t f)
 {
-    return ech_random_unit(ech_random_word(drawn.key, (uint64_t)i)) < drawn.p ? 0
-                                                                              : 1 / (1 - drawn.p);
+    uint32_t word = ech_random_word(drawn.key, (uint64_t)(i * F + f));
+    return ech_random_unit(word) < drawn.p ? 0 : 1 / (1 - drawn.p);
 }
 
-/* out = sum over j of gate (x W of its expert), each expert a matrix (C,C); and the gradients of x and gates for dout. Then
- * the router's, of jittered rows. */
+/* Numbers in the buffers: those of x's width, and of the experts' width. */
+typedef struct buffers {
+    double sent[R * C], hidden[R * F], dropped[R * F], y[R * C];
+    double dy[R * C], ddropped[R * F], dhidden[R * F], dsent[R * C];
+    int32_t index[R * 2];
+} buffers;
+
+/* A piece's experts are this rank's: one call a rank, as they would make it. Half of the columns
+ * of the experts' width are dropped by one call, and half by another, as two tensor ranks would. */
+typedef struct piece {
+    ech_tensor counts, into, out_of; /* (1,X), (X,C,F), (X,F,C) */
+    ech_tensor index;
+    int64_t first;
+} piece;
+
+static ech_tensor piece_rows(const piece *p, double *all, int64_t columns)
+{
+    return ech_tensor_2d(all + p->first * columns, ECH_F64, BOUND, columns);
+}
+
+static void drop_halves(ech_kernel_context *context, const piece *p, const double *from, double *to)
+{
+    double half[2][BOUND * F / 2];
+    for (int h = 0; h < 2; h++) {
+        for (int i = 0; i < BOUND * F / 2; i++)
+            half[h][i] = from[(p->first + i / (F / 2)) * F + h * F / 2 + i % (F / 2)];
+        const ech_tensor x = ech_tensor_2d(half[h], ECH_F64, BOUND, F / 2);
+        ech_kernels_ref(ECH_F64)->grouped_dropout(context, &x, &drawn, &p->index, h * F / 2, F,
+                                                  &p->counts, &x);
+        for (int i = 0; i < BOUND * F / 2; i++)
+            to[(p->first + i / (F / 2)) * F + h * F / 2 + i % (F / 2)] = half[h][i];
+    }
+}
+
+static void work_forward(ech_kernel_context *context, const piece *p, buffers *b)
+{
+    const ech_kernels *ref = ech_kernels_ref(ECH_F64);
+    const ech_tensor sent = piece_rows(p, b->sent, C), hidden = piece_rows(p, b->hidden, F),
+                     dropped = piece_rows(p, b->dropped, F), y = piece_rows(p, b->y, C);
+    ref->grouped_matmul(context, &sent, &p->into, false, &p->counts, false, &hidden);
+    drop_halves(context, p, b->hidden, b->dropped);
+    ref->grouped_matmul(context, &dropped, &p->out_of, false, &p->counts, false, &y);
+}
+
+static void work_backward(ech_kernel_context *context, const piece *p, buffers *b)
+{
+    const ech_kernels *ref = ech_kernels_ref(ECH_F64);
+    const ech_tensor dsent = piece_rows(p, b->dsent, C), dhidden = piece_rows(p, b->dhidden, F),
+                     ddropped = piece_rows(p, b->ddropped, F), dy = piece_rows(p, b->dy, C);
+    ref->grouped_matmul(context, &dy, &p->out_of, true, &p->counts, false, &ddropped);
+    drop_halves(context, p, b->ddropped, b->dhidden);
+    ref->grouped_matmul(context, &dhidden, &p->into, true, &p->counts, false, &dsent);
+}
+
+/* out = sum over j of gate (dropped (x into) out_of), by the matrices of its expert; and the
+ * gradients of x and gates for dout. */
 TEST(ways_are_a_sum_over_experts)
 {
-    enum { PIECES = 2, BOUND = S * CHOICES, R = PIECES * BOUND };
     static const shape of = {.S = S,
                              .k = CHOICES,
                              .e = PIECES,
@@ -312,70 +411,71 @@ TEST(ways_are_a_sum_over_experts)
                              .C = C,
                              .bound = BOUND,
                              .choices = SOME};
-    static const int64_t of_slots[] = {S, CHOICES}, of_counts[] = {PIECES, E / PIECES};
+    static const int64_t of_slots[] = {S, CHOICES}, of_counts[] = {PIECES, E / PIECES},
+                         of_index[] = {R, 2}, one[] = {1, E / PIECES}, first[] = {E / PIECES, C, F},
+                         second[] = {E / PIECES, F, C};
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);
     const ech_rows rows = rows_piece(4, 30, 11, S);
     int32_t choice[S * CHOICES], slot[S * CHOICES], counts[E];
-    double x[S * C], gates[S * CHOICES], weight[E * C * C], sent[R * C], y[R * C], out[S * C],
-        dout[S * C], dy[R * C], dgates[S * CHOICES], dsent[R * C], dx[S * C];
+    double x[S * C], gates[S * CHOICES], into[E * C * F], out_of[E * F * C], out[S * C],
+        dout[S * C], dgates[S * CHOICES], dx[S * C];
+    buffers b = {0};
+    piece p[PIECES];
     ech_kernel_context *context;
     assert_int_equal(ech_kernel_context_create(1, &context), ECH_OK);
     for (int i = 0; i < S * C; i++) x[i] = value_at(1, i, -1, 1), dout[i] = value_at(2, i, -1, 1);
     for (int i = 0; i < S * CHOICES; i++)
         gates[i] = value_at(3, i, 0, 1), choice[i] = chosen(&of, i);
-    for (int i = 0; i < E * C * C; i++) weight[i] = value_at(4, i, -1, 1);
+    for (int i = 0; i < E * C * F; i++)
+        into[i] = value_at(4, i, -1, 1), out_of[i] = value_at(5, i, -1, 1);
     const ech_tensor t_choice = ech_tensor_view(choice, ECH_I32, 2, of_slots),
                      t_slot = ech_tensor_view(slot, ECH_I32, 2, of_slots),
-                     t_counts = ech_tensor_view(counts, ECH_I32, 2, of_counts);
+                     t_counts = ech_tensor_view(counts, ECH_I32, 2, of_counts),
+                     t_index = ech_tensor_view(b.index, ECH_I32, 2, of_index);
     const ech_tensor t_x = ech_tensor_2d(x, ECH_F64, S, C),
-                     t_sent = ech_tensor_2d(sent, ECH_F64, R, C),
-                     t_y = ech_tensor_2d(y, ECH_F64, R, C),
+                     t_sent = ech_tensor_2d(b.sent, ECH_F64, R, C),
+                     t_y = ech_tensor_2d(b.y, ECH_F64, R, C),
                      t_out = ech_tensor_2d(out, ECH_F64, S, C),
                      t_dout = ech_tensor_2d(dout, ECH_F64, S, C),
-                     t_dy = ech_tensor_2d(dy, ECH_F64, R, C),
-                     t_dsent = ech_tensor_2d(dsent, ECH_F64, R, C),
+                     t_dy = ech_tensor_2d(b.dy, ECH_F64, R, C),
+                     t_dsent = ech_tensor_2d(b.dsent, ECH_F64, R, C),
                      t_dx = ech_tensor_2d(dx, ECH_F64, S, C),
                      t_gates = ech_tensor_2d(gates, ECH_F64, S, CHOICES),
                      t_dgates = ech_tensor_2d(dgates, ECH_F64, S, CHOICES);
+    for (int i = 0; i < PIECES; i++) {
+        int64_t expert = i * (E / PIECES);
+        p[i] = (piece){
+            .counts = ech_tensor_view(counts + expert, ECH_I32, 2, one),
+            .into = ech_tensor_view(into + expert * C * F, ECH_F64, 3, first),
+            .out_of = ech_tensor_view(out_of + expert * F * C, ECH_F64, 3, second),
+            .index = ech_tensor_view(b.index + i * BOUND * 2, ECH_I32, 2, (int64_t[]){BOUND, 2}),
+            .first = i * BOUND};
+    }
     ref->route(context, &t_choice, BOUND, &t_slot, &t_counts);
     ref->dispatch_forward(context, &t_x, &t_slot, &t_sent);
-    for (int p = 0; p < PIECES;
-         p++) { /* a piece's experts are this rank's: one call a rank, as they would make it */
-        const int64_t one[] = {1, E / PIECES}, matrices[] = {E / PIECES, C, C};
-        const ech_tensor own_counts = ech_tensor_view(counts + p * (E / PIECES), ECH_I32, 2, one);
-        const ech_tensor own_weight =
-            ech_tensor_view(weight + p * (E / PIECES) * C * C, ECH_F64, 3, matrices);
-        const ech_tensor own_sent = ech_tensor_rows(&t_sent, p * BOUND, BOUND),
-                         own_y = ech_tensor_rows(&t_y, p * BOUND, BOUND);
-        ref->grouped_matmul(context, &own_sent, &own_weight, false, &own_counts, false, &own_y);
-    }
-    ref->combine_forward(context, &t_y, &t_gates, &t_slot, &drawn, &rows, &t_out);
-    ref->combine_backward(context, &t_dout, &t_y, &t_gates, &t_slot, &drawn, &rows, &t_dy,
-                          &t_dgates);
-    for (int p = 0; p < PIECES; p++) {
-        const int64_t one[] = {1, E / PIECES}, matrices[] = {E / PIECES, C, C};
-        const ech_tensor own_counts = ech_tensor_view(counts + p * (E / PIECES), ECH_I32, 2, one);
-        const ech_tensor own_weight =
-            ech_tensor_view(weight + p * (E / PIECES) * C * C, ECH_F64, 3, matrices);
-        const ech_tensor own_dy = ech_tensor_rows(&t_dy, p * BOUND, BOUND),
-                         own_dsent = ech_tensor_rows(&t_dsent, p * BOUND, BOUND);
-        ref->grouped_matmul(context, &own_dy, &own_weight, true, &own_counts, false, &own_dsent);
-    }
+    ref->dispatch_index(context, &t_slot, &rows, &t_index);
+    for (int i = 0; i < PIECES; i++) work_forward(context, &p[i], &b);
+    ref->combine_forward(context, &t_y, &t_gates, &t_slot, &t_out);
+    ref->combine_backward(context, &t_dout, &t_y, &t_gates, &t_slot, &t_dy, &t_dgates);
+    for (int i = 0; i < PIECES; i++) work_backward(context, &p[i], &b);
     ref->dispatch_backward(context, &t_dsent, &t_slot, NULL, &t_dx);
     for (int s = 0; s < S; s++) {
         double sum[C] = {0}, gradient[C] = {0};
         for (int j = 0; j < CHOICES; j++) {
             int i = s * CHOICES + j;
             double of_gate = 0;
-            for (int c = 0; choice[i] >= 0 && c < C; c++) {
-                double own = 0, factor = kept((ech_row_whole(&rows, s) * CHOICES + j) * C + c);
-                for (int n = 0; n < C; n++) {
-                    double w = weight[(choice[i] * C + n) * C + c];
-                    own += x[s * C + n] * w;
-                    gradient[n] += gates[i] * factor * dout[s * C + c] * w;
+            for (int f = 0; choice[i] >= 0 && f < F; f++) {
+                double factor = kept(ech_row_whole(&rows, s) * CHOICES + j, f), hidden = 0, d = 0;
+                for (int c = 0; c < C; c++) {
+                    hidden += factor * x[s * C + c] * into[(choice[i] * C + c) * F + f];
+                    d += factor * dout[s * C + c] * out_of[(choice[i] * F + f) * C + c];
                 }
-                sum[c] += gates[i] * factor * own;
-                of_gate += factor * own * dout[s * C + c];
+                for (int c = 0; c < C; c++) {
+                    double y = hidden * out_of[(choice[i] * F + f) * C + c];
+                    sum[c] += gates[i] * y;
+                    of_gate += y * dout[s * C + c];
+                    gradient[c] += gates[i] * d * into[(choice[i] * C + c) * F + f];
+                }
             }
             expect(dgates[i], of_gate);
         }
@@ -387,6 +487,7 @@ TEST(ways_are_a_sum_over_experts)
     ech_kernel_context_destroy(context);
 }
 
+/* The router's products, of jittered rows. */
 TEST(router_is_a_product_of_jittered_rows)
 {
     const ech_kernels *ref = ech_kernels_ref(ECH_F64);

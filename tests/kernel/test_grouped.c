@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products and activations of rows by expert, in buffers of pieces: experts without rows, all rows to one, odd shapes. Rows
- * behind the counts are NaN before each call and untouched after it.
+ * Products, activations and dropout of rows by expert, in buffers of pieces: experts without rows,
+ * all rows to one, odd shapes. Rows behind the counts are NaN before each call and untouched after
+ * it.
  */
 #include "kernel/trial.h"
 
 enum { MOST_COUNTS = 32 };
+/* Of choices' numbers, which are so far apart that they have two words. */
+static const int64_t apart = 987654321987;
+static const ech_dropout drawn = {.p = 0.4, .key = {.seed = 11, .step = 4, .stream = 9}}, none;
 
 /* Counts (P,X), and whether a call accumulates or takes b transposed. */
 typedef struct group {
     int64_t P, X, Q;
     int32_t counts[MOST_COUNTS];
     bool transposed, accumulate;
+    int64_t first, whole; /* of dropout's columns */
     unsigned buffers; /* bit i: tensor i is a buffer */
 } group;
 
@@ -61,6 +66,34 @@ CALL(gelu_backward, t[2], t[0], t[1], t[2], t[3])
 CALL(swiglu_forward, t[2], t[0], t[1], t[2], t[3])
 CALL(swiglu_backward, t[3], t[0], t[1], t[2], t[3], t[4], t[5])
 
+/* The counts, and the number of each used row's choice. */
+static void call_dropout(const ech_kernels *kernels, ech_kernel_context *context,
+                         const ech_tensor *const *t, const void *options)
+{
+    const group *g = options;
+    put_counts(g, t[2]);
+    for (int64_t r = 0; r < g->P * g->Q; r++) {
+        int64_t number = is_used(g, r) ? r * apart : -1;
+        ((int32_t *)t[1]->data)[2 * r] = (int32_t)(uint32_t)number;
+        ((int32_t *)t[1]->data)[2 * r + 1] = (int32_t)(number >> 32);
+    }
+    poison(g, t, false);
+    kernels->grouped_dropout(context, t[0], &drawn, t[1], g->first, g->whole, t[2], t[3]);
+    poison(g, t, true);
+}
+
+static void call_no_dropout(const ech_kernels *kernels, ech_kernel_context *context,
+                            const ech_tensor *const *t, const void *options)
+{
+    const group *g = options;
+    put_counts(g, t[1]);
+    poison(g, t, false);
+    kernels->grouped_dropout(context, t[0], &none, NULL, g->first, g->whole, t[1], t[2]);
+    poison(g, t, true);
+}
+
+#define INDEX(g)                                                                                   \
+    TRIAL_RESULT(TRIAL_2D((g)->P *(g)->Q, 2), .type = TRIAL_FIXED, .dtype = ECH_I32)
 #define COUNTS(g)                  TRIAL_RESULT(TRIAL_2D((g)->P, (g)->X), .type = TRIAL_FIXED, .dtype = ECH_I32)
 #define BUFFER(kind, g, width, of) kind(TRIAL_2D((g)->P *(g)->Q, width), .type = TRIAL_##of)
 
@@ -177,7 +210,27 @@ static void check_activations(group g, int64_t F)
          .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), BUFFER(TRIAL_INPUT, &g, F, REAL),
                     BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g), BUFFER(TRIAL_RESULT, &g, F, REAL),
                     BUFFER(TRIAL_RESULT, &g, F, REAL)}},
+        {.name = "dropout",
+         .op = ECH_OP_grouped_dropout,
+         .call = call_dropout,
+         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), INDEX(&g), COUNTS(&g),
+                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
+        {.name = "dropout in place",
+         .op = ECH_OP_grouped_dropout,
+         .call = call_dropout,
+         .tensor =
+             {BUFFER(TRIAL_CHANGED, &g, F, REAL),
+              INDEX(&g),
+              COUNTS(&g),
+              {.role = TRIAL_IN_OUT, TRIAL_2D(g.P * g.Q, F), .low = -1, .high = 1, .alias = 1}}},
+        {.name = "no dropout",
+         .op = ECH_OP_grouped_dropout,
+         .call = call_no_dropout,
+         .tensor = {BUFFER(TRIAL_INPUT, &g, F, REAL), COUNTS(&g),
+                    BUFFER(TRIAL_RESULT, &g, F, REAL)}},
     };
+    g.first = 3 * F;
+    g.whole = 5 * F;
     for (size_t i = 0; i < TRIAL_COUNT(trials); i++) {
         trial t = trials[i];
         group own = g;

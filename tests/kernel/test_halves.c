@@ -205,6 +205,7 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_loss_combine] = true,
                           [ECH_OP_orthogonalize] = true,
                           [ECH_OP_clear_columns] = true,
+                          [ECH_OP_count_columns] = true,
                           [ECH_OP_choose] = true,
                           [ECH_OP_add_chosen] = true,
                           [ECH_OP_sgd_shared_rows] = true,
@@ -231,6 +232,7 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_window_counts] = true,
                           [ECH_OP_dispatch_forward] = true,
                           [ECH_OP_dispatch_backward] = true,
+                          [ECH_OP_dispatch_index] = true,
                           [ECH_OP_combine_forward] = true,
                           [ECH_OP_combine_backward] = true,
                           [ECH_OP_grouped_matmul] = true,
@@ -240,7 +242,8 @@ TEST(rows_are_rounded_once)
                           [ECH_OP_grouped_gelu_forward] = true,
                           [ECH_OP_grouped_gelu_backward] = true,
                           [ECH_OP_grouped_swiglu_forward] = true,
-                          [ECH_OP_grouped_swiglu_backward] = true};
+                          [ECH_OP_grouped_swiglu_backward] = true,
+                          [ECH_OP_grouped_dropout] = true};
     const trial_tensor x = TRIAL_INPUT(TRIAL_2D(R, C)), y = TRIAL_RESULT(TRIAL_2D(R, C));
     const trial_tensor ex = typed(x, TRIAL_EITHER), ey = typed(y, TRIAL_EITHER);
     const trial_tensor esum = TRIAL_CHANGED(TRIAL_1D(C), .type = TRIAL_EITHER);

@@ -166,7 +166,7 @@ TEST(empty_rows_stay)
 }
 
 /* Columns of length 1, `least` x (1 -+ 1e-3), and of an infinite number, beside which nothing is
- * cleared. */
+ * cleared. As many are counted as are left. */
 TEST(rounding_is_cleared)
 {
     enum { TERMS = 200 };
@@ -184,7 +184,18 @@ TEST(rounding_is_cleared)
             x[3][2] = least * (1 + 1e-3);
             x[0][3] = infinite ? (double)INFINITY : 0.5;
             for (int i = 0; i < R * 4; i++) trial_set(&view, i, x[i / 4][i % 4]);
-            table_of(t)->clear_columns(context, &view, TERMS);
+            double sums[2][ECH_RANK_SUMS] = {{0}};
+            for (int i = 0; i < 2; i++) { /* of what has a column to clear, then of what has none */
+                ech_tensor found = ech_tensor_1d(sums[i], ECH_F64, ECH_RANK_SUMS);
+                for (int k = 0; k <= i; k++)
+                    table_of(t)->count_columns(context, &view, TERMS, &found);
+                if (i == 0) table_of(t)->clear_columns(context, &view, TERMS);
+            }
+            for (int i = 0; i < 2; i++) {
+                assert_true(sums[i][ECH_RANK_COLUMNS] == (infinite ? 4 : 3) * (i + 1));
+                assert_true(sums[i][ECH_RANK_SHORT] == (infinite ? 0 : i + 1));
+                assert_true(sums[i][ECH_RANK_MATRICES] == i + 1);
+            }
             ech_kernel_context_destroy(context);
             for (int i = 0; i < R * 4; i++) {
                 bool cleared = i % 4 == 1 && !infinite;

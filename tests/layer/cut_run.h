@@ -219,23 +219,20 @@ static inline void cut_move_windows(const cut_group *g, bool gathers)
     const ech_tensor *whole = gathers ? g->to : g->from, *own = gathers ? g->from : g->to;
     int64_t windows = own[0].shape[0], room = own[0].shape[1];
     int64_t row = ech_tensor_count(&own[0]) / (windows * room), all = windows * g->n;
+    size_t bytes = (size_t)row * ech_dtype_bytes(own[0].dtype), n = bytes * (size_t)room;
     ECH_ASSERT(whole[0].shape[0] == all && g->table[0][0].shape[0] == all);
     for (int m = 0; m < g->n; m++) memset(g->to[m].data, 0xff, ech_tensor_bytes(&g->to[m]));
     for (int64_t w = 0; w < all; w++) {
         int64_t used = 0, X = ech_tensor_count(&g->table[0][0]) / all;
-        double *mine = (double *)own[w / windows].data + w % windows * room * row;
+        char *piece = (char *)own[w / windows].data + n * (size_t)(w % windows);
+        double *mine = (double *)(void *)piece;
         for (int64_t i = 0; i < X; i++) used += ((int32_t *)g->table[0][0].data)[w * X + i];
         ECH_ASSERT(used >= 0 && used <= room);
-        for (int64_t i = 0; i < used * row; i++) {
-            double sum = 0;
-            for (int m = 0; m < g->n; m++) {
-                double *at = (double *)whole[m].data + w * room * row + i;
-                if (gathers)
-                    *at = mine[i];
-                else
-                    sum += *at;
-            }
-            if (!gathers) mine[i] = sum;
+        for (int m = 0; gathers && m < g->n; m++)
+            memcpy((char *)whole[m].data + n * (size_t)w, piece, bytes * (size_t)used);
+        for (int64_t i = 0; !gathers && i < used * row; i++) {
+            mine[i] = 0;
+            for (int m = 0; m < g->n; m++) mine[i] += ((double *)whole[m].data)[w * room * row + i];
         }
     }
 }

@@ -213,6 +213,7 @@ static inline double runner_objective(runner *r)
         ECH_EVALUATE; /* joined layers compute the loss in F; dropout needs TRAIN, see below */
     for (size_t i = 0; i < r->block->node.n; i++)
         if (strcmp(r->block->node.at[i].layer->name, "dropout") == 0 ||
+            strcmp(r->block->node.at[i].layer->name, "expert_dropout") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "gate") == 0 ||
             strcmp(r->block->node.at[i].layer->name, "attention") == 0)
             r->purpose = ECH_TRAIN;
@@ -232,7 +233,7 @@ static inline double runner_objective(runner *r)
 static inline int runner_experts(ech_block *block, int x, const ech_experts *is)
 {
     ech_routed to = ech_layer_send_rows(block, x, is);
-    return ech_layer_combine(block, ech_layer_experts(block, &to, is), &to, is);
+    return ech_layer_combine(block, ech_layer_experts(block, &to, is), &to);
 }
 
 #endif

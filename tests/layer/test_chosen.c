@@ -115,13 +115,13 @@ TEST(test_training_alone_draws)
     for (int i = 0; i < 9; i++) {
         runner r = make(&drawing[i / 3], ech_kernels_ref(ECH_F64)),
                other = make(&plain[i / 3], ech_kernels_ref(ECH_F64));
-        int y = r.block->output.at[0];
+        int y = r.block->output.at[0], z = other.block->output.at[0];
         double apart = 0;
         r.purpose = other.purpose = purposes[i % 3];
         runner_run(&r, ECH_FORWARD);
         runner_run(&other, ECH_FORWARD);
         const double *a = r.value[ech_block_base(r.block, y)],
-                     *b = other.value[ech_block_base(other.block, y)];
+                     *b = other.value[ech_block_base(other.block, z)];
         for (int64_t k = 0; k < runner_count(&r, y); k++) apart = fmax(apart, fabs(a[k] - b[k]));
         assert_true(purposes[i % 3] == ECH_TRAIN ? apart > 0.01 : apart < 1e-14);
         runner_close(&r);

@@ -237,8 +237,8 @@ static int stack(runner *r, int64_t experts, int64_t a, int64_t b)
 TEST(test_experts)
 {
     enum { E = 5, F = 3 };
-    for (int form = 0; form < 9; form++) {
-        int k = 1 + form / 3 * 2;
+    for (int form = 0; form < 18; form++) {
+        int k = 1 + form / 3 % 3 * 2;
         ech_activation activation = (ech_activation)(form % 3);
         bool gated = activation == ECH_ACTIVATION_SWIGLU;
         runner r = runner_open(B, T);
@@ -247,6 +247,7 @@ TEST(test_experts)
             .gate = {.experts = E, .chosen = k, .normalized = k > 1, .samples = 1},
             .width = F,
             .activation = activation,
+            .dropout = form < 9 ? 0 : 0.3,
             .router = matrix(&r, E, C),
             .gate_proj = gated ? stack(&r, E, F, C) : -1,
             .up = stack(&r, E, F, C),
@@ -423,8 +424,8 @@ TEST(test_every_layer_is_here)
         "embedding position layernorm rmsnorm linear rotary attention relu gelu swiglu "
         "dropout residual residual_wide difference head_logits head_loss copy "
         "sparse_logits logistic_loss "
-        "router gate route dispatch expert_linear "
-        "expert_relu expert_gelu expert_swiglu combine";
+        "router gate route dispatch dispatch_index expert_linear "
+        "expert_relu expert_gelu expert_swiglu expert_dropout combine";
     const char *cut = "sum spread gather scatter keep_shard gather_kept gather_table shift unshift "
                       "to_heads to_tokens pack attend head_gather exchange_counts exchange_rows "
                       "return_rows gather_rows scatter_rows window_counts expert_linear_both "

@@ -66,6 +66,8 @@ static const char *const gates[] = {
     "model.moe_gate=bias parallel.tensor=2 parallel.sequence=true memory.recompute=full "
     "model.moe_shared_experts=1",
     "model.moe_bound=1 parallel.context=2 parallel.expert=2",
+    "model.moe_dropout=0.3 parallel.tensor=2 parallel.sequence=true memory.recompute=full",
+    "model.moe_dropout=0.3 model.moe_bound=1 parallel.context=2 parallel.expert=2",
 };
 enum {
     GATES = sizeof gates / sizeof *gates,

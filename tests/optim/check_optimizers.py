@@ -65,6 +65,30 @@ def adafactor(weights, gradients, rate, words, **more):
                    weights, gradients))
 
 
+def check_transformers(shape, weights, gradients):
+    """All options of transformers' Adafactor that go together, by the same names. It multiplies
+    weight decay by the size of the weights, too: so decay is compared without that."""
+    try:
+        from transformers.optimization import Adafactor
+    except ImportError as error:
+        print("skipped, transformers' Adafactor:", error)
+        return
+    for scale in True, False:
+        for relative, warmup, beta1 in ((True, False, None), (True, True, 0.9),
+                                        (False, False, 0.9)):
+            decay = 0.0 if scale or len(shape) == 1 else 0.1
+            words = [f"optimizer.{key}={str(value).lower()}" for key, value in
+                     (("scale_parameter", scale), ("relative_step", relative),
+                      ("warmup_init", warmup), ("momentum", beta1 or 0), ("weight_decay", decay),
+                      ("schedule", "constant"))]
+            check(f"transformers' adafactor {shape}, {' '.join(words[:4])}",
+                  ours("adafactor", 0.03, weights, gradients, *words),
+                  theirs(lambda p: Adafactor(p, lr=None if relative else 0.03, beta1=beta1,
+                                             scale_parameter=scale, relative_step=relative,
+                                             warmup_init=warmup, weight_decay=decay),
+                         weights, gradients))
+
+
 def exact_newton_schulz(matrix, coefficients, steps, eps):
     """What torch.optim.Muon does in bf16, in fp64."""
     a, b, c = coefficients
@@ -112,6 +136,7 @@ for seed, shape in enumerate(SHAPES):
               *adafactor(weights, gradients, 1e-2,
                          ["optimizer.schedule=rsqrt", "optimizer.weight_decay=0.1"],
                          weight_decay=0.1))
+    check_transformers(shape, weights, gradients)
     if len(shape) == 2 and hasattr(torch.optim, "Muon"):
         check_muon(shape, weights, gradients)
     if len(shape) == 1:

@@ -85,7 +85,7 @@ TEST(test_rank_one_is_exact)
 TEST(test_updates_are_bounded)
 {
     ech_config *config = optimized_config("adafactor");
-    config->optimizer.relative_step = 0;
+    config->optimizer.scale_parameter = 0;
     optimized o = optimized_create(config, ech_kernels_ref(ECH_F64), ROWS, COLUMNS);
     double before[ALL] = {0}, moved[ALL];
     bool clipped = false;
@@ -108,7 +108,8 @@ TEST(test_updates_are_bounded)
     ech_config_destroy(config);
 }
 
-/* The same in a few lines: relative steps, decay, clipping of gradients and momentum of a vector. */
+/* The same in a few lines: steps by the size of weights, decay, clipping of gradients and
+ * momentum of a vector. */
 TEST(test_momentum_by_hand)
 {
     ech_config *config = optimized_config("adafactor");

@@ -29,6 +29,23 @@ static void expect(const char *curve, int64_t count, double rate)
     ech_config_destroy(c);
 }
 
+/* transformers' numbers, on both sides of where the two rates meet; bit for bit. */
+TEST(test_relative_steps)
+{
+    ech_config *c;
+    assert_int_equal(ech_config_create(NULL, 0, &c), ECH_OK);
+    c->optimizer.relative_step = 1;
+    c->training.steps = 50000;
+    for (int64_t count = 1; count <= 50000; count++) {
+        double root = 1 / sqrt((double)count), begin = 1e-6 * (double)count;
+        c->optimizer.warmup_init = 0;
+        assert_true(ech_learning_rate(c, ech_curve_of(c), count) == (root < 1e-2 ? root : 1e-2));
+        c->optimizer.warmup_init = 1;
+        assert_true(ech_learning_rate(c, ech_curve_of(c), count) == (root < begin ? root : begin));
+    }
+    ech_config_destroy(c);
+}
+
 TEST(test_curves)
 {
     const char *const all[] = {"constant", "linear", "cosine", "wsd"};

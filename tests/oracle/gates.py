@@ -47,8 +47,14 @@ class Moe:
         out = 0.0
         for e in range(weights.shape[2]):
             w1, w2, w3 = (p[f"{at}experts.{e}.w{i}.weight"] for i in (1, 2, 3))
-            out = out + weights[:, :, e:e + 1] * ((models.silu(x @ w1.T) * (x @ w3.T)) @ w2.T)
+            inside = self.drop(at, e, models.silu(x @ w1.T) * (x @ w3.T), not self.wrong)
+            y = self.drop(at, e, inside @ w2.T, self.wrong)
+            out = out + weights[:, :, e:e + 1] * y
         return out, sum(losses.values())
+
+    def drop(self, at, e, x, here):
+        """What is left of expert e's numbers x (B, T, width), if dropout is `here`."""
+        return x
 
     def room(self, chosen, choices):
         """Which choices (B, T, k) find room: first ones before second ones, in the rows' order."""
@@ -106,6 +112,31 @@ class TopK(Moe):
         kept = marked(places, logits.shape, self.room(2, places))
         return tape.softmax(only(logits, chosen)) * kept, \
             self.balance(tape.softmax(logits), chosen)
+
+
+class ExpertDropout(Moe):
+    """Inside of each expert, between its products (Fedus et al. 2021, section 2.4). The numbers are
+    those of a token's choice, and of the column. The wrong replay drops what an expert makes."""
+    options = {"model.moe_dropout": 0.4, "model.moe_bound": 1, "parallel.expert": 2}
+
+    def gate(self, p, at, x, logits):
+        self.places, chosen = largest(logits.data, 2)
+        return tape.softmax(only(logits, chosen)), {}
+
+    def drop(self, at, e, x, here):
+        if not here:
+            return x
+        rows = np.arange(x.data[..., 0].size).reshape(x.shape[:2])
+        choices = rows * 2 + np.argmax(self.places == e, -1)
+        elements = choices[..., None] * x.shape[2] + np.arange(x.shape[2])
+        random = noise.uniforms(SEED, self.step, int(at.split(".")[2]) + 1, 0, elements)
+        return x * ((random >= 0.4) / 0.6)
+
+
+class ExpertDropoutByColumns(ExpertDropout):
+    """The same where tensor ranks share out the columns."""
+    ranks = 4
+    options = ExpertDropout.options | {"parallel.tensor": 2}
 
 
 class Switch(Moe):
@@ -217,5 +248,7 @@ class Dense(Moe):
         return tape.softmax(logits * (1.01 if self.wrong else 1)), {}
 
 
-SUBJECTS = {"moe_topk": TopK, "moe_switch": Switch, "moe_gshard": GShard,
+SUBJECTS = {"moe_topk": TopK, "moe_dropout": ExpertDropout,
+            "moe_dropout_by_columns": ExpertDropoutByColumns, "moe_switch": Switch,
+            "moe_gshard": GShard,
             "moe_noisy_topk": NoisyTopK, "moe_bias": Bias, "moe_dense": Dense}

@@ -5,6 +5,8 @@ with 8-bit states (Dettmers et al. 2022).
 The model is a Llama. A GPT-2 has gradients that are rounding errors (of the biases of keys), which
 rules without a floor under the root would make as large as any other.
 """
+import math
+
 import numpy as np
 
 
@@ -29,9 +31,14 @@ class Optimizer:
 
 
 class Adafactor(Optimizer):
-    """Of a matrix sums of squares by row and by column; relative steps; updates of RMS 1 at most."""
+    """Of a matrix sums of squares by row and by column; updates of RMS 1 at most, times the RMS of
+    the weights."""
     options = {"optimizer.name": "adafactor", "optimizer.learning_rate": 0.01}
-    momentum = 0.0
+    momentum, scale_parameter = 0.0, True
+
+    @staticmethod
+    def rate_of(t, rate):
+        return rate
 
     @classmethod
     def update(cls, name, w, g, s, t, rate, wrong):
@@ -43,7 +50,8 @@ class Adafactor(Optimizer):
         else:
             v = s["variance"] = beta2 * s.get("variance", 0) + (1 - beta2) * squares
         u = g / np.sqrt(v)
-        u = u / max(1.0, rms(u)) * max(1e-3, rms(w)) * rate
+        size = max(1e-3, rms(w)) if cls.scale_parameter else 1.0
+        u = u / max(1.0, rms(u)) * size * cls.rate_of(t, rate)
         if cls.momentum:
             u = s["exp_avg"] = cls.momentum * s.get("exp_avg", 0) + (1 - cls.momentum) * u
         return w - u
@@ -52,6 +60,27 @@ class Adafactor(Optimizer):
 class AdafactorMomentum(Adafactor):
     momentum = 0.9
     options = Adafactor.options | {"optimizer.momentum": 0.9}
+
+
+class AdafactorRelative(Adafactor):
+    """As transformers' Adafactor by default, for as many steps as the rate is 1e-2, and more."""
+    options = {"optimizer.name": "adafactor", "optimizer.relative_step": True,
+               "optimizer.learning_rate": None, "optimizer.schedule": None}
+
+    @staticmethod
+    def rate_of(t, rate):
+        return min(1e-2, 1 / math.sqrt(t))
+
+
+class AdafactorWarmup(AdafactorRelative):
+    """warmup_init, without the size of the weights."""
+    scale_parameter = False
+    options = AdafactorRelative.options | {"optimizer.warmup_init": True,
+                                           "optimizer.scale_parameter": False}
+
+    @staticmethod
+    def rate_of(t, rate):
+        return min(1e-6 * t, 1 / math.sqrt(t))
 
 
 class Sm3(Optimizer):
@@ -144,5 +173,6 @@ class AdamW8(Optimizer):
         return np.abs(share[..., None] - numbers).argmin(-1), scales
 
 
-SUBJECTS = {"adafactor": Adafactor, "adafactor_momentum": AdafactorMomentum, "sm3": Sm3,
-            "muon": Muon, "adamw8": AdamW8}
+SUBJECTS = {"adafactor": Adafactor, "adafactor_momentum": AdafactorMomentum,
+            "adafactor_relative": AdafactorRelative, "adafactor_warmup": AdafactorWarmup,
+            "sm3": Sm3, "muon": Muon, "adamw8": AdamW8}

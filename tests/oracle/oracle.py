@@ -98,7 +98,8 @@ class Lab:
         run = {}
         for key, value in keys.items():
             section, word = key.split(".")
-            run.setdefault(section, {})[word] = value
+            if value is not None:  # None: a key of BASE that the run does not give
+                run.setdefault(section, {})[word] = value
         path = self.folder / f"{name}.yaml"
         path.write_text(json.dumps(run))
         done = subprocess.run([self.echelon, "train", path, "--ranks", str(ranks)],

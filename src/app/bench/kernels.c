@@ -83,8 +83,9 @@ CALL(router_backward_input, &t[0], &t[1], &some, &c->rows, NULL, &t[2])
 CALL(router_backward_weight, &t[0], &t[1], &some, &c->rows, false, &t[2])
 CALL(dispatch_forward, &t[0], &t[1], &t[2])
 CALL(dispatch_backward, &t[0], &t[1], NULL, &t[2])
-CALL(combine_forward, &t[0], &t[1], &t[2], &none, &c->rows, &t[3])
-CALL(combine_backward, &t[0], &t[1], &t[2], &t[3], &none, &c->rows, &t[4], &t[5])
+CALL(dispatch_index, &t[0], &c->rows, &t[1])
+CALL(combine_forward, &t[0], &t[1], &t[2], &t[3])
+CALL(combine_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
 CALL(grouped_matmul, &t[0], &t[1], c->b_transposed, &t[2], false, &t[3])
 CALL(grouped_matmul_weight, &t[0], &t[1], &t[2], false, &t[3])
 CALL(grouped_relu_forward, &t[0], &t[1], &t[2])
@@ -93,6 +94,7 @@ CALL(grouped_gelu_forward, &t[0], &t[1], &t[2])
 CALL(grouped_gelu_backward, &t[0], &t[1], &t[2], &t[3])
 CALL(grouped_swiglu_forward, &t[0], &t[1], &t[2], &t[3])
 CALL(grouped_swiglu_backward, &t[0], &t[1], &t[2], &t[3], &t[4], &t[5])
+CALL(grouped_dropout, &t[0], &some, &t[1], 0, t[0].shape[1], &t[2], &t[3])
 CALL(loss_statistics, &t[0], &t[1], 0, &t[2])
 CALL(loss_gradient, &t[0], &t[1], &t[2], 0, &t[3], &t[4], &t[0], &t[5])
 CALL(sparse_logits, &t[0], &t[1], &t[2], &t[3])
@@ -225,6 +227,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(router_backward_weight, CHOICES, "<wSE <SC >wEC", "2SEC", NULL),
     ROW(dispatch_forward, CHOICES, "<SC <nSJ >NC", "", NULL),
     ROW(dispatch_backward, CHOICES, "<NC <nSJ >SC", "NC", NULL),
+    ROW(dispatch_index, CHOICES, "<nSJ >nN2", "", NULL),
     ROW(combine_forward, CHOICES, "<NC <wSJ <nSJ >SC", "2NC", NULL),
     ROW(combine_backward, CHOICES, "<SC <NC <wSJ <nSJ >NC >wSJ", "3NC", NULL),
     GROUPED(2048, 16, 512, 1536),
@@ -236,6 +239,7 @@ const ech_bench_kernel ech_bench_kernel_rows[] = {
     ROW(grouped_gelu_backward, HIDDEN, "<RF <RF <cPX >RF", "15RF", NULL),
     ROW(grouped_swiglu_forward, HIDDEN, "<RF <RF <cPX >RF", "5RF", NULL),
     ROW(grouped_swiglu_backward, HIDDEN, "<RF <RF <RF <cPX >RF >RF", "11RF", NULL),
+    ROW(grouped_dropout, HIDDEN, "<RF <nR2 <cPX >RF", "RF", NULL),
     ROW(loss_statistics, LOGITS, "<wRV <iR >dR3", "3RV", NULL),
     ROW(loss_gradient, LOGITS, "=RV <iR <wR <dR3 <d =d2", "4RV", NULL),
     ROW(sparse_logits, "R=65536 K=80 N=1", "<RK <wRK <wN >wR", "2RK", NULL),

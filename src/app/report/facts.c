@@ -69,9 +69,12 @@ static void add_training_facts(ech_report *report)
     ADD_FACT(report, "tokenizer", "%s",
              config->data.tokenizer[0] ? config->data.tokenizer : "none is known");
     ech_text *optimizer = add_fact(report, "optimizer");
-    ech_text_append(optimizer, "%s, learning rate %g, %s",
-                    ech_config_name(config, "optimizer.name"), config->optimizer.learning_rate,
-                    ech_config_name(config, "optimizer.schedule"));
+    ech_text_append(optimizer, "%s, ", ech_config_name(config, "optimizer.name"));
+    if (config->optimizer.relative_step == 1)
+        ech_text_append(optimizer, "relative steps");
+    else
+        ech_text_append(optimizer, "learning rate %g, %s", config->optimizer.learning_rate,
+                        ech_config_name(config, "optimizer.schedule"));
     if (config->optimizer.warmup_steps > 0)
         ech_text_append(optimizer, ", %s of warm-up",
                         ECH_COUNT(config->optimizer.warmup_steps, "step"));

@@ -29,6 +29,30 @@ ech_status ech_setup_defaults(ech_config **out)
     return ech_config_create(names, sizeof names / sizeof *names, out);
 }
 
+/* A resolved run file has all keys that its optimizer reads. One without
+ * optimizer.scale_parameter is from before that key, and what it says of optimizer.relative_step
+ * is said of that now. */
+static ech_status rename_relative_step(ech_config *config, const char *name)
+{
+    if (!ech_config_is_set(config, "optimizer.relative_step") ||
+        ech_config_is_set(config, "optimizer.scale_parameter"))
+        return ECH_OK;
+    const char *scales = config->optimizer.relative_step == 1 ? "true" : "false";
+    config->optimizer.relative_step = 0;
+    return ech_config_fill(config, "optimizer.scale_parameter", scales, name, false);
+}
+
+/* In a run file that was written by hand it means what it says. */
+static void warn_of_relative_step(const ech_config *config)
+{
+    if (ech_config_is_set(config, "optimizer.relative_step") &&
+        config->optimizer.relative_step == 0 &&
+        !ech_config_is_set(config, "optimizer.scale_parameter"))
+        ech_log_warn("optimizer.relative_step = false: learning rates are multiplied by the size "
+                     "of weights all the same, since optimizer.scale_parameter is true; set that "
+                     "to false, too, if the run file is from before it was a key of its own");
+}
+
 /* The assignments come before the check, which reports missing keys as well as wrong ones. `text` NULL: the run
  * file `name`, whose model section may come from model.init_from. */
 static ech_status make_config(const char *name, const char *text, char *const *assignments, int n,
@@ -38,12 +62,15 @@ static ech_status make_config(const char *name, const char *text, char *const *a
     ECH_TRY(ech_setup_defaults(&config));
     ech_status status = text ? ech_config_read_text(config, text, strlen(text), name)
                              : ech_config_read_file(config, name);
+    if (text && status == ECH_OK) status = rename_relative_step(config, name);
     for (int i = 0; i < n; i++) ECH_ALSO(&status, ech_config_set(config, assignments[i]));
     bool is_filled = text || !ech_config_is_named(config, "model.init_from");
     if (status == ECH_OK && !is_filled) status = ech_setup_fill_model(config);
     if (ech_config_is_set(config, "model.architecture")) ech_model_mark_keys(config);
+    if (status == ECH_OK) ech_curve_mark_keys(config);
     if (status == ECH_OK || is_filled) ECH_ALSO(&status, ech_config_check(config));
     if (status == ECH_OK) status = ech_strategy_apply(config);
+    if (status == ECH_OK && !text) warn_of_relative_step(config);
     ECH_TRY(status);
     *out = config;
     config = NULL;

@@ -130,6 +130,10 @@ static void write_step(ech_progress *p, const ech_step_metrics *m, double spike)
     ech_metrics_int(&json, "host_bytes", m->host_bytes);
     ech_metrics_real(&json, "idle", m->idle);
     if (m->pushes) ech_metrics_real(&json, "staleness", m->staleness);
+    if (m->factored) {
+        ech_metrics_real(&json, "compression_rank", m->rank);
+        ech_metrics_real(&json, "compression_rank_short", m->rank_short);
+    }
     ech_text_append(&json, ",\"skipped\":%s", m->skipped ? "true" : "false");
     if (is_scaled(m)) {
         ech_metrics_real(&json, "loss_scale", m->loss_scale);
@@ -170,7 +174,10 @@ static void show_step(ech_progress *p, const ech_note *note)
     };
     const ech_event_scalar scale = {"optimizer/loss_scale", m->loss_scale};
     const ech_event_scalar staleness = {"optimizer/staleness", m->staleness};
+    const ech_event_scalar ranks[] = {{"compression/rank", m->rank},
+                                      {"compression/rank_short", m->rank_short}};
     add_scalars(p, note->wall_time, m->step, scalars, sizeof scalars / sizeof *scalars);
+    if (m->factored) add_scalars(p, note->wall_time, m->step, ranks, 2);
     if (is_scaled(m)) add_scalars(p, note->wall_time, m->step, &scale, 1);
     if (m->pushes) add_scalars(p, note->wall_time, m->step, &staleness, 1);
 }
@@ -216,6 +223,7 @@ static void format_step(const ech_progress *p, const ech_step_metrics *m, ech_te
                     ech_count_scaled(m->flops_per_second, "FLOP/s", flops));
     if (isfinite(mfu(p, m))) ech_text_append(out, " (mfu %.0f%%)", 100 * mfu(p, m));
     if (m->pushes) ech_text_append(out, " | staleness %.1f", m->staleness);
+    if (m->factored) ech_text_append(out, " | rank %.1f", m->rank);
 }
 
 static void write_step_note(ech_progress *p, const ech_note *note)

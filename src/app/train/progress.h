@@ -47,6 +47,8 @@ typedef struct ech_step_metrics {
     double idle;       /* ech_readings.idle */
     bool pushes;       /* servers update at each push */
     double staleness;  /* ech_readings.staleness, if so */
+    bool factored;     /* gradients are sent as factors */
+    double rank, rank_short; /* likewise; JSON keys "compression_rank", "compression_rank_short" */
     double next_scale; /* the next step's; JSON key "next_loss_scale" */
     ech_expert_metrics experts;
 } ech_step_metrics;

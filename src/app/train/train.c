@@ -174,6 +174,9 @@ static void log_step(ech_trainer *t, const ech_readings *r, double seconds, int6
                               .idle = r->idle,
                               .pushes = t->design->layout->each_push,
                               .staleness = r->staleness,
+                              .factored = r->factored,
+                              .rank = r->rank,
+                              .rank_short = r->rank_short,
                               .skipped = r->withheld}};
     switch_to(t, ECH_ACTIVITY_METRICS);
     ech_expert_metrics_take(t->design->model, r->reports, &note.step.experts);

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "kernel/cpu/part.h"
 #include "kernel/cpu/vector.h"
 #include "kernel/kernel.h"
 
@@ -65,6 +66,38 @@ ECH_INLINE void ech_dropout_mask(ech_random_key key, uint32_t threshold, float s
         for (int64_t i = 0; i < count; i++)
             factor[done + i] = words[skip + i] < threshold ? 0.0F : scale;
         done += count;
+    }
+}
+
+/* What a call's dropout of p above 0 does to each element. */
+typedef struct ech_dropper {
+    ech_random_key key;
+    uint32_t threshold;
+    float scale;
+} ech_dropper;
+
+static inline ech_dropper ech_dropper_of(const ech_dropout *dropout)
+{
+    return (ech_dropper){ech_dropout_key(dropout), ech_drop_threshold(dropout->p),
+                         (float)(1 / (1 - dropout->p))};
+}
+
+/* Row r; `first` is the index of its first element in the whole tensor. */
+ECH_INLINE void ech_drop_row(const ech_dropper *drop, uint64_t first, int64_t r,
+                             const ech_tensor *x, const ech_tensor *y)
+{
+    enum { PART = 256 };
+    float factor[PART], part[2][PART];
+    for (int64_t c = 0, C = x->shape[1]; c < C; c += PART) {
+        int64_t count = ech_part(C, c, PART);
+        const float *in = ech_part_of(x, r * C + c, count, part[0]);
+        float *out = ech_part_to(y, r * C + c, part[1]);
+        ech_dropout_mask(drop->key, drop->threshold, drop->scale, first + (uint64_t)c, count,
+                         factor);
+        /* A dropped element is 0 even where x is no number. */
+#pragma omp simd
+        for (int64_t j = 0; j < count; j++) out[j] = ech_kept(factor[j] != 0.0F, in[j] * factor[j]);
+        ech_part_done(y, r * C + c, count, out);
     }
 }
 

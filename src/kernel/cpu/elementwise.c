@@ -66,24 +66,6 @@ void ECH_CPU(scaled_sum)(ech_kernel_context *context, const ech_tensor *x, doubl
         ((float *)y->data)[i * C + i] += (float)diagonal;
 }
 
-/* Row r; `first` is the index of its first element in the whole tensor. */
-static void dropout_row(ech_random_key key, uint32_t threshold, float scale, uint64_t first,
-                        int64_t r, const ech_tensor *x, const ech_tensor *y)
-{
-    enum { PART = 256 };
-    float factor[PART], part[2][PART];
-    for (int64_t c = 0, C = x->shape[1]; c < C; c += PART) {
-        int64_t count = ech_part(C, c, PART);
-        const float *in = ech_part_of(x, r * C + c, count, part[0]);
-        float *out = ech_part_to(y, r * C + c, part[1]);
-        ech_dropout_mask(key, threshold, scale, first + (uint64_t)c, count, factor);
-        /* A dropped element is 0 even where x is no number. */
-#pragma omp simd
-        for (int64_t j = 0; j < count; j++) out[j] = ech_kept(factor[j] != 0.0F, in[j] * factor[j]);
-        ech_part_done(y, r * C + c, count, out);
-    }
-}
-
 void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ech_dropout *dropout,
                       const ech_rows *rows, const ech_tensor *y)
 {
@@ -96,12 +78,10 @@ void ECH_CPU(dropout)(ech_kernel_context *context, const ech_tensor *x, const ec
         if (x->data != y->data) ech_part_copy(x, 0, R * C, y, 0);
         return;
     }
-    const ech_random_key key = ech_dropout_key(dropout);
-    uint32_t threshold = ech_drop_threshold(dropout->p);
-    float scale = (float)(1 / (1 - dropout->p));
+    const ech_dropper drop = ech_dropper_of(dropout);
 #pragma omp parallel for num_threads(context->threads) if (R * C > ECH_CHUNK)
     for (int64_t r = 0; r < R; r++)
-        dropout_row(key, threshold, scale, (uint64_t)(ech_row_whole(rows, r) * C), r, x, y);
+        ech_drop_row(&drop, (uint64_t)(ech_row_whole(rows, r) * C), r, x, y);
 }
 
 void ECH_CPU(copy)(ech_kernel_context *context, const ech_tensor *x, const ech_tensor *y)

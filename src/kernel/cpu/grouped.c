@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations of the rows that buffers by expert have (kernel/experts.h): of each piece the first ones.
+ * Activations and dropout of the rows that buffers by expert have (kernel/experts.h): of each piece
+ * the first ones.
  */
 #include "kernel/cpu/activation.h"
+#include "kernel/cpu/dropout.h"
 #include "kernel/experts.h"
 #include "kernel/shape.h"
 
@@ -71,4 +73,31 @@ void ECH_CPU(grouped_swiglu_backward)(ech_kernel_context *context, const ech_ten
 {
     ECH_SHAPES(grouped_swiglu_backward, ECH_REAL, dy, gate, up, counts, dgate, dup);
     EACH_PART(gate, ech_swiglu_backward_part, dy, gate, up, dgate, dup)
+}
+
+static void copy_part(const ech_tensor *x, const ech_tensor *y, int64_t first, int64_t count)
+{
+    ech_part_copy(x, first, count, y, first);
+}
+
+void ECH_CPU(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
+                              const ech_dropout *dropout, const ech_tensor *index, int64_t first,
+                              int64_t whole, const ech_tensor *counts, const ech_tensor *y)
+{
+    int64_t F = x->shape[1];
+    ECH_SHAPES(grouped_dropout, ECH_REAL, x, index, counts, y);
+    ECH_ASSERT(first >= 0 && dropout->p < 1 && (index || dropout->p == 0));
+    if (!(dropout->p > 0)) {
+        if (x->data == y->data) return;
+        EACH_PART(x, copy_part, x, y)
+        return;
+    }
+    const ech_dropper drop = ech_dropper_of(dropout);
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        int64_t begin, n = elements_of(x, counts, p, &begin);
+        EACH_OF_PIECE
+        for (int64_t r = begin / F; r < (begin + n) / F; r++)
+            ech_drop_row(&drop, (uint64_t)(ech_choice_get(index->data, r) * whole + first), r, x,
+                         y);
+    }
 }

@@ -11,7 +11,7 @@ extern "C" {
 
 namespace
 {
-/* Jitter, or dropout, of elements of the whole tensor. */
+/* Jitter of elements of the whole tensor. */
 struct drawn_factor {
     ech_dropout how;
     ech_rows rows;
@@ -25,12 +25,6 @@ struct drawn_factor {
     {
         if (how.p == 0) return 1;
         return ech_jitter_factor(how.p, ech_draw(ech_dropout_key(&how), (uint64_t)i, drawn));
-    }
-    /* 0: dropped. */
-    __device__ double kept(int64_t i, ech_drawn *drawn) const
-    {
-        if (how.p == 0) return 1;
-        return ech_drops(how.p, ech_dropout_key(&how), (uint64_t)i, drawn) ? 0 : 1 / (1 - how.p);
     }
 };
 } // namespace
@@ -205,27 +199,38 @@ void ECH_CUDA(dispatch_backward)(ech_kernel_context *context, const ech_tensor *
     });
 }
 
+void ECH_CUDA(dispatch_index)(ech_kernel_context *context, const ech_tensor *slot,
+                              const ech_rows *rows, const ech_tensor *index)
+{
+    int64_t k = slot->shape[1];
+    ech_cuda_check(ECH_OP_dispatch_index, ECH_REAL, slot, index);
+    ech_rows_check(__FILE__, __LINE__, rows, NULL, slot->shape[0]);
+    const ech_rows of = *rows;
+    const int32_t *at = slots_of(slot);
+    int32_t *to = static_cast<int32_t *>(index->data);
+    ech_each_of_rows(context, slot->shape[0], k, [=] __device__(int64_t s, int64_t j, int n) {
+        const ech_rows now = ech_rows_now(&of);
+        int64_t first = ech_row_place(now, s).whole(now) * k;
+        for (int i = 0; i < n; i++)
+            if (at[s * k + j + i] >= 0) ech_choice_put(to, at[s * k + j + i], first + j + i);
+    });
+}
+
 void ECH_CUDA(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
                                const ech_tensor *gates, const ech_tensor *slot,
-                               const ech_dropout *dropout, const ech_rows *rows,
                                const ech_tensor *out)
 {
     int64_t C = out->shape[1], k = slot->shape[1];
     ech_cuda_check(ECH_OP_combine_forward, ECH_REAL, y, gates, slot, out);
-    const drawn_factor factor = factor_of(dropout, rows, out->shape[0]);
     const ech_numbers from = y, by = gates, to = out;
     const int32_t *at = slots_of(slot);
     ech_each_of_rows(context, out->shape[0], C, [=] __device__(int64_t s, int64_t c, int n) {
         wide sum[ECH_PART] = {}, v[ECH_PART];
         for (int64_t j = 0; j < k; j++) {
-            ech_drawn drawn;
             if (at[s * k + j] < 0) continue;
             wide gate = by.get(s * k + j);
             from.load(at[s * k + j] * C + c, n, v);
-            for (int i = 0; i < n; i++) {
-                double kept = factor.kept((factor.whole(s) * k + j) * C + c + i, &drawn);
-                if (kept != 0) sum[i] += gate * (wide)kept * v[i];
-            }
+            for (int i = 0; i < n; i++) sum[i] += gate * v[i];
         }
         to.store(s * C + c, n, sum);
     });
@@ -234,37 +239,27 @@ void ECH_CUDA(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
 /* dgates first: dy may be y. */
 void ECH_CUDA(combine_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                 const ech_tensor *y, const ech_tensor *gates,
-                                const ech_tensor *slot, const ech_dropout *dropout,
-                                const ech_rows *rows, const ech_tensor *dy,
+                                const ech_tensor *slot, const ech_tensor *dy,
                                 const ech_tensor *dgates)
 {
     int64_t S = dout->shape[0], C = dout->shape[1], k = slot->shape[1];
     ech_cuda_check(ECH_OP_combine_backward, ECH_REAL, dout, y, gates, slot, dy, dgates);
-    const drawn_factor factor = factor_of(dropout, rows, S);
     const ech_numbers d = dout, from = y, by = gates, to = dy, to_gates = dgates;
     const int32_t *at = slots_of(slot);
     ech_fold_rows(
         context, S * k, C, ech_plus(),
         [=] __device__(int64_t i, int64_t c) {
-            ech_drawn drawn;
-            int64_t s = i / k, j = i % k;
             if (at[i] < 0) return 0.0;
-            double kept = factor.kept((factor.whole(s) * k + j) * C + c, &drawn);
-            if (kept == 0) return 0.0;
-            return kept * (double)d.get(s * C + c) * (double)from.get(at[i] * C + c);
+            return (double)d.get(i / k * C + c) * (double)from.get(at[i] * C + c);
         },
         [=] __device__(int64_t i, double sum) { to_gates.put(i, (wide)sum); });
     ech_each_of_rows(context, S, C, [=] __device__(int64_t s, int64_t c, int n) {
         wide v[ECH_PART], own[ECH_PART];
         d.load(s * C + c, n, v);
         for (int64_t j = 0; j < k; j++) {
-            ech_drawn drawn;
             if (at[s * k + j] < 0) continue;
             wide gate = by.get(s * k + j);
-            for (int i = 0; i < n; i++) {
-                double kept = factor.kept((factor.whole(s) * k + j) * C + c + i, &drawn);
-                own[i] = kept == 0 ? 0 : gate * (wide)kept * v[i];
-            }
+            for (int i = 0; i < n; i++) own[i] = gate * v[i];
             to.store(at[s * k + j] * C + c, n, own);
         }
     });

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products and activations of rows by expert. The host does not know the counts: so there are blocks for as many rows as a
- * piece may have of each expert, and those without rows end at once.
+ * Products, activations and dropout of rows by expert. The host does not know the counts: so there
+ * are blocks for as many rows as a piece may have of each expert, and those without rows end at
+ * once.
  */
 #include "kernel/cuda/activation.cuh"
+#include "kernel/cuda/random.cuh"
 #include "kernel/cuda/tiles.cuh"
 
 extern "C" {
@@ -242,5 +244,34 @@ void ECH_CUDA(grouped_swiglu_backward)(ech_kernel_context *context, const ech_te
         for (int k = 0; k < ECH_PART; k++) ech_swiglu_gradient(d[k], &v[k], &w[k]);
         to_gate.store(i, n, v);
         to_up.store(i, n, w);
+    });
+}
+
+void ECH_CUDA(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
+                               const ech_dropout *dropout, const ech_tensor *index, int64_t first,
+                               int64_t whole, const ech_tensor *counts, const ech_tensor *y)
+{
+    int64_t F = x->shape[1];
+    ech_cuda_check(ECH_OP_grouped_dropout, ECH_REAL, x, index, counts, y);
+    ECH_ASSERT(first >= 0 && (index || dropout->p == 0));
+    const ech_numbers from = x, to = y;
+    const ech_dropout drop = *dropout;
+    const uint64_t dropped = ech_dropped_words(drop.p);
+    const wide scale = (wide)(1 / (1 - drop.p));
+    const int32_t *of = index ? static_cast<const int32_t *>(index->data) : NULL;
+    each_used(context, x, counts, [=] __device__(int64_t i, int n) {
+        wide v[ECH_PART];
+        ech_drawn drawn;
+        from.load(i, n, v);
+        for (int k = 0; k < n; k++) {
+            int64_t r = (i + k) / F, c = (i + k) % F;
+            bool drops = false;
+            if (drop.p > 0) {
+                uint64_t element = (uint64_t)(ech_choice_get(of, r) * whole + first + c);
+                drops = ech_draw(ech_dropout_key(&drop), element, &drawn) < dropped;
+            }
+            v[k] = drops ? 0 : v[k] * scale;
+        }
+        to.store(i, n, v);
     });
 }

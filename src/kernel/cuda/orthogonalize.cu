@@ -162,13 +162,19 @@ static __device__ double length_of(const ech_numbers &x, int64_t R, int64_t K, i
     return sqrt(ech_block(ech_plus(), sum, room));
 }
 
+static __device__ double least_of(const ech_numbers &x, int64_t R, int64_t K, ech_dtype dtype,
+                                  int64_t terms, double *room)
+{
+    double longest = 0;
+    for (int64_t k = 0; k < K; k++) longest = fmax(longest, length_of(x, R, K, k, room));
+    return ech_rounding_error(dtype, terms, longest);
+}
+
 static __global__ void __launch_bounds__(COLUMN_THREADS, 1)
     clear_rounding(ech_numbers x, int64_t R, int64_t K, ech_dtype dtype, int64_t terms)
 {
     ECH_SHARED(double, room, COLUMN_THREADS / ECH_WARP);
-    double longest = 0;
-    for (int64_t k = 0; k < K; k++) longest = fmax(longest, length_of(x, R, K, k, room));
-    double least = ech_rounding_error(dtype, terms, longest);
+    double least = least_of(x, R, K, dtype, terms, room);
     for (int64_t k = 0; k < K; k++) {
         if (!(length_of(x, R, K, k, room) <= least)) continue;
         for (int64_t r = threadIdx.x; r < R; r += blockDim.x) x.put(r * K + k, 0);
@@ -182,4 +188,25 @@ void ECH_CUDA(clear_columns)(ech_kernel_context *context, const ech_tensor *x, i
     if (R * K == 0) return;
     ech_launch(context, clear_rounding, dim3(1), COLUMN_THREADS, 0, ech_numbers(x), R, K, x->dtype,
                most_of(terms, R));
+}
+
+static __global__ void __launch_bounds__(COLUMN_THREADS, 1)
+    count_found(ech_numbers x, int64_t R, int64_t K, ech_dtype dtype, int64_t terms, double *sums)
+{
+    ECH_SHARED(double, room, COLUMN_THREADS / ECH_WARP);
+    double least = least_of(x, R, K, dtype, terms, room), found = 0;
+    for (int64_t k = 0; k < K; k++) found += !(length_of(x, R, K, k, room) <= least);
+    if (threadIdx.x != 0) return;
+    sums[ECH_RANK_COLUMNS] += found;
+    sums[ECH_RANK_SHORT] += found < (double)K;
+    sums[ECH_RANK_MATRICES] += 1;
+}
+
+void ECH_CUDA(count_columns)(ech_kernel_context *context, const ech_tensor *x, int64_t terms,
+                             const ech_tensor *sums)
+{
+    ech_cuda_check(ECH_OP_count_columns, ECH_REAL, x, sums);
+    int64_t R = x->shape[0], K = x->shape[1];
+    ech_launch(context, count_found, dim3(1), COLUMN_THREADS, 0, ech_numbers(x), R, K, x->dtype,
+               most_of(terms, R), static_cast<double *>(sums->data));
 }

@@ -131,6 +131,7 @@ static size_t scratch_gate_backward(ech_dtype dtype, int threads, const int64_t 
 #define WIDE_add_chosen    , f32
 #define WIDE_orthogonalize , f32
 #define WIDE_clear_columns , f32
+#define WIDE_count_columns , f32
 #define WIDE_gate_forward  , f32
 #define WIDE_gate_backward , f32
 #define WIDE_gate_load     , f32

@@ -153,33 +153,32 @@ void ECH_REF(dispatch_backward)(ech_kernel_context *context, const ech_tensor *d
     }
 }
 
-/* By what dropout multiplies column c of the choice that is the i-th of all: 0, or 1 / (1 - p). */
-static double kept(const ech_dropout *dropout, ech_random_key key, int64_t i, int64_t C, int64_t c)
+void ECH_REF(dispatch_index)(ech_kernel_context *context, const ech_tensor *slot,
+                             const ech_rows *rows, const ech_tensor *index)
 {
-    if (dropout->p == 0) return 1;
-    uint32_t word = ech_random_word(key, (uint64_t)(i * C + c));
-    return ech_random_unit(word) < dropout->p ? 0 : 1 / (1 - dropout->p);
+    ECH_ROWS_NOW(rows);
+    int64_t k = slot->shape[1];
+    ECH_SHAPES(dispatch_index, ECH_REAL, slot, index);
+    ECH_ROWS(rows, NULL, slot->shape[0]);
+    for (int64_t i = 0; i < ech_tensor_count(slot); i++) {
+        int64_t to = slot_at(slot, i);
+        ECH_ASSERT(to < index->shape[0]);
+        if (to >= 0) ech_choice_put(index->data, to, ech_row_whole(rows, i / k) * k + i % k);
+    }
 }
 
 void ECH_REF(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
                               const ech_tensor *gates, const ech_tensor *slot,
-                              const ech_dropout *dropout, const ech_rows *rows,
                               const ech_tensor *out)
 {
-    ECH_ROWS_NOW(rows);
-    const ech_random_key key = ech_dropout_key(dropout);
     int64_t S = out->shape[0], C = out->shape[1], k = slot->shape[1];
     ECH_SHAPES(combine_forward, ECH_REAL, y, gates, slot, out);
-    ECH_ROWS(rows, NULL, S);
     for (int64_t s = 0; s < S; s++)
         for (int64_t c = 0; c < C; c++) {
             double sum = 0;
             for (int64_t j = 0; j < k; j++) {
-                int64_t from = slot_at(slot, s * k + j), whole = ech_row_whole(rows, s) * k + j;
-                if (from < 0) continue;
-                double factor = kept(dropout, key, whole, C, c);
-                if (factor == 0) continue;
-                sum += ech_value(gates, s * k + j) * factor * ech_value(y, from * C + c);
+                int64_t from = slot_at(slot, s * k + j);
+                if (from >= 0) sum += ech_value(gates, s * k + j) * ech_value(y, from * C + c);
             }
             ech_store(out, s * C + c, sum);
         }
@@ -187,21 +186,17 @@ void ECH_REF(combine_forward)(ech_kernel_context *context, const ech_tensor *y,
 
 void ECH_REF(combine_backward)(ech_kernel_context *context, const ech_tensor *dout,
                                const ech_tensor *y, const ech_tensor *gates, const ech_tensor *slot,
-                               const ech_dropout *dropout, const ech_rows *rows,
                                const ech_tensor *dy, const ech_tensor *dgates)
 {
-    ECH_ROWS_NOW(rows);
-    const ech_random_key key = ech_dropout_key(dropout);
     int64_t S = dout->shape[0], C = dout->shape[1], k = slot->shape[1];
     ECH_SHAPES(combine_backward, ECH_REAL, dout, y, gates, slot, dy, dgates);
-    ECH_ROWS(rows, NULL, S);
     for (int64_t i = 0; i < S * k; i++) {
-        int64_t s = i / k, at = slot_at(slot, i), whole = ech_row_whole(rows, s) * k + i % k;
+        int64_t s = i / k, at = slot_at(slot, i);
         double gate = ech_value(gates, i), sum = 0;
         for (int64_t c = 0; c < C && at >= 0; c++) {
-            double factor = kept(dropout, key, whole, C, c), d = ech_value(dout, s * C + c);
-            if (factor != 0) sum += factor * d * ech_value(y, at * C + c);
-            ech_store(dy, at * C + c, factor != 0 ? gate * factor * d : 0);
+            double d = ech_value(dout, s * C + c);
+            sum += d * ech_value(y, at * C + c);
+            ech_store(dy, at * C + c, gate * d);
         }
         ech_store(dgates, i, sum);
     }

@@ -152,3 +152,25 @@ void ECH_REF(grouped_swiglu_backward)(ech_kernel_context *context, const ech_ten
         ECH_REF(swiglu_backward)(context, &d, &own_gate, &own_up, &to_gate, &to_up);
     }
 }
+
+void ECH_REF(grouped_dropout)(ech_kernel_context *context, const ech_tensor *x,
+                              const ech_dropout *dropout, const ech_tensor *index, int64_t first,
+                              int64_t whole, const ech_tensor *counts, const ech_tensor *y)
+{
+    const ech_random_key key = ech_dropout_key(dropout);
+    int64_t F = x->shape[1];
+    ECH_SHAPES(grouped_dropout, ECH_REAL, x, index, counts, y);
+    ECH_ASSERT(first >= 0 && (index || dropout->p == 0));
+    for (int64_t p = 0; p < counts->shape[0]; p++) {
+        const ech_tensor from = piece_of(x, counts, p), to = piece_of(y, counts, p);
+        for (int64_t i = 0; i < ech_tensor_count(&from); i++) {
+            int64_t row = p * piece_rows(x, counts) + i / F;
+            bool dropped = false;
+            if (dropout->p > 0) {
+                int64_t element = ech_choice_get(index->data, row) * whole + first + i % F;
+                dropped = ech_random_unit(ech_random_word(key, (uint64_t)element)) < dropout->p;
+            }
+            ech_store(&to, i, dropped ? 0 : ech_value(&from, i) / (1 - dropout->p));
+        }
+    }
+}

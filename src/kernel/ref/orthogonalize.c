@@ -173,15 +173,31 @@ static double length_of(const ech_tensor *x, int64_t k)
     return sqrt(sum);
 }
 
+static double least_of(const ech_tensor *x, int64_t terms)
+{
+    double longest = 0;
+    for (int64_t k = 0; k < x->shape[1]; k++) longest = fmax(longest, length_of(x, k));
+    return ech_rounding_error(x->dtype, most_of(terms, x->shape[0]), longest);
+}
+
 void ECH_REF(clear_columns)(ech_kernel_context *context, const ech_tensor *x, int64_t terms)
 {
     ECH_SHAPES(clear_columns, ECH_REAL, x);
     int64_t R = x->shape[0], K = x->shape[1];
-    double longest = 0;
-    for (int64_t k = 0; k < K; k++) longest = fmax(longest, length_of(x, k));
-    double least = ech_rounding_error(x->dtype, most_of(terms, R), longest);
+    double least = least_of(x, terms);
     for (int64_t k = 0; k < K; k++) {
         if (!(length_of(x, k) <= least)) continue;
         for (int64_t r = 0; r < R; r++) ech_store(x, r * K + k, 0);
     }
+}
+
+void ECH_REF(count_columns)(ech_kernel_context *context, const ech_tensor *x, int64_t terms,
+                            const ech_tensor *sums)
+{
+    ECH_SHAPES(count_columns, ECH_REAL, x, sums);
+    double *sum = sums->data, least = least_of(x, terms), found = 0;
+    for (int64_t k = 0; k < x->shape[1]; k++) found += !(length_of(x, k) <= least);
+    sum[ECH_RANK_COLUMNS] += found;
+    sum[ECH_RANK_SHORT] += found < (double)x->shape[1];
+    sum[ECH_RANK_MATRICES] += 1;
 }
