@@ -87,7 +87,7 @@ static ech_status check_update(copy_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
-    bool right = on_host.gradients == c->copied[c->list->summed[step->index]];
+    bool right = on_host.gradients == c->copied[ech_list_summed(c->plan, c->list, step->index, step->turn)];
     if (on_host.weights >= 0) right &= are_weights(c, bucket, step->index, on_host.weights);
     for (int i = 0; i < bucket->state_values; i++)
         right &= c->list->access.at[on_host.first_state + i].value ==

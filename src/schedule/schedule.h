@@ -300,13 +300,13 @@ bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Of its cluster's weights and the next one's, in this order, how many no other rank uses meanwhile. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* The value of that instance, as the access pass has made it. */
-int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket,
-                       const ech_step *step);
+/* The value with the bucket's gradients that the step accesses first; -1: none. */
+int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                       int bucket);
 /* The value that a turn's steps of the bucket work on. */
 static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, int bucket, int turn)
 {
-    return list->summed[bucket] + (plan->bucket.at[bucket].commits ? turn : 0);
+    return list->summed[(size_t)turn * plan->bucket.n + (size_t)bucket];
 }
 /* Of a PULL: whether it is of the rows alone that the turn of its version names: none if the list
  * has no such turn. */

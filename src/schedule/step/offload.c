@@ -77,7 +77,7 @@ static void offload_grads(ech_accessor *a)
     ech_bucket *bucket = bucket_of(a);
     int *weights = &bucket->on_host.weights;
     bucket->on_host.gradients = make(a, bucket->dtype);
-    ech_access_pair(a, a->list->summed[a->step->index], bucket->on_host.gradients);
+    ech_access_pair(a, *ech_access_summed(a, a->step->index), bucket->on_host.gradients);
     if (plan->weights == ECH_SPACE_DEVICE) *weights = make(a, bucket->weight_dtype);
     if (plan->weights == ECH_SPACE_HOST) *weights = bucket->weights;
     if (plan->weights == ECH_SPACE_DISK && ech_plan_has_masters(plan, bucket))
