@@ -232,20 +232,22 @@ static int *instance_of(const ech_accessor *a, int index)
     return &a->list->gradients[instance * a->plan->bucket.n + (size_t)index];
 }
 
+int ech_access_renew_gradients(ech_accessor *a, int index)
+{
+    int64_t elements = a->plan->bucket.at[index].elements;
+    return *instance_of(a, index) = *ech_access_summed(a, index) =
+               ech_access_new_gradients(a, index, -1, elements);
+}
+
 int ech_access_gradients(ech_accessor *a, int index)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
     int *value = instance_of(a, index), first = a->list->summed[index];
-    if (bucket->each) {
-        if (*value < 0)
-            *value = ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-        return *value;
-    }
-    if (*value < 0)
-        *value = bucket->commits || first < 0
-                     ? ech_access_new_gradients(a, index, -1, bucket->elements)
-                     : first;
-    return *ech_access_summed(a, index) = *value;
+    if (*value >= 0) return *value;
+    if (bucket->each)
+        return *value = ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
+    if (bucket->commits || bucket->leaves || first < 0) return ech_access_renew_gradients(a, index);
+    return *ech_access_summed(a, index) = *value = first;
 }
 
 static void touch_gradient(ech_accessor *a, int param, int call)

@@ -430,6 +430,9 @@ void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_
 /* Whether messages between stages are sharded over tensor ranks. They are where every tensor rank holds the values at
  * block boundaries whole: each then sends one shard, and the receiving tensor ranks all-gather the shards. */
 bool ech_plan_shards_messages(const ech_plan *plan);
+/* Calls `note` for each call of the blocks' steps that writes gradients of a bucket, in their order: s is its step. */
+void ech_list_each_writer(const ech_plan *plan, const ech_list *list,
+                          void (*note)(void *context, size_t s, int bucket), void *context);
 /* Writes into first and last [instance * buckets + bucket] the steps that are the first and the last to write an instance
  * of a bucket's gradients; -1: none. */
 void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last);

@@ -74,7 +74,7 @@ static bool has_part(const interpreter *x, const ech_step *step, const ech_value
                    x->plan->bucket.at[value->index].sharded;
     if (!sharded) return part == 0;
     if (step->kind == ECH_STEP_GATHER_WEIGHTS) return part == write;
-    if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS) return true;
+    if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS && x->plan->weights != ECH_SPACE_DEVICE) return true;
     return part == 0 || !ech_step_has_bucket(step);
 }
 
@@ -118,7 +118,7 @@ static void meet(interpreter *x, const ech_step *step, const ech_access *access,
     }
     x->copied = c->content;
     *met = mix(*met, c->content);
-    if (access->write) c->content = mix(*met, 5);
+    if (access->write) *c = (cell){mix(*met, 5), step->turn};
 }
 
 static void interpret(interpreter *x)

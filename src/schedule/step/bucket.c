@@ -156,7 +156,8 @@ static void touch_gradients(ech_accessor *a)
     int *summed = ech_access_summed(a, a->step->index);
     if (!bucket->serves) ech_access_value(a, ech_access_gradients(a, a->step->index), true);
     if (!ech_bucket_sums_shard(bucket)) return;
-    if (*summed < 0) *summed = a->list->summed[a->step->index]; /* of all turns one */
+    if (*summed < 0 && !bucket->leaves)
+        *summed = a->list->summed[a->step->index]; /* of all turns */
     if (*summed < 0) *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
     ech_access_value(a, *summed, true);
 }
