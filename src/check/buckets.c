@@ -156,11 +156,11 @@ static ech_status note_access(audit *a, int s, int bucket, int micro)
     return ECH_OK;
 }
 
-/* A block's step writes the value with the sum so far, and begins one if the turn has none. */
+/* A step writes the value with the sum so far, and begins one if the turn has none. */
 static ech_status write_sum(audit *a, int s, int bucket, int value)
 {
     bucket_state *b = &a->bucket[bucket];
-    if (b->way.each || b->way.commits) return ECH_OK; /* a value for each micro-batch, or turn */
+    if (b->way.commits) return ECH_OK; /* a value for each turn */
     if (!b->sum) b->sum = value;
     if (b->sum == value) return ECH_OK;
     return ech_list_reject(a->plan, a->list, s,
@@ -182,7 +182,7 @@ static ech_status move_sum(audit *a, int s)
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];
-    if (step->turn != b->now.turn || !b->written || b->now.at.stage != ECH_BUCKET_WRITE)
+    if (step->turn != b->now.turn || !b->written || b->now.at.stage > ECH_BUCKET_SCATTER_EACH)
         return ech_list_reject(a->plan, a->list, s,
                                "copies gradients of bucket %d, which are not being written",
                                step->index);
@@ -209,7 +209,7 @@ static ech_status check_accesses(audit *a, int s)
         ECH_TRY(note_access(a, s, bucket, a->list->value.at[value].micro));
         if (!access->write || step->block < 0) continue;
         ECH_TRY(write_bucket(a, s, bucket));
-        ECH_TRY(write_sum(a, s, bucket, access->value));
+        if (!a->bucket[bucket].way.each) ECH_TRY(write_sum(a, s, bucket, access->value));
     }
     return move_sum(a, s);
 }
@@ -354,7 +354,8 @@ static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
     *before = of->step - 1;
     of->summed = true;
     b->summed++;
-    return ECH_OK;
+    if (!has_accesses(a)) return ECH_OK;
+    return write_sum(a, s, step->index, ech_list_shard_sum(a->plan, a->list, step));
 }
 
 /* Whose group meets at that stage, if any does. */
@@ -422,8 +423,8 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
     if (lane != step->lane && a->known.step[step->lane][lane] < before)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
     if (is_of_gradients(b, next.stage)) ECH_TRY(expect_access(a, s, step->index));
-    if (is_of_gradients(b, next.stage) && b->sum && step->accesses &&
-        ech_list_gradients(a->plan, a->list, step, step->index) != b->sum)
+    if (is_of_gradients(b, next.stage) && row->point != ECH_POINT_MICRO_BATCH && b->sum &&
+        step->accesses && ech_list_gradients(a->plan, a->list, step, step->index) != b->sum)
         return ech_list_reject(a->plan, a->list, s,
                                "works on gradients of bucket %d that are not their sum",
                                step->index);

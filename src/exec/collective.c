@@ -318,19 +318,13 @@ static ech_tensor factors_of(const ech_exec *exec, const ech_step *step)
     return ech_tensor_1d(data, bucket->dtype, bucket->right);
 }
 
-/* The value in which the sum of this rank's shard adds up. */
-static int shard_sum(const ech_exec *exec, const ech_step *step)
-{
-    return ech_list_summed(exec->plan, exec->list, step->index, step->turn);
-}
-
 /* What the step sums, or gathers; of a server, its shard. */
 static void *summed(const ech_exec *exec, const ech_step *step)
 {
     const ech_plan *plan = exec->plan;
     bool gathers = ech_step_reduction_part(step) == ECH_REDUCTION_GATHER;
     if (!gathers && plan->bucket.at[step->index].serves)
-        return ech_exec_address(exec, step, shard_sum(exec, step));
+        return ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
     if (!gathers)
         return ech_exec_address(exec, step,
                                 ech_list_gradients(plan, exec->list, step, step->index));
@@ -365,7 +359,7 @@ static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group
     if (brings(exec, step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
-        own = ech_exec_address(exec, step, shard_sum(exec, step));
+        own = ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
     if (part == ECH_REDUCTION_SCATTER)
         return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own,
                                      ech_exec_delivery(exec, step), scratch, out);

@@ -232,11 +232,12 @@ static int *instance_of(const ech_accessor *a, int index)
     return &a->list->gradients[instance * a->plan->bucket.n + (size_t)index];
 }
 
-int ech_access_renew_gradients(ech_accessor *a, int index)
+int ech_access_renew_sum(ech_accessor *a, int index)
 {
-    int64_t elements = a->plan->bucket.at[index].elements;
-    return *instance_of(a, index) = *ech_access_summed(a, index) =
-               ech_access_new_gradients(a, index, -1, elements);
+    const ech_bucket *bucket = &a->plan->bucket.at[index];
+    int value = ech_access_new_gradients(a, index, -1, ech_bucket_summed(bucket));
+    if (!ech_bucket_sums_shard(bucket)) *instance_of(a, index) = value;
+    return *ech_access_summed(a, index) = value;
 }
 
 int ech_access_gradients(ech_accessor *a, int index)
@@ -246,7 +247,7 @@ int ech_access_gradients(ech_accessor *a, int index)
     if (*value >= 0) return *value;
     if (bucket->each)
         return *value = ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-    if (bucket->commits || bucket->leaves || first < 0) return ech_access_renew_gradients(a, index);
+    if (bucket->commits || bucket->leaves || first < 0) return ech_access_renew_sum(a, index);
     return *ech_access_summed(a, index) = *value = first;
 }
 

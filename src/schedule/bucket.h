@@ -133,6 +133,12 @@ static inline bool ech_bucket_sums_shard(const ech_bucket *bucket)
     return bucket->each || bucket->serves;
 }
 
+/* Elements of that sum. */
+static inline int64_t ech_bucket_summed(const ech_bucket *bucket)
+{
+    return ech_bucket_sums_shard(bucket) ? bucket->shard : bucket->elements;
+}
+
 /* Elements of its weights that this rank keeps. */
 static inline int64_t ech_bucket_kept(const ech_bucket *bucket)
 {

@@ -297,7 +297,6 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
     f->next_begun = ech_calloc(all + 1, sizeof *f->next_begun);
     f->last_ready = ech_calloc((size_t)f->list->turns, sizeof *f->last_ready);
     ech_frame_begin_buckets(f);
-    ech_frame_begin_gradients(f);
     for (size_t s = 0; s < f->n; s++) f->first_ready[s] = f->first_begun[s] = -1;
     for (size_t i = 0; i < all; i++) {
         if (last[i] < 0) continue; /* an instance of a turn, where others are of micro-batches */
@@ -309,6 +308,7 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
         f->next_begun[i] = f->first_begun[first[i]];
         f->first_begun[first[i]] = (int)i;
     }
+    ech_frame_begin_gradients(f);
 }
 
 void ech_pass_frame_training(ech_plan *plan, ech_list *list)

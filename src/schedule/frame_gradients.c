@@ -4,8 +4,9 @@
  * the host and comes back, and when gradients that are complete leave for good.
  *
  * A use is a block's work on gradients for one sequence chunk: successive steps that write some. Between two uses of a turn
- * that are more than memory.prefetch uses apart a bucket's sum is on the host. Backwards add to it on the device, so it is
- * summed in the same order, with the same bits, as if it stayed. What leaves behind use v - 1 - prefetch has gone when use v
+ * that are more than memory.prefetch uses apart a bucket's sum is on the host, or where each micro-batch's gradients are scattered
+ * that of the shard. Backwards, or scatters, add to it on the device, so it is summed in the same order, with the same bits, as
+ * if it stayed. What leaves behind use v - 1 - prefetch has gone when use v
  * begins: the device has the gradients of 1 + prefetch uses, and those that are being summed over ranks.
  */
 #include <stdlib.h>
@@ -20,16 +21,16 @@ typedef struct visit {
     bool comes, leaves; /* its sum comes from the host before the use, or goes there behind it */
 } visit;
 
-typedef struct use {
+typedef struct gradient_use {
     int first, last; /* lowered steps */
     int visit;       /* the first */
     int gone;        /* the last step so far that frees memory of gradients; -1: none */
     int fetch;       /* the last that brings some for this use; -1: none */
-} use;
+} gradient_use;
 
 struct ech_frame_gradients {
     int *use_of; /* [lowered steps] the use that the step is a part of; -1: none */
-    ECH_LIST(use) use;
+    ECH_LIST(gradient_use) use;
     ECH_LIST(visit) visit;
     int gone; /* the last step so far that frees memory of gradients; -1: none */
     /* Buckets of a turn that are being summed over ranks: [sums], of which `begun` were complete before this use. */
@@ -46,9 +47,9 @@ static bool is_same_use(const ech_step *a, const ech_step *b)
 static void begin_use(ech_framing *f, int s)
 {
     struct ech_frame_gradients *g = f->gradients;
-    const use *now = g->use.n ? &g->use.at[g->use.n - 1] : NULL;
+    const gradient_use *now = g->use.n ? &g->use.at[g->use.n - 1] : NULL;
     if (!now || !is_same_use(&f->from[now->last], &f->from[s]))
-        ECH_PUSH(g->use, (use){.first = s, .visit = -1, .gone = -1, .fetch = -1});
+        ECH_PUSH(g->use, (gradient_use){.first = s, .visit = -1, .gone = -1, .fetch = -1});
     g->use.at[g->use.n - 1].last = s;
     g->use_of[s] = (int)g->use.n - 1;
 }
@@ -60,7 +61,7 @@ static void note_writer(void *context, size_t s, int bucket)
     const ech_bucket *of = &f->plan->bucket.at[bucket];
     if (!of->leaves) return;
     if (g->use_of[s] < 0) begin_use(f, (int)s);
-    use *u = &g->use.at[g->use_of[s]];
+    gradient_use *u = &g->use.at[g->use_of[s]];
     for (int i = u->visit; i >= 0; i = g->visit.at[i].next)
         if (g->visit.at[i].bucket == bucket) return;
     ECH_PUSH(g->visit, (visit){.bucket = bucket, .next = u->visit});
@@ -72,7 +73,17 @@ static int turn_of(const ech_framing *f, int at)
     return f->from[f->gradients->use.at[at].first].turn;
 }
 
-/* Sums of shards, to which each micro-batch's gradients are scattered, stay until they are complete. */
+/* Whether sums of the bucket change by use u: where instances are scattered, if it completes one. */
+static bool adds(const ech_framing *f, int u, int bucket)
+{
+    const gradient_use *of = &f->gradients->use.at[u];
+    bool each = f->plan->bucket.at[bucket].each, completes = false;
+    for (int s = of->first; s <= of->last && each; s++)
+        for (int i = f->first_ready[s]; i >= 0; i = f->next_ready[i])
+            completes |= i % (int)f->plan->bucket.n == bucket;
+    return completes || !each;
+}
+
 static void find_moves(ech_framing *f)
 {
     struct ech_frame_gradients *g = f->gradients;
@@ -83,8 +94,8 @@ static void find_moves(ech_framing *f)
         for (int i = g->use.at[u].visit; i >= 0; i = g->visit.at[i].next) {
             visit *v = &g->visit.at[i];
             int before = at[v->bucket] - 1;
-            bool again = before >= 0 && turn_of(f, before) == turn_of(f, u) &&
-                         !f->plan->bucket.at[v->bucket].each;
+            if (!adds(f, u, v->bucket)) continue;
+            bool again = before >= 0 && turn_of(f, before) == turn_of(f, u);
             v->comes = again && u - before > f->plan->prefetch;
             if (v->comes) g->visit.at[last[v->bucket]].leaves = true;
             last[v->bucket] = i;
@@ -141,7 +152,7 @@ static int add_copy(ech_framing *f, ech_step_kind kind, int turn, int bucket, in
     step->resource = ECH_RESOURCE_GRADIENTS;
     step->from = out ? ECH_SPACE_DEVICE : ECH_SPACE_HOST;
     step->to = out ? ECH_SPACE_HOST : ECH_SPACE_DEVICE;
-    step->bytes = of->elements * (int64_t)ech_dtype_bytes(of->dtype);
+    step->bytes = ech_bucket_summed(of) * (int64_t)ech_dtype_bytes(of->dtype);
     return here;
 }
 
@@ -174,7 +185,7 @@ static void bring(ech_framing *f, int ended)
     struct ech_frame_gradients *g = f->gradients;
     size_t next = (size_t)(ended + 1 + f->plan->prefetch);
     if (next >= g->use.n) return;
-    use *u = &g->use.at[next];
+    gradient_use *u = &g->use.at[next];
     int turn = f->from[u->first].turn;
     for (int i = u->visit; i >= 0; i = g->visit.at[i].next) {
         if (!g->visit.at[i].comes) continue;
@@ -188,12 +199,15 @@ void ech_frame_end_use(ech_framing *f, size_t s)
     struct ech_frame_gradients *g = f->gradients;
     int ended = g ? g->use_of[s] : -1;
     if (ended < 0 || g->use.at[ended].last != (int)s) return;
-    use *u = &g->use.at[ended];
+    gradient_use *u = &g->use.at[ended];
     end_sums(f);
-    for (int i = u->visit; i >= 0; i = g->visit.at[i].next)
+    for (int i = u->visit; i >= 0; i = g->visit.at[i].next) {
+        int bucket = g->visit.at[i].bucket;
+        bool scattered = f->plan->bucket.at[bucket].each;
         if (g->visit.at[i].leaves)
-            g->gone =
-                add_copy(f, ECH_STEP_OFFLOAD, f->from[s].turn, g->visit.at[i].bucket, f->now[s]);
+            g->gone = add_copy(f, ECH_STEP_OFFLOAD, f->from[s].turn, bucket,
+                               scattered ? f->buckets.on[bucket].step : f->now[s]);
+    }
     u->gone = g->gone;
     bring(f, ended);
 }

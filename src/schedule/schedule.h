@@ -303,6 +303,8 @@ int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_
 /* The value with the bucket's gradients that the step accesses first; -1: none. */
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step,
                        int bucket);
+/* Of a SCATTER_GRADS: the value in which the sum of this rank's shard adds up, where that is one of its own; -1: none. */
+int ech_list_shard_sum(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* The value that a turn's steps of the bucket work on. */
 static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, int bucket, int turn)
 {

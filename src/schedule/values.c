@@ -59,6 +59,18 @@ int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_ste
     return accessed(plan, list, step, ECH_MEMORY_GRADIENTS, bucket);
 }
 
+int ech_list_shard_sum(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    if (!ech_bucket_sums_shard(&plan->bucket.at[step->index])) return -1;
+    int sum = -1;
+    for (int i = 0; i < step->accesses; i++) {
+        int value = list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(plan, list, value);
+        if (v->kind == ECH_MEMORY_GRADIENTS && v->index == step->index && v->micro < 0) sum = value;
+    }
+    return sum;
+}
+
 int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
 {
     if (!ech_bucket_is_brought(&plan->bucket.at[bucket]))

@@ -158,7 +158,7 @@ static void touch_gradients(ech_accessor *a)
     if (!ech_bucket_sums_shard(bucket)) return;
     if (*summed < 0 && !bucket->leaves)
         *summed = a->list->summed[a->step->index]; /* of all turns */
-    if (*summed < 0) *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
+    if (*summed < 0) *summed = ech_access_renew_sum(a, a->step->index);
     ech_access_value(a, *summed, true);
 }
 
