@@ -19,6 +19,7 @@
 #include "app/verify/verify.h"
 #include "base/log.h"
 #include "check/check.h"
+#include "schedule/traffic.h"
 
 enum { MOST = 8, STEPS = 4 };
 
@@ -132,17 +133,25 @@ static void test_withheld(void **state)
 
 /* What passes through the host in a step, and the largest of it that is one bucket's; arenas; bytes of states. */
 typedef struct sizes {
-    int64_t passes, largest, arena[ECH_SPACES], states, gradients;
+    int64_t passes, largest, arena[ECH_SPACES], states, gradients, weights;
+    int64_t under_way; /* gradients on the device at once, at most */
+    int64_t out, in;   /* bytes between device and host, of a step */
+    int64_t block[80]; /* gradients by block */
 } sizes;
 
-static sizes plan_sizes(const char *words)
+static sizes plan_sizes_of(const char *words, int ranks)
 {
     ech_config *config = fixture_config("llama", words);
     ech_design design = {0};
     ech_plan *plan;
-    assert_int_equal(ech_design_create(config, fixture_tokenizer, 1, 1, &design), ECH_OK);
+    ech_traffic traffic[ECH_TRAFFIC_AXES];
+    assert_int_equal(ech_design_create(config, fixture_tokenizer, ranks, ranks, &design), ECH_OK);
     assert_int_equal(ech_design_plan(&design, 0, false, &plan), ECH_OK);
-    sizes of = {.passes = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_OPTIMIZER_ON_HOST]};
+    ech_plan_traffic(plan, traffic);
+    sizes of = {.passes = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_OPTIMIZER_ON_HOST],
+                .under_way = plan->list[ECH_LIST_TRAIN].peak[ECH_MEMORY_GRADIENTS],
+                .out = ech_traffic_all(&traffic[ECH_TRAFFIC_TO_HOST]).bytes,
+                .in = ech_traffic_all(&traffic[ECH_TRAFFIC_FROM_HOST]).bytes};
     memcpy(of.arena, plan->arena_bytes, sizeof of.arena);
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
@@ -154,12 +163,19 @@ static sizes plan_sizes(const char *words)
         }
         int64_t bytes = bucket->elements * (int64_t)item;
         of.gradients += bucket->elements * (int64_t)ech_dtype_bytes(bucket->dtype);
+        of.weights += bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+        of.block[bucket->block] += bucket->elements * (int64_t)ech_dtype_bytes(bucket->dtype);
         if (bytes > of.largest) of.largest = bytes;
     }
     ech_plan_destroy(plan);
     ech_design_destroy(&design);
     ech_config_destroy(config);
     return of;
+}
+
+static sizes plan_sizes(const char *words)
+{
+    return plan_sizes_of(words, 1);
 }
 
 /* Aligned to 4,096 bytes, five values, at most. */
@@ -193,6 +209,96 @@ static void test_passes_through_two_buffers(void **state)
             }
         assert_true(of[0][0].passes < of[1][0].passes);
     }
+}
+
+static sizes plan_layers(const char *words, int layers, int ranks)
+{
+    char all[500];
+    snprintf(all, sizeof all,
+             "model.num_hidden_layers=%d model.hidden_size=32 checkpoint.background=false "
+             "training.micro_batch_size=1 data.sequence_length=8 %s",
+             layers, words);
+    return plan_sizes_of(all, ranks);
+}
+
+/* The largest gradients of so many successive blocks. */
+static int64_t largest_of(const sizes *s, int blocks)
+{
+    int64_t most = 0;
+    for (int b = 0; b + blocks <= 80; b++) {
+        int64_t bytes = 0;
+        for (int i = 0; i < blocks; i++) bytes += s->block[b + i];
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* The device has the gradients of 1 + memory.prefetch blocks, and where they are summed over ranks of two more, however many
+ * layers and micro-batches there are: 2 bytes a parameter remain in bf16 (Ren et al. 2021, section 3). */
+static void test_gradients_leave(void **state)
+{
+    (void)state;
+    static const char half[] = "precision.compute=bf16 memory.recompute=full";
+    static const struct {
+        const char *words;
+        int ranks;
+    } cases[] = {
+        {"training.global_batch_size=1", 1},
+        {"training.global_batch_size=3", 1},
+        {"training.global_batch_size=2 memory.prefetch=0", 1},
+        {"training.global_batch_size=2 memory.prefetch=2", 1},
+        {"training.global_batch_size=2 memory.sequence_chunks=2", 1},
+        {"parallel.data=2 training.global_batch_size=6", 2},
+        {"parallel.data=2 training.global_batch_size=6 parallel.zero=1", 2},
+        {"parallel.data=2 training.global_batch_size=6 parallel.zero=2", 2},
+        {"parallel.data=2 training.global_batch_size=6 parallel.zero=2 memory.prefetch=0", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int disk = 0; disk < 2; disk++) {
+            char words[400];
+            snprintf(words, sizeof words, "%s %s memory.offload_optimizer=%s", half, cases[i].words,
+                     disk ? "disk" : "host");
+            sizes few = plan_layers(words, 12, cases[i].ranks);
+            sizes many = plan_layers(words, 24, cases[i].ranks);
+            int prefetch = strstr(words, "prefetch=0") ? 0 : strstr(words, "prefetch=2") ? 2 : 1;
+            int blocks = 1 + prefetch + 2 * (cases[i].ranks > 1);
+            assert_int_equal(few.under_way, many.under_way);
+            assert_true(many.under_way <= largest_of(&many, blocks) + blocks * GAPS);
+            int64_t more = many.arena[ECH_SPACE_DEVICE] - few.arena[ECH_SPACE_DEVICE];
+            int64_t weights = many.weights - few.weights,
+                    gradients = many.gradients - few.gradients;
+            /* Full recomputation keeps an input of each block. */
+            assert_true(more >= weights && more - weights < gradients / 8);
+        }
+}
+
+/* What a step copies: each micro-batch's gradients out, sums in for all but the first, and weights in. */
+static void test_gradients_copied(void **state)
+{
+    (void)state;
+    for (int micro_batches = 1; micro_batches <= 4; micro_batches++) {
+        char words[200];
+        snprintf(words, sizeof words,
+                 "precision.compute=bf16 precision.gradients=compute memory.offload_optimizer=host "
+                 "model.tie_word_embeddings=false training.global_batch_size=%d memory.prefetch=0",
+                 micro_batches);
+        sizes s = plan_layers(words, 4, 1);
+        int64_t old = s.out - micro_batches * s.gradients; /* weights that have no masters */
+        assert_true(old >= 0 && old < s.weights / 4);
+        assert_int_equal(s.in, (micro_batches - 1) * s.gradients + s.weights);
+    }
+}
+
+/* GeePS: with everything elsewhere the device has a few blocks' weights, activations and gradients, of 64 layers as of 8. */
+static void test_layers_pass_through(void **state)
+{
+    (void)state;
+    static const char words[] = "memory.offload_optimizer=disk memory.offload_parameters=disk "
+                                "memory.offload_activations=disk training.global_batch_size=1";
+    sizes few = plan_layers(words, 8, 1), many = plan_layers(words, 64, 1);
+    assert_true(many.gradients > 6 * few.gradients);
+    assert_int_equal(few.under_way, many.under_way);
+    int64_t more = many.arena[ECH_SPACE_DEVICE] - few.arena[ECH_SPACE_DEVICE];
+    assert_true(more < many.gradients / 64);
 }
 
 /* Below what states on the device need. */
@@ -413,12 +519,81 @@ static void test_seeded_faults(void **state)
     ech_design_destroy(&design);
 }
 
+/* The n-th copy of a bucket's sum so far. */
+static ech_step *copy_of(ech_plan *plan, ech_step_kind kind, int n)
+{
+    ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    for (size_t s = 0; s < list->step.n; s++)
+        if (list->step.at[s].kind == kind && list->step.at[s].resource == ECH_RESOURCE_GRADIENTS &&
+            n-- == 0)
+            return &list->step.at[s];
+    fail_msg("no such %s", ech_step_name(kind));
+    return NULL;
+}
+
+static ech_access *access_of(ech_plan *plan, const ech_step *step, int i)
+{
+    return &plan->list[ECH_LIST_TRAIN].access.at[step->first_access + i];
+}
+
+static void expect_wrong_value(ech_plan *plan, ech_access *access, int value, const char *why)
+{
+    int was = access->value;
+    access->value = value;
+    expect_refused(plan, why);
+    access->value = was;
+}
+
+/* Sums that leave and come back: one that another takes the place of, that is added to twice or apart, or that nobody waits for. */
+static void test_faults_of_sums(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "memory.offload_optimizer=host training.micro_batch_size=1 training.global_batch_size=3 "
+        "model.num_hidden_layers=4",
+        "memory.offload_optimizer=host training.micro_batch_size=1 training.global_batch_size=6 "
+        "model.num_hidden_layers=4 parallel.data=2 parallel.zero=2"};
+    for (int i = 0; i < 2; i++) {
+        ech_design design = {0};
+        ech_plan *plan = plan_of(words[i], 1 + i, &design);
+        ech_step *out = copy_of(plan, ECH_STEP_OFFLOAD, 0), *in = copy_of(plan, ECH_STEP_FETCH, 0);
+        ech_step *next = in;
+        for (int n = 1; next == in || next->index != in->index; n++)
+            next = copy_of(plan, ECH_STEP_FETCH, n);
+        assert_int_equal(out->index, in->index);
+        int afters = out->afters, left = access_of(plan, out, 0)->value;
+        out->afters = 0;
+        expect_refused(plan, "does not wait for");
+        out->afters = afters;
+        afters = in->afters;
+        in->afters = 0;
+        expect_refused(plan, "does not wait for");
+        in->afters = afters;
+        expect_wrong_value(plan, access_of(plan, next, 0), access_of(plan, in, 0)->value,
+                           "that are not their sum so far");
+        expect_wrong_value(plan, access_of(plan, in, 1), left, "apart from their sum so far");
+        int index = in->index;
+        in->index = index ? 0 : 1;
+        expect_refused(plan, "gradients of bucket");
+        in->index = index;
+        ech_plan_destroy(plan);
+        ech_design_destroy(&design);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_withheld),     cmocka_unit_test(test_passes_through_two_buffers),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_twin),
-        cmocka_unit_test(test_harmed_files), cmocka_unit_test(test_seeded_faults),
+        cmocka_unit_test(test_withheld),
+        cmocka_unit_test(test_passes_through_two_buffers),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_twin),
+        cmocka_unit_test(test_harmed_files),
+        cmocka_unit_test(test_seeded_faults),
+        cmocka_unit_test(test_gradients_leave),
+        cmocka_unit_test(test_gradients_copied),
+        cmocka_unit_test(test_layers_pass_through),
+        cmocka_unit_test(test_faults_of_sums),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

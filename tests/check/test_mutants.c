@@ -469,6 +469,7 @@ static const char *mutate(uint64_t *state, ech_plan *plan, ech_list *list)
 typedef struct tally {
     int broken, sound, refused_sound;
     bool has[ECH_STEPS]; /* kinds of steps in the lists */
+    bool moves[ECH_RESOURCES]; /* what FETCH and OFFLOAD copy there */
 } tally;
 
 static void try_mutant(uint64_t seed, uint64_t *state, ech_plan *plan, uint64_t sound, tally *t)
@@ -497,7 +498,11 @@ static void run_plan(uint64_t seed, tally *t)
     if (!random_fixture(&state, seed >= PLANS, &f)) return;
     ech_plan *plan = fixture_plan_rank(&f, draw(&state, f.ranks));
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    for (size_t s = 0; s < list->step.n; s++) t->has[list->step.at[s].kind] = true;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        t->has[step->kind] = true;
+        if (step->kind == ECH_STEP_OFFLOAD) t->moves[step->resource] = true;
+    }
     assert_true(is_free_of_races(plan, list, &sum));
     for (int i = 0; i < MUTANTS; i++) try_mutant(seed, &state, plan, sum, t);
     ech_plan_destroy(plan);
@@ -527,6 +532,7 @@ static void test_mutants(void **state)
                                           ECH_STEP_GATHER_CHOSEN,
                                           ECH_STEP_OFFLOAD_WEIGHTS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
+    assert_true(t.moves[ECH_RESOURCE_GRADIENTS] && t.moves[ECH_RESOURCE_KEPT]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
 }
