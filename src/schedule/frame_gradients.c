@@ -6,8 +6,8 @@
  * A use is a block's work on gradients for one sequence chunk: successive steps that write some. Between two uses of a turn
  * that are more than memory.prefetch uses apart a bucket's sum is on the host, or where each micro-batch's gradients are scattered
  * that of the shard. Backwards, or scatters, add to it on the device, so it is summed in the same order, with the same bits, as
- * if it stayed. What leaves behind use v - 1 - prefetch has gone when use v
- * begins: the device has the gradients of 1 + prefetch uses, and those that are being summed over ranks.
+ * if it stayed. What leaves behind use v - 1 - prefetch has gone when use v begins: the device has the gradients of
+ * 2 (1 + prefetch) uses at most, half of which are leaving, and those that are being summed over ranks.
  */
 #include <stdlib.h>
 #include <string.h>
