@@ -300,7 +300,8 @@ bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Of its cluster's weights and the next one's, in this order, how many no other rank uses meanwhile. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* The value with the bucket's gradients that the step accesses first; -1: none. */
+/* The value with the bucket's gradients that the step accesses first; where it declares none (a fault, which the ledger finds) its
+ * instance's last one. */
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step,
                        int bucket);
 /* Of a SCATTER_GRADS: the value in which the sum of this rank's shard adds up, where that is one of its own; -1: none. */

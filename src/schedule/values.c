@@ -56,13 +56,15 @@ static int accessed(const ech_plan *plan, const ech_list *list, const ech_step *
 
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
 {
-    return accessed(plan, list, step, ECH_MEMORY_GRADIENTS, bucket);
+    int value = accessed(plan, list, step, ECH_MEMORY_GRADIENTS, bucket);
+    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
+    return value < 0 ? list->gradients[(size_t)instance * plan->bucket.n + (size_t)bucket] : value;
 }
 
 int ech_list_shard_sum(const ech_plan *plan, const ech_list *list, const ech_step *step)
 {
     if (!ech_bucket_sums_shard(&plan->bucket.at[step->index])) return -1;
-    int sum = -1;
+    int sum = ech_list_summed(plan, list, step->index, step->turn);
     for (int i = 0; i < step->accesses; i++) {
         int value = list->access.at[step->first_access + i].value;
         const ech_value *v = ech_plan_value(plan, list, value);
