@@ -5,6 +5,9 @@
  * knows that the one before has ended. Who writes is asked of the model, and of the accesses where the list has them: a
  * step accesses the gradients that it writes, and one that works on a bucket's gradients these and no others. In which
  * stages a bucket takes part is asked of layout, model and what the optimizer declares, not of the plan.
+ *
+ * Where gradients leave the device between the steps that write them, their sum so far is in one value: steps write it there
+ * alone, copies take it elsewhere from there, and the bucket's way goes on where it is last.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +33,11 @@ typedef struct bucket_state {
     ech_bucket_way way; /* counted here, from layout and model */
     course now;         /* `written` false: of its gradients there are none yet */
     bool written;
-    /* Gradients that have left for the host: the next turn's may be written while the update is under way. */
-    course away;
-    bool is_away;
+    /* Gradients that have left for the host, of even turns and of odd ones: the next turn's may be written while the update is
+     * under way. */
+    course away[2];
+    bool is_away[2];
+    int sum; /* the value with the sum so far of the turn's gradients; 0: nothing has written it */
     /* Of layer states: [turns] the last step that writes partials of that turn, + 1; otherwise NULL. */
     int *written_in;
     int accessed; /* the last step that accesses its gradients, but for those of one micro-batch, + 1 */
@@ -132,6 +137,12 @@ static ech_status write_bucket(audit *a, int s, int bucket)
     return ECH_OK;
 }
 
+/* Outlines have no accesses, nor have lists that the passes have not made. */
+static bool has_accesses(const audit *a)
+{
+    return a->plan->persistent.n && a->list->access.n;
+}
+
 /* micro: of the value with gradients of one micro-batch; -1: of others. */
 static ech_status note_access(audit *a, int s, int bucket, int micro)
 {
@@ -145,10 +156,49 @@ static ech_status note_access(audit *a, int s, int bucket, int micro)
     return ECH_OK;
 }
 
+/* A step writes the value with the sum so far, and begins one if the turn has none. */
+static ech_status write_sum(audit *a, int s, int bucket, int value)
+{
+    bucket_state *b = &a->bucket[bucket];
+    if (b->way.commits) return ECH_OK; /* a value for each turn */
+    if (!b->sum) b->sum = value;
+    if (b->sum == value) return ECH_OK;
+    return ech_list_reject(a->plan, a->list, s,
+                           "writes gradients of bucket %d apart from their sum so far", bucket);
+}
+
+static bool copies_gradients(const ech_step *step)
+{
+    bool copies = step->kind == ECH_STEP_FETCH || step->kind == ECH_STEP_OFFLOAD;
+    return copies && step->resource == ECH_RESOURCE_GRADIENTS;
+}
+
+/* A copy takes the sum so far to another value. */
+static ech_status move_sum(audit *a, int s)
+{
+    const ech_step *step = &a->list->step.at[s];
+    const ech_access *pair = &a->list->access.at[step->first_access];
+    if (!copies_gradients(step)) return ECH_OK;
+    if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
+        return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
+    bucket_state *b = &a->bucket[step->index];
+    if (step->turn != b->now.turn || !b->written || b->now.at.stage > ECH_BUCKET_SCATTER_EACH)
+        return ech_list_reject(a->plan, a->list, s,
+                               "copies gradients of bucket %d, which are not being written",
+                               step->index);
+    if (!has_accesses(a)) return ECH_OK;
+    if (step->accesses != 2 || pair[0].value != b->sum)
+        return ech_list_reject(a->plan, a->list, s,
+                               "copies gradients of bucket %d that are not their sum so far",
+                               step->index);
+    b->sum = pair[1].value;
+    return ECH_OK;
+}
+
 static ech_status check_accesses(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
-    bool has_bucket = ech_step_has_bucket(step);
+    bool has_bucket = ech_step_has_bucket(step) || copies_gradients(step);
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &a->list->access.at[step->first_access + i];
         int value = access->value - (int)a->plan->persistent.n;
@@ -157,15 +207,11 @@ static ech_status check_accesses(audit *a, int s)
         if (has_bucket && bucket != step->index)
             return ech_list_reject(a->plan, a->list, s, "accesses gradients of bucket %d", bucket);
         ECH_TRY(note_access(a, s, bucket, a->list->value.at[value].micro));
-        if (access->write && step->block >= 0) ECH_TRY(write_bucket(a, s, bucket));
+        if (!access->write || step->block < 0) continue;
+        ECH_TRY(write_bucket(a, s, bucket));
+        if (!a->bucket[bucket].way.each) ECH_TRY(write_sum(a, s, bucket, access->value));
     }
-    return ECH_OK;
-}
-
-/* Outlines have no accesses, nor have lists that the passes have not made. */
-static bool has_accesses(const audit *a)
-{
-    return a->plan->persistent.n && a->list->access.n;
+    return move_sum(a, s);
 }
 
 static ech_status fail_access(const audit *a, int s, int bucket)
@@ -277,6 +323,7 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
         .factors_meet = ech_layout_group_size(plan->layout, plan->model, plan->rank,
                                               factored_over(plan, index)) > 1,
         .weights = plan->weights,
+        .masters = ech_plan_has_masters(plan, &plan->bucket.at[index]),
         .states = plan->states};
     if (way.commits) way.states = way.weights = ECH_SPACE_DEVICE;
     way.central = plan->layout->central;
@@ -307,7 +354,8 @@ static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
     *before = of->step - 1;
     of->summed = true;
     b->summed++;
-    return ECH_OK;
+    if (!has_accesses(a)) return ECH_OK;
+    return write_sum(a, s, step->index, ech_list_shard_sum(a->plan, a->list, step));
 }
 
 /* Whose group meets at that stage, if any does. */
@@ -345,7 +393,7 @@ static bool begin_served(const audit *a, bucket_state *b)
 static void end_turn(const audit *a, bucket_state *b)
 {
     memset(b->of, 0, (size_t)a->list->numbering.micro_batches * sizeof *b->of);
-    b->summed = 0;
+    b->summed = b->sum = 0;
     b->written = false;
     b->now.turn++;
     if (begin_served(a, b)) return;
@@ -375,6 +423,11 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
     if (lane != step->lane && a->known.step[step->lane][lane] < before)
         return ech_list_reject(a->plan, a->list, s, "does not wait for the %s", text_of(behind));
     if (is_of_gradients(b, next.stage)) ECH_TRY(expect_access(a, s, step->index));
+    if (is_of_gradients(b, next.stage) && row->point != ECH_POINT_MICRO_BATCH && b->sum &&
+        step->accesses && ech_list_gradients(a->plan, a->list, step, step->index) != b->sum)
+        return ech_list_reject(a->plan, a->list, s,
+                               "works on gradients of bucket %d that are not their sum",
+                               step->index);
     const ech_step *read = &a->list->step.at[a->read];
     if (step->lane == ECH_LANE_HOST &&
         (read->kind != ECH_STEP_READ_UPDATE || read->turn != step->turn ||
@@ -384,11 +437,12 @@ static ech_status advance(audit *a, int s, bucket_state *b, course *on)
     on->step = s;
     bool leaves = next.stage == ECH_BUCKET_GRADIENTS_OUT;
     bool ends = ech_bucket_next(&b->way, next).stage == ECH_BUCKET_STAGES;
-    if (leaves && b->is_away)
+    int place = step->turn % 2;
+    if (leaves && b->is_away[place])
         return ech_list_reject(a->plan, a->list, s, "comes before the update of turn %d has ended",
-                               b->away.turn);
-    if (leaves) b->away = b->now;
-    if (leaves || ends) b->is_away = leaves;
+                               b->away[place].turn);
+    if (leaves) b->away[place] = b->now;
+    if (leaves || ends) b->is_away[place] = leaves;
     if (on == &b->now && (leaves || ends)) end_turn(a, b);
     return ECH_OK;
 }
@@ -433,13 +487,20 @@ static ech_status use_bucket(audit *a, int s)
     if (step->index < 0 || step->index >= (int)a->plan->bucket.n)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that this rank does not have");
     bucket_state *b = &a->bucket[step->index];
-    if (b->is_away && step->turn == b->away.turn) return advance(a, s, b, &b->away);
+    course *away = &b->away[step->turn % 2];
+    if (b->is_away[step->turn % 2] && step->turn == away->turn) return advance(a, s, b, away);
     if (step->turn != b->now.turn)
         return ech_list_reject(a->plan, a->list, s, "is of turn %d; its bucket is in turn %d",
                                step->turn, b->now.turn);
     if (!b->written)
         return ech_list_reject(a->plan, a->list, s, "is of a bucket that nothing has written");
     return advance(a, s, b, &b->now);
+}
+
+/* Of how many turns the bucket's gradients have left and have not updated it. */
+static int updates_left(const audit *a, size_t bucket)
+{
+    return a->bucket[bucket].is_away[0] + a->bucket[bucket].is_away[1];
 }
 
 static ech_status check_steps(audit *a)
@@ -452,10 +513,10 @@ static ech_status check_steps(audit *a)
         ECH_TRY(use_bucket(a, s));
     }
     for (size_t b = 0; b < a->plan->bucket.n; b++)
-        if (a->bucket[b].now.turn != a->list->turns || a->bucket[b].written || a->bucket[b].is_away)
+        if (a->bucket[b].now.turn != a->list->turns || a->bucket[b].written || updates_left(a, b))
             return ech_list_reject(a->plan, a->list, (int)a->list->step.n - 1,
                                    "ends a list without every update: bucket %zu had %d of %d", b,
-                                   a->bucket[b].now.turn - a->bucket[b].is_away, a->list->turns);
+                                   a->bucket[b].now.turn - updates_left(a, b), a->list->turns);
     return ECH_OK;
 }
 

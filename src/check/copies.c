@@ -49,19 +49,22 @@ static ech_status check_pair(copy_check *c, int s, const ech_access *from, const
     ech_memory_kind kind = ech_plan_value(c->plan, c->list, to->value)->kind;
     bool weights = kind == ECH_MEMORY_PARAMETERS; /* the next go where they have come from: */
     bool home = step->kind == ECH_STEP_OFFLOAD_STATES || step->kind == ECH_STEP_OFFLOAD_STATISTICS;
+    /* What has met; the update's old ones go for it. */
+    bool returns = step->kind == ECH_STEP_OFFLOAD_WEIGHTS && c->plan->weights != ECH_SPACE_DEVICE;
     if (from->write || !to->write)
         return ech_list_reject(c->plan, c->list, s, "does not read a value and write another");
     if ((weights && ech_step_has_bucket(step) && from->value != c->updated[step->index]) ||
         (home && !is_home(c, step, from->value, to->value)) ||
-        (step->kind == ECH_STEP_OFFLOAD_WEIGHTS && to->value != c->updated[step->index]) ||
+        (returns && to->value != c->updated[step->index]) ||
         (c->left_as[to->value] >= 0 && held != c->holds[c->left_as[to->value]]))
         return ech_list_reject(c->plan, c->list, s, "brings back another value than has left");
     if (is_of_weights(of->kind) && is_of_weights(kind) &&
         of->index != ech_plan_value(c->plan, c->list, to->value)->index)
         return ech_list_reject(c->plan, c->list, s, "brings weights of bucket %d", of->index);
+    if (kind == ECH_MEMORY_GRADIENTS) held = to->value; /* blocks add to what comes back */
     if (to->value >= persistent) c->holds[to->value] = held;
-    bool for_update = ech_step_has_bucket(step) && step->kind != ECH_STEP_OFFLOAD_WEIGHTS &&
-                      ech_memory_space(kind) == ECH_SPACE_HOST;
+    bool for_update =
+        ech_step_has_bucket(step) && !returns && ech_memory_space(kind) == ECH_SPACE_HOST;
     if (for_update) c->copied[held] = to->value;
     if (for_update && is_of_weights(of->kind)) c->brought[step->index] = to->value;
     if (from->value >= persistent && c->list->value.at[from->value - persistent].returned)
@@ -87,7 +90,7 @@ static ech_status check_update(copy_check *c, int s)
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
-    bool right = on_host.gradients == c->copied[c->list->summed[step->index]];
+    bool right = on_host.gradients == c->copied[ech_list_summed(c->plan, c->list, step->index, step->turn)];
     if (on_host.weights >= 0) right &= are_weights(c, bucket, step->index, on_host.weights);
     for (int i = 0; i < bucket->state_values; i++)
         right &= c->list->access.at[on_host.first_state + i].value ==

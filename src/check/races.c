@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks what steps know of each other, value by value and of whatever kind they are: who reads a value comes after who has
- * written it and knows that this has ended; who writes knows that of all who have touched it. Where a slot of weights is concerned,
- * of which a step may touch the rank's shard while others' arrive, check/versions.c does that.
+ * written it and knows that this has ended; who writes knows that of all who have touched it. Where a slot of weights is concerned
+ * that are updated in shards, and of which a step may touch the rank's own while others' arrive, check/versions.c does that.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -93,15 +93,21 @@ static ech_status touch(race_check *c, int s, const ech_access *access)
     return ECH_OK;
 }
 
+/* Whether the value is a slot of weights that are updated in shards. */
+static bool is_of_shards(const race_check *c, int value)
+{
+    if (value >= (int)c->plan->persistent.n) return false;
+    const ech_value *v = &c->plan->persistent.at[value];
+    return ech_memory_is_weights(v->kind) && (v->index < 0 || c->plan->bucket.at[v->index].sharded);
+}
+
 static ech_status check_step(race_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     learn(c, s);
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
-        bool is_slot = access->value < (int)c->plan->persistent.n &&
-                       ech_memory_is_weights(c->plan->persistent.at[access->value].kind);
-        if (!is_slot) ECH_TRY(touch(c, s, access));
+        if (!is_of_shards(c, access->value)) ECH_TRY(touch(c, s, access));
     }
     return ECH_OK;
 }

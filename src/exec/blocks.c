@@ -178,7 +178,7 @@ static void clear_ports(const frame *f, ech_call *call)
 static void take_gradient(const frame *f, const ech_operand *o, ech_call *call)
 {
     const ech_plan *plan = f->exec->plan;
-    int value = ech_list_gradients(plan, f->exec->list, plan->param[o->value].bucket, f->step);
+    int value = ech_list_gradients(plan, f->exec->list, f->step, plan->param[o->value].bucket);
     ech_exec_set_gradient(f->exec, o->value, ech_exec_touch(f->exec, value),
                           &call->dparam[o->index]);
     call->accumulate[o->index] =

@@ -324,10 +324,10 @@ static void *summed(const ech_exec *exec, const ech_step *step)
     const ech_plan *plan = exec->plan;
     bool gathers = ech_step_reduction_part(step) == ECH_REDUCTION_GATHER;
     if (!gathers && plan->bucket.at[step->index].serves)
-        return ech_exec_address(exec, step, exec->list->summed[step->index]);
+        return ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
     if (!gathers)
         return ech_exec_address(exec, step,
-                                ech_list_gradients(plan, exec->list, step->index, step));
+                                ech_list_gradients(plan, exec->list, step, step->index));
     if (brings(exec, step)) return brought(exec, step, 1);
     return kept_weights(exec, step);
 }
@@ -359,7 +359,7 @@ static ech_status begin_sum_over(ech_exec *exec, const ech_step *step, ech_group
     if (brings(exec, step)) own = brought(exec, step, 0);
     if (gathers) return ech_sum_begin_gather(group, reduction, &all, own, out);
     if (part == ECH_REDUCTION_SCATTER && bucket->each)
-        own = ech_exec_address(exec, step, exec->list->summed[step->index]);
+        own = ech_exec_address(exec, step, ech_list_shard_sum(exec->plan, exec->list, step));
     if (part == ECH_REDUCTION_SCATTER)
         return ech_sum_begin_scatter(group, reduction, &all, bucket->wire, own,
                                      ech_exec_delivery(exec, step), scratch, out);

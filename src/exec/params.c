@@ -123,7 +123,7 @@ ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn)
     const ech_bucket *bucket = &exec->plan->bucket.at[index];
     ECH_ASSERT(ech_list_kind_trains(exec->list->kind));
     if (!bucket->sharded) return whole_gradient(exec, param, turn);
-    return own_part(exec, param, bucket->dtype, ech_exec_look(exec, exec->list->summed[index]),
+    return own_part(exec, param, bucket->dtype, ech_exec_look(exec, ech_list_summed(exec->plan, exec->list, index, turn)),
                     ech_bucket_sums_shard(bucket) ? bucket->own : 0);
 }
 
@@ -353,7 +353,7 @@ ech_status ech_handle_NORM(ech_exec *exec, const ech_step *step)
     bool compressed = plan->bucket.at[step->index].compressed;
     for (int i = 0; i < n && compressed; i++) ech_compression_norm(exec, step, params[i]);
     if (compressed) return ECH_OK;
-    ech_exec_touch(exec, exec->list->summed[step->index]);
+    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
     if (!ech_exec_updates_in(exec, step->turn)) return ECH_OK;
     for (int i = 0; i < n; i++) {
         const ech_plan_param *p = &plan->param[params[i]];

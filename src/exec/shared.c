@@ -58,7 +58,7 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
     exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at,
                        (size_t)n * item);
     if (bucket->listed)
-        exec->device->fill(queue, ech_exec_touch(exec, exec->list->summed[step->index]), 0,
+        exec->device->fill(queue, ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn)), 0,
                            (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
     if (bucket->relayed < 0) return ECH_OK;
     exec->device->copy(queue, ech_exec_touch(exec, bucket->relayed), weights,
@@ -116,7 +116,7 @@ ech_status ech_handle_ADD(ech_exec *exec, const ech_step *step)
     char *common = common_of(exec, step, own_cluster(exec));
     int n;
     const int *params = ech_exec_bucket_params(exec, step, &n);
-    ech_exec_touch(exec, exec->list->summed[step->index]);
+    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
     for (int i = 0; i < n; i++) {
         ech_tensor gradient = ech_exec_own_gradient(exec, params[i], step->turn), shared;
         ech_update own = update;

@@ -216,7 +216,7 @@ static char *folded_of(const ech_exec *exec, const ech_step *step, char *statist
 /* Of a withheld step zeros are folded: ranks meet all the same. */
 ech_status ech_handle_STATISTICS(ech_exec *exec, const ech_step *step)
 {
-    ech_exec_touch(exec, exec->list->summed[step->index]);
+    ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn));
     size_t bytes;
     char *statistics = statistics_of(exec, step);
     char *folded = folded_of(exec, step, statistics, &bytes);

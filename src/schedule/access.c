@@ -220,16 +220,35 @@ int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t ele
                                          .bytes = elements * item});
 }
 
+int *ech_access_summed(const ech_accessor *a, int index)
+{
+    return &a->list->summed[(size_t)a->step->turn * a->plan->bucket.n + (size_t)index];
+}
+
+static int *instance_of(const ech_accessor *a, int index)
+{
+    size_t instance =
+        (size_t)ech_list_gradient_instance(a->plan, a->list, index, a->step->turn, a->step->micro);
+    return &a->list->gradients[instance * a->plan->bucket.n + (size_t)index];
+}
+
+int ech_access_renew_sum(ech_accessor *a, int index)
+{
+    const ech_bucket *bucket = &a->plan->bucket.at[index];
+    int value = ech_access_new_gradients(a, index, -1, ech_bucket_summed(bucket));
+    if (!ech_bucket_sums_shard(bucket)) *instance_of(a, index) = value;
+    return *ech_access_summed(a, index) = value;
+}
+
 int ech_access_gradients(ech_accessor *a, int index)
 {
     const ech_bucket *bucket = &a->plan->bucket.at[index];
-    int *summed = &a->list->summed[index], values = bucket->commits ? a->list->turns : 1;
-    if (bucket->each) return ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
-    for (int i = 0, first = *summed; first < 0 && i < values; i++) {
-        int value = ech_access_new_gradients(a, index, -1, bucket->elements);
-        if (i == 0) *summed = value;
-    }
-    return ech_list_summed(a->plan, a->list, index, a->step->turn);
+    int *value = instance_of(a, index), first = a->list->summed[index];
+    if (*value >= 0) return *value;
+    if (bucket->each)
+        return *value = ech_access_new_gradients(a, index, a->step->micro, bucket->elements);
+    if (bucket->commits || bucket->leaves || first < 0) return ech_access_renew_sum(a, index);
+    return *ech_access_summed(a, index) = *value = first;
 }
 
 static void touch_gradient(ech_accessor *a, int param, int call)
@@ -238,11 +257,9 @@ static void touch_gradient(ech_accessor *a, int param, int call)
     size_t instance =
         (size_t)ech_list_gradient_instance(a->plan, a->list, bucket, a->step->turn, a->step->micro);
     ech_writer *first = &a->list->first_writer[instance * a->plan->model->param.n + (size_t)param];
-    int *value = &a->list->gradients[instance * a->plan->bucket.n + (size_t)bucket];
     if (first->step < 0 && !a->plan->bucket.at[bucket].listed)
         *first = (ech_writer){(int)(a->step - a->list->step.at), call};
-    if (*value < 0) *value = ech_access_gradients(a, bucket);
-    ech_access_value(a, *value, true);
+    ech_access_value(a, ech_access_gradients(a, bucket), true);
 }
 
 static size_t ask_scratch(const ech_accessor *a, const ech_block *block, const ech_block_call *call)
@@ -318,8 +335,9 @@ static void make_slots(const ech_plan *plan, ech_list *list)
     for (size_t i = 0; i < writers; i++) list->first_writer[i].step = -1;
     list->gradients = ech_calloc(gradients + 1, sizeof *list->gradients);
     for (size_t i = 0; i < gradients; i++) list->gradients[i] = -1;
-    list->summed = ech_calloc(plan->bucket.n + 1, sizeof *list->summed);
-    for (size_t i = 0; i < plan->bucket.n; i++) list->summed[i] = -1;
+    size_t sums = plan->bucket.n * (size_t)list->turns;
+    list->summed = ech_calloc(sums + 1, sizeof *list->summed);
+    for (size_t i = 0; i < sums; i++) list->summed[i] = -1;
 }
 
 void ech_pass_access(ech_plan *plan, ech_list *list)

@@ -37,8 +37,12 @@ int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
 /* Adds a value of so many of a bucket's gradients to the list. micro: of an instance; -1: of none alone. */
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* The value of the step's instance of a bucket's gradients, which is made if it is new: those of a
- * turn are one for all turns of the list, but for partials of layer states. */
+ * turn are one for all turns of the list, but for partials of layer states and those that leave the device. */
 int ech_access_gradients(ech_accessor *a, int bucket);
+/* Makes a new value in which the turn's gradients, or where each micro-batch's are scattered those of the shard, add up from now on. */
+int ech_access_renew_sum(ech_accessor *a, int bucket);
+/* The value that steps of the bucket in the step's turn work on; the caller may set it. */
+int *ech_access_summed(const ech_accessor *a, int bucket);
 /* Records that the step touches a version of a bucket's weights. */
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
 /* Adds an instance of so many of a bucket's weights, on the device or the host, for the step's block, to the list. */

@@ -16,19 +16,9 @@ int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int b
     return ech_micro_whole(list->numbering, ech_micro_at(list->numbering, micro));
 }
 
-static void note_writer(const ech_plan *plan, const ech_list *list, size_t s, int bucket,
-                        int *first, int *last)
+void ech_list_each_writer(const ech_plan *plan, const ech_list *list,
+                          void (*note)(void *context, size_t s, int bucket), void *context)
 {
-    const ech_step *step = &list->step.at[s];
-    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
-    size_t at = (size_t)instance * plan->bucket.n + (size_t)bucket;
-    if (first[at] < 0) first[at] = (int)s;
-    last[at] = (int)s;
-}
-
-void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last)
-{
-    for (size_t i = 0; i < plan->bucket.n * (size_t)list->instances; i++) first[i] = last[i] = -1;
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
         int phase = ech_step_kind_phase(step->kind);
@@ -37,10 +27,32 @@ void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, in
         for (int c = step->first_call; c < step->first_call + step->calls; c++) {
             const ech_block_call *call = &block->program[phase].at[c];
             for (const ech_operand *o = NULL; (o = ech_call_next(block, call, ECH_TRAIN, o));)
-                if (o->port == ECH_PORT_DPARAM)
-                    note_writer(plan, list, s, plan->param[o->value].bucket, first, last);
+                if (o->port == ECH_PORT_DPARAM) note(context, s, plan->param[o->value].bucket);
         }
     }
+}
+
+typedef struct writers {
+    const ech_plan *plan;
+    const ech_list *list;
+    int *first, *last; /* [instance * buckets + bucket] */
+} writers;
+
+static void note_writer(void *context, size_t s, int bucket)
+{
+    const writers *w = context;
+    const ech_step *step = &w->list->step.at[s];
+    int instance = ech_list_gradient_instance(w->plan, w->list, bucket, step->turn, step->micro);
+    size_t at = (size_t)instance * w->plan->bucket.n + (size_t)bucket;
+    if (w->first[at] < 0) w->first[at] = (int)s;
+    w->last[at] = (int)s;
+}
+
+void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last)
+{
+    writers w = {plan, list, first, last};
+    for (size_t i = 0; i < plan->bucket.n * (size_t)list->instances; i++) first[i] = last[i] = -1;
+    ech_list_each_writer(plan, list, note_writer, &w);
 }
 
 static int64_t round_up(int64_t n, int64_t unit)
@@ -162,6 +174,7 @@ static void cut(ech_plan *plan, ech_bucket *bucket)
     bucket->each =
         bucket->sharded && plan->zero > 1 && bucket->group != ECH_GROUP_TIED && !bucket->compressed;
     bucket->gathered = bucket->each && plan->zero > 2;
+    bucket->leaves = plan->states != ECH_SPACE_DEVICE && !bucket->commits;
     bucket->fetched = plan->weights != ECH_SPACE_DEVICE && !bucket->commits;
     int64_t more = owners * bucket->shard - bucket->elements;
     plan->param[last].padding += more;

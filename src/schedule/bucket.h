@@ -51,6 +51,9 @@ typedef struct ech_bucket {
     bool gathered;
     /* Its weights are in the window: all ranks read them there, and each of several writes its own shard, and holds that alone. */
     bool central;
+    /* Its gradients leave the device: while no step writes them their sum is on the host, and when they are complete they stay there
+     * for the update (schedule/frame_gradients.c). */
+    bool leaves;
     /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
     bool fetched;
     int common; /* persistent value: all its weights in the window, where ranks are lock-free, as the first cluster has them
@@ -95,6 +98,9 @@ typedef struct ech_bucket {
         int gradients, weights, statistics; /* -1: none */
         int first_state; /* access of the step: its states, as the bucket's state_values */
     } on_host;
+    int sum_on_host; /* value with the sum so far of the gradients that the access pass is at */
+    int complete
+        [2]; /* values with complete gradients, of even turns and of odd ones: an update may run under the next turn */
 } ech_bucket;
 
 /* The list of rows of a turn. */
@@ -125,6 +131,12 @@ static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
 static inline bool ech_bucket_sums_shard(const ech_bucket *bucket)
 {
     return bucket->each || bucket->serves;
+}
+
+/* Elements of that sum. */
+static inline int64_t ech_bucket_summed(const ech_bucket *bucket)
+{
+    return ech_bucket_sums_shard(bucket) ? bucket->shard : bucket->elements;
 }
 
 /* Elements of its weights that this rank keeps. */

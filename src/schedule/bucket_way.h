@@ -21,7 +21,7 @@ typedef enum ech_bucket_point {
     ECH_POINT_COMPLETE,    /* the last of them is */
     ECH_POINT_FACTORS, /* those of all buckets are: what compressed ones send next is made of what they have sent */
     ECH_POINT_NORMS,   /* then */
-    ECH_POINT_LEAVES,  /* gradients go to the host, where there is room */
+    ECH_POINT_LEAVES,  /* weights go to the host, where there is room */
     ECH_POINT_BRINGS,  /* what else the update needs there comes */
     ECH_POINT_UPDATES, /* the clip factor is there */
     ECH_POINT_ROOM     /* the compute lane waits for an update on the host */
@@ -56,6 +56,7 @@ typedef struct ech_bucket_way {
     bool chosen;       /* as selections */
     bool factors_meet; /* factors, to which others add */
     bool commits;      /* its parameters are layer states, which have no norm */
+    bool masters;      /* its weights are roundings of states */
     ech_space weights; /* where its weights are */
     ech_space states;  /* where its optimizer's states are; if not on the device the host updates */
     int rounds;        /* of its optimizer's statistics */

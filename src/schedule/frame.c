@@ -120,6 +120,7 @@ static void end(ech_framing *f)
     free(f->next_begun);
     free(f->last_ready);
     ech_frame_end_buckets(f);
+    ech_frame_end_gradients(f);
 }
 
 /* A server's list has none of the lowered steps: what completes a bucket is complete when the turn begins. */
@@ -134,6 +135,7 @@ static void copy_step(ech_framing *f, size_t s)
     if (f->begins && f->begins[s] && f->settled >= 0) ech_list_add_after(f->list, f->settled);
     ech_frame_await_weights(f, &f->from[s]);
     ech_frame_await_leave(f, s);
+    ech_frame_await_gradients(f, s);
     f->now[s] = here;
 }
 
@@ -275,6 +277,7 @@ static void reduce_ready(ech_framing *f, int turn, size_t s)
         if (!ech_frame_comes_last(&f->plan->bucket.at[b])) ech_frame_complete(f, b, s);
     }
     if (f->scatter != before) f->settled = before;
+    ech_frame_end_use(f, s);
     if (f->last_ready[turn] != (int)s) return;
     ech_frame_catch_up(f);
     for (int b = 0; b < buckets; b++)
@@ -305,6 +308,7 @@ static void find_ready(ech_framing *f, const int *first, const int *last)
         f->next_begun[i] = f->first_begun[first[i]];
         f->first_begun[first[i]] = (int)i;
     }
+    ech_frame_begin_gradients(f);
 }
 
 void ech_pass_frame_training(ech_plan *plan, ech_list *list)

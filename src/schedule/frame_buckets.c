@@ -61,7 +61,8 @@ static ech_bucket_way way_of(const ech_plan *plan, const ech_bucket *bucket)
                           .stashes = plan->versions > 1,
                           .commits = bucket->commits,
                           .weights = bucket->fetched ? plan->weights : ECH_SPACE_DEVICE,
-                          .states = bucket->commits ? ECH_SPACE_DEVICE : plan->states,
+                          .states = bucket->leaves ? plan->states : ECH_SPACE_DEVICE,
+                          .masters = ech_plan_has_masters(plan, bucket),
                           .rounds = bucket->rounds};
     for (int i = 0; i < bucket->rounds; i++) {
         way.folds_shards[i] = bucket->folded[i][ECH_FOLD_SHARDS].bytes > 0;
@@ -87,8 +88,9 @@ static int add_stage(ech_framing *f, const ech_turn_buckets *of, int bucket, int
     step->version = row->version < 0 ? 0 : of->turn + row->version;
     step->group = group_of(&f->plan->bucket.at[bucket], row);
     if (step->lane != f->list->step.at[before].lane) ech_list_add_after(f->list, before);
-    bool needs_room = row->point == ECH_POINT_LEAVES || row->point == ECH_POINT_BRINGS;
-    if (needs_room && of->room >= 0) ech_list_add_after(f->list, of->room);
+    bool works_there = row->point == ECH_POINT_LEAVES || step->lane == ECH_LANE_HOST;
+    bool needs_room = row->point == ECH_POINT_BRINGS || (works_there && !of->has_room);
+    if (needs_room && of->on[bucket].room >= 0) ech_list_add_after(f->list, of->on[bucket].room);
     if (step->lane == ECH_LANE_HOST) ech_list_add_after(f->list, of->scalars);
     if (step->kind == ECH_STEP_SCATTER_GRADS && step->group == ECH_GROUP_PUSHED)
         f->away[bucket] = here;
@@ -150,13 +152,21 @@ void ech_frame_complete(ech_framing *f, int bucket, size_t writer)
     on->left = instances_of(f, bucket);
     of->order[of->ordered++] = bucket;
     advance(f, of, bucket, ECH_POINT_COMPLETE);
+    ech_frame_leave(f, bucket);
+}
+
+int ech_frame_take_norm(ech_framing *f, int bucket)
+{
+    advance(f, &f->buckets, bucket, ECH_POINT_NORMS);
+    return f->buckets.on[bucket].step;
 }
 
 void ech_frame_norms(ech_framing *f)
 {
     ech_turn_buckets *of = &f->buckets;
     for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_FACTORS);
-    for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_NORMS);
+    for (int i = 0; i < of->ordered; i++) ech_frame_take_norm(f, of->order[i]);
+    ech_frame_forget_sums(f);
 }
 
 /* ---- updates ---- */
@@ -198,6 +208,7 @@ static void begin_updates(ech_framing *f, ech_turn_buckets *of)
 {
     int end = of->end = end_together(f, of, of->next);
     for (; of->brought < of->ordered && of->brought < end + f->plan->prefetch; of->brought++) {
+        of->on[of->order[of->brought]].room = of->room;
         advance(f, of, of->order[of->brought], ECH_POINT_BRINGS);
         of->elements += (double)f->plan->bucket.at[of->order[of->brought]].elements;
     }
@@ -237,14 +248,10 @@ static double work_of(const ech_framing *f, const ech_step *step)
     return 2 * multiplies;
 }
 
-/* All gradients leave now, so that the next turn can make its own. */
+/* What the updates need leaves now: they are not to wait for the pace of the next turn's compute. */
 static void leave(ech_framing *f, ech_turn_buckets *of)
 {
-    for (int i = 0; i < of->ordered; i++) {
-        int bucket = of->order[i];
-        advance(f, of, bucket, ECH_POINT_LEAVES);
-        f->away[bucket] = of->on[bucket].step;
-    }
+    for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_LEAVES);
 }
 
 void ech_frame_updates(ech_framing *f)
@@ -254,6 +261,7 @@ void ech_frame_updates(ech_framing *f)
     of->next = of->brought = 0;
     of->elements = 0;
     of->room = -1;
+    of->has_room = delayed;
     if (delayed) leave(f, of);
     if (of->ordered) begin_updates(f, of);
     if (!delayed) {

@@ -15,6 +15,7 @@ typedef struct ech_on_way {
     ech_bucket_place at;
     int step; /* of that place */
     int left; /* instances of its gradients that are not complete in this turn */
+    int room; /* the step behind which the host has room for its update; -1: the turn's beginning */
 } ech_on_way;
 
 /* What is done bucket by bucket in a turn. */
@@ -28,6 +29,7 @@ typedef struct ech_turn_buckets {
     int next, end, brought;
     int scalars;     /* the step that brings the host the turn's scalars, where it updates */
     double elements; /* of those of which something is brought */
+    bool has_room;   /* the host has room for weights of all of them, as of delayed updates */
     int room; /* the step behind which the host has room for what is brought next; -1: the turn's beginning */
 } ech_turn_buckets;
 
@@ -62,6 +64,7 @@ typedef struct ech_framing {
     int begun;         /* the last COUNT */
     bool loads;        /* some block of the rank has values that LOAD writes */
     int loaded;        /* micro-batches that are loaded, over all turns */
+    struct ech_frame_gradients *gradients; /* that leave the device; NULL: none do */
 } ech_framing;
 
 /* Adds a step of a turn, behind `after` (-1: none), and returns it. */
@@ -79,11 +82,25 @@ void ech_frame_begin_buckets(ech_framing *f);
 void ech_frame_end_buckets(ech_framing *f);
 /* The lowered step, which has been added, has been the last to write an instance of the bucket's gradients. */
 void ech_frame_complete(ech_framing *f, int bucket, size_t writer);
+/* Takes a bucket of the turn that is complete up to its norm, behind which its gradients leave the device if they do. Returns
+ * the last step. */
+int ech_frame_take_norm(ech_framing *f, int bucket);
 /* Norms of all buckets of the turn, and when the clip factor is there their updates. */
 void ech_frame_norms(ech_framing *f);
 void ech_frame_updates(ech_framing *f);
 /* A lowered step has been added: delayed updates come along, by as much as the compute has. */
 void ech_frame_follow(ech_framing *f, const ech_step *step);
+/* Gradients that leave the device (schedule/frame_gradients.c): begins, and ends, the work on them. */
+void ech_frame_begin_gradients(ech_framing *f);
+void ech_frame_end_gradients(ech_framing *f);
+/* A lowered step is being added: it waits until there is room for the gradients that it writes, and for those that come back. */
+void ech_frame_await_gradients(ech_framing *f, size_t s);
+/* A bucket of the turn is complete: it leaves now, or when it is summed over ranks. */
+void ech_frame_leave(ech_framing *f, int bucket);
+/* A lowered step has been added, and what it completes: if it ends a use, sums leave, and those of the next use come back. */
+void ech_frame_end_use(ech_framing *f, size_t s);
+/* All buckets of the turn have come to their norms. */
+void ech_frame_forget_sums(ech_framing *f);
 /* Delayed updates end: those of the turn come next. */
 void ech_frame_catch_up(ech_framing *f);
 /* Of several clusters of lock-free ranks: the turn has ended, behind which the token may go on; and behind all turns, when all have `met`, it

@@ -31,9 +31,9 @@ typedef struct ech_list {
     int *value_of;
     int *first_local; /* [blocks]: see value_of; -1: the rank does not have the block */
     int instances; /* of the gradients of a bucket, at most: turns, or (ech_bucket.each) micro-batches over all turns */
-    int *gradients; /* [instances * buckets]: value; -1: none. Ask ech_list_gradients. */
-    /* [buckets]: value that steps of a bucket work on: its gradients, of all turns one, or (ech_bucket.each) this rank's
-     * shard, or (ech_bucket.commits) turn 0's; -1: none. Ask ech_list_summed. */
+    int *gradients; /* [instances * buckets]: the value of each instance; -1: none */
+    /* [turns * buckets]: the value that a turn's steps of a bucket work on: the turn's gradients, or (ech_bucket.each) the sum
+     * of this rank's shard; -1: none. Ask ech_list_summed. */
     int *summed;
     /* [instances * params]: the call that writes the gradient; calls after it add to it. Ask ech_list_writes_first. */
     ech_writer *first_writer;

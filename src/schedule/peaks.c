@@ -116,9 +116,10 @@ void ech_plan_paddings(const ech_plan *plan, int64_t padding[ECH_MEMORY_KINDS])
         int64_t of_states = bucket->padding;
         int64_t first, updated = ech_bucket_updated(bucket, &first);
         if (bucket->sharded) of_states = updated - ech_plan_own_all(plan, bucket);
-        padding[ECH_MEMORY_GRADIENTS] +=
-            (ech_bucket_sums_shard(bucket) ? of_states : bucket->padding) *
-            (int64_t)ech_dtype_bytes(bucket->dtype);
+        /* Those that leave the device are together on the host. */
+        bool shard = ech_bucket_sums_shard(bucket) || bucket->leaves;
+        padding[bucket->leaves ? ECH_MEMORY_GRADIENTS_ON_HOST : ECH_MEMORY_GRADIENTS] +=
+            (shard ? of_states : bucket->padding) * (int64_t)ech_dtype_bytes(bucket->dtype);
         for (int s = 0; s < bucket->states; s++)
             padding[plan->persistent.at[bucket->state[s].value].kind] +=
                 of_states * (int64_t)ech_dtype_bytes(bucket->state[s].dtype);

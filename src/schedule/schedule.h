@@ -300,13 +300,16 @@ bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* Of its cluster's weights and the next one's, in this order, how many no other rank uses meanwhile. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* The value of that instance, as the access pass has made it. */
-int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket,
-                       const ech_step *step);
+/* The value with the bucket's gradients that the step accesses first; where it declares none (a fault, which the ledger finds) its
+ * instance's last one. */
+int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                       int bucket);
+/* Of a SCATTER_GRADS: the value in which the sum of this rank's shard adds up, where that is one of its own; -1: none. */
+int ech_list_shard_sum(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* The value that a turn's steps of the bucket work on. */
 static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, int bucket, int turn)
 {
-    return list->summed[bucket] + (plan->bucket.at[bucket].commits ? turn : 0);
+    return list->summed[(size_t)turn * plan->bucket.n + (size_t)bucket];
 }
 /* Of a PULL: whether it is of the rows alone that the turn of its version names: none if the list
  * has no such turn. */
@@ -430,6 +433,9 @@ void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_
 /* Whether messages between stages are sharded over tensor ranks. They are where every tensor rank holds the values at
  * block boundaries whole: each then sends one shard, and the receiving tensor ranks all-gather the shards. */
 bool ech_plan_shards_messages(const ech_plan *plan);
+/* Calls `note` for each call of the blocks' steps that writes gradients of a bucket, in their order: s is its step. */
+void ech_list_each_writer(const ech_plan *plan, const ech_list *list,
+                          void (*note)(void *context, size_t s, int bucket), void *context);
 /* Writes into first and last [instance * buckets + bucket] the steps that are the first and the last to write an instance
  * of a bucket's gradients; -1: none. */
 void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last);

@@ -25,12 +25,6 @@ int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_bloc
     return ech_list_instance(plan, list, list->value_of[slot], instance);
 }
 
-int ech_list_gradients(const ech_plan *plan, const ech_list *list, int bucket, const ech_step *step)
-{
-    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
-    return list->gradients[(size_t)instance * plan->bucket.n + (size_t)bucket];
-}
-
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param)
 {
@@ -48,15 +42,40 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
            (ech_slot_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
 }
 
+/* The first of the list's own values of that kind, of that bucket, that the step accesses; -1: none. */
+static int accessed(const ech_plan *plan, const ech_list *list, const ech_step *step,
+                    ech_memory_kind kind, int bucket)
+{
+    for (int i = 0; i < step->accesses; i++) {
+        int value = list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(plan, list, value);
+        if (value >= (int)plan->persistent.n && v->kind == kind && v->index == bucket) return value;
+    }
+    return -1;
+}
+
+int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
+{
+    int value = accessed(plan, list, step, ECH_MEMORY_GRADIENTS, bucket);
+    int instance = ech_list_gradient_instance(plan, list, bucket, step->turn, step->micro);
+    return value < 0 ? list->gradients[(size_t)instance * plan->bucket.n + (size_t)bucket] : value;
+}
+
+int ech_list_shard_sum(const ech_plan *plan, const ech_list *list, const ech_step *step)
+{
+    if (!ech_bucket_sums_shard(&plan->bucket.at[step->index])) return -1;
+    int sum = ech_list_summed(plan, list, step->index, step->turn);
+    for (int i = 0; i < step->accesses; i++) {
+        int value = list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(plan, list, value);
+        if (v->kind == ECH_MEMORY_GRADIENTS && v->index == step->index && v->micro < 0) sum = value;
+    }
+    return sum;
+}
+
 int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket)
 {
     if (!ech_bucket_is_brought(&plan->bucket.at[bucket]))
         return ech_plan_weights(plan, bucket, step->version);
-    for (int i = 0; i < step->accesses; i++) {
-        int value = list->access.at[step->first_access + i].value;
-        const ech_value *v = ech_plan_value(plan, list, value);
-        bool own = value >= (int)plan->persistent.n;
-        if (own && v->kind == ECH_MEMORY_PARAMETERS && v->index == bucket) return value;
-    }
-    return -1;
+    return accessed(plan, list, step, ECH_MEMORY_PARAMETERS, bucket);
 }

@@ -69,7 +69,7 @@ static bool has_part(const interpreter *x, const ech_step *step, const ech_value
                    x->plan->bucket.at[value->index].sharded;
     if (!sharded) return part == 0;
     if (step->kind == ECH_STEP_GATHER_WEIGHTS) return part == write;
-    if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS) return true;
+    if (step->kind == ECH_STEP_OFFLOAD_WEIGHTS && x->plan->weights != ECH_SPACE_DEVICE) return true;
     return part == 0 || !ech_step_has_bucket(step);
 }
 
@@ -113,7 +113,7 @@ static void meet(interpreter *x, const ech_step *step, const ech_access *access,
     }
     x->copied = c->content;
     *met = mix(*met, c->content);
-    if (access->write) c->content = mix(*met, 5);
+    if (access->write) *c = (cell){mix(*met, 5), step->turn};
 }
 
 static void interpret(interpreter *x)
@@ -462,6 +462,7 @@ static const char *mutate(uint64_t *state, ech_plan *plan, ech_list *list)
 typedef struct tally {
     int broken, sound, refused_sound;
     bool has[ECH_STEPS]; /* kinds of steps in the lists */
+    bool moves[ECH_RESOURCES]; /* what FETCH and OFFLOAD copy there */
 } tally;
 
 static void try_mutant(uint64_t seed, uint64_t *state, ech_plan *plan, uint64_t sound, tally *t)
@@ -488,7 +489,11 @@ static void run_plan(uint64_t seed, tally *t)
     if (!random_fixture(&state, seed >= PLANS, &f)) return;
     ech_plan *plan = fixture_plan_rank(&f, draw(&state, f.ranks));
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
-    for (size_t s = 0; s < list->step.n; s++) t->has[list->step.at[s].kind] = true;
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        t->has[step->kind] = true;
+        if (step->kind == ECH_STEP_OFFLOAD) t->moves[step->resource] = true;
+    }
     assert_true(is_free_of_races(plan, list, &sum));
     for (int i = 0; i < MUTANTS; i++) try_mutant(seed, &state, plan, sum, t);
     ech_plan_destroy(plan);
@@ -517,6 +522,7 @@ TEST(test_mutants)
                                           ECH_STEP_GATHER_CHOSEN,
                                           ECH_STEP_OFFLOAD_WEIGHTS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) assert_true(t.has[kinds[i]]);
+    assert_true(t.moves[ECH_RESOURCE_GRADIENTS] && t.moves[ECH_RESOURCE_KEPT]);
     assert_true(t.broken > PLANS * MUTANTS / 4 &&
                 t.sound > PLANS); /* else the cases are too dull */
 }

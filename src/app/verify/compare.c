@@ -234,20 +234,33 @@ static double *own_state(const ech_verifier *v, int turn, int param, int state)
            states_before(v, param, state);
 }
 
+static void take_gradients(const ech_verifier *v, ech_exec *exec, const ech_bucket *bucket,
+                           int turn)
+{
+    const ech_plan *plan = v->layout.session.plan;
+    for (int i = 0; i < bucket->params; i++) {
+        int p = plan->bucket_param.at[bucket->first_param + i];
+        ech_tensor gradient =
+            bucket->compressed ? ech_exec_gradient(exec, p) : ech_exec_own_gradient(exec, p, turn);
+        double *to = v->mine + turn * v->own[ech_verifier_params(v)] + v->own[p];
+        if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
+    }
+}
+
+/* A bucket's gradients are taken at its norm, since they may leave for the host then; partials of layer states, which have
+ * none, and weights at the turn's end. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_verifier *v = context;
+    const ech_plan *plan = v->layout.session.plan;
+    if (step->kind == ECH_STEP_NORM)
+        take_gradients(v, exec, &plan->bucket.at[step->index], step->turn);
     if (step->kind != ECH_STEP_CLIP) return;
+    for (size_t b = 0; b < plan->bucket.n; b++)
+        if (plan->bucket.at[b].commits) take_gradients(v, exec, &plan->bucket.at[b], step->turn);
     int params = ech_verifier_params(v);
-    for (int i = 0; i < params; i++) {
-        if (v->layout.session.plan->param[i].bucket < 0) continue;
-        const ech_plan *plan = v->layout.session.plan;
-        bool whole = plan->bucket.at[plan->param[i].bucket].compressed;
-        ech_tensor gradient =
-            whole ? ech_exec_gradient(exec, i) : ech_exec_own_gradient(exec, i, step->turn);
-        double *to = v->mine + step->turn * v->own[params] + v->own[i];
-        if (ech_tensor_count(&gradient)) ech_exec_read(exec, &gradient, to);
-        if (step->turn == 0) continue;
+    for (int i = 0; i < params && step->turn > 0; i++) {
+        if (plan->param[i].bucket < 0) continue;
         ech_tensor weight = ech_exec_own_param(exec, i, step->turn); /* others' may be under way */
         if (ech_tensor_count(&weight))
             ech_exec_read(exec, &weight, own_weights(v, step->turn) + v->own[i]);

@@ -110,7 +110,7 @@ static void print(const ech_step *step, ech_text *out)
 
 static void read_gradients(ech_accessor *a)
 {
-    ech_access_value(a, ech_list_summed(a->plan, a->list, a->step->index, a->step->turn), false);
+    ech_access_value(a, *ech_access_summed(a, a->step->index), false);
 }
 
 /* ---- REDUCE_GRADS, and its halves: SCATTER_GRADS, and GATHER_WEIGHTS, which is of weights ---- */
@@ -153,11 +153,12 @@ static ech_dtype wire_of(const ech_plan *plan, const ech_step *step)
 static void touch_gradients(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
-    int *summed = &a->list->summed[a->step->index];
-    if (!bucket->serves)
-        ech_access_value(a, ech_list_gradients(a->plan, a->list, a->step->index, a->step), true);
+    int *summed = ech_access_summed(a, a->step->index);
+    if (!bucket->serves) ech_access_value(a, ech_access_gradients(a, a->step->index), true);
     if (!ech_bucket_sums_shard(bucket)) return;
-    if (*summed < 0) *summed = ech_access_new_gradients(a, a->step->index, -1, bucket->shard);
+    if (*summed < 0 && !bucket->leaves)
+        *summed = a->list->summed[a->step->index]; /* of all turns */
+    if (*summed < 0) *summed = ech_access_renew_sum(a, a->step->index);
     ech_access_value(a, *summed, true);
 }
 

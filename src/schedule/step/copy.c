@@ -58,6 +58,20 @@ void ech_touch_fetched_weights(ech_accessor *a)
     ech_access_pair(a, from, ech_access_new_weights(a, a->step->index, a->step->to, elements));
 }
 
+/* ---- a bucket's gradients, summed so far ---- */
+
+void ech_touch_sum_of_gradients(ech_accessor *a)
+{
+    int *sum = &a->plan->bucket.at[a->step->index].sum_on_host;
+    if (a->step->kind == ECH_STEP_FETCH) {
+        int from = *sum;
+        ech_access_pair(a, from, ech_access_renew_sum(a, a->step->index));
+    } else {
+        int from = *ech_access_summed(a, a->step->index);
+        ech_access_pair(a, from, *sum = ech_access_twin(a, from, ECH_MEMORY_GRADIENTS_ON_HOST));
+    }
+}
+
 /* ---- what a block keeps of a sequence chunk ---- */
 
 /* On its way out each value has a copy in the next space, on its way in each of these comes back as another. */

@@ -28,7 +28,7 @@ static int param_of(const ech_plan *plan, const ech_bucket *bucket, int i)
 
 static void touch_gradients(ech_accessor *a, bool write)
 {
-    ech_access_value(a, ech_list_summed(a->plan, a->list, a->step->index, a->step->turn), write);
+    ech_access_value(a, *ech_access_summed(a, a->step->index), write);
 }
 
 static void touch_states(ech_accessor *a, ech_state_role role, bool write)

@@ -22,11 +22,11 @@ static void print_round(const ech_step *step, ech_text *out)
 }
 
 /* A value of as many numbers as the rank updates of the bucket. */
-static int make(ech_accessor *a, ech_dtype dtype)
+static int make(ech_accessor *a, ech_memory_kind kind, ech_dtype dtype)
 {
     int64_t first,
         bytes = ech_bucket_updated(bucket_of(a), &first) * (int64_t)ech_dtype_bytes(dtype);
-    return ech_access_new(a, (ech_value){.kind = ECH_MEMORY_OPTIMIZER_ON_HOST,
+    return ech_access_new(a, (ech_value){.kind = kind,
                                          .block = -1,
                                          .local = -1,
                                          .micro = -1,
@@ -70,20 +70,15 @@ static void fetch_states(ech_accessor *a)
     }
 }
 
-/* Weights that UPDATE_ON_HOST makes of masters are a value, too. */
+static int *complete_of(const ech_accessor *a)
+{
+    return &bucket_of(a)->complete[a->step->turn % 2];
+}
+
 static void offload_grads(ech_accessor *a)
 {
-    const ech_plan *plan = a->plan;
-    ech_bucket *bucket = bucket_of(a);
-    int *weights = &bucket->on_host.weights;
-    bucket->on_host.gradients = make(a, bucket->dtype);
-    ech_access_pair(a, a->list->summed[a->step->index], bucket->on_host.gradients);
-    if (plan->weights == ECH_SPACE_DEVICE) *weights = make(a, bucket->weight_dtype);
-    if (plan->weights == ECH_SPACE_HOST) *weights = bucket->weights;
-    if (plan->weights == ECH_SPACE_DISK && ech_plan_has_masters(plan, bucket))
-        *weights = twin_of_weights(a);
-    if (plan->weights != ECH_SPACE_DEVICE || ech_plan_has_masters(plan, bucket)) return;
-    ech_access_pair(a, ech_plan_weights(plan, a->step->index, a->step->version), *weights);
+    *complete_of(a) = make(a, ECH_MEMORY_GRADIENTS_ON_HOST, bucket_of(a)->dtype);
+    ech_access_pair(a, *ech_access_summed(a, a->step->index), *complete_of(a));
 }
 
 /* Rounds read no weights that are roundings of masters: the update makes those. */
@@ -93,13 +88,27 @@ static bool reads_weights(const ech_plan *plan, const ech_step *step)
            !ech_plan_has_masters(plan, &plan->bucket.at[step->index]);
 }
 
+/* The weights of an update on the host: where they are kept; or a value, which has been brought or is made of masters. */
+static void find_weights(ech_accessor *a)
+{
+    const ech_plan *plan = a->plan;
+    ech_bucket *bucket = bucket_of(a);
+    int *weights = &bucket->on_host.weights;
+    if (plan->weights == ECH_SPACE_HOST) *weights = bucket->weights;
+    if (a->step->kind != ECH_STEP_UPDATE_ON_HOST || !ech_plan_has_masters(plan, bucket)) return;
+    if (plan->weights == ECH_SPACE_DEVICE)
+        *weights = make(a, ECH_MEMORY_OPTIMIZER_ON_HOST, bucket->weight_dtype);
+    if (plan->weights == ECH_SPACE_DISK) *weights = twin_of_weights(a);
+}
+
 /* In this order, which ech_list_update_values knows. Rounds change states, too. */
 static void update_on_host(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;
     ech_bucket *bucket = bucket_of(a);
     bool round = a->step->kind == ECH_STEP_STATISTICS_ON_HOST;
-    ech_access_value(a, bucket->on_host.gradients, false);
+    find_weights(a);
+    ech_access_value(a, *complete_of(a), false);
     if (reads_weights(plan, a->step)) ech_access_value(a, bucket->on_host.weights, !round);
     if (round && a->step->count == 0)
         bucket->on_host.statistics = ech_access_new_statistics(a, ECH_MEMORY_STATISTICS_ON_HOST);
@@ -155,6 +164,13 @@ static void fetch_weights(ech_accessor *a)
 
 static void offload_weights(ech_accessor *a)
 {
+    ech_bucket *bucket = bucket_of(a);
+    if (!bucket->fetched) { /* the update's old ones */
+        bucket->on_host.weights = make(a, ECH_MEMORY_OPTIMIZER_ON_HOST, bucket->weight_dtype);
+        ech_access_pair(a, ech_plan_weights(a->plan, a->step->index, a->step->version),
+                        bucket->on_host.weights);
+        return;
+    }
     ech_access_pair(a, ech_access_weights_of(a, a->step->index), bucket_of(a)->on_host.weights);
 }
 
@@ -215,13 +231,6 @@ static int64_t bytes_to_disk(const ech_plan *plan, const ech_bucket *bucket)
            (plan->weights == ECH_SPACE_DISK ? bytes_kept(plan, bucket) : 0);
 }
 
-/* Made whole on the device. */
-static int64_t bytes_of_whole(const ech_plan *plan, const ech_bucket *bucket)
-{
-    (void)plan;
-    return bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
-}
-
 static int64_t bytes_of_statistics(const ech_plan *plan, const ech_bucket *bucket)
 {
     (void)plan;
@@ -236,12 +245,18 @@ static int64_t bytes_of_weights(const ech_plan *plan, const ech_bucket *bucket)
     return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
 }
 
+/* The old ones; or those made whole on the device. */
+static int64_t bytes_of_weights_out(const ech_plan *plan, const ech_bucket *bucket)
+{
+    if (!bucket->fetched) return bytes_of_weights(plan, bucket);
+    return bucket->elements * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+}
+
 static int64_t bytes_of_gradients(const ech_plan *plan, const ech_bucket *bucket)
 {
     int64_t first;
-    bool alone = ech_plan_has_masters(plan, bucket) || bucket->fetched;
-    return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->dtype) +
-           (alone ? 0 : bytes_of_weights(plan, bucket));
+    (void)plan;
+    return ech_bucket_updated(bucket, &first) * (int64_t)ech_dtype_bytes(bucket->dtype);
 }
 
 static const struct {
@@ -253,7 +268,7 @@ static const struct {
     [ECH_STEP_FETCH_STATISTICS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE, bytes_of_statistics},
     [ECH_STEP_OFFLOAD_STATISTICS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_statistics},
     [ECH_STEP_FETCH_WEIGHTS] = {ECH_SPACE_HOST, ECH_SPACE_DEVICE, bytes_of_weights},
-    [ECH_STEP_OFFLOAD_WEIGHTS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_whole},
+    [ECH_STEP_OFFLOAD_WEIGHTS] = {ECH_SPACE_DEVICE, ECH_SPACE_HOST, bytes_of_weights_out},
     [ECH_STEP_OFFLOAD_STATES] = {ECH_SPACE_HOST, ECH_SPACE_DISK, bytes_to_disk}};
 
 static int64_t bytes_of(const ech_plan *plan, const ech_step *step)

@@ -3,6 +3,8 @@
  * OFFLOADS go out once and come back once: what a block keeps of a micro-batch on each way,
  * whatever it is; and of updates on the host each gradient out and each weight in, an N-th where N
  * ranks share them, and from disk each state in and out (ZeRO-Offload: Ren et al. 2021, section 3).
+ * A sum of gradients that is not complete goes out, too, and comes back as often, where more than
+ * memory.prefetch other uses of gradients come before the next one of its bucket.
  */
 #include <stdlib.h>
 
@@ -82,6 +84,68 @@ static int64_t bytes_of_states(const ech_plan *plan, const ech_bucket *bucket)
     return bytes;
 }
 
+/* Uses of gradients, one block's for one sequence chunk, in a list's order. */
+typedef struct uses {
+    const ech_plan *plan;
+    const ech_list *list;
+    int n;               /* so far */
+    const ech_step *of;  /* a step of the last one */
+    int *at;             /* [steps] their use; of others 0 */
+    int *last;           /* [buckets] the last use that changes the sum, + 1 */
+    const ech_step **by; /* [buckets] a step of that */
+    int64_t bytes;       /* of sums that go out, and come back */
+} uses;
+
+/* The use changes the bucket's sum. */
+static void note_sum(uses *u, const ech_step *step, int index, int use)
+{
+    const ech_bucket *bucket = &u->plan->bucket.at[index];
+    int64_t numbers = bucket->each ? bucket->shard : bucket->elements;
+    bool adds = u->by[index] && u->by[index]->turn == step->turn;
+    if (adds && use - (u->last[index] - 1) > u->plan->prefetch)
+        u->bytes += numbers * (int64_t)ech_dtype_bytes(bucket->dtype);
+    u->last[index] = use + 1;
+    u->by[index] = step;
+}
+
+static void note_use(void *context, size_t s, int index)
+{
+    uses *u = context;
+    const ech_bucket *bucket = &u->plan->bucket.at[index];
+    const ech_step *step = &u->list->step.at[s], *was = u->of;
+    if (bucket->commits) return;
+    bool same =
+        was && was->turn == step->turn && was->micro == step->micro && was->block == step->block;
+    u->n += !same;
+    u->at[s] = u->n;
+    u->of = step;
+    if (!bucket->each) note_sum(u, step, index, u->n);
+}
+
+/* Of what is scattered by micro-batch sums change by scatters, which come right behind a use. */
+static void note_scatters(uses *u)
+{
+    int use = 0;
+    for (size_t s = 0; s < u->list->step.n; s++) {
+        const ech_step *step = &u->list->step.at[s];
+        if (u->at[s]) use = u->at[s];
+        if (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0)
+            note_sum(u, step, step->index, use);
+    }
+}
+
+static int64_t bytes_of_sums(const ech_plan *plan)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    ECH_FREED int *at = ech_calloc(list->step.n + 1, sizeof *at);
+    ECH_FREED int *last = ech_calloc(plan->bucket.n + 1, sizeof *last);
+    ECH_FREED const ech_step **by = ech_calloc(plan->bucket.n + 1, sizeof *by);
+    uses u = {.plan = plan, .list = list, .at = at, .last = last, .by = by};
+    ech_list_each_writer(plan, list, note_use, &u);
+    note_scatters(&u);
+    return u.bytes;
+}
+
 static void expect(const ech_traffic *traffic, ech_traffic_axis axis, int64_t wanted)
 {
     int64_t bytes = ech_traffic_all(&traffic[axis]).bytes;
@@ -105,8 +169,9 @@ static void check_updates(const ech_plan *plan)
         in += weights + bytes_of_folds(bucket);
         if (plan->states == ECH_SPACE_DISK) states += bytes_of_states(plan, bucket);
     }
-    expect(traffic, ECH_TRAFFIC_TO_HOST, turns * out);
-    expect(traffic, ECH_TRAFFIC_FROM_HOST, turns * in);
+    int64_t sums = bytes_of_sums(plan);
+    expect(traffic, ECH_TRAFFIC_TO_HOST, turns * out + sums);
+    expect(traffic, ECH_TRAFFIC_FROM_HOST, turns * in + sums);
     expect(traffic, ECH_TRAFFIC_FROM_DISK, turns * states);
     expect(traffic, ECH_TRAFFIC_TO_DISK, turns * states);
 }
