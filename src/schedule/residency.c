@@ -13,6 +13,7 @@ static ech_stay begin_stay(const ech_use *use, int at, int prefetch)
                       .first = at,
                       .last = at,
                       .brought = !use->makes,
+                      .written = use->makes || use->writes,
                       .room_after = after < 0 ? -1 : after};
 }
 
@@ -27,6 +28,7 @@ void ech_residency(const ech_use *uses, size_t n, int resources, int prefetch, e
         ECH_ASSERT(!before || !uses[i].makes);
         if (before && i - before->last <= 1 + prefetch) {
             before->last = i;
+            before->written |= uses[i].writes;
             continue;
         }
         if (before) before->returns = true;
