@@ -127,6 +127,5 @@ ech_status ech_check_carried(const ech_plan *plan, const ech_list *list)
     size_t resources = plan->model->block.n * (size_t)list->micro_batches;
     if (plan->kept == ECH_SPACE_DEVICE) return ECH_OK;
     ECH_TRY(ech_check_together(plan, list, resources, of_keys, "keys and values"));
-    return ech_check_together(plan, list, resources, of_gradients,
-                              "gradients of keys and values");
+    return ech_check_together(plan, list, resources, of_gradients, "gradients of keys and values");
 }

@@ -24,7 +24,8 @@ typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
     touched *value; /* [persistent values, then the list's] */
-    int *heir_of;   /* [likewise] the value whose memory it takes over (ech_value.successor); -1: none */
+    int *
+        heir_of; /* [likewise] the value whose memory it takes over (ech_value.successor); -1: none */
     steps_of_lanes *
         known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
     steps_of_lanes *

@@ -197,7 +197,8 @@ void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins)
         if (value < persistent) continue;
         const ech_value *v = &exec->list->value.at[value - persistent];
         int last = ech_value_last(v);
-        if (begins && tick < ech_value_first(v)) refuse(exec, step, value, "before its life begins");
+        if (begins && tick < ech_value_first(v))
+            refuse(exec, step, value, "before its life begins");
         if (tick > last && last < exec->list->ticks - 1)
             refuse(exec, step, value, "after its life has ended");
     }

@@ -61,7 +61,8 @@ static void inherit_copy(const ech_plan *plan, ech_list *list, const ech_step *g
     for (int i = 0; i < comes->accesses; i += 2) {
         ech_value *from = accessed(plan, list, goes, i);
         ech_value *to = accessed(plan, list, comes, i + 1);
-        bool meet = from->dies >= to->born && !to->brought;
+        bool meet = from->born < to->born && to->born <= from->dies && from->dies <= to->dies &&
+                    !to->brought;
         if (!meet || from->bytes != to->bytes || from->successor >= 0) continue;
         from->successor = (int)(to - list->value.at);
         to->born = from->dies--;

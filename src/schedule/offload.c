@@ -10,7 +10,8 @@
  *   - CARRIED_GRADIENTS: their gradients, to which the B of each chunk adds.
  *
  * The uses of all resources of a kind are one sequence in the order of the compute lane, and ech_residency says what leaves,
- * when it must have gone and when another may come. What comes waits until what goes at that time has gone.
+ * when it must have gone and when another may come. What is carried goes and comes all the time: what comes waits until that
+ * has gone whose memory it takes over (inherit.c).
  *
  * To and from disk values pass through the host: two steps in one lane.
  */
@@ -23,7 +24,6 @@
 typedef struct visit {
     int first, last; /* of the compute lane; `last` also a collective behind it */
     int collective;  /* the first of R's or B's collectives, if it comes before `first`; -1: none */
-    int gone; /* the insertion after which what goes when the use has ended has gone, + 1; 0: none */
 } visit;
 
 /* The resources of a kind. */
@@ -35,9 +35,11 @@ typedef struct offloading {
     ECH_LIST(ech_use) use;
     ECH_LIST(visit) visit;
     int *collective; /* [resources] of a backward that no compute step has begun, + 1 */
-    bool *known;     /* [resources] of what is kept: its backward has begun; of what is carried: some use has */
+    bool *
+        known; /* [resources] of what is kept: its backward has begun; of what is carried: some use has */
     ech_insertion_list *in;
     int *left; /* [resources] the insertion after which it is away, + 1 */
+    int *gone; /* [stays] the insertion after which it has left the device, + 1; 0: none */
 } offloading;
 
 /* What is carried is one resource for all chunks of a micro-batch. */
@@ -78,7 +80,7 @@ static void note_kept(offloading *o, int s)
         if (!forward && !o->collective[resource]) o->collective[resource] = s + 1;
     } else {
         add_use(o, (ech_use){.resource = resource, .makes = forward},
-                (visit){s, s, forward ? -1 : o->collective[resource] - 1, 0});
+                (visit){s, s, forward ? -1 : o->collective[resource] - 1});
         o->known[resource] = !forward;
     }
 }
@@ -114,7 +116,7 @@ static void note_carried(offloading *o, int s)
     }
     bool makes = !o->known[resource];
     add_use(o, (ech_use){.resource = resource, .makes = makes, .writes = writes},
-            (visit){s, s, -1, 0});
+            (visit){s, s, -1});
     o->known[resource] = true;
 }
 
@@ -132,8 +134,7 @@ static ech_insertion copy_of(const offloading *o, ech_step_kind kind, const ech_
 {
     int use = kind == ECH_STEP_OFFLOAD ? stay->last : stay->first;
     const ech_step *step = &o->list->step.at[o->visit.at[use].first];
-    ech_insertion copy = {
-        .step = ech_step_make(kind), .before = {-1, -1}, .behind = {-1, -1}};
+    ech_insertion copy = {.step = ech_step_make(kind), .before = {-1, -1}, .behind = {-1, -1}};
     copy.step.block = step->block;
     copy.step.chunk = step->chunk;
     copy.step.micro = step->micro;
@@ -153,13 +154,13 @@ static void add_hop(offloading *o, ech_insertion *copy, ech_space from, ech_spac
 }
 
 /* The device's memory is free once the first hop has ended. */
-static void leave(offloading *o, const ech_stay *stay)
+static void leave(offloading *o, const ech_stay *stay, int *gone)
 {
     ech_insertion copy = copy_of(o, ECH_STEP_OFFLOAD, stay);
     copy.after = o->visit.at[stay->last].last;
     if (stay->gone_before >= 0) copy.before[0] = o->visit.at[stay->gone_before].first;
     add_hop(o, &copy, ECH_SPACE_DEVICE, ECH_SPACE_HOST);
-    o->visit.at[stay->last].gone = (int)o->in->n;
+    *gone = (int)o->in->n;
     copy.before[0] = -1;
     if (o->plan->kept == ECH_SPACE_DISK) add_hop(o, &copy, ECH_SPACE_HOST, ECH_SPACE_DISK);
     o->left[stay->resource] = (int)o->in->n;
@@ -168,13 +169,13 @@ static void leave(offloading *o, const ech_stay *stay)
 static void come_back(offloading *o, const ech_stay *stay)
 {
     ech_insertion copy = copy_of(o, ECH_STEP_FETCH, stay);
-    const visit *room = stay->room_after < 0 ? NULL : &o->visit.at[stay->room_after];
-    copy.after = room ? room->last : -1;
+    copy.after = stay->room_after < 0 ? -1 : o->visit.at[stay->room_after].last;
     copy.behind[0] = o->left[stay->resource] - 1;
     if (o->plan->kept == ECH_SPACE_DISK) add_hop(o, &copy, ECH_SPACE_DISK, ECH_SPACE_HOST);
     copy.before[0] = o->visit.at[stay->first].first;
     copy.before[1] = o->visit.at[stay->first].collective;
-    if (room) copy.behind[1] = room->gone - 1;
+    if (o->kind != ECH_RESOURCE_KEPT && stay->takes >= 0)
+        copy.behind[1] = o->gone[stay->takes] - 1;
     add_hop(o, &copy, ECH_SPACE_HOST, ECH_SPACE_DEVICE);
 }
 
@@ -182,10 +183,13 @@ static void insert_copies(offloading *o, int resources)
 {
     ech_stay_list stays = {0};
     ech_residency(o->use.at, o->use.n, resources, o->plan->prefetch, &stays);
+    o->gone = ech_calloc(stays.n + 1, sizeof *o->gone);
     for (size_t i = 0; i < stays.n; i++) {
-        if (stays.at[i].brought) come_back(o, &stays.at[i]);
-        if (stays.at[i].returns && stays.at[i].written) leave(o, &stays.at[i]);
+        const ech_stay *stay = &stays.at[i];
+        if (stay->brought) come_back(o, stay);
+        if (stay->returns && stay->written) leave(o, stay, &o->gone[i]);
     }
+    free(o->gone);
     free(stays.at);
 }
 
@@ -211,7 +215,8 @@ static void offload(const ech_plan *plan, const ech_list *list, ech_resource kin
                     .left = left};
     for (int b = 0; b < (int)blocks; b++)
         if (ech_layout_has_block(plan->layout, plan->rank, b))
-            bytes[b] = kind == ECH_RESOURCE_KEPT ? ech_plan_kept_bytes(plan, b) : carried_bytes(&o, b);
+            bytes[b] =
+                kind == ECH_RESOURCE_KEPT ? ech_plan_kept_bytes(plan, b) : carried_bytes(&o, b);
     for (int s = 0; s < (int)list->step.n; s++) note[kind](&o, s);
     insert_copies(&o, (int)resources);
     free(o.use.at);

@@ -370,8 +370,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->alignment[ECH_SPACE_WINDOW] = request->alignment.value;
     plan->part = request->alignment.part;
     plan->kept = space_of(request->config->memory.offload_activations);
-    if (!request->forward_only)
-        plan->states = space_of(request->config->memory.offload_optimizer);
+    if (!request->forward_only) plan->states = space_of(request->config->memory.offload_optimizer);
     if (plan->states != ECH_SPACE_DEVICE) {
         int64_t threads = request->config->memory.offload_threads;
         plan->host_threads = threads == ECH_AUTO ? request->threads : (int)threads;
