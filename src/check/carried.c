@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks what is carried from sequence chunk to sequence chunk (KV cache, and its gradients), on the device all the time or
- * offloaded in between. Of each value it follows how many chunks' work is in it: a step that computes knows how many that must
- * be, and a copy has as many as what it is a copy of. That steps wait for each other check/races.c proves.
+ * Checks what is carried from sequence chunk to sequence chunk (KV cache, and its gradients), on
+ * the device all the time or offloaded in between. Of each value it follows how many chunks' work
+ * is in it: a step that computes knows how many that must be, and a copy has as many as what it is
+ * a copy of. That steps wait for each other check/races.c proves.
  */
 #include <stdlib.h>
 

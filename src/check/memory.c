@@ -295,8 +295,8 @@ static bool may_succeed(const ech_plan *plan, const ech_list *list, const ech_va
     return successor->brought || may_overwrite(plan, list, successor->born, from, to);
 }
 
-/* A successor begins after its predecessor's last tick, on its bytes, written by a call that may do that, or brought by a
- * step of another lane. */
+/* A successor begins after its predecessor's last tick, on its bytes, written by a call that may do
+ * that, or brought by a step of another lane. */
 static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
 {
     int first = (int)plan->persistent.n;

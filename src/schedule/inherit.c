@@ -5,8 +5,9 @@
  * tick early and the gradient, its successor, is at its offset. The order decides whether a later call reads it: a W
  * that comes after all of B does.
  *
- * What a copy brings to the device for sequence chunks takes over the offset of what another has taken away, for which it
- * waits. Both run at some time between the same two steps of the compute lane: there the one that goes is counted to the end.
+ * What a copy brings to the device for sequence chunks takes over the offset of what another has
+ * taken away, for which it waits. Both run at some time between the same two steps of the compute
+ * lane: there the one that goes is counted to the end.
  */
 #include "schedule/passes.h"
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations (vDNN, Rhu et al. 2016): what leaves the device between its uses. There are three kinds of
- * resources:
+ * memory.offload_activations (vDNN, Rhu et al. 2016): what leaves the device between its uses.
+ * There are three kinds of resources:
  *
- *   - KEPT: what the forward of a block keeps of a sequence chunk. It leaves when the forward has ended, and comes back for R
- *     or B, whichever is first. A use is the forward or that. What W reads later stays until then.
- *   - CARRIED: a block's keys and values of a micro-batch, to which the forward of each sequence chunk appends, and which its R
- *     and B read. A use is what the block does for one chunk. What a use has only read need not leave: the copy is as it was.
+ *   - KEPT: what the forward of a block keeps of a sequence chunk. It leaves when the forward has
+ *     ended, and comes back for R or B, whichever is first. A use is the forward or that. What W
+ *     reads later stays until then.
+ *   - CARRIED: a block's keys and values of a micro-batch, to which the forward of each sequence
+ *     chunk appends, and which its R and B read. A use is what the block does for one chunk. What
+ *     a use has only read need not leave: the copy is as it was.
  *   - CARRIED_GRADIENTS: their gradients, to which the B of each chunk adds.
  *
- * The uses of all resources of a kind are one sequence in the order of the compute lane, and ech_residency says what leaves,
- * when it must have gone and when another may come. What is carried goes and comes all the time: what comes waits until that
- * has gone whose memory it takes over (inherit.c).
+ * The uses of all resources of a kind are one sequence in the order of the compute lane, and
+ * ech_residency says what leaves, when it must have gone and when another may come. What is carried
+ * goes and comes all the time: what comes waits until that has gone whose memory it takes over
+ * (inherit.c).
  *
  * To and from disk values pass through the host: two steps in one lane.
  */
@@ -85,7 +88,8 @@ static void note_kept(offloading *o, int s)
     }
 }
 
-/* *writes: some call of the step does more than read what is carried. Returns whether any accesses it. */
+/* *writes: some call of the step does more than read what is carried. Returns whether any accesses
+ * it. */
 static bool uses_carried(const offloading *o, const ech_step *step, bool *writes)
 {
     bool some = *writes = false;

@@ -29,13 +29,13 @@ typedef struct ech_stay {
     bool brought;    /* false: `first` makes it */
     bool written;    /* one of its uses makes or changes it */
     bool
-        returns; /* another stay of the resource comes later: what `last` leaves of one that is written must be kept elsewhere */
+        returns; /* another stay of the resource comes later: what is written must be kept elsewhere */
     /* There is room for it when this use has ended and what goes then has gone, and then it is brought; -1: from the
      * beginning. */
     int room_after;
     /* When it goes, its memory is that of what this use needs, which waits for it; -1: nobody does. */
     int gone_before;
-    int takes; /* the stay, by its index in the list, whose room it takes; -1: there was room from the beginning */
+    int takes; /* the stay, by its index in the list, whose room it takes; -1: there was room */
 } ech_stay;
 typedef ECH_LIST(ech_stay) ech_stay_list;
 

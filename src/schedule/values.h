@@ -97,9 +97,10 @@ typedef struct ech_value {
     /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
      * that step may run. */
     int born, dies;
-    /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1: none. The call of
-     * that tick still reads each element of this value before it overwrites it with the successor's; or a step of another
-     * lane has brought the successor, when the step that took this one away had ended. */
+    /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1:
+     * none. The call of that tick still reads each element of this value before it overwrites it
+     * with the successor's; or a step of another lane has brought the successor, when the step that
+     * took this one away had ended. */
     int successor;
     int copy; /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
     int returned; /* the value as which it comes back for the backward; 0: it does not */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sequence chunks with memory.offload_activations: keys, values and their gradients leave the device between the chunks. Of one
- * block, and as many more as memory.prefetch says, they are there at a time; bits are those without, and copies and peaks those
- * of the plan.
+ * Sequence chunks with memory.offload_activations: keys, values and their gradients leave the
+ * device between the chunks. Of one block, and as many more as memory.prefetch says, they are there
+ * at a time; bits are those without, and copies and peaks those of the plan.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,8 +43,8 @@ static need plan_long(const char *more)
 
 #define IN_8 "memory.sequence_chunks=8 memory.recompute=full "
 
-/* In 8 chunks, recomputed and offloaded, the device needs a sixth of what it does in one piece; with both, but without chunks,
- * still more than with them. */
+/* In 8 chunks, recomputed and offloaded, the device needs a sixth of what it does in one piece;
+ * with both, but without chunks, still more than with them. */
 static void test_long_sequence(void **state)
 {
     (void)state;

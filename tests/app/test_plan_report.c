@@ -534,7 +534,8 @@ static int64_t device_bytes(const char *more)
     return bytes;
 }
 
-/* expected: the keys of the hint; NULL: chunks pay, and nothing is said. The hint's run needs what is said, and less. */
+/* expected: the keys of the hint; NULL: chunks pay, and nothing is said. The hint's run needs what
+ * is said, and less. */
 static void assert_chunks(const char *keys, const char *expected)
 {
     made m;

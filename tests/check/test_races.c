@@ -177,8 +177,8 @@ static void test_offload(void **state)
                           .more = "memory.offload_activations=peer"});
 }
 
-/* Waits for FETCH (1) and OFFLOAD (0) of steps of other lanes: how many there are, and without how many of them alone steps
- * race. What races the checker refuses. */
+/* Waits for FETCH (1) and OFFLOAD (0) of steps of other lanes: how many there are, and without how
+ * many of them alone steps race. What races the checker refuses. */
 typedef struct waited {
     int waits[2], found[2];
     int heirs; /* of found[0]: a FETCH's */
@@ -215,8 +215,8 @@ static waited leave_out_waits(int micro_batches, int layers, const char *more)
     return w;
 }
 
-/* Who reads what has come back waits for that, and who needs the room waits until it is there. What is carried comes to where
- * other carried values have left. */
+/* Who reads what has come back waits for that, and who needs the room waits until it is there. What
+ * is carried comes to where other carried values have left. */
 static void test_offload_faults(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether sequence chunks pay: what is carried from chunk to chunk (keys, values, their gradients) of all layers may be more than
- * what shorter chunks save.
+ * Whether sequence chunks pay: what is carried from chunk to chunk (keys, values, their gradients)
+ * of all layers may be more than what shorter chunks save.
  */
 #include "app/plan/report.h"
 #include "base/log.h"

@@ -103,8 +103,8 @@ void ech_touch_kept(ech_accessor *a)
 
 /* ---- what is carried from sequence chunk to sequence chunk ---- */
 
-/* The value has one copy in each space further from the device, whatever the chunk; and in each nearer one another value each
- * time that it comes back. */
+/* The value has one copy in each space further from the device, whatever the chunk; and in each
+ * nearer one another value each time that it comes back. */
 static void touch_carried(ech_accessor *a, int local)
 {
     static const ech_memory_kind kinds[ECH_SPACES] = {

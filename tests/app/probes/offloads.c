@@ -54,8 +54,8 @@ static void check_kept(const ech_plan *plan)
                                moved[i][from][to], from, to, moved[i][to][from]);
 }
 
-/* Forwards append to keys and values, backwards read them; all but the last one's backward, which comes first, find the gradients
- * and all but the first one's leave some. */
+/* Forwards append to keys and values, backwards read them; all but the last one's backward, which
+ * comes first, find the gradients and all but the first one's leave some. */
 static void check_carried(const ech_plan *plan, ech_resource kind)
 {
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
