@@ -107,6 +107,7 @@ ech_status ech_check_list(const ech_plan *plan, const ech_list *list)
         ECH_TRY(status);
         ECH_TRY(ech_check_collectives(plan, list));
         ECH_TRY(ech_check_resident(plan, list));
+        ECH_TRY(ech_check_carried(plan, list));
     }
     if (ech_list_trains(list)) {
         ECH_TRY(ech_check_buckets(plan, list));

@@ -76,6 +76,17 @@ ech_status ech_check_rows(const ech_plan *plan, const ech_list *list);
  * read it; a step of a block reads all the instances that its calls need. Unless the plan keeps them, those of
  * 1 + memory.prefetch blocks live at most at a time. */
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list);
+/* What is carried from sequence chunk to sequence chunk: a chunk's forward appends to keys and
+ * values that have those of the chunks before it, backwards read those of all, and each adds to
+ * gradients that have those of the chunks behind it; copies bring and take what they say. Where it
+ * is offloaded, that of 1 + memory.prefetch blocks is on the device at most at a time. */
+ech_status ech_check_carried(const ech_plan *plan, const ech_list *list);
+/* Values of at most 1 + memory.prefetch resources live at a time. resource: of a value, of so many;
+ * -1: it is of none. what: their name. */
+ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t resources,
+                              int (*resource)(const ech_plan *plan, const ech_list *list,
+                                              const ech_value *value),
+                              const char *what);
 /* Where replicas that are apart meet, each bucket does: its difference is summed over all of them, and moves its weights; and where they mix
  * with neighbours. */
 ech_status ech_check_sync(const ech_plan *plan, const ech_list *list);

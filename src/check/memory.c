@@ -67,7 +67,9 @@ static ech_status check_life(const ech_plan *plan, const ech_list *list, int s, 
         if (access->value < (int)plan->persistent.n) continue;
         const ech_value *v = ech_plan_value(plan, list, access->value);
         if (step->lane == ECH_LANE_COMPUTE) when = (window){access->tick, access->tick};
-        if (v->born <= when.first && ech_value_last(v) >= when.last) continue;
+        bool brings = step->lane != ECH_LANE_COMPUTE && access->write;
+        int first = brings ? ech_value_first(v) : v->born;
+        if (first <= when.first && ech_value_last(v) >= when.last) continue;
         ech_text name = {0};
         ech_value_print(plan, list, access->value, &name);
         ech_status status = ech_list_reject(
@@ -269,12 +271,6 @@ static ech_status check_overlap(const ech_plan *plan, const ech_list *list, ech_
     return status;
 }
 
-static int value_of(const ech_plan *plan, const ech_list *list, const ech_step *step, int local)
-{
-    const ech_block *block = plan->model->block.at[step->block];
-    return ech_list_value_of(plan, list, block, local, step->micro, ech_step_instance(step));
-}
-
 /* Whether the call of that tick reads `from` and may write `to` in its place, says the layer. */
 static bool may_overwrite(const ech_plan *plan, const ech_list *list, int tick, int from, int to)
 {
@@ -285,14 +281,22 @@ static bool may_overwrite(const ech_plan *plan, const ech_list *list, int tick, 
         &block->program[step->phase].at[step->first_call + tick - step->tick];
     for (const ech_operand *o = NULL; (o = ech_call_next(block, call, list->purpose, o));) {
         int read = ech_operand_overwrites(block, call, o);
-        if (read >= 0 && value_of(plan, list, step, read) == from &&
-            value_of(plan, list, step, o->value) == to)
+        if (read >= 0 && ech_list_operand(plan, list, step, read) == from &&
+            ech_list_operand(plan, list, step, o->value) == to)
             return true;
     }
     return false;
 }
 
-/* A successor begins after its predecessor's last tick, on its bytes, written by a call that may do that. */
+/* What a copy has brought, says check/races.c, waits for all that touch what was there before. */
+static bool may_succeed(const ech_plan *plan, const ech_list *list, const ech_value *successor,
+                        int from, int to)
+{
+    return successor->brought || may_overwrite(plan, list, successor->born, from, to);
+}
+
+/* A successor begins after its predecessor's last tick, on its bytes, written by a call that may do
+ * that, or brought by a step of another lane. */
 static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
 {
     int first = (int)plan->persistent.n;
@@ -302,7 +306,7 @@ static ech_status check_heirs(const ech_plan *plan, const ech_list *list)
         successor = &list->value.at[v->successor];
         if (successor->offset == v->offset && successor->bytes == v->bytes &&
             successor->born == v->dies + 1 &&
-            may_overwrite(plan, list, successor->born, first + (int)i, first + v->successor))
+            may_succeed(plan, list, successor, first + (int)i, first + v->successor))
             continue;
         ech_text name = {0};
         ech_value_print(plan, list, first + (int)i, &name);

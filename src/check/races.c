@@ -24,6 +24,8 @@ typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
     touched *value; /* [persistent values, then the list's] */
+    int *
+        heir_of; /* [likewise] the value whose memory it takes over (ech_value.successor); -1: none */
     steps_of_lanes *
         known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
     steps_of_lanes *
@@ -80,15 +82,25 @@ static ech_status expect(const race_check *c, int s, int other, int value, const
                            what, name.at);
 }
 
+/* That all have ended that a read, or a write, of the value must not meet. */
+static ech_status expect_all(const race_check *c, int s, int value, bool write)
+{
+    const touched *of = &c->value[value];
+    ECH_TRY(expect(c, s, of->writer, value, "writes"));
+    for (int lane = 0; lane < ECH_LANES && write; lane++)
+        ECH_TRY(expect(c, s, of->reader[lane], value, "reads"));
+    return ECH_OK;
+}
+
 static ech_status touch(race_check *c, int s, const ech_access *access)
 {
     touched *of = &c->value[access->value];
     bool is_new = access->value >= (int)c->plan->persistent.n && of->writer < 0;
     if (is_new && !access->write)
         return ech_list_reject(c->plan, c->list, s, "reads a value that nothing has written");
-    ECH_TRY(expect(c, s, of->writer, access->value, "writes"));
-    for (int lane = 0; lane < ECH_LANES && access->write; lane++)
-        ECH_TRY(expect(c, s, of->reader[lane], access->value, "reads"));
+    ECH_TRY(expect_all(c, s, access->value, access->write));
+    if (is_new && c->heir_of[access->value] >= 0)
+        ECH_TRY(expect_all(c, s, c->heir_of[access->value], true));
     *(access->write ? &of->writer : &of->reader[c->list->step.at[s].lane]) = s;
     return ECH_OK;
 }
@@ -118,15 +130,22 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
     race_check c = {.plan = plan,
                     .list = list,
                     .value = ech_calloc(values + 1, sizeof *c.value),
+                    .heir_of = ech_calloc(values + 1, sizeof *c.heir_of),
                     .known = ech_calloc(steps + 1, sizeof *c.known),
                     .waiter = ech_calloc(steps + 1, sizeof *c.waiter)};
     memset(c.value, -1, values * sizeof *c.value);
+    memset(c.heir_of, -1, values * sizeof *c.heir_of);
+    for (size_t v = 0; v < list->value.n; v++)
+        if (list->value.at[v].successor >= 0)
+            c.heir_of[plan->persistent.n + (size_t)list->value.at[v].successor] =
+                (int)(plan->persistent.n + v);
     memset(c.known, -1, steps * sizeof *c.known);
     memset(c.waiter, -1, steps * sizeof *c.waiter);
     memset(&c.last, -1, sizeof c.last);
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&c, s);
     free(c.value);
+    free(c.heir_of);
     free(c.known);
     free(c.waiter);
     return status;

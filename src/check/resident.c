@@ -73,18 +73,21 @@ static ech_status check_step(gathers *g, int s)
     return read_by_model(g, s);
 }
 
-/* A sweep over ticks with the blocks whose instances live. */
-static ech_status check_together(const ech_plan *plan, const ech_list *list)
+/* A sweep over ticks with the resources of which values live. */
+ech_status ech_check_together(const ech_plan *plan, const ech_list *list, size_t resources,
+                              int (*resource)(const ech_plan *plan, const ech_list *list,
+                                              const ech_value *value),
+                              const char *what)
 {
-    size_t blocks = plan->model->block.n, ticks = (size_t)list->ticks + 1;
-    ECH_FREED int *live = ech_calloc(blocks + 1, sizeof *live); /* instances of each */
+    size_t ticks = (size_t)list->ticks + 1;
+    ECH_FREED int *live = ech_calloc(resources + 1, sizeof *live); /* values of each */
     ECH_FREED int *first = ech_calloc(2 * ticks + 1, sizeof *first);
     ECH_FREED int *next = ech_calloc(2 * list->value.n + 1, sizeof *next);
     int together = 0;
     for (int i = 0; i < (int)list->value.n;
          i++) { /* of a tick what has died comes before what is born */
         const ech_value *v = &list->value.at[i];
-        if (v->kind != ECH_MEMORY_PARAMETERS || v->block < 0) continue;
+        if (resource(plan, list, v) < 0) continue;
         int *born = &first[2 * v->born + 1], *dead = &first[2 * (v->dies + 1)];
         next[2 * i] = *born;
         *born = 2 * i + 1;
@@ -95,14 +98,22 @@ static ech_status check_together(const ech_plan *plan, const ech_list *list)
         for (int i = first[t]; i; i = next[i - 1]) {
             const ech_value *v = &list->value.at[(i - 1) / 2];
             bool born = i % 2;
-            together += born ? live[v->block]++ == 0 : -(--live[v->block] == 0);
+            int *of = &live[resource(plan, list, v)];
+            together += born ? (*of)++ == 0 : -(--*of == 0);
             if (together > 1 + plan->prefetch)
                 ECH_FAIL(ECH_EINTERNAL,
-                         "schedule check of list %s, rank %d: weights of %d blocks are there at "
+                         "schedule check of list %s, rank %d: %s of %d blocks are there at "
                          "tick %zu",
-                         ech_list_name(list->kind), plan->rank, together, t / 2);
+                         ech_list_name(list->kind), plan->rank, what, together, t / 2);
         }
     return ECH_OK;
+}
+
+static int block_of_weights(const ech_plan *plan, const ech_list *list, const ech_value *value)
+{
+    (void)plan;
+    (void)list;
+    return value->kind == ECH_MEMORY_PARAMETERS ? value->block : -1;
 }
 
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list)
@@ -116,5 +127,6 @@ ech_status ech_check_resident(const ech_plan *plan, const ech_list *list)
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&g, s);
     free(g.brought);
     free(g.found);
-    return status == ECH_OK && !plan->keeps ? check_together(plan, list) : status;
+    if (status != ECH_OK || plan->keeps) return status;
+    return ech_check_together(plan, list, plan->model->block.n, block_of_weights, "weights");
 }

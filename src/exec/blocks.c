@@ -102,7 +102,6 @@ typedef struct frame {
     const ech_step *step;
     const ech_block *block;
     ech_phase phase;
-    ech_instance instance;
     int call;  /* index in the program */
     int moved; /* slots from where the plan has the step's weights to where they are */
     ech_rows rows;
@@ -199,8 +198,7 @@ static void take_param(const frame *f, const ech_operand *o, ech_call *call)
 
 static void take_value(const frame *f, const ech_operand *o, ech_call *call)
 {
-    int value = ech_list_value_of(f->exec->plan, f->exec->list, f->block, o->value, f->step->micro,
-                                  f->instance);
+    int value = ech_list_operand(f->exec->plan, f->exec->list, f->step, o->value);
     void *data = ech_exec_touch(f->exec, value);
     ech_exec_view(f->exec, f->block, o->like, data, &call->port[o->port][o->index]);
 }
@@ -286,7 +284,6 @@ static ech_status run_block(ech_exec *exec, const ech_step *step)
                .step = step,
                .block = exec->plan->model->block.at[step->block],
                .phase = step->phase,
-               .instance = ech_step_instance(step),
                .moved = ech_exec_weight_slot(exec, step->version) -
                         ech_plan_slot(exec->plan, step->version),
                .rows = ech_exec_rows(exec, step->micro)};

@@ -176,7 +176,7 @@ void *ech_exec_address(const ech_exec *exec, const ech_step *step, int value)
     if (!declares(exec, step, value)) refuse(exec, step, value, "that it does not declare");
     if (own < 0) return ech_exec_look(exec, value);
     const ech_value *v = &exec->list->value.at[own];
-    if (step->tick < v->born || end > ech_value_last(v))
+    if (step->tick < ech_value_first(v) || end > ech_value_last(v))
         refuse(exec, step, value, "outside of its planned life");
     return ech_exec_at(exec, v);
 }
@@ -197,7 +197,8 @@ void ech_ledger_check(const ech_exec *exec, const ech_step *step, bool begins)
         if (value < persistent) continue;
         const ech_value *v = &exec->list->value.at[value - persistent];
         int last = ech_value_last(v);
-        if (begins && tick < v->born) refuse(exec, step, value, "before its life begins");
+        if (begins && tick < ech_value_first(v))
+            refuse(exec, step, value, "before its life begins");
         if (tick > last && last < exec->list->ticks - 1)
             refuse(exec, step, value, "after its life has ended");
     }

@@ -202,6 +202,12 @@ int ech_access_value_of(ech_accessor *a, int block_index, int local, int micro)
     return *slot;
 }
 
+void ech_access_bring(ech_accessor *a, int local, int value)
+{
+    int micro = a->step->micro - ech_micro_at(a->list->numbering, a->step->micro).sequence_chunk;
+    *slot_of(a, a->step->block, local, micro) = value;
+}
+
 void ech_access_local(ech_accessor *a, int local, bool write)
 {
     int value = ech_access_value_of(a, a->step->block, local, a->step->micro);

@@ -34,6 +34,9 @@ int ech_access_new(ech_accessor *a, ech_value value);
 void ech_access_value(ech_accessor *a, int value, bool write);
 /* The value of a block's own value `local` for sequence chunk `micro`; it is added to the list if it is new. */
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
+/* What is carried (ech_list_carries) has come back, or is on its way, as that value: steps of the
+ * block access it from now on. */
+void ech_access_bring(ech_accessor *a, int local, int value);
 /* Adds a value of so many of a bucket's gradients to the list. micro: of an instance; -1: of none alone. */
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* The value of the step's instance of a bucket's gradients, which is made if it is new: those of a

@@ -4,14 +4,17 @@
  * an input in place of the input (ech_layer.overwrites), and no later call reads that input, the input dies a
  * tick early and the gradient, its successor, is at its offset. The order decides whether a later call reads it: a W
  * that comes after all of B does.
+ *
+ * What a copy brings to the device for sequence chunks takes over the offset of what another has
+ * taken away, for which it waits. Both run at some time between the same two steps of the compute
+ * lane: there the one that goes is counted to the end.
  */
 #include "schedule/passes.h"
 
 /* NULL: it is none of the list's own. */
 static ech_value *find_own(const ech_plan *plan, ech_list *list, const ech_step *step, int local)
 {
-    int value = ech_list_value_of(plan, list, plan->model->block.at[step->block], local,
-                                  step->micro, ech_step_instance(step));
+    int value = ech_list_operand(plan, list, step, local);
     int own = value - (int)plan->persistent.n;
     return own < 0 ? NULL : &list->value.at[own];
 }
@@ -39,10 +42,45 @@ static void inherit_call(const ech_plan *plan, ech_list *list, const ech_step *s
     }
 }
 
+static ech_value *accessed(const ech_plan *plan, ech_list *list, const ech_step *step, int access)
+{
+    int value = list->access.at[step->first_access + access].value;
+    return &list->value.at[value - (int)plan->persistent.n];
+}
+
+static bool carries(const ech_step *step, ech_step_kind kind)
+{
+    return step->kind == kind && step->resource != ECH_RESOURCE_WEIGHTS &&
+           step->resource != ECH_RESOURCE_KEPT;
+}
+
+/* Value by value: keys take over from keys. */
+static void inherit_copy(const ech_plan *plan, ech_list *list, const ech_step *goes,
+                         const ech_step *comes)
+{
+    if (goes->resource != comes->resource || goes->accesses != comes->accesses) return;
+    for (int i = 0; i < comes->accesses; i += 2) {
+        ech_value *from = accessed(plan, list, goes, i);
+        ech_value *to = accessed(plan, list, comes, i + 1);
+        bool meet = from->born < to->born && to->born <= from->dies && from->dies <= to->dies &&
+                    !to->brought;
+        if (!meet || from->bytes != to->bytes || from->successor >= 0) continue;
+        from->successor = (int)(to - list->value.at);
+        to->born = from->dies--;
+        to->brought = true;
+    }
+}
+
 void ech_pass_inherit(const ech_plan *plan, ech_list *list)
 {
     for (size_t s = 0; s < list->step.n; s++) {
         const ech_step *step = &list->step.at[s];
+        bool comes = carries(step, ECH_STEP_FETCH) && step->to == ECH_SPACE_DEVICE;
+        for (int i = step->afters - 1; i >= 0 && comes; i--) { /* what goes last first */
+            const ech_step *other = &list->step.at[list->after.at[step->first_after + i]];
+            if (carries(other, ECH_STEP_OFFLOAD) && other->from == ECH_SPACE_DEVICE)
+                inherit_copy(plan, list, other, step);
+        }
         if (step->kind != ECH_STEP_BACKWARD_INPUT) continue;
         for (int i = 0; i < step->calls; i++) inherit_call(plan, list, step, i);
     }

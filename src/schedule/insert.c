@@ -38,7 +38,8 @@ static int add(ech_list *list, const ech_insertion *in, const int *now, const in
     step.afters = 0;
     int added = ech_list_copy_step(list, &step, NULL, NULL);
     if (in->after >= 0) ech_list_add_after(list, now[in->after]);
-    if (in->behind >= 0) ech_list_add_after(list, here[in->behind]);
+    for (int k = 0; k < 2; k++)
+        if (in->behind[k] >= 0) ech_list_add_after(list, here[in->behind[k]]);
     return added;
 }
 

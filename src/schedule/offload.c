@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.offload_activations (vDNN, Rhu et al. 2016): what the forward of a block keeps of a sequence chunk leaves the device
- * when the forward has ended, and comes back for R or B, whichever is first. A use is the forward or that; the uses of all
- * blocks that keep something are one sequence in the order of the compute lane, and ech_residency says what leaves, when it
- * must have gone and when it may come back. What W reads later stays until then.
+ * memory.offload_activations (vDNN, Rhu et al. 2016): what leaves the device between its uses.
+ * There are three kinds of resources:
+ *
+ *   - KEPT: what the forward of a block keeps of a sequence chunk. It leaves when the forward has
+ *     ended, and comes back for R or B, whichever is first. A use is the forward or that. What W
+ *     reads later stays until then.
+ *   - CARRIED: a block's keys and values of a micro-batch, to which the forward of each sequence
+ *     chunk appends, and which its R and B read. A use is what the block does for one chunk. What
+ *     a use has only read need not leave: the copy is as it was.
+ *   - CARRIED_GRADIENTS: their gradients, to which the B of each chunk adds.
+ *
+ * The uses of all resources of a kind are one sequence in the order of the compute lane, and
+ * ech_residency says what leaves, when it must have gone and when another may come. What is carried
+ * goes and comes all the time: what comes waits until that has gone whose memory it takes over
+ * (inherit.c).
  *
  * To and from disk values pass through the host: two steps in one lane.
  */
@@ -18,21 +29,29 @@ typedef struct visit {
     int collective;  /* the first of R's or B's collectives, if it comes before `first`; -1: none */
 } visit;
 
+/* The resources of a kind. */
 typedef struct offloading {
     const ech_plan *plan;
     const ech_list *list;
-    int64_t *bytes; /* [blocks] of what it keeps; 0: nothing that leaves, or not this rank's */
+    ech_resource kind;
+    int64_t *bytes; /* [blocks] of one resource; 0: nothing that leaves, or not this rank's */
     ECH_LIST(ech_use) use;
     ECH_LIST(visit) visit;
     int *collective; /* [resources] of a backward that no compute step has begun, + 1 */
-    bool *returned;  /* [resources] its backward has begun */
-    ech_insertion_list in;
+    bool *
+        known; /* [resources] of what is kept: its backward has begun; of what is carried: some use has */
+    ech_insertion_list *in;
     int *left; /* [resources] the insertion after which it is away, + 1 */
+    int *gone; /* [stays] the insertion after which it has left the device, + 1; 0: none */
 } offloading;
 
+/* What is carried is one resource for all chunks of a micro-batch. */
 static int resource_of(const offloading *o, const ech_step *step)
 {
-    return step->block * o->list->micro_batches + step->micro;
+    int micro = step->micro;
+    if (o->kind != ECH_RESOURCE_KEPT)
+        micro -= ech_micro_at(o->list->numbering, micro).sequence_chunk;
+    return step->block * o->list->micro_batches + micro;
 }
 
 /* Whether the step is of a block's work on what it keeps. */
@@ -43,34 +62,88 @@ static bool uses_kept(const offloading *o, const ech_step *step)
     return works && o->bytes[step->block] > 0;
 }
 
-static void note_use(offloading *o, int s)
+static void add_use(offloading *o, ech_use use, visit steps)
+{
+    ECH_PUSH(o->use, use);
+    ECH_PUSH(o->visit, steps);
+}
+
+static void note_kept(offloading *o, int s)
 {
     const ech_step *step = &o->list->step.at[s];
     int resource = resource_of(o, step);
     bool computes = step->lane == ECH_LANE_COMPUTE, forward = step->phase == ECH_FORWARD;
+    if (!uses_kept(o, step)) return;
     if (o->use.n && o->use.at[o->use.n - 1].resource == resource &&
-        (o->use.at[o->use.n - 1].makes == forward || o->returned[resource])) {
+        (o->use.at[o->use.n - 1].makes == forward || o->known[resource])) {
         o->visit.at[o->visit.n - 1].last = s;
-    } else if (!forward && o->returned[resource]) {
+    } else if (!forward && o->known[resource]) {
         return; /* W, later */
     } else if (!computes) {
         if (!forward && !o->collective[resource]) o->collective[resource] = s + 1;
     } else {
-        ECH_PUSH(o->use, (ech_use){.resource = resource, .makes = forward});
-        ECH_PUSH(o->visit, (visit){s, s, forward ? -1 : o->collective[resource] - 1});
-        o->returned[resource] = !forward;
+        add_use(o, (ech_use){.resource = resource, .makes = forward},
+                (visit){s, s, forward ? -1 : o->collective[resource] - 1});
+        o->known[resource] = !forward;
     }
+}
+
+/* *writes: some call of the step does more than read what is carried. Returns whether any accesses
+ * it. */
+static bool uses_carried(const offloading *o, const ech_step *step, bool *writes)
+{
+    bool some = *writes = false;
+    if (ech_step_kind_phase(step->kind) < 0 || o->bytes[step->block] == 0) return false;
+    const ech_block *block = o->plan->model->block.at[step->block];
+    for (int c = step->first_call; c < step->first_call + step->calls; c++) {
+        const ech_block_call *call = &block->program[step->phase].at[c];
+        for (const ech_operand *p = NULL; (p = ech_call_next(block, call, o->list->purpose, p));) {
+            if (!ech_operand_is_value(p) || !ech_list_carries(o->list, block, p->value, o->kind))
+                continue;
+            some = true;
+            *writes |= p->mode != ECH_READ;
+        }
+    }
+    return some;
+}
+
+static void note_carried(offloading *o, int s)
+{
+    const ech_step *step = &o->list->step.at[s];
+    bool writes;
+    if (!uses_carried(o, step, &writes)) return;
+    int resource = resource_of(o, step);
+    if (o->use.n && o->use.at[o->use.n - 1].resource == resource) {
+        o->visit.at[o->visit.n - 1].last = s;
+        o->use.at[o->use.n - 1].writes |= writes;
+        return;
+    }
+    bool makes = !o->known[resource];
+    add_use(o, (ech_use){.resource = resource, .makes = makes, .writes = writes},
+            (visit){s, s, -1});
+    o->known[resource] = true;
+}
+
+static int64_t carried_bytes(const offloading *o, int index)
+{
+    const ech_block *block = o->plan->model->block.at[index];
+    int64_t bytes = 0;
+    for (int v = 0; v < (int)block->value.n; v++)
+        if (ech_list_carries(o->list, block, v, o->kind))
+            bytes += (int64_t)ech_block_value_bytes(block, v, o->list->extent, o->plan->types);
+    return bytes;
 }
 
 static ech_insertion copy_of(const offloading *o, ech_step_kind kind, const ech_stay *stay)
 {
-    const ech_step *step = &o->list->step.at[o->visit.at[stay->first].first];
-    ech_insertion copy = {.step = ech_step_make(kind), .before = {-1, -1}, .behind = -1};
+    int use = kind == ECH_STEP_OFFLOAD ? stay->last : stay->first;
+    const ech_step *step = &o->list->step.at[o->visit.at[use].first];
+    ech_insertion copy = {.step = ech_step_make(kind), .before = {-1, -1}, .behind = {-1, -1}};
     copy.step.block = step->block;
     copy.step.chunk = step->chunk;
     copy.step.micro = step->micro;
     copy.step.turn = step->turn;
-    copy.step.resource = ECH_RESOURCE_KEPT;
+    copy.step.resource = o->kind;
     copy.step.bytes = o->bytes[step->block];
     return copy;
 }
@@ -80,66 +153,89 @@ static void add_hop(offloading *o, ech_insertion *copy, ech_space from, ech_spac
 {
     copy->step.from = from;
     copy->step.to = to;
-    ECH_PUSH(o->in, *copy);
-    copy->behind = (int)o->in.n - 1;
+    ECH_PUSH(*o->in, *copy);
+    copy->behind[0] = (int)o->in->n - 1;
 }
 
 /* The device's memory is free once the first hop has ended. */
-static void leave(offloading *o, const ech_stay *stay)
+static void leave(offloading *o, const ech_stay *stay, int *gone)
 {
     ech_insertion copy = copy_of(o, ECH_STEP_OFFLOAD, stay);
     copy.after = o->visit.at[stay->last].last;
     if (stay->gone_before >= 0) copy.before[0] = o->visit.at[stay->gone_before].first;
     add_hop(o, &copy, ECH_SPACE_DEVICE, ECH_SPACE_HOST);
+    *gone = (int)o->in->n;
     copy.before[0] = -1;
     if (o->plan->kept == ECH_SPACE_DISK) add_hop(o, &copy, ECH_SPACE_HOST, ECH_SPACE_DISK);
-    o->left[stay->resource] = (int)o->in.n;
+    o->left[stay->resource] = (int)o->in->n;
 }
 
 static void come_back(offloading *o, const ech_stay *stay)
 {
     ech_insertion copy = copy_of(o, ECH_STEP_FETCH, stay);
     copy.after = stay->room_after < 0 ? -1 : o->visit.at[stay->room_after].last;
-    copy.behind = o->left[stay->resource] - 1;
+    copy.behind[0] = o->left[stay->resource] - 1;
     if (o->plan->kept == ECH_SPACE_DISK) add_hop(o, &copy, ECH_SPACE_DISK, ECH_SPACE_HOST);
     copy.before[0] = o->visit.at[stay->first].first;
     copy.before[1] = o->visit.at[stay->first].collective;
+    if (o->kind != ECH_RESOURCE_KEPT && stay->takes >= 0)
+        copy.behind[1] = o->gone[stay->takes] - 1;
     add_hop(o, &copy, ECH_SPACE_HOST, ECH_SPACE_DEVICE);
 }
 
-static void insert_copies(offloading *o, ech_list *list, int resources)
+static void insert_copies(offloading *o, int resources)
 {
     ech_stay_list stays = {0};
     ech_residency(o->use.at, o->use.n, resources, o->plan->prefetch, &stays);
+    o->gone = ech_calloc(stays.n + 1, sizeof *o->gone);
     for (size_t i = 0; i < stays.n; i++) {
-        if (stays.at[i].returns) leave(o, &stays.at[i]);
-        if (stays.at[i].brought) come_back(o, &stays.at[i]);
+        const ech_stay *stay = &stays.at[i];
+        if (stay->brought) come_back(o, stay);
+        if (stay->returns && stay->written) leave(o, stay, &o->gone[i]);
     }
-    ech_list_insert(list, &o->in);
+    free(o->gone);
     free(stays.at);
+}
+
+static void offload(const ech_plan *plan, const ech_list *list, ech_resource kind,
+                    ech_insertion_list *in)
+{
+    static void (*const note[ECH_RESOURCES])(offloading *, int) = {
+        [ECH_RESOURCE_KEPT] = note_kept,
+        [ECH_RESOURCE_CARRIED] = note_carried,
+        [ECH_RESOURCE_CARRIED_GRADIENTS] = note_carried};
+    size_t blocks = plan->model->block.n, resources = blocks * (size_t)list->micro_batches;
+    ECH_FREED int64_t *bytes = ech_calloc(blocks, sizeof *bytes);
+    ECH_FREED int *collective = ech_calloc(resources, sizeof *collective);
+    ECH_FREED int *left = ech_calloc(resources, sizeof *left);
+    ECH_FREED bool *known = ech_calloc(resources, sizeof *known);
+    offloading o = {.plan = plan,
+                    .list = list,
+                    .kind = kind,
+                    .bytes = bytes,
+                    .collective = collective,
+                    .known = known,
+                    .in = in,
+                    .left = left};
+    for (int b = 0; b < (int)blocks; b++)
+        if (ech_layout_has_block(plan->layout, plan->rank, b))
+            bytes[b] =
+                kind == ECH_RESOURCE_KEPT ? ech_plan_kept_bytes(plan, b) : carried_bytes(&o, b);
+    for (int s = 0; s < (int)list->step.n; s++) note[kind](&o, s);
+    insert_copies(&o, (int)resources);
+    free(o.use.at);
+    free(o.visit.at);
 }
 
 void ech_pass_offload(const ech_plan *plan, ech_list *list)
 {
-    size_t blocks = plan->model->block.n, resources = blocks * (size_t)list->micro_batches;
+    ech_insertion_list in = {0};
     if (plan->kept == ECH_SPACE_DEVICE) return;
-    ECH_FREED int64_t *bytes = ech_calloc(blocks, sizeof *bytes);
-    ECH_FREED int *collective = ech_calloc(resources, sizeof *collective);
-    ECH_FREED int *left = ech_calloc(resources, sizeof *left);
-    ECH_FREED bool *returned = ech_calloc(resources, sizeof *returned);
-    offloading o = {.plan = plan,
-                    .list = list,
-                    .bytes = bytes,
-                    .collective = collective,
-                    .returned = returned,
-                    .left = left};
-    for (int b = 0; b < (int)blocks; b++)
-        if (ech_layout_has_block(plan->layout, plan->rank, b))
-            bytes[b] = ech_plan_kept_bytes(plan, b);
-    for (int s = 0; s < (int)list->step.n; s++)
-        if (uses_kept(&o, &list->step.at[s])) note_use(&o, s);
-    insert_copies(&o, list, (int)resources);
-    free(o.use.at);
-    free(o.visit.at);
-    free(o.in.at);
+    if (list->purpose == ECH_TRAIN) offload(plan, list, ECH_RESOURCE_KEPT, &in);
+    if (list->numbering.sequence_chunks > 1) {
+        offload(plan, list, ECH_RESOURCE_CARRIED, &in);
+        offload(plan, list, ECH_RESOURCE_CARRIED_GRADIENTS, &in);
+    }
+    ech_list_insert(list, &in);
+    free(in.at);
 }

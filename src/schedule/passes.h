@@ -16,11 +16,12 @@ void ech_list_free(ech_list *list);
 void ech_list_add_after(ech_list *list, int step);
 /* Appends a step of another list, with its waits: `after` is that list's, now[s] where its step s is here. */
 int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, const int *now);
-/* A step that comes right behind step `after`, for which it waits (-1: before all, for none), and for which the steps
- * `before` wait; all of the list as it is before. It also waits for an earlier insertion, `behind`. Each -1: none. */
+/* A step that comes right behind step `after`, for which it waits (-1: before all, for none), and
+ * for which the steps `before` wait; all of the list as it is before. It also waits for two earlier
+ * insertions, `behind`. Each -1: none. */
 typedef struct ech_insertion {
     ech_step step;
-    int after, before[2], behind;
+    int after, before[2], behind[2];
     bool yields; /* it comes behind messages that are sent right behind `after` */
 } ech_insertion;
 typedef ECH_LIST(ech_insertion) ech_insertion_list;
@@ -81,7 +82,9 @@ void ech_pass_statistics(ech_plan *plan);
 int ech_plan_add_persistent(ech_plan *plan, ech_memory_kind kind, int index, int64_t bytes);
 /* Assigns the rank's parameters to buckets of `bucket_bytes` of gradients at most, or of one parameter. */
 void ech_pass_bucket(ech_plan *plan, const ech_config *config);
-/* memory.offload_activations: what blocks of a lowered train list keep leaves the device after their forward, and comes back. */
+/* memory.offload_activations: what blocks of a lowered list keep for the backward, or carry from
+ * sequence chunk to sequence chunk, leaves the device after its use, and comes back for the next
+ * one. */
 void ech_pass_offload(const ech_plan *plan, ech_list *list);
 /* The same with a peer's memory: the messages of the evictor or acceptor that the rank is. */
 void ech_pass_hold(const ech_plan *plan, ech_list *list, const ech_balance *balance);

@@ -253,6 +253,7 @@ static void plan_forwards(ech_plan *plan, ech_list *list)
         for (size_t i = order.n = 0; i < (size_t)plan->layout->chunks; i++)
             order.at[order.n++] = (ech_order_item){.action = ECH_F, .chunk = (int)i};
     ech_pass_lower(plan, list, &order, NULL);
+    ech_pass_offload(plan, list);
     ech_pass_resident(plan, list);
     ech_pass_frame_validation(plan, list);
     free(order.at);
@@ -368,10 +369,8 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     plan->alignment[ECH_SPACE_DEVICE] = request->alignment.value;
     plan->alignment[ECH_SPACE_WINDOW] = request->alignment.value;
     plan->part = request->alignment.part;
-    if (!request->forward_only) {
-        plan->kept = space_of(request->config->memory.offload_activations);
-        plan->states = space_of(request->config->memory.offload_optimizer);
-    }
+    plan->kept = space_of(request->config->memory.offload_activations);
+    if (!request->forward_only) plan->states = space_of(request->config->memory.offload_optimizer);
     if (plan->states != ECH_SPACE_DEVICE) {
         int64_t threads = request->config->memory.offload_threads;
         plan->host_threads = threads == ECH_AUTO ? request->threads : (int)threads;

@@ -13,7 +13,24 @@ static ech_stay begin_stay(const ech_use *use, int at, int prefetch)
                       .first = at,
                       .last = at,
                       .brought = !use->makes,
+                      .written = use->makes || use->writes,
                       .room_after = after < 0 ? -1 : after};
+}
+
+/* Room is taken in the order in which it becomes free. */
+static void find_rooms(ech_stay_list *out, size_t begin, int uses, int prefetch)
+{
+    ECH_FREED size_t *ends = ech_calloc((size_t)uses + 1, sizeof *ends); /* by last use; + 1 */
+    int used = 0, next = 0;
+    for (size_t s = begin; s < out->n; s++) ends[out->at[s].last] = s + 1;
+    for (size_t s = begin; s < out->n; s++) {
+        ech_stay *stay = &out->at[s];
+        stay->takes = -1;
+        if (used++ <= prefetch) continue;
+        while (!ends[next]) next++;
+        ECH_ASSERT(next <= stay->room_after);
+        stay->takes = (int)ends[next++] - 1;
+    }
 }
 
 void ech_residency(const ech_use *uses, size_t n, int resources, int prefetch, ech_stay_list *out)
@@ -27,6 +44,7 @@ void ech_residency(const ech_use *uses, size_t n, int resources, int prefetch, e
         ECH_ASSERT(!before || !uses[i].makes);
         if (before && i - before->last <= 1 + prefetch) {
             before->last = i;
+            before->written |= uses[i].writes;
             continue;
         }
         if (before) before->returns = true;
@@ -37,4 +55,5 @@ void ech_residency(const ech_use *uses, size_t n, int resources, int prefetch, e
         int next = out->at[s].last + 1 + prefetch;
         out->at[s].gone_before = next < (int)n ? next : -1;
     }
+    find_rooms(out, begin, (int)n, prefetch);
 }

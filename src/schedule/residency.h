@@ -19,6 +19,7 @@ typedef struct ech_use {
     int resource;
     bool
         makes; /* the use makes it: there is nothing to bring. Only the first use of a resource may */
+    bool writes; /* the use changes what is there */
 } ech_use;
 
 /* From when a resource comes until it goes; `first`, `last` and the next two fields are indices of uses. */
@@ -26,13 +27,15 @@ typedef struct ech_stay {
     int resource;
     int first, last; /* the uses that find it there: these two, and its others between them */
     bool brought;    /* false: `first` makes it */
+    bool written;    /* one of its uses makes or changes it */
     bool
-        returns; /* another stay of the resource comes later: what `last` leaves must be kept elsewhere */
+        returns; /* another stay of the resource comes later: what is written must be kept elsewhere */
     /* There is room for it when this use has ended and what goes then has gone, and then it is brought; -1: from the
      * beginning. */
     int room_after;
     /* When it goes, its memory is that of what this use needs, which waits for it; -1: nobody does. */
     int gone_before;
+    int takes; /* the stay, by its index in the list, whose room it takes; -1: there was room */
 } ech_stay;
 typedef ECH_LIST(ech_stay) ech_stay_list;
 

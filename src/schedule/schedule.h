@@ -288,6 +288,19 @@ bool ech_plan_continues_segment(const ech_plan *plan, int block);
  * (ech_step_instance) touch it; -1: the list has none. */
 int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_block *block, int local,
                       int micro, ech_instance instance);
+/* The same as a step of the block accesses it. What is carried from sequence chunk to sequence
+ * chunk is another value each time that it has come back: only this function knows which. */
+int ech_list_operand(const ech_plan *plan, const ech_list *list, const ech_step *step, int local);
+/* Whether a block's own value is carried from sequence chunk to sequence chunk in the list: keys
+ * and values, or with ECH_RESOURCE_CARRIED_GRADIENTS their gradients. */
+static inline bool ech_list_carries(const ech_list *list, const ech_block *block, int local,
+                                    ech_resource kind)
+{
+    const ech_block_value *v = &block->value.at[local];
+    bool gradients = v->role == ECH_ROLE_GRADIENT;
+    return v->cached && v->source == ECH_FROM_NODE && v->purposes & 1u << list->purpose &&
+           gradients == (kind == ECH_RESOURCE_CARRIED_GRADIENTS);
+}
 /* A value as steps of that instance touch it: itself, or what it has come back as. */
 int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance);
 

@@ -140,7 +140,7 @@ int64_t ech_plan_kept_bytes(const ech_plan *plan, int index)
 
 static ech_kept how_kept(const ech_plan *plan, const ech_block_value *value)
 {
-    if (plan->kept != ECH_SPACE_DEVICE && !value->cached) return ECH_KEPT_OFFLOADED;
+    if (plan->kept != ECH_SPACE_DEVICE) return ECH_KEPT_OFFLOADED;
     return value->kept == ECH_KEPT_SHARDED ? ECH_KEPT_SHARDED : ECH_KEPT_STORED;
 }
 
@@ -182,10 +182,14 @@ static int choose_blocks(const ech_plan *plan, const ech_block *block, int n, in
     double made = (double)made_bytes(plan, block, block->needed, extent), least = 0;
     int all = (int)block->program[ECH_RECOMPUTE].n;
     double crossed = (double)made_bytes(plan, block, all, extent) + input;
+    bool away = plan->kept != ECH_SPACE_DEVICE;
+    double there = 1 + plan->prefetch; /* of inputs that are offloaded */
     int best = 1;
     for (int N = 1; N <= n; N++) {
         int segments = (n + N - 1) / N;
-        double bytes = segments * kept * in_flight + made + (N - 1) * crossed;
+        double inputs = (double)segments * in_flight;
+        if (away && inputs > there) inputs = there;
+        double bytes = inputs * kept + made + (N - 1) * crossed;
         if (N > 1 && bytes >= least) continue;
         least = bytes;
         best = N;

@@ -25,6 +25,20 @@ int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_bloc
     return ech_list_instance(plan, list, list->value_of[slot], instance);
 }
 
+int ech_list_operand(const ech_plan *plan, const ech_list *list, const ech_step *step, int local)
+{
+    const ech_block *block = plan->model->block.at[step->block];
+    const ech_block_value *of = &block->value.at[local];
+    if (!of->cached || of->source != ECH_FROM_NODE)
+        return ech_list_value_of(plan, list, block, local, step->micro, ech_step_instance(step));
+    for (int i = 0; i < step->accesses; i++) {
+        int value = list->access.at[step->first_access + i].value;
+        const ech_value *v = ech_plan_value(plan, list, value);
+        if (v->kind == ECH_MEMORY_KV_CACHE && v->local == local) return value;
+    }
+    return -1;
+}
+
 bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech_step *step,
                            int call, int param)
 {

@@ -98,12 +98,21 @@ typedef struct ech_value {
     /* First and last tick of its life, inclusive. A step on another lane than compute touches it in all ticks in which
      * that step may run. */
     int born, dies;
-    /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1: none. The call of
-     * that tick still reads each element of this value before it overwrites it with the successor's. */
+    /* The value that is born at this one's offset in tick dies + 1, an index into list.value; -1:
+     * none. The call of that tick still reads each element of this value before it overwrites it
+     * with the successor's; or a step of another lane has brought the successor, when the step that
+     * took this one away had ended. */
     int successor;
     int copy; /* the value in the next space, as which it is kept while it is away; 0: it never leaves */
     int returned; /* the value as which it comes back for the backward; 0: it does not */
+    bool brought; /* it is such a successor: what brings it may do so before it is born */
 } ech_value;
+
+/* The first tick in which a step of another lane may write it. */
+static inline int ech_value_first(const ech_value *value)
+{
+    return value->brought ? 0 : value->born;
+}
 
 /* The last tick in which it is read: with a successor, the tick after `dies`. */
 static inline int ech_value_last(const ech_value *value)

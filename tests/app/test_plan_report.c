@@ -504,4 +504,78 @@ TEST(test_meetings)
     }
 }
 
+/* ---- sequence chunks ---- */
+
+#define LONG                                                                                       \
+    "model.hidden_size=32 model.num_hidden_layers=6 training.micro_batch_size=1 "                  \
+    "training.global_batch_size=1 data.sequence_length=2048 "
+
+static int64_t device_bytes(const char *more)
+{
+    made m;
+    make(1, more, &m);
+    int64_t bytes = m.report.alike.at[0].plan->arena_bytes[ECH_SPACE_DEVICE];
+    release(&m);
+    return bytes;
+}
+
+/* expected: the keys of the hint; NULL: chunks pay, and nothing is said. The hint's run needs what
+ * is said, and less. */
+static void assert_chunks(const char *keys, const char *expected)
+{
+    made m;
+    char words[400];
+    ECH_FREED_TEXT text = {0}, json = {0}, line = {0};
+    snprintf(words, sizeof words, LONG "%s", keys);
+    make(1, words, &m);
+    ech_plan_report_text(&m.report, &text);
+    assert_int_equal(ech_plan_report_json(&m.report, &json), ECH_OK);
+    const ech_plan_chunks chunks = m.report.chunks;
+    int n = (int)m.config->memory.sequence_chunks;
+    release(&m);
+    assert_int_equal(chunks.bytes, device_bytes(words));
+    assert_non_null(strstr(json.at, expected ? "\"pay\": false" : "\"pay\": true"));
+    snprintf(words, sizeof words, LONG "%s memory.sequence_chunks=1", keys);
+    assert_int_equal(chunks.whole, device_bytes(words));
+    assert_int_equal(chunks.bytes < chunks.whole, !expected);
+    if (!expected) {
+        assert_null(strstr(text.at, "do not pay"));
+        return;
+    }
+    snprintf(words, sizeof words, LONG "%s %s", keys, expected);
+    int64_t helped = device_bytes(words);
+    assert_true(helped < chunks.bytes && helped <= chunks.whole);
+    ech_text_append(&line,
+                    "\nchunks      %d sequence chunks do not pay: the device needs %s, with one "
+                    "chunk %s; set %s",
+                    n, ECH_BYTES(chunks.bytes), ECH_BYTES(chunks.whole), expected);
+    if (chunks.away) ech_text_append(&line, ", with which it needs %s", ECH_BYTES(helped));
+    ech_text_append(&line, "\n");
+    if (!strstr(text.at, line.at)) fail_msg("no line '%s' in %s", line.at + 1, text.at);
+}
+
+TEST(test_chunks)
+{
+    assert_chunks("memory.sequence_chunks=8 memory.recompute=full",
+                  "memory.offload_activations=host");
+    assert_chunks("memory.sequence_chunks=8 memory.recompute=full memory.offload_activations=host",
+                  NULL);
+    assert_chunks("memory.sequence_chunks=8 model.num_key_value_heads=1", NULL);
+    assert_chunks("memory.sequence_chunks=2 memory.recompute=full memory.offload_activations=host "
+                  "memory.prefetch=9",
+                  "memory.sequence_chunks=1");
+}
+
+/* Without chunks there is nothing to compare. */
+TEST(test_no_chunks)
+{
+    made m;
+    ECH_FREED_TEXT json = {0};
+    make(1, LONG, &m);
+    assert_int_equal(m.report.chunks.bytes, 0);
+    assert_int_equal(ech_plan_report_json(&m.report, &json), ECH_OK);
+    assert_null(strstr(json.at, "one_chunk_bytes"));
+    release(&m);
+}
+
 ALL_TESTS(fixture_setup, fixture_teardown)

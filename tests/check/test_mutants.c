@@ -15,7 +15,7 @@
 #include "draw/draw.h"
 #include "unit.h"
 
-enum { PLANS = 700, SERVED_PLANS = 60, MUTANTS = 12, PARTS = 2 };
+enum { PLANS = 700, SERVED_PLANS = 60, CARRIED_PLANS = 60, MUTANTS = 12, PARTS = 2 };
 
 /* ---- contents ---- */
 
@@ -82,11 +82,11 @@ static bool adds_up(const ech_step *step, const ech_value *value)
             (step->kind == ECH_STEP_SCATTER_GRADS && step->micro >= 0 && value->micro < 0));
 }
 
-/* What is kept is the same in every space: so it may come back from any copy. */
-static bool copies_kept(const ech_step *step)
+/* What is kept, or carried, is the same in every space: so it may come back from any copy. */
+static bool copies_activations(const ech_step *step)
 {
     return (step->kind == ECH_STEP_FETCH || step->kind == ECH_STEP_OFFLOAD) &&
-           step->resource == ECH_RESOURCE_KEPT;
+           step->resource != ECH_RESOURCE_WEIGHTS;
 }
 
 static bool is_scratch(const ech_value *value)
@@ -107,7 +107,7 @@ static void meet(interpreter *x, const ech_step *step, const ech_access *access,
         *c = (cell){(begins ? 0 : c->content) + mix(*met, 3), step->turn};
         return;
     }
-    if (access->write && copies_kept(step)) {
+    if (access->write && copies_activations(step)) {
         c->content = x->copied;
         return;
     }
@@ -226,16 +226,28 @@ static const char *const served_shapes[] = {
     "parallel.strategy=parameter_server parallel.backup_workers=1 parallel.data=2 "
     "parallel.servers=2 parallel.bucket_bytes=1"};
 enum { SERVED_SHAPES = sizeof served_shapes / sizeof *served_shapes };
+static const char *const carried_shapes[] = {
+    "memory.sequence_chunks=4",
+    "memory.offload_activations=host memory.sequence_chunks=4",
+    "memory.offload_activations=host memory.sequence_chunks=4 memory.prefetch=0",
+    "memory.offload_activations=disk memory.sequence_chunks=4 memory.recompute=full",
+    "memory.offload_activations=disk memory.sequence_chunks=2 memory.prefetch=0 "
+    "memory.recompute=selective"};
+enum { CARRIED_SHAPES = sizeof carried_shapes / sizeof *carried_shapes };
 static const char *const schedules[] = {"gpipe",         "1f1b",      "interleaved",  "zero-bubble",
                                         "zero-bubble-v", "pipedream", "pipedream-2bw"};
 enum { SHAPES = sizeof shapes / sizeof *shapes, SCHEDULES = sizeof schedules / sizeof *schedules };
 
+typedef enum group { ANY, SERVED, CARRIED } group;
+
 /* False: the run file is refused. */
-static bool random_fixture(uint64_t *state, bool served, fixture *f)
+static bool random_fixture(uint64_t *state, group of, fixture *f)
 {
+    static const char *const *const all[] = {shapes, served_shapes, carried_shapes};
+    static const int n[] = {SHAPES, SERVED_SHAPES, CARRIED_SHAPES};
+    bool served = of == SERVED;
     const char *schedule = schedules[draw(state, served ? 2 : SCHEDULES)];
-    const char *more =
-        served ? served_shapes[draw(state, SERVED_SHAPES)] : shapes[draw(state, SHAPES)];
+    const char *more = all[of][draw(state, n[of])];
     bool asynchronous = fixture_is_asynchronous(schedule), held = strstr(more, "peer") != NULL;
     fixture_shape shape = {.schedule = schedule,
                            .architecture = draw(state, 2) ? "gpt2" : "llama",
@@ -247,6 +259,7 @@ static bool random_fixture(uint64_t *state, bool served, fixture *f)
                            .micro_batches = held ? 4 : 2,
                            .turns = asynchronous ? 3 : 0,
                            .more = more};
+    if (of == CARRIED) shape.layers = 3 * shape.stages * shape.chunks; /* or all may stay */
     int ranks = fixture_world(&shape) * (strstr(more, "tensor=2") ? 2 : 1) + (served ? 2 : 0);
     ech_status status = fixture_try(fixture_shape_config(&shape), ranks, f);
     if (status != ECH_OK) fixture_free(f);
@@ -313,7 +326,10 @@ static void plan_memory(ech_plan *plan, ech_list *list)
         tick += ech_step_ticks(step);
     }
     list->ticks = tick;
-    for (size_t v = 0; v < list->value.n; v++) list->value.at[v].successor = -1;
+    for (size_t v = 0; v < list->value.n; v++) {
+        list->value.at[v].successor = -1;
+        list->value.at[v].brought = false;
+    }
     ech_pass_lifetime(plan, list);
     for (size_t v = 0; v < list->value.n;
          v++) { /* of what is missing some is touched at the end alone, or not at all */
@@ -421,7 +437,8 @@ static void point_elsewhere(uint64_t *state, const ech_plan *plan, ech_list *lis
     int values = (int)(plan->persistent.n + list->value.n), n = 0, was = access->value;
     const ech_value *value = ech_plan_value(plan, list, was);
     bool known = ech_step_has_bucket(step) || is_copy(step) ||
-                 value->kind == ECH_MEMORY_PARAMETERS || value->kind == ECH_MEMORY_GRADIENTS;
+                 value->kind == ECH_MEMORY_PARAMETERS || value->kind == ECH_MEMORY_GRADIENTS ||
+                 value->kind == ECH_MEMORY_KV_CACHE;
     if (!known || is_scratch(value)) return;
     for (int v = 0; v < values; v++) {
         const ech_value *other = ech_plan_value(plan, list, v);
@@ -482,11 +499,11 @@ static void try_mutant(uint64_t seed, uint64_t *state, ech_plan *plan, uint64_t 
     restore(list, &was);
 }
 
-static void run_plan(uint64_t seed, tally *t)
+static void run_plan(uint64_t seed, group of, tally *t)
 {
     uint64_t state = seed, sum;
     fixture f;
-    if (!random_fixture(&state, seed >= PLANS, &f)) return;
+    if (!random_fixture(&state, of, &f)) return;
     ech_plan *plan = fixture_plan_rank(&f, draw(&state, f.ranks));
     const ech_list *list = &plan->list[ECH_LIST_TRAIN];
     for (size_t s = 0; s < list->step.n; s++) {
@@ -502,9 +519,11 @@ static void run_plan(uint64_t seed, tally *t)
 
 TEST(test_mutants)
 {
+    static const int plans[] = {PLANS, SERVED_PLANS, CARRIED_PLANS};
     tally t = {0};
-    for (uint64_t seed = 0; seed < PLANS; seed++) run_plan(seed, &t);
-    for (uint64_t seed = PLANS; seed < PLANS + SERVED_PLANS; seed++) run_plan(seed, &t);
+    uint64_t seed = 0;
+    for (int of = ANY; of <= CARRIED; of++)
+        for (int i = 0; i < plans[of]; i++) run_plan(seed++, (group)of, &t);
     printf("%d mutants are broken, and refused; of %d others %d are\n", t.broken, t.sound,
            t.refused_sound);
     static const ech_step_kind kinds[] = {ECH_STEP_SCATTER_GRADS,

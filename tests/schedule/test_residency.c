@@ -47,9 +47,11 @@ static void expect(const char *text, int prefetch, const ech_stay *wanted, size_
         assert_int_equal(a->first, b->first);
         assert_int_equal(a->last, b->last);
         assert_int_equal(a->brought, b->brought);
+        assert_int_equal(a->written, b->written);
         assert_int_equal(a->returns, b->returns);
         assert_int_equal(a->room_after, b->room_after);
         assert_int_equal(a->gone_before, b->gone_before);
+        assert_int_equal(a->takes, b->takes);
     }
     free(stays.at);
 }
@@ -58,18 +60,20 @@ static void expect(const char *text, int prefetch, const ech_stay *wanted, size_
 TEST(weights_of_a_step)
 {
     static const ech_stay none_ahead[] = {
-        {0, 0, 0, true, true, -1, 1}, {1, 1, 1, true, true, 0, 2},   {2, 2, 3, true, false, 1, 4},
-        {1, 4, 4, true, false, 3, 5}, {0, 5, 5, true, false, 4, -1},
+        {0, 0, 0, true, false, true, -1, 1, -1}, {1, 1, 1, true, false, true, 0, 2, 0},
+        {2, 2, 3, true, false, false, 1, 4, 1},  {1, 4, 4, true, false, false, 3, 5, 2},
+        {0, 5, 5, true, false, false, 4, -1, 3},
     };
     static const ech_stay one_ahead[] = {
-        {0, 0, 0, true, true, -1, 2},  {1, 1, 1, true, true, -1, 3},  {2, 2, 3, true, false, 0, 5},
-        {1, 4, 4, true, false, 2, -1}, {0, 5, 5, true, false, 3, -1},
+        {0, 0, 0, true, false, true, -1, 2, -1}, {1, 1, 1, true, false, true, -1, 3, -1},
+        {2, 2, 3, true, false, false, 0, 5, 0},  {1, 4, 4, true, false, false, 2, -1, 1},
+        {0, 5, 5, true, false, false, 3, -1, 2},
     };
     static const ech_stay two_ahead[] = {
-        {0, 0, 0, true, true, -1, 3},
-        {1, 1, 4, true, false, -1, -1},
-        {2, 2, 3, true, false, -1, -1},
-        {0, 5, 5, true, false, 2, -1},
+        {0, 0, 0, true, false, true, -1, 3, -1},
+        {1, 1, 4, true, false, false, -1, -1, -1},
+        {2, 2, 3, true, false, false, -1, -1, -1},
+        {0, 5, 5, true, false, false, 2, -1, 0},
     };
     expect("abccba", 0, none_ahead, 5);
     expect("abccba", 1, one_ahead, 5);
@@ -80,9 +84,10 @@ TEST(weights_of_a_step)
 TEST(kept_values_of_a_step)
 {
     static const ech_stay wanted[] = {
-        {0, 0, 0, false, true, -1, 2}, {1, 1, 1, false, true, -1, 3}, {2, 2, 2, false, true, 0, 4},
-        {3, 3, 4, false, false, 1, 6}, {2, 5, 5, true, false, 3, 7},  {1, 6, 6, true, false, 4, -1},
-        {0, 7, 7, true, false, 5, -1},
+        {0, 0, 0, false, true, true, -1, 2, -1}, {1, 1, 1, false, true, true, -1, 3, -1},
+        {2, 2, 2, false, true, true, 0, 4, 0},   {3, 3, 4, false, true, false, 1, 6, 1},
+        {2, 5, 5, true, false, false, 3, 7, 2},  {1, 6, 6, true, false, false, 4, -1, 3},
+        {0, 7, 7, true, false, false, 5, -1, 4},
     };
     expect("ABCDdcba", 1, wanted, 7);
 }
@@ -100,7 +105,8 @@ static void compare_with_definition(const uses *u, int prefetch)
 {
     ech_stay_list stays = stays_of(u, prefetch);
     size_t found = 0;
-    int before = -1;
+    int before = -1, at_first = 0;
+    bool taken[MOST_USES] = {false};
     for (int r = 0; r < u->resources; r++)
         for (int k = 0; k < u->n; k++)
             found += is_there(u, r, k, prefetch) && (k == 0 || !is_there(u, r, k - 1, prefetch));
@@ -115,11 +121,19 @@ static void compare_with_definition(const uses *u, int prefetch)
         for (int k = begin; k < stay->first; k++) assert_int_not_equal(u->at[k].resource, r);
         assert_true(stay->first > before); /* so they can be brought one after the other */
         before = stay->first;
-        bool again = false;
+        bool again = false, written = false;
         for (int k = stay->last + 1; k < u->n; k++) again |= u->at[k].resource == r;
+        for (int k = stay->first; k <= stay->last; k++)
+            written |= u->at[k].resource == r && (u->at[k].makes || u->at[k].writes);
+        assert_int_equal(stay->written, written);
         assert_int_equal(stay->returns, again);
         assert_int_equal(stay->brought, !u->at[stay->first].makes);
+        at_first += stay->takes < 0;
+        if (stay->takes < 0) continue;
+        assert_true(stays.at[stay->takes].last <= stay->room_after && !taken[stay->takes]);
+        taken[stay->takes] = true;
     }
+    assert_true(at_first <= 1 + prefetch);
     for (int k = 0; k < u->n; k++) {
         int there = 0;
         for (size_t s = 0; s < stays.n; s++)
@@ -141,7 +155,9 @@ TEST(random_uses)
         for (int i = 0; i < u.n; i++) {
             uint32_t drawn = (uint32_t)ech_random_word(key, word++);
             int r = (int)(drawn % (unsigned)u.resources);
-            u.at[i] = (ech_use){.resource = r, .makes = !seen[r] && drawn >> 30 == 0};
+            u.at[i] = (ech_use){.resource = r,
+                                .makes = !seen[r] && drawn >> 30 == 0,
+                                .writes = (drawn >> 28 & 3) == 0};
             seen[r] = true;
         }
         compare_with_definition(&u, trial % 5);

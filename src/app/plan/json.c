@@ -324,6 +324,13 @@ static json_t *calendar_json(const ech_config *config)
     return out;
 }
 
+static json_t *chunks_json(const ech_plan_chunks *chunks)
+{
+    return json_pack("{s:I, s:I, s:b}", "device_bytes", (json_int_t)chunks->bytes,
+                     "one_chunk_bytes", (json_int_t)chunks->whole, "pay",
+                     !ech_plan_chunks_waste(chunks));
+}
+
 ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
 {
     const ech_config *config = report->design->config;
@@ -350,6 +357,8 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out)
     if (all)
         json_object_set_new(all, "host_limit_bytes",
                             json_integer((json_int_t)config->memory.host_limit));
+    if (all && report->chunks.bytes)
+        json_object_set_new(all, "sequence_chunks", chunks_json(&report->chunks));
     if (all && report->evaluator.plan)
         json_object_set_new(all, "evaluators", evaluators_json(report));
     if (all && report->checked) {

@@ -147,6 +147,16 @@ static ech_status add_evaluator(ech_plan_report *report)
     return ECH_OK;
 }
 
+static int64_t most_bytes(const ech_plan_report *report)
+{
+    int64_t most = 0;
+    for (size_t c = 0; c < report->alike.n; c++) {
+        int64_t bytes = report->alike.at[c].plan->arena_bytes[ECH_SPACE_DEVICE];
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 ech_status ech_plan_report_create(const ech_design *design, const ech_plan_options *options,
                                   ech_plan_report *out)
 {
@@ -158,6 +168,7 @@ ech_status ech_plan_report_create(const ech_design *design, const ech_plan_optio
         status = add_rank(&report, rank);
     if (status == ECH_OK) status = check_all(&report);
     if (status == ECH_OK) status = add_evaluator(&report);
+    if (status == ECH_OK) report.chunks = ech_plan_compare_chunks(design, most_bytes(&report));
     if (status == ECH_OK)
         *out = report;
     else

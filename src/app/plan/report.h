@@ -37,12 +37,21 @@ typedef struct ech_plan_evaluator {
     ech_plan *plan; /* NULL: there are no evaluators; values forgotten */
 } ech_plan_evaluator;
 
+/* What sequence chunks save. Bytes are those of the device arena of the rank that needs the
+ * most. */
+typedef struct ech_plan_chunks {
+    int64_t bytes; /* of the run; 0: it has no sequence chunks, or cannot do without */
+    int64_t whole; /* of the same run with one chunk */
+    int64_t away;  /* with memory.offload_activations = host; 0: not asked, or impossible */
+} ech_plan_chunks;
+
 typedef struct ech_plan_report {
     const ech_design *design; /* borrowed */
     ech_plan_options options;
     ECH_LIST(ech_plan *) plan;      /* of every rank, or one per class; values forgotten; owned */
     ECH_LIST(ech_plan_class) alike; /* the classes */
     ech_plan_evaluator evaluator;
+    ech_plan_chunks chunks;
     int *class_of;                    /* [world] index in `alike` */
     bool checked;                     /* there are plans of all ranks, checked and simulated */
     ech_simulation simulation;        /* of all ranks' train lists, if checked */
@@ -63,6 +72,15 @@ ech_status ech_plan_report_json(const ech_plan_report *report, ech_text *out);
 ech_status ech_plan_report_svg(const ech_plan_report *report, ech_text *out);
 
 /* ---- used by these ---- */
+
+/* Plans the run once more with one sequence chunk, and if chunks do not pay with what they carry on
+ * the host. bytes: of the run. */
+ech_plan_chunks ech_plan_compare_chunks(const ech_design *design, int64_t bytes);
+/* Whether the run needs as much of the device as with one chunk, or more. */
+static inline bool ech_plan_chunks_waste(const ech_plan_chunks *chunks)
+{
+    return chunks->bytes > 0 && chunks->bytes >= chunks->whole;
+}
 
 #define ECH_PLAN_INDENT "            " /* of the lines of the text below a heading */
 

@@ -471,6 +471,24 @@ static void print_serves(const ech_serve_log *log, ech_text *out)
                     log->path, log->first + 1, log->end);
 }
 
+/* The hint is the choice with which the device needs the least. */
+static void print_chunks(const ech_plan_report *report, ech_text *out)
+{
+    const ech_plan_chunks *chunks = &report->chunks;
+    int n = report->design->model->options.sequence_chunks;
+    if (!ech_plan_chunks_waste(chunks)) return;
+    bool away = chunks->away > 0 && chunks->away < chunks->whole;
+    ech_text_append(out,
+                    "chunks      %d sequence chunks do not pay: the device needs %s, with one chunk "
+                    "%s; ",
+                    n, ECH_BYTES(chunks->bytes), ECH_BYTES(chunks->whole));
+    if (away)
+        ech_text_append(out, "set memory.offload_activations=host, with which it needs %s\n",
+                        ECH_BYTES(chunks->away));
+    else
+        ech_text_append(out, "set memory.sequence_chunks=1\n");
+}
+
 void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
 {
     print_model(report, out);
@@ -480,6 +498,7 @@ void ech_plan_report_text(const ech_plan_report *report, ech_text *out)
     print_peers(report, out);
     if (report->options.simulate) ech_plan_print_simulation(report, out);
     ech_plan_print_memory(report, out);
+    print_chunks(report, out);
     ech_plan_print_traffic(report, out);
     print_calendar(report, out);
     print_serves(report->design->serves, out);

@@ -82,8 +82,7 @@ static int parts_of(const ech_layout *layout)
     return layout->stages + (layout->servers > 0);
 }
 
-/* Of all ranks without snapshots. */
-static size_t most_arena(const ech_design *design)
+int64_t ech_design_device_bytes(const ech_design *design)
 {
     int64_t most = 0;
     for (int part = 0; part < parts_of(design->layout); part++) {
@@ -92,7 +91,7 @@ static size_t most_arena(const ech_design *design)
         if (plan->arena_bytes[ECH_SPACE_DEVICE] > most) most = plan->arena_bytes[ECH_SPACE_DEVICE];
         ech_plan_destroy(plan);
     }
-    return (size_t)most;
+    return most;
 }
 
 /* With more bytes memory.recompute = auto would choose less recomputation, so what it has chosen is named, too. */
@@ -101,7 +100,7 @@ static ech_status refuse_fp64(const ech_design *design)
     const ech_config *config = design->config;
     ECH_FREED_TEXT keys = {0};
     char need[32];
-    size_t most = most_arena(design);
+    int64_t most = ech_design_device_bytes(design);
     if (config->memory.recompute != ECH_RECOMPUTE_NONE)
         ech_text_append(&keys, "memory.recompute=%s ", ech_config_name(config, "memory.recompute"));
     if (config->memory.recompute_blocks != ECH_AUTO)
@@ -109,9 +108,9 @@ static ech_status refuse_fp64(const ech_design *design)
                         (long long)config->memory.recompute_blocks);
     return ech_config_complain(config, "memory.device_limit",
                                "the run may fit, but fp64, in which it is verified, takes %s; "
-                               "verify with %smemory.device_limit=%zu",
-                               ech_text_from_bytes((int64_t)most, need, sizeof need),
-                               keys.n ? keys.at : "", most);
+                               "verify with %smemory.device_limit=%lld",
+                               ech_text_from_bytes(most, need, sizeof need), keys.n ? keys.at : "",
+                               (long long)most);
 }
 
 /* Whether a limit of device memory is that of this machine, which a processor's device and host memory share. */

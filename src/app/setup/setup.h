@@ -71,6 +71,8 @@ ech_status ech_design_create_evaluator(const ech_design *other, int rank, ech_co
 void ech_design_destroy(ech_design *design); /* frees what the design does not borrow */
 /* Opens the corpus of a split. *out is NULL for ECH_SPLIT_VALID if the run does not validate. */
 ech_status ech_design_open_data(const ech_design *design, ech_split split, ech_corpus **out);
+/* Bytes of the device arena of the rank that needs the most, whatever the limit. */
+int64_t ech_design_device_bytes(const ech_design *design);
 /* The options of a rank's loader. `shuffle`: true for training. `last`: samples from this position in the reading order
  * on are replaced by padding; INT64_MAX: none is. */
 ech_loader_options ech_design_reads(const ech_design *design, int rank, bool shuffle, int64_t last);

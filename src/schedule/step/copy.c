@@ -100,7 +100,7 @@ static void touch_value(ech_accessor *a, int value)
     }
 }
 
-/* What all sequence chunks share (a KV cache) stays. */
+/* What all sequence chunks share (a KV cache) is a resource of its own. */
 void ech_touch_kept(ech_accessor *a)
 {
     const ech_block *block = a->plan->model->block.at[a->step->block];
@@ -113,4 +113,38 @@ void ech_touch_kept(ech_accessor *a)
         ECH_ASSERT(value >= (int)a->plan->persistent.n);
         touch_value(a, value);
     }
+}
+
+/* ---- what is carried from sequence chunk to sequence chunk ---- */
+
+/* The value has one copy in each space further from the device, whatever the chunk; and in each
+ * nearer one another value each time that it comes back. */
+static void touch_carried(ech_accessor *a, int local)
+{
+    static const ech_memory_kind kinds[ECH_SPACES] = {
+        [ECH_SPACE_DEVICE] = ECH_MEMORY_KV_CACHE,
+        [ECH_SPACE_HOST] = ECH_MEMORY_KV_CACHE_ON_HOST,
+        [ECH_SPACE_DISK] = ECH_MEMORY_KV_CACHE_ON_DISK};
+    const ech_step *step = a->step;
+    int first = (int)a->plan->persistent.n;
+    int from = ech_access_value_of(a, step->block, local, step->micro), to;
+    while (ech_memory_space(a->list->value.at[from - first].kind) != step->from)
+        from = a->list->value.at[from - first].copy;
+    to = a->list->value.at[from - first].copy;
+    if (step->kind == ECH_STEP_FETCH) {
+        to = ech_access_twin(a, from, kinds[step->to]);
+        a->list->value.at[to - first].copy = from;
+        ech_access_bring(a, local, to);
+    } else if (!to) {
+        to = ech_access_twin(a, from, kinds[step->to]);
+        a->list->value.at[from - first].copy = to;
+    }
+    ech_access_pair(a, from, to);
+}
+
+void ech_touch_carried(ech_accessor *a)
+{
+    const ech_block *block = a->plan->model->block.at[a->step->block];
+    for (int local = 0; local < (int)block->value.n; local++)
+        if (ech_list_carries(a->list, block, local, a->step->resource)) touch_carried(a, local);
 }

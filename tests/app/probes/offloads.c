@@ -5,6 +5,7 @@
  * ranks share them, and from disk each state in and out (ZeRO-Offload: Ren et al. 2021, section 3).
  * A sum of gradients that is not complete goes out, too, and comes back as often, where more than
  * memory.prefetch other uses of gradients come before the next one of its bucket.
+ * What a block carries from sequence chunk to sequence chunk goes out at most once for each chunk.
  */
 #include <stdlib.h>
 
@@ -53,6 +54,37 @@ static void check_kept(const ech_plan *plan)
                     probe_fail("what a block keeps goes %d times from space %d to %d and comes "
                                "back %d times",
                                moved[i][from][to], from, to, moved[i][to][from]);
+}
+
+/* Forwards append to keys and values, backwards read them; all but the last one's backward, which
+ * comes first, find the gradients and all but the first one's leave some. */
+static void check_carried(const ech_plan *plan, ech_resource kind)
+{
+    const ech_list *list = &plan->list[ECH_LIST_TRAIN];
+    int chunks = list->numbering.sequence_chunks;
+    bool gradients = kind == ECH_RESOURCE_CARRIED_GRADIENTS;
+    int most_out = gradients ? chunks - 1 : chunks,
+        most_in = gradients ? chunks - 1 : 2 * chunks - 1;
+    size_t n = plan->model->block.n * (size_t)list->micro_batches;
+    ECH_FREED int(*moved)[ECH_SPACES][ECH_SPACES] = ech_calloc(n, sizeof *moved);
+    for (size_t s = 0; s < list->step.n; s++) {
+        const ech_step *step = &list->step.at[s];
+        bool copies = step->kind == ECH_STEP_OFFLOAD || step->kind == ECH_STEP_FETCH;
+        if (!copies || step->resource != kind) continue;
+        check_copy(plan, list, step);
+        int first = step->micro - ech_micro_at(list->numbering, step->micro).sequence_chunk;
+        moved[step->block * list->micro_batches + first][step->from][step->to]++;
+    }
+    for (size_t i = 0; i < n; i++) {
+        int out = moved[i][ECH_SPACE_DEVICE][ECH_SPACE_HOST];
+        int in = moved[i][ECH_SPACE_HOST][ECH_SPACE_DEVICE];
+        bool disk = plan->kept == ECH_SPACE_DISK;
+        if (out > most_out || in > most_in || (out > 0) != (in > 0) ||
+            moved[i][ECH_SPACE_HOST][ECH_SPACE_DISK] != (disk ? out : 0) ||
+            moved[i][ECH_SPACE_DISK][ECH_SPACE_HOST] != (disk ? in : 0))
+            probe_fail("what a block carries leaves the device %d times and comes back %d times",
+                       out, in);
+    }
 }
 
 /* ---- updates ---- */
@@ -185,6 +217,8 @@ static void observe(void *state, const probe_run *run, probe_moment moment)
     const ech_plan *plan = run->session->plan;
     if (moment != PROBE_OPENED) return;
     check_kept(plan);
+    check_carried(plan, ECH_RESOURCE_CARRIED);
+    check_carried(plan, ECH_RESOURCE_CARRIED_GRADIENTS);
     s->kept = ech_plan_traffic_along(plan, ECH_TRAFFIC_KEPT).bytes;
     s->back = ech_plan_traffic_along(plan, ECH_TRAFFIC_BACK).bytes;
     bool on_device = config->memory.offload_activations == ECH_OFFLOAD_NONE &&
