@@ -220,7 +220,8 @@ static ech_status fail_access(const audit *a, int s, int bucket)
                            bucket);
 }
 
-/* Of a bucket's step; of a sum of one micro-batch's gradients both these and what they are added to. */
+/* Of a bucket's step; of a sum of one micro-batch's gradients both these and what they are added
+ * to. */
 static ech_status expect_access(const audit *a, int s, int bucket)
 {
     const instance *of = instance_of(a, s, bucket);
@@ -240,7 +241,8 @@ static int next_gradients(const audit *a, const ech_step *step, int *i)
     return -1;
 }
 
-/* A step of a block accesses gradients in the order in which its calls write them, and no others. */
+/* A step of a block accesses gradients in the order in which its calls write them, and no others.
+ * */
 static ech_status write_by_model(audit *a, int s)
 {
     const ech_step *step = &a->list->step.at[s];
@@ -264,8 +266,9 @@ static ech_status write_by_model(audit *a, int s)
 
 /* ---- statistics ---- */
 
-/* The rounds that the parameters of a bucket declare, and after which ranks must fold: those that have cut the dimensions
- * over which something is taken. Shards of buckets cut the first; each of a stack has its own. */
+/* The rounds that the parameters of a bucket declare, and after which ranks must fold: those that
+ * have cut the dimensions over which something is taken. Shards of buckets cut the first; each of a
+ * stack has its own. */
 static void find_rounds(const ech_plan *plan, const ech_bucket *bucket, ech_bucket_way *way)
 {
     for (int i = 0; i < bucket->params; i++) {
@@ -291,14 +294,16 @@ static bool is_of_states(const ech_plan *plan, int index)
     return plan->model->param.at[first].commit != NULL;
 }
 
-/* Whether its parameters have such a state: of compressed gradients what is not sent, of those that are sent as factors a basis. */
+/* Whether its parameters have such a state: of compressed gradients what is not sent, of those that
+ * are sent as factors a basis. */
 static bool keeps(const ech_plan *plan, int index, ech_state_role role)
 {
     int first = plan->bucket_param.at[plan->bucket.at[index].first_param];
     return ech_plan_state_of(plan, first, role) >= 0;
 }
 
-/* Over whom: who adds to the gradients, and the tensor ranks that have shards of any of its matrices. */
+/* Over whom: who adds to the gradients, and the tensor ranks that have shards of any of its
+ * matrices. */
 static ech_layout_group factored_over(const ech_plan *plan, int index)
 {
     const ech_bucket *bucket = &plan->bucket.at[index];
@@ -340,8 +345,8 @@ static ech_bucket_way way_of(const ech_plan *plan, int index)
 
 /* ---- the way ---- */
 
-/* The step sums a micro-batch's gradients, which have been written, once; the turn's first sum overwrites. *before: the
- * last step that writes them. */
+/* The step sums a micro-batch's gradients, which have been written, once; the turn's first sum
+ * overwrites. *before: the last step that writes them. */
 static ech_status sum_instance(audit *a, int s, bucket_state *b, int *before)
 {
     const ech_step *step = &a->list->step.at[s];
@@ -367,8 +372,8 @@ static bool is_over(const audit *a, const ech_step *step, const ech_bucket_row *
     return !ech_step_gathers(step) || step->group == group;
 }
 
-/* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics, sums of those that are compressed, and
- * the norm of these, of factors or selections. */
+/* Of the gradients on the device; a stash and a gather are of weights, a fold of statistics, sums
+ * of those that are compressed, and the norm of these, of factors or selections. */
 static bool is_of_gradients(const bucket_state *b, ech_bucket_stage stage)
 {
     if (stage == ECH_BUCKET_REDUCE_LEFT || stage == ECH_BUCKET_REDUCE_RIGHT ||

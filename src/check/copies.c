@@ -34,7 +34,8 @@ static bool is_of_weights(ech_memory_kind kind)
            kind == ECH_MEMORY_PARAMETERS_ON_DISK;
 }
 
-/* Whether what goes to a value has come from there, or is what the update has made of the weights that lie there. */
+/* Whether what goes to a value has come from there, or is what the update has made of the weights
+ * that lie there. */
 static bool is_home(const copy_check *c, const ech_step *step, int from, int to)
 {
     bool weights = to == c->plan->bucket.at[step->index].weights;
@@ -84,13 +85,15 @@ static bool are_weights(const copy_check *c, const ech_bucket *bucket, int index
                : value == c->brought[index];
 }
 
-/* What is updated on the host, or what statistics are of: gradients, weights and states of its bucket. */
+/* What is updated on the host, or what statistics are of: gradients, weights and states of its
+ * bucket. */
 static ech_status check_update(copy_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     const ech_bucket *bucket = &c->plan->bucket.at[step->index];
     struct ech_on_host on_host = ech_list_update_values(c->plan, c->list, step);
-    bool right = on_host.gradients == c->copied[ech_list_summed(c->plan, c->list, step->index, step->turn)];
+    bool right =
+        on_host.gradients == c->copied[ech_list_summed(c->plan, c->list, step->index, step->turn)];
     if (on_host.weights >= 0) right &= are_weights(c, bucket, step->index, on_host.weights);
     for (int i = 0; i < bucket->state_values; i++)
         right &= c->list->access.at[on_host.first_state + i].value ==

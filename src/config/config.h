@@ -64,8 +64,8 @@ typedef struct ech_config {
     ech_config_source *source;
 } ech_config;
 
-/* The names that a choice "@table" stands for: blank-separated, in the order of the table's rows; the application
- * passes them. */
+/* The names that a choice "@table" stands for: blank-separated, in the order of the table's rows;
+ * the application passes them. */
 typedef struct ech_config_names {
     const char *table; /* "models" */
     const char *names; /* "gpt2 llama" */
@@ -80,8 +80,9 @@ ech_config *ech_config_copy(const ech_config *config);
 
 /* Reads YAML: a mapping of sections to mappings of keys to scalars, or for LIST keys sequences of
  * scalars. Errors (unknown section or key with the nearest known one, duplicate key, wrong type or
- * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. All errors
- * of a file are logged, a line each, and nothing is set. A key that was set before gets the file's value. */
+ * unit, out of bounds, bad YAML, a list where a value is due) name file:line:column. All errors of
+ * a file are logged, a line each, and nothing is set. A key that was set before gets the file's
+ * value. */
 ech_status ech_config_read_file(ech_config *config, const char *path);
 /* Reads YAML from memory; `name` stands for the file in errors. Paths are taken as they are: it is
  * a text that ech_config_print has printed, and may be a stranger's, whom no variable is to be
@@ -90,31 +91,34 @@ ech_status ech_config_read_text(ech_config *config, const char *text, size_t n, 
 /* Sets a key from "section.key=value", as on the command line. */
 ech_status ech_config_set(ech_config *config, const char *assignment);
 
-/* Checks that required keys that are read are set, and that defaults of NAME keys are among their choices. A key that a refused
- * file or assignment named is not reported as missing: called after an error, this reports only what else is wrong. */
+/* Checks that required keys that are read are set, and that defaults of NAME keys are among their
+ * choices. A key that a refused file or assignment named is not reported as missing: called after
+ * an error, this reports only what else is wrong. */
 ech_status ech_config_check(const ech_config *config);
 
 /* Whether the key ("model.rope_theta") was set: by a file, the command line or ech_config_fill. */
 bool ech_config_is_set(const ech_config *config, const char *key);
 /* Whether the key was set, or a refused file or assignment named it. */
 bool ech_config_is_named(const ech_config *config, const char *key);
-/* Logs an error about a key, with its value and origin ("run.yaml:7:16: model.hidden_size = 100: MESSAGE"; "command
- * line: ..."; or "(default)"), and returns ECH_EUSAGE. The caller's MESSAGE says what is wrong, then a hint. */
+/* Logs an error about a key, with its value and origin ("run.yaml:7:16: model.hidden_size = 100:
+ * MESSAGE"; "command line: ..."; or "(default)"), and returns ECH_EUSAGE. The caller's MESSAGE says
+ * what is wrong, then a hint. */
 ech_status ech_config_complain(const ech_config *config, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Checks keys that not every run reads. Each row of a table (a model family, an optimizer) has keys of its own; the
- * run reads those of the row that it has chosen. owned: the keys of all rows; read: those of the chosen row, both
- * blank-separated "section.key" words; reader: the row's name, for errors. A key in `owned` and not in `read` is an
- * error if it is set, and is otherwise marked as unread: ech_config_print then leaves it out, so that a resolved run
- * file passes this check. */
+/* Checks keys that not every run reads. Each row of a table (a model family, an optimizer) has keys
+ * of its own; the run reads those of the row that it has chosen. owned: the keys of all rows; read:
+ * those of the chosen row, both blank-separated "section.key" words; reader: the row's name, for
+ * errors. A key in `owned` and not in `read` is an error if it is set, and is otherwise marked as
+ * unread: ech_config_print then leaves it out, so that a resolved run file passes this check. */
 ech_status ech_config_check_read(const ech_config *config, const char *owned, const char *read,
                                  const char *reader);
 /* Only marks them, before what is required is checked (ech_config_check). */
 void ech_config_mark_unread(const ech_config *config, const char *owned, const char *read);
 
-/* Completes a key ("model.hidden_size") from a file other than the run file, as a model's config.json. text: the value
- * there; place: the file, for errors. A key that is not set, or set to auto, is set to it. A key that is set to
- * another value keeps its own; that is an error that names both, unless may_differ. */
+/* Completes a key ("model.hidden_size") from a file other than the run file, as a model's
+ * config.json. text: the value there; place: the file, for errors. A key that is not set, or set to
+ * auto, is set to it. A key that is set to another value keeps its own; that is an error that names
+ * both, unless may_differ. */
 ech_status ech_config_fill(ech_config *config, const char *key, const char *text, const char *place,
                            bool may_differ);
 /* Sets all keys of a section that `from` sets and `config` does not, or sets to auto. */
@@ -129,8 +133,8 @@ void ech_config_format(const ech_config *config, const char *key, ech_text *out)
 
 /* Whether a TEXT key's value is "auto". */
 bool ech_config_is_auto(const char *value);
-/* Sets all keys to the values that they have on one rank without parallelism (keys.def), whether the
- * configuration is resolved or not. They do not count as set. */
+/* Sets all keys to the values that they have on one rank without parallelism (keys.def), whether
+ * the configuration is resolved or not. They do not count as set. */
 void ech_config_set_alone(ech_config *config);
 /* Replaces a TEXT key's value, for one that resolves "auto". The key does not count as set. */
 void ech_config_replace_text(char **field, const char *value);
@@ -143,9 +147,10 @@ void ech_config_replace_list(ech_config_list *field, int word, const int64_t *at
 void ech_config_print(const ech_config *config, ech_text *out);
 /* Appends help for all keys: name, type or choices, default, meaning. */
 void ech_config_help(const ech_config *config, ech_text *out);
-/* Refuses a resume that changes keys: those that are FIXED in keys.def, and `also` (blank-separated "section.key"
- * words). Logs them in one line, with both values and where each was set. A changed key with the default "auto" that
- * `now` does not set followed from other keys: the line has it only if no other key has changed. */
+/* Refuses a resume that changes keys: those that are FIXED in keys.def, and `also` (blank-separated
+ * "section.key" words). Logs them in one line, with both values and where each was set. A changed
+ * key with the default "auto" that `now` does not set followed from other keys: the line has it
+ * only if no other key has changed. */
 ech_status ech_config_check_resume(const ech_config *saved, const ech_config *now,
                                    const char *also);
 

@@ -123,7 +123,8 @@ ech_tensor ech_exec_own_gradient(const ech_exec *exec, int param, int turn)
     const ech_bucket *bucket = &exec->plan->bucket.at[index];
     ECH_ASSERT(ech_list_kind_trains(exec->list->kind));
     if (!bucket->sharded) return whole_gradient(exec, param, turn);
-    return own_part(exec, param, bucket->dtype, ech_exec_look(exec, ech_list_summed(exec->plan, exec->list, index, turn)),
+    return own_part(exec, param, bucket->dtype,
+                    ech_exec_look(exec, ech_list_summed(exec->plan, exec->list, index, turn)),
                     ech_bucket_sums_shard(bucket) ? bucket->own : 0);
 }
 
@@ -195,7 +196,8 @@ void ech_exec_round_weights(ech_exec *exec, int param, int version)
     round_into(exec, &wide, &weights);
 }
 
-/* ---- what is on disk, for steps of the compute lane: by way of buffers of the host, which the host waits for ---- */
+/* ---- what is on disk, for steps of the compute lane: by way of buffers of the host, which the
+ * host waits for ---- */
 
 static char *weights_buffer(ech_exec *exec, const ech_step *step)
 {
@@ -230,7 +232,8 @@ static ech_status move(ech_exec *exec, const ech_step *step, const ech_tensor *x
 
 /* ---- INIT ---- */
 
-/* Normals, run by run, each as a part of the whole. Padding is zero, and stays so: it has no gradient. */
+/* Normals, run by run, each as a part of the whole. Padding is zero, and stays so: it has no
+ * gradient. */
 static void fill_normals(ech_exec *exec, int index, const ech_held *held, const ech_tensor *x)
 {
     const ech_plan *plan = exec->plan;
@@ -402,8 +405,8 @@ static void add_hash(ech_exec *exec, const ech_tensor *x, int64_t index, const e
     exec->plan->kernels->hash(exec->context, &flat, index << PLACES, sum);
 }
 
-/* Whether all members of the step's group hold a parameter's weights, or its master, alike. Of what is shared out those
- * do who have the same shard. */
+/* Whether all members of the step's group hold a parameter's weights, or its master, alike. Of what
+ * is shared out those do who have the same shard. */
 static bool is_alike(const ech_exec *exec, const ech_step *step, int param, int master)
 {
     const ech_plan *plan = exec->plan;

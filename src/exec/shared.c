@@ -43,8 +43,8 @@ static char *weights_of(ech_exec *exec, const ech_step *step)
     return ech_exec_touch(exec, bucket->weights + ech_exec_weight_slot(exec, step->version));
 }
 
-/* Which of the equal shards of a cluster's ranks is this one's. Padding is in one, too. Who will have the token, and the first
- * rank has it, has relayed these weights, and nothing else so far. */
+/* Which of the equal shards of a cluster's ranks is this one's. Padding is in one, too. Who will
+ * have the token, and the first rank has it, has relayed these weights, and nothing else so far. */
 ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
@@ -58,8 +58,10 @@ ech_status ech_handle_OFFER(ech_exec *exec, const ech_step *step)
     exec->device->copy(queue, common_of(exec, step, own_cluster(exec)) + at, weights + at,
                        (size_t)n * item);
     if (bucket->listed)
-        exec->device->fill(queue, ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn)), 0,
-                           (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
+        exec->device->fill(
+            queue,
+            ech_exec_touch(exec, ech_list_summed(exec->plan, exec->list, step->index, step->turn)),
+            0, (size_t)bucket->elements * ech_dtype_bytes(bucket->dtype));
     if (bucket->relayed < 0) return ECH_OK;
     exec->device->copy(queue, ech_exec_touch(exec, bucket->relayed), weights,
                        (size_t)bucket->elements * item);
@@ -148,7 +150,8 @@ static ech_tensor flat(const ech_bucket *bucket, void *data)
     return ech_tensor_2d(data, bucket->weight_dtype, 1, bucket->elements);
 }
 
-/* Behind the last turn all have the mean of the clusters' weights, which nobody changes then: the same bits. */
+/* Behind the last turn all have the mean of the clusters' weights, which nobody changes then: the
+ * same bits. */
 ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];
@@ -167,7 +170,8 @@ ech_status ech_handle_PULL(ech_exec *exec, const ech_step *step)
     return ECH_OK;
 }
 
-/* beta, the root of beta^n + beta = 1: of what a cluster has added it has all when the token has been around the ring of n. */
+/* beta, the root of beta^n + beta = 1: of what a cluster has added it has all when the token has
+ * been around the ring of n. */
 static double part_passed_on(int clusters)
 {
     double low = 0, high = 1;
@@ -181,7 +185,8 @@ static double part_passed_on(int clusters)
     return low;
 }
 
-/* The token counts relays: who has not had it from the cluster before, behind all others, has another number. */
+/* The token counts relays: who has not had it from the cluster before, behind all others, has
+ * another number. */
 ech_status ech_handle_RELAY(ech_exec *exec, const ech_step *step)
 {
     const ech_bucket *bucket = &exec->plan->bucket.at[step->index];

@@ -32,40 +32,49 @@ typedef struct ech_accessor {
 int ech_access_new(ech_accessor *a, ech_value value);
 /* Records that the step touches the value, at the accessor's tick. */
 void ech_access_value(ech_accessor *a, int value, bool write);
-/* The value of a block's own value `local` for sequence chunk `micro`; it is added to the list if it is new. */
+/* The value of a block's own value `local` for sequence chunk `micro`; it is added to the list if
+ * it is new. */
 int ech_access_value_of(ech_accessor *a, int block, int local, int micro);
 /* What is carried (ech_list_carries) has come back, or is on its way, as that value: steps of the
  * block access it from now on. */
 void ech_access_bring(ech_accessor *a, int local, int value);
-/* Adds a value of so many of a bucket's gradients to the list. micro: of an instance; -1: of none alone. */
+/* Adds a value of so many of a bucket's gradients to the list. micro: of an instance; -1: of none
+ * alone. */
 int ech_access_new_gradients(ech_accessor *a, int bucket, int micro, int64_t elements);
 /* The value of the step's instance of a bucket's gradients, which is made if it is new: those of a
- * turn are one for all turns of the list, but for partials of layer states and those that leave the device. */
+ * turn are one for all turns of the list, but for partials of layer states and those that leave the
+ * device. */
 int ech_access_gradients(ech_accessor *a, int bucket);
-/* Makes a new value in which the turn's gradients, or where each micro-batch's are scattered those of the shard, add up from now on. */
+/* Makes a new value in which the turn's gradients, or where each micro-batch's are scattered those
+ * of the shard, add up from now on. */
 int ech_access_renew_sum(ech_accessor *a, int bucket);
 /* The value that steps of the bucket in the step's turn work on; the caller may set it. */
 int *ech_access_summed(const ech_accessor *a, int bucket);
 /* Records that the step touches a version of a bucket's weights. */
 void ech_access_weights(ech_accessor *a, int bucket, int version, bool write);
-/* Adds an instance of so many of a bucket's weights, on the device or the host, for the step's block, to the list. */
+/* Adds an instance of so many of a bucket's weights, on the device or the host, for the step's
+ * block, to the list. */
 int ech_access_new_weights(ech_accessor *a, int bucket, ech_space space, int64_t elements);
-/* The weights of a bucket that steps of the step's block read now: of what is brought the instance that was added last. */
+/* The weights of a bucket that steps of the step's block read now: of what is brought the instance
+ * that was added last. */
 int ech_access_weights_of(const ech_accessor *a, int bucket);
-/* Records that the step reads its version of the weights of its calls, or the block's instance of them: each bucket's
- * once, or where it lives no longer than it is read at the first and the last such call. */
+/* Records that the step reads its version of the weights of its calls, or the block's instance of
+ * them: each bucket's once, or where it lives no longer than it is read at the first and the last
+ * such call. */
 void ech_access_reads(ech_accessor *a);
 /* Records that the step touches the optimizer's states of a bucket. */
 void ech_access_states(ech_accessor *a, int bucket, bool write);
 /* Records that the step touches a value of its own block and sequence chunk. */
 void ech_access_local(ech_accessor *a, int local, bool write);
-/* Records that the step touches the operands of a call of its block's program. Returns the call's scratch bytes. */
+/* Records that the step touches the operands of a call of its block's program. Returns the call's
+ * scratch bytes. */
 size_t ech_access_call(ech_accessor *a, int call);
 /* FETCH and OFFLOAD: the step copies a value to another one, of as many bytes. */
 void ech_access_pair(ech_accessor *a, int from, int to);
 /* Adds a value of that kind to the list, for a copy of `value`. Returns its number. */
 int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind);
-/* Gives the step `bytes` of scratch: one value for all its calls, live from its first tick to its last. */
+/* Gives the step `bytes` of scratch: one value for all its calls, live from its first tick to its
+ * last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
 
 #endif

@@ -8,12 +8,12 @@
 #include "layout/layout.h"
 #include "optim/optim.h"
 
-/* Over whom statistics of a bucket are folded: first over its group, whose members have computed them of their shards of
- * it, then over tensor ranks. */
+/* Over whom statistics of a bucket are folded: first over its group, whose members have computed
+ * them of their shards of it, then over tensor ranks. */
 typedef enum ech_fold_over { ECH_FOLD_SHARDS, ECH_FOLD_TENSOR, ECH_FOLDS } ech_fold_over;
 
-/* Parameters of one block whose gradients are reduced together, in the model's order; what is kept of them element by
- * element is contiguous. */
+/* Parameters of one block whose gradients are reduced together, in the model's order; what is kept
+ * of them element by element is contiguous. */
 typedef struct ech_bucket {
     int block;               /* the first that uses its parameters (ech_param.block) */
     int first_param, params; /* its parameters are a range of plan.bucket_param */
@@ -121,7 +121,8 @@ static inline bool ech_bucket_keeps_shard(const ech_bucket *bucket)
     return bucket->gathered || bucket->serves;
 }
 
-/* Whether of its weights its own shard alone is what this rank holds (ech_plan_held), as one that keeps all of them may. */
+/* Whether of its weights its own shard alone is what this rank holds (ech_plan_held), as one that
+ * keeps all of them may. */
 static inline bool ech_bucket_holds_shard(const ech_bucket *bucket)
 {
     return ech_bucket_keeps_shard(bucket) || (bucket->central && bucket->sharded);
@@ -151,7 +152,8 @@ static inline bool ech_bucket_is_served(const ech_bucket *bucket)
     return bucket->stores && !bucket->serves;
 }
 
-/* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the device. */
+/* Whether of weights that are kept whole, elsewhere, members update shards: these meet on the
+ * device. */
 static inline bool ech_bucket_meets(const ech_bucket *bucket)
 {
     return bucket->fetched && bucket->sharded && !bucket->gathered;

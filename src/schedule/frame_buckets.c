@@ -12,8 +12,8 @@ static int *gathered(const ech_framing *f, int bucket, int version)
     return &f->gathered[bucket * f->plan->versions + ech_plan_slot(f->plan, version)];
 }
 
-/* The step being added, of the compute lane, comes after a gather: it reads what that makes whole, or puts the next version
- * there. The lane of gathers ends them in order. */
+/* The step being added, of the compute lane, comes after a gather: it reads what that makes whole,
+ * or puts the next version there. The lane of gathers ends them in order. */
 static void await_gather(ech_framing *f, int gather)
 {
     if (gather > f->known) ech_list_add_after(f->list, f->known = gather);
@@ -180,8 +180,8 @@ static int owned_by(const ech_plan *plan, const ech_bucket *bucket)
     return n;
 }
 
-/* The end of the buckets of the turn, from number i on, that are updated side by side: where members of their groups make
- * something for each other, as many as have work for all of them. */
+/* The end of the buckets of the turn, from number i on, that are updated side by side: where
+ * members of their groups make something for each other, as many as have work for all of them. */
 static int end_together(const ech_framing *f, const ech_turn_buckets *of, int i)
 {
     int members = 1;
@@ -202,8 +202,8 @@ static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_
     }
 }
 
-/* Begins the updates of the next ones, and brings what the `prefetch` behind them need: the host has that of no more at
- * once. */
+/* Begins the updates of the next ones, and brings what the `prefetch` behind them need: the host
+ * has that of no more at once. */
 static void begin_updates(ech_framing *f, ech_turn_buckets *of)
 {
     int end = of->end = end_together(f, of, of->next);
@@ -248,7 +248,8 @@ static double work_of(const ech_framing *f, const ech_step *step)
     return 2 * multiplies;
 }
 
-/* What the updates need leaves now: they are not to wait for the pace of the next turn's compute. */
+/* What the updates need leaves now: they are not to wait for the pace of the next turn's compute.
+ * */
 static void leave(ech_framing *f, ech_turn_buckets *of)
 {
     for (int i = 0; i < of->ordered; i++) advance(f, of, of->order[i], ECH_POINT_LEAVES);
@@ -274,10 +275,11 @@ void ech_frame_updates(ech_framing *f)
     f->done = 0;
 }
 
-/* The compute lane waits for an update when it has done the share of its turn that the buckets which are brought by then
- * have of all. So what needs room gets it at the pace at which the compute goes on, and a host that is as fast as that is
- * not waited for; the last ones are waited for at the turn's end. There those begin whose group meets over stages, too: these
- * do not come to the same share of their turns at the same time. */
+/* The compute lane waits for an update when it has done the share of its turn that the buckets
+ * which are brought by then have of all. So what needs room gets it at the pace at which the
+ * compute goes on, and a host that is as fast as that is not waited for; the last ones are waited
+ * for at the turn's end. There those begin whose group meets over stages, too: these do not come to
+ * the same share of their turns at the same time. */
 void ech_frame_follow(ech_framing *f, const ech_step *step)
 {
     ech_turn_buckets *of = &f->before;

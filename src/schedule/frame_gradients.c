@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the frame pass for gradients that leave the device (ech_bucket.leaves): when a bucket's sum so far leaves for
- * the host and comes back, and when gradients that are complete leave for good.
+ * The part of the frame pass for gradients that leave the device (ech_bucket.leaves): it decides when
+ * a bucket's sum so far goes to the host and comes back, and when complete gradients leave for good.
  *
- * A use is a block's work on gradients for one sequence chunk: successive steps that write some. Between two uses of a turn
- * that are more than memory.prefetch uses apart a bucket's sum is on the host, or where each micro-batch's gradients are scattered
- * that of the shard. Backwards, or scatters, add to it on the device, so it is summed in the same order, with the same bits, as
- * if it stayed. What leaves behind use v - 1 - prefetch has gone when use v begins: the device has the gradients of
- * 2 (1 + prefetch) uses at most, half of which are leaving, and those that are being summed over ranks.
+ * A use is a block's work on gradients for one sequence chunk: successive steps that write some. If two
+ * uses of a bucket in the same turn are more than memory.prefetch uses apart, its sum is on the host
+ * between them (where each micro-batch's gradients are scattered, the shard's sum). Backwards and
+ * scatters add to it on the device, so the order of additions and the bits are those of a run
+ * without offload. Before use v begins, everything that left after use v - 1 - prefetch has gone. So
+ * the device holds the gradients of at most 2 (1 + prefetch) uses, half of which are leaving, and
+ * those that are being summed over ranks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,7 @@
 typedef struct visit {
     int bucket;
     int next;           /* of the same use; -1: none */
-    bool comes, leaves; /* its sum comes from the host before the use, or goes there behind it */
+    bool comes, leaves; /* its sum comes from the host before the use, or goes there after it */
 } visit;
 
 typedef struct gradient_use {
@@ -33,7 +35,8 @@ struct ech_frame_gradients {
     ECH_LIST(gradient_use) use;
     ECH_LIST(visit) visit;
     int gone; /* the last step so far that frees memory of gradients; -1: none */
-    /* Buckets of a turn that are being summed over ranks: [sums], of which `begun` were complete before this use. */
+    /* [sums] buckets of a turn that are being summed over ranks; the first `begun` of them were
+     * complete before this use. */
     int *summed, sums, begun, turn;
 };
 
@@ -73,7 +76,8 @@ static int turn_of(const ech_framing *f, int at)
     return f->from[f->gradients->use.at[at].first].turn;
 }
 
-/* Whether sums of the bucket change by use u: where instances are scattered, if it completes one. */
+/* Whether use u changes the bucket's sum; where instances are scattered, only a complete one does.
+ * */
 static bool adds(const ech_framing *f, int u, int bucket)
 {
     const gradient_use *of = &f->gradients->use.at[u];
@@ -169,7 +173,7 @@ void ech_frame_leave(ech_framing *f, int bucket)
     g->summed[g->sums++] = bucket;
 }
 
-/* Those that were complete before this use: the compute lane waits for their sums, which had its time. */
+/* The compute lane waits for the sums over ranks that began before this use and ran beside it. */
 static void end_sums(ech_framing *f)
 {
     struct ech_frame_gradients *g = f->gradients;

@@ -73,42 +73,47 @@ int ech_frame_add(ech_framing *f, ech_step_kind kind, int turn, int index, int a
 int ech_frame_last_compute(const ech_list *list);
 /* Whether the group has other members. */
 bool ech_frame_is_shared(const ech_plan *plan, ech_layout_group group);
-/* What of a turn comes after all others: sums over several stages, which become ready at different times, where a lane keeps its
- * order; and layer states, whose partials forwards complete, of an asynchronous list's next turn maybe before this one's update. */
+/* What of a turn comes after all others: sums over several stages, which become ready at different
+ * times, where a lane keeps its order; and layer states, whose partials forwards complete, of an
+ * asynchronous list's next turn maybe before this one's update. */
 bool ech_frame_comes_last(const ech_bucket *bucket);
 
 /* Begins the ways of all buckets. */
 void ech_frame_begin_buckets(ech_framing *f);
 void ech_frame_end_buckets(ech_framing *f);
-/* The lowered step, which has been added, has been the last to write an instance of the bucket's gradients. */
+/* The lowered step, which has been added, has been the last to write an instance of the bucket's
+ * gradients. */
 void ech_frame_complete(ech_framing *f, int bucket, size_t writer);
-/* Takes a bucket of the turn that is complete up to its norm, behind which its gradients leave the device if they do. Returns
- * the last step. */
+/* Takes a bucket of the turn that is complete up to its norm, behind which its gradients leave the
+ * device if they do. Returns the last step. */
 int ech_frame_take_norm(ech_framing *f, int bucket);
 /* Norms of all buckets of the turn, and when the clip factor is there their updates. */
 void ech_frame_norms(ech_framing *f);
 void ech_frame_updates(ech_framing *f);
 /* A lowered step has been added: delayed updates come along, by as much as the compute has. */
 void ech_frame_follow(ech_framing *f, const ech_step *step);
-/* Gradients that leave the device (schedule/frame_gradients.c): begins, and ends, the work on them. */
+/* Gradients that leave the device (schedule/frame_gradients.c): begins, and ends, the work on them.
+ * */
 void ech_frame_begin_gradients(ech_framing *f);
 void ech_frame_end_gradients(ech_framing *f);
-/* A lowered step is being added: it waits until there is room for the gradients that it writes, and for those that come back. */
+/* A lowered step is being added: it waits until there is room for the gradients that it writes, and
+ * for those that come back. */
 void ech_frame_await_gradients(ech_framing *f, size_t s);
 /* A bucket of the turn is complete: it leaves now, or when it is summed over ranks. */
 void ech_frame_leave(ech_framing *f, int bucket);
-/* A lowered step has been added, and what it completes: if it ends a use, sums leave, and those of the next use come back. */
+/* A lowered step has been added, and what it completes: if it ends a use, sums leave, and those of
+ * the next use come back. */
 void ech_frame_end_use(ech_framing *f, size_t s);
 /* All buckets of the turn have come to their norms. */
 void ech_frame_forget_sums(ech_framing *f);
 /* Delayed updates end: those of the turn come next. */
 void ech_frame_catch_up(ech_framing *f);
-/* Of several clusters of lock-free ranks: the turn has ended, behind which the token may go on; and behind all turns, when all have `met`, it
- * goes around. */
+/* Of several clusters of lock-free ranks: the turn has ended, behind which the token may go on; and
+ * behind all turns, when all have `met`, it goes around. */
 void ech_frame_token(ech_framing *f, int turn);
 void ech_frame_last_round(ech_framing *f, int met);
-/* A lowered step is being added: it waits for the gathers of the weights that it reads, and until gradients that it is the
- * first to write have left. */
+/* A lowered step is being added: it waits for the gathers of the weights that it reads, and until
+ * gradients that it is the first to write have left. */
 void ech_frame_await_weights(ech_framing *f, const ech_step *step);
 void ech_frame_await_leave(ech_framing *f, size_t s);
 

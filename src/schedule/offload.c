@@ -178,8 +178,7 @@ static void come_back(offloading *o, const ech_stay *stay)
     if (o->plan->kept == ECH_SPACE_DISK) add_hop(o, &copy, ECH_SPACE_DISK, ECH_SPACE_HOST);
     copy.before[0] = o->visit.at[stay->first].first;
     copy.before[1] = o->visit.at[stay->first].collective;
-    if (o->kind != ECH_RESOURCE_KEPT && stay->takes >= 0)
-        copy.behind[1] = o->gone[stay->takes] - 1;
+    if (o->kind != ECH_RESOURCE_KEPT && stay->takes >= 0) copy.behind[1] = o->gone[stay->takes] - 1;
     add_hop(o, &copy, ECH_SPACE_HOST, ECH_SPACE_DEVICE);
 }
 

@@ -22,7 +22,8 @@ typedef struct ech_use {
     bool writes; /* the use changes what is there */
 } ech_use;
 
-/* From when a resource comes until it goes; `first`, `last` and the next two fields are indices of uses. */
+/* From when a resource comes until it goes; `first`, `last` and the next two fields are indices of
+ * uses. */
 typedef struct ech_stay {
     int resource;
     int first, last; /* the uses that find it there: these two, and its others between them */
@@ -39,8 +40,8 @@ typedef struct ech_stay {
 } ech_stay;
 typedef ECH_LIST(ech_stay) ech_stay_list;
 
-/* Appends the stays of n uses of resources 0 .. resources - 1, by their first uses: so those that are brought are
- * brought in this order. prefetch >= 0. */
+/* Appends the stays of n uses of resources 0 .. resources - 1, by their first uses: so those that
+ * are brought are brought in this order. prefetch >= 0. */
 void ech_residency(const ech_use *uses, size_t n, int resources, int prefetch, ech_stay_list *out);
 
 #endif

@@ -52,7 +52,8 @@ typedef struct ech_schedule {
         delayed_from; /* ECH_WEIGHTS_DELAYED: the training step with which the first span begins; else 0 */
 } ech_schedule;
 
-/* What parallel.schedule names, looked up once, by ech_schedule_find. No errors: ech_schedule_create has them. */
+/* What parallel.schedule names, looked up once, by ech_schedule_find. No errors:
+ * ech_schedule_create has them. */
 typedef struct ech_schedule_choice {
     const char *name; /* borrowed */
     const ech_generator
@@ -66,27 +67,30 @@ typedef struct ech_schedule_choice {
 ech_schedule_choice ech_schedule_find(const ech_config *config);
 void ech_schedule_choice_free(ech_schedule_choice *choice);
 
-/* Whether ech_schedule_create would accept a mesh of that shape; for an ech_layout_filter. `choice`: an
- * ech_schedule_choice. Checks only what depends on the mesh. False if an order written by hand cannot be read. */
+/* Whether ech_schedule_create would accept a mesh of that shape; for an ech_layout_filter.
+ * `choice`: an ech_schedule_choice. Checks only what depends on the mesh. False if an order written
+ * by hand cannot be read. */
 bool ech_schedule_accepts(void *choice, const ech_layout_shape *shape);
-/* The placement of virtual stages that the schedule needs. An order written by hand needs ECH_PLACEMENT_LOOP. */
+/* The placement of virtual stages that the schedule needs. An order written by hand needs
+ * ECH_PLACEMENT_LOOP. */
 ech_placement ech_schedule_placement(const ech_schedule_choice *choice);
 /* Fills parallel.virtual_stages if it is "auto": as many as the schedule needs, or 1. */
 void ech_schedule_fill_chunks(ech_config *config, const ech_schedule_choice *choice);
 
-/* Makes the schedule; the caller destroys it. Fills training.check_every, and for an asynchronous schedule or delayed
- * updates parallel.flush_every (the training steps of a span), where they are "auto". The configuration must break no rule
- * (config/rules.h). Errors: an unknown name; an order file that does not fit; numbers of micro-batches that the
- * generator refuses; training.steps, validate_every, check_every, checkpoint.every or memory.offload_delayed_from that is
- * no multiple of a span, or of parallel.sync_every where replicas are apart. */
+/* Makes the schedule; the caller destroys it. Fills training.check_every, and for an asynchronous
+ * schedule or delayed updates parallel.flush_every (the training steps of a span), where they are
+ * "auto". The configuration must break no rule (config/rules.h). Errors: an unknown name; an order
+ * file that does not fit; numbers of micro-batches that the generator refuses; training.steps,
+ * validate_every, check_every, checkpoint.every or memory.offload_delayed_from that is no multiple
+ * of a span, or of parallel.sync_every where replicas are apart. */
 ech_status ech_schedule_create(ech_config *config, ech_schedule_choice *choice,
                                const ech_layout *layout, ech_schedule **out);
 void ech_schedule_destroy(ech_schedule *schedule); /* accepts NULL */
 /* The list that trains from a training step on, at which one begins. *turns: its training steps. */
 ech_list_kind ech_schedule_list(const ech_schedule *schedule, int64_t step, int *turns);
 
-/* Appends the order of a rank over `turns` training steps, of whole micro-batches (not of sequence chunks).
- * forwards: without backwards. */
+/* Appends the order of a rank over `turns` training steps, of whole micro-batches (not of sequence
+ * chunks). forwards: without backwards. */
 void ech_schedule_order(const ech_schedule *schedule, const ech_layout *layout, int rank, int turns,
                         bool forwards, ech_order *order);
 /* Writes the weight version (as ech_step.version) that each item of a rank's train order reads into
@@ -142,8 +146,9 @@ typedef struct ech_plan_state_value {
     int on_host; /* in the turn whose steps the access pass is at: itself, or as what it has come from disk */
 } ech_plan_state_value;
 
-/* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its bucket's statistics. Of the tensor
- * rank's shard of it a round computes the numbers of the elements that this rank works on; others are zero until it is folded. */
+/* A statistic of a parameter that this rank holds. Bytes are those from the beginning of its
+ * bucket's statistics. Of the tensor rank's shard of it a round computes the numbers of the
+ * elements that this rank works on; others are zero until it is folded. */
 typedef struct ech_plan_statistic {
     ech_statistic is;
     int shards
@@ -245,47 +250,51 @@ static inline bool ech_list_is_delayed(const ech_plan *plan, const ech_list *lis
     return plan->schedule->weights == ECH_WEIGHTS_DELAYED && list->kind == ECH_LIST_TRAIN;
 }
 
-/* Turns of the rank's train list: training steps; where servers update at each push, pushes of a span: of a worker the most that it can have,
- * of a server all (schedule/serving.h). */
+/* Turns of the rank's train list: training steps; where servers update at each push, pushes of a
+ * span: of a worker the most that it can have, of a server all (schedule/serving.h). */
 int ech_plan_turns(const ech_plan *plan);
 
-/* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows model, layout, schedule
- * and kernels, not the configuration. */
+/* Makes a rank's plan, unchecked (check/check.h); the caller destroys it. Cannot fail. Borrows
+ * model, layout, schedule and kernels, not the configuration. */
 ech_plan *ech_plan_create(const ech_plan_request *request);
 void ech_plan_destroy(ech_plan *plan); /* accepts NULL */
 ECH_DESTROY_AT(ech_plan, ech_plan_destroy)
-/* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory stay; no value
- * may be asked for any more. */
+/* Frees values and accesses, which only running the plan needs. Steps, buckets and sizes of memory
+ * stay; no value may be asked for any more. */
 void ech_plan_forget_values(ech_plan *plan);
-/* Makes an outline (ech_plan_request.outline) of a plan that has a train list: frees all else but SYNC and GOSSIP. like (optional): another
- * plan, which is kept as long; if the two ranks' steps are the same but for peers, which are as far from each, the
- * outline borrows its steps. */
+/* Makes an outline (ech_plan_request.outline) of a plan that has a train list: frees all else but
+ * SYNC and GOSSIP. like (optional): another plan, which is kept as long; if the two ranks' steps
+ * are the same but for peers, which are as far from each, the outline borrows its steps. */
 void ech_plan_make_outline(ech_plan *plan, const ech_plan *like);
-/* Bytes of the snapshot of `rank`. It must have the stage of the plan's rank and equally many micro-batches: the memory
- * of such ranks differs only in their snapshots, since they write different parameters into checkpoints. */
+/* Bytes of the snapshot of `rank`. It must have the stage of the plan's rank and equally many
+ * micro-batches: the memory of such ranks differs only in their snapshots, since they write
+ * different parameters into checkpoints. */
 int64_t ech_plan_snapshot_bytes(const ech_plan *plan, int rank);
 
 const ech_value *ech_plan_value(const ech_plan *plan, const ech_list *list, int value);
-/* Bytes of what a block's forward keeps of one `micro`, and what steps of ECH_RESOURCE_KEPT move; 0: nothing, or a KV
- * cache alone, which all of them share. */
+/* Bytes of what a block's forward keeps of one `micro`, and what steps of ECH_RESOURCE_KEPT move;
+ * 0: nothing, or a KV cache alone, which all of them share. */
 int64_t ech_plan_kept_bytes(const ech_plan *plan, int block);
-/* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this rank, by how they
- * are kept. */
+/* Bytes of activations that the forward of one `micro` makes for the backward in all blocks of this
+ * rank, by how they are kept. */
 void ech_plan_kept(const ech_plan *plan, int64_t bytes[ECH_KEPTS]);
 /* Whether a block's forward keeps anything but a KV cache, if it begins a segment. */
 bool ech_segments_keep(const ech_block *block);
-/* Sets kept[values of the block] of those that its forward reads or makes, and its R, B or W reads; a KV cache, too. */
+/* Sets kept[values of the block] of those that its forward reads or makes, and its R, B or W reads;
+ * a KV cache, too. */
 void ech_plan_find_kept(const ech_plan *plan, int block, bool *kept);
-/* Which calls of a block's program are run in the list: those of ech_program_calls. But within a segment F keeps no
- * shards of inputs and R gathers none, and R makes outputs only where the next block needs them. */
+/* Which calls of a block's program are run in the list: those of ech_program_calls. But within a
+ * segment F keeps no shards of inputs and R gathers none, and R makes outputs only where the next
+ * block needs them. */
 typedef struct ech_calls {
     int first, end;
 } ech_calls;
 ech_calls ech_plan_calls(const ech_plan *plan, const ech_list *list, int block, ech_phase phase);
-/* Whether the block's input is recomputed: it is the output of the block before it in the segment. */
+/* Whether the block's input is recomputed: it is the output of the block before it in the segment.
+ * */
 bool ech_plan_continues_segment(const ech_plan *plan, int block);
-/* The value of a block's own value, which must not be a view, for a sequence chunk, as steps of that instance
- * (ech_step_instance) touch it; -1: the list has none. */
+/* The value of a block's own value, which must not be a view, for a sequence chunk, as steps of
+ * that instance (ech_step_instance) touch it; -1: the list has none. */
 int ech_list_value_of(const ech_plan *plan, const ech_list *list, const ech_block *block, int local,
                       int micro, ech_instance instance);
 /* The same as a step of the block accesses it. What is carried from sequence chunk to sequence
@@ -304,20 +313,23 @@ static inline bool ech_list_carries(const ech_list *list, const ech_block *block
 /* A value as steps of that instance touch it: itself, or what it has come back as. */
 int ech_list_instance(const ech_plan *plan, const ech_list *list, int value, ech_instance instance);
 
-/* Which instance of the bucket's gradients the steps of sequence chunk `micro` and a turn work on. */
+/* Which instance of the bucket's gradients the steps of sequence chunk `micro` and a turn work on.
+ * */
 int ech_list_gradient_instance(const ech_plan *plan, const ech_list *list, int bucket, int turn,
                                int micro);
 /* Whether a PULL comes behind the last turn, when all have met. */
 bool ech_step_pulls_all(const ech_list *list, const ech_step *step);
 /* Whether a RELAY is of the last round, behind the meeting after which no rank adds. */
 bool ech_step_relays_last(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* Of its cluster's weights and the next one's, in this order, how many no other rank uses meanwhile. */
+/* Of its cluster's weights and the next one's, in this order, how many no other rank uses
+ * meanwhile. */
 int ech_step_relays_alone(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* The value with the bucket's gradients that the step accesses first; where it declares none (a fault, which the ledger finds) its
- * instance's last one. */
+/* The value with the bucket's gradients that the step accesses first; where it declares none (a
+ * fault, which the ledger finds) its instance's last one. */
 int ech_list_gradients(const ech_plan *plan, const ech_list *list, const ech_step *step,
                        int bucket);
-/* Of a SCATTER_GRADS: the value in which the sum of this rank's shard adds up, where that is one of its own; -1: none. */
+/* Of a SCATTER_GRADS: the value in which the sum of this rank's shard adds up, where that is one of
+ * its own; -1: none. */
 int ech_list_shard_sum(const ech_plan *plan, const ech_list *list, const ech_step *step);
 /* The value that a turn's steps of the bucket work on. */
 static inline int ech_list_summed(const ech_plan *plan, const ech_list *list, int bucket, int turn)
@@ -335,8 +347,8 @@ bool ech_list_writes_first(const ech_plan *plan, const ech_list *list, const ech
 /* The step of a tick. Ticks are numbered through all steps of the list, in order. */
 const ech_step *ech_list_step_at(const ech_list *list, int tick);
 
-/* The value of a batch slot that this rank loads for `micro`: one for each sequence chunk, or for slots of whole
- * samples one for all chunks of a micro-batch. */
+/* The value of a batch slot that this rank loads for `micro`: one for each sequence chunk, or for
+ * slots of whole samples one for all chunks of a micro-batch. */
 int ech_list_batch(const ech_list *list, ech_slot slot, int micro);
 
 /* Numbers in a row of scalars, squares and reports included. */
@@ -345,23 +357,29 @@ int ech_plan_row(const ech_plan *plan);
 ech_dtype ech_plan_param_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_gradient_dtype(const ech_plan *plan, int param);
 ech_dtype ech_plan_state_dtype(const ech_plan *plan, const ech_state *state);
-/* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE on the device; -1: its optimizer has none. */
+/* The value with the statistics of the bucket of a STATISTICS, FOLD or UPDATE on the device; -1:
+ * its optimizer has none. */
 int ech_list_statistics(const ech_plan *plan, const ech_list *list, const ech_step *step);
-/* Bytes of room for TRANSFORM_BACK to make a left factor of the parameter orthonormal, at the beginning of its scratch. */
+/* Bytes of room for TRANSFORM_BACK to make a left factor of the parameter orthonormal, at the
+ * beginning of its scratch. */
 int64_t ech_plan_orthogonal_room(const ech_plan *plan, int param);
-/* The value with the factors, or selections, of the bucket of a step of compressed gradients, but for RESIDUAL. */
+/* The value with the factors, or selections, of the bucket of a step of compressed gradients, but
+ * for RESIDUAL. */
 int ech_list_factors(const ech_list *list, const ech_step *step);
 /* Rows, columns of one of a parameter's matrices, not sharded. */
 void ech_plan_matrix(const ech_plan *plan, int param, int64_t size[2]);
 /* This rank's rows, columns of one of a parameter's matrices. */
 void ech_plan_own_matrix(const ech_plan *plan, int param, int64_t size[2]);
-/* How many selections, of `chosen` elements each, a bucket has: one of each member of its group, in their order. */
+/* How many selections, of `chosen` elements each, a bucket has: one of each member of its group, in
+ * their order. */
 int ech_plan_selections(const ech_plan *plan, const ech_bucket *bucket);
-/* Bytes of room for a parameter's gradient as selections have it, at the beginning of NORM's scratch. */
+/* Bytes of room for a parameter's gradient as selections have it, at the beginning of NORM's
+ * scratch. */
 int64_t ech_plan_sent_room(const ech_plan *plan, int param);
 /* A parameter's state of that role; -1: it has none. */
 int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
-/* The value of a bucket's states of a role that are element-wise, and of its masters; -1: it has none. */
+/* The value of a bucket's states of a role that are element-wise, and of its masters; -1: it has
+ * none. */
 int ech_plan_bucket_state_of(const ech_plan *plan, int bucket, ech_state_role role);
 int ech_plan_masters(const ech_plan *plan, int bucket);
 /* Of an UPDATE_ON_HOST, or its STATISTICS_ON_HOST. */
@@ -370,17 +388,19 @@ struct ech_on_host ech_list_update_values(const ech_plan *plan, const ech_list *
 /* Which fold the step, a FOLD, is; and whether that folds the statistic after that round. */
 ech_fold_over ech_step_fold(const ech_plan *plan, const ech_step *step);
 bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over fold, int round);
-/* Whether this rank works on the parameter, of a stack on number `one` of those that it has, in that round, or in the update
- * (ECH_MAX_ROUNDS). */
+/* Whether this rank works on the parameter, of a stack on number `one` of those that it has, in
+ * that round, or in the update (ECH_MAX_ROUNDS). */
 bool ech_plan_takes_part(const ech_plan *plan, int param, int one, int round);
 /* FLOPs of the products of a parameter's last round that this rank makes. */
 double ech_plan_round_flops(const ech_plan *plan, int param, int round);
-/* What of number `one` of a parameter's stack is this rank's to update: *first: its first element, counted from that one's.
- * Returns how many. */
+/* What of number `one` of a parameter's stack is this rank's to update: *first: its first element,
+ * counted from that one's. Returns how many. */
 int64_t ech_plan_own_of_one(const ech_plan *plan, int param, int one, int64_t *first);
-/* The shape of a state or statistic as tensor ranks put it together: whole, of a stack this rank's. */
+/* The shape of a state or statistic as tensor ranks put it together: whole, of a stack this rank's.
+ * */
 ech_shape ech_plan_put_together(const ech_plan *plan, const ech_state *state);
-/* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns how many; 0: none. */
+/* What lies of a parameter in this rank's shard of its bucket: *first: its first element. Returns
+ * how many; 0: none. */
 int64_t ech_plan_own(const ech_plan *plan, int param, int64_t *first);
 /* The same of all parameters of a bucket: elements of its shard that are no padding. */
 int64_t ech_plan_own_all(const ech_plan *plan, const ech_bucket *bucket);
@@ -389,21 +409,23 @@ int64_t ech_plan_part(const ech_plan *plan, int rank, int param, int64_t *first)
 /* ech_state_part of this rank's shard of a parameter, of a state or statistic. */
 int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state *state,
                                int64_t first, int64_t n, int64_t *from);
-/* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states of it lie. */
+/* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states
+ * of it lie. */
 int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from);
-/* ech_layout_held with parallel.zero: of gradients and states of sharded buckets, and of weights that are gathered, `rank`
- * has what lies in its shard, and writes that of states and weights. A parameter that this plan's rank holds, too.
- * state: index; of others -1. */
+/* ech_layout_held with parallel.zero: of gradients and states of sharded buckets, and of weights
+ * that are gathered, `rank` has what lies in its shard, and writes that of states and weights. A
+ * parameter that this plan's rank holds, too. state: index; of others -1. */
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state);
-/* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that begins with slot 0; so
- * steps access them. In later lists slots go round. */
+/* The persistent value of a version of a bucket's weights, as in ech_step.version, in a list that
+ * begins with slot 0; so steps access them. In later lists slots go round. */
 int ech_plan_weights(const ech_plan *plan, int bucket, int version);
 /* Of lock-free ranks: a cluster's weights in the window. */
 static inline int ech_plan_common(const ech_plan *plan, int bucket, int cluster)
 {
     return plan->bucket.at[bucket].common + cluster * (int)plan->bucket.n;
 }
-/* The value of a bucket's weights that a step of a block reads: that one, or an instance; -1: the step reads none. */
+/* The value of a bucket's weights that a step of a block reads: that one, or an instance; -1: the
+ * step reads none. */
 int ech_list_weights(const ech_plan *plan, const ech_list *list, const ech_step *step, int bucket);
 /* That value's slot. */
 static inline int ech_plan_slot(const ech_plan *plan, int version)
@@ -411,21 +433,24 @@ static inline int ech_plan_slot(const ech_plan *plan, int version)
     int slot = version % plan->versions;
     return slot < 0 ? slot + plan->versions : slot;
 }
-/* Whether the bucket's weights are the roundings of masters: UPDATE writes all of the next version, and STASH copies
- * nothing. */
+/* Whether the bucket's weights are the roundings of masters: UPDATE writes all of the next version,
+ * and STASH copies nothing. */
 bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);
-/* Whether this rank keeps the parameter's weights whole, not on the device, and of their masters a shard: INIT draws them in full. */
+/* Whether this rank keeps the parameter's weights whole, not on the device, and of their masters a
+ * shard: INIT draws them in full. */
 bool ech_plan_draws_whole(const ech_plan *plan, int param);
-/* Bytes of the scratch of INIT and HASH that are for one parameter's weights, where these are on disk; behind them one state is,
- * or weights in full. */
+/* Bytes of the scratch of INIT and HASH that are for one parameter's weights, where these are on
+ * disk; behind them one state is, or weights in full. */
 int64_t ech_plan_weights_room(const ech_plan *plan);
-/* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are kept. */
+/* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are
+ * kept. */
 int64_t ech_plan_param_bytes(const ech_plan *plan, int param);
 int64_t ech_plan_state_bytes(const ech_plan *plan, const ech_state *state);
 int64_t ech_plan_bucket_bytes(const ech_plan *plan, int bucket);
 
-/* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer states (OPTIMIZER)
- * or gradients (GRADIENTS; where each micro-batch is scattered, of their shards), without padding. */
+/* By type, how many numbers this rank keeps of its weights in all versions (PARAMETERS), optimizer
+ * states (OPTIMIZER) or gradients (GRADIENTS; where each micro-batch is scattered, of their
+ * shards), without padding. */
 void ech_plan_numbers(const ech_plan *plan, ech_memory_kind kind, int64_t numbers[ECH_DTYPES]);
 /* Their bytes. */
 int64_t ech_plan_number_bytes(const ech_plan *plan, ech_memory_kind kind);
@@ -433,8 +458,9 @@ int64_t ech_plan_number_bytes(const ech_plan *plan, ech_memory_kind kind);
 enum { ECH_MODEL_STATES = 3 };
 extern const ech_memory_kind ech_model_states[ECH_MODEL_STATES];
 
-/* Bytes of a block's value in a message: of all of it, or where messages are sharded (ech_plan_shards_messages) of this
- * tensor rank's shard. *first (optional): the byte at which the shard begins. */
+/* Bytes of a block's value in a message: of all of it, or where messages are sharded
+ * (ech_plan_shards_messages) of this tensor rank's shard. *first (optional): the byte at which the
+ * shard begins. */
 int64_t ech_plan_message_shard(const ech_plan *plan, const ech_list *list, const ech_block *block,
                                int local, int64_t *first);
 /* Into how many parts a block's work is divided: tensor ranks x context ranks x sequence chunks. */
@@ -443,27 +469,30 @@ int ech_plan_ways(const ech_plan *plan);
 void ech_list_print_step(const ech_list *list, const ech_step *step, ech_text *out);
 /* Appends "model.layers.3: linear4.out, micro-batch 2". */
 void ech_value_print(const ech_plan *plan, const ech_list *list, int value, ech_text *out);
-/* Whether messages between stages are sharded over tensor ranks. They are where every tensor rank holds the values at
- * block boundaries whole: each then sends one shard, and the receiving tensor ranks all-gather the shards. */
+/* Whether messages between stages are sharded over tensor ranks. They are where every tensor rank
+ * holds the values at block boundaries whole: each then sends one shard, and the receiving tensor
+ * ranks all-gather the shards. */
 bool ech_plan_shards_messages(const ech_plan *plan);
-/* Calls `note` for each call of the blocks' steps that writes gradients of a bucket, in their order: s is its step. */
+/* Calls `note` for each call of the blocks' steps that writes gradients of a bucket, in their
+ * order: s is its step. */
 void ech_list_each_writer(const ech_plan *plan, const ech_list *list,
                           void (*note)(void *context, size_t s, int bucket), void *context);
-/* Writes into first and last [instance * buckets + bucket] the steps that are the first and the last to write an instance
- * of a bucket's gradients; -1: none. */
+/* Writes into first and last [instance * buckets + bucket] the steps that are the first and the
+ * last to write an instance of a bucket's gradients; -1: none. */
 void ech_list_writers(const ech_plan *plan, const ech_list *list, int *first, int *last);
 /* Appends a line for each step: number, lane, text, the steps that it comes after. */
 void ech_list_print(const ech_list *list, ech_text *out);
-/* Appends one line: F, B, W and R of the compute lane as the papers write them, "F0.0 B0.0 W0.0 ..." (model chunk,
- * `micro`). Successive blocks of a model chunk are one word; so is a B with the W right after it, and with the R of the
- * next block. */
+/* Appends one line: F, B, W and R of the compute lane as the papers write them, "F0.0 B0.0 W0.0
+ * ..." (model chunk, `micro`). Successive blocks of a model chunk are one word; so is a B with the
+ * W right after it, and with the R of the next block. */
 void ech_list_print_row(const ech_list *list, ech_text *out);
 
 /* ---- refusals ---- */
 
-/* Logs that `rank`'s step is wrong, and why; prints the rows (ech_list_print_row) of up to 8 ranks about it with that
- * step marked. Returns ECH_EUSAGE for orders written by hand, else ECH_EINTERNAL. step -1: the end of the list.
- * standing[n] (optional): the step at which each other rank waits, marked as well; -1: none. */
+/* Logs that `rank`'s step is wrong, and why; prints the rows (ech_list_print_row) of up to 8 ranks
+ * about it with that step marked. Returns ECH_EUSAGE for orders written by hand, else
+ * ECH_EINTERNAL. step -1: the end of the list. standing[n] (optional): the step at which each other
+ * rank waits, marked as well; -1: none. */
 ech_status ech_plans_reject(const ech_plan *const *plans, int n, ech_list_kind list, int rank,
                             int step, const int *standing, const char *why);
 

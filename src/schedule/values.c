@@ -56,7 +56,8 @@ int ech_list_batch(const ech_list *list, ech_slot slot, int micro)
            (ech_slot_is_whole(slot) ? ech_micro_whole(list->numbering, at) : micro);
 }
 
-/* The first of the list's own values of that kind, of that bucket, that the step accesses; -1: none. */
+/* The first of the list's own values of that kind, of that bucket, that the step accesses; -1:
+ * none. */
 static int accessed(const ech_plan *plan, const ech_list *list, const ech_step *step,
                     ech_memory_kind kind, int bucket)
 {

@@ -99,7 +99,8 @@ static double norm_of(const double *x, int64_t n)
     return sqrt(sum);
 }
 
-/* Of STEPS training steps, of which those from `from` on read the weights before the newest. weights[t]: before step t. */
+/* Of STEPS training steps, of which those from `from` on read the weights before the newest.
+ * weights[t]: before step t. */
 static void follow_formula(const ech_design *of, int from, double **weights)
 {
     oracle o;
@@ -392,9 +393,9 @@ static timed simulate(const char *more, double update_seconds)
     return of;
 }
 
-/* Without the delay a step takes its compute, its norms and then its update; of a span of n with it all updates but the last
- * run under compute, so that each step but the first takes the longer of the two, and norms, of which some are under the
- * update, too. */
+/* Without the delay a step takes its compute, its norms and then its update; of a span of n with it
+ * all updates but the last run under compute, so that each step but the first takes the longer of
+ * the two, and norms, of which some are under the update, too. */
 TEST(test_virtual_time)
 {
     enum { TURNS = 8 };

@@ -109,7 +109,8 @@ static void compare(const trial *none, const trial *away, ech_space space)
     if (away->states[0]) assert_int_equal(away->space, space);
 }
 
-/* An overflow of the gradients withholds the update: the weights that come back are those that went. */
+/* An overflow of the gradients withholds the update: the weights that come back are those that
+ * went. */
 TEST(test_withheld)
 {
     static const char words[] = "precision.compute=fp16 precision.gradients=compute "
@@ -125,7 +126,8 @@ TEST(test_withheld)
 
 /* ---- memory ---- */
 
-/* What passes through the host in a step, and the largest of it that is one bucket's; arenas; bytes of states. */
+/* What passes through the host in a step, and the largest of it that is one bucket's; arenas; bytes
+ * of states. */
 typedef struct sizes {
     int64_t passes, largest, arena[ECH_SPACES], states, gradients, weights;
     int64_t under_way; /* gradients on the device at once, at most */
@@ -216,7 +218,8 @@ static sizes plan_layers(const char *words, int layers, int ranks)
     return plan_sizes_of(all, ranks);
 }
 
-/* The largest gradients of so many successive blocks; behind the first comes the last, of the next micro-batch. */
+/* The largest gradients of so many successive blocks; behind the first comes the last, of the next
+ * micro-batch. */
 static int64_t largest_of(const sizes *s, int blocks)
 {
     int64_t most = 0;
@@ -228,8 +231,9 @@ static int64_t largest_of(const sizes *s, int blocks)
     return most;
 }
 
-/* The device has the gradients of 2 (1 + memory.prefetch) blocks, and where they are summed over ranks of one more, however many
- * layers and micro-batches there are: 2 bytes a parameter remain in bf16 (Ren et al. 2021, section 3). */
+/* The device has the gradients of 2 (1 + memory.prefetch) blocks, and where they are summed over
+ * ranks of one more, however many layers and micro-batches there are: 2 bytes a parameter remain in
+ * bf16 (Ren et al. 2021, section 3). */
 TEST(test_gradients_leave)
 {
     static const char half[] = "precision.compute=bf16 memory.recompute=full";
@@ -265,7 +269,8 @@ TEST(test_gradients_leave)
         }
 }
 
-/* What a step copies: each micro-batch's gradients out, sums in for all but the first, and weights in. */
+/* What a step copies: each micro-batch's gradients out, sums in for all but the first, and weights
+ * in. */
 TEST(test_gradients_copied)
 {
     for (int micro_batches = 1; micro_batches <= 4; micro_batches++) {
@@ -281,7 +286,8 @@ TEST(test_gradients_copied)
     }
 }
 
-/* GeePS: with everything elsewhere the device has a few blocks' weights, activations and gradients, of 64 layers as of 8. */
+/* GeePS: with everything elsewhere the device has a few blocks' weights, activations and gradients,
+ * of 64 layers as of 8. */
 TEST(test_layers_pass_through)
 {
     static const char words[] = "memory.offload_optimizer=disk memory.offload_parameters=disk "
@@ -317,8 +323,8 @@ TEST(test_limit)
     run("llama", 1, with, "", &t);
 }
 
-/* A small twin of GPT-2 1.5B on 24 GiB: states of more than 40 MiB pass through a host arena that is little larger than the
- * gradients. */
+/* A small twin of GPT-2 1.5B on 24 GiB: states of more than 40 MiB pass through a host arena that
+ * is little larger than the gradients. */
 TEST(test_twin)
 {
     static const char words[] =
@@ -389,7 +395,8 @@ static ech_status be_harmed(ech_comm *comm, const ech_design *design, void *cont
     return status;
 }
 
-/* One that is truncated ends the run on all ranks; one that is removed is there until the run ends. */
+/* One that is truncated ends the run on all ranks; one that is removed is there until the run ends.
+ * */
 TEST(test_harmed_files)
 {
     fault faults[] = {{.harm = truncate_file, .ends = true}, {.harm = remove_file}};
@@ -536,7 +543,8 @@ static void expect_wrong_value(ech_plan *plan, ech_access *access, int value, co
     access->value = was;
 }
 
-/* Sums that leave and come back: one that another takes the place of, that is added to twice or apart, or that nobody waits for. */
+/* Sums that leave and come back: one that another takes the place of, that is added to twice or
+ * apart, or that nobody waits for. */
 TEST(test_faults_of_sums)
 {
     static const char *const words[] = {

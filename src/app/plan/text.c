@@ -330,7 +330,8 @@ static void print_layout(const ech_plan_report *report, ech_text *out)
 
 /* ---- schedule ---- */
 
-/* Without a pipeline time says nothing that the order does not. Long rows are truncated between two words. */
+/* Without a pipeline time says nothing that the order does not. Long rows are truncated between two
+ * words. */
 static void print_rows(const ech_plan_report *report, ech_text *out)
 {
     for (size_t c = 0; c < report->alike.n && c < MOST_ROWS; c++) {
@@ -478,10 +479,11 @@ static void print_chunks(const ech_plan_report *report, ech_text *out)
     int n = report->design->model->options.sequence_chunks;
     if (!ech_plan_chunks_waste(chunks)) return;
     bool away = chunks->away > 0 && chunks->away < chunks->whole;
-    ech_text_append(out,
-                    "chunks      %d sequence chunks do not pay: the device needs %s, with one chunk "
-                    "%s; ",
-                    n, ECH_BYTES(chunks->bytes), ECH_BYTES(chunks->whole));
+    ech_text_append(
+        out,
+        "chunks      %d sequence chunks do not pay: the device needs %s, with one chunk "
+        "%s; ",
+        n, ECH_BYTES(chunks->bytes), ECH_BYTES(chunks->whole));
     if (away)
         ech_text_append(out, "set memory.offload_activations=host, with which it needs %s\n",
                         ECH_BYTES(chunks->away));

@@ -47,8 +47,8 @@ static void put_boxes(const ech_compared *x, const ech_held *held, const double 
     }
 }
 
-/* Whether the whole tensor is made of what that rank, and others, have: the first copies of a stage, or of what is sharded over
- * them all members of the parameter's addend group. */
+/* Whether the whole tensor is made of what that rank, and others, have: the first copies of a
+ * stage, or of what is sharded over them all members of the parameter's addend group. */
 static bool is_part(const ech_verifier *v, const ech_compared *x, int rank)
 {
     const ech_design *design = v->layout.design;
@@ -78,7 +78,8 @@ static ech_held own_held(const ech_verifier *v, const ech_compared *x)
     return ech_plan_held(plan, plan->rank, x->copy->param, x->kind, state);
 }
 
-/* The rank of the replica that is compared, of a rank of the first: each replica that is apart has all copies of its own. */
+/* The rank of the replica that is compared, of a rank of the first: each replica that is apart has
+ * all copies of its own. */
 static int in_replica(const ech_verifier *v, int rank)
 {
     const ech_layout *layout = v->layout.design->layout;
@@ -247,8 +248,8 @@ static void take_gradients(const ech_verifier *v, ech_exec *exec, const ech_buck
     }
 }
 
-/* A bucket's gradients are taken at its norm, since they may leave for the host then; partials of layer states, which have
- * none, and weights at the turn's end. */
+/* A bucket's gradients are taken at its norm, since they may leave for the host then; partials of
+ * layer states, which have none, and weights at the turn's end. */
 void ech_verifier_observe_layout(void *context, ech_exec *exec, const ech_step *step)
 {
     ech_verifier *v = context;
@@ -356,8 +357,8 @@ static ech_tensor tensor_of(const ech_compared_run *c, const ech_compared *x)
                    : ech_exec_param(c->session.exec, x->copy->param);
 }
 
-/* Codes of 8-bit states are roundings of numbers that the two round differently in the run's own precision: neighbours
- * are equal then, unless the same bits are promised. */
+/* Codes of 8-bit states are roundings of numbers that the two round differently in the run's own
+ * precision: neighbours are equal then, unless the same bits are promised. */
 static void accept_neighbours(const ech_verifier *v, const double *a, double *b, int64_t n)
 {
     if (!v->result->own_precision || v->result->tolerance <= 0) return;
@@ -365,7 +366,8 @@ static void accept_neighbours(const ech_verifier *v, const double *a, double *b,
         if (fabs(a[i] - b[i]) <= 1) b[i] = a[i];
 }
 
-/* What an error of x is compared with at least: what is left of a gradient is a difference from that. */
+/* What an error of x is compared with at least: what is left of a gradient is a difference from
+ * that. */
 static double least_of(const ech_verifier *v, const ech_compared *x)
 {
     double most = smallest(v);
@@ -415,7 +417,8 @@ static double *own_shard(const ech_verifier *v, const ech_compared *x, int turn)
     return mine;
 }
 
-/* The single rank has what all replicas have together: x becomes the sum over them, of one of the stack after the other. */
+/* The single rank has what all replicas have together: x becomes the sum over them, of one of the
+ * stack after the other. */
 static void add_replicas(const ech_compared *x, double *whole)
 {
     int at = ech_shape_replicas(x->shape);
@@ -486,7 +489,8 @@ void ech_verifier_compare_losses(ech_verifier *v, const char *what, double layou
     ech_verifier_note(v, what, -1, ech_verifier_error(&layout, &single, 1, 0), worst);
 }
 
-/* Number by number in fp64. In the run's own precision a choice between two that are nearly equal may differ, and counts with it. */
+/* Number by number in fp64. In the run's own precision a choice between two that are nearly equal
+ * may differ, and counts with it. */
 void ech_verifier_compare_reports(ech_verifier *v, const double *layout, const double *single)
 {
     const ech_model *model = v->single.design->model;

@@ -88,7 +88,8 @@ static bool reads_weights(const ech_plan *plan, const ech_step *step)
            !ech_plan_has_masters(plan, &plan->bucket.at[step->index]);
 }
 
-/* The weights of an update on the host: where they are kept; or a value, which has been brought or is made of masters. */
+/* The weights of an update on the host: where they are kept; or a value, which has been brought or
+ * is made of masters. */
 static void find_weights(ech_accessor *a)
 {
     const ech_plan *plan = a->plan;

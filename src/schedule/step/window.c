@@ -87,8 +87,7 @@ static void touch_add(ech_accessor *a)
 {
     const ech_bucket *bucket = bucket_of(a->plan, a->step);
     ech_access_rows(a, a->step->turn);
-    ech_access_value(a, *ech_access_summed(a, a->step->index),
-                     bucket->listed);
+    ech_access_value(a, *ech_access_summed(a, a->step->index), bucket->listed);
     touch_common(a, 0, true);
 }
 
