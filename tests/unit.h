@@ -8,11 +8,11 @@
  *     }
  *
  * and the program runs them in the order of the file. ALL_TESTS(setup, teardown) names what runs
- * before the first and after the last test of this file, EACH_TEST(setup, teardown) what runs around
- * each test (a header may say it for the files that include it); both are cmocka's functions, or
- * NULL. `PROGRAM PATTERN` runs the tests whose names match; * and ? are wildcards. The tests' own
- * thread logs nothing, unless ECHELON_TEST_LOG is set. A program that does more has a main of its
- * own, which ends with `return unit_run(NULL);`.
+ * before the first and after the last test of this file, EACH_TEST(setup, teardown) what runs
+ * around each test (a header may say it for the files that include it); both are cmocka's
+ * functions, or NULL. `PROGRAM PATTERN` runs the tests whose names match; * and ? are wildcards.
+ * The tests' own thread logs nothing, unless ECHELON_TEST_LOG is set. A program that does more has
+ * a main of its own, which ends with `return unit_run(NULL);`.
  */
 #ifndef ECH_TESTS_UNIT_H
 #define ECH_TESTS_UNIT_H
@@ -42,22 +42,22 @@ enum { UNIT_FIRST = 1000 };
     __attribute__((constructor(UNIT_FIRST + (number)))) static void function(void)
 
 #define TEST(name)                                                                                 \
-    static unit_function name;                                                                         \
+    static unit_function name;                                                                     \
     UNIT_AT_START(name##_is_a_test, __COUNTER__)                                                   \
     {                                                                                              \
-        unit_add(__BASE_FILE__, #name, name);                                                           \
+        unit_add(__BASE_FILE__, #name, name);                                                      \
     }                                                                                              \
     static void name(__attribute__((unused)) void **state)
 
 #define ALL_TESTS(setup, teardown)                                                                 \
     UNIT_AT_START(all_tests_have, __COUNTER__)                                                     \
     {                                                                                              \
-        unit_add_fixture(__BASE_FILE__, setup, teardown, 0);                                            \
+        unit_add_fixture(__BASE_FILE__, setup, teardown, 0);                                       \
     }
 #define EACH_TEST(setup, teardown)                                                                 \
     UNIT_AT_START(each_test_has, __COUNTER__)                                                      \
     {                                                                                              \
-        unit_add_fixture(__BASE_FILE__, setup, teardown, 1);                                            \
+        unit_add_fixture(__BASE_FILE__, setup, teardown, 1);                                       \
     }
 
 #endif
