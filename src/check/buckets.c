@@ -6,8 +6,8 @@
  * step accesses the gradients that it writes, and one that works on a bucket's gradients these and no others. In which
  * stages a bucket takes part is asked of layout, model and what the optimizer declares, not of the plan.
  *
- * Where gradients leave the device between the steps that write them, their sum so far is in one value: steps write it there
- * alone, copies take it elsewhere from there, and the bucket's way goes on where it is last.
+ * If gradients leave the device between the steps that write them, one value holds their sum so far.
+ * Steps write that value and no other, copies move it, and the bucket's next stage reads the latest.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,8 @@ typedef struct bucket_state {
     ech_bucket_way way; /* counted here, from layout and model */
     course now;         /* `written` false: of its gradients there are none yet */
     bool written;
-    /* Gradients that have left for the host, of even turns and of odd ones: the next turn's may be written while the update is
-     * under way. */
+    /* Gradients that have left for the host, of even turns and of odd ones: the next turn's may be
+     * written while the update runs. */
     course away[2];
     bool is_away[2];
     int sum; /* the value with the sum so far of the turn's gradients; 0: nothing has written it */

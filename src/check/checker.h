@@ -78,7 +78,7 @@ ech_status ech_check_rows(const ech_plan *plan, const ech_list *list);
 ech_status ech_check_resident(const ech_plan *plan, const ech_list *list);
 /* What is carried from sequence chunk to sequence chunk: a chunk's forward appends to keys and
  * values that have those of the chunks before it, backwards read those of all, and each adds to
- * gradients that have those of the chunks behind it; copies bring and take what they say. Where it
+ * gradients that have those of the chunks after it; copies bring and take what they say. Where it
  * is offloaded, that of 1 + memory.prefetch blocks is on the device at most at a time. */
 ech_status ech_check_carried(const ech_plan *plan, const ech_list *list);
 /* Values of at most 1 + memory.prefetch resources live at a time. resource: of a value, of so many;

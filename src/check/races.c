@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks what steps know of each other, value by value and of whatever kind they are: who reads a value comes after who has
- * written it and knows that this has ended; who writes knows that of all who have touched it. Where a slot of weights is concerned
- * that are updated in shards, and of which a step may touch the rank's own while others' arrive, check/versions.c does that.
+ * Checks what steps know of each other, for every value of every kind: a step that reads a value comes
+ * after the step that wrote it and knows that it has ended; a step that writes knows this of all steps
+ * that have touched the value. For slots of weights that are updated in shards, where a step may
+ * touch the rank's own shard while others' arrive, check/versions.c does it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,7 @@ typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
     touched *value; /* [persistent values, then the list's] */
-    int *
-        heir_of; /* [likewise] the value whose memory it takes over (ech_value.successor); -1: none */
+    int *heir_of;   /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
     steps_of_lanes *
         known; /* [steps] the latest of each lane that is complete when the step begins, and all before it */
     steps_of_lanes *

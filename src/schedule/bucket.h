@@ -51,8 +51,8 @@ typedef struct ech_bucket {
     bool gathered;
     /* Its weights are in the window: all ranks read them there, and each of several writes its own shard, and holds that alone. */
     bool central;
-    /* Its gradients leave the device: while no step writes them their sum is on the host, and when they are complete they stay there
-     * for the update (schedule/frame_gradients.c). */
+    /* Its gradients leave the device: while no step writes them their sum is on the host, and complete
+     * ones stay there for the update (schedule/frame_gradients.c). */
     bool leaves;
     /* Its weights lie on the host or on disk: steps of blocks read instances that are fetched, or then gathered. */
     bool fetched;
@@ -99,8 +99,9 @@ typedef struct ech_bucket {
         int first_state; /* access of the step: its states, as the bucket's state_values */
     } on_host;
     int sum_on_host; /* value with the sum so far of the gradients that the access pass is at */
-    int complete
-        [2]; /* values with complete gradients, of even turns and of odd ones: an update may run under the next turn */
+    /* Values with complete gradients, of even turns and of odd ones: an update may run under the next
+     * turn. */
+    int complete[2];
 } ech_bucket;
 
 /* The list of rows of a turn. */

@@ -202,7 +202,7 @@ static void advance_together(ech_framing *f, ech_turn_buckets *of, int end, ech_
     }
 }
 
-/* Begins the updates of the next ones, and brings what the `prefetch` behind them need: the host
+/* Begins the updates of the next ones, and brings what the `prefetch` after them need: the host
  * has that of no more at once. */
 static void begin_updates(ech_framing *f, ech_turn_buckets *of)
 {

@@ -15,7 +15,7 @@ typedef struct ech_on_way {
     ech_bucket_place at;
     int step; /* of that place */
     int left; /* instances of its gradients that are not complete in this turn */
-    int room; /* the step behind which the host has room for its update; -1: the turn's beginning */
+    int room; /* the step after which the host has room for its update; -1: the turn's beginning */
 } ech_on_way;
 
 /* What is done bucket by bucket in a turn. */
@@ -30,7 +30,8 @@ typedef struct ech_turn_buckets {
     int scalars;     /* the step that brings the host the turn's scalars, where it updates */
     double elements; /* of those of which something is brought */
     bool has_room;   /* the host has room for weights of all of them, as of delayed updates */
-    int room; /* the step behind which the host has room for what is brought next; -1: the turn's beginning */
+    /* The step after which the host has room for what is brought next; -1: the turn's beginning. */
+    int room;
 } ech_turn_buckets;
 
 typedef struct ech_framing {
@@ -84,7 +85,7 @@ void ech_frame_end_buckets(ech_framing *f);
 /* The lowered step, which has been added, has been the last to write an instance of the bucket's
  * gradients. */
 void ech_frame_complete(ech_framing *f, int bucket, size_t writer);
-/* Takes a bucket of the turn that is complete up to its norm, behind which its gradients leave the
+/* Takes a bucket of the turn that is complete up to its norm, after which its gradients leave the
  * device if they do. Returns the last step. */
 int ech_frame_take_norm(ech_framing *f, int bucket);
 /* Norms of all buckets of the turn, and when the clip factor is there their updates. */
@@ -108,8 +109,8 @@ void ech_frame_end_use(ech_framing *f, size_t s);
 void ech_frame_forget_sums(ech_framing *f);
 /* Delayed updates end: those of the turn come next. */
 void ech_frame_catch_up(ech_framing *f);
-/* Of several clusters of lock-free ranks: the turn has ended, behind which the token may go on; and
- * behind all turns, when all have `met`, it goes around. */
+/* Of several clusters of lock-free ranks: the turn has ended, after which the token may go on; and
+ * after all turns, when all have `met`, it goes around. */
 void ech_frame_token(ech_framing *f, int turn);
 void ech_frame_last_round(ech_framing *f, int met);
 /* A lowered step is being added: it waits for the gathers of the weights that it reads, and until

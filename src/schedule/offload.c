@@ -38,8 +38,7 @@ typedef struct offloading {
     ECH_LIST(ech_use) use;
     ECH_LIST(visit) visit;
     int *collective; /* [resources] of a backward that no compute step has begun, + 1 */
-    bool *
-        known; /* [resources] of what is kept: its backward has begun; of what is carried: some use has */
+    bool *known; /* [resources] kept: its backward has begun; carried: one of its uses has begun */
     ech_insertion_list *in;
     int *left; /* [resources] the insertion after which it is away, + 1 */
     int *gone; /* [stays] the insertion after which it has left the device, + 1; 0: none */

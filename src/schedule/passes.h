@@ -16,7 +16,7 @@ void ech_list_free(ech_list *list);
 void ech_list_add_after(ech_list *list, int step);
 /* Appends a step of another list, with its waits: `after` is that list's, now[s] where its step s is here. */
 int ech_list_copy_step(ech_list *list, const ech_step *from, const int *after, const int *now);
-/* A step that comes right behind step `after`, for which it waits (-1: before all, for none), and
+/* A step that comes right after step `after`, for which it waits (-1: before all, for none), and
  * for which the steps `before` wait; all of the list as it is before. It also waits for two earlier
  * insertions, `behind`. Each -1: none. */
 typedef struct ech_insertion {

@@ -29,8 +29,7 @@ typedef struct ech_stay {
     int first, last; /* the uses that find it there: these two, and its others between them */
     bool brought;    /* false: `first` makes it */
     bool written;    /* one of its uses makes or changes it */
-    bool
-        returns; /* another stay of the resource comes later: what is written must be kept elsewhere */
+    bool returns; /* the resource has another stay later: what is written must be kept elsewhere */
     /* There is room for it when this use has ended and what goes then has gone, and then it is brought; -1: from the
      * beginning. */
     int room_after;

@@ -409,7 +409,8 @@ TEST(test_virtual_time)
         timed prompt = simulate(host, seconds), delayed = simulate(delays, seconds);
         double update = prompt.host, norm = prompt.end - compute - update;
         double most = norm + (compute + (TURNS - 1) * fmax(compute, update) + update) / TURNS;
-        double busy = compute + norm, least = (busy + (TURNS - 1) * fmax(busy, update) + update) / TURNS;
+        double busy = compute + norm;
+        double least = (busy + (TURNS - 1) * fmax(busy, update) + update) / TURNS;
         assert_true(fabs(delayed.host - update) < 1e-9 && prompt.together < 1e-9);
         if (delayed.end < 0.98 * least || delayed.end > 1.02 * most)
             fail_msg("update %g of compute: %g, not %g to %g", shares[i], delayed.end, least, most);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products, activations and dropout of rows by expert, in buffers of pieces: experts without rows,
- * all rows to one, odd shapes. Rows behind the counts are NaN before each call and untouched after
+ * all rows to one, odd shapes. Rows after the counts are NaN before each call and untouched after
  * it.
  */
 #include "kernel/trial.h"

@@ -154,7 +154,7 @@ static void note_use(void *context, size_t s, int index)
     if (!bucket->each) note_sum(u, step, index, u->n);
 }
 
-/* Of what is scattered by micro-batch sums change by scatters, which come right behind a use. */
+/* Of what is scattered by micro-batch sums change by scatters, which come right after a use. */
 static void note_scatters(uses *u)
 {
     int use = 0;
