@@ -48,8 +48,7 @@ static bool has_experts(const ech_config *c)
 /* Whether experts are chosen by logits with noise. */
 static bool is_noisy(const ech_config *c)
 {
-    return c->model.moe_gate == ECH_MOE_GATE_NOISY_TOPK ||
-           c->model.moe_gate == ECH_MOE_GATE_HIERARCHICAL;
+    return ech_text_has_word("noisy_topk hierarchical", ech_config_name(c, "model.moe_gate"));
 }
 
 /* The proportion of data.split for validation; -1: it is not given. */

@@ -14,10 +14,11 @@
 
 static ech_config *config(const char *architecture)
 {
-    const ech_config_names names[] = {{"models", ech_family_names()}};
+    const ech_config_names names[] = {{"models", ech_family_names()},
+                                      {"gates", ech_gate_names()}};
     ech_config *c;
     char word[100];
-    assert_int_equal(ech_config_create(names, 1, &c), ECH_OK);
+    assert_int_equal(ech_config_create(names, 2, &c), ECH_OK);
     snprintf(word, sizeof word, "model.architecture=%s", architecture);
     assert_int_equal(ech_config_set(c, word), ECH_OK);
     c->data.sequence_length = 1024;
@@ -244,7 +245,7 @@ TEST(test_switch)
     c->model.num_hidden_layers = 4;
     c->model.num_attention_heads = 2;
     ech_model *model = create(c);
-    assert_int_equal(c->model.moe_gate, ECH_MOE_GATE_SWITCH);
+    assert_int_equal(c->model.moe_gate, ECH_GATE_switch);
     assert_int_equal(c->model.num_experts_per_tok, 1);
     const int64_t attention = 4 * 40 * 40, F = 160, norms = 2 * 40, feed_forward = 2 * 40 * F;
     int64_t idle = 2 * 7 * feed_forward, ends = 2 * 257 * 40 + 40, router = 8 * 40;
