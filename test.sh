@@ -368,7 +368,7 @@ conclude() {
     stage ""
     echo
     echo "ten slowest, in seconds:"
-    sort -rn "$times" | head -n 10 | sed 's/^/   /'
+    sort -rn "$times" | sed -n '1,10s/^/   /p'
     if [ ${#left_out[@]} -gt 0 ]; then
         local all
         all=$(printf '; %s' "${left_out[@]}")
