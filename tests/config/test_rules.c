@@ -304,6 +304,8 @@ static const trial trials[ECH_RULES] = {
     [ECH_RULE_lock_free_found_partition] = {HOGWILD " parallel.partition=auto",
                                             "parallel.partition=auto", HOGWILD},
     [ECH_RULE_lock_free_zero] = {HOGWILD " parallel.zero=1", "parallel.zero=1", HOGWILD},
+    [ECH_RULE_lock_free_not_direct] = {HOGWILD " parallel.reduction=ring",
+                                       "parallel.reduction=ring", HOGWILD},
     [ECH_RULE_lock_free_asynchronous] = {HOGWILD " " SCHEDULE "pipedream", SCHEDULE "pipedream",
                                          HOGWILD},
     [ECH_RULE_lock_free_updates_elsewhere] = {HOGWILD " memory.offload_optimizer=host",
@@ -500,15 +502,17 @@ TEST(test_all_at_once)
 /* Help has a line for each rule, and its reason. */
 TEST(test_help)
 {
-    ech_text text = {0};
-    ech_rules_help(&text);
+    ech_text text[] = {[ECH_RULE_FORBIDDEN] = {0}, [ECH_RULE_UNBUILT] = {0}};
+    ech_rules_help(ECH_RULE_FORBIDDEN, &text[ECH_RULE_FORBIDDEN]);
+    ech_rules_help(ECH_RULE_UNBUILT, &text[ECH_RULE_UNBUILT]);
     for (int r = 0; r < ECH_RULES; r++) {
         ech_text line = {0};
         ech_text_append(&line, "      %s; %s\n", ech_rules[r].reason, ech_rules[r].hint);
-        assert_non_null(strstr(text.at, line.at));
+        assert_non_null(strstr(text[ech_rules[r].kind].at, line.at));
         ech_text_free(&line);
     }
-    assert_non_null(
-        strstr(text.at, "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
-    ech_text_free(&text);
+    assert_non_null(strstr(text[ECH_RULE_UNBUILT].at,
+                           "  memory.sequence_chunks above 1, with parallel.context above 1:\n"));
+    ech_text_free(&text[ECH_RULE_FORBIDDEN]);
+    ech_text_free(&text[ECH_RULE_UNBUILT]);
 }
