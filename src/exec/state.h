@@ -279,7 +279,7 @@ typedef struct ech_pushed_step {
     double loss, loss_weight, squares, idle, staleness; /* sums over them */
 } ech_pushed_step;
 /* Puts a span's scalars by training step: `steps` of them (NULL: zeros), and the rank's own flags. */
-void ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps);
+ech_status ech_scalars_tally(ech_exec *exec, const ech_step *step, const ech_pushed_step *steps);
 
 /* ---- serve.c ---- */
 

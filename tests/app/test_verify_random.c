@@ -231,10 +231,9 @@ static void draw_strategy(dice *d, random_run *r)
                                              "hogwild",
                                              "hogwild_ring parallel.cluster_ranks=2"};
     const char *strategy;
-    do /* servers that take pushes one by one do not go with experts */
+    do /* backup workers do not go with experts */
         strategy = ONE_OF(d, strategies);
-    while (has_experts(r) && (strstr(strategy, "asp") || strstr(strategy, "ssp") ||
-                              strstr(strategy, "backup_workers")));
+    while (has_experts(r) && strstr(strategy, "backup_workers"));
     int64_t data = 2 * from_to(d, 1, 2);
     add(r, "parallel.strategy", strategy);
     add_number(r, "parallel.data", data);

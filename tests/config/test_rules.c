@@ -361,7 +361,6 @@ static const trial trials[ECH_RULES] = {
                                     "parallel.strategy=ssp parallel.staleness=1"},
     [ECH_RULE_pushes_dynamic_scale] = {PUSHES " precision.loss_scale=auto",
                                        "precision.loss_scale=auto", PUSHES},
-    [ECH_RULE_pushes_experts] = {PUSHES " " EXPERTS, EXPERTS, PUSHES},
     [ECH_RULE_ordered_sums] = {"parallel.serve_log=x", "", "parallel.serve_log=x " PUSHES},
 #define BACKUPS SERVED " parallel.backup_workers=1"
     [ECH_RULE_ordered_backups] = {"parallel.serve_log=x " BACKUPS, BACKUPS,
