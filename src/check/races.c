@@ -31,6 +31,7 @@ typedef struct race_check {
     steps_of_lanes *
         waiter; /* [steps] of messages, which overtake each other: the first of each lane that has waited for it */
     steps_of_lanes last;
+    int scratch[ECH_LANES]; /* of the lane's last step, a sum over ranks; -1: it has none */
 } race_check;
 
 static bool is_message(const ech_step *step)
@@ -113,10 +114,21 @@ static bool is_of_shards(const race_check *c, int value)
     return ech_memory_is_weights(v->kind) && (v->index < 0 || c->plan->bucket.at[v->index].sharded);
 }
 
+/* A sum over ranks begins while the one before it on its lane ends. */
+static ech_status check_scratch(race_check *c, int s)
+{
+    const ech_step *step = &c->list->step.at[s];
+    int before = c->scratch[step->lane], now = ech_step_is_sum(step) ? step->scratch : -1;
+    c->scratch[step->lane] = now;
+    if (now < 0 || now != before) return ECH_OK;
+    return ech_list_reject(c->plan, c->list, s, "has the scratch of the sum before it");
+}
+
 static ech_status check_step(race_check *c, int s)
 {
     const ech_step *step = &c->list->step.at[s];
     learn(c, s);
+    ECH_TRY(check_scratch(c, s));
     for (int i = 0; i < step->accesses; i++) {
         const ech_access *access = &c->list->access.at[step->first_access + i];
         if (!is_of_shards(c, access->value)) ECH_TRY(touch(c, s, access));
@@ -142,6 +154,7 @@ ech_status ech_check_races(const ech_plan *plan, const ech_list *list)
     memset(c.known, -1, steps * sizeof *c.known);
     memset(c.waiter, -1, steps * sizeof *c.waiter);
     memset(&c.last, -1, sizeof c.last);
+    memset(c.scratch, -1, sizeof c.scratch);
     ech_status status = ECH_OK;
     for (int s = 0; s < (int)list->step.n && status == ECH_OK; s++) status = check_step(&c, s);
     free(c.value);

@@ -318,6 +318,21 @@ void ech_access_scratch(ech_accessor *a, size_t bytes)
     ech_access_value(a, a->step->scratch, true);
 }
 
+void ech_access_sum_scratch(ech_accessor *a, size_t bytes)
+{
+    int *last = a->sum_scratch[a->step->lane], value = last[1];
+    if (!bytes) return;
+    if (!value)
+        value = ech_access_new(
+            a, (ech_value){
+                   .kind = ECH_MEMORY_SCRATCH, .block = -1, .local = -1, .micro = -1, .index = -1});
+    last[1] = last[0];
+    last[0] = a->step->scratch = value;
+    ech_value *v = &a->list->value.at[value - (int)a->plan->persistent.n];
+    if (v->bytes < (int64_t)bytes) v->bytes = (int64_t)bytes;
+    ech_access_value(a, value, true);
+}
+
 /* Slots for the values of the rank's own blocks, of those only. */
 static void make_slots(const ech_plan *plan, ech_list *list)
 {

@@ -26,6 +26,8 @@ typedef struct ech_accessor {
     size_t **scratch[ECH_PHASES];
     ech_weight_reads reads;
     ech_instances *brought; /* [buckets] */
+    /* By lane: the scratch of its last sum (at 0), and of the one before; 0: none yet. */
+    int sum_scratch[ECH_LANES][2];
 } ech_accessor;
 
 /* Adds a value to the list; returns its number (ech_value). */
@@ -76,5 +78,9 @@ int ech_access_twin(ech_accessor *a, int value, ech_memory_kind kind);
 /* Gives the step `bytes` of scratch: one value for all its calls, live from its first tick to its
  * last. */
 void ech_access_scratch(ech_accessor *a, size_t bytes);
+/* Gives the step, a sum over ranks, at least `bytes` of scratch. All sums of a lane take turns with
+ * two values: a sum begins while the one before it ends, when all others have ended. So the scratch
+ * of the sums under way does not grow with their number, whoever waits for them, and when. */
+void ech_access_sum_scratch(ech_accessor *a, size_t bytes);
 
 #endif

@@ -182,9 +182,9 @@ static void touch_sum(ech_accessor *a)
     else
         touch_brought(a);
     if (ech_bucket_is_served(bucket)) return; /* it adds nothing up */
-    ech_access_scratch(a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part,
-                                                     bucket->wire, bucket->elements,
-                                                     a->plan->lineup[a->step->group]));
+    ech_access_sum_scratch(
+        a, ech_reduction_part_scratch(a->plan->reduction, sums[a->step->kind].part, bucket->wire,
+                                      bucket->elements, a->plan->lineup[a->step->group]));
 }
 
 static void print_sum(const ech_step *step, ech_text *out)
