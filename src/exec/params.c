@@ -50,25 +50,22 @@ static ech_tensor own_part(const ech_exec *exec, int param, ech_dtype dtype, cha
     return ech_exec_part(&all, first, n, data);
 }
 
-/* What this rank updates of a parameter, in memory with that of its bucket. */
-static ech_tensor updated_part(const ech_exec *exec, int param, ech_dtype dtype, char *memory)
+ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int param, int value,
+                            ech_dtype dtype)
 {
-    const ech_plan_param *p = &exec->plan->param[param];
-    const ech_bucket *bucket = &exec->plan->bucket.at[p->bucket];
+    const ech_plan *plan = exec->plan;
+    const ech_plan_param *p = &plan->param[param];
+    int64_t updated, part, first, n = ech_step_part_of(plan, step, param, &first);
+    int64_t item = (int64_t)ech_dtype_bytes(dtype);
+    int64_t elements = ech_plan_value(plan, exec->list, value)->bytes / item;
+    ech_bucket_updated(&plan->bucket.at[p->bucket], &updated);
+    ech_step_part(plan, step, &part);
+    int64_t at = n ? p->bucket_offset + first - updated - part : 0;
+    at += ech_step_part_in(plan, step, elements);
     ech_tensor all;
-    if (bucket->sharded) return own_part(exec, param, dtype, memory, bucket->own);
-    set_view(exec, param, dtype, memory + (size_t)p->bucket_offset * ech_dtype_bytes(dtype), &all);
-    return all;
-}
-
-ech_tensor ech_exec_updated_param(const ech_exec *exec, int param, char *weights)
-{
-    return updated_part(exec, param, ech_plan_param_dtype(exec->plan, param), weights);
-}
-
-ech_tensor ech_exec_updated_gradient(const ech_exec *exec, int param, char *gradients)
-{
-    return updated_part(exec, param, ech_plan_gradient_dtype(exec->plan, param), gradients);
+    set_view(exec, param, dtype, NULL, &all);
+    return ech_exec_part(&all, first, n,
+                         (char *)ech_exec_address(exec, step, value) + (size_t)(at * item));
 }
 
 ech_tensor ech_exec_param_at(const ech_exec *exec, int param, int version)

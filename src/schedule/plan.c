@@ -181,6 +181,7 @@ static void plan_persistent(ech_plan *plan, const ech_plan_request *request)
     ech_pass_bucket(plan, request->config);
     for (size_t b = 0; b < plan->bucket.n; b++) plan_bucket(plan, (int)b, forward_only);
     ech_pass_statistics(plan);
+    ech_pass_pieces(plan, request->config);
     plan->token = -1;
     if (!forward_only) plan_common(plan);
     int64_t rows = forward_only ? 1 : ech_plan_turns(plan);

@@ -426,8 +426,8 @@ static ech_work round_work(const ech_step_query *q)
     ech_work work = {.bytes = updated_part(bucket) * bytes_of(q)};
     bool last = q->step->count == bucket->rounds - 1;
     for (int i = 0; i < bucket->params && last; i++)
-        work.flops += ech_plan_round_flops(plan, plan->bucket_param.at[bucket->first_param + i],
-                                           q->step->count);
+        work.flops +=
+            ech_step_round_flops(plan, q->step, plan->bucket_param.at[bucket->first_param + i]);
     return work;
 }
 
