@@ -331,6 +331,13 @@ static void add_boxes(const ech_plan *plan, int rank, const ech_shape *shape, in
     for (int b = 0; b < boxes; b++) held->box[held->boxes++] = box[b];
 }
 
+ech_held ech_plan_elements(const ech_plan *plan, int param, int64_t first, int64_t n)
+{
+    ech_held held = {.boxes = 0};
+    add_boxes(plan, plan->rank, &plan->model->param.at[param].shape, first, n, &held);
+    return held;
+}
+
 ech_held ech_plan_held(const ech_plan *plan, int rank, int param, ech_held_kind kind, int state)
 {
     const ech_plan_param *p = &plan->param[param];

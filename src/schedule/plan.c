@@ -349,6 +349,14 @@ static void line_up(ech_plan *plan)
     }
 }
 
+/* So many as a bucket has in the widest type, unless that is hardly any. */
+static int64_t at_once(const ech_plan *plan, int64_t bucket_bytes)
+{
+    enum { LEAST = 1024 };
+    int64_t elements = bucket_bytes / (int64_t)ech_dtype_bytes(plan->types.wide);
+    return elements > LEAST ? elements : LEAST;
+}
+
 static bool is_power_of_two(int64_t n)
 {
     return n > 0 && (n & (n - 1)) == 0;
@@ -378,6 +386,7 @@ ech_plan *ech_plan_create(const ech_plan_request *request)
     }
     plan->weights = space_of(request->config->memory.offload_parameters);
     plan->prefetch = (int)request->config->memory.prefetch;
+    plan->at_once = at_once(plan, request->config->parallel.bucket_bytes);
     /* what files are written from and read to is aligned as files are */
     bool files = plan->kept == ECH_SPACE_DISK || plan->states == ECH_SPACE_DISK ||
                  plan->weights == ECH_SPACE_DISK;

@@ -178,6 +178,7 @@ typedef struct ech_plan {
     ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
     ech_space weights;             /* where weights are (memory.offload_parameters) */
     int prefetch;                  /* memory.prefetch */
+    int64_t at_once; /* elements of a tensor on which INIT and HASH work at a time: the host has room for them */
     int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
     int64_t part;                  /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
@@ -419,6 +420,8 @@ int64_t ech_plan_state_numbers(const ech_plan *plan, int param, const ech_state 
 /* ech_state_part of a parameter that this plan's rank and `rank` hold, in which the latter's states
  * of it lie. */
 int64_t ech_plan_state_part(const ech_plan *plan, int rank, int param, int state, int64_t *from);
+/* Where n elements of this rank's tensor shard of a parameter lie in the whole, from `first` on. */
+ech_held ech_plan_elements(const ech_plan *plan, int param, int64_t first, int64_t n);
 /* ech_layout_held with parallel.zero: of gradients and states of sharded buckets, and of weights
  * that are gathered, `rank` has what lies in its shard, and writes that of states and weights. A
  * parameter that this plan's rank holds, too. state: index; of others -1. */
@@ -446,8 +449,8 @@ bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);
 /* Whether this rank keeps the parameter's weights whole, not on the device, and of their masters a
  * shard: INIT draws them in full. */
 bool ech_plan_draws_whole(const ech_plan *plan, int param);
-/* Bytes of the scratch of INIT and HASH that are for one parameter's weights, where these are on
- * disk; behind them one state is, or weights in full. */
+/* Bytes of the scratch of INIT and HASH that are for a parameter's weights, where these are on disk;
+ * behind them a state is, or weights in full: of each at most plan.at_once elements. */
 int64_t ech_plan_weights_room(const ech_plan *plan);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are
  * kept. */

@@ -31,6 +31,7 @@ enum { HOMES = sizeof homes / sizeof *homes };
 
 typedef struct sizes {
     int64_t passes, item; /* what passes through the host at most; bytes an element has there */
+    int64_t room;         /* of INIT and HASH */
     int pieces, cut;      /* the most of a bucket; buckets that are cut */
 } sizes;
 
@@ -50,6 +51,11 @@ static sizes sizes_of(const char *words, int ranks)
     ech_plan *plan = plan_of("llama", words, ranks, &design);
     const int64_t *peak = plan->list[ECH_LIST_TRAIN].peak;
     sizes of = {.passes = peak[ECH_MEMORY_OPTIMIZER_ON_HOST]};
+    static const ech_list_kind rooms[] = {ECH_LIST_INIT, ECH_LIST_CHECK};
+    for (int i = 0; i < 2; i++) {
+        int64_t bytes = plan->list[rooms[i]].peak[ECH_MEMORY_OPTIMIZER_ON_HOST];
+        if (bytes > of.room) of.room = bytes;
+    }
     if (plan->weights == ECH_SPACE_DISK) of.passes += peak[ECH_MEMORY_PARAMETERS_ON_HOST];
     for (size_t b = 0; b < plan->bucket.n; b++) {
         const ech_bucket *bucket = &plan->bucket.at[b];
@@ -88,10 +94,20 @@ TEST(what_passes_through_the_host_is_bounded)
                     if (weights) most += 2 * vocabulary * 32 * 2; /* what blocks read of weights */
                     assert_true(of.passes <= most);
                     assert_true(of.passes > 0);
+                    assert_true(of.room > 0 && of.room <= 2 * BUCKET + 4096);
                     if (before && !weights) assert_int_equal(of.passes, before);
                     before = of.passes;
                 }
             }
+}
+
+/* Weights that are drawn in full, of whose masters the rank has a shard. */
+TEST(what_is_drawn_in_full_is_bounded)
+{
+    static const char words[] = "parallel.data=2 parallel.zero=1 model.vocab_size=8192 "
+                                "parallel.bucket_bytes=16384 precision.compute=bf16 "
+                                "memory.offload_optimizer=host memory.offload_parameters=host";
+    assert_int_equal(sizes_of(words, 2).room, 16384);
 }
 
 /* What is of whole parameters, or gathered as it is kept, is not cut; nor what is small. */

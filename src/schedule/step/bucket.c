@@ -8,15 +8,21 @@
 
 /* ---- INIT, HASH: all buckets ---- */
 
-/* Room on the host: of states on disk for any one of a parameter, and of whole weights of whose masters this rank has a shard for
- * any parameter in full; before it, of weights on disk, for any parameter's. */
+static int64_t at_once(const ech_plan *plan, int64_t elements)
+{
+    return elements < plan->at_once ? elements : plan->at_once;
+}
+
+/* Room on the host, for what is worked on at a time: of states on disk for any one of a parameter, and of whole weights of whose
+ * masters this rank has a shard for any parameter in full; before it, of weights on disk, for any parameter's. */
 static int64_t most_of_states(const ech_plan *plan)
 {
     int64_t most = 0;
     for (size_t s = 0; s < plan->state.n && plan->states == ECH_SPACE_DISK; s++) {
         const ech_plan_state *state = &plan->state.at[s];
         int64_t item = (int64_t)ech_dtype_bytes(ech_plan_state_dtype(plan, &state->is));
-        if (state->elements * item > most) most = state->elements * item;
+        int64_t bytes = at_once(plan, state->elements) * item;
+        if (bytes > most) most = bytes;
     }
     return most;
 }
@@ -25,8 +31,8 @@ static int64_t most_in_full(const ech_plan *plan)
 {
     int64_t most = 0, item = (int64_t)ech_dtype_bytes(plan->types.wide);
     for (int i = 0; i < (int)plan->model->param.n; i++)
-        if (ech_plan_draws_whole(plan, i) && plan->param[i].elements * item > most)
-            most = plan->param[i].elements * item;
+        if (ech_plan_draws_whole(plan, i) && at_once(plan, plan->param[i].elements) * item > most)
+            most = at_once(plan, plan->param[i].elements) * item;
     return most;
 }
 
@@ -44,7 +50,7 @@ int64_t ech_plan_weights_room(const ech_plan *plan)
         if (p->bucket < 0 || !plan->bucket.at[p->bucket].fetched) continue;
         const ech_bucket *bucket = &plan->bucket.at[p->bucket];
         int64_t n = ech_bucket_keeps_shard(bucket) ? ech_plan_own(plan, i, &first) : p->elements;
-        int64_t bytes = n * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
+        int64_t bytes = at_once(plan, n) * (int64_t)ech_dtype_bytes(bucket->weight_dtype);
         if (bytes > most) most = bytes;
     }
     return ech_align(most, plan->alignment[ECH_SPACE_HOST]);
