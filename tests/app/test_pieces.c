@@ -12,7 +12,6 @@
 #include "app/verify/verify.h"
 #include "base/log.h"
 #include "check/check.h"
-#include "schedule/passes.h"
 #include "unit.h"
 
 enum { MOST = 4, STEPS = 4 };
