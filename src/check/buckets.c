@@ -33,8 +33,8 @@ typedef struct bucket_state {
     ech_bucket_way way; /* counted here, from layout and model */
     course now;         /* `written` false: of its gradients there are none yet */
     bool written;
-    /* [pieces] Gradients that have left for the host, of even turns and of odd ones: the next turn's may be written while the
-     * update runs, piece by piece. left: pieces whose update has not ended. */
+    /* [pieces] Gradients that have left for the host, of even turns and of odd ones: those of the
+     * next turn may be written while the update runs. left: pieces whose update has not ended. */
     course *away[2];
     int left[2];
     int sum; /* the value with the sum so far of the turn's gradients; 0: nothing has written it */
@@ -415,7 +415,7 @@ static int pieces_of(const audit *a, const ech_step *step)
     return a->plan->bucket.at[step->index].pieces;
 }
 
-/* What comes once knows that the updates of all pieces have ended, which the last of them takes on. */
+/* A stage that comes once follows the last piece, and knows that the updates of all have ended. */
 static ech_status join_pieces(audit *a, int s, const bucket_state *b, int *before)
 {
     const ech_step *step = &a->list->step.at[s];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks copies between spaces, which steps of the lanes for that make in pairs: a value that is read, and one that is written.
- * What a value holds is followed from copy to copy, and of what is copied piece by piece the piece. So an update on the host
- * works on what it is said to work on, and what comes back is what has left.
+ * What a value holds is followed from copy to copy, and of which piece of a bucket it is. So an
+ * update on the host works on what it is said to work on, and what comes back is what has left.
  */
 #include <stdlib.h>
 
@@ -18,8 +18,8 @@ typedef struct copy_check {
     int *turn;  /* [values] in which it was copied to the host for an update, + 1; 0: it was not */
     int *piece; /* [values] of which piece of its bucket, as in ech_step.count */
     int *first; /* [buckets] */
-    /* [first[bucket] + piece] the value with the weights that the last update on the host has made of a
-     * piece; -1: none yet */
+    /* [first[bucket] + piece] the value with the weights that the last update of a piece has made
+     * on the host; -1: none yet */
     int *updated;
 } copy_check;
 

@@ -3,8 +3,8 @@
  * Checks what steps know of each other, for every value of every kind: a step that reads a value comes
  * after the step that wrote it and knows that it has ended; a step that writes knows this of all steps
  * that have touched the value. For slots of weights that are updated in shards, where a step may
- * touch the rank's own shard while others' arrive, check/versions.c does it. Where a bucket is updated piece by piece, a step
- * of a piece touches that of the bucket's weights and states alone.
+ * touch the rank's own shard while others' arrive, check/versions.c does it. A step that works on a
+ * piece of a bucket touches no other piece of the bucket's weights and states.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ typedef struct steps_of_lanes {
 typedef struct race_check {
     const ech_plan *plan;
     const ech_list *list;
-    int *first; /* [persistent values, then the list's] where its parts begin: its bucket's pieces */
+    /* [persistent values, then the list's] where a value's parts begin: its bucket's pieces */
+    int *first;
     touched *part;
     int *heir_of;   /* [likewise] whose memory the value takes over (ech_value.successor); -1: none */
     steps_of_lanes *

@@ -25,7 +25,7 @@ static int64_t pair_bytes(const ech_exec *exec, const ech_step *step, int pair)
     return from < to ? from : to;
 }
 
-/* Where in a value the bytes begin that move: of a bucket it may have more than the step works on. */
+/* Where the bytes that move begin in a value, which may have more of a bucket than they are. */
 static int64_t offset_at(const ech_exec *exec, const ech_step *step, int access)
 {
     int64_t first, bytes = pair_bytes(exec, step, access / 2 * 2);

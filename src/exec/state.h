@@ -345,8 +345,8 @@ int ech_exec_weight_slot(const ech_exec *exec, int version);
  * written into *out. That is faster: a tensor that is returned and copied at once waits for its own stores. */
 void ech_exec_set_weights(const ech_exec *exec, int param, char *weights, ech_tensor *out);
 void ech_exec_set_gradient(const ech_exec *exec, int param, char *gradients, ech_tensor *out);
-/* What a step of an update on the host works on of a parameter, in a value that it accesses, which has
- * that of its bucket in that type: gradients, weights or an element-wise state. */
+/* The part of a parameter that a step of an update on the host works on, in a value that the step
+ * accesses: gradients, weights or an element-wise state of its bucket, in that type. */
 ech_tensor ech_exec_part_in(const ech_exec *exec, const ech_step *step, int param, int value,
                             ech_dtype dtype);
 /* Makes zero what lies behind a parameter in its bucket; `of`: its gradient, weights or an element-wise state. */

@@ -18,8 +18,8 @@ ech_tensor ech_exec_state_view(const ech_exec *exec, const ech_state *state, ech
 
 /* ---- STATISTICS, UPDATE ---- */
 
-/* What an optimizer is handed at a time: of a parameter, of a stack of number `one` of those that this rank has, what the step
- * works on: n elements. */
+/* What an optimizer is handed at a time: n elements of a parameter, or of number `one` of the stack
+ * that this rank has of it: the step's part. */
 typedef struct piece {
     int param, one;
     int64_t at;    /* the first of them, in this rank's shard of the parameter */

@@ -26,8 +26,8 @@ typedef struct ech_accessor {
     size_t **scratch[ECH_PHASES];
     ech_weight_reads reads;
     ech_instances *brought; /* [buckets] */
-    /* [buckets] What the host has for updates: of each piece the value with its weights (-1: none), and
-     * those with the bucket's state_values. Ask ech_access_on_host. */
+    /* [buckets] What the host has for updates: of each piece the value with its weights (-1: none),
+     * and the values with the bucket's state_values. Ask ech_access_on_host. */
     int **on_host;
     /* By lane: the scratch of its last sum (at 0), and of the one before; 0: none yet. */
     int sum_scratch[ECH_LANES][2];
@@ -74,8 +74,9 @@ void ech_access_local(ech_accessor *a, int local, bool write);
 /* Records that the step touches the operands of a call of its block's program. Returns the call's
  * scratch bytes. */
 size_t ech_access_call(ech_accessor *a, int call);
-/* The values that the host has of the piece of a bucket that the step works on: [0] its weights, [1 +
- * i] state_values, where they are kept or as they have come from disk. The step may set them. */
+/* The values that the host has of the piece of a bucket that the step works on: [0] its weights,
+ * [1 + i] state_values, where they are kept or as they have come from disk. The step may set
+ * them. */
 int *ech_access_on_host(const ech_accessor *a);
 /* FETCH and OFFLOAD: the step copies a value to another one, of as many bytes. */
 void ech_access_pair(ech_accessor *a, int from, int to);

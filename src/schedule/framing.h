@@ -26,8 +26,8 @@ typedef struct ech_turn_buckets {
     int ordered;
     ech_on_way *on; /* [buckets] up to their norms */
     ECH_LIST(ech_on_way) piece; /* from there on: their pieces, in that order */
-    /* Of these: the first that is not updated, the end of those that are updated side by side now, the first of which
-     * nothing is brought. */
+    /* In `piece`: the first that is not updated, the end of those that are updated side by side
+     * now, the first of which nothing is brought. */
     int next, end, brought;
     int scalars;     /* the step that brings the host the turn's scalars, where it updates */
     double elements; /* of those of which something is brought */

@@ -178,7 +178,7 @@ typedef struct ech_plan {
     ech_space states;              /* where the optimizer's states are (memory.offload_optimizer) */
     ech_space weights;             /* where weights are (memory.offload_parameters) */
     int prefetch;                  /* memory.prefetch */
-    int64_t at_once; /* elements of a tensor on which INIT and HASH work at a time: the host has room for them */
+    int64_t at_once; /* elements of a tensor on which INIT and HASH work at a time */
     int64_t alignment[ECH_SPACES]; /* bytes at whose multiples values begin; a power of two */
     int64_t part;                  /* the same of gradients in their bucket, and of its shards */
     ECH_LIST(ech_value) persistent; /* values that live in all lists, at their arenas' beginning */
@@ -377,7 +377,7 @@ int ech_plan_state_of(const ech_plan *plan, int param, ech_state_role role);
  * none. */
 int ech_plan_bucket_state_of(const ech_plan *plan, int bucket, ech_state_role role);
 int ech_plan_masters(const ech_plan *plan, int bucket);
-/* Values of an update on the host, of its piece: gradients and weights are as many as the host has. */
+/* The values of an update on the host, or of a piece of it. */
 struct ech_on_host {
     int gradients, weights, statistics; /* -1: none */
     int first_state; /* access of the step: its states, as the bucket's state_values */
@@ -391,7 +391,7 @@ bool ech_plan_statistic_folds(const ech_plan_statistic *statistic, ech_fold_over
 /* Whether the step works on the parameter, of a stack on number `one` of those that the rank has,
  * in that round, or in the update (ECH_MAX_ROUNDS). */
 bool ech_step_takes_part(const ech_plan *plan, const ech_step *step, int param, int one, int round);
-/* FLOPs of the products of a parameter's last round that this rank makes in the step, that round. */
+/* FLOPs of the products of a parameter that this rank makes in the step, its last round. */
 double ech_step_round_flops(const ech_plan *plan, const ech_step *step, int param);
 /* The shape of a state or statistic as tensor ranks put it together: whole, of a stack this rank's.
  * */
@@ -449,8 +449,8 @@ bool ech_plan_has_masters(const ech_plan *plan, const ech_bucket *bucket);
 /* Whether this rank keeps the parameter's weights whole, not on the device, and of their masters a
  * shard: INIT draws them in full. */
 bool ech_plan_draws_whole(const ech_plan *plan, int param);
-/* Bytes of the scratch of INIT and HASH that are for a parameter's weights, where these are on disk;
- * behind them a state is, or weights in full: of each at most plan.at_once elements. */
+/* Bytes of the scratch of INIT and HASH that are for a parameter's weights, where these are on
+ * disk; after them comes a state, or weights in full. Each has at most plan.at_once elements. */
 int64_t ech_plan_weights_room(const ech_plan *plan);
 /* Bytes of this rank's shard of a parameter, of a state, and of a bucket's gradients as they are
  * kept. */

@@ -92,8 +92,8 @@ typedef struct ech_step {
     int64_t
         bytes; /* of a message or copy, all its tensors; of COLLECTIVE, what this rank sends, is expected to if tables say it */
     int index; /* bucket (ech_step_has_bucket); first scalar of REDUCE and HASH */
-    /* Scalars of REDUCE; round of STATISTICS and FOLD; of what is done piece by piece (ech_step_piece)
-     * the piece of its bucket, from 1 on; 0: of all of it. */
+    /* Scalars of REDUCE; round of STATISTICS and FOLD; of what is done piece by piece
+     * (ech_step_piece) the piece of its bucket, from 1 on, or 0: all of the bucket. */
     int count;
     /* The step runs calls first_call .. first_call + calls - 1 of that program: F, B, W and R those between two
      * collectives, COLLECTIVE one. A COLLECTIVE with calls 0 all-gathers a received message over the tensor ranks of

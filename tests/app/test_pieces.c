@@ -82,8 +82,9 @@ TEST(what_passes_through_the_host_is_bounded)
                 for (int vocabulary = 4096; vocabulary <= 4 * 4096; vocabulary *= 4) {
                     char words[500];
                     snprintf(words, sizeof words,
-                             "parallel.data=2 parallel.zero=%d memory.prefetch=%d model.vocab_size=%d "
-                             "model.hidden_size=32 parallel.bucket_bytes=%d precision.compute=bf16 "
+                             "parallel.data=2 parallel.zero=%d memory.prefetch=%d "
+                             "model.vocab_size=%d model.hidden_size=32 "
+                             "parallel.bucket_bytes=%d precision.compute=bf16 "
                              "memory.offload_optimizer=disk%s checkpoint.background=false",
                              zero, prefetch, vocabulary, BUCKET,
                              weights ? " memory.offload_parameters=disk" : "");
@@ -197,7 +198,8 @@ TEST(pieces_cover_a_bucket_once)
     /* the update of a piece works on states of another one, which has ended */
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     ech_step *first = step_of(plan, ECH_STEP_UPDATE_ON_HOST, 1);
-    int at = ech_list_update_values(plan, list, step_of(plan, ECH_STEP_UPDATE_ON_HOST, 4)).first_state;
+    ech_step *later = step_of(plan, ECH_STEP_UPDATE_ON_HOST, 4);
+    int at = ech_list_update_values(plan, list, later).first_state;
     int other = ech_list_update_values(plan, list, first).first_state;
     int value = list->access.at[at].value;
     list->access.at[at].value = list->access.at[other].value;
@@ -289,8 +291,7 @@ static trial run(const char *family, int ranks, const char *words, const char *m
     return t;
 }
 
-/* The same bits as with one bucket a block, which is not cut. Norms differ in the last digits, since
- * shards are others. */
+/* The same bits as with one bucket a block, which is not cut. */
 TEST(pieces_leave_the_bits)
 {
     static const char *const types[] = {"precision.compute=fp32", "precision.compute=bf16",

@@ -19,7 +19,8 @@ enum { PLANS = 700, SERVED_PLANS = 60, CARRIED_PLANS = 60, MUTANTS = 12, PARTS =
 
 /* ---- contents ---- */
 
-/* A value; of a bucket's weights the rank's own shard and the others'; and of what is updated piece by piece each piece. */
+/* A value; of a bucket's weights the rank's own shard and the others'; and where the bucket is
+ * updated piece by piece each piece. */
 typedef struct cell {
     uint64_t content;
     int turn; /* gradients: of what adds up here */

@@ -13,8 +13,9 @@ static int64_t at_once(const ech_plan *plan, int64_t elements)
     return elements < plan->at_once ? elements : plan->at_once;
 }
 
-/* Room on the host, for what is worked on at a time: of states on disk for any one of a parameter, and of whole weights of whose
- * masters this rank has a shard for any parameter in full; before it, of weights on disk, for any parameter's. */
+/* Room on the host for what is worked on at a time: for a state, where states are on disk, and for
+ * weights in full of whose masters this rank has a shard; before it for weights, where they are on
+ * disk. */
 static int64_t most_of_states(const ech_plan *plan)
 {
     int64_t most = 0;

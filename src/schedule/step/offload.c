@@ -51,8 +51,8 @@ static const int *states_of(const ech_accessor *a)
     return &a->plan->state_value.at[bucket_of(a)->first_state_value];
 }
 
-/* What the step works on of a persistent value of its bucket: all, but of a bucket that is cut, which
- * has as many numbers there as the rank updates. */
+/* What the step works on of a persistent value of its bucket: all of it, or where the bucket is cut
+ * its piece of as many numbers as the rank updates. */
 static int64_t bytes_in(const ech_plan *plan, const ech_step *step, int value)
 {
     int64_t first, bytes = plan->persistent.at[value].bytes;
