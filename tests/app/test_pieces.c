@@ -195,6 +195,11 @@ TEST(pieces_cover_a_bucket_once)
     expect_refused(plan, "comes where its bucket's fetch of weights is next");
     fetch->kind = ECH_STEP_FETCH_WEIGHTS;
 
+    ech_step *room = step_of(plan, ECH_STEP_ROOM, 2);
+    room->kind = ECH_STEP_READ; /* the gather comes amid the update */
+    expect_refused(plan, "comes before the updates of 1 other pieces");
+    room->kind = ECH_STEP_ROOM;
+
     /* the update of a piece works on states of another one, which has ended */
     ech_list *list = &plan->list[ECH_LIST_TRAIN];
     ech_step *first = step_of(plan, ECH_STEP_UPDATE_ON_HOST, 1);
