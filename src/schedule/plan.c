@@ -349,12 +349,13 @@ static void line_up(ech_plan *plan)
     }
 }
 
-/* So many as a bucket has in the widest type, unless that is hardly any. */
+/* So many as a bucket has in the widest type, unless that is hardly any: a multiple of UNIT, so that
+ * what is worked on begins where kernels have it aligned. */
 static int64_t at_once(const ech_plan *plan, int64_t bucket_bytes)
 {
-    enum { LEAST = 1024 };
-    int64_t elements = bucket_bytes / (int64_t)ech_dtype_bytes(plan->types.wide);
-    return elements > LEAST ? elements : LEAST;
+    enum { UNIT = 1024 };
+    int64_t units = bucket_bytes / (int64_t)ech_dtype_bytes(plan->types.wide) / UNIT;
+    return (units ? units : 1) * UNIT;
 }
 
 static bool is_power_of_two(int64_t n)
